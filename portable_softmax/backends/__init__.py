@@ -1,0 +1,11 @@
+"""One module per vendor, by the name that Triton gives its backend."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from portable_softmax.backends import cuda, hip, interpreter, npu
+from portable_softmax.backends.base import Backend
+
+BACKENDS: Mapping[str, Backend] = MappingProxyType(
+    {"cuda": cuda, "hip": hip, "npu": npu, "interpreter": interpreter}  # type: ignore[dict-item]
+)

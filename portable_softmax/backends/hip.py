@@ -1,0 +1,85 @@
+"""AMD. A multiprocessor is what the HIP driver counts: a CU on CDNA, a WGP (two CUs) on RDNA."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from portable_softmax.backends import base
+from portable_softmax.backends.base import Detected, KernelResources, Occupancy
+from portable_softmax.profiles import Hardware
+
+torch_device_type = "cuda"  # ROCm builds of torch keep the name
+dtypes = tuple(base.DTYPE_BYTES)
+required = base.SIMT_REQUIRED
+compiles_offline = True
+setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
+
+WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64
+
+
+def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+    """The driver's `max_num_regs` is not believed: ROCm releases disagree whether it counts 256 or all VGPRs of a SIMD.
+
+    With GPU_ENABLE_WGP_MODE=0 the driver of an RDNA counts CUs; they are paired again, because Triton compiles for WGPs.
+    """
+    import torch
+
+    told = torch.cuda.get_device_properties(index)
+    warp_size = properties["warpSize"]
+    cus_of_rdna = warp_size == 32 and properties["max_threads_per_sm"] // warp_size <= WARPS_OF_A_CU
+    torch_facts = {"l2_cache_bytes": getattr(told, "L2_cache_size", None), "memory_bytes": told.total_memory}
+    return Detected(
+        name=told.name,
+        arch=str(arch).partition(":")[0],  # gfx942:sramecc+:xnack- names features, not another architecture
+        driver={
+            "multiprocessor_count": properties["multiprocessor_count"] // (2 if cus_of_rdna else 1),
+            "warp_size": warp_size,
+            "shared_memory_per_program_max": properties["max_shared_mem"],
+        },
+        torch={fact: value for fact, value in torch_facts.items() if value},
+    )
+
+
+def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, int]:
+    return {"num_warps": num_warps or 4, "num_stages": num_stages or 1}
+
+
+def model(tile_rows: int, tile_cols: int, in_bytes: int, out_bytes: int, hardware: Hardware) -> None:
+    """Nothing is known before the compiler has allocated registers."""
+
+
+def resources(compiled: Any) -> KernelResources:
+    """From the metadata at the end of the assembly, which is what the HIP runtime reads too.
+
+    `.vgpr_count` is what a wavefront is allocated: V + A on gfx90a and later, max(V, A) on gfx908.
+    `.group_segment_fixed_size` is 0 for Triton's kernels, whose LDS is dynamic.
+    """
+    assembly = compiled.asm["amdgcn"]
+
+    def count(key: str) -> int:
+        return int(re.findall(rf"^\s*\.{key}:\s+(\d+)", assembly, re.MULTILINE)[-1])
+
+    return KernelResources(
+        num_warps=compiled.metadata.num_warps,
+        registers_per_thread=count("vgpr_count"),
+        shared_memory_bytes=compiled.metadata.shared,
+        spilled_bytes_per_thread=max(4 * count("vgpr_spill_count"), count("private_segment_fixed_size")),
+        scalar_registers=count("sgpr_count"),
+    )
+
+
+def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
+    """As LLVM computes it, with the LDS that LLVM does not see (AMDGPUBaseInfo.cpp, GCNSubtarget)."""
+    limits = base.simt_limits(resources, hardware)
+    if hardware.warp_size == 64 and resources.scalar_registers:
+        wavefronts = _wavefronts_by_scalar_registers(resources.scalar_registers)
+        limits["scalar registers"] = wavefronts * (hardware.partitions_per_multiprocessor or 1) // (resources.num_warps or 1)
+    return base.occupancy_of(limits, resources.num_warps)
+
+
+def _wavefronts_by_scalar_registers(sgprs: int) -> int:
+    """Wavefronts per SIMD by its 800 SGPRs (gfx9; later architectures give each wavefront a fixed set).
+
+    Source: GCNSubtarget::getOccupancyWithNumSGPRs.
+    """
+    return 10 if sgprs <= 80 else 9 if sgprs <= 88 else 8 if sgprs <= 100 else 7

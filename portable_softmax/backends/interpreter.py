@@ -1,0 +1,35 @@
+"""Triton's interpreter (TRITON_INTERPRET=1): the kernel's own text on the CPU, one program after another."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from portable_softmax.backends import base
+from portable_softmax.backends.base import Detected, KernelResources, Occupancy
+from portable_softmax.profiles import Hardware
+
+torch_device_type = "cpu"
+dtypes = tuple(base.DTYPE_BYTES)
+required = ("multiprocessor_count",)
+compiles_offline = False
+setup = ""
+
+
+def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+    return Detected(name="interpreter", arch=arch, driver={}, torch={})
+
+
+def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, int]:
+    return {}
+
+
+def model(tile_rows: int, tile_cols: int, in_bytes: int, out_bytes: int, hardware: Hardware) -> KernelResources:
+    """The interpreter has no limits to run into."""
+    return KernelResources()
+
+
+def resources(compiled: Any) -> KernelResources:
+    return KernelResources()
+
+
+def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
+    return Occupancy(1, {"programs": 1})

@@ -1,0 +1,173 @@
+"""The device that Triton drives, or one that is not there: the same object, its facts merged from runtime and profile."""
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from portable_softmax.backends import BACKENDS
+from portable_softmax.backends.base import Backend, Detected
+from portable_softmax.errors import DeviceError, NoDeviceError, ProfileError
+from portable_softmax.profiles import DeviceProfile, Hardware, find_profile, match_profile
+
+INSTALL = "README.md, Install, says what to install for which vendor"
+
+
+@dataclass(frozen=True, eq=False)
+class Device:
+    """What is known of one device, and who said so.
+
+    Args:
+        backend: the name of one of `portable_softmax.backends`, which is Triton's.
+        arch: Triton's name of the target architecture.
+        index: of the device in this process; None for one that is not here.
+        hardware: the facts that are used.
+        origins: who told each of them: driver, torch, profile or estimated.
+        profile: the YAML profile that matched.
+        detected: what the runtime told; None for a device that is not here.
+    """
+
+    backend: str
+    arch: int | str
+    index: int | None
+    hardware: Hardware
+    origins: Mapping[str, str]
+    profile: DeviceProfile
+    detected: Detected | None = None
+
+    @staticmethod
+    def from_profile(name: str) -> "Device":
+        """A device that need not be here, by its name in `profiles()`, to plan and count for.
+
+        Raises:
+            ProfileError: no product has that name.
+        """
+        return _merge(find_profile(name), None, None)
+
+    @property
+    def vendor(self) -> Backend:
+        return BACKENDS[self.backend]
+
+    @property
+    def name(self) -> str:
+        return (self.detected and self.detected.name) or self.profile.name
+
+    def __repr__(self) -> str:
+        where = "offline" if self.index is None else f"index={self.index}"
+        return f"Device({self.name!r}, {self.backend}/{self.arch}, profile={self.profile.name!r}, {where})"
+
+
+def interpreting() -> bool:
+    """Whether Triton's interpreter stands in for a device; Triton decides when a kernel is defined."""
+    return os.environ.get("TRITON_INTERPRET", "").lower() in {"1", "true", "on", "yes", "y"}
+
+
+def current_device(index: int | None = None) -> Device:
+    """The device that Triton drives in this process.
+
+    Args:
+        index: of the device, as torch counts; None for torch's current one.
+
+    Raises:
+        NoDeviceError: this machine has no accelerator that Triton drives.
+        DeviceError: a driver, torch or the vendor's software is missing, broken, or not the only one.
+        ProfileError: a hardware profile is malformed.
+    """
+    if interpreting():
+        return Device.from_profile("triton/interpreter")
+    torch = _import_torch()
+    backend = _active_target().backend
+    if backend not in BACKENDS:
+        raise DeviceError(f"Triton drives a {backend!r} device; this package knows {', '.join(BACKENDS)}")
+    module = getattr(torch, BACKENDS[backend].torch_device_type)
+    if not module.is_available():
+        raise DeviceError(
+            f"Triton's {backend} driver claims to be active, but {module.__name__}.is_available() is False: "
+            f"is a device visible to this process? {BACKENDS[backend].setup}"
+        )
+    count = module.device_count()
+    index = module.current_device() if index is None else index
+    if not 0 <= index < count:
+        raise DeviceError(f"device {index} was asked for; torch sees {count}, numbered from 0")
+    return _device(backend, index)
+
+
+@functools.cache
+def _device(backend: str, index: int) -> Device:
+    from triton.runtime import driver
+
+    vendor = BACKENDS[backend]
+    module = getattr(_import_torch(), vendor.torch_device_type)
+    with module.device(index):
+        arch = driver.active.get_current_target().arch
+        try:
+            properties = driver.active.utils.get_device_properties(index)
+        except Exception as error:  # a C extension is built on first use: anything from a missing gcc to a missing libcuda
+            raise DeviceError(f"Triton's {backend} driver cannot describe device {index}: {error}") from error
+        detected = vendor.describe(index, arch, properties)
+    return _merge(match_profile(backend, str(detected.arch), detected.name), detected, index)
+
+
+def _merge(profile: DeviceProfile, detected: Detected | None, index: int | None) -> Device:
+    facts: dict[str, int] = {}
+    origins: dict[str, str] = {}
+    told = {key: value for key in profile.hardware.__struct_fields__ if (value := getattr(profile.hardware, key))}
+    layers = [("estimated" if profile.estimated else "profile", told)]
+    if detected:
+        layers += [("torch", dict(detected.torch)), ("driver", dict(detected.driver))]
+    for origin, layer in layers:
+        facts |= layer
+        origins |= dict.fromkeys(layer, origin)
+    if missing := [key for key in BACKENDS[profile.backend].required if key not in facts]:
+        raise ProfileError(f"{profile.name}: neither the profile nor the runtime tells {', '.join(missing)}")
+    arch = detected.arch if detected else int(profile.arch) if profile.arch.isdigit() else profile.arch
+    return Device(profile.backend, arch, index, msgspec.convert(facts, Hardware), origins, profile, detected)
+
+
+def _import_torch() -> ModuleType:
+    try:
+        import torch
+    except ImportError as error:
+        raise DeviceError(f"torch is needed to find a device: {error}; {INSTALL}") from error
+    except RuntimeError as error:  # torch loads vendors' extensions by itself, and they may be set up only half
+        raise DeviceError(f"torch cannot be imported: {error}\n{_setup()}") from error
+    return torch
+
+
+def _active_target() -> Any:
+    """Triton's GPUTarget of the current device, or an error that says why there is none."""
+    try:
+        from triton.backends import backends
+        from triton.runtime import driver
+    except ImportError as error:
+        raise DeviceError(f"Triton is needed to find a device: {error}; {INSTALL}") from error
+    try:
+        return driver.active.get_current_target()
+    except Exception as error:  # RuntimeError for no driver and for several; OSError where CANN is missing
+        claims = [name for name, backend in backends.items() if backend.driver.is_active()]
+        if not claims:
+            raise NoDeviceError(
+                f"Triton has drivers for {', '.join(backends)}; none finds a device. {_torch_build()}; {INSTALL}"
+            ) from error
+        if len(claims) > 1:
+            raise DeviceError(
+                f"{len(claims)} of Triton's drivers claim this machine: {', '.join(claims)}. "
+                "Uninstall all but one, or set TRITON_DEFAULT_BACKEND (Triton 3.7 and later)"
+            ) from error
+        raise DeviceError(
+            f"Triton's {claims[0]} driver claims this machine, but fails: {error}\nIs there a device? {_setup()}"
+        ) from error
+
+
+def _torch_build() -> str:
+    torch = _import_torch()
+    built = [name for name in BACKENDS if getattr(torch.version, name, None)]
+    return f"torch {torch.__version__} is built for {' and '.join(built) or 'the CPU only'}"
+
+
+def _setup() -> str:
+    return " ".join(backend.setup for backend in BACKENDS.values() if backend.setup)

@@ -1,0 +1,29 @@
+"""Every error this package raises on purpose: it says what was asked, what was found, and what to do."""
+
+
+class PortableSoftmaxError(Exception):
+    """The base of all of them."""
+
+
+class ProfileError(PortableSoftmaxError, ValueError):
+    """A hardware profile is missing, malformed, or says something impossible."""
+
+
+class DeviceError(PortableSoftmaxError, RuntimeError):
+    """A device, its driver or its software is not in a state in which kernels can run."""
+
+
+class NoDeviceError(DeviceError):
+    """Nothing is broken: this machine simply has no accelerator that Triton drives."""
+
+
+class PlanError(PortableSoftmaxError, RuntimeError):
+    """No launch of the kernel fits the device."""
+
+
+class CompileError(PortableSoftmaxError, RuntimeError):
+    """The kernel could not be compiled for the device; the compiler's own words are in the text."""
+
+
+class DtypeError(PortableSoftmaxError, TypeError):
+    """The data type is not one that the kernel computes on this device."""

@@ -1,0 +1,203 @@
+"""Problem + Device -> LaunchPlan: arithmetic, and a function that tells what a compiled candidate uses.
+
+The first candidate, in order of the profile's preferences, that compiles without spilling and fits the device is taken.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from portable_softmax.backends.base import KernelResources, Occupancy
+from portable_softmax.device import Device
+from portable_softmax.errors import CompileError, PlanError
+
+NARROWEST_ONLINE_TILE = 1024  # columns; below it a candidate is not worth compiling
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The softmax of the rows of a matrix, as far as its kernel depends on it.
+
+    Args:
+        n_rows, n_cols: of the matrix; at least 1.
+        x_dtype, y_dtype: of input and output, torch's names.
+        vector: elements that divide the length and the strides of all rows, at most what 16 bytes hold.
+        aligned: whether both matrices start on a multiple of 16 bytes.
+    """
+
+    n_rows: int
+    n_cols: int
+    x_dtype: str
+    y_dtype: str
+    vector: int
+    aligned: bool = True
+
+    @property
+    def registers_per_element(self) -> int:
+        return 2 if self.y_dtype == "float64" else 1
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A candidate: how rows are cut into tiles, and how a program works on one."""
+
+    strategy: str  # tile: a row is read once; online: in several tiles, twice
+    tile_rows: int
+    tile_cols: int
+    num_warps: int | None
+    num_stages: int | None
+
+    def __str__(self) -> str:
+        warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
+        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{warps}"
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """How one softmax is launched, and why.
+
+    Args:
+        strategy: "tile" (a row is read once) or "online" (longer rows, read twice).
+        tile_rows, tile_cols: elements of a tile, powers of two.
+        num_warps, num_stages: Triton's options; None where the vendor has no such thing.
+        num_programs: size of the one-dimensional grid.
+        resources: what a program of the compiled kernel uses.
+        occupancy: programs per multiprocessor, and what limits them.
+        reasons: the decisions in order, in words.
+    """
+
+    strategy: str
+    tile_rows: int
+    tile_cols: int
+    num_warps: int | None
+    num_stages: int | None
+    num_programs: int
+    resources: KernelResources
+    occupancy: Occupancy
+    reasons: tuple[str, ...]
+
+    @property
+    def tiling(self) -> Tiling:
+        return Tiling(self.strategy, self.tile_rows, self.tile_cols, self.num_warps, self.num_stages)
+
+
+def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling, Device], KernelResources]) -> LaunchPlan:
+    """The launch of `problem` on `device`; `measure` compiles a candidate and reads what it uses.
+
+    Raises:
+        PlanError: no candidate compiles, keeps its registers and fits; lists them all.
+    """
+    passed_over = []
+    for tiling in candidates(problem, device):
+        try:
+            resources = measure(problem, tiling, device)
+        except CompileError as error:
+            passed_over.append(f"{tiling}: does not compile: {error}")
+            continue
+        occupancy = device.vendor.occupancy(resources, device.hardware)
+        if resources.spilled_bytes_per_thread:
+            passed_over.append(f"{tiling}: spills {resources.spilled_bytes_per_thread} bytes per thread")
+        elif not occupancy.programs_per_multiprocessor:
+            passed_over.append(f"{tiling}: does not fit: {', '.join(occupancy.limited_by)}")
+        else:
+            return _launch(problem, tiling, device, resources, occupancy, passed_over)
+    raise PlanError(
+        f"no launch of a {problem.y_dtype} softmax of {problem.n_rows} x {problem.n_cols} fits {device}; tried:\n  "
+        + "\n  ".join(passed_over)
+    )
+
+
+def candidates(problem: Problem, device: Device) -> Iterator[Tiling]:
+    """Tilings in order of preference: whole rows, fewer of them, with more warps; then rows in ever narrower tiles."""
+    policy = device.profile.launch
+    width = problem.registers_per_element
+    tile_cols = max(next_power_of_2(problem.n_cols), problem.vector)
+    if tile_cols * width <= policy.max_tile_cols.value:
+        tile_rows = _shared_rows(problem.n_rows, tile_cols * width, device)
+        while tile_rows:
+            yield from _with_warps("tile", tile_rows, tile_cols, width, device)
+            tile_rows //= 2
+    tile_cols = min(policy.online_tile_cols.value // width, next_power_of_2(problem.n_cols))
+    while tile_cols >= min(NARROWEST_ONLINE_TILE, problem.n_cols):
+        yield from _with_warps("online", 1, tile_cols, width, device)
+        tile_cols //= 2
+
+
+def _shared_rows(n_rows: int, row_registers: int, device: Device) -> int:
+    """Rows of a tile: short rows share one, as long as every multiprocessor still gets a tile."""
+    share = -(-n_rows // (device.hardware.multiprocessor_count or 1))
+    return min(max(1, device.profile.launch.tile_elements.value // row_registers), next_power_of_2(share))
+
+
+def _with_warps(strategy: str, tile_rows: int, tile_cols: int, width: int, device: Device) -> Iterator[Tiling]:
+    policy, hardware = device.profile.launch, device.hardware
+    if not policy.elements_per_thread or not hardware.warp_size or not hardware.max_threads_per_program:
+        yield Tiling(strategy, tile_rows, tile_cols, None, None)
+        return
+    num_stages = policy.num_stages.value if policy.num_stages else 1
+    most = hardware.max_threads_per_program // hardware.warp_size
+    threads = tile_rows * tile_cols * width / policy.elements_per_thread.value
+    wanted = min(most, next_power_of_2(max(1, round(threads / hardware.warp_size))))
+    for num_warps in sorted({wanted, min(2 * wanted, most)}):
+        yield Tiling(strategy, tile_rows, tile_cols, num_warps, num_stages)
+
+
+def _launch(
+    problem: Problem,
+    tiling: Tiling,
+    device: Device,
+    resources: KernelResources,
+    occupancy: Occupancy,
+    passed_over: list[str],
+) -> LaunchPlan:
+    tiles = -(-problem.n_rows // tiling.tile_rows)
+    resident = (device.hardware.multiprocessor_count or 1) * occupancy.programs_per_multiprocessor
+    grid = device.profile.launch.grid.value
+    num_programs = min(tiles, resident if grid == "resident" else tiles, device.hardware.max_programs or tiles)
+    return LaunchPlan(
+        strategy=tiling.strategy,
+        tile_rows=tiling.tile_rows,
+        tile_cols=tiling.tile_cols,
+        num_warps=tiling.num_warps,
+        num_stages=tiling.num_stages,
+        num_programs=num_programs,
+        resources=resources,
+        occupancy=occupancy,
+        reasons=(
+            *(f"passed over {what}" for what in passed_over),
+            _why_tile(problem, tiling, device),
+            *_why_warps(problem, tiling, device),
+            _why_programs(tiles, resident, num_programs, device),
+        ),
+    )
+
+
+def _why_tile(problem: Problem, tiling: Tiling, device: Device) -> str:
+    limit = device.profile.launch.max_tile_cols.value // problem.registers_per_element
+    if tiling.strategy == "online":
+        return (
+            f"{tiling.strategy}: a row of {problem.n_cols} columns is taken in tiles of {tiling.tile_cols} and read twice "
+            f"(rows of up to {limit} columns of {problem.y_dtype} are taken at once here)"
+        )
+    rows = "a row is" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows are"
+    return f"{tiling.strategy}: {rows} read once, as a tile of {tiling.tile_rows} x {tiling.tile_cols}"
+
+
+def _why_warps(problem: Problem, tiling: Tiling, device: Device) -> Iterator[str]:
+    if tiling.num_warps is not None and device.hardware.warp_size:
+        elements = tiling.tile_rows * tiling.tile_cols / (tiling.num_warps * device.hardware.warp_size)
+        yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} of the tile"
+
+
+def _why_programs(tiles: int, resident: int, num_programs: int, device: Device) -> str:
+    policy, source = device.profile.launch.grid.value, device.profile.policy_origins["grid"].title
+    if num_programs < tiles:
+        why = f"as many as are resident at once, each walking {tiles / num_programs:.3g} tiles on average"
+        if num_programs < resident:
+            why = f"the most that one launch may have, for {tiles} tiles"
+    else:
+        why = f"one per tile; {resident} are resident at once"
+    return f"num_programs {num_programs}: {why} (grid: {policy}; {source})"
+
+
+def next_power_of_2(value: int) -> int:
+    return 1 << (value - 1).bit_length()

@@ -1,0 +1,79 @@
+"""Programs per multiprocessor by each vendor's rule, and where the formula of the tutorials is wrong."""
+
+import pytest
+
+from portable_softmax import Device, KernelResources, occupancy
+
+
+def count(profile, **resources):
+    found = occupancy(KernelResources(**resources), Device.from_profile(profile))
+    return found.programs_per_multiprocessor, found.limited_by
+
+
+def simt(num_warps, registers, shared=0, **more):
+    return {"num_warps": num_warps, "registers_per_thread": registers, "shared_memory_bytes": shared, **more}
+
+
+@pytest.mark.parametrize(
+    ("profile", "resources", "programs", "limited_by"),
+    [
+        ("amd/mi100", simt(4, 66, 16), 3, ("registers",)),  # tutorial: 7, it doubles a file that AGPRs do not share
+        ("amd/rx-7900-xtx", simt(16, 118, 64), 3, ("registers",)),  # tutorial: 1; programs per WGP
+        ("nvidia/h100-sxm", simt(4, 24, 4112), 16, ("warps",)),  # tutorial: 21, it forgets the resident warps
+        ("nvidia/t4", simt(4, 22, 16), 8, ("warps",)),  # tutorial: 23
+        ("nvidia/rtx-3090", simt(1, 16, 1040), 16, ("programs",)),  # tutorial: 97
+        ("nvidia/a100-40gb", simt(4, 33, 1040), 12, ("registers",)),  # tutorial: 15, it forgets the granule
+        ("nvidia/a100-40gb", simt(8, 41, 32), 5, ("registers",)),  # tutorial: 6
+        ("nvidia/a100-40gb", simt(4, 32, 12304), 12, ("shared memory",)),  # tutorial: 13, it forgets the reserved KiB
+        ("nvidia/a100-40gb", simt(4, 32), 16, ("warps", "registers")),  # tutorial: divides by zero
+        ("amd/mi300x", simt(4, 233, 16), 2, ("registers",)),  # tutorial on new ROCm: 4
+        ("amd/mi300x", simt(4, 65, 16), 7, ("registers",)),
+        ("amd/mi355x", simt(8, 256, 32), 1, ("registers",)),  # tutorial: 0, so nothing would run
+        ("amd/mi100", simt(2, 20, 16), 16, ("barriers",)),
+        ("amd/mi100", simt(1, 20, 0), 40, ("warps", "scalar registers")),
+        ("amd/mi300x", simt(4, 40, 16, scalar_registers=102), 7, ("scalar registers",)),
+        ("amd/rx-7900-xtx", simt(4, 40, 16, scalar_registers=106), 16, ("warps",)),
+        ("amd/mi300x", simt(4, 40, 40000), 1, ("shared memory",)),
+    ],
+)  # fmt: skip
+def test_the_vendors_numbers(profile, resources, programs, limited_by):
+    resources.setdefault("scalar_registers", 40 if profile == "amd/mi100" else None)
+    assert count(profile, **resources) == (programs, limited_by)
+
+
+@pytest.mark.parametrize(
+    ("resources", "limit"),
+    [
+        (simt(32, 255), "registers"),  # 8 warps of 255 registers fill the file
+        (simt(4, 256), "registers"),  # no instruction can name that many
+        (simt(4, 32, 232449), "shared memory"),
+        (simt(33, 16), "threads per program"),
+    ],
+)
+def test_a_kernel_that_cannot_run_has_0_programs(resources, limit):
+    programs, limited_by = count("nvidia/h100-sxm", **resources)
+    assert programs == 0
+    assert limit in limited_by
+
+
+def test_every_limit_tells_its_own_count():
+    found = occupancy(KernelResources(**simt(4, 24, 4112)), Device.from_profile("nvidia/h100-sxm"))
+    assert found.limits == {"warps": 16, "programs": 32, "registers": 21, "shared memory": 44}
+    assert found.warps_per_multiprocessor == 64
+
+
+def test_a_vector_core_holds_one_program_if_its_tile_fits():
+    assert count("ascend/910b3", shared_memory_bytes=1000) == (1, ("programs",))
+    assert count("ascend/910b3", shared_memory_bytes=192 * 1024) == (1, ("programs", "unified buffer"))
+    assert count("ascend/910b3", shared_memory_bytes=192 * 1024 + 1) == (0, ("unified buffer",))
+
+
+@pytest.mark.parametrize("wrong", [{"num_warps": 0}, {"registers_per_thread": -1}, {"shared_memory_bytes": -16}])
+def test_impossible_resources(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be at least"):
+        KernelResources(**wrong)
+
+
+def test_warps_are_needed_where_programs_have_them():
+    with pytest.raises(ValueError, match="needs num_warps"):
+        count("nvidia/h200", registers_per_thread=32)
