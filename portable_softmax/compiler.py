@@ -77,7 +77,6 @@ def _compile(spec: KernelSpec, device: Device) -> Any:
 
     if interpreting():
         raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
-    _refuse_unknown_target(device)
     target = GPUTarget(device.backend, device.arch, device.hardware.warp_size or 0)
     options = device.vendor.compile_options(spec.tiling.num_warps, spec.tiling.num_stages)
     try:
@@ -86,8 +85,12 @@ def _compile(spec: KernelSpec, device: Device) -> Any:
         raise CompileError(f"{device.backend}/{device.arch}, {spec.x_dtype} -> {spec.y_dtype}: {error}") from error
 
 
-def _refuse_unknown_target(device: Device) -> None:
-    """Some releases of Triton end the whole process when asked for an architecture that they do not know."""
+def check_target(device: Device) -> None:
+    """Some releases of Triton end the whole process when asked for an architecture that they do not know.
+
+    Raises:
+        CompileError: this one is too old for the device, which is not here to ask.
+    """
     first = device.profile.first_triton
     if device.index is None and first and _triton_version() < tuple(map(int, first.split(".")[:2])):
         raise CompileError(

@@ -54,6 +54,7 @@ def check_dtype(name: str, device: Device) -> None:
 @functools.lru_cache(maxsize=4096)
 def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
     """The plan for exactly this problem; kept."""
+    compiler.check_target(device)
     return planner.choose(problem, device, _measure)
 
 

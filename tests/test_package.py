@@ -1,0 +1,84 @@
+"""The package as it is installed and imported, and the rules that its files keep."""
+
+import ast
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+VENDOR_WORDS = re.compile(r"\b(nvidia|cuda|amd|hip|rocm|ascend|npu|cann|huawei)\b", re.IGNORECASE)
+
+
+def run(*command, cwd=ROOT):
+    outcome = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    return outcome.stdout
+
+
+def test_the_wheel_brings_its_profiles(tmp_path):
+    """In a venv with nothing but the wheel and its dependencies: neither torch nor triton."""
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel)
+    code = """
+import sys
+from portable_softmax import Device, KernelResources, occupancy, profiles
+device = Device.from_profile("amd/mi100")
+print(len(profiles()), occupancy(KernelResources(4, 66, 16), device).programs_per_multiprocessor, "torch" in sys.modules)
+"""
+    assert run(python, "-c", code, cwd=tmp_path).split() == [str(len(list_profiles())), "3", "False"]
+
+
+def list_profiles():
+    from portable_softmax import profiles
+
+    return profiles()
+
+
+def test_nothing_is_probed_at_import():
+    code = "import sys, portable_softmax; print([m for m in ('torch', 'triton') if m in sys.modules])"
+    assert run(sys.executable, "-c", code).strip() == "[]"
+
+
+def test_every_public_name_is_there_and_documented():
+    import portable_softmax
+
+    for name in portable_softmax.__all__:
+        assert getattr(portable_softmax, name).__doc__, name
+    with pytest.raises(AttributeError, match="has no attribute 'softplus'"):
+        _ = portable_softmax.softplus
+
+
+def test_a_tensor_on_the_cpu_is_computed_by_torch():
+    code = """
+import torch
+from portable_softmax import softmax
+x = torch.randn(3, 5)
+assert torch.equal(softmax(x, 0, torch.float64), torch.softmax(x, 0, torch.float64))
+"""
+    run(sys.executable, "-c", code)
+
+
+REPORTS = {"probe.py", "probe_text.py"}
+FILES = [path for path in sorted((ROOT / "portable_softmax").glob("*.py")) if path.name not in REPORTS]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)
+def test_vendors_stand_in_backends_only(file):
+    """And in reports. Docstrings and comments may name whom a rule is for; code may not."""
+    tree = ast.parse(file.read_text())
+    docstrings = {
+        node.body[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node)
+    }
+    for node in ast.walk(tree):
+        words = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "value", None)
+        if isinstance(words, str) and node not in docstrings:
+            assert not VENDOR_WORDS.search(words), f"line {node.lineno}: {words!r}"

@@ -1,0 +1,125 @@
+"""Offline plans of every profile, with the vendors' compilers and without a device."""
+
+import pytest
+
+from portable_softmax import CompileError, Device, DtypeError, KernelResources, NoDeviceError, plan, profiles
+from portable_softmax import compiler as compiler_module
+from portable_softmax.compiler import KernelSpec, compile_kernel
+from portable_softmax.launch import plan_problem
+from portable_softmax.planner import Problem, Tiling
+
+LENGTHS = (1, 33, 781, 4096, 32768, 131072)
+DTYPES = ("float16", "bfloat16", "float32")
+
+
+@pytest.mark.parametrize("profile", sorted(profiles()))
+def test_every_profile_has_a_plan_for_every_length_and_type(profile):
+    device = Device.from_profile(profile)
+    for n_cols in LENGTHS:
+        for dtype in DTYPES:
+            found = plan(4096, n_cols, dtype, device)
+            assert 1 <= found.num_programs <= 4096
+            assert found.occupancy.programs_per_multiprocessor >= 1
+            assert found.resources.spilled_bytes_per_thread == 0
+            assert found.tile_cols >= n_cols or found.strategy == "online"
+            assert bool(found.num_warps) == bool(found.resources.registers_per_thread), "what has warps was compiled"
+
+
+def test_resources_come_from_the_compiled_kernel():
+    device = Device.from_profile("nvidia/h200")
+    tiling = Tiling("tile", 1, 1024, 4, 1)
+    compiled = compile_kernel(KernelSpec("float32", "float32", 4, True, tiling), device)
+    found = device.vendor.resources(compiled)
+    assert found == KernelResources(4, found.registers_per_thread, compiled.metadata.shared)
+    assert 16 <= found.registers_per_thread <= 64
+    more = compile_kernel(KernelSpec("float32", "float32", 4, True, Tiling("tile", 1, 8192, 4, 1)), device)
+    assert device.vendor.resources(more).registers_per_thread > found.registers_per_thread
+
+
+@pytest.mark.parametrize("profile", ["nvidia/h200", "amd/rx-7900-xtx"])
+def test_a_tile_too_large_for_its_registers_spills_and_is_seen_to(profile):
+    device = Device.from_profile(profile)
+    spec = KernelSpec("float32", "float32", 4, True, Tiling("tile", 1, 65536, 8, 1))
+    assert device.vendor.resources(compile_kernel(spec, device)).spilled_bytes_per_thread > 0
+
+
+@pytest.mark.parametrize(
+    ("n_cols", "dtype", "bits"),
+    [(4096, "float32", 128), (4096, "bfloat16", 128), (776, "bfloat16", 128), (780, "bfloat16", 64), (781, "bfloat16", 16)],
+)
+def test_loads_are_as_wide_as_the_length_allows(n_cols, dtype, bits):
+    device = Device.from_profile("nvidia/h200")
+    problem = Problem(
+        4096, n_cols, dtype, dtype, {4096: 16, 776: 16, 780: 8, 781: 2}[n_cols] // (4 if dtype == "float32" else 2)
+    )
+    compiled = compile_kernel(KernelSpec.of(problem, plan_problem(problem, device).tiling), device)
+    loads = {"128": "ld.global.v4.b32", "64": "ld.global.v2.b32", "16": "ld.global.b16"}
+    assert loads[str(bits)] in compiled.asm["ptx"]
+
+
+def test_a_kernel_is_compiled_once_for_all_row_counts(monkeypatch):
+    device = Device.from_profile("nvidia/h200")
+    plan(1000, 6000, "float32", device)
+    monkeypatch.setattr(compiler_module, "_source", None)  # any further compilation fails
+    assert plan(2000, 6000, "float32", device).num_programs == 2000
+
+
+def test_unaligned_rows_are_another_kernel():
+    device = Device.from_profile("nvidia/h200")
+    aligned = Problem(64, 1024, "float32", "float32", 4)
+    unaligned = Problem(64, 1024, "float32", "float32", 4, aligned=False)
+    tiling = plan_problem(aligned, device).tiling
+    assert "ld.global.v4" in compile_kernel(KernelSpec.of(aligned, tiling), device).asm["ptx"]
+    assert "ld.global.v4" not in compile_kernel(KernelSpec.of(unaligned, tiling), device).asm["ptx"]
+
+
+@pytest.mark.parametrize("size", [(0, 5), (5, 0), (-1, 5)])
+def test_sizes_must_be_positive(size):
+    with pytest.raises(ValueError, match="must be positive"):
+        plan(*size, "float32", Device.from_profile("nvidia/h200"))
+
+
+@pytest.mark.parametrize(("dtype", "profile"), [("int8", "nvidia/h200"), ("float64", "ascend/910b3")])
+def test_types_that_a_device_does_not_compute(dtype, profile):
+    with pytest.raises(DtypeError, match=f"softmax of {dtype} was asked for; .* computes float16, bfloat16, float32"):
+        plan(5, 5, dtype, Device.from_profile(profile))
+
+
+def test_a_torch_dtype_names_itself():
+    torch = pytest.importorskip("torch")
+    device = Device.from_profile("nvidia/h200")
+    assert plan(64, 512, torch.float16, device) == plan(64, 512, "float16", device)
+
+
+def test_without_a_device_one_must_be_named():
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has one")
+    with pytest.raises(NoDeviceError):
+        plan(5, 5, "float32")
+
+
+def test_an_older_triton_is_not_asked_for_targets_that_end_its_process(monkeypatch):
+    monkeypatch.setattr(compiler_module, "_triton_version", lambda: (3, 2))
+    device = Device.from_profile("nvidia/jetson-agx-thor")
+    with pytest.raises(CompileError, match=r"Triton 3\.2 does not compile for cuda/110 .*; install Triton 3\.7\.1 or later"):
+        plan(64, 519, "float32", device)
+
+
+def test_a_compiler_that_fails_is_quoted(monkeypatch):
+    def fail(spec):
+        raise RuntimeError("PassManager::run failed")
+
+    monkeypatch.setattr(compiler_module, "_source", fail)
+    with pytest.raises(CompileError, match=r"cuda/90, float32 -> float32: PassManager::run failed"):
+        compile_kernel(
+            KernelSpec("float32", "float32", 4, True, Tiling("tile", 3, 16, 1, 1)), Device.from_profile("nvidia/h200")
+        )
+
+
+def test_nothing_can_be_compiled_while_the_interpreter_is_on(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    with pytest.raises(CompileError, match="TRITON_INTERPRET is set"):
+        compile_kernel(
+            KernelSpec("float32", "float32", 4, True, Tiling("tile", 3, 8, 1, 1)), Device.from_profile("nvidia/h200")
+        )
