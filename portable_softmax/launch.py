@@ -37,8 +37,12 @@ def plan(n_rows: int, n_cols: int, dtype: "torch.dtype | str", device: Device | 
     name = str(dtype).removeprefix("torch.")
     device = device or current_device()
     check_dtype(name, device)
-    vector = math.gcd(n_cols, VECTOR_BYTES // DTYPE_BYTES[name])
-    return plan_problem(Problem(n_rows, n_cols, name, name, vector), device)
+    return plan_problem(contiguous_problem(n_rows, n_cols, name), device)
+
+
+def contiguous_problem(n_rows: int, n_cols: int, dtype: str) -> Problem:
+    """Of an aligned matrix whose rows follow each other, input and output of the same type."""
+    return Problem(n_rows, n_cols, dtype, dtype, math.gcd(n_cols, VECTOR_BYTES // DTYPE_BYTES[dtype]))
 
 
 def occupancy(resources: KernelResources, device: Device) -> Occupancy:

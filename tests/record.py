@@ -1,0 +1,96 @@
+"""Records what a real machine says, for tests to play back on machines without it: python tests/record.py OUTPUT_DIR
+
+driver_NAME.json     Triton's driver properties and torch's device properties (tests/test_device.py)
+probe_NAME.json      the probe's --json (tests/test_recorded.py)
+occupancy_NAME.json  the driver's own count of resident programs for every kernel that the planner chooses (NVIDIA only)
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import io
+import json
+import sys
+from datetime import date
+from pathlib import Path
+
+import torch
+import triton
+from triton.runtime import driver
+
+from portable_softmax import Device, current_device, plan, probe
+from portable_softmax.compiler import KernelSpec, compile_kernel
+from portable_softmax.launch import contiguous_problem
+
+ROWS = (1, 64, 1823, 4096, 100_000)
+COLS = (1, 7, 16, 33, 64, 128, 200, 256, 500, 512, 781, 1000, 1024, 1823, 2048, 3000, 4096, 6000, 8192, 12672, 16384, 25000,
+        32000, 32768, 50257, 65536, 128256, 151936, 262144)  # fmt: skip
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+def provenance() -> str:
+    return f"Triton {triton.__version__} and torch {torch.__version__} on {torch.cuda.get_device_name()}, {date.today()}"
+
+
+def machine(device: Device) -> dict[str, object]:
+    told = torch.cuda.get_device_properties(device.index)
+    names = [name for name in dir(told) if not name.startswith("_")]
+    return {
+        "provenance": provenance(),
+        "target": list(dataclasses.astuple(driver.active.get_current_target()))[:3],
+        "torch_device_type": "cuda",
+        "properties": [driver.active.utils.get_device_properties(device.index)],
+        "torch": [{name: value for name in names if isinstance(value := getattr(told, name), int | str)}],
+        "expected": {
+            "profile": device.profile.name,
+            "arch": device.arch,
+            "facts": {key: [getattr(device.hardware, key), origin] for key, origin in device.origins.items()},
+        },
+    }
+
+
+def occupancies(device: Device) -> dict[str, object]:
+    """One cell per (rows, columns, type): what was read from the binary, what the driver loaded, and what it counts."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    cells = []
+    for n_rows in ROWS:
+        for n_cols in COLS:
+            for dtype in DTYPES:
+                found = plan(n_rows, n_cols, dtype, device)
+                problem = contiguous_problem(n_rows, n_cols, dtype)
+                kernel = compile_kernel(KernelSpec.of(problem, found.tiling), device)
+                kernel._init_handles()
+                count = ctypes.c_int()
+                threads, shared = kernel.metadata.num_warps * 32, kernel.metadata.shared
+                function = ctypes.c_void_p(kernel.function)
+                status = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                    ctypes.byref(count), function, threads, ctypes.c_size_t(shared)
+                )
+                assert status == 0, f"cuOccupancyMaxActiveBlocksPerMultiprocessor: CUresult {status}"
+                cells.append({
+                    "problem": [n_rows, n_cols, dtype],
+                    "resources": dataclasses.asdict(found.resources),
+                    "driver": {"n_regs": kernel.n_regs, "n_spills": kernel.n_spills, "programs": count.value},
+                    "programs": found.occupancy.programs_per_multiprocessor,
+                })  # fmt: skip
+    return {"provenance": provenance(), "profile": device.profile.name, "cells": cells}
+
+
+def main(directory: str) -> None:
+    device = current_device()
+    name = device.profile.name.rpartition("/")[2]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert probe.main(["--rows", "1823", "--cols", "781", "--verify", "--json"]) == 0
+    records = {
+        "driver": machine(device),
+        "probe": {"provenance": provenance(), "arguments": "--rows 1823 --cols 781 --verify --json"}
+        | json.loads(printed.getvalue()),
+        "occupancy": occupancies(device),
+    }
+    for kind, record in records.items():
+        Path(directory, f"{kind}_{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
