@@ -82,14 +82,16 @@ def main(directory: str) -> None:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         assert probe.main(["--rows", "1823", "--cols", "781", "--verify", "--json"]) == 0
-    records = {
+    records: dict[str, dict[str, object]] = {
         "driver": machine(device),
         "probe": {"provenance": provenance(), "arguments": "--rows 1823 --cols 781 --verify --json"}
         | json.loads(printed.getvalue()),
         "occupancy": occupancies(device),
     }
     for kind, record in records.items():
-        Path(directory, f"{kind}_{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+        cells = [json.dumps(cell) for cell in record.pop("cells", [])]  # a line each
+        text = json.dumps(record | ({"cells": []} if cells else {}), indent=1)
+        Path(directory, f"{kind}_{name}.json").write_text(text.replace("[]", "[\n" + ",\n".join(cells) + "\n ]") + "\n")
 
 
 if __name__ == "__main__":

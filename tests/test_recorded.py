@@ -1,0 +1,51 @@
+"""What real machines reported (tests/record.py) against what this package says without them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from portable_softmax import Device, KernelResources, occupancy, probe
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+@pytest.mark.parametrize("path", sorted(RECORDED.glob("occupancy_*.json")), ids=lambda path: path.stem)
+def test_occupancy_registers_and_spills_are_the_drivers(path):
+    record = json.loads(path.read_text())
+    device = Device.from_profile(record["profile"])
+    differences = []
+    for cell in record["cells"]:
+        resources = KernelResources(**cell["resources"])
+        ours = {
+            "n_regs": resources.registers_per_thread,
+            "n_spills": resources.spilled_bytes_per_thread // 4,
+            "programs": occupancy(resources, device).programs_per_multiprocessor,
+        }
+        if ours != cell["driver"]:
+            differences.append((cell, ours))
+    print(f"\n{path.name}: {len(record['cells'])} cells, {len(differences)} differences ({record['provenance']})")
+    assert len(record["cells"]) >= 300
+    assert not differences
+
+
+@pytest.mark.parametrize("path", sorted(RECORDED.glob("probe_*.json")), ids=lambda path: path.stem)
+def test_the_probe_still_writes_what_it_wrote_on_a_real_machine(path):
+    recorded = json.loads(path.read_text())
+    name, problem = recorded["device"]["profile"], recorded["problem"]
+    report = probe.describe(Device.from_profile(name), problem["n_rows"], problem["n_cols"], problem["dtype"])
+    assert recorded["schema_version"] == report["schema_version"]
+    assert recorded["verify"]["right"]
+    assert shape(recorded, ("verify", "provenance", "arguments", "software", "facts")) == shape(report, ("software", "facts"))
+    for key, fact in report["facts"].items():
+        told = recorded["facts"][key]
+        assert fact["profile"] in (told["runtime"], None) or told["runtime"] is None, (
+            f"{key}: the machine says {told['runtime']}"
+        )
+
+
+def shape(report, left_out=()):
+    """The keys of a report, without its values."""
+    if isinstance(report, dict):
+        return {key: shape(value) for key, value in report.items() if key not in left_out}
+    return None
