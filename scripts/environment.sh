@@ -1,6 +1,7 @@
 # Sourced by demo.sh and test.sh: makes .venv, with this package editable, and puts it on PATH.
 # A torch and a triton that are already there stay: vendors' containers bring builds of their own.
 python=${PYTHON:-python3}
+TRITON='triton==3.8.0' # compiles for every architecture of the profiles: 3.6 lacks sm_110, 3.9 dropped gfx1030
 if [ ! -x .venv/bin/python ]; then
     if "$python" -c 'import torch, triton' 2>/dev/null; then
         "$python" -m venv --system-site-packages .venv
@@ -8,11 +9,9 @@ if [ ! -x .venv/bin/python ]; then
         "$python" -m venv .venv
     fi
 fi
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' # the first with --group
-if ! .venv/bin/python -c 'import torch, triton' 2>/dev/null; then
-    # torch alone first: the package index's torch for GPUs would bring gigabytes that a CPU cannot use.
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint scripts/constraints.txt torch
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint scripts/constraints.txt triton numpy
-fi
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable . "$@"
+install() { .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint scripts/constraints.txt "$@"; }
+install --upgrade pip
+.venv/bin/python -c 'import torch' 2>/dev/null || install torch numpy
+.venv/bin/python -c 'import triton' 2>/dev/null || install "$TRITON" # builds of torch for GPUs bring their own
+install --editable . "$@"
 PATH=$PWD/.venv/bin:$PATH
