@@ -24,7 +24,7 @@ class Device:
     Args:
         backend: the name of one of `portable_softmax.backends`, which is Triton's.
         arch: Triton's name of the target architecture.
-        index: of the device in this process; None for one that is not here.
+        index: of the device in this process; None for one that is not here, and for the interpreter.
         hardware: the facts that are used.
         origins: who told each of them: driver, torch, profile or estimated.
         profile: the YAML profile that matched.
@@ -57,7 +57,7 @@ class Device:
         return (self.detected and self.detected.name) or self.profile.name
 
     def __repr__(self) -> str:
-        where = "offline" if self.index is None else f"index={self.index}"
+        where = "not here" if self.detected is None else f"index={self.index}"
         return f"Device({self.name!r}, {self.backend}/{self.arch}, profile={self.profile.name!r}, {where})"
 
 
@@ -78,7 +78,7 @@ def current_device(index: int | None = None) -> Device:
         ProfileError: a hardware profile is malformed.
     """
     if interpreting():
-        return Device.from_profile("triton/interpreter")
+        return _interpreter()
     torch = _import_torch()
     backend = _active_target().backend
     if backend not in BACKENDS:
@@ -94,6 +94,12 @@ def current_device(index: int | None = None) -> Device:
     if not 0 <= index < count:
         raise DeviceError(f"device {index} was asked for; torch sees {count}, numbered from 0")
     return _device(backend, index)
+
+
+@functools.cache
+def _interpreter() -> Device:
+    detected = BACKENDS["interpreter"].describe(0, "interpreter", {})
+    return _merge(match_profile("interpreter", "interpreter", detected.name), detected, None)
 
 
 @functools.cache

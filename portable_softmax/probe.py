@@ -83,6 +83,7 @@ def describe(device: Device, n_rows: int, n_cols: int, dtype: str) -> dict[str, 
             "backend": device.backend,
             "arch": device.arch,
             "architecture": device.profile.architecture,
+            "here": device.detected is not None,
             "index": device.index,
             "profile": device.profile.name,
             "multiprocessor": device.profile.multiprocessor,
@@ -143,7 +144,14 @@ def _without_accelerator(error: NoDeviceError, given: list[str], options: argpar
     if options.verify:
         # Triton decides at import whether it interprets, so another process has to.
         print(f"No accelerator: {error}\nThe same kernel runs in Triton's interpreter instead.\n", file=sys.stderr, flush=True)
-        command = [sys.executable, "-m", "portable_softmax.probe", *given]
+        command = [
+            sys.executable,
+            "-W",
+            "ignore::RuntimeWarning:triton.runtime.interpreter",
+            "-m",
+            "portable_softmax.probe",
+            *given,
+        ]
         return subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False).returncode
     if options.json:
         print(json.dumps({"schema_version": SCHEMA_VERSION, "software": _software(), "device": None, "message": str(error)}))

@@ -10,7 +10,7 @@ def as_text(report: dict[str, Any]) -> str:
 
 def _lines(report: dict[str, Any]) -> Iterator[str]:
     device = report["device"]
-    where = "not here" if device["index"] is None else f"index {device['index']}"
+    where = "not here" if not device["here"] else "here" if device["index"] is None else f"index {device['index']}"
     yield f"device    {device['name']}  ({device['backend']}/{device['arch']}, {device['architecture']}, {where})"
     yield f"profile   {device['profile']}"
     yield f"software  {', '.join(f'{name} {version}' for name, version in report['software'].items())}"

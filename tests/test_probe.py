@@ -50,6 +50,7 @@ def test_json_has_the_same_and_a_version(capsys):
         "backend": "hip",
         "arch": "gfx942",
         "architecture": None,
+        "here": False,
         "index": None,
         "profile": "amd/mi300x",
         "multiprocessor": "CU",

@@ -81,7 +81,6 @@ class Backend(Protocol):
     torch_device_type: str
     dtypes: tuple[str, ...]  # that the kernel computes there
     required: tuple[str, ...]  # fields of Hardware without which launches cannot be planned
-    compiles_offline: bool  # whether its kernels can be compiled with no device and no vendor software present
     setup: str  # how to see that the vendor's software works, for errors
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:

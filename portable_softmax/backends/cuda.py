@@ -10,7 +10,6 @@ from portable_softmax.profiles import Hardware
 torch_device_type = "cuda"
 dtypes = tuple(base.DTYPE_BYTES)
 required = base.SIMT_REQUIRED
-compiles_offline = True
 setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
 
 # Triton's driver, the same seven keys from 3.2 to 3.9; max_num_regs is per program and so left alone.

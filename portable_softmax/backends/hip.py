@@ -11,7 +11,6 @@ from portable_softmax.profiles import Hardware
 torch_device_type = "cuda"  # ROCm builds of torch keep the name
 dtypes = tuple(base.DTYPE_BYTES)
 required = base.SIMT_REQUIRED
-compiles_offline = True
 setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
 
 WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64
@@ -80,6 +79,7 @@ def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
 def _wavefronts_by_scalar_registers(sgprs: int) -> int:
     """Wavefronts per SIMD by its 800 SGPRs (gfx9; later architectures give each wavefront a fixed set).
 
-    Source: GCNSubtarget::getOccupancyWithNumSGPRs.
+    A wavefront takes 16 more for the trap handler. The table of LLVM before Triton 3.9, 10 up to 80 SGPRs, forgot them.
+    Sources: LLVM pull request 201342; ROCm/rocm-systems pull request 10618, where 92 SGPRs left room for 7 on gfx942.
     """
-    return 10 if sgprs <= 80 else 9 if sgprs <= 88 else 8 if sgprs <= 100 else 7
+    return 800 // (base.round_up(sgprs, 16) + 16)

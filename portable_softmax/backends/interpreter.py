@@ -10,7 +10,6 @@ from portable_softmax.profiles import Hardware
 torch_device_type = "cpu"
 dtypes = tuple(base.DTYPE_BYTES)
 required = ("multiprocessor_count",)
-compiles_offline = False
 setup = ""
 
 

@@ -9,7 +9,6 @@ from portable_softmax.profiles import Hardware
 torch_device_type = "npu"
 dtypes = ("float16", "bfloat16", "float32")  # the vector unit has no fp64
 required = ("multiprocessor_count", "shared_memory_per_program_max", "memory_alignment", "max_programs")
-compiles_offline = False  # the last stage, bishengir-compile, is part of CANN
 setup = (
     "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
     "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
