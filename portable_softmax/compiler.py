@@ -1,88 +1,43 @@
-"""Compiles the kernel for any target, here or not, with Triton 3.2 to 3.9 and triton-ascend 3.2.
+"""Compiles any Triton kernel for any target, here or not, with Triton 3.2 to 3.9 and triton-ascend 3.2.
 
-Everything that a kernel is specialised on stands in its KernelSpec: sizes and strides have fixed integer types and are
-never specialised on their values, so a kept kernel is right for every problem of the same spec.
+A signature names the type of each run-time parameter as Triton's ahead-of-time compiler does: `*fp32:16` is a pointer to
+fp32 that starts on a multiple of 16 bytes, `i32:16` an integer that is a multiple of 16.
 """
 
 import functools
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from portable_softmax.device import Device, interpreting
 from portable_softmax.errors import CompileError
-from portable_softmax.planner import Problem, Tiling
-
-TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
-SIZES = {"n_rows": "i64", "n_col_vectors": "i32", "x_row_vectors": "i64", "y_row_vectors": "i64"}
-
-_lock = threading.Lock()
 
 
-@dataclass(frozen=True)
-class KernelSpec:
-    """One specialisation of the kernel."""
-
-    x_dtype: str
-    y_dtype: str
-    vector: int
-    aligned: bool
-    tiling: Tiling
-
-    @classmethod
-    def of(cls, problem: Problem, tiling: Tiling) -> "KernelSpec":
-        return cls(problem.x_dtype, problem.y_dtype, problem.vector, problem.aligned, tiling)
-
-    def constexprs(self) -> dict[str, Any]:
-        import triton.language as tl
-
-        return {
-            "VECTOR": self.vector,
-            "TILE_ROWS": self.tiling.tile_rows,
-            "TILE_COLS": self.tiling.tile_cols,
-            "ONE_TILE": self.tiling.strategy == "tile",
-            "STAGES": self.tiling.num_stages or 1,
-            "COMPUTE": tl.float64 if self.y_dtype == "float64" else tl.float32,
-        }
-
-
-def launcher(spec: KernelSpec, device: Device) -> Callable[..., Any]:
-    """`launch(grid, *arguments)` for the compiled kernel, on the current stream of the current device."""
-    from portable_softmax.kernels import softmax_kernel
-
-    constexprs = spec.constexprs()
-    if interpreting():
-        return lambda grid, *arguments: softmax_kernel[grid](*arguments, **constexprs)
-    kernel = compile_kernel(spec, device)
-    # From Triton 3.3 on, a compiled kernel is called with its constexprs too.
-    trailing = () if _triton_version() < (3, 3) else tuple(constexprs.values())
-    return lambda grid, *arguments: kernel[grid](*arguments, *trailing)
-
-
-def compile_kernel(spec: KernelSpec, device: Device) -> Any:
-    """Triton's CompiledKernel for the device's architecture; kept.
+def compile_for(
+    device: Device,
+    kernel: Any,
+    signature: Mapping[str, str],
+    constexprs: Mapping[str, Any],
+    num_warps: int | None,
+    num_stages: int | None,
+) -> Any:
+    """Triton's CompiledKernel of a @triton.jit function for the device's architecture.
 
     Raises:
         CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.
     """
-    with _lock:
-        return _compile(spec, device)
-
-
-@functools.cache
-def _compile(spec: KernelSpec, device: Device) -> Any:
     import triton
     from triton.backends.compiler import GPUTarget
 
     if interpreting():
         raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
+    check_target(device)
     target = GPUTarget(device.backend, device.arch, device.hardware.warp_size or 0)
-    options = device.vendor.compile_options(spec.tiling.num_warps, spec.tiling.num_stages)
+    options = device.vendor.compile_options(num_warps, num_stages)
     try:
-        return triton.compile(_source(spec), target=target, options=options)
+        return triton.compile(_source(kernel, signature, constexprs), target=target, options=options)
     except Exception as error:  # every stage of every backend has its own exceptions
-        raise CompileError(f"{device.backend}/{device.arch}, {spec.x_dtype} -> {spec.y_dtype}: {error}") from error
+        types = ", ".join(signature.values())
+        raise CompileError(f"{kernel.__name__}({types}) for {device.backend}/{device.arch}: {error}") from error
 
 
 def check_target(device: Device) -> None:
@@ -99,23 +54,30 @@ def check_target(device: Device) -> None:
         )
 
 
-def _source(spec: KernelSpec) -> Any:
+def launcher(compiled: Any, constexprs: Mapping[str, Any]) -> Callable[..., Any]:
+    """`launch(grid, *arguments)` of a compiled kernel, on the current stream of the current device."""
+    # From Triton 3.3 on, a compiled kernel is called with its constexprs too.
+    trailing = () if _triton_version() < (3, 3) else tuple(constexprs.values())
+    return lambda grid, *arguments: compiled[grid](*arguments, *trailing)
+
+
+def _source(kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str, Any]) -> Any:
     from triton.compiler import ASTSource
 
-    from portable_softmax.kernels import softmax_kernel
-
-    pointers = {"y_ptr": f"*{TRITON_NAMES[spec.y_dtype]}", "x_ptr": f"*{TRITON_NAMES[spec.x_dtype]}"}
-    signature, constexprs = {**pointers, **SIZES}, spec.constexprs()
-    aligned = [0, 1] if spec.aligned else []
+    names = kernel.arg_names
+    if unknown := (signature.keys() | constexprs.keys()) ^ set(names):
+        raise TypeError(f"parameters are {', '.join(names)}; one side lacks {', '.join(sorted(unknown))}")
+    types = {name: kind.partition(":")[0] for name, kind in signature.items()}
+    aligned = [names.index(name) for name, kind in signature.items() if kind.endswith(":16")]
     if _triton_version() < (3, 3):
         from triton.backends.compiler import AttrsDescriptor
 
         attributes = AttrsDescriptor.from_hints(dict.fromkeys(aligned, 16))
-        return ASTSource(softmax_kernel, signature=signature, constants=constexprs, attrs=attributes)
+        return ASTSource(kernel, signature=types, constants=dict(constexprs), attrs=attributes)
     return ASTSource(
-        softmax_kernel,
-        signature=signature | dict.fromkeys(constexprs, "constexpr"),
-        constexprs={(softmax_kernel.arg_names.index(name),): value for name, value in constexprs.items()},
+        kernel,
+        signature={name: types.get(name, "constexpr") for name in names},
+        constexprs={(names.index(name),): value for name, value in constexprs.items()},
         attrs={(index,): [["tt.divisibility", 16]] for index in aligned},
     )
 

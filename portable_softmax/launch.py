@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from portable_softmax import compiler, planner
 from portable_softmax.backends.base import DTYPE_BYTES, KernelResources, Occupancy
-from portable_softmax.compiler import KernelSpec
 from portable_softmax.device import Device, current_device
 from portable_softmax.errors import DtypeError
 from portable_softmax.planner import LaunchPlan, Problem, Tiling
+from portable_softmax.spec import KernelSpec, compile_kernel, launcher
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +68,7 @@ def _measure(problem: Problem, tiling: Tiling, device: Device) -> KernelResource
     )
     if modelled is not None and device.index is None:
         return modelled  # no compiler here that could say more
-    compiled = device.vendor.resources(compiler.compile_kernel(KernelSpec.of(problem, tiling), device))
+    compiled = device.vendor.resources(compile_kernel(KernelSpec.of(problem, tiling), device))
     return modelled or compiled
 
 
@@ -76,7 +76,7 @@ def softmax_rows(x: "torch.Tensor", y: "torch.Tensor", device: Device) -> None:
     """y[r] = softmax(x[r]) for matrices whose rows are contiguous, on the active stream of their device."""
     problem, strides = _problem(x, y)
     launch_plan = plan_problem(problem, device)
-    launch = _launcher(KernelSpec.of(problem, launch_plan.tiling), device)
+    launch = launcher(KernelSpec.of(problem, launch_plan.tiling), device)
     sizes = problem.n_rows, problem.n_cols // problem.vector, *(stride // problem.vector for stride in strides)
     with _guard(x):
         launch((launch_plan.num_programs, 1, 1), y, x, *sizes)
@@ -95,11 +95,6 @@ def _problem(x: "torch.Tensor", y: "torch.Tensor") -> tuple[Problem, tuple[int, 
 
 def _name(dtype: "torch.dtype") -> str:
     return str(dtype).removeprefix("torch.")
-
-
-@functools.cache
-def _launcher(spec: KernelSpec, device: Device) -> Any:
-    return compiler.launcher(spec, device)
 
 
 def _guard(x: "torch.Tensor") -> Any:

@@ -18,9 +18,10 @@ import torch
 import triton
 from triton.runtime import driver
 
-from portable_softmax import Device, current_device, plan, probe
-from portable_softmax.compiler import KernelSpec, compile_kernel
+from portable_softmax import Device, current_device, plan
 from portable_softmax.launch import contiguous_problem
+from portable_softmax.probe.__main__ import main as probe_main
+from portable_softmax.spec import KernelSpec, compile_kernel
 
 ROWS = (1, 64, 1823, 4096, 100_000)
 COLS = (1, 7, 16, 33, 64, 128, 200, 256, 500, 512, 781, 1000, 1024, 1823, 2048, 3000, 4096, 6000, 8192, 12672, 16384, 25000,
@@ -81,7 +82,7 @@ def main(directory: str) -> None:
     name = device.profile.name.rpartition("/")[2]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        assert probe.main(["--rows", "1823", "--cols", "781", "--verify", "--json"]) == 0
+        assert probe_main(["--rows", "1823", "--cols", "781", "--verify", "--json"]) == 0
     records: dict[str, dict[str, object]] = {
         "driver": machine(device),
         "probe": {"provenance": provenance(), "arguments": "--rows 1823 --cols 781 --verify --json"}

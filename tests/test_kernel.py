@@ -102,7 +102,7 @@ def test_views(where, view, dtype):
 @pytest.mark.parametrize("num_programs", [1, 2, 5, 64])
 @pytest.mark.parametrize("n_cols", [40, 70000])
 def test_any_number_of_programs_is_right(device, where, num_programs, n_cols):
-    from portable_softmax.compiler import KernelSpec, launcher
+    from portable_softmax.spec import KernelSpec, launcher
 
     x, y = matrix(where, 50, n_cols), torch.full((50, n_cols), NAN, device=where)
     problem = Problem(50, n_cols, "float32", "float32", 1)

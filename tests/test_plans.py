@@ -4,9 +4,9 @@ import pytest
 
 from portable_softmax import CompileError, Device, DtypeError, KernelResources, NoDeviceError, plan, profiles
 from portable_softmax import compiler as compiler_module
-from portable_softmax.compiler import KernelSpec, compile_kernel
 from portable_softmax.launch import plan_problem
 from portable_softmax.planner import Problem, Tiling
+from portable_softmax.spec import KernelSpec, compile_kernel
 
 LENGTHS = (1, 33, 781, 4096, 32768, 131072)
 DTYPES = ("float16", "bfloat16", "float32")
@@ -60,7 +60,7 @@ def test_loads_are_as_wide_as_the_length_allows(n_cols, dtype, bits):
 def test_a_kernel_is_compiled_once_for_all_row_counts(monkeypatch):
     device = Device.from_profile("nvidia/h200")
     plan(1000, 6000, "float32", device)
-    monkeypatch.setattr(compiler_module, "_source", None)  # any further compilation fails
+    monkeypatch.setattr(compiler_module, "compile_for", None)  # any further compilation fails
     assert plan(2000, 6000, "float32", device).num_programs == 2000
 
 
@@ -107,11 +107,11 @@ def test_an_older_triton_is_not_asked_for_targets_that_end_its_process(monkeypat
 
 
 def test_a_compiler_that_fails_is_quoted(monkeypatch):
-    def fail(spec):
+    def fail(*_):
         raise RuntimeError("PassManager::run failed")
 
     monkeypatch.setattr(compiler_module, "_source", fail)
-    with pytest.raises(CompileError, match=r"cuda/90, float32 -> float32: PassManager::run failed"):
+    with pytest.raises(CompileError, match=r"softmax_kernel\(\*fp32:16, .* for cuda/90: PassManager::run failed"):
         compile_kernel(
             KernelSpec("float32", "float32", 4, True, Tiling("tile", 3, 16, 1, 1)), Device.from_profile("nvidia/h200")
         )

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from portable_softmax import DeviceError, NoDeviceError, probe
+from portable_softmax import DeviceError, NoDeviceError
+from portable_softmax.probe import __main__ as probe
 from portable_softmax.verify import Verification
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "probe_device.py"

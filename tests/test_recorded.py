@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from portable_softmax import Device, KernelResources, occupancy, probe
+from portable_softmax import Device, KernelResources, occupancy
+from portable_softmax.probe.report import describe
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -33,7 +34,7 @@ def test_occupancy_registers_and_spills_are_the_drivers(path):
 def test_the_probe_still_writes_what_it_wrote_on_a_real_machine(path):
     recorded = json.loads(path.read_text())
     name, problem = recorded["device"]["profile"], recorded["problem"]
-    report = probe.describe(Device.from_profile(name), problem["n_rows"], problem["n_cols"], problem["dtype"])
+    report = describe(Device.from_profile(name), problem["n_rows"], problem["n_cols"], problem["dtype"])
     assert recorded["schema_version"] == report["schema_version"]
     assert recorded["verify"]["right"]
     assert shape(recorded, ("verify", "provenance", "arguments", "software", "facts")) == shape(report, ("software", "facts"))

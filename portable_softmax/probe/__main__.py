@@ -1,0 +1,121 @@
+"""The probe's flow: options -> device -> report -> text or JSON, and an exit code."""
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from portable_softmax.device import Device, current_device
+from portable_softmax.errors import NoDeviceError, PortableSoftmaxError
+from portable_softmax.inspection import compile_any, dump, load_kernel
+from portable_softmax.launch import contiguous_problem, plan
+from portable_softmax.probe.options import parser
+from portable_softmax.probe.report import SCHEMA_VERSION, describe, describe_kernel, explanations, software
+from portable_softmax.probe.text import as_text, side_by_side
+from portable_softmax.profiles import profiles
+from portable_softmax.spec import KernelSpec, compile_kernel
+
+MATRIX = Path(__file__).parents[2] / ".github" / "matrix.json"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit code; see options.EXIT_CODES."""
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parser().parse_args(given)
+    try:
+        return _answer(options)
+    except NoDeviceError as error:
+        return _without_accelerator(error, given, options)
+    except (PortableSoftmaxError, OSError, TypeError, ValueError, ImportError) as error:
+        if options.json:
+            print(json.dumps({"schema_version": SCHEMA_VERSION, "error": type(error).__name__, "message": str(error)}))
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+
+
+def _answer(options: argparse.Namespace) -> int:
+    if options.list:
+        return _list(options.json)
+    if options.matrix:
+        print(json.dumps(json.loads(MATRIX.read_text())))
+        return 0
+    if options.verify and (options.profile or options.compare or options.kernel):
+        raise PortableSoftmaxError("--verify runs the softmax kernel on the device that is here; leave out the other options")
+    names = options.compare or [options.profile]
+    devices = [Device.from_profile(name) if name else current_device(options.index) for name in names]
+    if options.plot:
+        from portable_softmax.probe.plot import plot
+
+        plot(devices, options.rows, options.dtype, Path(options.plot))
+    reports = [_report(device, options) for device in devices]
+    if options.json:
+        print(json.dumps(reports if options.compare else reports[0], indent=2))
+    else:
+        print(side_by_side(reports) if options.compare else as_text(reports[0]))
+    return 0 if all(report.get("verify", {"right": True})["right"] for report in reports) else 1
+
+
+def _report(device: Device, options: argparse.Namespace) -> dict[str, Any]:
+    if options.kernel:
+        kernel, constexprs = load_kernel(options.kernel), {name: _literal(value) for name, value in options.constexpr}
+        compiled = compile_any(kernel, dict(options.signature), constexprs, options.num_warps, options.num_stages, device)
+        resources = device.vendor.resources(compiled)
+        report = describe_kernel(device, options.kernel, resources, device.vendor.occupancy(resources, device.hardware))
+    else:
+        report = describe(device, options.rows, options.cols, options.dtype)
+        found = plan(options.rows, options.cols, options.dtype, device)
+        resources = found.resources
+        if options.dump:
+            problem = contiguous_problem(options.rows, options.cols, options.dtype)
+            compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
+    if options.dump:
+        report["dump"] = [str(path) for path in dump(compiled, options.dump, Path(options.out))]
+    if options.verify:
+        report["verify"] = _verify(device, options)
+    return report | explanations(device, resources, options.explain, options.textbook)
+
+
+def _literal(text: str) -> int | bool | str:
+    return {"True": True, "False": False}.get(text, int(text) if text.lstrip("-").isdigit() else text)
+
+
+def _verify(device: Device, options: argparse.Namespace) -> dict[str, Any]:
+    from portable_softmax.verify import verify
+
+    outcome = verify(options.rows, options.cols, options.dtype, device)
+    return dataclasses.asdict(outcome) | {"right": outcome.right}
+
+
+def _list(as_json: bool) -> int:
+    known = profiles()
+    if as_json:
+        print(json.dumps({"schema_version": SCHEMA_VERSION, "profiles": sorted(known)}))
+    else:
+        for name, profile in known.items():
+            print(f"{name:28}{profile.backend}/{profile.arch:20}{profile.architecture}")
+    return 0
+
+
+def _without_accelerator(error: NoDeviceError, given: list[str], options: argparse.Namespace) -> int:
+    if options.verify:
+        # Triton decides at import whether it interprets, so another process has to.
+        print(f"No accelerator: {error}\nThe same kernel runs in Triton's interpreter instead.\n", file=sys.stderr, flush=True)
+        quiet = ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]  # nan of masked rows, in numpy
+        command = [sys.executable, *quiet, "-m", "portable_softmax.probe", *given]
+        return subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False).returncode
+    if options.json:
+        print(json.dumps({"schema_version": SCHEMA_VERSION, "software": software(), "device": None, "message": str(error)}))
+    else:
+        print(
+            f"No accelerator: {error}\n--profile NAME plans for one that is not here; --list names them; "
+            "--verify runs the kernel in Triton's interpreter."
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

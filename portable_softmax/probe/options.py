@@ -1,0 +1,62 @@
+"""The command line of the probe."""
+
+import argparse
+
+from portable_softmax.backends.base import DTYPE_BYTES
+
+EXIT_CODES = "Exit codes: 0 answered, also that there is no accelerator; 1 something is broken, or a result is wrong; 2 usage."
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="probe_device.py",
+        description="The device that Triton drives, or one that is not here; the launch of a softmax on it, and why.",
+        epilog=EXIT_CODES,
+    )
+    _which_device(made.add_argument_group("device"))
+    _which_kernel(made.add_argument_group("kernel"))
+    _what_to_show(made.add_argument_group("output"))
+    return made
+
+
+def _which_device(group: argparse._ArgumentGroup) -> None:
+    which = group.add_mutually_exclusive_group()
+    which.add_argument("--profile", metavar="NAME", help="a device that need not be here, such as amd/mi300x")
+    which.add_argument("--index", type=int, metavar="N", help="of the device here, as torch counts (its current one)")
+    which.add_argument("--compare", nargs="+", metavar="NAME", help="profiles side by side")
+    which.add_argument("--list", action="store_true", help="the products that have a profile")
+    which.add_argument("--matrix", action="store_true", help="the CI matrix of vendors, for GitHub's fromJSON")
+
+
+def _which_kernel(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--rows", type=_positive, default=4096, metavar="N", help="rows of the softmax (4096)")
+    group.add_argument("--cols", type=_positive, default=4096, metavar="N", help="columns of the softmax (4096)")
+    group.add_argument("--dtype", choices=tuple(DTYPE_BYTES), default="float32", help="of input and output (float32)")
+    group.add_argument("--kernel", metavar="FILE:NAME", help="another @triton.jit function instead of the softmax")
+    group.add_argument("--signature", type=_pair, nargs="+", default=[], metavar="NAME=TYPE", help="x_ptr=*fp32:16 n=i32 ...")
+    group.add_argument("--constexpr", type=_pair, nargs="+", default=[], metavar="NAME=VALUE", help="BLOCK_SIZE=1024 ...")
+    group.add_argument("--num-warps", type=_positive, default=4, metavar="N", help="of --kernel (4)")
+    group.add_argument("--num-stages", type=_positive, default=1, metavar="N", help="of --kernel (1)")
+
+
+def _what_to_show(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--explain", action="store_true", help="each limit's own count, which binds, and the next step")
+    group.add_argument("--textbook", action="store_true", help="the tutorial's occupancy, and why it differs")
+    group.add_argument("--verify", action="store_true", help="run the kernel and compare with float64")
+    group.add_argument("--json", action="store_true", help="the same as JSON, described in README.md")
+    group.add_argument("--dump", metavar="STAGES", help="write ttir, ttgir, llir, ptx, cubin, amdgcn ... or all of them")
+    group.add_argument("--out", default=".", metavar="DIR", help="where --dump writes (.)")
+    group.add_argument("--plot", metavar="FILE.png", help="programs per multiprocessor over row length (needs matplotlib)")
+
+
+def _positive(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not positive")
+    return value
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} should be NAME=VALUE")
+    return name, value

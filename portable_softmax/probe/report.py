@@ -1,0 +1,83 @@
+"""The probe's report as a dictionary: what --json prints, and what the text is made of."""
+
+import dataclasses
+import importlib.metadata
+import platform
+from typing import Any
+
+from portable_softmax.backends.base import KernelResources, Occupancy
+from portable_softmax.device import Device
+from portable_softmax.explain import against_textbook, explain
+from portable_softmax.launch import plan
+
+SCHEMA_VERSION = 1
+PACKAGES = ("portable-softmax", "torch", "triton", "triton-ascend", "torch-npu", "numpy")
+
+
+def describe(device: Device, n_rows: int, n_cols: int, dtype: str) -> dict[str, Any]:
+    """A device, and the plan of a softmax on it."""
+    launch_plan = plan(n_rows, n_cols, dtype, device)
+    return _of_device(device) | {
+        "problem": {"n_rows": n_rows, "n_cols": n_cols, "dtype": dtype},
+        "plan": dataclasses.asdict(launch_plan)
+        | {"reasons": list(launch_plan.reasons), "occupancy": _occupancy(launch_plan.occupancy)},
+    }
+
+
+def describe_kernel(device: Device, name: str, resources: KernelResources, occupancy: Occupancy) -> dict[str, Any]:
+    """A device, and what any kernel uses of it."""
+    return _of_device(device) | {
+        "kernel": {"name": name, "resources": dataclasses.asdict(resources), "occupancy": _occupancy(occupancy)},
+    }
+
+
+def explanations(device: Device, resources: KernelResources, with_limits: bool, with_textbook: bool) -> dict[str, Any]:
+    """What --explain and --textbook add."""
+    limits = {"explain": list(explain(resources, device))} if with_limits else {}
+    return limits | ({"textbook": against_textbook(resources, device)} if with_textbook else {})
+
+
+def software() -> dict[str, str]:
+    """Versions of what is installed."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _of_device(device: Device) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "software": software(),
+        "device": {
+            "name": device.name,
+            "backend": device.backend,
+            "arch": device.arch,
+            "architecture": device.profile.architecture,
+            "here": device.detected is not None,
+            "index": device.index,
+            "profile": device.profile.name,
+            "multiprocessor": device.profile.multiprocessor,
+        },
+        "facts": {key: _fact(device, key) for key in device.origins},
+    }
+
+
+def _occupancy(occupancy: Occupancy) -> dict[str, Any]:
+    return dataclasses.asdict(occupancy) | {"limited_by": list(occupancy.limited_by)}
+
+
+def _fact(device: Device, key: str) -> dict[str, Any]:
+    """What each side says of one field of Hardware, and which is used."""
+    runtime = dict(device.detected.torch) | dict(device.detected.driver) if device.detected else {}
+    source = device.profile.origins.get(key)
+    return {
+        "runtime": runtime.get(key),
+        "profile": getattr(device.profile.hardware, key),
+        "used": getattr(device.hardware, key),
+        "from": device.origins[key],
+        "profile_source": source and {"title": source.title, "verified": source.verified},
+    }

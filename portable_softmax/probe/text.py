@@ -1,0 +1,106 @@
+"""The probe's report as plain text."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from portable_softmax.profiles import Hardware
+
+IDENTITY = ("", "target", "multiprocessor")
+LAUNCH = ("strategy", "tile_rows", "tile_cols", "num_warps", "num_stages", "num_programs")
+
+
+def as_text(report: dict[str, Any]) -> str:
+    return "\n".join(_lines(report))
+
+
+def side_by_side(reports: list[dict[str, Any]]) -> str:
+    """What is used on each of several devices, and the plan or kernel there; then what each would need for more."""
+    columns = [_column(report) for report in reports]
+    facts = [key for key in Hardware.__struct_fields__ if any(key in report["facts"] for report in reports)]
+    keys = dict.fromkeys([*IDENTITY, *facts, *(key for column in columns for key in column)])
+    rows = [(key, *(str(column.get(key, "-")) for column in columns)) for key in keys]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(columns) + 1)]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*table, *(line for report in reports for line in _remarks(report))])
+
+
+def _column(report: dict[str, Any]) -> dict[str, Any]:
+    device, body = report["device"], report.get("plan") or report["kernel"]
+    occupancy = body["occupancy"]
+    identity = (device["name"], f"{device['backend']}/{device['arch']}", device["multiprocessor"])
+    facts = {key: fact["used"] for key, fact in report["facts"].items()}
+    launch = {key: body[key] for key in LAUNCH if key in body}
+    counted = {
+        "programs per multiprocessor": occupancy["programs_per_multiprocessor"],
+        "limited by": ", ".join(occupancy["limited_by"]),
+    }
+    everything = dict(zip(IDENTITY, identity, strict=True)) | facts | launch | body["resources"] | counted
+    return {key: value for key, value in everything.items() if value is not None}
+
+
+def _remarks(report: dict[str, Any]) -> Iterator[str]:
+    name = report["device"]["name"]
+    yield from [f"{name}: {report['explain'][-1]}"] if "explain" in report else []
+    yield from [f"{name}: the textbook says {report['textbook']}"] if "textbook" in report else []
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    device = report["device"]
+    where = "not here" if not device["here"] else "here" if device["index"] is None else f"index {device['index']}"
+    yield f"device    {device['name']}  ({device['backend']}/{device['arch']}, {device['architecture']}, {where})"
+    yield f"profile   {device['profile']}"
+    yield f"software  {', '.join(f'{name} {version}' for name, version in report['software'].items())}"
+    yield ""
+    yield f"{'':36}{'runtime':>15}{'profile':>15}{'used':>15}  from"
+    for key, fact in report["facts"].items():
+        numbers = "".join(f"{'-' if fact[side] is None else fact[side]:>15}" for side in ("runtime", "profile", "used"))
+        yield f"{key:36}{numbers}  {_origin(fact)}"
+    yield ""
+    yield from _plan(report["plan"], report["problem"]) if "plan" in report else [f"kernel    {report['kernel']['name']}"]
+    yield from _use(report.get("plan") or report["kernel"], device["multiprocessor"])
+    yield from _listed("why", report.get("plan", {}).get("reasons", ()))
+    yield from _listed("limits", report.get("explain", ()))
+    yield from _listed("textbook", [report["textbook"]] if "textbook" in report else ())
+    yield from _listed("written", report.get("dump", ()))
+    if "verify" in report:
+        yield from _verification(report["verify"])
+
+
+def _origin(fact: dict[str, Any]) -> str:
+    if fact["from"] in {"profile", "estimated"}:
+        return f"{fact['from']} ({fact['profile_source']['verified']})"
+    return str(fact["from"])
+
+
+def _plan(plan: dict[str, Any], problem: dict[str, Any]) -> Iterator[str]:
+    yield f"plan      softmax of {problem['n_rows']} x {problem['n_cols']}, {problem['dtype']}"
+    launch = _named(plan, ("num_programs", "num_warps", "num_stages"))
+    yield f"          {plan['strategy']} {plan['tile_rows']} x {plan['tile_cols']}  {launch}"
+
+
+def _use(body: dict[str, Any], multiprocessor: str) -> Iterator[str]:
+    """Of a plan or of any kernel: what a program uses, and how many fit."""
+    yield f"uses      {_named(body['resources'], body['resources'])}"
+    occupancy = body["occupancy"]
+    limits = ", ".join(f"{name} {programs}" for name, programs in occupancy["limits"].items())
+    yield (
+        f"occupancy {occupancy['programs_per_multiprocessor']} programs per {multiprocessor}, "
+        f"limited by {' and '.join(occupancy['limited_by'])}  (allowed by {limits})"
+    )
+
+
+def _named(values: dict[str, Any], keys: Iterable[str]) -> str:
+    return "  ".join(f"{key} {values[key]}" for key in keys if values[key] is not None)
+
+
+def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        yield f"{'' if number else title:10}{line}"
+
+
+def _verification(verify: dict[str, Any]) -> Iterator[str]:
+    yield ""
+    yield (
+        f"verify    {'right' if verify['right'] else 'WRONG'}: largest error {verify['max_error']:.3g}, "
+        f"{verify['worst']:.2g} of what is allowed; {verify['overwritten']} elements next to it overwritten"
+    )

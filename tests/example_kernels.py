@@ -1,0 +1,47 @@
+"""Two kernels of the usual introductions, to inspect and to run: a vector addition and a tiled matrix product."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_kernel(x_ptr, y_ptr, out_ptr, n_elements, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    mask = offsets < n_elements
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask), mask=mask)
+
+
+@triton.jit
+def matmul_kernel(
+    a_ptr,  # [m, k], rows contiguous
+    b_ptr,  # [k, n]
+    c_ptr,  # [m, n]
+    m,
+    n,
+    k,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,  # row blocks that walk the columns together, so that they share b in the L2 cache
+):
+    """c = a @ b"""
+    blocks_m, blocks_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
+    group_size = GROUP_M * blocks_n
+    group = tl.program_id(0) // group_size
+    first_m = group * GROUP_M
+    rows_of_group = tl.minimum(blocks_m - first_m, GROUP_M)
+    inside = tl.program_id(0) % group_size
+    rows = (first_m + inside % rows_of_group) * BLOCK_M + tl.arange(0, BLOCK_M)
+    cols = inside // rows_of_group * BLOCK_N + tl.arange(0, BLOCK_N)
+    steps = tl.arange(0, BLOCK_K)
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in tl.range(0, k, BLOCK_K):
+        inner = start + steps
+        a = tl.load(a_ptr + rows[:, None] * k + inner[None, :], mask=(rows[:, None] < m) & (inner[None, :] < k), other=0.0)
+        b = tl.load(b_ptr + inner[:, None] * n + cols[None, :], mask=(inner[:, None] < k) & (cols[None, :] < n), other=0.0)
+        total = tl.dot(a, b, total, input_precision="ieee")
+    tl.store(
+        c_ptr + rows[:, None] * n + cols[None, :],
+        total.to(c_ptr.dtype.element_ty),
+        mask=(rows[:, None] < m) & (cols[None, :] < n),
+    )
