@@ -6,6 +6,7 @@ Only the output is saved. First derivatives are one fused kernel; those of the g
 from typing import Any
 
 import torch
+from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 
@@ -25,11 +26,19 @@ def _autograd(name: str, form: str, function: Any) -> Any:
 
     def compute(keyset: Any, *arguments: Any) -> torch.Tensor:
         tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
-        if forward_ad._current_level < 0 and not (torch.is_grad_enabled() and any(each.requires_grad for each in tensors)):
+        recorded = torch.is_grad_enabled()
+        if forward_ad._current_level < 0 and not (recorded and any(each.requires_grad for each in tensors)):
             return below(keyset, *arguments)
-        # Here the dispatcher has peeled off torch.func's levels, all but one; Function.apply would go through them again.
+
+        def below_levels(*given: Any) -> torch.Tensor:
+            # Function.apply records nothing while it is in `forward`, but torch.func's outer levels go on.
+            with torch.set_grad_enabled(recorded), forward_ad._set_fwd_grad_enabled(True):
+                return below(keyset, *given)
+
+        # The dispatcher comes here once for each level of torch.func; Function.apply would go through all of them again.
         apply = super(torch.autograd.Function, function).apply
-        result: torch.Tensor = apply(lambda *given: below(keyset, *given), form, *arguments)
+        with enable_single_level_autograd_function():
+            result: torch.Tensor = apply(below_levels, form, *arguments)
         return result
 
     return compute

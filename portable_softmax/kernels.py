@@ -48,7 +48,9 @@ def _rows(tile, row_tiles, TILE_ROWS: tl.constexpr, AXIS: tl.constexpr):
 
 
 @triton.jit
-def _load(x_ptr, rows, cols, n_rows, n_cols, line_stride, y_ptr, AXIS: tl.constexpr, NEGATE: tl.constexpr, COMPUTE: tl.constexpr):
+def _load(
+    x_ptr, rows, cols, n_rows, n_cols, line_stride, y_ptr, AXIS: tl.constexpr, NEGATE: tl.constexpr, COMPUTE: tl.constexpr
+):
     """A tile as torch sees it: rounded to the output's type first; -inf outside of the input."""
     mask = _mask(rows, cols, n_rows, n_cols, AXIS)
     if NEGATE:

@@ -74,7 +74,7 @@ def _by_lines(shape: tuple[int, int, int]) -> bool:
 
 
 def _lines(x: torch.Tensor, shape: tuple[int, int, int]) -> torch.Tensor:
-    """[rows, n_cols], or [outer, n_cols, inner] if the softmax is taken across lines; a copy if strides or alignment need one."""
+    """[rows, n_cols], or [outer, n_cols, inner] to go across lines; a copy where strides or alignment need one."""
     outer, n_cols, inner = shape
     if inner == 1:
         lines = x.reshape(outer, n_cols)
