@@ -3,6 +3,7 @@
 Only the output is saved. First derivatives are one fused kernel; those of the gradient are torch's own operators.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -44,6 +45,16 @@ def _autograd(name: str, form: str, function: Any) -> Any:
     return compute
 
 
+def _recorded_outside(jvp: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Function.apply records no tangents while it is in `jvp` either, but torch.func's outer levels go on."""
+
+    def compute(ctx: Any, *tangents: Any) -> torch.Tensor:
+        with forward_ad._set_fwd_grad_enabled(True):
+            return jvp(ctx, *tangents)
+
+    return compute
+
+
 class _Softmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, below: Any, form: str, x: torch.Tensor, dim: int = -1, dtype: Any = None) -> torch.Tensor:
@@ -59,6 +70,7 @@ class _Softmax(torch.autograd.Function):
         return None, None, _fused(ctx.form)(dy, y, ctx.dim, ctx.x_dtype), None, None
 
     @staticmethod
+    @_recorded_outside
     def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
         (y,) = ctx.saved_tensors
         tangent = tangents[2].to(y.dtype)
@@ -90,6 +102,7 @@ class _SoftmaxBackward(torch.autograd.Function):
         return None, None, ddy, ddx * (dy - _sum(dy * y, ctx.dim)) - dy * _sum(ddx * y, ctx.dim), None, None
 
     @staticmethod
+    @_recorded_outside
     def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
         dy, y = ctx.saved_tensors
         dy_tangent, y_tangent = tangents[2:4]
