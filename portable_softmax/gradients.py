@@ -46,11 +46,15 @@ def _autograd(name: str, form: str, function: Any) -> Any:
 
 
 def _recorded_outside(jvp: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Function.apply records no tangents while it is in `jvp` either, but torch.func's outer levels go on."""
+    """Function.apply records no tangents while it is in `jvp` either, but torch.func's outer levels go on.
+
+    `jvp` gets the saved tensors, without their tangents of the level that is being computed.
+    """
 
     def compute(ctx: Any, *tangents: Any) -> torch.Tensor:
         with forward_ad._set_fwd_grad_enabled(True):
-            return jvp(ctx, *tangents)
+            saved = [forward_ad.unpack_dual(each).primal for each in ctx.saved_tensors]
+            return jvp(ctx, saved, *tangents)
 
     return compute
 
@@ -71,8 +75,8 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     @_recorded_outside
-    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        (y,) = ctx.saved_tensors
+    def jvp(ctx: Any, saved: list[torch.Tensor], *tangents: Any) -> torch.Tensor:
+        (y,) = saved
         tangent = tangents[2].to(y.dtype)
         if ctx.form == "log_softmax":
             return _log_transposed(tangent, y, ctx.dim)
@@ -103,8 +107,8 @@ class _SoftmaxBackward(torch.autograd.Function):
 
     @staticmethod
     @_recorded_outside
-    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        dy, y = ctx.saved_tensors
+    def jvp(ctx: Any, saved: list[torch.Tensor], *tangents: Any) -> torch.Tensor:
+        dy, y = saved
         dy_tangent, y_tangent = tangents[2:4]
         if ctx.form == "log_softmax":
             result = dy_tangent - y.exp() * (_sum(dy_tangent, ctx.dim) + y_tangent * _sum(dy, ctx.dim))

@@ -26,7 +26,7 @@ def x(where):
     return torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(where)
 
 
-@pytest.mark.parametrize("shape", [(3, 5), (2, 3, 17), ()], ids=str)
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 17), ()], ids=str)
 @pytest.mark.parametrize("dim", [0, -1])
 def test_gradients(where, form, shape, dim):
     ours = PAIRS[form][0]
