@@ -1,0 +1,219 @@
+"""What only a real device shows: graphs, streams, several devices, threads, processes, sizes, and training."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from portable_softmax import log_softmax, softmax
+
+pytestmark = [pytest.mark.kernel, pytest.mark.accelerator]
+SHAPES = ((64, 333), (64, 4096), (8, 100_000), (3, 700, 48))  # one tile, long rows, across lines
+
+
+@pytest.fixture
+def cuda_graphs(where):
+    if where.type != "cuda":
+        pytest.skip(f"CUDA graphs were written for torch's device type cuda, which NVIDIA and AMD have; this is {where.type}")
+
+
+def assert_close(y, x, dim=-1):
+    torch.testing.assert_close(y, torch.softmax(x.double(), dim).to(y.dtype), rtol=1e-5, atol=1e-8)
+
+
+def captured(shape, where):
+    """(graph, x, y, dx): the softmax of x along dim 1, and the gradient of sum(y * x.detach())."""
+    x = torch.randn(shape, device=where, requires_grad=True)
+
+    def step():
+        y = softmax(x, 1)
+        return y.detach(), *torch.autograd.grad((y * x.detach()).sum(), x)
+
+    side = torch.cuda.Stream(where)
+    side.wait_stream(torch.cuda.current_stream(where))
+    with torch.cuda.stream(side):
+        step()  # compiles, which a capture cannot
+    torch.cuda.current_stream(where).wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y, dx = step()
+    return graph, x, y, dx
+
+
+def assert_replayed(x, y, dx):
+    value = x.detach().double().requires_grad_()
+    expected = torch.softmax(value, 1)
+    (gradient,) = torch.autograd.grad((expected * value.detach()).sum(), value)
+    torch.testing.assert_close(y.double(), expected.detach(), rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(dx.double(), gradient, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_graph_replays_with_new_data(cuda_graphs, where, shape):
+    graph, x, y, dx = captured(shape, where)
+    for seed in range(3):
+        with torch.no_grad():
+            x.copy_(torch.randn(shape, generator=torch.Generator().manual_seed(seed)))
+        y.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert_replayed(x, y, dx)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_two_graphs_at_once(cuda_graphs, where, shape):
+    graphs = [captured(shape, where) for _ in range(2)]
+    streams = [torch.cuda.Stream(where) for _ in graphs]
+    torch.cuda.synchronize()
+    for _ in range(20):
+        for (graph, *_), stream in zip(graphs, streams, strict=True):
+            with torch.cuda.stream(stream):
+                graph.replay()
+    torch.cuda.synchronize()
+    for _, x, y, dx in graphs:
+        assert_replayed(x, y, dx)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_gradients_on_a_side_stream(cuda_graphs, where, shape):
+    """The side stream sleeps before it writes the input: work on any other stream would read zeros."""
+    values, x = torch.randn(shape, device=where), torch.zeros(shape, device=where, requires_grad=True)
+    torch.autograd.grad(softmax(x, 1).sum(), x)  # compiled before the race starts
+    stream = torch.cuda.Stream(where)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)
+        with torch.no_grad():
+            x.copy_(values)
+        y = softmax(x, 1)
+        (dx,) = torch.autograd.grad((y * x.detach()).sum(), x)
+    stream.synchronize()
+    assert_replayed(x, y.detach(), dx)
+
+
+def test_a_device_that_is_not_the_current_one(where):
+    module = getattr(torch, where.type)
+    if module.device_count() < 2:
+        pytest.skip(f"{module.device_count()} device here; two are needed")
+    assert module.current_device() == 0
+    for shape in SHAPES:
+        x = torch.randn(shape, device=f"{where.type}:1", requires_grad=True)
+        y = softmax(x, 1)
+        (dx,) = torch.autograd.grad((y * x.detach()).sum(), x)
+        assert y.device == dx.device == x.device
+        assert_replayed(x, y.detach(), dx)
+        near = torch.randn(shape, device=f"{where.type}:0")
+        assert_close(softmax(near, 1), near, 1)
+    assert module.current_device() == 0
+
+
+def test_eight_threads_forward_and_backward(where):
+    def work(seed):
+        shape = SHAPES[seed % len(SHAPES)]
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(where).requires_grad_()
+        y = softmax(x, 1)
+        (dx,) = torch.autograd.grad((y * x.detach()).sum(), x)
+        getattr(torch, where.type).synchronize()
+        return x, y.detach(), dx
+
+    with ThreadPoolExecutor(8) as pool:
+        for x, y, dx in pool.map(work, range(64)):
+            assert_replayed(x, y, dx)
+
+
+FORK = """
+import os, sys, torch, portable_softmax
+portable_softmax.softmax(torch.zeros(3))  # everything is imported, nothing is on a device yet
+child = os.fork()
+if not child:
+    x = torch.randn(64, 300, device=sys.argv[1])
+    torch.testing.assert_close(portable_softmax.softmax(x), torch.softmax(x, -1))
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0, "the child failed"
+x = torch.randn(64, 300, device=sys.argv[1])
+torch.testing.assert_close(portable_softmax.softmax(x), torch.softmax(x, -1))
+"""
+
+
+def test_a_fork_after_import(where):
+    ran = subprocess.run([sys.executable, "-c", FORK, str(where)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim"),
+    [
+        ((2**31 + 40, 1), 1),
+        ((2**21 + 8, 1030), 1),
+        ((2100, 2**20 + 3), 1),
+        ((3, 30_000, 24_000), 1),
+        ((2, 2**31 // 32 + 7, 16), 1),
+    ],
+    ids=str,
+)
+def test_more_than_2_to_the_31_elements(where, shape, dim):
+    """In float16: the first and the last rows against float64, and no element left unwritten."""
+    if torch.cuda.mem_get_info()[0] < 40e9:
+        pytest.skip(f"{torch.cuda.mem_get_info()[0] / 1e9:.0f} GB of memory are free; 40 are needed")
+    x = torch.empty(shape, dtype=torch.float16, device=where).normal_()
+    y = softmax(x, dim)
+    ends = (
+        [(slice(0, 2),), (slice(-2, None),)]
+        if x.dim() == 2
+        else [(0, slice(None), slice(0, 2)), (-1, slice(None), slice(-2, None))]
+    )
+    for end in ends:
+        rows, results = (each[end] if each.dim() == 2 else each[end].t() for each in (x, y))
+        torch.testing.assert_close(results.double(), torch.softmax(rows.double(), -1), rtol=2e-3, atol=2e-7)
+    assert not any(part.isnan().any() for part in y.view(-1).split(2**28))
+
+
+class Block(torch.nn.Module):
+    """A causal transformer block and a head, with the softmaxes that are given."""
+
+    def __init__(self, softmax, log_softmax, width=64, heads=4, tokens=32):
+        super().__init__()
+        self.softmax, self.log_softmax, self.heads = softmax, log_softmax, heads
+        self.embed, self.head = torch.nn.Embedding(tokens, width), torch.nn.Linear(width, tokens)
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.mlp = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width))
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(width) for _ in range(3))
+
+    def forward(self, tokens):
+        x = self.embed(tokens)  # [batch, length, width]
+        batch, length, width = x.shape
+        q, k, v = self.qkv(self.norms[0](x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+        scores = (q @ k.transpose(-1, -2) / (width // self.heads) ** 0.5).masked_fill(later, -float("inf"))
+        x = x + self.out((self.softmax(scores, -1) @ v).transpose(1, 2).reshape(batch, length, width))
+        x = x + self.mlp(self.norms[1](x))
+        return self.log_softmax(self.head(self.norms[2](x)), -1)
+
+
+def losses(softmaxes, where, compiled, steps=50, length=47):
+    """Of training on sequences that count modulo 32; compiled without graph breaks, or the compiler raises."""
+    torch.manual_seed(0)
+    model = Block(*softmaxes).to(where)
+    run = torch.compile(model, fullgraph=True, dynamic=True, **compiled) if compiled is not None else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    curve = []
+    for step in range(steps):
+        start = torch.randint(0, 32, (16, 1), generator=torch.Generator().manual_seed(step))
+        tokens = ((start + torch.arange(length + 1 - step % 3)) % 32).to(where)
+        loss = torch.nn.functional.nll_loss(run(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        curve.append(loss.item())
+    return torch.tensor(curve)
+
+
+@pytest.mark.parametrize("compiled", [None, {}], ids=["eager", "compiled"])
+def test_a_transformer_learns_as_with_torch(where, compiled):
+    torch._dynamo.reset()
+    ours = losses((softmax, log_softmax), where, compiled)
+    theirs = losses((torch.softmax, torch.log_softmax), where, None)
+    torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=2e-4)
+    assert ours[-1] < ours[0] / 3, "it learned something"
