@@ -115,3 +115,27 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
     assert "a thread holds 32 elements of float32" in text
     assert "num_programs 912: one per tile" in text
     assert "H200" in text, "where the policy was measured"
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_cols", "inner", "strategy", "tile_rows", "tile_cols"),
+    [
+        (64 * 512, 20, 512, "tile", 64, 32),
+        (64 * 512, 781, 512, "tile", 32, 1024),  # lines of 128 bytes
+        (64 * 512, 4000, 512, "tile", 8, 4096),  # of 32 bytes, the least that memory moves
+        (64 * 512, 5000, 512, "online", 32, 512),
+        (2 * 17, 9000, 17, "online", 32, 512),
+        (6, 3, 2, "tile", 2, 4),
+    ],
+)
+def test_rows_that_lie_side_by_side(n_rows, n_cols, inner, strategy, tile_rows, tile_cols):
+    across = Problem(n_rows, n_cols, "float32", "float32", 1, inner=inner)
+    plan = choose(across, Device.from_profile(H200), light)
+    assert (plan.strategy, plan.tile_rows, plan.tile_cols) == (strategy, tile_rows, tile_cols)
+    assert plan.num_programs == n_rows // inner * -(-inner // tile_rows)
+
+
+def test_what_has_no_plan_is_named_by_its_form():
+    gradient = Problem(64, 4096, "float32", "float32", 1, form="log_softmax", backward=True)
+    with pytest.raises(PlanError, match="no launch of a gradient of a float32 log_softmax of 64 x 4096"):
+        choose(gradient, Device.from_profile(MI300X), lambda *_: KernelResources(4, 32, 10**6))

@@ -4,6 +4,7 @@ import pytest
 
 from portable_softmax import CompileError, Device, DtypeError, KernelResources, NoDeviceError, plan, profiles
 from portable_softmax import compiler as compiler_module
+from portable_softmax import launch as launch_module
 from portable_softmax.launch import plan_problem
 from portable_softmax.planner import Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel
@@ -123,3 +124,40 @@ def test_nothing_can_be_compiled_while_the_interpreter_is_on(monkeypatch):
         compile_kernel(
             KernelSpec("float32", "float32", 4, True, Tiling("tile", 3, 8, 1, 1)), Device.from_profile("nvidia/h200")
         )
+
+
+@pytest.mark.parametrize("profile", ["nvidia/h200", "nvidia/t4", "amd/mi300x", "amd/rx-7900-xtx", "ascend/910b3"])
+@pytest.mark.parametrize("form", ["softmax", "log_softmax"])
+def test_gradients_have_a_plan_for_every_length(profile, form):
+    device = Device.from_profile(profile)
+    for n_cols in (1, 781, 32768, 131072):
+        found = plan(4096, n_cols, "bfloat16", device, form=form, backward=True)
+        assert found.resources.spilled_bytes_per_thread == 0
+        assert found.occupancy.programs_per_multiprocessor >= 1
+        assert found.tile_cols >= n_cols or found.strategy == "online"
+
+
+def test_a_gradient_takes_more_unified_buffer_than_its_softmax():
+    device = Device.from_profile("ascend/910b3")
+    tile = Tiling("tile", 1, 4096, None, None)
+    bytes_of = {
+        backward: launch_module._measure(Problem(64, 4096, "float32", "float32", 4, backward=backward), tile, device)
+        for backward in (False, True)
+    }
+    assert bytes_of[False].shared_memory_bytes == 4096 * (2 * 4 + 2 * 4 + 4 + 2)
+    assert bytes_of[True].shared_memory_bytes == 4096 * (2 * 8 + 2 * 4 + 2 * 4 + 2)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_lines_of_an_inner_dimension_are_read_in_16_bytes(backward, dtype):
+    device = Device.from_profile("nvidia/h200")
+    vector = 4 if dtype == "float32" else 8
+    problem = Problem(64 * 512, 781, dtype, dtype, vector, backward=backward, inner=512)
+    found = plan_problem(problem, device)
+    assert found.strategy == "tile"
+    assert found.tile_rows >= 8
+    assert found.num_programs == 64 * 512 // found.tile_rows
+    ptx = compile_kernel(KernelSpec.of(problem, found.tiling), device).asm["ptx"]
+    assert "ld.global.v4.b32" in ptx
+    assert "st.global.v4.b32" in ptx
