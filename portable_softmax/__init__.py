@@ -13,6 +13,7 @@ from portable_softmax.errors import (
     PortableSoftmaxError,
     ProfileError,
 )
+from portable_softmax.inspection import inspect_kernel
 from portable_softmax.launch import occupancy, plan
 from portable_softmax.planner import LaunchPlan
 from portable_softmax.profiles import profiles
@@ -33,6 +34,7 @@ __all__ = [
     "PortableSoftmaxError",
     "ProfileError",
     "current_device",
+    "inspect_kernel",
     "occupancy",
     "plan",
     "profiles",
