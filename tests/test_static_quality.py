@@ -13,6 +13,8 @@ LENGTHS = (1, 2, 7, 8, 16, 33, 64, 100, 128, 200, 256, 500, 512, 776, 781, 1000,
            32768, 50257, 65536, 131072)  # fmt: skip
 DTYPES = ("float16", "bfloat16", "float32")
 N_ROWS = 4096
+PTX_ACCESS = r"\b((?:ld|st)\.global[\w.:]*?(?:\.v(\d))?\.[bfu](\d+))\b"
+AMD_ACCESS = r"\b((?:buffer|global|flat)_(?:load|store)_(?:d16_)?(?:hi_)?(\w+?)(?:_d16(?:_hi)?)?)\s"
 AMD_BYTES = {"byte": 1, "ubyte": 1, "short": 2, "ushort": 2, "dword": 4, "dwordx2": 8, "dwordx4": 16}
 
 
@@ -62,23 +64,27 @@ def faults_of_kernel(device, n_cols, dtype):
 def access_widths(asm):
     """(instruction, bytes) of every access to global memory in PTX or AMD assembly."""
     if "ptx" in asm:
-        found = re.findall(r"\b((?:ld|st)\.global[\w.:]*?(?:\.v(\d))?\.[bfu](\d+))\b", asm["ptx"])
-        widths = [(text, int(count or 1) * int(bits) // 8) for text, count, bits in found]
+        widths = [(text, int(count or 1) * int(bits) // 8) for text, count, bits in re.findall(PTX_ACCESS, asm["ptx"])]
     else:
-        found = re.findall(
-            r"\b((?:buffer|global|flat)_(?:load|store)_(?:d16_)?(?:hi_)?(\w+?)(?:_d16(?:_hi)?)?)\s", asm["amdgcn"]
-        )
+        found = re.findall(AMD_ACCESS, asm["amdgcn"])
         widths = [(text, AMD_BYTES.get(kind) or int(re.sub(r"\D", "", kind)) // 8) for text, kind in found]
     assert widths, "a softmax reads and writes global memory"
     return widths
 
 
-@pytest.mark.parametrize(
-    ("asm", "widths"),
-    [
-        ({"ptx": "ld.global.v4.b32 {%r1};\n st.global.b16 [%rd1], %rs1;\n ld.global.L1::evict_first.v2.b64 {%rd1}"}, [16, 2, 16]),
-        ({"amdgcn": "buffer_load_dwordx4 v[0:3]\n global_store_b128 v0\n buffer_load_u16 v1\n global_load_short_d16_hi v1"}, [16, 16, 2, 2]),
-    ],
-)  # fmt: skip
+PTX = """
+    ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd1];
+    ld.global.L1::evict_first.v2.b64 {%rd1, %rd2}, [%rd3];
+    st.global.b16 [%rd1], %rs1;
+"""
+AMDGCN = """
+    buffer_load_dwordx4 v[0:3], v4, s[0:3], 0 offen
+    global_store_b128 v0, v[1:4], s[0:1]
+    buffer_load_u16 v1, v2, s[0:3], 0 offen
+    global_load_short_d16_hi v1, v2, s[0:1]
+"""
+
+
+@pytest.mark.parametrize(("asm", "widths"), [({"ptx": PTX}, [16, 16, 2]), ({"amdgcn": AMDGCN}, [16, 16, 2, 2])])
 def test_widths_are_read_from_assembly(asm, widths):
     assert [width for _, width in access_widths(asm)] == widths
