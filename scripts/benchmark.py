@@ -112,9 +112,8 @@ def _plot(cells: list[dict[str, Any]], directory: Path) -> None:
         axes = figure.subplots()
         chosen = sorted((cell for cell in cells if cell["dtype"] == dtype), key=lambda cell: (cell["n_cols"], cell["n_rows"]))
         for name in list(cells[0])[3:]:
-            axes.plot(
-                [c["n_cols"] for c in chosen], [c[name] for c in chosen], ".-", label=name, linewidth=2 if name == "ours" else 1
-            )
+            rates = [cell[name] for cell in chosen]
+            axes.plot([cell["n_cols"] for cell in chosen], rates, ".-", label=name, linewidth=2 if name == "ours" else 1)
         axes.set(xscale="log", xlabel="columns", ylabel="GB/s", title=f"softmax, {dtype}, {torch.cuda.get_device_name()}")
         axes.legend()
         figure.savefig(directory / f"benchmark_{dtype}.png", dpi=150)
@@ -124,10 +123,8 @@ def _print_table(cells: list[dict[str, Any]], names: list[str]) -> None:
     print(f"{'dtype':9}{'rows':>8}{'cols':>8}" + "".join(f"{name:>9}" for name in names) + f"{'/copy':>8}{'/best':>8}")
     for cell in cells:
         rates = "".join(f"{cell[name]:9.0f}" if cell[name] else f"{'-':>9}" for name in names)
-        to_copy, to_best = (
-            (cell["ours"] or math.nan) / (cell.get("copy") or math.nan),
-            (cell["ours"] or math.nan) / _best_peer(cell),
-        )
+        ours = cell["ours"] or math.nan
+        to_copy, to_best = ours / (cell.get("copy") or math.nan), ours / _best_peer(cell)
         print(f"{cell['dtype']:9}{cell['n_rows']:8}{cell['n_cols']:8}{rates}{to_copy:8.2f}{to_best:8.2f}")
     for title, of in (("copy", lambda cell: cell.get("copy")), ("the best peer", _best_peer)):
         ratios = [cell["ours"] / of(cell) for cell in cells if cell["ours"] and of(cell) and not math.isnan(of(cell))]
