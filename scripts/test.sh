@@ -8,7 +8,7 @@ source scripts/environment.sh --group test
 ruff check .
 ruff format --check .
 mypy
-python -m pytest -n 2 -m "not kernel and not slow" "$@"
+python -m pytest -n 2 --dist loadgroup -m "not kernel and not slow" "$@"
 case " $* " in
     *" --device "*) python -m pytest -m "kernel and not slow" "$@" ;;
     *) python -m pytest -n 2 -m "kernel and not accelerator and not slow" --device interpreter "$@" ;;

@@ -18,7 +18,11 @@ AMD_ACCESS = r"\b((?:buffer|global|flat)_(?:load|store)_(?:d16_)?(?:hi_)?(\w+?)(
 AMD_BYTES = {"byte": 1, "ubyte": 1, "short": 2, "ushort": 2, "dword": 4, "dwordx2": 8, "dwordx4": 16}
 
 
-@pytest.mark.parametrize("profile", sorted(profiles()))
+@pytest.mark.parametrize(
+    "profile",
+    # Products of one architecture in one process, where they share their compiled kernels.
+    [pytest.param(name, marks=pytest.mark.xdist_group(profile.arch)) for name, profile in sorted(profiles().items())],
+)
 def test_plans_and_their_kernels(profile, record_count):
     device = Device.from_profile(profile)
     faults = [
