@@ -1,5 +1,6 @@
 """One fused softmax kernel on NVIDIA, AMD and Ascend, its launch planned from hardware profiles."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from portable_softmax.backends.base import KernelResources, Occupancy
@@ -14,12 +15,14 @@ from portable_softmax.errors import (
     ProfileError,
 )
 from portable_softmax.inspection import inspect_kernel
+from portable_softmax.invariance import batch_invariant
 from portable_softmax.launch import occupancy, plan
 from portable_softmax.planner import LaunchPlan
 from portable_softmax.profiles import profiles
 
 if TYPE_CHECKING:
-    from portable_softmax.ops import softmax
+    from portable_softmax.modules import LogSoftmax, Softmax, patch_torch
+    from portable_softmax.ops import log_softmax, softmax, softmin
 
 __all__ = [
     "CompileError",
@@ -28,25 +31,39 @@ __all__ = [
     "DtypeError",
     "KernelResources",
     "LaunchPlan",
+    "LogSoftmax",
     "NoDeviceError",
     "Occupancy",
     "PlanError",
     "PortableSoftmaxError",
     "ProfileError",
+    "Softmax",
+    "batch_invariant",
     "current_device",
     "inspect_kernel",
+    "log_softmax",
     "occupancy",
+    "patch_torch",
     "plan",
     "profiles",
     "softmax",
+    "softmin",
 ]
 __version__ = "0.1.0"
 
 
+_MODULES = {
+    "LogSoftmax": "modules",
+    "Softmax": "modules",
+    "log_softmax": "ops",
+    "patch_torch": "modules",
+    "softmax": "ops",
+    "softmin": "ops",
+}
+
+
 def __getattr__(name: str) -> Any:
     """Operators import torch when they are first used: profiles, plans and occupancy do without it."""
-    if name == "softmax":
-        from portable_softmax.ops import softmax
-
-        return softmax
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"portable_softmax.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

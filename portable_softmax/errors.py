@@ -25,5 +25,5 @@ class CompileError(PortableSoftmaxError, RuntimeError):
     """The kernel could not be compiled for the device; the compiler's own words are in the text."""
 
 
-class DtypeError(PortableSoftmaxError, TypeError):
-    """The data type is not one that the kernel computes on this device."""
+class DtypeError(PortableSoftmaxError, TypeError, NotImplementedError):
+    """The data type is not one that the kernel computes on this device; torch raises NotImplementedError then."""

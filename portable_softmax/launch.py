@@ -9,40 +9,54 @@ from portable_softmax import compiler, planner
 from portable_softmax.backends.base import DTYPE_BYTES, KernelResources, Occupancy
 from portable_softmax.device import Device, current_device
 from portable_softmax.errors import DtypeError
-from portable_softmax.planner import LaunchPlan, Problem, Tiling
+from portable_softmax.invariance import is_batch_invariant
+from portable_softmax.planner import FORMS, LaunchPlan, Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel, launcher
 
 if TYPE_CHECKING:
     import torch
 
 VECTOR_BYTES = 16  # the widest load or store of one thread
-MAX_COLS = 2**31 - 2**16  # column offsets are 32 bits wide, and reach past the row by less than a tile
+MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
 
 
-def plan(n_rows: int, n_cols: int, dtype: "torch.dtype | str", device: Device | None = None) -> LaunchPlan:
+def plan(
+    n_rows: int,
+    n_cols: int,
+    dtype: "torch.dtype | str",
+    device: Device | None = None,
+    *,
+    form: str = "softmax",
+    backward: bool = False,
+) -> LaunchPlan:
     """How the softmax of the rows of a contiguous [n_rows, n_cols] matrix is launched, and why.
 
     Args:
         dtype: of input and output: float16, bfloat16, float32 or float64, as torch.dtype or by name.
         device: the current one if None; `Device.from_profile` gives one that is not here.
+        form: softmax, log_softmax or softmin.
+        backward: the gradient's launch instead.
 
     Raises:
-        ValueError: a size is not positive.
+        ValueError: a size is not positive, or there is no such form.
         DtypeError: the device does not compute that type.
         PlanError: nothing fits the device.
         DeviceError: no device was given, and there is none.
     """
     if n_rows < 1 or n_cols < 1:
         raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
+    if form not in FORMS:
+        raise ValueError(f"form {form!r} was asked for; there are {', '.join(FORMS)}")
     name = str(dtype).removeprefix("torch.")
     device = device or current_device()
     check_dtype(name, device)
-    return plan_problem(contiguous_problem(n_rows, n_cols, name), device)
+    return plan_problem(contiguous_problem(n_rows, n_cols, name, form, backward), device)
 
 
-def contiguous_problem(n_rows: int, n_cols: int, dtype: str) -> Problem:
-    """Of an aligned matrix whose rows follow each other, input and output of the same type."""
-    return Problem(n_rows, n_cols, dtype, dtype, math.gcd(n_cols, VECTOR_BYTES // DTYPE_BYTES[dtype]))
+def contiguous_problem(n_rows: int, n_cols: int, dtype: str, form: str = "softmax", backward: bool = False) -> Problem:
+    """Of aligned matrices whose rows follow each other, input and output of the same type."""
+    vector = math.gcd(n_cols, VECTOR_BYTES // DTYPE_BYTES[dtype])
+    return Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, batch_invariant=is_batch_invariant())
 
 
 def occupancy(resources: KernelResources, device: Device) -> Occupancy:
@@ -63,37 +77,67 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
 
 
 def _measure(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
-    modelled = device.vendor.model(
-        tiling.tile_rows, tiling.tile_cols, DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype], device.hardware
-    )
+    lines = tiling.tile_rows, tiling.tile_cols
+    x_bytes, y_bytes = DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]
+    in_bytes, out_bytes = ((y_bytes, y_bytes), x_bytes) if problem.backward else ((x_bytes,), y_bytes)
+    modelled = device.vendor.model(*(lines[::-1] if problem.across else lines), in_bytes, out_bytes, device.hardware)
     if modelled is not None and device.index is None:
         return modelled  # no compiler here that could say more
     compiled = device.vendor.resources(compile_kernel(KernelSpec.of(problem, tiling), device))
     return modelled or compiled
 
 
-def softmax_rows(x: "torch.Tensor", y: "torch.Tensor", device: Device) -> None:
-    """y[r] = softmax(x[r]) for matrices whose rows are contiguous, on the active stream of their device."""
-    problem, strides = _problem(x, y)
+def softmax_rows(x: "torch.Tensor", y: "torch.Tensor", device: Device, form: str = "softmax") -> None:
+    """y = softmax(x) on the active stream of their device.
+
+    Both are [n_rows, n_cols] matrices of contiguous rows; or [matrices, n_cols, inner] of contiguous lines of `inner`
+    neighbouring rows, and the softmax is taken across the lines.
+    """
+    _launch((y, x), x, y, form, False, device)
+
+
+def softmax_backward_rows(
+    dy: "torch.Tensor", y: "torch.Tensor", dx: "torch.Tensor", device: Device, form: str = "softmax"
+) -> None:
+    """dx = the gradient of softmax_rows' x, from that of y, and y; all of its layouts, y and dy of one type."""
+    _launch((dx, dy, y), dx, y, form, True, device)
+
+
+def _launch(
+    operands: tuple["torch.Tensor", ...],
+    x: "torch.Tensor",
+    y: "torch.Tensor",
+    form: str,
+    backward: bool,
+    device: Device,
+) -> None:
+    n_lines, length = x.shape[-2:]
+    n_matrices = x.shape[0] if x.dim() == 3 else 1
+    if length > MAX_COLS:
+        raise ValueError(f"a row of {length} elements; rows of up to {MAX_COLS} can be computed")
+    line_strides = [each.stride(-2) if n_lines > 1 else 0 for each in operands]
+    matrix_strides = [each.stride(0) if n_matrices > 1 else 0 for each in operands]
+    vector = math.gcd(length, *line_strides, *matrix_strides, VECTOR_BYTES // max(each.element_size() for each in operands))
+    problem = Problem(
+        n_rows=n_matrices * length if x.dim() == 3 else n_lines,
+        n_cols=n_lines if x.dim() == 3 else length,
+        x_dtype=name_of(x.dtype),
+        y_dtype=name_of(y.dtype),
+        vector=vector,
+        aligned=all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands),
+        form=form,
+        backward=backward,
+        inner=length if x.dim() == 3 else 1,
+        batch_invariant=is_batch_invariant(),
+    )
     launch_plan = plan_problem(problem, device)
     launch = launcher(KernelSpec.of(problem, launch_plan.tiling), device)
-    sizes = problem.n_rows, problem.n_cols // problem.vector, *(stride // problem.vector for stride in strides)
+    strides = [stride // vector for stride in line_strides], [stride // vector for stride in matrix_strides]
     with _guard(x):
-        launch((launch_plan.num_programs, 1, 1), y, x, *sizes)
+        launch((launch_plan.num_programs, 1, 1), *operands, n_lines, length // vector, *strides[0], n_matrices, *strides[1])
 
 
-def _problem(x: "torch.Tensor", y: "torch.Tensor") -> tuple[Problem, tuple[int, int]]:
-    n_rows, n_cols = x.shape
-    if n_cols > MAX_COLS:
-        raise ValueError(f"a row of {n_cols} elements; rows of up to {MAX_COLS} can be computed")
-    strides = (x.stride(0), y.stride(0)) if n_rows > 1 else (0, 0)
-    widest = VECTOR_BYTES // max(x.element_size(), y.element_size())
-    aligned = (x.data_ptr() | y.data_ptr()) % VECTOR_BYTES == 0
-    vector = math.gcd(n_cols, *strides, widest)
-    return Problem(n_rows, n_cols, _name(x.dtype), _name(y.dtype), vector, aligned), strides
-
-
-def _name(dtype: "torch.dtype") -> str:
+def name_of(dtype: "torch.dtype") -> str:
     return str(dtype).removeprefix("torch.")
 
 

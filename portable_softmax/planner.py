@@ -11,17 +11,26 @@ from portable_softmax.device import Device
 from portable_softmax.errors import CompileError, PlanError
 
 NARROWEST_ONLINE_TILE = 1024  # columns; below it a candidate is not worth compiling
+COALESCED = 32  # elements of a line of a tile, where rows lie side by side: 128 bytes of float32
+NARROWEST_LINE = 8  # of them: 32 bytes of float32, the least that memory moves
+MANY_ROWS = 2**31  # what a batch-invariant tile is chosen for
+FORMS = ("softmax", "log_softmax", "softmin")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The softmax of the rows of a matrix, as far as its kernel depends on it.
+    """The softmax of rows, or its gradient, as far as a kernel depends on it.
 
     Args:
-        n_rows, n_cols: of the matrix; at least 1.
-        x_dtype, y_dtype: of input and output, torch's names.
-        vector: elements that divide the length and the strides of all rows, at most what 16 bytes hold.
-        aligned: whether both matrices start on a multiple of 16 bytes.
+        n_rows, n_cols: of all rows, and of one; at least 1.
+        x_dtype, y_dtype: of the input (and its gradient) and of the output (and its gradient), torch's names.
+        vector: elements that divide the length and the strides of all lines, at most what 16 bytes hold.
+        aligned: whether all operands start on a multiple of 16 bytes.
+        form: one of FORMS.
+        backward: the gradient of x from that of y, and y.
+        inner: 1 where the elements of a row are next to each other; else so many rows lie side by side, as in a
+            contiguous [n_rows // inner, n_cols, inner] tensor.
+        batch_invariant: whether the tile must not depend on n_rows.
     """
 
     n_rows: int
@@ -30,10 +39,29 @@ class Problem:
     y_dtype: str
     vector: int
     aligned: bool = True
+    form: str = "softmax"
+    backward: bool = False
+    inner: int = 1
+    batch_invariant: bool = False
 
     @property
     def registers_per_element(self) -> int:
+        """Of one operand; that a gradient has two is left to the compiler, which may spill, and to the next candidate."""
         return 2 if self.y_dtype == "float64" else 1
+
+    @property
+    def across(self) -> bool:
+        return self.inner > 1
+
+    @property
+    def name(self) -> str:
+        return f"gradient of a {self.y_dtype} {self.form}" if self.backward else f"{self.y_dtype} {self.form}"
+
+    def tiles(self, tile_rows: int) -> int:
+        """Of so many rows, which cover all."""
+        if self.across:
+            return self.n_rows // self.inner * -(-self.inner // tile_rows)
+        return -(-self.n_rows // tile_rows)
 
 
 @dataclass(frozen=True)
@@ -101,24 +129,46 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
         else:
             return _launch(problem, tiling, device, resources, occupancy, passed_over)
     raise PlanError(
-        f"no launch of a {problem.y_dtype} softmax of {problem.n_rows} x {problem.n_cols} fits {device}; tried:\n  "
+        f"no launch of a {problem.name} of {problem.n_rows} x {problem.n_cols} fits {device}; tried:\n  "
         + "\n  ".join(passed_over)
     )
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[Tiling]:
     """Tilings in order of preference: whole rows, fewer of them, with more warps; then rows in ever narrower tiles."""
+    if problem.across:
+        yield from _candidates_across(problem, device)
+        return
     policy = device.profile.launch
     width = problem.registers_per_element
     tile_cols = max(next_power_of_2(problem.n_cols), problem.vector)
     if tile_cols * width <= policy.max_tile_cols.value:
-        tile_rows = _shared_rows(problem.n_rows, tile_cols * width, device)
+        n_rows = MANY_ROWS if problem.batch_invariant else problem.n_rows
+        tile_rows = _shared_rows(n_rows, tile_cols * width, device)
         while tile_rows:
             yield from _with_warps("tile", tile_rows, tile_cols, width, device)
             tile_rows //= 2
     tile_cols = min(policy.online_tile_cols.value // width, next_power_of_2(problem.n_cols))
     while tile_cols >= min(NARROWEST_ONLINE_TILE, problem.n_cols):
         yield from _with_warps("online", 1, tile_cols, width, device)
+        tile_cols //= 2
+
+
+def _candidates_across(problem: Problem, device: Device) -> Iterator[Tiling]:
+    """Where rows lie side by side, a tile's lines should fill whole accesses before its rows are whole."""
+    policy = device.profile.launch
+    width = problem.registers_per_element
+    lines = next_power_of_2(problem.inner)
+    tile_cols = next_power_of_2(problem.n_cols)
+    tile_rows = min(lines, max(COALESCED, _shared_rows(problem.n_rows, tile_cols * width, device)))
+    while tile_rows >= min(NARROWEST_LINE, lines):
+        if tile_cols * tile_rows * width <= policy.max_tile_cols.value:
+            yield from _with_warps("tile", tile_rows, tile_cols, width, device)
+        tile_rows //= 2
+    tile_rows = min(lines, COALESCED)
+    tile_cols = min(max(1, policy.online_tile_cols.value // (width * tile_rows)), tile_cols)
+    while tile_cols * tile_rows >= min(NARROWEST_ONLINE_TILE, tile_rows * problem.n_cols):
+        yield from _with_warps("online", tile_rows, tile_cols, width, device)
         tile_cols //= 2
 
 
@@ -149,7 +199,7 @@ def _launch(
     occupancy: Occupancy,
     passed_over: list[str],
 ) -> LaunchPlan:
-    tiles = -(-problem.n_rows // tiling.tile_rows)
+    tiles = problem.tiles(tiling.tile_rows)
     resident = (device.hardware.multiprocessor_count or 1) * occupancy.programs_per_multiprocessor
     grid = device.profile.launch.grid.value
     num_programs = min(tiles, resident if grid == "resident" else tiles, device.hardware.max_programs or tiles)

@@ -1,6 +1,6 @@
-"""One specialisation of the package's kernel, compiled once.
+"""One specialisation of one of the package's kernels, compiled once.
 
-Everything that the kernel is specialised on stands in its KernelSpec: sizes and strides have fixed integer types and are
+Everything that a kernel is specialised on stands in its KernelSpec: sizes and strides have fixed integer types and are
 never specialised on their values, so a kept kernel is right for every problem of the same spec.
 """
 
@@ -22,27 +22,49 @@ _compiled: dict[tuple[Any, ...], Any] = {}
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What the kernel is compiled for, beside the device."""
+    """What a kernel is compiled for, beside the device; see Problem."""
 
     x_dtype: str
     y_dtype: str
     vector: int
     aligned: bool
     tiling: Tiling
+    form: str = "softmax"
+    backward: bool = False
+    across: bool = False
 
     @classmethod
     def of(cls, problem: Problem, tiling: Tiling) -> "KernelSpec":
-        return cls(problem.x_dtype, problem.y_dtype, problem.vector, problem.aligned, tiling)
+        return cls(
+            problem.x_dtype,
+            problem.y_dtype,
+            problem.vector,
+            problem.aligned,
+            tiling,
+            problem.form,
+            problem.backward,
+            problem.across,
+        )
+
+    @property
+    def kernel(self) -> Any:
+        """The @triton.jit function."""
+        from portable_softmax import kernels
+
+        return kernels.softmax_backward_kernel if self.backward else kernels.softmax_kernel
 
     def signature(self) -> dict[str, str]:
+        dtypes = {"y": self.y_dtype, "x": self.x_dtype}
+        if self.backward:
+            dtypes = {"dx": self.x_dtype, "dy": self.y_dtype, "y": self.y_dtype}
         alignment = ":16" if self.aligned else ""
         return {
-            "y_ptr": f"*{TRITON_NAMES[self.y_dtype]}{alignment}",
-            "x_ptr": f"*{TRITON_NAMES[self.x_dtype]}{alignment}",
-            "n_rows": "i64",
-            "n_col_vectors": "i32",
-            "x_row_vectors": "i64",
-            "y_row_vectors": "i64",
+            **{f"{name}_ptr": f"*{TRITON_NAMES[dtype]}{alignment}" for name, dtype in dtypes.items()},
+            "n_lines": "i64",
+            "n_line_vectors": "i32",
+            **{f"{name}_line_vectors": "i64" for name in dtypes},
+            "n_matrices": "i64",
+            **{f"{name}_matrix_vectors": "i64" for name in dtypes},
         }
 
     def constexprs(self) -> dict[str, Any]:
@@ -53,6 +75,9 @@ class KernelSpec:
             "TILE_ROWS": self.tiling.tile_rows,
             "TILE_COLS": self.tiling.tile_cols,
             "ONE_TILE": self.tiling.strategy == "tile",
+            "AXIS": 0 if self.across else 1,
+            "LOG": self.form == "log_softmax",
+            "NEGATE": self.form == "softmin",
             "STAGES": self.tiling.num_stages or 1,
             "COMPUTE": tl.float64 if self.y_dtype == "float64" else tl.float32,
         }
@@ -67,10 +92,8 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
     key = spec, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
     with _compiling:
         if key not in _compiled:
-            from portable_softmax.kernels import softmax_kernel
-
             options = spec.tiling.num_warps, spec.tiling.num_stages
-            _compiled[key] = compiler.compile_for(device, softmax_kernel, spec.signature(), spec.constexprs(), *options)
+            _compiled[key] = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(), *options)
         return _compiled[key]
 
 
@@ -78,8 +101,6 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
 def launcher(spec: KernelSpec, device: Device) -> Callable[..., Any]:
     """`launch(grid, *arguments)`; kept."""
     if interpreting():
-        from portable_softmax.kernels import softmax_kernel
-
         constexprs = spec.constexprs()
-        return lambda grid, *arguments: softmax_kernel[grid](*arguments, **constexprs)
+        return lambda grid, *arguments: spec.kernel[grid](*arguments, **constexprs)
     return compiler.launcher(compile_kernel(spec, device), spec.constexprs())

@@ -107,7 +107,7 @@ def test_any_number_of_programs_is_right(device, where, num_programs, n_cols):
     x, y = matrix(where, 50, n_cols), torch.full((50, n_cols), NAN, device=where)
     problem = Problem(50, n_cols, "float32", "float32", 1)
     launch = launcher(KernelSpec.of(problem, plan_problem(problem, device).tiling), device)
-    launch((num_programs, 1, 1), y, x, 50, n_cols, n_cols, n_cols)
+    launch((num_programs, 1, 1), y, x, 50, n_cols, n_cols, n_cols, 1, 0, 0)
     assert_softmax(y, x)
 
 

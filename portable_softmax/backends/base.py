@@ -90,9 +90,12 @@ class Backend(Protocol):
         """A plan's choices as options of Triton's compiler."""
 
     def model(
-        self, tile_rows: int, tile_cols: int, in_bytes: int, out_bytes: int, hardware: Hardware
+        self, n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware
     ) -> KernelResources | None:
-        """What a tile will use, where arithmetic can tell; None where only the compiler can."""
+        """What a tile of lines will use, where arithmetic can tell; None where only the compiler can.
+
+        `in_bytes`: an element of each input.
+        """
 
     def resources(self, compiled: Any) -> KernelResources:
         """Read from the compiled kernel itself, the same way offline and live."""

@@ -43,7 +43,7 @@ def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, 
     return {"num_warps": num_warps or 4, "num_stages": num_stages or 1}
 
 
-def model(tile_rows: int, tile_cols: int, in_bytes: int, out_bytes: int, hardware: Hardware) -> None:
+def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
     """Nothing is known before the compiler has allocated registers."""
 
 

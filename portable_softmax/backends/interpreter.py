@@ -21,7 +21,7 @@ def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, 
     return {}
 
 
-def model(tile_rows: int, tile_cols: int, in_bytes: int, out_bytes: int, hardware: Hardware) -> KernelResources:
+def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> KernelResources:
     """The interpreter has no limits to run into."""
     return KernelResources()
 

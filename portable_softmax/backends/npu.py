@@ -62,16 +62,16 @@ def resources(compiled: Any) -> KernelResources:
     return KernelResources(shared_memory_bytes=(getattr(compiled.metadata, "required_ub_bits", 0) or 0) // 8)
 
 
-def model(tile_rows: int, tile_cols: int, in_bytes: int, out_bytes: int, hardware: Hardware) -> KernelResources:
-    """Unified Buffer of a [tile_rows, tile_cols] tile: input and output twice (double buffering), a copy in fp32, and half
-    of that for the reduction. A fit to what is known to compile and to overflow on A2; it errs high.
+def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> KernelResources:
+    """Unified Buffer of a [n_lines, length] tile: inputs and output twice (double buffering), a copy of each input in fp32,
+    and half of one for the reduction. A fit to what is known to compile and to overflow on A2; it errs high.
 
     Sources: AscendNPU-IR ExtraBufferOpInterface (the reduction's buffer), Liger's softmax of 8192 elements (fits 192 KiB),
     sgl-kernel-npu's argmax_softmax_prob (fp32 8192 compiles, 16384 overflows).
     """
-    narrowest = (hardware.memory_alignment or 1) // min(in_bytes, out_bytes)  # a narrower row is padded to it
-    elements = tile_rows * max(tile_cols, narrowest)
-    return KernelResources(shared_memory_bytes=elements * (2 * in_bytes + 2 * out_bytes + 4 + 2))
+    narrowest = (hardware.memory_alignment or 1) // min(*in_bytes, out_bytes)  # a narrower line is padded to it
+    elements = n_lines * max(length, narrowest)
+    return KernelResources(shared_memory_bytes=elements * (2 * sum(in_bytes) + 2 * out_bytes + 4 * len(in_bytes) + 2))
 
 
 def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:

@@ -1,0 +1,118 @@
+"""Gradients of the operators, at the dispatcher's Autograd key: reverse mode, twice, and forward mode.
+
+Only the output is saved. First derivatives are one fused kernel; those of the gradient are torch's own operators.
+"""
+
+from typing import Any
+
+import torch
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+
+
+def register_gradients(library: torch.library.Library, form: str) -> None:
+    """Of portable_softmax::`form` and its `_backward`, which must be defined."""
+    for name, function in ((form, _Softmax), (f"{form}_backward", _SoftmaxBackward)):
+        library.impl(name, _autograd(name, form, function), "Autograd", with_keyset=True)
+
+
+def _autograd(name: str, form: str, function: Any) -> Any:
+    operator = getattr(torch.ops.portable_softmax, name).default
+
+    def below(keyset: Any, *arguments: Any) -> torch.Tensor:
+        with torch._C._AutoDispatchBelowAutograd():
+            result: torch.Tensor = operator.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
+        return result
+
+    def compute(keyset: Any, *arguments: Any) -> torch.Tensor:
+        tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
+        recorded = torch.is_grad_enabled()
+        if forward_ad._current_level < 0 and not (recorded and any(each.requires_grad for each in tensors)):
+            return below(keyset, *arguments)
+
+        def below_levels(*given: Any) -> torch.Tensor:
+            # Function.apply records nothing while it is in `forward`, but torch.func's outer levels go on.
+            with torch.set_grad_enabled(recorded), forward_ad._set_fwd_grad_enabled(True):
+                return below(keyset, *given)
+
+        # The dispatcher comes here once for each level of torch.func; Function.apply would go through all of them again.
+        apply = super(torch.autograd.Function, function).apply
+        with enable_single_level_autograd_function():
+            result: torch.Tensor = apply(below_levels, form, *arguments)
+        return result
+
+    return compute
+
+
+class _Softmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, below: Any, form: str, x: torch.Tensor, dim: int = -1, dtype: Any = None) -> torch.Tensor:
+        y: torch.Tensor = below(x, dim, dtype)
+        ctx.save_for_backward(y)
+        ctx.save_for_forward(y)
+        ctx.form, ctx.dim, ctx.x_dtype = form, dim, x.dtype
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
+        (y,) = ctx.saved_tensors
+        return None, None, _fused(ctx.form)(dy, y, ctx.dim, ctx.x_dtype), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
+        (y,) = ctx.saved_tensors
+        tangent = tangents[2].to(y.dtype)
+        if ctx.form == "log_softmax":
+            return _log_transposed(tangent, y, ctx.dim)
+        result: torch.Tensor = _fused(ctx.form)(tangent, y, ctx.dim, y.dtype)  # this Jacobian is symmetric
+        return result
+
+
+class _SoftmaxBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, below: Any, form: str, dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype
+    ) -> torch.Tensor:
+        ctx.save_for_backward(dy, y)
+        ctx.save_for_forward(dy, y)
+        ctx.form, ctx.dim, ctx.x_dtype = form, dim, x_dtype
+        result: torch.Tensor = below(dy, y, dim, x_dtype)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, ddx: torch.Tensor) -> tuple[Any, ...]:
+        dy, y = ctx.saved_tensors
+        ddx = _signed(ddx.to(y.dtype), ctx.form)
+        if ctx.form == "log_softmax":
+            ddy = _log_transposed(ddx, y, ctx.dim)
+            return None, None, ddy, -ddx * y.exp() * _sum(dy, ctx.dim), None, None
+        ddy = _fused("softmax")(ddx, y, ctx.dim, y.dtype)
+        return None, None, ddy, ddx * (dy - _sum(dy * y, ctx.dim)) - dy * _sum(ddx * y, ctx.dim), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
+        dy, y = ctx.saved_tensors
+        dy_tangent, y_tangent = tangents[2:4]
+        if ctx.form == "log_softmax":
+            result = dy_tangent - y.exp() * (_sum(dy_tangent, ctx.dim) + y_tangent * _sum(dy, ctx.dim))
+        else:
+            result = y * (dy_tangent - _sum(dy_tangent * y + dy * y_tangent, ctx.dim))
+            result = result + y_tangent * (dy - _sum(dy * y, ctx.dim))
+        return _signed(result, ctx.form).to(ctx.x_dtype)
+
+
+def _fused(form: str) -> Any:
+    return getattr(torch.ops.portable_softmax, f"{form}_backward")
+
+
+def _sum(values: torch.Tensor, dim: int) -> torch.Tensor:
+    return values.sum(dim, keepdim=True)
+
+
+def _signed(values: torch.Tensor, form: str) -> torch.Tensor:
+    return -values if form == "softmin" else values
+
+
+def _log_transposed(tangent: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+    """The Jacobian of log_softmax times a vector; its transpose is what the fused kernel computes."""
+    return tangent - _sum(tangent * y.exp(), dim)

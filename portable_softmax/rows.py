@@ -1,0 +1,118 @@
+"""Tensors of any shape and strides as what the kernels take: matrices of contiguous lines (see kernels.py)."""
+
+import math
+
+import torch
+
+from portable_softmax.device import Device, current_device
+from portable_softmax.errors import DeviceError, DtypeError
+from portable_softmax.invariance import is_batch_invariant
+from portable_softmax.launch import VECTOR_BYTES, check_dtype, name_of, softmax_backward_rows, softmax_rows
+
+SHORTEST_LINE = 16  # neighbouring rows below which rows are copied together: half of what memory moves would be unused
+
+
+def wrap_dim(dim: int, rank: int) -> int:
+    """The same dim, counted from 0.
+
+    Raises:
+        IndexError: there is no such dim.
+    """
+    limit = max(rank, 1)
+    if not -limit <= dim < limit:
+        raise IndexError(f"dim {dim} of a tensor of {rank} dimensions; it must lie within [{-limit}, {limit - 1}]")
+    return dim % limit
+
+
+def softmax_of(x: torch.Tensor, dim: int, dtype: torch.dtype, form: str) -> torch.Tensor:
+    """A new contiguous tensor: one launch, and a copy of x only where its strides need one.
+
+    Raises:
+        IndexError, DtypeError, DeviceError, PlanError, CompileError: as ops.softmax.
+    """
+    dim = wrap_dim(dim, x.dim())
+    device = _device_of(x, x.dtype, dtype)
+    y = x.new_empty(x.shape, dtype=dtype)
+    if x.numel():
+        shape = _matrices(x.shape, dim)
+        lines = _new_lines(y, shape)
+        softmax_rows(_lines(x, shape), lines, device, form)
+        _put_back(lines, y, shape)
+    return y
+
+
+def gradient_of(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str) -> torch.Tensor:
+    """The gradient of x, a new contiguous tensor, from that of y, and y.
+
+    Raises:
+        DtypeError: dy and y differ in type, or no kernel computes it.
+        ValueError: dy and y differ in shape.
+    """
+    if dy.dtype != y.dtype:
+        raise DtypeError(f"a gradient of {dy.dtype} was given for an output of {y.dtype}")
+    if dy.shape != y.shape:
+        raise ValueError(f"a gradient of shape {tuple(dy.shape)} was given for an output of {tuple(y.shape)}")
+    dim = wrap_dim(dim, y.dim())
+    device = _device_of(y, y.dtype, x_dtype)
+    dx = y.new_empty(y.shape, dtype=x_dtype)
+    if y.numel():
+        shape = _matrices(y.shape, dim)
+        lines = _new_lines(dx, shape)
+        softmax_backward_rows(_lines(dy, shape), _lines(y, shape), lines, device, form)
+        _put_back(lines, dx, shape)
+    return dx
+
+
+def _matrices(shape: torch.Size, dim: int) -> tuple[int, int, int]:
+    """(outer, n_cols, inner): the elements before dim, along it, and after it."""
+    return math.prod(shape[:dim]), shape[dim] if shape else 1, math.prod(shape[dim + 1 :])
+
+
+def _by_lines(shape: tuple[int, int, int]) -> bool:
+    """Whether the softmax is taken across lines of neighbouring rows, without copying rows together."""
+    return shape[2] >= SHORTEST_LINE and not is_batch_invariant()
+
+
+def _lines(x: torch.Tensor, shape: tuple[int, int, int]) -> torch.Tensor:
+    """[rows, n_cols], or [outer, n_cols, inner] to go across lines; a copy where strides or alignment need one."""
+    outer, n_cols, inner = shape
+    if inner == 1:
+        lines = x.reshape(outer, n_cols)
+    elif _by_lines(shape):
+        lines = x.reshape(shape)
+    else:
+        lines = x.reshape(shape).transpose(1, 2).reshape(outer * inner, n_cols)
+    if lines.shape[-1] > 1 and lines.stride(-1) != 1:
+        lines = lines.contiguous()
+    if is_batch_invariant() and not _aligned_by_length(lines):
+        lines = lines.clone(memory_format=torch.contiguous_format)
+    return lines
+
+
+def _aligned_by_length(rows: torch.Tensor) -> bool:
+    """Whether rows start on what their length alone lets expect, so that all are read alike."""
+    vector = math.gcd(rows.shape[1], VECTOR_BYTES // rows.element_size())
+    return rows.data_ptr() % VECTOR_BYTES == 0 and rows.stride(0) % vector == 0
+
+
+def _new_lines(y: torch.Tensor, shape: tuple[int, int, int]) -> torch.Tensor:
+    """Where the kernel writes a contiguous y: y itself, or rows that are to be put back."""
+    outer, n_cols, inner = shape
+    if inner == 1:
+        return y.view(outer, n_cols)
+    return y.view(shape) if _by_lines(shape) else y.new_empty(outer * inner, n_cols)
+
+
+def _put_back(lines: torch.Tensor, y: torch.Tensor, shape: tuple[int, int, int]) -> None:
+    outer, n_cols, inner = shape
+    if inner > 1 and lines.dim() == 2:
+        y.view(shape).copy_(lines.view(outer, inner, n_cols).transpose(1, 2))
+
+
+def _device_of(x: torch.Tensor, *dtypes: torch.dtype) -> Device:
+    device = current_device(x.device.index)
+    if device.vendor.torch_device_type != x.device.type:
+        raise DeviceError(f"a tensor on {x.device} was given; {device} computes tensors on {device.vendor.torch_device_type}")
+    for dtype in dtypes:
+        check_dtype(name_of(dtype), device)
+    return device
