@@ -3,6 +3,7 @@
 Only the output is saved. First derivatives are one fused kernel; those of the gradient are torch's own operators.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -44,6 +45,20 @@ def _autograd(name: str, form: str, function: Any) -> Any:
     return compute
 
 
+def _recorded_outside(jvp: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Function.apply records no tangents while it is in `jvp` either, but torch.func's outer levels go on.
+
+    `jvp` gets the saved tensors, without their tangents of the level that is being computed.
+    """
+
+    def compute(ctx: Any, *tangents: Any) -> torch.Tensor:
+        with forward_ad._set_fwd_grad_enabled(True):
+            saved = [forward_ad.unpack_dual(each).primal for each in ctx.saved_tensors]
+            return jvp(ctx, saved, *tangents)
+
+    return compute
+
+
 class _Softmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, below: Any, form: str, x: torch.Tensor, dim: int = -1, dtype: Any = None) -> torch.Tensor:
@@ -59,8 +74,9 @@ class _Softmax(torch.autograd.Function):
         return None, None, _fused(ctx.form)(dy, y, ctx.dim, ctx.x_dtype), None, None
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        (y,) = ctx.saved_tensors
+    @_recorded_outside
+    def jvp(ctx: Any, saved: list[torch.Tensor], *tangents: Any) -> torch.Tensor:
+        (y,) = saved
         tangent = tangents[2].to(y.dtype)
         if ctx.form == "log_softmax":
             return _log_transposed(tangent, y, ctx.dim)
@@ -90,8 +106,9 @@ class _SoftmaxBackward(torch.autograd.Function):
         return None, None, ddy, ddx * (dy - _sum(dy * y, ctx.dim)) - dy * _sum(ddx * y, ctx.dim), None, None
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        dy, y = ctx.saved_tensors
+    @_recorded_outside
+    def jvp(ctx: Any, saved: list[torch.Tensor], *tangents: Any) -> torch.Tensor:
+        dy, y = saved
         dy_tangent, y_tangent = tangents[2:4]
         if ctx.form == "log_softmax":
             result = dy_tangent - y.exp() * (_sum(dy_tangent, ctx.dim) + y_tangent * _sum(dy, ctx.dim))

@@ -51,13 +51,12 @@ def _rows(tile, row_tiles, TILE_ROWS: tl.constexpr, AXIS: tl.constexpr):
 def _load(
     x_ptr, rows, cols, n_rows, n_cols, line_stride, y_ptr, AXIS: tl.constexpr, NEGATE: tl.constexpr, COMPUTE: tl.constexpr
 ):
-    """A tile as torch sees it: rounded to the output's type first; -inf outside of the input."""
+    """A tile as torch sees it: rounded to the output's type first, then negated; -inf outside of the input."""
     mask = _mask(rows, cols, n_rows, n_cols, AXIS)
-    if NEGATE:
-        x = -tl.load(x_ptr + _offsets(rows, cols, line_stride, AXIS), mask=mask, other=float("inf"))
-    else:
-        x = tl.load(x_ptr + _offsets(rows, cols, line_stride, AXIS), mask=mask, other=-float("inf"))
-    return x.to(y_ptr.dtype.element_ty).to(COMPUTE)
+    padding = float("inf") if NEGATE else -float("inf")
+    x = tl.load(x_ptr + _offsets(rows, cols, line_stride, AXIS), mask=mask, other=padding)
+    x = x.to(y_ptr.dtype.element_ty).to(COMPUTE)
+    return -x if NEGATE else x  # not before: the interpreter keeps bfloat16 as integers, and would negate those
 
 
 @triton.jit

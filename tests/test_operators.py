@@ -1,0 +1,256 @@
+"""What torch asks of an operator: gradients of every kind, compilers, tracing, vmap, autocast, devices without memory."""
+
+import contextlib
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import portable_softmax
+from portable_softmax import LogSoftmax, Softmax, log_softmax, ops, patch_torch, softmax, softmin
+
+pytestmark = pytest.mark.kernel
+PAIRS = {"softmax": (softmax, torch.softmax), "log_softmax": (log_softmax, torch.log_softmax), "softmin": (softmin, F.softmin)}
+
+
+@pytest.fixture(params=PAIRS)
+def form(request):
+    return request.param
+
+
+@pytest.fixture
+def x(where):
+    return torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(where)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 17), ()], ids=str)
+@pytest.mark.parametrize("dim", [0, -1])
+def test_gradients(where, form, shape, dim):
+    ours = PAIRS[form][0]
+    leaf = torch.randn(shape, dtype=torch.float64, device=where, requires_grad=True)
+    check = {"check_forward_ad": True, "check_batched_grad": True}
+    assert torch.autograd.gradcheck(
+        lambda x: ours(x, dim), leaf, **check, check_batched_forward_grad=True, fast_mode=len(shape) > 2
+    )
+    assert torch.autograd.gradgradcheck(lambda x: ours(x, dim), leaf, check_fwd_over_rev=True, fast_mode=len(shape) > 2)
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        lambda y: torch.ones((), device=y.device, dtype=y.dtype).expand(y.shape),
+        lambda y: torch.randn(y.shape[::-1], device=y.device).to(y.dtype).t(),
+        lambda y: torch.randn(y.shape[0], 2 * y.shape[1], device=y.device).to(y.dtype)[:, ::2],
+        lambda y: torch.randn(y.shape[1], device=y.device).to(y.dtype).expand(y.shape),
+        lambda y: torch.randn(y.shape[0], y.shape[1] + 1, device=y.device).to(y.dtype)[:, 1:],
+    ],
+    ids=["one number", "transposed", "every second", "one row", "unaligned"],
+)
+@pytest.mark.parametrize("n_cols", [70, 70000], ids=["tile", "online"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_gradients_of_any_strides(where, form, gradient, n_cols, dim):
+    ours, theirs = PAIRS[form]
+    leaves = [torch.randn(3, n_cols, generator=torch.Generator().manual_seed(1)).to(where).requires_grad_() for _ in range(2)]
+    results = ours(leaves[0], dim), theirs(leaves[1].double(), dim)
+    dy = gradient(results[0])
+    results[0].backward(dy)
+    results[1].backward(dy.double())
+    torch.testing.assert_close(leaves[0].grad, leaves[1].grad, rtol=1e-5, atol=2e-6 * dy.abs().sum(dim).max().item())
+
+
+@pytest.mark.parametrize(("given", "wanted"), [("bfloat16", "float32"), ("float32", "float16"), ("float64", "float32")])
+def test_the_gradient_has_the_inputs_type_and_only_the_output_is_saved(where, form, given, wanted):
+    leaf = torch.randn(4, 33, device=where).to(getattr(torch, given)).requires_grad_()
+    y = PAIRS[form][0](leaf, -1, getattr(torch, wanted))
+    assert [saved.data_ptr() for saved in y.grad_fn.saved_tensors] == [y.data_ptr()]
+    y[:, 3].sum().backward()
+    other = leaf.detach().clone().requires_grad_()
+    PAIRS[form][1](other, -1, dtype=getattr(torch, wanted))[:, 3].sum().backward()
+    assert leaf.grad.dtype == other.grad.dtype
+    torch.testing.assert_close(leaf.grad, other.grad, rtol=2e-2, atol=2e-3)
+
+
+def weighted(function):
+    return lambda x: (function(x, -1) * torch.arange(5.0, device=x.device)).sum()
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        grad,
+        hessian,
+        jacrev,
+        jacfwd,
+        lambda f: grad(lambda x: grad(f)(x).pow(2).sum()),
+        lambda f: vmap(grad(f)),
+        vmap,
+        lambda f: lambda x: jvp(lambda x: jvp(f, (x,), (x * 2,))[1], (x,), (x * 3,)),
+        lambda f: lambda x: jvp(grad(f), (x,), (x * 3,)),
+    ],
+    ids=["grad", "hessian", "jacrev", "jacfwd", "grad of grad", "vmap of grad", "vmap", "jvp of jvp", "jvp of grad"],
+)
+def test_transforms(form, x, transform):
+    ours, theirs = (transform(weighted(function))(x) for function in PAIRS[form])
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_vmap_of_numbers_and_of_gradients(form, x):
+    ours, theirs = PAIRS[form]
+    torch.testing.assert_close(vmap(lambda x: ours(x, 0))(x[0]), vmap(lambda x: theirs(x, 0))(x[0]))
+    torch.testing.assert_close(vmap(lambda x: ours(x, 0), in_dims=1)(x), vmap(lambda x: theirs(x, 0), in_dims=1)(x))
+    y = torch.softmax(x[0], 0)
+    backward = getattr(torch.ops.portable_softmax, f"{form}_backward")
+    batched = vmap(lambda dy: backward(dy, y, 0, torch.float64))(x)
+    torch.testing.assert_close(batched, torch.stack([backward(dy, y, 0, torch.float64) for dy in x]))
+    numbers = vmap(lambda dy, y: backward(dy, y, 0, torch.float64), in_dims=(0, None))(x[0], y[0])
+    torch.testing.assert_close(numbers, torch.stack([backward(dy, y[0], 0, torch.float64) for dy in x[0]]))
+
+
+@pytest.mark.parametrize(
+    "view", [lambda x: x, lambda x: x.t(), lambda x: x.requires_grad_().t(), lambda x: x[None].transpose(0, 2)]
+)
+def test_opcheck(form, x, view):
+    torch.library.opcheck(ops.operator(form), (view(x), 1))
+    torch.library.opcheck(ops.operator(form), (view(x.float()), 1, torch.float64))
+    torch.library.opcheck(ops.operator(f"{form}_backward"), (view(x.float()), view(x.float()), 1, torch.float16))
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_compile_without_graph_breaks(form, x, dynamic):
+    ours, theirs = PAIRS[form]
+    torch._dynamo.reset()
+    compilations = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(lambda x: ours(x * 2, -1).sin().sum(0), fullgraph=True, dynamic=dynamic, backend=compilations)
+    for rows in (3, 4, 6, 9):
+        leaves = [x.repeat(3, 1)[:rows].clone().requires_grad_() for _ in range(2)]
+        results = compiled(leaves[0]), theirs(leaves[1] * 2, -1).sin().sum(0)
+        for result in results:
+            result.sum().backward()
+        torch.testing.assert_close(results[0], results[1])
+        torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
+    assert compilations.frame_count == (1 if dynamic else 4)
+
+
+def test_export_and_make_fx(form, x):
+    ours, theirs = PAIRS[form]
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return ours(x * 2, -1)
+
+    exported = torch.export.export(Model(), (x,), dynamic_shapes={"x": {0: torch.export.Dim("n")}})
+    torch.testing.assert_close(exported.module()(x[:2]), theirs(x[:2] * 2, -1))
+    traced = make_fx(lambda x: ours(x, 0))(x)
+    assert f"portable_softmax.{form}.default" in traced.code
+    torch.testing.assert_close(traced(-x), theirs(-x, 0))
+
+
+def test_autocast_gives_float32_as_torchs_rule_has_it(where, form, x):
+    ours = PAIRS[form][0]
+    with torch.autocast(where.type, dtype=torch.bfloat16):
+        for given, wanted, expected in (
+            (torch.bfloat16, None, torch.float32),
+            (torch.float32, None, torch.float32),
+            (torch.float64, None, torch.float64),
+            (torch.bfloat16, torch.bfloat16, torch.bfloat16),
+        ):
+            assert ours(x.to(given), 0, wanted).dtype == expected
+        leaf = x.bfloat16().requires_grad_()
+        ours(leaf, 0).square().sum().backward()
+    assert leaf.grad.dtype == torch.bfloat16
+    with torch.autocast(where.type, dtype=torch.bfloat16, enabled=False):
+        assert ours(x.bfloat16(), 0).dtype == torch.bfloat16
+
+
+def test_tensors_without_memory(where, form, x):
+    from torch._subclasses import FakeTensorMode
+
+    ours = PAIRS[form][0]
+    meta = ours(torch.empty(5, 3, device="meta").t(), 0, torch.float16)
+    assert (meta.shape, meta.dtype, meta.stride(), meta.device.type) == ((3, 5), torch.float16, (5, 1), "meta")
+    with FakeTensorMode() as mode:
+        fake = ours(mode.from_tensor(x), 0)
+        assert (fake.shape, fake.device) == (x.shape, x.device)
+        with pytest.raises(IndexError, match="must lie within"):
+            ours(torch.empty(3, device="meta"), 1)
+        with pytest.raises(NotImplementedError, match="name a floating-point dtype"):
+            ours(torch.empty(3, device="meta", dtype=torch.int32), 0)
+
+
+def listeners(x):
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    class Dispatch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    yield "a function mode", Functions(), x
+    yield "a dispatch mode", Dispatch(), x
+    yield "forward mode", torch.autograd.forward_ad.dual_level(), x
+    yield "autocast", torch.autocast(x.device.type, dtype=torch.bfloat16), x
+    yield "a gradient", contextlib.nullcontext(), x.clone().requires_grad_()
+    yield "a lazy negation", contextlib.nullcontext(), torch.complex(x, -x).conj().imag
+    yield "a subclass", contextlib.nullcontext(), torch.nn.Parameter(x, requires_grad=False)
+
+
+def test_the_direct_path_is_taken_only_when_nobody_listens(x, monkeypatch):
+    dispatched = []
+    monkeypatch.setattr(ops, "operator", lambda form, operator=ops.operator: dispatched.append(form) or operator(form))
+    for name, context, tensor in listeners(x):
+        with context:
+            result = softmax(tensor, 0)
+        torch.testing.assert_close(result.detach().double(), torch.softmax(tensor.detach().double(), 0))
+        assert dispatched.pop(), f"{name} was not asked"
+    softmax(x, 0)
+    with torch.no_grad():
+        assert not softmax(x, 0).requires_grad
+    assert not dispatched
+
+
+def test_jit_tracing_records_the_operator(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(lambda x: softmax(x, 0), x)
+    assert "portable_softmax::softmax" in str(traced.graph)
+
+
+def test_modules(x):
+    torch.testing.assert_close(Softmax(0)(x), torch.nn.Softmax(0)(x))
+    torch.testing.assert_close(LogSoftmax()(x), torch.nn.LogSoftmax(-1)(x))
+    assert repr(torch.nn.Sequential(LogSoftmax(1))[0]) == "LogSoftmax(dim=1)"
+
+
+def test_patch_torch_routes_calls_here_and_back(x, monkeypatch):
+    from portable_softmax import modules
+
+    before = torch.softmax, F.softmax, torch.Tensor.log_softmax
+    seen = []
+    monkeypatch.setattr(ops, "_call", lambda form, *rest, call=ops._call: seen.append(form) or call(form, *rest))
+    with patch_torch():
+        results = [torch.softmax(x, 1), F.softmax(x, dim=1), x.softmax(1), F.softmax(x, 1, 3, torch.float64)]
+        assert seen == ["softmax"] * 4
+        F.log_softmax(x, -1), x.log_softmax(dim=0), F.softmin(x, 1), torch.nn.Softmax(1)(x)
+        assert seen[4:] == ["log_softmax", "log_softmax", "softmin", "softmax"]
+        torch.softmax(x, 1, out=torch.empty_like(x))
+        torch.softmax(torch.empty(3, device="meta"), 0)
+        assert len(seen) == 8, "what this package does not have is torch's"
+    assert before == (torch.softmax, F.softmax, torch.Tensor.log_softmax)
+    for result in results:
+        torch.testing.assert_close(result, torch.softmax(x, 1))
+    assert modules._on_accelerator(x)
+
+
+def test_saved_plans_of_a_gradient_say_so():
+    device = portable_softmax.current_device()
+    plan = portable_softmax.plan(64, 70000, "float32", device, form="log_softmax", backward=True)
+    assert plan.strategy == "online"
+    with pytest.raises(ValueError, match="form 'softplus' was asked for; there are softmax, log_softmax, softmin"):
+        portable_softmax.plan(1, 1, "float32", device, form="softplus")

@@ -1,0 +1,250 @@
+"""softmax, log_softmax and softmin against torch: its own sample inputs, and any shapes, strides, types and values."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import portable_softmax
+from portable_softmax import DtypeError, log_softmax, softmax, softmin
+
+pytestmark = pytest.mark.kernel
+INF, NAN = float("inf"), float("nan")
+PAIRS = {"softmax": (softmax, torch.softmax), "log_softmax": (log_softmax, torch.log_softmax), "softmin": (softmin, F.softmin)}
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+ERRORS = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-6, torch.float64: 1e-14}
+
+
+@pytest.fixture(params=PAIRS)
+def form(request):
+    return request.param
+
+
+def assert_like_torch(form, x, dim, dtype=None):
+    """Within ERRORS of torch in float64, relative to 1 and to the value; the same type, layout, nan and inf."""
+    ours, theirs = PAIRS[form]
+    result, expected = ours(x, dim, dtype), theirs(x, dim, dtype=dtype)
+    assert (result.dtype, result.shape, result.stride()) == (expected.dtype, expected.shape, expected.stride())
+    rounded = (-x if form == "softmin" else x).to(expected.dtype).double()
+    exact = (torch.log_softmax if form == "log_softmax" else torch.softmax)(rounded, dim).to(expected.dtype)
+    tolerance = ERRORS[expected.dtype]
+    torch.testing.assert_close(result, exact, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def samples(name, device, dtype):
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    infos = [info for info in op_db if info.name == name]
+    assert infos, f"torch has no OpInfo {name}"
+    return [
+        sample
+        for info in infos
+        if dtype in info.dtypes
+        for sample in info.sample_inputs(device, dtype)
+        if sample.input.is_floating_point() or sample.kwargs.get("dtype") or len(sample.args) > 1
+    ]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int32, torch.uint8, torch.bool], ids=str)
+@pytest.mark.parametrize(
+    ("name", "form"), [("softmax", "softmax"), ("log_softmax", "log_softmax"), ("nn.functional.softmin", "softmin")]
+)
+def test_samples_of_torch(where, name, form, dtype):
+    ran = 0
+    for sample in samples(name, where, dtype):
+        dim = sample.kwargs.get("dim", sample.args[0] if sample.args else None)
+        wanted = sample.kwargs.get("dtype", sample.args[1] if len(sample.args) > 1 else None)
+        if (form == "softmin" and dtype == torch.bool) or (wanted and not wanted.is_floating_point):
+            continue  # torch cannot negate booleans, nor compute complex softmaxes as real ones
+        assert_like_torch(form, sample.input.detach(), dim, wanted)
+        ran += 1
+    assert ran or dtype not in FLOATS
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_samples_of_the_gradient_of_torch(where, dtype):
+    ran = 0
+    for sample in samples("_softmax_backward_data", where, dtype):
+        y, dim, x_dtype = sample.args
+        expected = torch.ops.aten._softmax_backward_data(sample.input.double(), y.double(), dim, torch.float64)
+        result = torch.ops.portable_softmax.softmax_backward(sample.input.detach(), y.detach(), dim, x_dtype)
+        assert result.dtype == x_dtype
+        torch.testing.assert_close(result.double(), expected, rtol=4 * ERRORS[x_dtype], atol=4 * ERRORS[x_dtype])
+        ran += 1
+    assert ran
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("shape", [(5,), (3, 7), (2, 5, 20), (4, 1), (1, 1), ()], ids=str)
+def test_gradients_against_those_of_torch(where, form, shape, dtype):
+    for dim in range(len(shape)) or (0,):
+        dy = torch.randn(shape, device=where).to(dtype)
+        leaf = torch.randn(shape, dtype=torch.float64, device=where, requires_grad=True)
+        y = PAIRS[form][1](leaf, dim).to(dtype)
+        exact = PAIRS[form][1](leaf, dim)
+        (expected,) = torch.autograd.grad(exact, leaf, dy.double())
+        result = getattr(torch.ops.portable_softmax, f"{form}_backward")(dy, y.detach(), dim, dtype)
+        torch.testing.assert_close(result.double(), expected, rtol=10 * ERRORS[dtype], atol=10 * ERRORS[dtype])
+
+
+values = st.sampled_from([0.0, 1.0, -1.0, 5.0, -80.0, 80.0, 1e4, INF, -INF, NAN])
+
+
+@st.composite
+def tensors(draw):
+    """Views of any rank to 4: permuted, sliced, expanded, from any start; a few special values among random ones."""
+    shape = draw(st.lists(st.integers(0, 20), max_size=4))
+    dtype = draw(st.sampled_from(FLOATS))
+    steps = [draw(st.sampled_from([1, 1, 1, 2])) for _ in shape]
+    start = draw(st.integers(0, 3))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
+    base = torch.randn([start + size * step for size, step in zip(shape, steps, strict=True)], generator=generator) * 3
+    flat = base.view(-1)
+    for at, value in draw(st.lists(st.tuples(st.integers(0, 10**6), values), max_size=5)):
+        if flat.numel():
+            flat[at % flat.numel()] = value
+    order = draw(st.permutations(range(len(shape))))
+    times = draw(st.sampled_from([0, 0, 1, 4]))
+
+    def on(device):
+        view = base.to(device, dtype)[tuple(slice(start, None, step) for step in steps)].permute(order)
+        return view[:1].expand(times, *view.shape[1:]) if times and view.dim() and view.shape[0] else view
+
+    return on
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    tensor=tensors(), dim=st.integers(-4, 3), form=st.sampled_from(sorted(PAIRS)), dtype=st.sampled_from([None, None, *FLOATS])
+)
+def test_any_view_any_dim_any_type_any_value(where, tensor, dim, form, dtype):
+    x = tensor(where)
+    assert_like_torch(form, x, max(min(dim, max(x.dim(), 1) - 1), -max(x.dim(), 1)), dtype)
+
+
+@pytest.mark.parametrize("shape", [(2, 781, 33), (3, 5, 400), (1, 70000, 16), (2, 40, 17), (700, 3, 2)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_inner_dimensions(where, form, shape, dtype):
+    x = torch.randn(shape, device=where).to(dtype)
+    x[0, :, 1] = -INF
+    x[-1, 2, 0] = NAN
+    assert_like_torch(form, x, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strategy", "across"),
+    [((2, 781, 33), "tile", True), ((1, 70000, 16), "online", True), ((700, 3, 2), "tile", False), ((4, 60), "tile", False)],
+)
+def test_inner_dimensions_are_copied_only_where_they_are_short(where, monkeypatch, shape, strategy, across):
+    from portable_softmax import launch
+
+    plans = []
+
+    def recorded(problem, device, plan_problem=launch.plan_problem):
+        plans.append((problem, plan_problem(problem, device)))
+        return plans[-1][1]
+
+    monkeypatch.setattr(launch, "plan_problem", recorded)
+    softmax(torch.randn(shape, device=where), 1)
+    ((problem, plan),) = plans
+    assert (plan.strategy, problem.across) == (strategy, across)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (4, 0), (0,), (2, 0, 3), (2, 3, 0), ()])
+def test_empty_and_scalar(where, form, shape):
+    for dim in range(-max(len(shape), 1), max(len(shape), 1)):
+        assert_like_torch(form, torch.zeros(shape, device=where), dim)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64, torch.bool], ids=str)
+def test_integers_need_a_dtype(where, form, dtype):
+    x = torch.tensor([[0, 1, 1], [1, 0, 0]], device=where).to(dtype)
+    with pytest.raises(NotImplementedError, match=f"softmax of {str(dtype)[6:]} was asked for"):
+        PAIRS[form][0](x, 0)
+    if (form, dtype) != ("softmin", torch.bool):
+        assert_like_torch(form, x, 0, torch.float32)
+
+
+@pytest.mark.parametrize("arguments", [(7,), (-3,), (0, torch.int32), (0, torch.complex64), ("x",), (1.5,)], ids=str)
+def test_exceptions_are_torchs(where, arguments):
+    x = torch.zeros(2, 2, device=where)
+    with pytest.raises(Exception) as theirs:  # noqa: PT011 - whatever torch raises
+        torch.softmax(x, arguments[0], dtype=arguments[1] if len(arguments) > 1 else None)
+    if "complex" in str(arguments):  # torch computes these; no kernel does
+        return
+    with pytest.raises(theirs.type):
+        softmax(x, *arguments)
+
+
+def test_dtypes_of_a_gradient_must_agree(where):
+    y = torch.softmax(torch.zeros(2, 3, device=where), 1)
+    with pytest.raises(DtypeError, match=r"a gradient of torch.float16 was given for an output of torch.float32"):
+        torch.ops.portable_softmax.softmax_backward(y.half(), y, 1, torch.float32)
+    with pytest.raises(ValueError, match="gradient of shape"):
+        torch.ops.portable_softmax.softmax_backward(y[:1], y, 1, torch.float32)
+
+
+def test_output_rows_next_to_the_result_stay_as_they_are(device, where):
+    """Guards of nan around every operand of the gradient's kernel, in both directions."""
+    from portable_softmax.launch import softmax_backward_rows, softmax_rows
+
+    for n_rows, n_cols, across in ((5, 70, False), (2, 70001, False), (40, 9, True)):
+        shape = (1, n_cols, n_rows) if across else (n_rows, n_cols)
+        wide = (*shape[:-1], shape[-1] + 8)
+        x, y, dy, dx = (torch.full(wide, NAN, device=where) for _ in range(4))
+        cut = [each[..., : shape[-1]] for each in (x, y, dy, dx)]
+        cut[0].copy_(torch.randn(shape))
+        cut[2].copy_(torch.randn(shape))
+        softmax_rows(cut[0], cut[1], device)
+        softmax_backward_rows(cut[2], cut[1], cut[3], device)
+        axis = 1
+        expected = torch.softmax(cut[0].double(), axis)
+        torch.testing.assert_close(cut[1].double(), expected, rtol=2e-6, atol=1e-9)
+        gradient = expected * (cut[2].double() - (cut[2].double() * expected).sum(axis, keepdim=True))
+        torch.testing.assert_close(cut[3].double(), gradient, rtol=1e-5, atol=1e-6)
+        for each in (y, dx):
+            assert each[..., shape[-1] :].isnan().all()
+
+
+@pytest.fixture
+def invariant():
+    before = portable_softmax.batch_invariant(True)
+    yield
+    portable_softmax.batch_invariant(before)
+
+
+@pytest.mark.parametrize("n_cols", [7, 782, 5000])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_a_row_is_the_same_in_any_batch(where, invariant, n_cols, dtype):
+    x = torch.randn(300, n_cols, device=where).to(dtype)
+    whole = softmax(x)
+    for alone in (
+        softmax(x[5:6]),
+        softmax(x[5:6].clone()),
+        softmax(x[3:10])[2:3],
+        softmax(x[None, :, :].expand(3, -1, -1))[1, 5:6],
+    ):
+        assert torch.equal(alone, whole[5:6])
+    assert torch.equal(softmax(x.t().contiguous(), 0)[:, 5], whole[5]), "an inner dimension too"
+
+
+def test_batch_invariant_plans_do_not_depend_on_rows(invariant):
+    from portable_softmax import Device, KernelResources
+    from portable_softmax.planner import Problem, choose
+
+    def measure(problem, tiling, device):
+        return KernelResources(tiling.num_warps, 32, 16)
+
+    device = Device.from_profile("nvidia/h200")
+    plans = [choose(Problem(n, 128, "float32", "float32", 4, batch_invariant=True), device, measure) for n in (1, 100, 10**6)]
+    assert len({plan.tiling for plan in plans}) == 1
+    assert plans[0].num_programs == 1
+    free = [choose(Problem(n, 128, "float32", "float32", 4), device, measure).tiling for n in (1, 10**6)]
+    assert free[0] != free[1]
+
+
+def test_the_same_bits_from_run_to_run(where, form):
+    x = torch.randn(37, 1001, device=where)
+    assert torch.equal(PAIRS[form][0](x), PAIRS[form][0](x))
