@@ -14,6 +14,7 @@ from portable_softmax.errors import (
     PortableSoftmaxError,
     ProfileError,
 )
+from portable_softmax.inspection import inspect_kernel
 from portable_softmax.invariance import batch_invariant
 from portable_softmax.launch import occupancy, plan
 from portable_softmax.planner import LaunchPlan
@@ -39,6 +40,7 @@ __all__ = [
     "Softmax",
     "batch_invariant",
     "current_device",
+    "inspect_kernel",
     "log_softmax",
     "occupancy",
     "patch_torch",

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from portable_softmax.backends import BACKENDS
+from portable_softmax.backends import BACKENDS, broken_installation
 from portable_softmax.backends.base import Backend, Detected
 from portable_softmax.errors import DeviceError, NoDeviceError, ProfileError
 from portable_softmax.profiles import DeviceProfile, Hardware, find_profile, match_profile
@@ -80,6 +80,8 @@ def current_device(index: int | None = None) -> Device:
     if interpreting():
         return _interpreter()
     torch = _import_torch()
+    if wrong := broken_installation():
+        raise DeviceError(wrong)
     backend = _active_target().backend
     if backend not in BACKENDS:
         raise DeviceError(f"Triton drives a {backend!r} device; this package knows {', '.join(BACKENDS)}")

@@ -109,6 +109,7 @@ def softmax_kernel(
     n_cols = length if AXIS == 1 else n_lines
     x_stride, y_stride = x_line_vectors * VECTOR, y_line_vectors * VECTOR
     tile_cols = tl.arange(0, TILE_COLS)
+    last = (n_cols - 1) // TILE_COLS * TILE_COLS
     row_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS
     for tile in tl.range(tl.program_id(0), n_matrices * row_tiles, tl.num_programs(0), num_stages=STAGES):
         matrix, rows = _rows(tile, row_tiles, TILE_ROWS, AXIS)
@@ -134,7 +135,8 @@ def softmax_kernel(
                 e = tl.exp2((x - tl.expand_dims(base, AXIS)) * LOG2E)
                 total = total * tl.exp2((peak - base) * LOG2E) + tl.sum(e, axis=AXIS)
                 peak = new_peak
-            for col in tl.range(0, n_cols, TILE_COLS):
+            for done in tl.range(0, n_cols, TILE_COLS):
+                col = last - done  # backwards: what was read last is still in a cache
                 x = _load(x_matrix, rows, col + tile_cols, n_rows, n_cols, x_stride, y_ptr, AXIS, NEGATE, COMPUTE)
                 y = _normalise(x, peak, total, AXIS, LOG)
                 _store(y_matrix, y, rows, col + tile_cols, n_rows, n_cols, y_stride, AXIS)
@@ -185,6 +187,7 @@ def softmax_backward_kernel(
     n_cols = length if AXIS == 1 else n_lines
     dx_stride, dy_stride, y_stride = dx_line_vectors * VECTOR, dy_line_vectors * VECTOR, y_line_vectors * VECTOR
     tile_cols = tl.arange(0, TILE_COLS)
+    last = (n_cols - 1) // TILE_COLS * TILE_COLS
     row_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS
     for tile in tl.range(tl.program_id(0), n_matrices * row_tiles, tl.num_programs(0), num_stages=STAGES):
         matrix, rows = _rows(tile, row_tiles, TILE_ROWS, AXIS)
@@ -204,7 +207,8 @@ def softmax_backward_kernel(
                 else:
                     y = _load_gradient(y_matrix, rows, col + tile_cols, n_rows, n_cols, y_stride, AXIS, COMPUTE)
                 total += _share(dy, y, AXIS, LOG)
-            for col in tl.range(0, n_cols, TILE_COLS):
+            for done in tl.range(0, n_cols, TILE_COLS):
+                col = last - done
                 dy = _load_gradient(dy_matrix, rows, col + tile_cols, n_rows, n_cols, dy_stride, AXIS, COMPUTE)
                 y = _load_gradient(y_matrix, rows, col + tile_cols, n_rows, n_cols, y_stride, AXIS, COMPUTE)
                 dx = _gradient(dy, y, total, AXIS, LOG, NEGATE)

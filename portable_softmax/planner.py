@@ -4,7 +4,7 @@ The first candidate, in order of the profile's preferences, that compiles withou
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from portable_softmax.backends.base import KernelResources, Occupancy
 from portable_softmax.device import Device
@@ -14,6 +14,7 @@ NARROWEST_ONLINE_TILE = 1024  # columns; below it a candidate is not worth compi
 COALESCED = 32  # elements of a line of a tile, where rows lie side by side: 128 bytes of float32
 NARROWEST_LINE = 8  # of them: 32 bytes of float32, the least that memory moves
 MANY_ROWS = 2**31  # what a batch-invariant tile is chosen for
+SIXTEEN_BITS = ("float16", "bfloat16")
 FORMS = ("softmax", "log_softmax", "softmin")
 
 
@@ -48,6 +49,11 @@ class Problem:
     def registers_per_element(self) -> int:
         """Of one operand; that a gradient has two is left to the compiler, which may spill, and to the next candidate."""
         return 2 if self.y_dtype == "float64" else 1
+
+    @property
+    def elements_at_once(self) -> float:
+        """Of those that a thread should hold: half where it must load them one by one, each with an address of its own."""
+        return 0.5 if self.vector == 1 else 1.0
 
     @property
     def across(self) -> bool:
@@ -144,13 +150,14 @@ def candidates(problem: Problem, device: Device) -> Iterator[Tiling]:
     tile_cols = max(next_power_of_2(problem.n_cols), problem.vector)
     if tile_cols * width <= policy.max_tile_cols.value:
         n_rows = MANY_ROWS if problem.batch_invariant else problem.n_rows
-        tile_rows = _shared_rows(n_rows, tile_cols * width, device)
+        tile_rows = _shared_rows(n_rows, tile_cols * width / problem.elements_at_once, device)
+        yield from _prefetching(problem, tile_rows, tile_cols, device)
         while tile_rows:
-            yield from _with_warps("tile", tile_rows, tile_cols, width, device)
+            yield from _with_warps("tile", tile_rows, tile_cols, problem, device)
             tile_rows //= 2
     tile_cols = min(policy.online_tile_cols.value // width, next_power_of_2(problem.n_cols))
     while tile_cols >= min(NARROWEST_ONLINE_TILE, problem.n_cols):
-        yield from _with_warps("online", 1, tile_cols, width, device)
+        yield from _with_warps("online", 1, tile_cols, problem, device)
         tile_cols //= 2
 
 
@@ -163,29 +170,40 @@ def _candidates_across(problem: Problem, device: Device) -> Iterator[Tiling]:
     tile_rows = min(lines, max(COALESCED, _shared_rows(problem.n_rows, tile_cols * width, device)))
     while tile_rows >= min(NARROWEST_LINE, lines):
         if tile_cols * tile_rows * width <= policy.max_tile_cols.value:
-            yield from _with_warps("tile", tile_rows, tile_cols, width, device)
+            yield from _with_warps("tile", tile_rows, tile_cols, problem, device)
         tile_rows //= 2
     tile_rows = min(lines, COALESCED)
     tile_cols = min(max(1, policy.online_tile_cols.value // (width * tile_rows)), tile_cols)
     while tile_cols * tile_rows >= min(NARROWEST_ONLINE_TILE, tile_rows * problem.n_cols):
-        yield from _with_warps("online", tile_rows, tile_cols, width, device)
+        yield from _with_warps("online", tile_rows, tile_cols, problem, device)
         tile_cols //= 2
 
 
-def _shared_rows(n_rows: int, row_registers: int, device: Device) -> int:
+def _prefetching(problem: Problem, tile_rows: int, tile_cols: int, device: Device) -> Iterator[Tiling]:
+    """While a 16-bit row fills the registers with its 32-bit copy, nothing overlaps but the next rows' loads."""
+    policy = device.profile.launch
+    if not policy.prefetch_from_cols or not policy.prefetch_stages or problem.y_dtype not in SIXTEEN_BITS or problem.backward:
+        return
+    if tile_cols >= policy.prefetch_from_cols.value:
+        for tiling in _with_warps("tile", tile_rows, tile_cols, problem, device):
+            yield replace(tiling, num_stages=policy.prefetch_stages.value)
+
+
+def _shared_rows(n_rows: int, row_registers: float, device: Device) -> int:
     """Rows of a tile: short rows share one, as long as every multiprocessor still gets a tile."""
     share = -(-n_rows // (device.hardware.multiprocessor_count or 1))
-    return min(max(1, device.profile.launch.tile_elements.value // row_registers), next_power_of_2(share))
+    return min(max(1, int(device.profile.launch.tile_elements.value // row_registers)), next_power_of_2(share))
 
 
-def _with_warps(strategy: str, tile_rows: int, tile_cols: int, width: int, device: Device) -> Iterator[Tiling]:
+def _with_warps(strategy: str, tile_rows: int, tile_cols: int, problem: Problem, device: Device) -> Iterator[Tiling]:
     policy, hardware = device.profile.launch, device.hardware
     if not policy.elements_per_thread or not hardware.warp_size or not hardware.max_threads_per_program:
         yield Tiling(strategy, tile_rows, tile_cols, None, None)
         return
     num_stages = policy.num_stages.value if policy.num_stages else 1
     most = hardware.max_threads_per_program // hardware.warp_size
-    threads = tile_rows * tile_cols * width / policy.elements_per_thread.value
+    registers = tile_rows * tile_cols * problem.registers_per_element / problem.elements_at_once
+    threads = registers / policy.elements_per_thread.value
     wanted = min(most, next_power_of_2(max(1, round(threads / hardware.warp_size))))
     for num_warps in sorted({wanted, min(2 * wanted, most)}):
         yield Tiling(strategy, tile_rows, tile_cols, num_warps, num_stages)
@@ -201,8 +219,8 @@ def _launch(
 ) -> LaunchPlan:
     tiles = problem.tiles(tiling.tile_rows)
     resident = (device.hardware.multiprocessor_count or 1) * occupancy.programs_per_multiprocessor
-    grid = device.profile.launch.grid.value
-    num_programs = min(tiles, resident if grid == "resident" else tiles, device.hardware.max_programs or tiles)
+    walking = device.profile.launch.grid.value == "resident" or (tiling.num_stages or 1) > 1  # what prefetches has to walk
+    num_programs = min(tiles, resident if walking else tiles, device.hardware.max_programs or tiles)
     return LaunchPlan(
         strategy=tiling.strategy,
         tile_rows=tiling.tile_rows,
@@ -216,7 +234,7 @@ def _launch(
             *(f"passed over {what}" for what in passed_over),
             _why_tile(problem, tiling, device),
             *_why_warps(problem, tiling, device),
-            _why_programs(tiles, resident, num_programs, device),
+            _why_programs(tiles, resident, num_programs, tiling, device),
         ),
     )
 
@@ -238,15 +256,17 @@ def _why_warps(problem: Problem, tiling: Tiling, device: Device) -> Iterator[str
         yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} of the tile"
 
 
-def _why_programs(tiles: int, resident: int, num_programs: int, device: Device) -> str:
-    policy, source = device.profile.launch.grid.value, device.profile.policy_origins["grid"].title
+def _why_programs(tiles: int, resident: int, num_programs: int, tiling: Tiling, device: Device) -> str:
+    rule = f"grid: {device.profile.launch.grid.value}", device.profile.policy_origins["grid"]
+    if (tiling.num_stages or 1) > 1:
+        rule = f"loads {tiling.num_stages} stages ahead", device.profile.policy_origins["prefetch_stages"]
     if num_programs < tiles:
         why = f"as many as are resident at once, each walking {tiles / num_programs:.3g} tiles on average"
         if num_programs < resident:
             why = f"the most that one launch may have, for {tiles} tiles"
     else:
         why = f"one per tile; {resident} are resident at once"
-    return f"num_programs {num_programs}: {why} (grid: {policy}; {source})"
+    return f"num_programs {num_programs}: {why} ({rule[0]}; {rule[1].title})"
 
 
 def next_power_of_2(value: int) -> int:

@@ -81,6 +81,9 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     online_tile_cols: Fact  # columns of a tile of longer rows
     elements_per_thread: Fact | msgspec.UnsetType = msgspec.UNSET  # 32-bit elements that one thread holds
     num_stages: Fact | msgspec.UnsetType = msgspec.UNSET
+    # Rows of 16-bit types in tiles of at least so many columns: walked by resident programs that load so far ahead.
+    prefetch_from_cols: Fact | msgspec.UnsetType = msgspec.UNSET
+    prefetch_stages: Fact | msgspec.UnsetType = msgspec.UNSET
 
 
 HardwareFacts: Any = msgspec.defstruct(

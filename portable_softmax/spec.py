@@ -17,6 +17,7 @@ from portable_softmax.planner import Problem, Tiling
 TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
 _compiling = threading.Lock()
+_compiled: dict[tuple[Any, ...], Any] = {}
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,12 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
     Raises:
         CompileError: see compiler.compile_for.
     """
+    key = spec, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
     with _compiling:
-        return _compile(spec, device)
-
-
-@functools.cache
-def _compile(spec: KernelSpec, device: Device) -> Any:
-    options = spec.tiling.num_warps, spec.tiling.num_stages
-    return compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(), *options)
+        if key not in _compiled:
+            options = spec.tiling.num_warps, spec.tiling.num_stages
+            _compiled[key] = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(), *options)
+        return _compiled[key]
 
 
 @functools.cache

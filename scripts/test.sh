@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Sets up .venv; then lint, types, and the tests: without a device, and the kernel in Triton's interpreter.
+# Last the Ascend path on a virtual NPU, where that can be set up; REQUIRE_VIRTUAL_NPU=1 fails where it cannot.
 # On a machine with an accelerator: bash scripts/test.sh --device cuda (or hip, npu). Other arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -7,8 +8,9 @@ source scripts/environment.sh --group test
 ruff check .
 ruff format --check .
 mypy
-python -m pytest -n 2 -m "not kernel and not slow" "$@"
+python -m pytest -n 2 --dist loadgroup -m "not kernel and not slow" "$@"
 case " $* " in
     *" --device "*) python -m pytest -m "kernel and not slow" "$@" ;;
     *) python -m pytest -n 2 -m "kernel and not accelerator and not slow" --device interpreter "$@" ;;
 esac
+bash scripts/virtual_npu.sh ${REQUIRE_VIRTUAL_NPU:+--required}

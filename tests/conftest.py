@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from counts import pytest_terminal_summary, record_count  # noqa: F401  (fixture and hook)
 
 NAMES = ("auto", "interpreter", "cuda", "hip", "npu")
 

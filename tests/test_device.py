@@ -3,6 +3,7 @@
 The drivers are recorded ones: the properties that real machines reported, played back (tests/recorded/README.md).
 """
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -130,6 +131,13 @@ def drivers(monkeypatch, error, **active):
 def test_two_drivers(monkeypatch):
     drivers(monkeypatch, RuntimeError("2 active drivers"), nvidia=True, ascend=True, amd=False)
     with pytest.raises(DeviceError, match=r"2 of Triton's drivers claim this machine: nvidia, ascend\. Uninstall all but one"):
+        current_device()
+
+
+def test_stock_triton_installed_over_the_vendors(monkeypatch):
+    installed = {"triton": "3.8.0", "triton-ascend": "3.2.0"}
+    monkeypatch.setattr(importlib.metadata, "version", installed.__getitem__)
+    with pytest.raises(DeviceError, match=r"triton 3\.8\.0 and triton-ascend 3\.2\.0 are both installed.*pip uninstall"):
         current_device()
 
 

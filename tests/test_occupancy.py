@@ -32,6 +32,7 @@ def simt(num_warps, registers, shared=0, **more):
         ("amd/mi100", simt(2, 20, 16), 16, ("barriers",)),
         ("amd/mi100", simt(1, 20, 0), 40, ("warps",)),
         ("amd/mi300x", simt(4, 40, 16, scalar_registers=102), 6, ("scalar registers",)),  # of 800, 16 for the trap handler
+        ("amd/mi300x", simt(4, 40, 16, scalar_registers=92), 7, ("scalar registers",)),
         ("amd/rx-7900-xtx", simt(4, 40, 16, scalar_registers=106), 16, ("warps",)),
         ("amd/mi300x", simt(4, 40, 40000), 1, ("shared memory",)),
     ],

@@ -3,13 +3,14 @@
 import pytest
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError, profiles
+from portable_softmax.launch import contiguous_problem
 from portable_softmax.planner import Problem, candidates, choose
 
 H200, MI300X, A2 = "nvidia/h200", "amd/mi300x", "ascend/910b3"
 
 
 def problem(n_rows, n_cols, dtype="float32"):
-    return Problem(n_rows, n_cols, dtype, dtype, 1)
+    return contiguous_problem(n_rows, n_cols, dtype)
 
 
 def light(problem, tiling, device):
@@ -25,7 +26,7 @@ def planned(profile, *args, measure=light):
     ("n_rows", "n_cols", "tile_rows", "tile_cols"),
     [
         (32768, 128, 16, 128),
-        (32768, 781, 2, 1024),
+        (32768, 776, 2, 1024),
         (4096, 4096, 1, 4096),
         (4096, 32768, 1, 32768),
         (100000, 1, 1024, 1),
@@ -42,7 +43,7 @@ def test_short_rows_share_a_tile_as_long_as_all_multiprocessors_get_one(n_rows, 
 def test_rows_beyond_a_tile_are_taken_online():
     assert planned(H200, 4096, 32768).strategy == "tile"
     plan = planned(H200, 4096, 32769)
-    assert (plan.strategy, plan.tile_rows, plan.tile_cols) == ("online", 1, 16384)
+    assert (plan.strategy, plan.tile_rows, plan.tile_cols) == ("online", 1, 32768)
 
 
 def test_elements_of_8_bytes_fill_a_tile_twice_as_fast():
@@ -50,7 +51,7 @@ def test_elements_of_8_bytes_fill_a_tile_twice_as_fast():
     assert planned(H200, 4096, 16385, "float64").strategy == "online"
 
 
-@pytest.mark.parametrize(("n_cols", "num_warps"), [(1, 1), (1024, 2), (4096, 4), (32768, 32), (10**6, 16)])
+@pytest.mark.parametrize(("n_cols", "num_warps"), [(1, 1), (1024, 2), (4096, 4), (32768, 32), (10**6, 32)])
 def test_warps_hold_32_elements_per_thread_on_an_h200(n_cols, num_warps):
     assert planned(H200, 4096, n_cols).num_warps == num_warps
 
@@ -109,7 +110,7 @@ def test_npu_plans_have_no_warps_or_stages_and_fit_the_grid():
 
 
 def test_reasons_name_the_decisions_and_the_source_of_the_policy():
-    plan = planned(H200, 1823, 781)
+    plan = planned(H200, 1823, 776)
     text = "\n".join(plan.reasons)
     assert "2 rows are read once, as a tile of 2 x 1024" in text
     assert "a thread holds 32 elements of float32" in text
@@ -139,3 +140,29 @@ def test_what_has_no_plan_is_named_by_its_form():
     gradient = Problem(64, 4096, "float32", "float32", 1, form="log_softmax", backward=True)
     with pytest.raises(PlanError, match="no launch of a gradient of a float32 log_softmax of 64 x 4096"):
         choose(gradient, Device.from_profile(MI300X), lambda *_: KernelResources(4, 32, 10**6))
+
+
+def test_rows_whose_elements_are_loaded_one_by_one_get_half_as_many_per_thread():
+    plan = planned(H200, 32768, 781)
+    assert (plan.tile_rows, plan.tile_cols, plan.num_warps) == (1, 1024, 2)
+
+
+@pytest.mark.parametrize(
+    ("n_cols", "dtype", "num_stages"),
+    [(12672, "bfloat16", 3), (32768, "float16", 3), (8192, "bfloat16", 1), (12672, "float32", 1), (65536, "bfloat16", 1)],
+)
+def test_long_16_bit_rows_are_prefetched_by_resident_programs(n_cols, dtype, num_stages):
+    plan = planned(H200, 4096, n_cols, dtype)
+    assert plan.num_stages == num_stages
+    resident = 132 * plan.occupancy.programs_per_multiprocessor
+    assert plan.num_programs == (resident if num_stages > 1 else 4096)
+    assert ("loads 3 stages ahead" in plan.reasons[-1]) == (num_stages > 1)
+
+
+def test_a_prefetch_that_does_not_fit_is_passed_over():
+    def measure(problem, tiling, device):
+        return KernelResources(tiling.num_warps, 64, 10**6 if tiling.num_stages > 1 else 16)
+
+    plan = planned(H200, 4096, 12672, "bfloat16", measure=measure)
+    assert plan.num_stages == 1
+    assert "does not fit: shared memory" in plan.reasons[0]

@@ -1,29 +1,13 @@
-"""Offline plans of every profile, with the vendors' compilers and without a device."""
+"""Plans are made offline with the vendors' compilers, and kernels compiled once."""
 
 import pytest
 
-from portable_softmax import CompileError, Device, DtypeError, KernelResources, NoDeviceError, plan, profiles
+from portable_softmax import CompileError, Device, DtypeError, KernelResources, NoDeviceError, plan
 from portable_softmax import compiler as compiler_module
 from portable_softmax import launch as launch_module
 from portable_softmax.launch import plan_problem
 from portable_softmax.planner import Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel
-
-LENGTHS = (1, 33, 781, 4096, 32768, 131072)
-DTYPES = ("float16", "bfloat16", "float32")
-
-
-@pytest.mark.parametrize("profile", sorted(profiles()))
-def test_every_profile_has_a_plan_for_every_length_and_type(profile):
-    device = Device.from_profile(profile)
-    for n_cols in LENGTHS:
-        for dtype in DTYPES:
-            found = plan(4096, n_cols, dtype, device)
-            assert 1 <= found.num_programs <= 4096
-            assert found.occupancy.programs_per_multiprocessor >= 1
-            assert found.resources.spilled_bytes_per_thread == 0
-            assert found.tile_cols >= n_cols or found.strategy == "online"
-            assert bool(found.num_warps) == bool(found.resources.registers_per_thread), "what has warps was compiled"
 
 
 def test_resources_come_from_the_compiled_kernel():

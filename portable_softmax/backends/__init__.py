@@ -6,6 +6,8 @@ from types import MappingProxyType
 from portable_softmax.backends import cuda, hip, interpreter, npu
 from portable_softmax.backends.base import Backend
 
+broken_installation = npu.overwritten_installation  # what is wrong with the installed Triton, if anything
+
 BACKENDS: Mapping[str, Backend] = MappingProxyType(
     {"cuda": cuda, "hip": hip, "npu": npu, "interpreter": interpreter}  # type: ignore[dict-item]
 )

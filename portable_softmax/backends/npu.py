@@ -1,5 +1,6 @@
 """Huawei Ascend: a program runs alone on a vector core and works out of that core's Unified Buffer."""
 
+import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,21 @@ setup = (
     "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
     "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
 )
+
+
+def overwritten_installation() -> str | None:
+    """What is wrong if stock triton was installed beside triton-ascend: both are a package `triton`, and share files.
+
+    Source: triton-ascend's FAQ; triton-lang/triton-ascend issues 306 and 395.
+    """
+    try:
+        versions = [importlib.metadata.version(name) for name in ("triton", "triton-ascend")]
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return (
+        f"triton {versions[0]} and triton-ascend {versions[1]} are both installed, and each overwrites the other's files: "
+        "pip uninstall triton triton-ascend, then install the one for this machine"
+    )
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Times every legal launch of the kernel on the device that is here, and prints the planner's regret in each cell.
+
+Regret is how much faster the best launch is than the planned one. There is no tuning at run time: what this finds goes
+into the planner's rules or a profile's `launch`, with the measurement as its source.
+
+    python scripts/tune.py --shapes 4096x781 1024x32768 --dtype float32 bfloat16 --out tuned.json
+"""
+
+import argparse
+import dataclasses
+import json
+import multiprocessing
+import os
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tqdm import tqdm
+from triton.testing import do_bench
+
+from portable_softmax import CompileError, Device, KernelResources, current_device, occupancy, plan
+from portable_softmax.launch import contiguous_problem
+from portable_softmax.planner import Problem, Tiling, next_power_of_2
+from portable_softmax.spec import KernelSpec, compile_kernel, launcher
+
+SHAPES = ["32768x128", "32768x512", "32768x781", "32768x1024", "16384x2048", "4096x781", "4096x4096", "4096x8192", "4096x12672",
+          "4096x32768", "2048x65536", "512x262144", "1823x781", "128x151936"]  # fmt: skip
+
+
+class Launch(NamedTuple):
+    """A tiling, and whether its grid is one program per tile or as many as are resident."""
+
+    tiling: Tiling
+    resident: bool
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="ROWSxCOLS")
+    parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["float32", "bfloat16"])
+    parser.add_argument("--out", default="tuned.json")
+    options = parser.parse_args()
+    shapes = [shape.split("x") for shape in options.shapes]
+    cells = [contiguous_problem(int(rows), int(cols), dtype) for dtype in options.dtype for rows, cols in shapes]
+    _compile_all(cells)
+    found = [_tune(problem) for problem in tqdm(cells)]
+    Path(options.out).write_text(json.dumps(found, indent=1) + "\n")
+    print(f"geometric mean of the regret: {statistics.geometric_mean(1 + cell['regret'] for cell in found) - 1:.1%}")
+    return 0
+
+
+def legal(problem: Problem, device: Device) -> Iterator[Launch]:
+    """Tiles of 4 to 64 elements per thread, alone in their program or walked by resident ones in up to 4 stages."""
+    whole, hardware = next_power_of_2(problem.n_cols), device.hardware
+    warp_size, most = hardware.warp_size or 0, (hardware.max_threads_per_program or 0) // (hardware.warp_size or 1)
+    shared = [("tile", rows, whole) for rows in (1, 2, 4, 8, 16, 32, 64) if rows * whole <= max(whole, 8192) and whole <= 65536]
+    narrow = [("online", 1, cols) for cols in (2048, 4096, 8192, 16384, 32768) if cols < whole]
+    for strategy, rows, cols in shared + narrow:
+        for num_warps in (1, 2, 4, 8, 16, 32):
+            if num_warps <= most and 4 <= rows * cols / (num_warps * warp_size) <= 64:
+                yield Launch(Tiling(strategy, rows, cols, num_warps, 1), False)
+                for stages in (1, 2, 3, 4) if strategy == "tile" and rows * cols >= 2048 else ():
+                    yield Launch(Tiling(strategy, rows, cols, num_warps, stages), True)
+
+
+def _compile_all(cells: list[Problem]) -> None:
+    """Into Triton's cache on disk, by all processors but one."""
+    device = current_device()
+    specs = {KernelSpec.of(problem, launch.tiling) for problem in cells for launch in legal(problem, device)}
+    with multiprocessing.get_context("spawn").Pool(max(1, (os.cpu_count() or 2) - 1)) as pool:
+        list(tqdm(pool.imap_unordered(_compile, specs, chunksize=4), total=len(specs), desc="compile"))
+
+
+def _compile(spec: KernelSpec) -> None:
+    try:
+        compile_kernel(spec, current_device())
+    except CompileError as error:
+        print(error)
+
+
+def _tune(problem: Problem) -> dict[str, Any]:
+    device = current_device()
+    x = torch.randn(problem.n_rows, problem.n_cols, device="cuda", dtype=getattr(torch, problem.x_dtype))
+    y = torch.empty_like(x)
+    planned = plan(problem.n_rows, problem.n_cols, problem.x_dtype, device)
+    rates = {}
+    for launch in legal(problem, device):
+        if rate := _rate(problem, launch.tiling, _programs(problem, launch, device), x, y, device):
+            rates[launch] = rate
+    rates = dict(sorted(rates.items(), key=lambda each: -each[1]))
+    ours = _rate(problem, planned.tiling, planned.num_programs, x, y, device)
+    best = next(iter(rates))
+    regret = max(0.0, rates[best] / ours - 1)
+    copy = 2e-6 * x.numel() * x.element_size() / do_bench(lambda: y.copy_(x), warmup=5, rep=20, return_mode="median")
+    name = f"{problem.x_dtype} {problem.n_rows}x{problem.n_cols}"
+    grid = "resident" if best.resident else "tile"
+    tqdm.write(f"{name:26} copy {copy:5.0f}  planned {ours:5.0f} {planned.tiling}  best {rates[best]:5.0f} {best.tiling}, "
+               f"{best.tiling.num_stages} stages, {grid} grid  regret {regret:.1%}")  # fmt: skip
+    top = [{"rate": rate, "resident": launch.resident, **dataclasses.asdict(launch.tiling)} for launch, rate in rates.items()]
+    return {"problem": dataclasses.asdict(problem), "copy": copy, "planned": ours, "regret": regret, "launches": top[:40]}
+
+
+def _resources(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
+    return device.vendor.resources(compile_kernel(KernelSpec.of(problem, tiling), device))
+
+
+def _programs(problem: Problem, launch: Launch, device: Device) -> int:
+    tiles = -(-problem.n_rows // launch.tiling.tile_rows)
+    if not launch.resident:
+        return tiles
+    count = occupancy(_resources(problem, launch.tiling, device), device).programs_per_multiprocessor
+    return min(tiles, (device.hardware.multiprocessor_count or 0) * count)
+
+
+def _rate(problem: Problem, tiling: Tiling, num_programs: int, x: torch.Tensor, y: torch.Tensor, device: Device) -> float:
+    """GB/s; 0 for a launch that spills or does not fit."""
+    resources = _resources(problem, tiling, device)
+    if not num_programs or resources.spilled_bytes_per_thread or not occupancy(resources, device).programs_per_multiprocessor:
+        return 0.0
+    launch = launcher(KernelSpec.of(problem, tiling), device)
+    length = problem.n_cols // problem.vector
+    sizes = problem.n_rows, length, length, length, 1, 0, 0  # one matrix of contiguous rows
+    ms = do_bench(lambda: launch((num_programs, 1, 1), y, x, *sizes), warmup=2, rep=12, return_mode="median")
+    return float(2e-6 * x.numel() * x.element_size() / ms)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

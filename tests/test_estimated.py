@@ -1,0 +1,80 @@
+"""An architecture that no profile describes gets a plan that its hardware can keep.
+
+Every known architecture is held out in turn: its runtime's facts are kept, all else comes from estimated.yaml.
+"""
+
+from itertools import product
+
+import pytest
+import triton
+
+from portable_softmax import CompileError, Device, KernelResources, occupancy, plan, profiles
+from portable_softmax.backends import cuda
+from portable_softmax.backends.base import Detected
+from portable_softmax.compiler import check_target
+from portable_softmax.device import _merge
+from portable_softmax.profiles import match_profile
+
+# One product of each architecture.
+KNOWN = sorted({p.architecture: name for name, p in profiles().items() if p.backend in ("cuda", "hip")}.values())
+UNKNOWN = {"cuda": "999", "hip": "gfx9999"}
+TOLD = {  # by driver and torch, of any device
+    "cuda": (
+        tuple(cuda.DRIVER_FACTS),
+        ("registers_per_multiprocessor", "shared_memory_per_multiprocessor", "max_warps_per_multiprocessor"),
+    ),
+    "hip": (("multiprocessor_count", "warp_size", "shared_memory_per_program_max"), ()),
+}
+
+
+def held_out(known):
+    """The device as it would be detected, had its architecture no profile."""
+    driver, torch = ({fact: getattr(known.hardware, fact) for fact in facts} for facts in TOLD[known.backend])
+    estimate = match_profile(known.backend, UNKNOWN[known.backend], None)
+    assert estimate.estimated
+    return _merge(estimate, Detected(None, known.arch, driver, torch), None)
+
+
+def skip_unless_triton_compiles_for(known):
+    if known.arch == "gfx1030" and triton.__version__ >= "3.9":
+        pytest.skip("Triton 3.9 compiles nothing for it: unsupported target")
+    try:
+        check_target(known)
+    except CompileError as error:
+        pytest.skip(str(error))
+
+
+def programs(resources, device):
+    return occupancy(resources, device).programs_per_multiprocessor
+
+
+@pytest.mark.parametrize("profile", KNOWN)
+def test_no_kernel_is_promised_more_programs_than_there_are(record_count, profile):
+    known = Device.from_profile(profile)
+    estimated, hw = held_out(known), known.hardware
+    edges = {hw.shared_memory_per_multiprocessor // n + odd for n in (1, 2, 3, 5, 8, 16, 32) for odd in (-1024, 0, 1)}
+    sizes = sorted({0, 16, 48 * 1024, hw.shared_memory_per_program_max} | edges)
+    registers = range(1, hw.max_registers_per_thread + 2)
+    grid = [KernelResources(*case) for case in product((1, 2, 3, 4, 8, 16, 32), registers, sizes)]
+    promised_more = [resources for resources in grid if programs(resources, estimated) > programs(resources, known)]
+    record_count("programs on an unknown architecture, never more than there are", len(grid), len(promised_more))
+    assert promised_more == []
+
+
+@pytest.mark.parametrize("profile", KNOWN)
+@pytest.mark.parametrize(
+    ("dtypes", "lengths"),
+    [
+        (("float32",), (781, 16384, 131072)),
+        pytest.param(("float16", "float32", "float64"), (1, 33, 4096, 8192, 32768, 65536), marks=pytest.mark.slow),
+    ],
+)
+def test_every_plan_fits_the_hardware(record_count, profile, dtypes, lengths):
+    known = Device.from_profile(profile)
+    skip_unless_triton_compiles_for(known)
+    estimated = held_out(known)
+    found = [plan(4096, n_cols, dtype, estimated) for dtype, n_cols in product(dtypes, lengths)]
+    counts = [(programs(chosen.resources, estimated), programs(chosen.resources, known)) for chosen in found]
+    wrong = [chosen for chosen, (promised, true) in zip(found, counts, strict=True) if not 1 <= promised <= true]
+    record_count("plans for an unknown architecture, all of which fit it", len(found), len(wrong))
+    assert wrong == []

@@ -1,0 +1,104 @@
+"""The next step is the least that raises the number of programs, and the textbook's number is told apart from the right one."""
+
+import pytest
+
+from portable_softmax import Device, KernelResources, occupancy
+from portable_softmax.explain import against_textbook, explain
+from portable_softmax.probe.__main__ import main
+
+
+def lines(profile, *resources, **more):
+    return list(explain(KernelResources(*resources, **more), Device.from_profile(profile)))
+
+
+def programs(profile, *resources):
+    return occupancy(KernelResources(*resources), Device.from_profile(profile)).programs_per_multiprocessor
+
+
+def test_each_limit_has_its_own_count_and_what_binds_is_marked():
+    found = lines("nvidia/h200", 4, 100, 40000)
+    assert found[:4] == [
+        "warps                   16",
+        "programs                32",
+        "registers                4   binds",
+        "shared memory            5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("profile", "resources", "step"),
+    [
+        ("amd/mi100", (4, 66, 16), "2 registers per thread fewer: 4 programs instead of 3"),
+        ("nvidia/h200", (4, 100, 40000), "4 registers per thread fewer: 5 programs instead of 4"),
+        ("nvidia/h200", (4, 32, 40000), "2112 bytes of shared memory fewer: 6 programs instead of 5"),
+        ("nvidia/h200", (4, 24, 4112), "nothing that the kernel could save raises it: warps bind"),
+        ("amd/mi300x", (4, 40, 65536), "32768 bytes of shared memory fewer: 2 programs instead of 1"),
+        ("ascend/910b3", (None, None, 200_000), "3392 bytes of Unified Buffer fewer: 1 programs instead of 0"),
+        (
+            "nvidia/h200",
+            (4, 100, 50000),
+            "4 registers per thread fewer and 4432 bytes of shared memory fewer: 5 programs instead of 4",
+        ),
+    ],
+)
+def test_the_next_step(profile, resources, step):
+    assert lines(profile, *resources)[-1] == step
+
+
+def test_the_next_step_is_the_least_that_helps():
+    for registers in range(33, 256):
+        step = lines("nvidia/h200", 4, registers, 16)[-1]
+        fewer = int(step.split()[0])
+        here = programs("nvidia/h200", 4, registers, 16)
+        assert programs("nvidia/h200", 4, registers - fewer, 16) > here == programs("nvidia/h200", 4, registers - fewer + 1, 16)
+
+
+@pytest.mark.parametrize(
+    ("profile", "resources", "words"),
+    [
+        ("amd/mi100", (4, 66, 16), "7, not 3: it doubles the register file"),
+        ("amd/mi355x", (8, 256, 32), "0, not 1: 0 programs would launch nothing"),
+        ("amd/rx-7900-xtx", (16, 118, 64), "1, not 3: it believes 65536 registers, and there are 196608"),
+        ("amd/mi100", (2, 20, 16), "20, not 16: it forgets the 16 barrier slots"),
+        ("nvidia/h100-sxm", (4, 24, 4112), "21, not 16: it forgets that only 64 warps are resident"),
+        ("nvidia/rtx-3090", (1, 16, 1040), "97, not 16: it forgets that only 16 programs are resident"),
+        ("nvidia/a100-40gb", (4, 33, 1040), "15, not 12: registers are given in granules of 8 per thread"),
+        (
+            "nvidia/a100-40gb",
+            (4, 32, 12304),
+            "13, not 12: it takes the largest program's share for the whole",
+        ),
+        ("nvidia/a100-40gb", (4, 32, 0), "none, not 16: it divides by the registers"),
+        ("nvidia/h200", (8, 64, 16), "4, not 4: the same"),
+    ],
+)
+def test_the_textbook(profile, resources, words):
+    assert words in against_textbook(KernelResources(*resources), Device.from_profile(profile))
+
+
+def test_the_probe_shows_them(capsys):
+    assert main(["--profile", "amd/mi100", "--explain", "--textbook"]) == 0
+    text = capsys.readouterr().out
+    assert "limits    warps" in text
+    assert "textbook  " in text
+
+
+def test_devices_side_by_side(capsys):
+    assert main(["--compare", "amd/mi300x", "nvidia/h200", "ascend/910b3", "--explain", "--textbook"]) == 0
+    rows = {line.split("  ")[0]: line.split() for line in capsys.readouterr().out.splitlines()}
+    assert rows["multiprocessor_count"][1:] == ["304", "132", "40"]
+    assert rows["warp_size"][1:] == ["64", "32", "-"]
+    assert any(line.startswith("nvidia/h200: the textbook says") for line in rows)
+
+
+def test_a_picture_of_several_devices(tmp_path):
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "programs.png"
+    assert main(["--compare", "nvidia/h200", "ascend/910b3", "--plot", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_without_matplotlib(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    assert main(["--profile", "nvidia/h200", "--plot", str(tmp_path / "no.png")]) == 1
+    assert "pip install 'portable-softmax[plot]'" in capsys.readouterr().err

@@ -1,0 +1,165 @@
+"""LLVM's own answers, without a device: the AMDGPU compiler inside Triton counts wavefronts per SIMD of every kernel.
+
+It prints them as "; Occupancy:". Kernels of forced register counts are LLVM IR that clobbers registers by name.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+import triton
+from triton._C.libtriton import llvm
+
+from portable_softmax import Device, occupancy, profiles
+from portable_softmax.planner import Tiling
+from portable_softmax.spec import KernelSpec, compile_kernel
+
+VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
+EXACT = VERSION >= (3, 9)  # LLVM counted too many wavefronts before its pull requests 201342 (SGPRs) and 205637 (LDS)
+PROFILES = sorted({p.arch: name for name, p in profiles().items() if p.backend == "hip"}.values())  # one of each gfx
+UNIFIED = ("gfx90a", "gfx942", "gfx950")  # VGPRs and AGPRs are one file
+
+
+@dataclass(frozen=True)
+class Forced:
+    """A kernel that does nothing but use resources."""
+
+    clobbers: tuple[str, ...]  # v9 takes the VGPRs 0 to 9
+    num_warps: int = 1
+    lds_bytes: int = 0
+
+    def ir(self, number, warp_size):
+        threads = self.num_warps * warp_size
+        lds = f"@lds{number} = internal addrspace(3) global [{self.lds_bytes} x i8] poison, align 16"
+        use = f"  store volatile i8 0, ptr addrspace(3) @lds{number}"
+        clobbers = ",".join(f"~{{{register}}}" for register in self.clobbers)
+        return f"""{lds if self.lds_bytes else ""}
+            define amdgpu_kernel void @k{number}() "amdgpu-flat-work-group-size"="{threads},{threads}" {{
+            {use if self.lds_bytes else ""}
+              call void asm sideeffect "", "{clobbers}"()
+              ret void
+            }}"""
+
+
+def compiled_by_llvm(device, kernels):
+    """For each kernel (wavefronts per SIMD by LLVM, its resources as this package reads them)."""
+    llvm.init_targets()
+    ir = "\n".join(kernel.ir(number, device.hardware.warp_size) for number, kernel in enumerate(kernels))
+    no_gep_rewriting = [False] if VERSION >= (3, 8) else []
+    assembly = llvm.translate_to_asm(ir, "amdgcn-amd-amdhsa", device.arch, "", [], True, False, *no_gep_rewriting)
+    code, metadata = assembly.split(".amdgpu_metadata")[:2]
+    each = re.split(r"^  - (?=\.)", metadata, flags=re.MULTILINE)[1 : len(kernels) + 1]
+    found = [
+        device.vendor.resources(
+            SimpleNamespace(asm={"amdgcn": text}, metadata=SimpleNamespace(num_warps=kernel.num_warps, shared=kernel.lds_bytes))
+        )
+        for text, kernel in zip(each, kernels, strict=True)
+    ]
+    return list(zip(wavefronts_by_llvm(code), found, strict=True))
+
+
+def wavefronts_by_llvm(assembly):
+    return [int(number) for number in re.findall(r"; Occupancy: (\d+)", assembly)]
+
+
+def wavefronts(resources, device):
+    """Per SIMD, the fullest one's: one wavefront of a program makes LLVM count 1."""
+    count = occupancy(resources, device).warps_per_multiprocessor
+    return -(-count // device.hardware.partitions_per_multiprocessor)
+
+
+def with_sgprs_counted_right(device, compiled):
+    """Without the kernels of which LLVM before Triton 3.9 promises too much; none gets more from this package."""
+    assert all(wavefronts(resources, device) <= theirs for theirs, resources in compiled)
+    always = EXACT or device.hardware.warp_size == 32
+    return [(theirs, resources) for theirs, resources in compiled if always or resources.scalar_registers <= 64]
+
+
+def without_9_wavefronts(device, compiled):
+    """LLVM of Triton 3.9 raises the SGPRs of a kernel whose LDS allows 9 to what 9 may use, with which 8 fit.
+
+    It does so in the kernel, too, but not in Triton's: it does not see their LDS.
+    """
+    return [(theirs, resources) for theirs, resources in compiled if wavefronts(resources, device) != 9]
+
+
+def compare(record_count, what, device, compiled):
+    different = [(r, wavefronts(r, device), theirs) for theirs, r in compiled if wavefronts(r, device) != theirs]
+    record_count(what, len(compiled), len(different))
+    assert different == []
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_vector_registers(record_count, profile):
+    device = Device.from_profile(profile)
+    compiled = compiled_by_llvm(device, [Forced((f"v{n - 1}",)) for n in range(1, 257)])
+    assert [resources.registers_per_thread for _, resources in compiled] == list(range(1, 257))
+    compare(record_count, "wavefronts by VGPRs, LLVM", device, compiled)
+
+
+@pytest.mark.parametrize("profile", [name for name in PROFILES if profiles()[name].arch.startswith("gfx9")])
+def test_vector_registers_with_accumulators(record_count, profile):
+    device = Device.from_profile(profile)
+    counts = [(vgprs, agprs) for vgprs in (62, 256) for agprs in range(1, 257)]
+    compiled = compiled_by_llvm(device, [Forced((f"v{v - 1}", f"a{a - 1}")) for v, a in counts])
+    taken = [-(-v // 4) * 4 + a if device.arch in UNIFIED else max(v, a) for v, a in counts]
+    assert [resources.registers_per_thread for _, resources in compiled] == taken
+    compare(record_count, "wavefronts by VGPRs and AGPRs, LLVM", device, compiled)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_scalar_registers(record_count, profile):
+    device = Device.from_profile(profile)
+    compiled = compiled_by_llvm(device, [Forced((f"s{n - 1}",)) for n in range(1, 103)])
+    assert max(resources.scalar_registers for _, resources in compiled) >= 102
+    compare(record_count, "wavefronts by SGPRs, LLVM", device, with_sgprs_counted_right(device, compiled))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_lds_wave_slots_and_barriers(record_count, profile):
+    device = Device.from_profile(profile)
+    granule, most = device.hardware.shared_memory_granule, device.hardware.shared_memory_per_program_max
+    sizes = [0, *range(granule, most + 1, 3 * granule), most]
+    compiled = compiled_by_llvm(device, [Forced(("v0",), warps, lds) for warps in (1, 2, 4, 8, 16) for lds in sizes])
+    if EXACT and device.hardware.warp_size == 64:
+        compiled = without_9_wavefronts(device, compiled)
+    compare(record_count, "wavefronts by LDS, wave slots and barriers, LLVM", device, compiled)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_part_of_a_granule_of_lds(record_count, profile):
+    """LLVM of Triton 3.9 still takes 512 bytes for RDNA's granule, which its pull request 219495 calls wrong."""
+    device = Device.from_profile(profile)
+    granule, most = device.hardware.shared_memory_granule, device.hardware.shared_memory_per_program_max
+    sizes = [size + odd for size in range(0, most, 5 * granule) for odd in (1, 16)]
+    compiled = compiled_by_llvm(device, [Forced(("v0",), warps, lds) for warps in (1, 2, 4, 8) for lds in sizes])
+    if EXACT and device.hardware.warp_size == 64:
+        exact = without_9_wavefronts(device, compiled)
+        compare(record_count, "wavefronts by LDS, wave slots and barriers, LLVM", device, exact)
+    assert all(wavefronts(resources, device) <= theirs for theirs, resources in compiled)
+
+
+TILINGS = (
+    Tiling("tile", 1, 1024, 4, 1),
+    Tiling("tile", 8, 128, 4, 1),
+    Tiling("tile", 1, 4096, 8, 1),
+    Tiling("tile", 1, 32768, 16, 1),
+    Tiling("online", 1, 4096, 8, 1),
+)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_compiled_kernels(record_count, profile):
+    """LLVM does not see the LDS of Triton's kernels, nor how many wavefronts a program needs at once."""
+    device = Device.from_profile(profile)
+    if device.arch == "gfx1030" and VERSION >= (3, 9):
+        pytest.skip("Triton 3.9 compiles nothing for it: unsupported target")
+    compiled = []
+    for dtype, tiling in product(("bfloat16", "float32"), TILINGS):
+        kernel = compile_kernel(KernelSpec(dtype, dtype, 2, True, tiling), device)
+        alone = replace(device.vendor.resources(kernel), num_warps=1, shared_memory_bytes=0)
+        compiled += [(theirs, alone) for theirs in wavefronts_by_llvm(kernel.asm["amdgcn"])]
+    assert len(compiled) == 2 * len(TILINGS)
+    compare(record_count, "wavefronts of compiled kernels, LLVM", device, with_sgprs_counted_right(device, compiled))

@@ -1,0 +1,53 @@
+"""Makes this process's machine a virtual one, and reports at the end what ran on it.
+
+Only in the environment that scripts/virtual_npu.sh sets up: elsewhere there is no triton-ascend, or a real device, and
+nothing here is collected.
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+SET_UP = Path(sys.prefix, "mlir").is_dir() and importlib.util.find_spec("triton.backends.ascend") is not None
+if SET_UP:
+    from virtual.record import Record
+
+    RECORD = pytest.StashKey[Record]()
+else:
+    collect_ignore_glob = ["*"]
+
+
+@pytest.fixture(scope="session")
+def record(pytestconfig):
+    return pytestconfig.stash.setdefault(RECORD, Record())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def machine(tmp_path_factory):
+    """The machine, installed. Triton starts with an empty cache, so every run lowers every kernel anew."""
+    from virtual import driver, tensor
+    from virtual.machine import MACHINE
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        operators = tensor.install()
+        driver.install()
+        yield MACHINE
+        del operators
+
+
+@pytest.fixture(autouse=True)
+def no_compiler_warnings(capfd):
+    """The JIT prints a warning for every option that Ascend has no use for: num_warps, num_stages."""
+    yield
+    printed = "".join(capfd.readouterr())
+    assert "[WARNING]" not in printed, printed
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if SET_UP and RECORD in config.stash:
+        terminalreporter.section("virtual NPU")
+        for line in config.stash[RECORD].report():
+            terminalreporter.line(line)

@@ -1,0 +1,129 @@
+"""Triton's side of the machine: a driver, a launcher, and a compiler whose last stage needs no CANN.
+
+Everything else is triton-ascend's own: `install` changes only its entry in `triton.backends.backends`.
+"""
+
+import ctypes
+import tempfile
+from typing import Any
+
+from triton.backends import Backend, backends
+from triton.backends.ascend.compiler import _parse_linalg_metadata
+
+from virtual.buffer import check_unified_buffer
+from virtual.machine import MACHINE, Launch
+from virtual.mlir import shared_object
+
+REAL = backends["ascend"]
+MOST_PROGRAMS = 65535
+C_TYPES = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}  # of the kernels' scalar arguments
+
+
+class VirtualBackend(REAL.compiler):
+    """The real backend up to linalg; then the limit of the Unified Buffer, and code for the host."""
+
+    def add_stages(self, stages: dict, options: Any) -> None:
+        super().add_stages(stages, options)
+        stages["npubin"] = self._to_host_code
+
+    def _to_host_code(self, linalg: str, metadata: dict) -> bytes:
+        npu = MACHINE.npus[MACHINE.index(self.target.arch)]
+        linalg, _ = _parse_linalg_metadata(linalg, metadata)
+        check_unified_buffer(linalg, npu.unified_buffer_bytes, metadata["multibuffer"])
+        MACHINE.compiled.append(linalg)
+        return shared_object(linalg)
+
+
+class VirtualUtils:
+    """The part of NPUUtils that would ask CANN. It tells these properties and no others, `max_shared_mem` a dummy."""
+
+    def get_arch(self) -> str:
+        return MACHINE.npu.arch
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        cores = MACHINE.npus[device].vector_cores
+        return {"max_shared_mem": 1, "num_aicore": cores // 2, "num_vectorcore": cores}
+
+    def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[Any, Any, int, int]:
+        """(module, function, registers, spills), the last two 0 as on the device."""
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            file.write(kernel)
+            file.flush()
+            library = ctypes.CDLL(file.name)
+        function = library["_mlir_ciface_" + name.split()[0]]
+        function.restype = None
+        return kernel, function, 0, 0
+
+
+class VirtualDriver(REAL.driver):
+    """`get_current_target` is the real one."""
+
+    def __init__(self) -> None:
+        self.utils = VirtualUtils()
+        self.launcher_cls = VirtualLauncher
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return True
+
+    def get_current_device(self) -> int:
+        return MACHINE.current
+
+    def set_current_device(self, device: int) -> None:
+        MACHINE.current = device
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return 0
+
+
+class MemRef(ctypes.Structure):
+    """MLIR's descriptor of memref<?x...>; kernels use neither its size nor its stride."""
+
+    _fields_ = [
+        ("allocated", ctypes.c_void_p),
+        ("aligned", ctypes.c_void_p),
+        ("offset", ctypes.c_int64),
+        ("size", ctypes.c_int64),
+        ("stride", ctypes.c_int64),
+    ]
+
+
+class VirtualLauncher:
+    """Runs the programs of a grid one after the other, on the arguments that the real launcher would pass.
+
+    Those are: a lock and a workspace (null here), the kernel's own that are not constants, the grid, the program.
+    """
+
+    def __init__(self, src: Any, metadata: Any) -> None:
+        self.types = [None if name in src.constants else kind for name, kind in src.signature.items()]
+
+    def __call__(self, x, y, z, stream, function, packed_metadata, launch_metadata, enter_hook, exit_hook, *arguments) -> None:
+        if x * y * z > MOST_PROGRAMS:  # the JIT would refuse it too, but is not asked when a compiled kernel is launched
+            raise RuntimeError(f"rtKernelLaunch: {x} x {y} x {z} programs, more than {MOST_PROGRAMS}")
+        pairs = [(kind, value) for kind, value in zip(self.types, arguments, strict=True) if kind]
+        own = [_pointer(value) if kind.startswith("*") else _scalar(kind, value) for kind, value in pairs]
+        memrefs = [MemRef(), MemRef(), *own]
+        passed = [ctypes.byref(each) if isinstance(each, MemRef) else each for each in memrefs]
+        MACHINE.launches.append(Launch(MACHINE.npu.arch, packed_metadata["kernel_name"], (x, y, z)))
+        for program in range(x * y * z):
+            place = program % x, program // x % y, program // (x * y)
+            function(*passed, *map(ctypes.c_int32, (x, y, z)), *map(ctypes.c_int32, place))
+
+
+def _pointer(tensor: Any) -> MemRef:
+    if tensor.device.index != MACHINE.current:
+        raise RuntimeError(f"a tensor on {tensor.device} in a launch on device {MACHINE.current}")
+    return MemRef(tensor.data_ptr(), tensor.data_ptr())
+
+
+def _scalar(kind: str, value: Any) -> Any:
+    """As the real launcher's PyArg_ParseTuple: a number that does not fit its type is an error, not its low bits."""
+    converted = C_TYPES[kind](value)
+    if kind.startswith("i") and converted.value != value:
+        raise OverflowError(f"{value} is not an {kind}")
+    return converted
+
+
+def install() -> None:
+    """From now on Triton finds the machine, as it would find a real one."""
+    backends["ascend"] = Backend(VirtualBackend, VirtualDriver)

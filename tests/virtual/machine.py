@@ -1,0 +1,80 @@
+"""The virtual machine: one NPU for every Ascend profile, then some that are not what their profile says."""
+
+from dataclasses import dataclass
+
+from portable_softmax.profiles import profiles
+
+KIB = 2**10
+SMALL_BUFFER, TINY_BUFFER, UNKNOWN = "Ascend910B8", "Ascend910B9", "Ascend999"  # no such products exist
+
+
+@dataclass(frozen=True)
+class VirtualNpu:
+    """What is to be known about one device.
+
+    Args:
+        arch: SoC name, which is Triton's target architecture and the device's name.
+        vector_cores: of one device.
+        unified_buffer_bytes: of one vector core; what the last stage of the compiler enforces.
+        memory_bytes, l2_cache_bytes: as torch_npu reports them.
+        torch_tells_cores: False for a torch_npu older than its core counts.
+    """
+
+    arch: str
+    vector_cores: int
+    unified_buffer_bytes: int
+    memory_bytes: int = 2**36
+    l2_cache_bytes: int = 192 * 2**20
+    torch_tells_cores: bool = True
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch that happened."""
+
+    arch: str
+    kernel: str
+    grid: tuple[int, int, int]
+
+
+class Machine:
+    """The devices, which of them is the current one, and what happened: kernels compiled, as linalg, and launches."""
+
+    def __init__(self, npus: list[VirtualNpu]) -> None:
+        self.npus = npus
+        self.current = 0
+        self.compiled: list[str] = []
+        self.launches: list[Launch] = []
+
+    @property
+    def npu(self) -> VirtualNpu:
+        """The current device."""
+        return self.npus[self.current]
+
+    def index(self, arch: str) -> int:
+        return next(index for index, npu in enumerate(self.npus) if npu.arch == arch)
+
+
+def described() -> list[VirtualNpu]:
+    """The devices that the package's profiles describe."""
+    facts = [(profile.arch, profile.hardware) for profile in profiles().values() if profile.backend == "npu"]
+    return [
+        VirtualNpu(
+            arch,
+            hardware.multiprocessor_count,
+            hardware.shared_memory_per_program_max,
+            hardware.memory_bytes,
+            hardware.l2_cache_bytes,
+        )
+        for arch, hardware in facts
+    ]
+
+
+MACHINE = Machine(
+    [
+        *described(),
+        VirtualNpu(SMALL_BUFFER, 40, 48 * KIB),
+        VirtualNpu(TINY_BUFFER, 40, 1 * KIB),
+        VirtualNpu(UNKNOWN, 30, 192 * KIB, torch_tells_cores=False),
+    ]
+)

@@ -1,0 +1,89 @@
+"""Linalg, as `triton-adapter-opt` writes it, to a shared object for the host: stock MLIR 19 and LLVM 19, then gcc."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(sys.prefix, "mlir", "usr", "lib")  # Debian's packages, unpacked by scripts/virtual_npu.sh
+CACHE = Path(sys.prefix, "cache")
+SHIM = Path(__file__).with_name("shim.c")
+
+BUFFERIZE = (
+    "--allow-unregistered-dialect",  # the attributes hivm.*, for which a CPU has no use
+    "--convert-elementwise-to-linalg",  # arith and math on tensors
+    "--canonicalize",
+    "--cse",
+    "--eliminate-empty-tensors",
+    "--empty-tensor-to-alloc-tensor",
+    "--one-shot-bufferize=allow-return-allocs-from-loops=true",
+    "--buffer-deallocation-pipeline",  # else every tile of a loop would stay allocated
+    "--convert-bufferization-to-memref",
+)
+TO_LLVM = (
+    "--convert-linalg-to-loops",
+    "--expand-strided-metadata",
+    "--lower-affine",
+    "--convert-scf-to-cf",
+    "--arith-expand",  # bf16 to and from fp32
+    "--convert-math-to-llvm",
+    "--convert-math-to-libm",
+    "--convert-index-to-llvm",
+    "--convert-arith-to-llvm",
+    "--finalize-memref-to-llvm",
+    "--convert-func-to-llvm",
+    "--convert-cf-to-llvm",
+    "--lower-affine",  # again: lowering memrefs made more of both
+    "--convert-arith-to-llvm",
+    "--reconcile-unrealized-casts",
+)
+# A fixed processor: results do not depend on the machine, and AVX-512's bf16 instructions would flush denormals.
+HOST = ("-O2", "-mtriple=x86_64-linux-gnu", "-mcpu=x86-64-v3")
+TO_OBJECT = ("-relocation-model=pic", "-filetype=obj")
+# A vector unit adds up a row in lanes, not one element after the other; LLVM may do so too where it is told that it may.
+SUM = "arith.addf %in, %init :"
+SUM_IN_LANES = "arith.addf %in, %init fastmath<reassoc> :"
+
+
+def shared_object(linalg: str) -> bytes:
+    """The compiled kernel; its function is `_mlir_ciface_<kernel>`. Kept, by the content of all that goes into it."""
+    source = _prepared(linalg)
+    content = "\n".join([source, SHIM.read_text(), *BUFFERIZE, *TO_LLVM, *HOST, *TO_OBJECT])
+    kept = CACHE / f"{hashlib.sha256(content.encode()).hexdigest()}.so"
+    if not kept.exists():
+        CACHE.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            built = _build(source, Path(folder))
+            built.replace(kept)  # at once, so that nobody loads half of it
+    return kept.read_bytes()
+
+
+def _prepared(linalg: str) -> str:
+    """With a C interface, which takes pointers to the descriptors of memrefs, and sums in lanes."""
+    return linalg.replace(" attributes {", " attributes {llvm.emit_c_interface, ", 1).replace(SUM, SUM_IN_LANES)
+
+
+def _build(text: str, folder: Path) -> Path:
+    source, module, ir, optimized, code, library = (
+        folder / f"kernel.{suffix}" for suffix in ("mlir", "llvm.mlir", "ll", "bc", "o", "so")
+    )
+    source.write_text(text)
+    _run("mlir-opt", source, *BUFFERIZE, *TO_LLVM, "-o", module)
+    _run("mlir-translate", "--mlir-to-llvmir", module, "-o", ir)
+    _run("opt", *HOST, ir, "-o", optimized)
+    _run("llc", *HOST, *TO_OBJECT, optimized, "-o", code)
+    _run("gcc", "-O2", "-fPIC", "-shared", "-o", library, code, SHIM, "-lm")
+    return library
+
+
+def _run(tool: str, *arguments: "str | Path") -> None:
+    """A tool of the unpacked packages, or of the system."""
+    own = ROOT / "llvm-19" / "bin" / tool
+    path = f"{ROOT / 'x86_64-linux-gnu'}:{ROOT / 'llvm-19' / 'lib'}"
+    environment = os.environ | {"LD_LIBRARY_PATH": path} if own.exists() else os.environ
+    command = [str(own) if own.exists() else tool, *map(str, arguments)]
+    outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if outcome.returncode:
+        raise RuntimeError(f"{' '.join(command)}\n{outcome.stderr}")

@@ -1,0 +1,134 @@
+"""What Ascend asks of a launch: few programs in one dimension, no options of GPUs, tiles that fit the Unified Buffer."""
+
+import pytest
+import torch
+import triton.language as tl
+from triton.compiler.errors import MLIRCompilationError
+
+from portable_softmax import PlanError, current_device, plan, softmax
+from portable_softmax.backends.base import DTYPE_BYTES
+from portable_softmax.errors import CompileError
+from portable_softmax.kernels import softmax_kernel
+from portable_softmax.planner import Problem, Tiling
+from portable_softmax.spec import KernelSpec, compile_kernel
+from virtual.buffer import unified_buffer_bits
+from virtual.driver import MOST_PROGRAMS
+from virtual.machine import SMALL_BUFFER, TINY_BUFFER, described
+
+DTYPES = ["float32", "float16", "bfloat16"]
+ARCH = "Ascend910B3"
+
+
+def compiled(tiling, x_dtype, y_dtype, device, vector=1):
+    return compile_kernel(KernelSpec.of(Problem(64, 64, x_dtype, y_dtype, vector), tiling), device)
+
+
+def jit_launch(grid, index, **options):
+    """The kernel launched by Triton's JIT itself, as this package never does."""
+    x, y = torch.randn(4, 8, device=f"npu:{index}"), torch.empty(4, 8, device=f"npu:{index}")
+    with torch.npu.device(index):
+        softmax_kernel[grid](y, x, 4, 8, 8, 8, 1, 4, 8, ONE_TILE=True, STAGES=1, COMPUTE=tl.float32, **options)
+    return x, y
+
+
+@pytest.mark.parametrize("npu", described(), ids=lambda npu: npu.arch)
+@pytest.mark.parametrize("shape", [(1, 1), (33, 1024), (1823, 781), (5, 10000), (100, 20000), (70000, 16)], ids=str)
+def test_programs(machine, npu, shape):
+    """min(vector cores, tiles), in one dimension."""
+    index = machine.index(npu.arch)
+    chosen = plan(*shape, "float32", current_device(index))
+    softmax(torch.randn(shape).to(f"npu:{index}"))
+    tiles = -(-shape[0] // chosen.tile_rows)
+    assert machine.launches[-1].grid == (min(npu.vector_cores, tiles), 1, 1)
+
+
+def test_too_many_programs_are_refused():
+    """By the JIT, and by the launcher of a compiled kernel, which this package calls."""
+    with pytest.raises(RuntimeError, match="grid should be less than 65536"):
+        jit_launch((MOST_PROGRAMS + 1,), 0)
+    kernel = compiled(Tiling("tile", 4, 64, None, None), "float32", "float32", current_device(0))
+    x = torch.zeros(64, 64, device="npu:0")
+    with pytest.raises(RuntimeError, match="65536 x 1 x 1 programs, more than 65535"):
+        kernel[(MOST_PROGRAMS + 1, 1, 1)](x, x, 64, 64, 64, 64)
+
+
+def test_no_options_of_gpus(machine):
+    device = current_device(machine.index(ARCH))
+    x, y = jit_launch((1,), device.index, **device.vendor.compile_options(8, 2))
+    torch.testing.assert_close(y.cpu(), torch.softmax(x.cpu(), -1))
+    chosen = plan(100, 781, "float32", device)
+    assert (chosen.num_warps, chosen.num_stages) == (None, None)
+
+
+@pytest.mark.parametrize("option", ["num_warps", "num_stages"])
+def test_options_of_gpus_are_warned_about(capfd, option):
+    """So that the fixture no_compiler_warnings has something to see."""
+    jit_launch((1,), 0, **{option: 2})
+    assert f"[WARNING] Please DO NOT tune args ['{option}']!" in capfd.readouterr().out
+
+
+def test_unknown_options_are_refused():
+    with pytest.raises(KeyError, match="waves_per_eu was specified but unrecognised"):
+        jit_launch((1,), 0, waves_per_eu=2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n_cols", [20000, 1000], ids=["online", "tile"])
+def test_next_smaller_tile_when_the_buffer_overflows(machine, n_cols, dtype):
+    """The profile promises 192 KiB of Unified Buffer, the compiler finds 48."""
+    device = current_device(machine.index(SMALL_BUFFER))
+    chosen = plan(700, n_cols, dtype, device)
+    assert chosen.reasons[0].startswith("passed over ")
+    assert "ub overflow, requires" in chosen.reasons[0]
+    fits = unified_buffer_bits(machine.compiled[-1], multibuffer=True) // 8
+    assert 48 * 2**10 / 2 < fits <= 48 * 2**10  # no smaller than it must be
+    x = torch.randn(700, n_cols).to(getattr(torch, dtype))
+    result = softmax(x.to(f"npu:{device.index}")).cpu()
+    torch.testing.assert_close(result, torch.softmax(x, -1))
+
+
+def test_nothing_fits(machine):
+    device = current_device(machine.index(TINY_BUFFER))
+    with pytest.raises(PlanError, match=r"(?s)no launch of a float32 softmax of 5 x 10000 fits.*ub overflow, requires"):
+        plan(5, 10000, "float32", device)
+
+
+def test_the_overflow_is_the_compilers_own_error(machine):
+    device = current_device(machine.index(TINY_BUFFER))
+    with pytest.raises(CompileError, match=r"available! \(possible reason: tiling basic block is too large") as raised:
+        compiled(Tiling("tile", 8, 1024, None, None), "float32", "float32", device)
+    assert isinstance(raised.value.__cause__, MLIRCompilationError)
+    assert "[ConvertLinalgRToBinary] encounters error" in str(raised.value)
+
+
+@pytest.mark.parametrize(("x_dtype", "y_dtype"), [(d, d) for d in DTYPES] + [("float16", "float32"), ("float32", "bfloat16")])
+@pytest.mark.parametrize(("tile_rows", "tile_cols"), [(1, 8192), (8, 1024), (256, 1), (64, 4), (64, 16)])
+def test_the_planner_counts_the_buffer_as_the_code_does(machine, tile_rows, tile_cols, x_dtype, y_dtype):
+    """Rows of 1 and 4 columns are padded to 32 bytes."""
+    device = current_device(machine.index(ARCH))
+    modelled = device.vendor.model(tile_rows, tile_cols, DTYPE_BYTES[x_dtype], DTYPE_BYTES[y_dtype], device.hardware)
+    kernel = compiled(Tiling("tile", tile_rows, tile_cols, None, None), x_dtype, y_dtype, device)
+    assert unified_buffer_bits(kernel.asm["ttadapter"], multibuffer=True) == 8 * modelled.shared_memory_bytes
+
+
+def test_kernels_run_on_the_tensors_device(machine):
+    """Whichever is the current one."""
+    index = machine.index(ARCH)
+    with torch.npu.device(0):
+        softmax(torch.zeros(3, 5, device=f"npu:{index}"))
+        assert machine.launches[-1].arch == ARCH
+        assert torch.npu.current_device() == 0
+
+
+def test_tensors_of_another_device_are_refused():
+    kernel = compiled(Tiling("tile", 1, 8, None, None), "float32", "float32", current_device(0))
+    x = torch.zeros(3, 5, device="npu:1")
+    with pytest.raises(RuntimeError, match="a tensor on npu:1 in a launch on device 0"):
+        kernel[(1, 1, 1)](x, x, 3, 5, 5, 5)
+
+
+def test_sizes_that_do_not_fit_their_type():
+    kernel = compiled(Tiling("tile", 1, 8, None, None), "float32", "float32", current_device(0))
+    x = torch.zeros(3, 5, device="npu:0")
+    with pytest.raises(OverflowError, match="2147483648 is not an i32"):
+        kernel[(1, 1, 1)](x, x, 3, 2**31, 5, 5)

@@ -1,0 +1,48 @@
+"""The lint of lowered code: the package's kernels are clean, and each thing that it looks for is found somewhere."""
+
+import pytest
+
+from portable_softmax import current_device
+from portable_softmax.compiler import compile_for
+from portable_softmax.planner import Problem, Tiling
+from portable_softmax.spec import KernelSpec, compile_kernel
+from virtual import bad_kernels
+from virtual.lint import RULES, lint
+
+TILINGS = {
+    "tile 1 x 8192": Tiling("tile", 1, 8192, None, None),
+    "tile 8 x 1024": Tiling("tile", 8, 1024, None, None),
+    "tile 512 x 16": Tiling("tile", 512, 16, None, None),
+    "online 1 x 4096": Tiling("online", 1, 4096, None, None),
+}
+BAD = {
+    "modulo_rows": {"loop over elements", "discrete access", "vector integer compare", "extract in a loop"},
+    "where_on_columns": {"vector integer compare"},
+    "block_pointers": {"vector integer compare"},
+    "reversed_columns": {*RULES, "extract in a loop"} - {"int64 vector"},
+    "long_column_numbers": {"int64 vector"},
+}
+
+
+def lowered(kernel, device):
+    signature = {"y": "*fp32", "x": "*fp32", "stride": "i32", "n_rows": "i32", "n_cols": "i32"}
+    return compile_for(device, kernel, signature, {"ROWS": 4, "COLS": 1024}, None, None).asm["ttadapter"]
+
+
+@pytest.mark.parametrize("vector", [1, 2, 4, 8])
+@pytest.mark.parametrize("dtypes", ["float32", "float16", "bfloat16", "float16 float32", "float32 bfloat16"])
+@pytest.mark.parametrize("tiling", TILINGS)
+def test_softmax_is_clean(machine, record, tiling, dtypes, vector):
+    x_dtype, y_dtype = dtypes.split()[0], dtypes.split()[-1]
+    spec = KernelSpec.of(Problem(64, 64, x_dtype, y_dtype, vector), TILINGS[tiling])
+    found = lint(compile_kernel(spec, current_device(machine.index("Ascend910B3"))).asm["ttadapter"])
+    record.lints[f"{tiling}, {' to '.join(dtypes.split())}", found].append(str(vector))
+    reads = 2 if "online" in tiling else 1
+    assert (found.loads, found.stores, found.findings) == (reads, 1, frozenset())
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_kernels_are_caught(record, name):
+    found = lint(lowered(getattr(bad_kernels, name), current_device(0)))
+    record.lints[f"{name} (bad on purpose)", found].append("")
+    assert found.findings == BAD[name]
