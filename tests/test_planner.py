@@ -124,8 +124,8 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
         (64 * 512, 20, 512, "tile", 64, 32),
         (64 * 512, 781, 512, "tile", 32, 1024),  # lines of 128 bytes
         (64 * 512, 4000, 512, "tile", 8, 4096),  # of 32 bytes, the least that memory moves
-        (64 * 512, 5000, 512, "online", 32, 256),
-        (2 * 17, 9000, 17, "online", 32, 256),
+        (64 * 512, 5000, 512, "online", 32, 1024),
+        (2 * 17, 9000, 17, "online", 32, 1024),
         (6, 3, 2, "tile", 2, 4),
     ],
 )
