@@ -79,13 +79,8 @@ def current_device(index: int | None = None) -> Device:
     """
     if interpreting():
         return _interpreter()
-    torch = _import_torch()
-    if wrong := broken_installation():
-        raise DeviceError(wrong)
-    backend = _active_target().backend
-    if backend not in BACKENDS:
-        raise DeviceError(f"Triton drives a {backend!r} device; this package knows {', '.join(BACKENDS)}")
-    module = getattr(torch, BACKENDS[backend].torch_device_type)
+    backend = _active_backend()
+    module = getattr(_import_torch(), BACKENDS[backend].torch_device_type)
     if not module.is_available():
         raise DeviceError(
             f"Triton's {backend} driver claims to be active, but {module.__name__}.is_available() is False: "
@@ -96,6 +91,17 @@ def current_device(index: int | None = None) -> Device:
     if not 0 <= index < count:
         raise DeviceError(f"device {index} was asked for; torch sees {count}, numbered from 0")
     return _device(backend, index)
+
+
+@functools.cache
+def _active_backend() -> str:
+    _import_torch()  # first: where Triton finds it imported, it launches on torch's streams
+    if wrong := broken_installation():
+        raise DeviceError(wrong)
+    backend: str = _active_target().backend
+    if backend not in BACKENDS:
+        raise DeviceError(f"Triton drives a {backend!r} device; this package knows {', '.join(BACKENDS)}")
+    return backend
 
 
 @functools.cache

@@ -1,9 +1,9 @@
 """Plans for tensors and for shapes, and their launch on the active stream."""
 
-import contextlib
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from portable_softmax import compiler, planner
 from portable_softmax.backends.base import DTYPE_BYTES, KernelResources, Occupancy
@@ -93,24 +93,45 @@ def softmax_rows(x: "torch.Tensor", y: "torch.Tensor", device: Device, form: str
     Both are [n_rows, n_cols] matrices of contiguous rows; or [matrices, n_cols, inner] of contiguous lines of `inner`
     neighbouring rows, and the softmax is taken across the lines.
     """
-    _launch((y, x), x, y, form, False, device)
+    bind((y, x), x, y, form, False, device)(y, x)
 
 
 def softmax_backward_rows(
     dy: "torch.Tensor", y: "torch.Tensor", dx: "torch.Tensor", device: Device, form: str = "softmax"
 ) -> None:
     """dx = the gradient of softmax_rows' x, from that of y, and y; all of its layouts, y and dy of one type."""
-    _launch((dx, dy, y), dx, y, form, True, device)
+    bind((dx, dy, y), dx, y, form, True, device)(dx, dy, y)
 
 
-def _launch(
+class Call(NamedTuple):
+    """A launch with all decided but the operands: it is right for any of the same shapes, strides, types and alignment."""
+
+    launch: Callable[..., Any]
+    grid: tuple[int, int, int]
+    sizes: tuple[int, ...]
+    module: Any  # torch's module of the device's type; None for the interpreter
+    device_index: int | None
+
+    def __call__(self, *operands: "torch.Tensor") -> None:
+        """On the current stream of the operands' device, which Triton takes from torch's current device."""
+        if self.module is None or self.module.current_device() == self.device_index:
+            self.launch(self.grid, *operands, *self.sizes)
+        else:
+            with self.module.device(self.device_index):
+                self.launch(self.grid, *operands, *self.sizes)
+
+
+def bind(
     operands: tuple["torch.Tensor", ...],
     x: "torch.Tensor",
     y: "torch.Tensor",
     form: str,
     backward: bool,
     device: Device,
-) -> None:
+) -> Call:
+    """Plans and compiles for `operands`, in the kernel's order, x and y among them."""
+    import torch
+
     n_lines, length = x.shape[-2:]
     n_matrices = x.shape[0] if x.dim() == 3 else 1
     if length > MAX_COLS:
@@ -133,16 +154,10 @@ def _launch(
     launch_plan = plan_problem(problem, device)
     launch = launcher(KernelSpec.of(problem, launch_plan.tiling), device)
     strides = [stride // vector for stride in line_strides], [stride // vector for stride in matrix_strides]
-    with _guard(x):
-        launch((launch_plan.num_programs, 1, 1), *operands, n_lines, length // vector, *strides[0], n_matrices, *strides[1])
+    sizes = n_lines, length // vector, *strides[0], n_matrices, *strides[1]
+    module = None if x.device.type == "cpu" else getattr(torch, x.device.type)
+    return Call(launch, (launch_plan.num_programs, 1, 1), sizes, module, x.device.index)
 
 
 def name_of(dtype: "torch.dtype") -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _guard(x: "torch.Tensor") -> Any:
-    """Makes the tensor's device the current one: Triton launches on that, and on its current stream."""
-    import torch
-
-    return contextlib.nullcontext() if x.device.type == "cpu" else getattr(torch, x.device.type).device(x.device)

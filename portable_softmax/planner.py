@@ -3,7 +3,7 @@
 The first candidate, in order of the profile's preferences, that compiles without spilling and fits the device is taken.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from portable_softmax.backends.base import KernelResources, Occupancy
@@ -121,7 +121,10 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
         PlanError: no candidate compiles, keeps its registers and fits; lists them all.
     """
     passed_over = []
+    alone = None
     for tiling in candidates(problem, device):
+        if alone and (tiling.tile_rows, tiling.tile_cols) != (alone[0].tile_rows, alone[0].tile_cols):
+            break
         try:
             resources = measure(problem, tiling, device)
         except CompileError as error:
@@ -132,8 +135,14 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
             passed_over.append(f"{tiling}: spills {resources.spilled_bytes_per_thread} bytes per thread")
         elif not occupancy.programs_per_multiprocessor:
             passed_over.append(f"{tiling}: does not fit: {', '.join(occupancy.limited_by)}")
+        elif occupancy.programs_per_multiprocessor == 1 and tiling.num_warps:
+            # Nothing else runs while its only program waits: another number of warps may let two in.
+            alone = alone or (tiling, resources, occupancy, tuple(passed_over))
+            passed_over.append(f"{tiling}: would be alone on its multiprocessor")
         else:
             return _launch(problem, tiling, device, resources, occupancy, passed_over)
+    if alone:
+        return _launch(problem, alone[0], device, alone[1], alone[2], alone[3])
     raise PlanError(
         f"no launch of a {problem.name} of {problem.n_rows} x {problem.n_cols} fits {device}; tried:\n  "
         + "\n  ".join(passed_over)
@@ -215,7 +224,7 @@ def _launch(
     device: Device,
     resources: KernelResources,
     occupancy: Occupancy,
-    passed_over: list[str],
+    passed_over: Iterable[str],
 ) -> LaunchPlan:
     tiles = problem.tiles(tiling.tile_rows)
     resident = (device.hardware.multiprocessor_count or 1) * occupancy.programs_per_multiprocessor

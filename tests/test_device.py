@@ -57,9 +57,13 @@ def recorded(name):
 
 @pytest.fixture(autouse=True)
 def fresh():
-    device_module._device.cache_clear()
+    def forget():
+        device_module._device.cache_clear()
+        device_module._active_backend.cache_clear()
+
+    forget()
     yield
-    device_module._device.cache_clear()
+    forget()
 
 
 @pytest.mark.parametrize("name", MACHINES)

@@ -166,3 +166,18 @@ def test_a_prefetch_that_does_not_fit_is_passed_over():
     plan = planned(H200, 4096, 12672, "bfloat16", measure=measure)
     assert plan.num_stages == 1
     assert "does not fit: shared memory" in plan.reasons[0]
+
+
+def test_a_program_that_would_be_alone_makes_way_for_two_of_other_warps():
+    def measure(problem, tiling, device):
+        return KernelResources(tiling.num_warps, {16: 71, 32: 32}[tiling.num_warps], 16)
+
+    plan = planned(H200, 4096, 12672, measure=measure)
+    assert (plan.num_warps, plan.occupancy.programs_per_multiprocessor) == (32, 2)
+    assert plan.reasons[0] == "passed over tile 1 x 16384, num_warps 16: would be alone on its multiprocessor"
+
+
+def test_a_program_that_is_alone_either_way_keeps_its_warps():
+    plan = planned(H200, 4096, 12672, measure=lambda problem, tiling, device: KernelResources(tiling.num_warps, 48, 120_000))
+    assert (plan.num_warps, plan.occupancy.programs_per_multiprocessor) == (16, 1)
+    assert not any("alone" in reason for reason in plan.reasons)

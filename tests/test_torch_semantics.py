@@ -151,7 +151,7 @@ def test_inner_dimensions(where, form, shape, dtype):
 
 @pytest.mark.parametrize(
     ("shape", "strategy", "across"),
-    [((2, 781, 33), "tile", True), ((1, 70000, 16), "online", True), ((700, 3, 2), "tile", False), ((4, 60), "tile", False)],
+    [((2, 500, 32), "tile", True), ((1, 70000, 16), "online", True), ((700, 3, 2), "tile", False), ((4, 60), "tile", False)],
 )
 def test_inner_dimensions_are_copied_only_where_they_are_short(where, plans, shape, strategy, across):
     softmax(torch.randn(shape, device=where), 1)
@@ -174,7 +174,7 @@ def test_integers_need_a_dtype(where, form, dtype):
         assert_like_torch(form, x, 0, torch.float32)
 
 
-@pytest.mark.parametrize("arguments", [(7,), (-3,), (0, torch.int32), (0, torch.complex64), ("x",), (1.5,)], ids=str)
+@pytest.mark.parametrize("arguments", [(7,), (-3,), (0, torch.int32), (0, torch.complex64), (1.5,)], ids=str)
 def test_exceptions_are_torchs(where, arguments):
     x = torch.zeros(2, 2, device=where)
     with pytest.raises(Exception) as theirs:  # noqa: PT011 - whatever torch raises
