@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from portable_softmax.backends import BACKENDS
 from portable_softmax.device import interpreting
 from portable_softmax.errors import DtypeError
 from portable_softmax.gradients import register_gradients
@@ -20,9 +21,21 @@ BY_TORCH: dict[str, Callable[..., torch.Tensor]] = {
     "log_softmax": torch.log_softmax,
     "softmin": torch.nn.functional.softmin,
 }
-# Where torch.autocast has softmax give float32. The interpreter stands in for an accelerator.
-AUTOCAST = {"cuda": "AutocastCUDA", "privateuseone": "AutocastPrivateUse1"} | ({"cpu": "AutocastCPU"} if interpreting() else {})
 
+
+def _autocast_key(device_type: str) -> str:
+    try:
+        return f"Autocast{torch._C._dispatch_key_for_device(device_type)}"
+    except RuntimeError:  # until a vendor's extension of torch names it
+        return "AutocastPrivateUse1"
+
+
+# Where torch.autocast has softmax give float32. The interpreter stands in for an accelerator.
+AUTOCAST = {
+    vendor.torch_device_type: _autocast_key(vendor.torch_device_type)
+    for vendor in BACKENDS.values()
+    if vendor.torch_device_type != "cpu" or interpreting()
+}
 _library = torch.library.Library("portable_softmax", "DEF")
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import portable_softmax
 from portable_softmax import DtypeError, log_softmax, softmax, softmin
+from portable_softmax.spec import KernelSpec
 
 pytestmark = pytest.mark.kernel
 INF, NAN = float("inf"), float("nan")
@@ -124,6 +125,22 @@ def test_any_view_any_dim_any_type_any_value(where, tensor, dim, form, dtype):
     assert_like_torch(form, x, max(min(dim, max(x.dim(), 1) - 1), -max(x.dim(), 1)), dtype)
 
 
+@pytest.fixture
+def plans(monkeypatch):
+    """The (problem, plan) of each launch, as they are made."""
+    from portable_softmax import launch, rows
+
+    made = []
+    monkeypatch.setattr(rows, "_calls", {})  # a launch that is kept is not planned
+
+    def recorded(problem, device, plan_problem=launch.plan_problem):
+        made.append((problem, plan_problem(problem, device)))
+        return made[-1][1]
+
+    monkeypatch.setattr(launch, "plan_problem", recorded)
+    return made
+
+
 @pytest.mark.parametrize("shape", [(2, 781, 33), (3, 5, 400), (1, 70000, 16), (2, 40, 17), (700, 3, 2)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_inner_dimensions(where, form, shape, dtype):
@@ -137,17 +154,7 @@ def test_inner_dimensions(where, form, shape, dtype):
     ("shape", "strategy", "across"),
     [((2, 500, 32), "tile", True), ((1, 70000, 16), "online", True), ((700, 3, 2), "tile", False), ((4, 60), "tile", False)],
 )
-def test_inner_dimensions_are_copied_only_where_they_are_short(where, monkeypatch, shape, strategy, across):
-    from portable_softmax import launch, rows
-
-    monkeypatch.setattr(rows, "_calls", {})
-    plans = []
-
-    def recorded(problem, device, plan_problem=launch.plan_problem):
-        plans.append((problem, plan_problem(problem, device)))
-        return plans[-1][1]
-
-    monkeypatch.setattr(launch, "plan_problem", recorded)
+def test_inner_dimensions_are_copied_only_where_they_are_short(where, plans, shape, strategy, across):
     softmax(torch.randn(shape, device=where), 1)
     ((problem, plan),) = plans
     assert (plan.strategy, problem.across) == (strategy, across)
@@ -218,7 +225,7 @@ def invariant():
 
 @pytest.mark.parametrize("n_cols", [7, 782, 5000])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_a_row_is_the_same_in_any_batch(where, invariant, n_cols, dtype):
+def test_a_row_is_the_same_in_any_batch(where, invariant, plans, n_cols, dtype):
     x = torch.randn(300, n_cols, device=where).to(dtype)
     whole = softmax(x)
     for alone in (
@@ -229,6 +236,7 @@ def test_a_row_is_the_same_in_any_batch(where, invariant, n_cols, dtype):
     ):
         assert torch.equal(alone, whole[5:6])
     assert torch.equal(softmax(x.t().contiguous(), 0)[:, 5], whole[5]), "an inner dimension too"
+    assert len({KernelSpec.of(problem, plan.tiling) for problem, plan in plans}) == 1, "one kernel computes them all"
 
 
 def test_batch_invariant_plans_do_not_depend_on_rows(invariant):
