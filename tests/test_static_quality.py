@@ -12,6 +12,7 @@ from portable_softmax.spec import KernelSpec, compile_kernel
 LENGTHS = (1, 2, 7, 8, 16, 33, 64, 100, 128, 200, 256, 500, 512, 776, 781, 1000, 1024, 2048, 3000, 4096, 8192, 12672, 16384,
            32768, 50257, 65536, 131072)  # fmt: skip
 DTYPES = ("float16", "bfloat16", "float32")
+LENGTHS_OF_GRADIENTS = (1, 33, 781, 776, 4096, 12672, 65536)  # in the normal run; the slow one has them all
 N_ROWS = 4096
 PTX_ACCESS = r"\b((?:ld|st)\.global[\w.:]*?(?:\.v(\d))?\.[bfu](\d+))\b"
 AMD_ACCESS = r"\b((?:buffer|global|flat)_(?:load|store)_(?:d16_)?(?:hi_)?(\w+?)(?:_d16(?:_hi)?)?)\s"
@@ -23,20 +24,25 @@ AMD_BYTES = {"byte": 1, "ubyte": 1, "short": 2, "ushort": 2, "dword": 4, "dwordx
     # Products of one architecture in one process, where they share their compiled kernels.
     [pytest.param(name, marks=pytest.mark.xdist_group(profile.arch)) for name, profile in sorted(profiles().items())],
 )
-def test_plans_and_their_kernels(profile, record_count):
+@pytest.mark.parametrize(
+    ("backward", "lengths"),
+    [(False, LENGTHS), (True, LENGTHS_OF_GRADIENTS), pytest.param(True, LENGTHS, marks=pytest.mark.slow)],
+    ids=["forward", "backward", "backward at every length"],
+)
+def test_plans_and_their_kernels(profile, backward, lengths, record_count):
     device = Device.from_profile(profile)
     faults = [
         f"{n_cols} {dtype}: {fault}"
-        for n_cols in LENGTHS
+        for n_cols in lengths
         for dtype in DTYPES
-        for fault in (*faults_of_plan(device, n_cols, dtype), *faults_of_kernel(device, n_cols, dtype))
+        for fault in (*faults_of_plan(device, n_cols, dtype, backward), *faults_of_kernel(device, n_cols, dtype, backward))
     ]
-    record_count(f"static quality, {device.backend}/{device.arch}", len(LENGTHS) * len(DTYPES), len(faults))
+    record_count(f"static quality, {device.backend}/{device.arch}", len(lengths) * len(DTYPES), len(faults))
     assert not faults
 
 
-def faults_of_plan(device, n_cols, dtype):
-    found, hardware = plan(N_ROWS, n_cols, dtype, device), device.hardware
+def faults_of_plan(device, n_cols, dtype, backward):
+    found, hardware = plan(N_ROWS, n_cols, dtype, device, backward=backward), device.hardware
     if not 1 <= found.num_programs <= min(N_ROWS, hardware.max_programs or N_ROWS):
         yield f"{found.num_programs} programs"
     if found.occupancy.programs_per_multiprocessor < 1:
@@ -51,12 +57,12 @@ def faults_of_plan(device, n_cols, dtype):
         yield f"{found.resources.shared_memory_bytes} bytes of shared memory"
 
 
-def faults_of_kernel(device, n_cols, dtype):
+def faults_of_kernel(device, n_cols, dtype, backward):
     """Narrow accesses; only where a compiler for the device is here."""
-    found = plan(N_ROWS, n_cols, dtype, device)
+    found = plan(N_ROWS, n_cols, dtype, device, backward=backward)
     if found.num_warps is None:
         return
-    problem = contiguous_problem(N_ROWS, n_cols, dtype)
+    problem = contiguous_problem(N_ROWS, n_cols, dtype, backward=backward)
     compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
     per_thread = max(1, found.tile_rows * found.tile_cols // (found.num_warps * device.hardware.warp_size))
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * DTYPE_BYTES[dtype])

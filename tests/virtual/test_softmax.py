@@ -1,17 +1,17 @@
-"""Operators on npu tensors, the whole way: detection, profile, plan, compilation, launch, numbers against float64.
-
-An operator that gets a kernel (log_softmax, a gradient) becomes one more line of OPERATORS.
-"""
+"""Operators on npu tensors, the whole way: detection, profile, plan, compilation, launch, numbers against float64."""
 
 import pytest
 import torch
 
-from portable_softmax import current_device, softmax
-from portable_softmax.launch import softmax_rows
+from portable_softmax import current_device, log_softmax, softmax
+from portable_softmax.launch import softmax_backward_rows, softmax_rows
 from portable_softmax.verify import allowed_error, softmax_in_float64
 from virtual.machine import UNKNOWN, described
 
-OPERATORS = {"softmax": (softmax, softmax_in_float64)}
+OPERATORS = {
+    "softmax": (softmax, softmax_in_float64),
+    "log_softmax": (log_softmax, lambda x: torch.log_softmax(x.double(), -1)),
+}
 SHAPES = [(1823, 781), (1, 1), (100, 1), (33, 1024), (5, 10000), (3, 65536), (70000, 16)]
 DTYPES = ["float32", "float16", "bfloat16"]
 ARCHES = [npu.arch for npu in described()]
@@ -109,8 +109,31 @@ def test_other_output_types(machine, record, n_cols, given, wanted):
     check(record, result, inner(whole).to(dtype), softmax_in_float64)
 
 
-def test_gradient_by_torch_operators():
-    """The backward pass has no kernel yet. On device 0, the only Python-backed one that autograd counts."""
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("form", ["softmax", "log_softmax"])
+def test_fused_gradients(machine, record, form, shape, dtype):
+    """The backward kernel on rows that lie apart, into a frame that must stay."""
+    y = random(*shape, dtype)
+    inner(y).copy_(getattr(torch, form)(inner(y).double(), -1))
+    dy, dx = random(*shape, dtype).flip(0), on_npu(framed(*shape, dtype, 7.0), machine)
+    softmax_backward_rows(
+        inner(on_npu(dy, machine)), inner(on_npu(y, machine)), inner(dx), current_device(dx.device.index), form
+    )
+    frame, (dy, y) = dx.cpu(), (inner(each).double() for each in (dy, y))
+    weights, total = (y.exp(), dy.sum(-1, keepdim=True)) if form == "log_softmax" else (y, (dy * y).sum(-1, keepdim=True))
+    reference = dy - weights * total if form == "log_softmax" else weights * (dy - total)
+    terms = dy.abs() + dy.abs().sum(-1, keepdim=True) * weights if form == "log_softmax" else weights * (dy.abs() + total.abs())
+    error = (inner(frame).double() - reference).abs()
+    worst = (error / (allowed_error(terms + reference.abs(), frame.dtype) + 1e-12)).max().item()
+    record.errors[dtype].append((error.max().item(), worst))
+    assert worst <= 1
+    inner(frame).fill_(7.0)
+    assert (frame == 7.0).all()
+
+
+def test_gradients_through_autograd():
+    """On device 0, the only Python-backed one that autograd counts."""
     x = torch.randn(4, 30)
     on_host, moved = x.clone().requires_grad_(), x.to("npu:0").requires_grad_()
     torch.softmax(on_host, -1)[:, 3].sum().backward()
