@@ -5,11 +5,14 @@ fp32 that starts on a multiple of 16 bytes, `i32:16` an integer that is a multip
 """
 
 import functools
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from portable_softmax.device import Device, interpreting
 from portable_softmax.errors import CompileError
+
+_loading = threading.Lock()
 
 
 def compile_for(
@@ -73,13 +76,19 @@ def _lean_launcher(compiled: Any, trailing: tuple[Any, ...]) -> Callable[..., An
 
     hooks = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
     active = driver.active
+    loaded: list[Any] = []
 
     def launch(grid: tuple[int, int, int], *arguments: Any) -> None:
         if hooks[0].calls or hooks[1].calls:
             compiled[grid](*arguments, *trailing)
             return
+        if not loaded:
+            with _loading:  # onto the current device; Triton itself lets a second thread see half of it
+                compiled._init_handles()
+            loaded[:] = compiled.run, compiled.function, compiled.packed_metadata
+        run, function, metadata = loaded
         stream = active.get_current_stream(active.get_current_device())
-        compiled.run(*grid, stream, compiled.function, compiled.packed_metadata, None, None, None, *arguments, *trailing)
+        run(*grid, stream, function, metadata, None, None, None, *arguments, *trailing)
 
     return launch
 
