@@ -39,3 +39,9 @@ def where(device):
     import torch
 
     return torch.device(device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}"))
+
+
+@pytest.fixture(params=("softmax", "log_softmax", "softmin"))
+def form(request):
+    """The name of each function of this package; tests/pairs.py has the functions."""
+    return request.param
