@@ -106,7 +106,7 @@ def test_the_overflow_is_the_compilers_own_error(machine):
 def test_the_planner_counts_the_buffer_as_the_code_does(machine, tile_rows, tile_cols, x_dtype, y_dtype):
     """Rows of 1 and 4 columns are padded to 32 bytes."""
     device = current_device(machine.index(ARCH))
-    modelled = device.vendor.model(tile_rows, tile_cols, DTYPE_BYTES[x_dtype], DTYPE_BYTES[y_dtype], device.hardware)
+    modelled = device.vendor.model(tile_rows, tile_cols, (DTYPE_BYTES[x_dtype],), DTYPE_BYTES[y_dtype], device.hardware)
     kernel = compiled(Tiling("tile", tile_rows, tile_cols, None, None), x_dtype, y_dtype, device)
     assert unified_buffer_bits(kernel.asm["ttadapter"], multibuffer=True) == 8 * modelled.shared_memory_bytes
 
@@ -124,11 +124,11 @@ def test_tensors_of_another_device_are_refused():
     kernel = compiled(Tiling("tile", 1, 8, None, None), "float32", "float32", current_device(0))
     x = torch.zeros(3, 5, device="npu:1")
     with pytest.raises(RuntimeError, match="a tensor on npu:1 in a launch on device 0"):
-        kernel[(1, 1, 1)](x, x, 3, 5, 5, 5)
+        kernel[(1, 1, 1)](x, x, 3, 5, 5, 5, 1, 0, 0)
 
 
 def test_sizes_that_do_not_fit_their_type():
     kernel = compiled(Tiling("tile", 1, 8, None, None), "float32", "float32", current_device(0))
     x = torch.zeros(3, 5, device="npu:0")
     with pytest.raises(OverflowError, match="2147483648 is not an i32"):
-        kernel[(1, 1, 1)](x, x, 3, 2**31, 5, 5)
+        kernel[(1, 1, 1)](x, x, 3, 2**31, 5, 5, 1, 0, 0)
