@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import triton.language as tl
 from triton.compiler.errors import MLIRCompilationError
 
 from portable_softmax import PlanError, current_device, plan, softmax
@@ -27,7 +26,8 @@ def jit_launch(grid, index, **options):
     """The kernel launched by Triton's JIT itself, as this package never does."""
     x, y = torch.randn(4, 8, device=f"npu:{index}"), torch.empty(4, 8, device=f"npu:{index}")
     with torch.npu.device(index):
-        softmax_kernel[grid](y, x, 4, 8, 8, 8, 1, 4, 8, ONE_TILE=True, STAGES=1, COMPUTE=tl.float32, **options)
+        constexprs = KernelSpec("float32", "float32", 1, True, Tiling("tile", 4, 8, None, None)).constexprs()
+        softmax_kernel[grid](y, x, 4, 8, 8, 8, 1, 0, 0, **constexprs, **options)
     return x, y
 
 
@@ -49,7 +49,7 @@ def test_too_many_programs_are_refused():
     kernel = compiled(Tiling("tile", 4, 64, None, None), "float32", "float32", current_device(0))
     x = torch.zeros(64, 64, device="npu:0")
     with pytest.raises(RuntimeError, match="65536 x 1 x 1 programs, more than 65535"):
-        kernel[(MOST_PROGRAMS + 1, 1, 1)](x, x, 64, 64, 64, 64)
+        kernel[(MOST_PROGRAMS + 1, 1, 1)](x, x, 64, 64, 64, 64, 1, 0, 0)
 
 
 def test_no_options_of_gpus(machine):
