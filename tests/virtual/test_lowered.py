@@ -1,5 +1,7 @@
 """The lint of lowered code: the package's kernels are clean, and each thing that it looks for is found somewhere."""
 
+from dataclasses import replace
+
 import pytest
 
 from portable_softmax import current_device
@@ -38,6 +40,22 @@ def test_softmax_is_clean(machine, record, tiling, dtypes, vector):
     found = lint(compile_kernel(spec, current_device(machine.index("Ascend910B3"))).asm["ttadapter"])
     record.lints[f"{tiling}, {' to '.join(dtypes.split())}", found].append(str(vector))
     reads = 2 if "online" in tiling else 1
+    assert (found.loads, found.stores, found.findings) == (reads, 1, frozenset())
+
+
+@pytest.mark.parametrize("vector", [1, 4])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("tiling", TILINGS)
+@pytest.mark.parametrize(
+    ("form", "backward", "loads"),  # of a tile, and of each of the two passes over longer rows
+    [("softmax", True, (2, 2)), ("log_softmax", False, (1, 1)), ("log_softmax", True, (2, 1)), ("softmin", False, (1, 1))],
+)
+def test_gradients_and_logarithms_are_clean(machine, record, form, backward, loads, tiling, dtype, vector):
+    tile = TILINGS[tiling] if not backward else replace(TILINGS[tiling], tile_cols=TILINGS[tiling].tile_cols // 2)
+    spec = KernelSpec.of(Problem(64, 64, dtype, dtype, vector, form=form, backward=backward), tile)
+    found = lint(compile_kernel(spec, current_device(machine.index("Ascend910B3"))).asm["ttadapter"])
+    record.lints[f"{'backward ' if backward else ''}{form}, {dtype}, {tiling.split()[0]}", found].append(str(vector))
+    reads = loads[1] + max(loads) if "online" in tiling else loads[0]
     assert (found.loads, found.stores, found.findings) == (reads, 1, frozenset())
 
 
