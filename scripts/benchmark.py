@@ -113,7 +113,9 @@ def _plot(cells: list[dict[str, Any]], directory: Path) -> None:
         chosen = sorted((cell for cell in cells if cell["dtype"] == dtype), key=lambda cell: (cell["n_cols"], cell["n_rows"]))
         for name in list(cells[0])[3:]:
             rates = [cell[name] for cell in chosen]
-            axes.plot([cell["n_cols"] for cell in chosen], rates, ".-", label=name, linewidth=2 if name == "ours" else 1)
+            axes.plot(
+                [cell["n_cols"] for cell in chosen], rates, "o" if name == "ours" else ".", label=name
+            )  # no lines: sweeps differ in rows
         axes.set(xscale="log", xlabel="columns", ylabel="GB/s", title=f"softmax, {dtype}, {torch.cuda.get_device_name()}")
         axes.legend()
         figure.savefig(directory / f"benchmark_{dtype}.png", dpi=150)
