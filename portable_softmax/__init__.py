@@ -17,7 +17,7 @@ from portable_softmax.errors import (
 from portable_softmax.inspection import inspect_kernel
 from portable_softmax.invariance import batch_invariant
 from portable_softmax.launch import occupancy, plan
-from portable_softmax.planner import LaunchPlan
+from portable_softmax.problem import LaunchPlan
 from portable_softmax.profiles import profiles
 
 if TYPE_CHECKING:

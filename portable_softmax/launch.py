@@ -10,7 +10,7 @@ from portable_softmax.backends.base import DTYPE_BYTES, KernelResources, Occupan
 from portable_softmax.device import Device, current_device
 from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.planner import FORMS, LaunchPlan, Problem, Tiling
+from portable_softmax.problem import FORMS, LaunchPlan, Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel, launcher
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from portable_softmax.backends import BACKENDS
 from portable_softmax.device import interpreting
 from portable_softmax.errors import DtypeError
 from portable_softmax.gradients import register_gradients
-from portable_softmax.planner import FORMS
+from portable_softmax.problem import FORMS
 from portable_softmax.rows import gradient_of, softmax_of, wrap_dim
 
 BY_TORCH: dict[str, Callable[..., torch.Tensor]] = {

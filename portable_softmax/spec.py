@@ -12,7 +12,7 @@ from typing import Any
 
 from portable_softmax import compiler
 from portable_softmax.device import Device, interpreting
-from portable_softmax.planner import Problem, Tiling
+from portable_softmax.problem import Problem, Tiling
 
 TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 

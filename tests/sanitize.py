@@ -11,7 +11,7 @@ import itertools
 import torch
 
 from portable_softmax import current_device, launch
-from portable_softmax.planner import FORMS
+from portable_softmax.problem import FORMS
 
 SHAPES = ((5, 200), (5, 203), (3, 70_003), (2, 65_536), (2, 37, 40), (1, 9001, 19))  # [rows, cols], [matrices, cols, rows]
 DTYPES = (torch.float32, torch.bfloat16)

@@ -5,7 +5,7 @@ import torch
 
 from portable_softmax import DtypeError, softmax
 from portable_softmax.launch import plan_problem, softmax_rows
-from portable_softmax.planner import Problem
+from portable_softmax.problem import Problem
 from portable_softmax.verify import allowed_error, softmax_in_float64, verify
 
 pytestmark = pytest.mark.kernel

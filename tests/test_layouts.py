@@ -94,7 +94,8 @@ def test_a_row_is_the_same_in_any_batch(where, invariant, plans, n_cols, dtype):
 
 def test_batch_invariant_plans_do_not_depend_on_rows(invariant):
     from portable_softmax import Device, KernelResources
-    from portable_softmax.planner import Problem, choose
+    from portable_softmax.planner import choose
+    from portable_softmax.problem import Problem
 
     def measure(problem, tiling, device):
         return KernelResources(tiling.num_warps, 32, 16)

@@ -13,7 +13,7 @@ import triton
 from triton._C.libtriton import llvm
 
 from portable_softmax import Device, occupancy, profiles
-from portable_softmax.planner import Tiling
+from portable_softmax.problem import Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel
 
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])

@@ -16,7 +16,7 @@ import pytest
 
 from portable_softmax import Device, KernelResources, occupancy, profiles
 from portable_softmax.backends import cubin
-from portable_softmax.planner import Tiling
+from portable_softmax.problem import Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel
 
 ORACLES = Path(__file__).parent / "oracles"

@@ -4,7 +4,9 @@ import pytest
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError, profiles
 from portable_softmax.launch import contiguous_problem
-from portable_softmax.planner import Problem, candidates, choose
+from portable_softmax.planner import choose
+from portable_softmax.problem import Problem
+from portable_softmax.tilings import candidates
 
 H200, MI300X, A2 = "nvidia/h200", "amd/mi300x", "ascend/910b3"
 

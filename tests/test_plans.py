@@ -6,7 +6,7 @@ from portable_softmax import CompileError, Device, DtypeError, KernelResources, 
 from portable_softmax import compiler as compiler_module
 from portable_softmax import launch as launch_module
 from portable_softmax.launch import plan_problem
-from portable_softmax.planner import Problem, Tiling
+from portable_softmax.problem import Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel
 
 

@@ -8,7 +8,7 @@ from portable_softmax import PlanError, current_device, plan, softmax
 from portable_softmax.backends.base import DTYPE_BYTES
 from portable_softmax.errors import CompileError
 from portable_softmax.kernels import softmax_kernel
-from portable_softmax.planner import Problem, Tiling
+from portable_softmax.problem import Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel
 from virtual.buffer import unified_buffer_bits
 from virtual.driver import MOST_PROGRAMS

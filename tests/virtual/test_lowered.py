@@ -6,7 +6,7 @@ import pytest
 
 from portable_softmax import current_device
 from portable_softmax.compiler import compile_for
-from portable_softmax.planner import Problem, Tiling
+from portable_softmax.problem import Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel
 from virtual import bad_kernels
 from virtual.lint import RULES, lint

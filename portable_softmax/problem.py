@@ -1,0 +1,103 @@
+"""What is asked of a kernel, and what a planner answers: data, and no decision."""
+
+from dataclasses import dataclass
+
+from portable_softmax.backends.base import KernelResources, Occupancy
+
+FORMS = ("softmax", "log_softmax", "softmin")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The softmax of rows, or its gradient, as far as a kernel depends on it.
+
+    Args:
+        n_rows, n_cols: of all rows, and of one; at least 1.
+        x_dtype, y_dtype: of the input (and its gradient) and of the output (and its gradient), torch's names.
+        vector: elements that divide the length and the strides of all lines, at most what 16 bytes hold.
+        aligned: whether all operands start on a multiple of 16 bytes.
+        form: one of FORMS.
+        backward: the gradient of x from that of y, and y.
+        inner: 1 where the elements of a row are next to each other; else so many rows lie side by side, as in a
+            contiguous [n_rows // inner, n_cols, inner] tensor.
+        batch_invariant: whether the tile must not depend on n_rows.
+    """
+
+    n_rows: int
+    n_cols: int
+    x_dtype: str
+    y_dtype: str
+    vector: int
+    aligned: bool = True
+    form: str = "softmax"
+    backward: bool = False
+    inner: int = 1
+    batch_invariant: bool = False
+
+    @property
+    def registers_per_element(self) -> int:
+        """Of one operand; that a gradient has two is left to the compiler, which may spill, and to the next candidate."""
+        return 2 if self.y_dtype == "float64" else 1
+
+    @property
+    def elements_at_once(self) -> float:
+        """Of those that a thread should hold: half where it must load them one by one, each with an address of its own."""
+        return 0.5 if self.vector == 1 else 1.0
+
+    @property
+    def across(self) -> bool:
+        return self.inner > 1
+
+    @property
+    def name(self) -> str:
+        return f"gradient of a {self.y_dtype} {self.form}" if self.backward else f"{self.y_dtype} {self.form}"
+
+    def tiles(self, tile_rows: int) -> int:
+        """Of so many rows, which cover all."""
+        if self.across:
+            return self.n_rows // self.inner * -(-self.inner // tile_rows)
+        return -(-self.n_rows // tile_rows)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A candidate: how rows are cut into tiles, and how a program works on one."""
+
+    strategy: str  # tile: a row is read once; online: in several tiles, twice
+    tile_rows: int
+    tile_cols: int
+    num_warps: int | None
+    num_stages: int | None
+
+    def __str__(self) -> str:
+        warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
+        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{warps}"
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """How one softmax is launched, and why.
+
+    Args:
+        strategy: "tile" (a row is read once) or "online" (longer rows, read twice).
+        tile_rows, tile_cols: elements of a tile, powers of two.
+        num_warps, num_stages: Triton's options; None where the vendor has no such thing.
+        num_programs: size of the one-dimensional grid.
+        resources: what a program of the compiled kernel uses.
+        occupancy: programs per multiprocessor, and what limits them.
+        reasons: the decisions in order, in words.
+    """
+
+    strategy: str
+    tile_rows: int
+    tile_cols: int
+    num_warps: int | None
+    num_stages: int | None
+    num_programs: int
+    resources: KernelResources
+    occupancy: Occupancy
+    reasons: tuple[str, ...]
+
+    @property
+    def tiling(self) -> Tiling:
+        return Tiling(self.strategy, self.tile_rows, self.tile_cols, self.num_warps, self.num_stages)
