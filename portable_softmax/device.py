@@ -12,7 +12,8 @@ import msgspec
 from portable_softmax.backends import BACKENDS, broken_installation
 from portable_softmax.backends.base import Backend, Detected
 from portable_softmax.errors import DeviceError, NoDeviceError, ProfileError
-from portable_softmax.profiles import DeviceProfile, Hardware, find_profile, match_profile
+from portable_softmax.profiles import DeviceProfile, find_profile, match_profile
+from portable_softmax.schema import Hardware
 
 INSTALL = "README.md, Install, says what to install for which vendor"
 

@@ -10,111 +10,13 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 import yaml
 
 from portable_softmax.errors import ProfileError
-
-Positive = Annotated[int, msgspec.Meta(gt=0)]
-Verified = Literal["measured", "vendor", "third-party"]
-
-
-class Hardware(msgspec.Struct, frozen=True, kw_only=True):
-    """What one device offers, in Triton's words; None means that it is unknown or that there is no such limit.
-
-    A *multiprocessor* is what the vendor's driver counts: SM (NVIDIA), CU (AMD CDNA), WGP of two CUs (AMD RDNA),
-    vector core (Ascend). *Shared memory* is LDS on AMD and the Unified Buffer on Ascend.
-    """
-
-    multiprocessor_count: int | None = None
-    warp_size: int | None = None  # threads; a wavefront on AMD
-    partitions_per_multiprocessor: int | None = None  # SM sub-partitions, SIMDs: each owns a slice of the registers
-    registers_per_multiprocessor: int | None = None  # 32-bit, all lanes of all partitions
-    register_granule: int | None = None  # registers per thread that are allocated together
-    max_registers_per_thread: int | None = None
-    max_threads_per_program: int | None = None
-    max_warps_per_multiprocessor: int | None = None
-    max_programs_per_multiprocessor: int | None = None
-    barriers_per_multiprocessor: int | None = None  # slots that a program of several warps takes one of
-    shared_memory_per_program_max: int | None = None  # bytes
-    shared_memory_per_multiprocessor: int | None = None  # bytes
-    shared_memory_granule: int | None = None  # bytes
-    shared_memory_reserved_per_program: int | None = None  # bytes that the driver takes from every program
-    memory_alignment: int | None = None  # bytes; a narrower row of a tile is padded to it
-    max_programs: int | None = None  # of one launch
-    l2_cache_bytes: int | None = None
-    last_level_cache_bytes: int | None = None  # MALL, Infinity Cache
-    memory_bytes: int | None = None
-    memory_bandwidth_gb_per_s: int | None = None  # 10^9 bytes per second
-
-
-class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a number comes from, and how far it was checked."""
-
-    verified: Verified
-    title: str
-    url: str | msgspec.UnsetType = msgspec.UNSET
-
-
-class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A number and the key of its source in the file's `sources`."""
-
-    value: Positive
-    source: str
-
-
-class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`tile`: one program per tile. `resident`: as many programs as the device holds at once, each walking tiles."""
-
-    value: Literal["tile", "resident"]
-    source: str
-
-
-class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How launches are chosen on an architecture: preferences that were measured or reasoned, never limits."""
-
-    grid: Grid
-    tile_elements: Fact  # rows shorter than this share a tile until it holds so many elements
-    max_tile_cols: Fact  # columns of the widest row that is taken in one tile
-    online_tile_cols: Fact  # columns of a tile of longer rows
-    elements_per_thread: Fact | msgspec.UnsetType = msgspec.UNSET  # 32-bit elements that one thread holds
-    num_stages: Fact | msgspec.UnsetType = msgspec.UNSET
-    # Rows of 16-bit types in tiles of at least so many columns: walked by resident programs that load so far ahead.
-    prefetch_from_cols: Fact | msgspec.UnsetType = msgspec.UNSET
-    prefetch_stages: Fact | msgspec.UnsetType = msgspec.UNSET
-
-
-HardwareFacts: Any = msgspec.defstruct(
-    "HardwareFacts",
-    [(field, Fact | msgspec.UnsetType, msgspec.UNSET) for field in Hardware.__struct_fields__],
-    frozen=True,
-    forbid_unknown_fields=True,
-    namespace={"__doc__": "The fields of Hardware, each with its source."},
-)
-
-
-class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A device that can be bought; `hardware` adds to and overrides its architecture's."""
-
-    matches: list[str]  # regular expressions; one must match the whole name that the runtime reports
-    hardware: HardwareFacts
-    arch: str | msgspec.UnsetType = msgspec.UNSET  # Triton's target, where products of an architecture differ in it
-
-
-class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One file of device_profiles/."""
-
-    backend: str
-    architecture: str
-    arch: str  # regular expression for the whole of Triton's target architecture: 90, gfx942, Ascend910B[1-9].*
-    multiprocessor: str  # the vendor's word for it, for reports
-    sources: dict[str, Source]
-    hardware: HardwareFacts
-    launch: LaunchPolicy
-    first_triton: str | msgspec.UnsetType = msgspec.UNSET  # first release that compiles for it with no device
-    products: dict[str, Product] = {}
+from portable_softmax.schema import Hardware, LaunchPolicy, Product, ProfileFile, Source
 
 
 class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):

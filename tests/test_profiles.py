@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from portable_softmax import Device, ProfileError, profiles
-from portable_softmax.profiles import ProfileFile, match_profile, read_profiles
+from portable_softmax.profiles import match_profile, read_profiles
+from portable_softmax.schema import ProfileFile
 
 SHIPPED = Path(__file__).parents[1] / "device_profiles"
 H200 = (SHIPPED / "nvidia" / "sm90.yaml").read_text()
@@ -51,7 +52,7 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path):
 def test_the_json_schema_is_that_of_the_struct():
     written = json.loads((SHIPPED / "schema.json").read_text())
     assert written == msgspec.json.schema(ProfileFile), (
-        "run: python -c 'import json, msgspec; from portable_softmax.profiles import ProfileFile; "
+        "run: python -c 'import json, msgspec; from portable_softmax.schema import ProfileFile; "
         "print(json.dumps(msgspec.json.schema(ProfileFile), indent=2))' > device_profiles/schema.json"
     )
 

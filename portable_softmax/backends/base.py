@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from portable_softmax.profiles import Hardware
+from portable_softmax.schema import Hardware
 
 DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # torch's names
 SIMT_REQUIRED = (

@@ -5,7 +5,7 @@ from typing import Any
 
 from portable_softmax.backends import base, cubin
 from portable_softmax.backends.base import Detected, KernelResources, Occupancy
-from portable_softmax.profiles import Hardware
+from portable_softmax.schema import Hardware
 
 torch_device_type = "cuda"
 dtypes = tuple(base.DTYPE_BYTES)

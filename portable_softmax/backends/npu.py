@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from portable_softmax.backends.base import Detected, KernelResources, Occupancy
-from portable_softmax.profiles import Hardware
+from portable_softmax.schema import Hardware
 
 torch_device_type = "npu"
 dtypes = ("float16", "bfloat16", "float32")  # the vector unit has no fp64

@@ -4,7 +4,7 @@ Source: python/tutorials/02-fused-softmax.py of triton-lang/triton.
 """
 
 from portable_softmax.backends.base import KernelResources, Occupancy
-from portable_softmax.profiles import Hardware
+from portable_softmax.schema import Hardware
 
 DOUBLED = ("gfx940", "gfx941", "gfx942", "gfx90a", "gfx908")  # the tutorial's is_cdna()
 HIP_MAX_NUM_REGS = 65536  # hipDeviceProp_t.regsPerBlock of every architecture, until ROCm changed what it counts

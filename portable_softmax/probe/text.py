@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from portable_softmax.profiles import Hardware
+from portable_softmax.schema import Hardware
 
 IDENTITY = ("", "target", "multiprocessor")
 LAUNCH = ("strategy", "tile_rows", "tile_cols", "num_warps", "num_stages", "num_programs")
