@@ -4,4 +4,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/environment.sh
+set_up
 python scripts/probe_device.py --rows 1823 --cols 781 --verify "$@"

@@ -1,17 +1,23 @@
-# Sourced by demo.sh and test.sh: makes .venv, with this package editable, and puts it on PATH.
-# A torch and a triton that are already there stay: vendors' containers bring builds of their own.
-python=${PYTHON:-python3}
+# Sourced by demo.sh and test.sh. `set_up` makes .venv, with this package editable and what its arguments ask of pip, and puts
+# it on PATH. A torch and a triton that are already there stay: vendors' containers bring builds of their own.
 TRITON='triton==3.8.0' # compiles for every architecture of the profiles: 3.6 lacks sm_110, 3.9 dropped gfx1030
-if [ ! -x .venv/bin/python ]; then
-    if "$python" -c 'import torch, triton' 2>/dev/null; then
-        "$python" -m venv --system-site-packages .venv
-    else
-        "$python" -m venv .venv
+
+set_up() {
+    local python=${PYTHON:-python3}
+    if [ ! -x .venv/bin/python ]; then
+        if "$python" -c 'import torch, triton' 2>/dev/null; then
+            "$python" -m venv --system-site-packages .venv
+        else
+            "$python" -m venv .venv
+        fi
     fi
-fi
-install() { .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint scripts/constraints.txt "$@"; }
-install --upgrade pip
-.venv/bin/python -c 'import torch' 2>/dev/null || install torch numpy
-.venv/bin/python -c 'import triton' 2>/dev/null || install "$TRITON" # builds of torch for GPUs bring their own
-install --editable . "$@"
-PATH=$PWD/.venv/bin:$PATH
+    install --upgrade pip
+    .venv/bin/python -c 'import torch' 2>/dev/null || install torch numpy
+    .venv/bin/python -c 'import triton' 2>/dev/null || install "$TRITON" # builds of torch for GPUs bring their own
+    install --editable . "$@"
+    PATH=$PWD/.venv/bin:$PATH
+}
+
+install() {
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint scripts/constraints.txt "$@"
+}

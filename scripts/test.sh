@@ -4,7 +4,8 @@
 # On a machine with an accelerator: bash scripts/test.sh --device cuda (or hip, npu). Other arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-source scripts/environment.sh --group test
+source scripts/environment.sh
+set_up --group test
 ruff check .
 ruff format --check .
 mypy
