@@ -73,12 +73,16 @@ def launch_any(
     num_warps: int = 4,
     num_stages: int = 1,
 ) -> Callable[[], None]:
-    """Compiles the kernel for its arguments, and returns what launches it on the current device and stream.
+    """Compiles the kernel for its arguments, given by name, and returns what launches it on the current device and stream.
 
     Raises:
-        as inspect_kernel.
+        ValueError: a constexpr stands before a run-time parameter, which a compiled kernel takes by position.
+        CompileError, TypeError: as inspect_kernel.
     """
-    values = tuple(arguments.values())
+    first = kernel.arg_names[: len(arguments)]
+    if set(first) != arguments.keys():
+        raise ValueError(f"{', '.join(first)} should be the run-time parameters, and {', '.join(arguments)} were given")
+    values = tuple(arguments[name] for name in first)
     whole_grid = (*grid, 1, 1)[:3]
     if interpreting():
         return lambda: kernel[whole_grid](*values, **constexprs)

@@ -41,7 +41,10 @@ class Problem:
 
     @property
     def elements_at_once(self) -> float:
-        """Of those that a thread should hold: half where it must load them one by one, each with an address of its own."""
+        """Of those that a thread should hold: half where it must load them one by one, each with an address of its own.
+
+        Source: scripts/tune.py on one H200, 2026-11-21: (4096, 781) is 9% faster so in float32, 13% in bfloat16.
+        """
         return 0.5 if self.vector == 1 else 1.0
 
     @property

@@ -1,6 +1,7 @@
 """Detection: what Triton's driver and torch tell, merged with the profile; and what is said when they cannot.
 
-The drivers are recorded ones: the properties that real machines reported, played back (tests/recorded/README.md).
+The drivers are played back from tests/recorded/driver_*.json. Each says where it comes from: a machine (tests/record.py), a
+public dump, or the vendor's sources.
 """
 
 import importlib.metadata

@@ -131,6 +131,17 @@ def test_the_vector_addition_runs(where):
 
 
 @pytest.mark.kernel
+def test_arguments_go_by_name(where):
+    x, y = torch.randn(2, 100).to(where)
+    out = torch.full((100,), float("nan"), device=where)
+    shuffled = {"n_elements": 100, "out_ptr": out, "y_ptr": y, "x_ptr": x}
+    launch_any(example("add_kernel"), (1,), shuffled, {"BLOCK_SIZE": 128})()
+    assert torch.equal(out, x + y)
+    with pytest.raises(ValueError, match="x_ptr, y_ptr, out_ptr should be the run-time parameters"):
+        launch_any(example("add_kernel"), (1,), {"x_ptr": x, "y_ptr": y, "n_elements": 100}, {"BLOCK_SIZE": 128})
+
+
+@pytest.mark.kernel
 @pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 64), (100, 70, 45), (300, 20, 130)])
 def test_the_matrix_product_runs(where, m, n, k):
     a, b = torch.randn(m, k).to(where), torch.randn(k, n).to(where)
