@@ -22,8 +22,12 @@ def compile_for(
     constexprs: Mapping[str, Any],
     num_warps: int | None,
     num_stages: int | None,
+    cooperative: bool = False,
 ) -> Any:
     """Triton's CompiledKernel of a @triton.jit function for the device's architecture.
+
+    Args:
+        cooperative: all programs of a launch must run at once; a launch of more than are resident then fails.
 
     Raises:
         CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.
@@ -36,6 +40,8 @@ def compile_for(
     check_target(device)
     target = GPUTarget(device.backend, device.arch, device.hardware.warp_size or 0)
     options = device.vendor.compile_options(num_warps, num_stages)
+    if cooperative:
+        options |= _cooperative(device)
     try:
         return triton.compile(_source(kernel, signature, constexprs), target=target, options=options)
     except Exception as error:  # every stage of every backend has its own exceptions
@@ -55,6 +61,14 @@ def check_target(device: Device) -> None:
             f"Triton {'.'.join(map(str, _triton_version()))} does not compile for {device.backend}/{device.arch} "
             f"without the device; install Triton {first} or later"
         )
+
+
+def _cooperative(device: Device) -> dict[str, Any]:
+    if not device.vendor.cooperative:
+        raise CompileError(f"{device.backend} has no cooperative launches")
+    if _triton_version() < (3, 3):  # it would take the option, and launch as ever
+        raise CompileError("this Triton has no cooperative launches; install Triton 3.3 or later")
+    return dict(device.vendor.cooperative)
 
 
 def launcher(compiled: Any, constexprs: Mapping[str, Any]) -> Callable[..., Any]:

@@ -1,14 +1,15 @@
-"""Every tl.* line of the package: a fused softmax and its fused gradient, for all vendors.
+"""A fused softmax and its fused gradient, for all vendors.
 
 A tensor is taken as matrices of lines; the elements of a line are next to each other in memory. AXIS 1: a line is a row,
 a softmax is taken along it. AXIS 0: a line holds the same column of neighbouring rows, and the softmax is taken across
 lines; so an inner dimension of a tensor needs no transposed copy. A program walks tiles of TILE_ROWS rows and TILE_COLS
 columns, `tl.num_programs(0)` apart, so any number of programs is correct. A row that fits a tile is read once; a longer
-one is read twice, with a running (maximum, sum) in between.
+one is read twice, with a running (maximum, sum) in between; or PARTS programs read a tile of it each, and exchange theirs.
 
 Rules that keep it one kernel on three vendors:
-* Lengths of lines and all strides come in units of VECTOR elements. The compilers then see that lines start and end on
-  multiples of VECTOR and use 16-byte accesses; the JIT alone would tell them only about multiples of 16.
+* Lengths of lines and all strides come in units of VECTOR elements, from which compilers make 16-byte accesses; the JIT
+  alone would tell them only about multiples of 16. RAGGED rows start anywhere, and come in elements: their columns are
+  counted from the last multiple of VECTOR before them, whole vectors are a row's body, and what is left its two edges.
 * Masked loads take their padding from `other=`: a `tl.where` on columns becomes a scalar loop on Ascend's vector unit.
 * Offsets of lines are 64 bits wide, offsets within a line 32.
 * No parameter is called num_stages: Triton 3.2's interpreter swallows it.
@@ -17,58 +18,8 @@ Rules that keep it one kernel on three vendors:
 import triton
 import triton.language as tl
 
-LOG2E = tl.constexpr(1.4426950408889634)  # exp(x) = exp2(x * LOG2E); GPUs have an instruction for exp2
-
-
-@triton.jit
-def _offsets(rows, cols, line_stride, AXIS: tl.constexpr):
-    """Of a tile's elements: [rows, cols] for AXIS 1, [cols, rows] for AXIS 0."""
-    if AXIS == 1:
-        offsets = tl.expand_dims(rows, 1) * line_stride + tl.expand_dims(cols, 0)
-    else:
-        offsets = tl.expand_dims(cols, 1) * line_stride + tl.expand_dims(rows, 0)
-    return offsets
-
-
-@triton.jit
-def _mask(rows, cols, n_rows, n_cols, AXIS: tl.constexpr):
-    return (tl.expand_dims(rows, AXIS) < n_rows) & (tl.expand_dims(cols, 1 - AXIS) < n_cols)
-
-
-@triton.jit
-def _rows(tile, row_tiles, TILE_ROWS: tl.constexpr, AXIS: tl.constexpr):
-    """(matrix, rows) of a tile; the rows of AXIS 1 are all in one matrix."""
-    if AXIS == 1:
-        matrix = tl.cast(0, tl.int64)
-        rows = tl.cast(tile, tl.int64) * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    else:
-        matrix = tl.cast(tile, tl.int64) // row_tiles
-        rows = tl.cast(tl.cast(tile, tl.int64) % row_tiles, tl.int32) * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    return matrix, rows
-
-
-@triton.jit
-def _load(
-    x_ptr, rows, cols, n_rows, n_cols, line_stride, y_ptr, AXIS: tl.constexpr, NEGATE: tl.constexpr, COMPUTE: tl.constexpr
-):
-    """A tile as torch sees it: rounded to the output's type first, then negated; -inf outside of the input."""
-    mask = _mask(rows, cols, n_rows, n_cols, AXIS)
-    padding = float("inf") if NEGATE else -float("inf")
-    x = tl.load(x_ptr + _offsets(rows, cols, line_stride, AXIS), mask=mask, other=padding)
-    x = x.to(y_ptr.dtype.element_ty).to(COMPUTE)
-    return -x if NEGATE else x  # not before: the interpreter keeps bfloat16 as integers, and would negate those
-
-
-@triton.jit
-def _load_gradient(ptr, rows, cols, n_rows, n_cols, line_stride, AXIS: tl.constexpr, COMPUTE: tl.constexpr):
-    mask = _mask(rows, cols, n_rows, n_cols, AXIS)
-    return tl.load(ptr + _offsets(rows, cols, line_stride, AXIS), mask=mask, other=0.0).to(COMPUTE)
-
-
-@triton.jit
-def _store(ptr, value, rows, cols, n_rows, n_cols, line_stride, AXIS: tl.constexpr):
-    mask = _mask(rows, cols, n_rows, n_cols, AXIS)
-    tl.store(ptr + _offsets(rows, cols, line_stride, AXIS), value.to(ptr.dtype.element_ty), mask=mask)
+from portable_softmax.addressing import body_of, edges_of, load, rows_of, store
+from portable_softmax.exchange import LOG2E, add, collect, group_of, publish, swap
 
 
 @triton.jit
@@ -93,10 +44,15 @@ def softmax_kernel(
     n_matrices,
     y_matrix_vectors,
     x_matrix_vectors,
+    words_ptr,  # of the exchange; None without
     VECTOR: tl.constexpr,
+    RAGGED: tl.constexpr,  # then the rows of y are to those of x as if both had the same stride
     TILE_ROWS: tl.constexpr,
     TILE_COLS: tl.constexpr,
-    ONE_TILE: tl.constexpr,  # whether a row fits a tile
+    ONE_TILE: tl.constexpr,  # whether a row, or a program's part of it, fits a tile
+    PARTS: tl.constexpr,  # programs that share a row
+    EXCHANGE: tl.constexpr,  # none; wait: for each other; publish, then collect: in two launches
+    LANES: tl.constexpr,  # of a warp
     AXIS: tl.constexpr,
     LOG: tl.constexpr,
     NEGATE: tl.constexpr,
@@ -104,42 +60,65 @@ def softmax_kernel(
     COMPUTE: tl.constexpr,
 ):
     """y = exp(x - max(x)) / sum(exp(x - max(x))) for each row; its logarithm with LOG; of -x with NEGATE."""
-    length = n_line_vectors * VECTOR
+    UNIT: tl.constexpr = 1 if RAGGED else VECTOR
+    length = n_line_vectors * UNIT
     n_rows = n_lines if AXIS == 1 else length
     n_cols = length if AXIS == 1 else n_lines
-    x_stride, y_stride = x_line_vectors * VECTOR, y_line_vectors * VECTOR
-    tile_cols = tl.arange(0, TILE_COLS)
-    last = (n_cols - 1) // TILE_COLS * TILE_COLS
+    x_stride, y_stride = x_line_vectors * UNIT, y_line_vectors * UNIT
+    group, groups = tl.program_id(0) // PARTS, tl.num_programs(0) // PARTS
+    part = tl.program_id(0) % PARTS
+    tile_cols = part * TILE_COLS + tl.arange(0, TILE_COLS)
+    end = n_cols + VECTOR - 1 if RAGGED else n_cols
+    last = (end - 1) // TILE_COLS * TILE_COLS
     row_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS
-    for tile in tl.range(tl.program_id(0), n_matrices * row_tiles, tl.num_programs(0), num_stages=STAGES):
-        matrix, rows = _rows(tile, row_tiles, TILE_ROWS, AXIS)
-        x_matrix, y_matrix = x_ptr + matrix * x_matrix_vectors * VECTOR, y_ptr + matrix * y_matrix_vectors * VECTOR
+    if EXCHANGE == "wait":
+        group_ptr, turn = group_of(words_ptr, group, PARTS)
+    for tile in tl.range(group, n_matrices * row_tiles, groups, num_stages=STAGES):
+        matrix, rows = rows_of(tile, row_tiles, TILE_ROWS, AXIS)
+        x_matrix, y_matrix = x_ptr + matrix * x_matrix_vectors * UNIT, y_ptr + matrix * y_matrix_vectors * UNIT
+        peak, total = tl.full((TILE_ROWS,), -float("inf"), COMPUTE), tl.zeros((TILE_ROWS,), COMPUTE)
+        if RAGGED:
+            edges, edges_mask = edges_of(rows, part, n_rows, n_cols, x_stride, VECTOR)
+            edge = load(x_matrix + edges, edges_mask, y_ptr, NEGATE, COMPUTE)
         if ONE_TILE:
-            x = _load(x_matrix, rows, tile_cols, n_rows, n_cols, x_stride, y_ptr, AXIS, NEGATE, COMPUTE)
+            at, mask = body_of(rows, tile_cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, AXIS)
+            x = load(x_matrix + at, mask, y_ptr, NEGATE, COMPUTE)
+        if ONE_TILE and EXCHANGE == "none" and not RAGGED:
             peak = tl.max(x, axis=AXIS)
-            e = tl.exp2((x - tl.expand_dims(peak, AXIS)) * LOG2E)
-            total = tl.sum(e, axis=AXIS)
-            if LOG:
-                y = _normalise(x, peak, total, AXIS, LOG)
+            total = tl.sum(tl.exp2((x - tl.expand_dims(peak, AXIS)) * LOG2E), axis=AXIS)
+        elif EXCHANGE != "collect":
+            if RAGGED:
+                peak, total = add(peak, total, edge, 1.0, AXIS)
+            if ONE_TILE:
+                peak, total = add(peak, total, x, 1.0, AXIS)
             else:
-                y = e * tl.expand_dims(1.0 / total, AXIS)
-            _store(y_matrix, y, rows, tile_cols, n_rows, n_cols, y_stride, AXIS)
-        else:
-            peak = tl.full((TILE_ROWS,), -float("inf"), COMPUTE)
-            total = tl.zeros((TILE_ROWS,), COMPUTE)
-            for col in tl.range(0, n_cols, TILE_COLS):
-                x = _load(x_matrix, rows, col + tile_cols, n_rows, n_cols, x_stride, y_ptr, AXIS, NEGATE, COMPUTE)
-                new_peak = tl.maximum(peak, tl.max(x, axis=AXIS))
-                # While a row has shown nothing but -inf, -inf - -inf would poison its sum with nan.
-                base = tl.where(new_peak == -float("inf"), 0.0, new_peak)
-                e = tl.exp2((x - tl.expand_dims(base, AXIS)) * LOG2E)
-                total = total * tl.exp2((peak - base) * LOG2E) + tl.sum(e, axis=AXIS)
-                peak = new_peak
-            for done in tl.range(0, n_cols, TILE_COLS):
-                col = last - done  # backwards: what was read last is still in a cache
-                x = _load(x_matrix, rows, col + tile_cols, n_rows, n_cols, x_stride, y_ptr, AXIS, NEGATE, COMPUTE)
-                y = _normalise(x, peak, total, AXIS, LOG)
-                _store(y_matrix, y, rows, col + tile_cols, n_rows, n_cols, y_stride, AXIS)
+                for col in tl.range(0, end, TILE_COLS):
+                    at, mask = body_of(rows, col + tile_cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, AXIS)
+                    x = load(x_matrix + at, mask, y_ptr, NEGATE, COMPUTE)
+                    peak, total = add(peak, total, x, 1.0, AXIS)
+        if EXCHANGE == "wait":
+            peak, total = swap(group_ptr, turn, part, peak, total, PARTS, LANES, False)
+            turn += 1
+        elif EXCHANGE == "publish":
+            publish(words_ptr + rows * PARTS, part, peak, total)
+        elif EXCHANGE == "collect":
+            peak, total = collect(words_ptr + rows * PARTS, 0, PARTS, LANES, False, False)
+        if EXCHANGE != "publish":
+            if ONE_TILE:
+                at, mask = body_of(rows, tile_cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, AXIS)
+                store(y_matrix + at, _normalise(x, peak, total, AXIS, LOG), mask)
+            else:
+                for done in tl.range(0, end, TILE_COLS):
+                    cols = last - done + tile_cols  # backwards: what was read last is still in a cache
+                    at, mask = body_of(rows, cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, AXIS)
+                    x = load(x_matrix + at, mask, y_ptr, NEGATE, COMPUTE)
+                    at, mask = body_of(rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, AXIS)
+                    store(y_matrix + at, _normalise(x, peak, total, AXIS, LOG), mask)
+            if RAGGED:
+                edges, edges_mask = edges_of(rows, part, n_rows, n_cols, y_stride, VECTOR)
+                store(y_matrix + edges, _normalise(edge, peak, total, AXIS, LOG), edges_mask)
+    if EXCHANGE == "wait":
+        tl.store(group_ptr, turn, mask=part == 0)
 
 
 @triton.jit
@@ -158,6 +137,11 @@ def _gradient(dy, y, total, AXIS: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.co
 
 
 @triton.jit
+def _load_gradient(ptrs, mask, COMPUTE: tl.constexpr):
+    return tl.load(ptrs, mask=mask, other=0.0).to(COMPUTE)
+
+
+@triton.jit
 def softmax_backward_kernel(
     dx_ptr,
     dy_ptr,
@@ -171,10 +155,15 @@ def softmax_backward_kernel(
     dx_matrix_vectors,
     dy_matrix_vectors,
     y_matrix_vectors,
+    words_ptr,  # this and what follows: as softmax_kernel
     VECTOR: tl.constexpr,
+    RAGGED: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLS: tl.constexpr,
-    ONE_TILE: tl.constexpr,  # whether a row fits a tile
+    ONE_TILE: tl.constexpr,
+    PARTS: tl.constexpr,
+    EXCHANGE: tl.constexpr,
+    LANES: tl.constexpr,
     AXIS: tl.constexpr,
     LOG: tl.constexpr,
     NEGATE: tl.constexpr,
@@ -182,34 +171,71 @@ def softmax_backward_kernel(
     COMPUTE: tl.constexpr,
 ):
     """dx = y * (dy - sum(dy * y)) for each row; dy - exp(y) * sum(dy) with LOG; the negative with NEGATE."""
-    length = n_line_vectors * VECTOR
+    UNIT: tl.constexpr = 1 if RAGGED else VECTOR
+    length = n_line_vectors * UNIT
     n_rows = n_lines if AXIS == 1 else length
     n_cols = length if AXIS == 1 else n_lines
-    dx_stride, dy_stride, y_stride = dx_line_vectors * VECTOR, dy_line_vectors * VECTOR, y_line_vectors * VECTOR
-    tile_cols = tl.arange(0, TILE_COLS)
-    last = (n_cols - 1) // TILE_COLS * TILE_COLS
+    dx_stride, dy_stride, y_stride = dx_line_vectors * UNIT, dy_line_vectors * UNIT, y_line_vectors * UNIT
+    group, groups = tl.program_id(0) // PARTS, tl.num_programs(0) // PARTS
+    part = tl.program_id(0) % PARTS
+    tile_cols = part * TILE_COLS + tl.arange(0, TILE_COLS)
+    end = n_cols + VECTOR - 1 if RAGGED else n_cols
+    last = (end - 1) // TILE_COLS * TILE_COLS
     row_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS
-    for tile in tl.range(tl.program_id(0), n_matrices * row_tiles, tl.num_programs(0), num_stages=STAGES):
-        matrix, rows = _rows(tile, row_tiles, TILE_ROWS, AXIS)
-        dx_matrix = dx_ptr + matrix * dx_matrix_vectors * VECTOR
-        dy_matrix, y_matrix = dy_ptr + matrix * dy_matrix_vectors * VECTOR, y_ptr + matrix * y_matrix_vectors * VECTOR
+    if EXCHANGE == "wait":
+        group_ptr, turn = group_of(words_ptr, group, PARTS)
+    for tile in tl.range(group, n_matrices * row_tiles, groups, num_stages=STAGES):
+        matrix, rows = rows_of(tile, row_tiles, TILE_ROWS, AXIS)
+        dx_matrix = dx_ptr + matrix * dx_matrix_vectors * UNIT
+        dy_matrix, y_matrix = dy_ptr + matrix * dy_matrix_vectors * UNIT, y_ptr + matrix * y_matrix_vectors * UNIT
+        total = tl.zeros((TILE_ROWS,), COMPUTE)
+        if RAGGED:
+            edges, edges_mask = edges_of(rows, part, n_rows, n_cols, dy_stride, VECTOR)
+            edge_dy = _load_gradient(dy_matrix + edges, edges_mask, COMPUTE)
+            edges, edges_mask = edges_of(rows, part, n_rows, n_cols, y_stride, VECTOR)
+            edge_y = _load_gradient(y_matrix + edges, edges_mask, COMPUTE)
         if ONE_TILE:
-            dy = _load_gradient(dy_matrix, rows, tile_cols, n_rows, n_cols, dy_stride, AXIS, COMPUTE)
-            y = _load_gradient(y_matrix, rows, tile_cols, n_rows, n_cols, y_stride, AXIS, COMPUTE)
-            dx = _gradient(dy, y, _share(dy, y, AXIS, LOG), AXIS, LOG, NEGATE)
-            _store(dx_matrix, dx, rows, tile_cols, n_rows, n_cols, dx_stride, AXIS)
-        else:
-            total = tl.zeros((TILE_ROWS,), COMPUTE)
-            for col in tl.range(0, n_cols, TILE_COLS):
-                dy = _load_gradient(dy_matrix, rows, col + tile_cols, n_rows, n_cols, dy_stride, AXIS, COMPUTE)
-                if LOG:
-                    y = dy
-                else:
-                    y = _load_gradient(y_matrix, rows, col + tile_cols, n_rows, n_cols, y_stride, AXIS, COMPUTE)
+            at, mask = body_of(rows, tile_cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, AXIS)
+            dy = _load_gradient(dy_matrix + at, mask, COMPUTE)
+            at, mask = body_of(rows, tile_cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, AXIS)
+            y = _load_gradient(y_matrix + at, mask, COMPUTE)
+        if EXCHANGE != "collect":
+            if ONE_TILE:
                 total += _share(dy, y, AXIS, LOG)
-            for done in tl.range(0, n_cols, TILE_COLS):
-                col = last - done
-                dy = _load_gradient(dy_matrix, rows, col + tile_cols, n_rows, n_cols, dy_stride, AXIS, COMPUTE)
-                y = _load_gradient(y_matrix, rows, col + tile_cols, n_rows, n_cols, y_stride, AXIS, COMPUTE)
-                dx = _gradient(dy, y, total, AXIS, LOG, NEGATE)
-                _store(dx_matrix, dx, rows, col + tile_cols, n_rows, n_cols, dx_stride, AXIS)
+            else:
+                for col in tl.range(0, end, TILE_COLS):
+                    cols = col + tile_cols
+                    at, mask = body_of(rows, cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, AXIS)
+                    dy = _load_gradient(dy_matrix + at, mask, COMPUTE)
+                    y = dy
+                    if not LOG:
+                        at, mask = body_of(rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, AXIS)
+                        y = _load_gradient(y_matrix + at, mask, COMPUTE)
+                    total += _share(dy, y, AXIS, LOG)
+            if RAGGED:
+                total += _share(edge_dy, edge_y, AXIS, LOG)
+        if EXCHANGE == "wait":
+            _, total = swap(group_ptr, turn, part, total, tl.zeros((TILE_ROWS,), COMPUTE), PARTS, LANES, True)
+            turn += 1
+        elif EXCHANGE == "publish":
+            publish(words_ptr + rows * PARTS, part, total, tl.zeros((TILE_ROWS,), COMPUTE))
+        elif EXCHANGE == "collect":
+            _, total = collect(words_ptr + rows * PARTS, 0, PARTS, LANES, False, True)
+        if EXCHANGE != "publish":
+            if ONE_TILE:
+                at, mask = body_of(rows, tile_cols, n_rows, n_cols, dx_stride, VECTOR, RAGGED, AXIS)
+                store(dx_matrix + at, _gradient(dy, y, total, AXIS, LOG, NEGATE), mask)
+            else:
+                for done in tl.range(0, end, TILE_COLS):
+                    cols = last - done + tile_cols
+                    at, mask = body_of(rows, cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, AXIS)
+                    dy = _load_gradient(dy_matrix + at, mask, COMPUTE)
+                    at, mask = body_of(rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, AXIS)
+                    y = _load_gradient(y_matrix + at, mask, COMPUTE)
+                    at, mask = body_of(rows, cols, n_rows, n_cols, dx_stride, VECTOR, RAGGED, AXIS)
+                    store(dx_matrix + at, _gradient(dy, y, total, AXIS, LOG, NEGATE), mask)
+            if RAGGED:
+                edges, edges_mask = edges_of(rows, part, n_rows, n_cols, dx_stride, VECTOR)
+                store(dx_matrix + edges, _gradient(edge_dy, edge_y, total, AXIS, LOG, NEGATE), edges_mask)
+    if EXCHANGE == "wait":
+        tl.store(group_ptr, turn, mask=part == 0)

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from portable_softmax import compiler, planner
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 VECTOR_BYTES = 16  # the widest load or store of one thread
+SHORTEST_RAGGED = 8  # vectors of a row; below it, edges cost more than a body of whole vectors saves
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
 
 
@@ -50,13 +52,31 @@ def plan(
     name = str(dtype).removeprefix("torch.")
     device = device or current_device()
     check_dtype(name, device)
-    return plan_problem(contiguous_problem(n_rows, n_cols, name, form, backward), device)
+    return plan_problem(contiguous_problem(n_rows, n_cols, name, device, form, backward), device)
 
 
-def contiguous_problem(n_rows: int, n_cols: int, dtype: str, form: str = "softmax", backward: bool = False) -> Problem:
+def contiguous_problem(
+    n_rows: int, n_cols: int, dtype: str, device: Device, form: str = "softmax", backward: bool = False
+) -> Problem:
     """Of aligned matrices whose rows follow each other, input and output of the same type."""
-    vector = math.gcd(n_cols, VECTOR_BYTES // DTYPE_BYTES[dtype])
-    return Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, batch_invariant=is_batch_invariant())
+    widest = VECTOR_BYTES // DTYPE_BYTES[dtype]
+    vector = math.gcd(n_cols, widest)
+    problem = Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, batch_invariant=is_batch_invariant())
+    return _ragged(problem, [n_cols], widest, device)
+
+
+def _ragged(problem: Problem, strides: list[int], widest: int, device: Device) -> Problem:
+    """With the widest accesses, where lines are rows of one matrix that start in the same place of a vector in all operands.
+
+    Their elements are then added up in an order that depends on that place, so not where a row must not depend on others.
+    """
+    alike = len({stride % widest for stride in strides}) == 1
+    long_enough = problem.n_cols >= SHORTEST_RAGGED * widest and problem.vector < widest
+    if not (alike and long_enough and problem.aligned and device.vendor.aligned_access):
+        return problem
+    if problem.across or problem.batch_invariant:
+        return problem
+    return replace(problem, vector=widest, ragged=True)
 
 
 def occupancy(resources: KernelResources, device: Device) -> Occupancy:
@@ -132,29 +152,35 @@ def bind(
     """Plans and compiles for `operands`, in the kernel's order, x and y among them."""
     import torch
 
+    from portable_softmax.workspace import with_words
+
     n_lines, length = x.shape[-2:]
     n_matrices = x.shape[0] if x.dim() == 3 else 1
     if length > MAX_COLS:
         raise ValueError(f"a row of {length} elements; rows of up to {MAX_COLS} can be computed")
     line_strides = [each.stride(-2) if n_lines > 1 else 0 for each in operands]
     matrix_strides = [each.stride(0) if n_matrices > 1 else 0 for each in operands]
-    vector = math.gcd(length, *line_strides, *matrix_strides, VECTOR_BYTES // max(each.element_size() for each in operands))
+    widest = VECTOR_BYTES // max(each.element_size() for each in operands)
     problem = Problem(
         n_rows=n_matrices * length if x.dim() == 3 else n_lines,
         n_cols=n_lines if x.dim() == 3 else length,
         x_dtype=name_of(x.dtype),
         y_dtype=name_of(y.dtype),
-        vector=vector,
+        vector=math.gcd(length, *line_strides, *matrix_strides, widest),
         aligned=all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands),
         form=form,
         backward=backward,
         inner=length if x.dim() == 3 else 1,
         batch_invariant=is_batch_invariant(),
     )
+    problem = _ragged(problem, line_strides, widest, device)
     launch_plan = plan_problem(problem, device)
-    launch = launcher(KernelSpec.of(problem, launch_plan.tiling), device)
-    strides = [stride // vector for stride in line_strides], [stride // vector for stride in matrix_strides]
-    sizes = n_lines, length // vector, *strides[0], n_matrices, *strides[1]
+    tiling = launch_plan.tiling
+    launches = [launcher(KernelSpec.of(problem, tiling, exchange), device) for exchange in tiling.exchanges]
+    launch = with_words(launches, problem, tiling, device, x.device) if tiling.parts > 1 else launches[0]
+    unit = 1 if problem.ragged else problem.vector
+    strides = [stride // unit for stride in line_strides], [stride // unit for stride in matrix_strides]
+    sizes = n_lines, length // unit, *strides[0], n_matrices, *strides[1]
     module = None if x.device.type == "cpu" else getattr(torch, x.device.type)
     return Call(launch, (launch_plan.num_programs, 1, 1), sizes, module, x.device.index)
 

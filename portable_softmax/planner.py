@@ -29,10 +29,13 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
             passed_over.append(f"{tiling}: does not compile: {error}")
             continue
         occupancy = device.vendor.occupancy(resources, device.hardware)
+        resident = (device.hardware.multiprocessor_count or 1) * occupancy.programs_per_multiprocessor
         if resources.spilled_bytes_per_thread:
             passed_over.append(f"{tiling}: spills {resources.spilled_bytes_per_thread} bytes per thread")
         elif not occupancy.programs_per_multiprocessor:
             passed_over.append(f"{tiling}: does not fit: {', '.join(occupancy.limited_by)}")
+        elif tiling.strategy == "cooperative" and resident < tiling.parts:
+            passed_over.append(f"{tiling}: only {resident} programs are resident at once")
         elif occupancy.programs_per_multiprocessor == 1 and tiling.num_warps:
             # Nothing else runs while its only program waits: another number of warps may let two in.
             alone = alone or (tiling, resources, occupancy, tuple(passed_over))
@@ -57,12 +60,15 @@ def _launch(
 ) -> LaunchPlan:
     tiles = problem.tiles(tiling.tile_rows)
     resident = (device.hardware.multiprocessor_count or 1) * occupancy.programs_per_multiprocessor
-    walking = device.profile.launch.grid.value == "resident" or (tiling.num_stages or 1) > 1  # what prefetches has to walk
-    num_programs = min(tiles, resident if walking else tiles, device.hardware.max_programs or tiles)
+    groups = min(tiles, (device.hardware.max_programs or tiles * tiling.parts) // tiling.parts)
+    if _walks(tiling, device):
+        groups = min(groups, resident // tiling.parts)
+    num_programs = groups * tiling.parts
     return LaunchPlan(
         strategy=tiling.strategy,
         tile_rows=tiling.tile_rows,
         tile_cols=tiling.tile_cols,
+        parts=tiling.parts,
         num_warps=tiling.num_warps,
         num_stages=tiling.num_stages,
         num_programs=num_programs,
@@ -72,9 +78,16 @@ def _launch(
             *(f"passed over {what}" for what in passed_over),
             _why_tile(problem, tiling, device),
             *_why_warps(problem, tiling, device),
-            _why_programs(tiles, resident, num_programs, tiling, device),
+            _why_programs(tiles * tiling.parts, resident, num_programs, tiling, device),
         ),
     )
+
+
+def _walks(tiling: Tiling, device: Device) -> bool:
+    """Whether resident programs walk all tiles: to load ahead, or because those of a row wait for each other."""
+    if tiling.strategy == "split":
+        return False
+    return device.profile.launch.grid.value == "resident" or (tiling.num_stages or 1) > 1 or tiling.strategy == "cooperative"
 
 
 def _why_tile(problem: Problem, tiling: Tiling, device: Device) -> str:
@@ -83,6 +96,12 @@ def _why_tile(problem: Problem, tiling: Tiling, device: Device) -> str:
         return (
             f"{tiling.strategy}: a row of {problem.n_cols} columns is taken in tiles of {tiling.tile_cols} and read twice "
             f"(rows of up to {limit} columns of {problem.y_dtype} are taken at once here)"
+        )
+    if tiling.parts > 1:
+        how = "wait for each other" if tiling.strategy == "cooperative" else "tell each other in a launch before"
+        return (
+            f"{tiling.strategy}: {problem.n_rows} rows of {problem.n_cols} columns are shared by {tiling.parts} programs each, "
+            f"which take a tile of {tiling.tile_cols} and {how} ({device.profile.policy_origins['split'].title})"
         )
     rows = "a row is" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows are"
     return f"{tiling.strategy}: {rows} read once, as a tile of {tiling.tile_rows} x {tiling.tile_cols}"
@@ -98,6 +117,8 @@ def _why_programs(tiles: int, resident: int, num_programs: int, tiling: Tiling, 
     rule = f"grid: {device.profile.launch.grid.value}", device.profile.policy_origins["grid"]
     if (tiling.num_stages or 1) > 1:
         rule = f"loads {tiling.num_stages} stages ahead", device.profile.policy_origins["prefetch_stages"]
+    if tiling.parts > 1:
+        rule = f"{tiling.parts} for each row at a time", device.profile.policy_origins["split"]
     if num_programs < tiles:
         why = f"as many as are resident at once, each walking {tiles / num_programs:.3g} tiles on average"
         if num_programs < resident:

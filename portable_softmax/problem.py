@@ -15,6 +15,7 @@ class Problem:
         n_rows, n_cols: of all rows, and of one; at least 1.
         x_dtype, y_dtype: of the input (and its gradient) and of the output (and its gradient), torch's names.
         vector: elements that divide the length and the strides of all lines, at most what 16 bytes hold.
+        ragged: rows start anywhere, but those of all operands alike; `vector` is then what 16 bytes hold.
         aligned: whether all operands start on a multiple of 16 bytes.
         form: one of FORMS.
         backward: the gradient of x from that of y, and y.
@@ -33,6 +34,7 @@ class Problem:
     backward: bool = False
     inner: int = 1
     batch_invariant: bool = False
+    ragged: bool = False
 
     @property
     def registers_per_element(self) -> int:
@@ -52,6 +54,11 @@ class Problem:
         return self.inner > 1
 
     @property
+    def width(self) -> int:
+        """Columns that a tile of whole rows needs: where rows are ragged, also for what lies before them in their vector."""
+        return self.n_cols + self.vector - 1 if self.ragged else max(self.n_cols, self.vector)
+
+    @property
     def name(self) -> str:
         return f"gradient of a {self.y_dtype} {self.form}" if self.backward else f"{self.y_dtype} {self.form}"
 
@@ -66,15 +73,22 @@ class Problem:
 class Tiling:
     """A candidate: how rows are cut into tiles, and how a program works on one."""
 
-    strategy: str  # tile: a row is read once; online: in several tiles, twice
+    strategy: str  # tile: a row is read once; online: in several tiles, twice; cooperative, split: by `parts` programs
     tile_rows: int
     tile_cols: int
     num_warps: int | None
     num_stages: int | None
+    parts: int = 1  # programs that share a row
 
     def __str__(self) -> str:
         warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
-        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{warps}"
+        parts = "" if self.parts == 1 else f" in {self.parts} parts"
+        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{parts}{warps}"
+
+    @property
+    def exchanges(self) -> tuple[str, ...]:
+        """What the kernel does in each launch about what programs of a row must tell each other; see kernels.py."""
+        return {"cooperative": ("wait",), "split": ("publish", "collect")}.get(self.strategy, ("none",))
 
 
 @dataclass(frozen=True)
@@ -82,8 +96,10 @@ class LaunchPlan:
     """How one softmax is launched, and why.
 
     Args:
-        strategy: "tile" (a row is read once) or "online" (longer rows, read twice).
+        strategy: "tile" (a row is read once), "online" (longer rows, read twice), "cooperative" (longer rows, or few, read
+            once by several programs) or "split" (few rows, by several programs in two launches).
         tile_rows, tile_cols: elements of a tile, powers of two.
+        parts: programs that share a row.
         num_warps, num_stages: Triton's options; None where the vendor has no such thing.
         num_programs: size of the one-dimensional grid.
         resources: what a program of the compiled kernel uses.
@@ -94,6 +110,7 @@ class LaunchPlan:
     strategy: str
     tile_rows: int
     tile_cols: int
+    parts: int
     num_warps: int | None
     num_stages: int | None
     num_programs: int
@@ -103,4 +120,4 @@ class LaunchPlan:
 
     @property
     def tiling(self) -> Tiling:
-        return Tiling(self.strategy, self.tile_rows, self.tile_cols, self.num_warps, self.num_stages)
+        return Tiling(self.strategy, self.tile_rows, self.tile_cols, self.num_warps, self.num_stages, self.parts)

@@ -62,6 +62,13 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
 
 
+class Split(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`cooperative`: in a launch whose programs all run at once, and wait for each other. `split`: in two launches."""
+
+    value: Literal["cooperative", "split"]
+    source: str
+
+
 class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How launches are chosen on an architecture: preferences that were measured or reasoned, never limits."""
 
@@ -74,6 +81,11 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     # Rows of 16-bit types in tiles of at least so many columns: walked by resident programs that load so far ahead.
     prefetch_from_cols: Fact | msgspec.UnsetType = msgspec.UNSET
     prefetch_stages: Fact | msgspec.UnsetType = msgspec.UNSET
+    # Rows that fit no tile, and few rows of at least so many columns, are shared by programs that take a tile of them each.
+    split: Split | msgspec.UnsetType = msgspec.UNSET
+    split_from_cols: Fact | msgspec.UnsetType = msgspec.UNSET
+    split_tile_cols: Fact | msgspec.UnsetType = msgspec.UNSET
+    split_num_warps: Fact | msgspec.UnsetType = msgspec.UNSET
 
 
 HardwareFacts: Any = msgspec.defstruct(

@@ -32,9 +32,12 @@ class KernelSpec:
     form: str = "softmax"
     backward: bool = False
     across: bool = False
+    ragged: bool = False
+    exchange: str = "none"
 
     @classmethod
-    def of(cls, problem: Problem, tiling: Tiling) -> "KernelSpec":
+    def of(cls, problem: Problem, tiling: Tiling, exchange: str | None = None) -> "KernelSpec":
+        """Of the launch for one of the tiling's exchanges, or of the one that writes the result."""
         return cls(
             problem.x_dtype,
             problem.y_dtype,
@@ -44,6 +47,8 @@ class KernelSpec:
             problem.form,
             problem.backward,
             problem.across,
+            problem.ragged,
+            exchange or tiling.exchanges[-1],
         )
 
     @property
@@ -65,16 +70,22 @@ class KernelSpec:
             **{f"{name}_line_vectors": "i64" for name in dtypes},
             "n_matrices": "i64",
             **{f"{name}_matrix_vectors": "i64" for name in dtypes},
+            **({} if self.exchange == "none" else {"words_ptr": "*i64:16"}),
         }
 
-    def constexprs(self) -> dict[str, Any]:
+    def constexprs(self, device: Device) -> dict[str, Any]:
         import triton.language as tl
 
         return {
+            **({"words_ptr": None} if self.exchange == "none" else {}),
             "VECTOR": self.vector,
+            "RAGGED": self.ragged,
             "TILE_ROWS": self.tiling.tile_rows,
             "TILE_COLS": self.tiling.tile_cols,
-            "ONE_TILE": self.tiling.strategy == "tile",
+            "ONE_TILE": self.tiling.strategy != "online",
+            "PARTS": self.tiling.parts,
+            "EXCHANGE": self.exchange,
+            "LANES": device.hardware.warp_size or 32,
             "AXIS": 0 if self.across else 1,
             "LOG": self.form == "log_softmax",
             "NEGATE": self.form == "softmin",
@@ -92,8 +103,8 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
     key = spec, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
     with _compiling:
         if key not in _compiled:
-            options = spec.tiling.num_warps, spec.tiling.num_stages
-            _compiled[key] = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(), *options)
+            options = spec.tiling.num_warps, spec.tiling.num_stages, spec.exchange == "wait"
+            _compiled[key] = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), *options)
         return _compiled[key]
 
 
@@ -101,6 +112,6 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
 def launcher(spec: KernelSpec, device: Device) -> Callable[..., Any]:
     """`launch(grid, *arguments)`; kept."""
     if interpreting():
-        constexprs = spec.constexprs()
+        constexprs = spec.constexprs(device)
         return lambda grid, *arguments: spec.kernel[grid](*arguments, **constexprs)
-    return compiler.launcher(compile_kernel(spec, device), spec.constexprs())
+    return compiler.launcher(compile_kernel(spec, device), spec.constexprs(device))

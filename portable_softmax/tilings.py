@@ -20,7 +20,8 @@ def candidates(problem: Problem, device: Device) -> Iterator[Tiling]:
         return
     policy = device.profile.launch
     width = problem.registers_per_element
-    tile_cols = max(next_power_of_2(problem.n_cols), problem.vector)
+    yield from _split(problem, device)
+    tile_cols = next_power_of_2(problem.width)
     if tile_cols * width <= policy.max_tile_cols.value:
         n_rows = MANY_ROWS if problem.batch_invariant else problem.n_rows
         tile_rows = _shared_rows(n_rows, tile_cols * width / problem.elements_at_once, device)
@@ -28,7 +29,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[Tiling]:
         while tile_rows:
             yield from _with_warps("tile", tile_rows, tile_cols, problem, device)
             tile_rows //= 2
-    tile_cols = min(policy.online_tile_cols.value // width, next_power_of_2(problem.n_cols))
+    tile_cols = min(policy.online_tile_cols.value // width, next_power_of_2(problem.width))
     while tile_cols >= min(NARROWEST_ONLINE_TILE, problem.n_cols):
         yield from _with_warps("online", 1, tile_cols, problem, device)
         tile_cols //= 2
@@ -50,6 +51,26 @@ def _candidates_across(problem: Problem, device: Device) -> Iterator[Tiling]:
     while tile_cols * tile_rows >= min(NARROWEST_ONLINE_TILE, tile_rows * problem.n_cols):
         yield from _with_warps("online", tile_rows, tile_cols, problem, device)
         tile_cols //= 2
+
+
+def _split(problem: Problem, device: Device) -> Iterator[Tiling]:
+    """Rows that fit no tile, or too few to occupy the device: a tile for each of several programs."""
+    policy = device.profile.launch
+    if not policy.split or not policy.split_from_cols or not policy.split_tile_cols:
+        return
+    multiprocessors = device.hardware.multiprocessor_count or 1
+    few = problem.n_rows <= multiprocessors and problem.n_cols >= policy.split_from_cols.value and not problem.batch_invariant
+    long = problem.n_cols > policy.max_tile_cols.value and policy.split.value == "cooperative"
+    if problem.y_dtype == "float64" or not (few or long):  # a word of the exchange holds two numbers of 32 bits
+        return
+    tile_cols = policy.split_tile_cols.value
+    while few and tile_cols > NARROWEST_ONLINE_TILE and -(-problem.width // tile_cols) * problem.n_rows * 2 <= multiprocessors:
+        tile_cols //= 2
+    for strategy in ("cooperative", "split") if policy.split.value == "cooperative" else ("split",):
+        for scale in (1, 2, 4) if strategy == "cooperative" or few else ():
+            parts = -(-problem.width // (scale * tile_cols))
+            num_warps = policy.split_num_warps.value * scale * (2 if problem.backward else 1) if policy.split_num_warps else None
+            yield Tiling(strategy, 1, scale * tile_cols, num_warps, 1, parts)
 
 
 def _prefetching(problem: Problem, tile_rows: int, tile_cols: int, device: Device) -> Iterator[Tiling]:

@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--out", default="tuned.json")
     options = parser.parse_args()
     shapes = [shape.split("x") for shape in options.shapes]
-    cells = [contiguous_problem(int(rows), int(cols), dtype) for dtype in options.dtype for rows, cols in shapes]
+    cells = [contiguous_problem(int(rows), int(cols), dtype, current_device()) for dtype in options.dtype for rows, cols in shapes]
     _compile_all(cells)
     found = [_tune(problem) for problem in tqdm(cells)]
     Path(options.out).write_text(json.dumps(found, indent=1) + "\n")

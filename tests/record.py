@@ -58,7 +58,7 @@ def occupancies(device: Device) -> dict[str, object]:
         for n_cols in COLS:
             for dtype in DTYPES:
                 found = plan(n_rows, n_cols, dtype, device)
-                problem = contiguous_problem(n_rows, n_cols, dtype)
+                problem = contiguous_problem(n_rows, n_cols, dtype, device)
                 kernel = compile_kernel(KernelSpec.of(problem, found.tiling), device)
                 kernel._init_handles()
                 count = ctypes.c_int()

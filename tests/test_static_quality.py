@@ -62,7 +62,7 @@ def faults_of_kernel(device, n_cols, dtype, backward):
     found = plan(N_ROWS, n_cols, dtype, device, backward=backward)
     if found.num_warps is None:
         return
-    problem = contiguous_problem(N_ROWS, n_cols, dtype, backward=backward)
+    problem = contiguous_problem(N_ROWS, n_cols, dtype, device, backward=backward)
     compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
     per_thread = max(1, found.tile_rows * found.tile_cols // (found.num_warps * device.hardware.warp_size))
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * DTYPE_BYTES[dtype])

@@ -81,12 +81,14 @@ class Backend(Protocol):
     torch_device_type: str
     dtypes: tuple[str, ...]  # that the kernel computes there
     required: tuple[str, ...]  # fields of Hardware without which launches cannot be planned
+    aligned_access: bool  # whether a thread's widest load starts on a multiple of its size
+    cooperative: Mapping[str, bool]  # options of a launch whose programs all run at once; empty where there is none
     setup: str  # how to see that the vendor's software works, for errors
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
         """The device of that index; `arch` and `properties` come from Triton's driver."""
 
-    def compile_options(self, num_warps: int | None, num_stages: int | None) -> dict[str, int]:
+    def compile_options(self, num_warps: int | None, num_stages: int | None) -> dict[str, Any]:
         """A plan's choices as options of Triton's compiler."""
 
     def model(

@@ -10,6 +10,8 @@ from portable_softmax.schema import Hardware
 torch_device_type = "cuda"
 dtypes = tuple(base.DTYPE_BYTES)
 required = base.SIMT_REQUIRED
+aligned_access = True
+cooperative = {"launch_cooperative_grid": True}
 setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
 
 # Triton's driver, the same seven keys from 3.2 to 3.9; max_num_regs is per program and so left alone.
@@ -41,7 +43,7 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     )
 
 
-def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, int]:
+def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, Any]:
     return {"num_warps": num_warps or 4, "num_stages": num_stages or 1}
 
 

@@ -11,6 +11,8 @@ from portable_softmax.schema import Hardware
 torch_device_type = "cuda"  # ROCm builds of torch keep the name
 dtypes = tuple(base.DTYPE_BYTES)
 required = base.SIMT_REQUIRED
+aligned_access = True
+cooperative = {"launch_cooperative_grid": True}
 setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
 
 WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64
@@ -39,7 +41,7 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     )
 
 
-def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, int]:
+def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, Any]:
     return {"num_warps": num_warps or 4, "num_stages": num_stages or 1}
 
 

@@ -10,6 +10,8 @@ from portable_softmax.schema import Hardware
 torch_device_type = "cpu"
 dtypes = tuple(base.DTYPE_BYTES)
 required = ("multiprocessor_count",)
+aligned_access = True
+cooperative: dict[str, bool] = {}
 setup = ""
 
 
@@ -17,7 +19,7 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     return Detected(name="interpreter", arch=arch, driver={}, torch={})
 
 
-def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, int]:
+def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, Any]:
     return {}
 
 

@@ -10,6 +10,8 @@ from portable_softmax.schema import Hardware
 torch_device_type = "npu"
 dtypes = ("float16", "bfloat16", "float32")  # the vector unit has no fp64
 required = ("multiprocessor_count", "shared_memory_per_program_max", "memory_alignment", "max_programs")
+aligned_access = False
+cooperative: dict[str, bool] = {}
 setup = (
     "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
     "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
@@ -52,7 +54,7 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     )
 
 
-def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, int]:
+def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, Any]:
     """None: the compiler warns about num_warps and num_stages, and has no use for them."""
     return {}
 

@@ -70,7 +70,7 @@ def _report(device: Device, options: argparse.Namespace) -> dict[str, Any]:
         found = plan(options.rows, options.cols, options.dtype, device)
         resources = found.resources
         if options.dump:
-            problem = contiguous_problem(options.rows, options.cols, options.dtype)
+            problem = contiguous_problem(options.rows, options.cols, options.dtype, device)
             compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
     if options.dump:
         report["dump"] = [str(path) for path in dump(compiled, options.dump, Path(options.out))]

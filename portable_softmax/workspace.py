@@ -1,0 +1,50 @@
+"""Memory in which programs that share a row tell each other what they found; see exchange.py."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from portable_softmax.device import Device
+from portable_softmax.problem import Problem, Tiling
+
+_kept: dict[tuple[Any, ...], torch.Tensor] = {}
+
+
+def with_words(
+    launches: Sequence[Callable[..., Any]], problem: Problem, tiling: Tiling, device: Device, where: torch.device
+) -> Callable[..., Any]:
+    """`launch(grid, *arguments)` of a tiling's launches, one after the other, with the words that they share."""
+    n_rows, parts = problem.n_rows, tiling.parts
+
+    def split(grid: tuple[int, int, int], *arguments: Any) -> None:
+        words = torch.empty(n_rows * parts, dtype=torch.int64, device=where)
+        for launch in launches:
+            launch(grid, *arguments, words)
+
+    def cooperative(grid: tuple[int, int, int], *arguments: Any) -> None:
+        launches[0](grid, *arguments, _words_of_groups(parts, device, where))
+
+    return cooperative if tiling.strategy == "cooperative" else split
+
+
+def _words_of_groups(parts: int, device: Device, where: torch.device) -> torch.Tensor:
+    """For the current stream: launches on it follow each other, and leave the words as the next needs them.
+
+    A graph that is being captured gets its own, zeroed whenever it is replayed.
+    """
+    from triton.runtime import driver
+
+    if getattr(torch, where.type).is_current_stream_capturing():
+        return _new_words(parts, device, where)
+    key = parts, where, driver.active.get_current_stream(where.index)
+    if (words := _kept.get(key)) is None:
+        words = _kept.setdefault(key, _new_words(parts, device, where))
+    return words
+
+
+def _new_words(parts: int, device: Device, where: torch.device) -> torch.Tensor:
+    """Enough for as many groups as any kernel can have resident."""
+    hardware = device.hardware
+    programs = (hardware.multiprocessor_count or 0) * (hardware.max_warps_per_multiprocessor or 0)
+    return torch.zeros(programs // parts * (1 + 2 * parts), dtype=torch.int64, device=where)
