@@ -103,4 +103,4 @@ def launcher(spec: KernelSpec, device: Device) -> Callable[..., Any]:
     if interpreting():
         constexprs = spec.constexprs()
         return lambda grid, *arguments: spec.kernel[grid](*arguments, **constexprs)
-    return compiler.launcher(compile_kernel(spec, device), spec.constexprs())
+    return compiler.launcher(compile_kernel(spec, device), spec.constexprs(), device.index)
