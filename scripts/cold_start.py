@@ -3,7 +3,7 @@
 
 One shape for each way of cutting rows into tiles: first with an empty compile cache, then with the one that this left, then
 after warm_up in the process itself. The first call is timed once torch, Triton and this package are imported and a tensor is
-on the device, which is "import".
+on the device, which is "import"; with an empty cache Triton builds its driver's extension then.
 
     python scripts/cold_start.py --shapes 4096x781 --dtype float32 bfloat16
 """
