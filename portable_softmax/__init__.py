@@ -23,6 +23,7 @@ from portable_softmax.profiles import profiles
 if TYPE_CHECKING:
     from portable_softmax.modules import LogSoftmax, Softmax, patch_torch
     from portable_softmax.ops import log_softmax, softmax, softmin
+    from portable_softmax.warmup import warm_up
 
 __all__ = [
     "CompileError",
@@ -48,6 +49,7 @@ __all__ = [
     "profiles",
     "softmax",
     "softmin",
+    "warm_up",
 ]
 __version__ = "0.1.0"
 
@@ -59,6 +61,7 @@ _MODULES = {
     "patch_torch": "modules",
     "softmax": "ops",
     "softmin": "ops",
+    "warm_up": "warmup",
 }
 
 

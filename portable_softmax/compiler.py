@@ -71,16 +71,16 @@ def _cooperative(device: Device) -> dict[str, Any]:
     return dict(device.vendor.cooperative)
 
 
-def launcher(compiled: Any, constexprs: Mapping[str, Any]) -> Callable[..., Any]:
-    """`launch(grid, *arguments)` of a compiled kernel, on the current stream of the current device."""
+def launcher(compiled: Any, constexprs: Mapping[str, Any], device_index: int | None) -> Callable[..., Any]:
+    """`launch(grid, *arguments)` of a compiled kernel, on the current stream of that device, which must be the current one."""
     # From Triton 3.3 on, a compiled kernel is called with its constexprs too.
     trailing = () if _triton_version() < (3, 3) else tuple(constexprs.values())
     if _triton_version() < (3, 5):
         return lambda grid, *arguments: compiled[grid](*arguments, *trailing)
-    return _lean_launcher(compiled, trailing)
+    return _lean_launcher(compiled, trailing, device_index)
 
 
-def _lean_launcher(compiled: Any, trailing: tuple[Any, ...]) -> Callable[..., Any]:
+def _lean_launcher(compiled: Any, trailing: tuple[Any, ...], device_index: int | None) -> Callable[..., Any]:
     """What compiled[grid] does, without looking up again what does not change; with it, where somebody listens.
 
     The launcher's first nine arguments are the same from Triton 3.2 to 3.9.
@@ -88,23 +88,27 @@ def _lean_launcher(compiled: Any, trailing: tuple[Any, ...]) -> Callable[..., An
     from triton import knobs
     from triton.runtime import driver
 
-    hooks = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
-    active = driver.active
+    entering, leaving = knobs.runtime.launch_enter_hook.calls, knobs.runtime.launch_exit_hook.calls  # profilers add to them
+    current_stream = driver.active.get_current_stream
     loaded: list[Any] = []
 
     def launch(grid: tuple[int, int, int], *arguments: Any) -> None:
-        if hooks[0].calls or hooks[1].calls:
+        if entering or leaving:
             compiled[grid](*arguments, *trailing)
             return
         if not loaded:
-            with _loading:  # onto the current device; Triton itself lets a second thread see half of it
-                compiled._init_handles()
+            load(compiled)
             loaded[:] = compiled.run, compiled.function, compiled.packed_metadata
         run, function, metadata = loaded
-        stream = active.get_current_stream(active.get_current_device())
-        run(*grid, stream, function, metadata, None, None, None, *arguments, *trailing)
+        run(*grid, current_stream(device_index), function, metadata, None, None, None, *arguments, *trailing)
 
     return launch
+
+
+def load(compiled: Any) -> None:
+    """A compiled kernel, onto the current device; once. Triton itself would let a second thread see half of it."""
+    with _loading:
+        compiled._init_handles()
 
 
 def _source(kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str, Any]) -> Any:

@@ -3,12 +3,16 @@
 Only the output is saved. First derivatives are one fused kernel; those of the gradient are torch's own operators.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
+
+from portable_softmax.eager import backward, forward, nobody_listens
+from portable_softmax.problem import FORMS
 
 
 def register_gradients(library: torch.library.Library, form: str) -> None:
@@ -71,6 +75,8 @@ class _Softmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
         (y,) = ctx.saved_tensors
+        if not torch.is_grad_enabled() and nobody_listens(dy) and nobody_listens(y):
+            return None, None, backward(dy, y, ctx.dim, ctx.x_dtype, ctx.form), None, None
         return None, None, _fused(ctx.form)(dy, y, ctx.dim, ctx.x_dtype), None, None
 
     @staticmethod
@@ -82,6 +88,17 @@ class _Softmax(torch.autograd.Function):
             return _log_transposed(tangent, y, ctx.dim)
         result: torch.Tensor = _fused(ctx.form)(tangent, y, ctx.dim, y.dtype)  # this Jacobian is symmetric
         return result
+
+
+# Function.apply asks for torch.func's levels first, and there are none.
+_apply = super(torch.autograd.Function, _Softmax).apply
+_below = {form: functools.partial(forward, form=form) for form in FORMS}
+
+
+def recorded(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str) -> torch.Tensor:
+    """The operator for a tensor that needs a gradient, where nobody else listens."""
+    result: torch.Tensor = _apply(_below[form], form, x, dim, dtype)
+    return result
 
 
 class _SoftmaxBackward(torch.autograd.Function):

@@ -86,8 +86,9 @@ def launch_any(
     whole_grid = (*grid, 1, 1)[:3]
     if interpreting():
         return lambda: kernel[whole_grid](*values, **constexprs)
-    compiled = compile_any(kernel, arguments, constexprs, num_warps, num_stages, current_device())
-    launch = compiler.launcher(compiled, constexprs)
+    device = current_device()
+    compiled = compile_any(kernel, arguments, constexprs, num_warps, num_stages, device)
+    launch = compiler.launcher(compiled, constexprs, device.index)
     return lambda: launch(whole_grid, *values)
 
 

@@ -129,16 +129,28 @@ class Call(NamedTuple):
     launch: Callable[..., Any]
     grid: tuple[int, int, int]
     sizes: tuple[int, ...]
-    module: Any  # torch's module of the device's type; None for the interpreter
     device_index: int | None
+    current_index: Callable[[], int | None]
+    module: Any  # torch's module of the device's type; None for the interpreter
 
     def __call__(self, *operands: "torch.Tensor") -> None:
-        """On the current stream of the operands' device, which Triton takes from torch's current device."""
-        if self.module is None or self.module.current_device() == self.device_index:
-            self.launch(self.grid, *operands, *self.sizes)
+        """On the current stream of the operands' device, made the current one: kernels are loaded and launched there."""
+        launch, grid, sizes, device_index, current_index, module = self
+        if current_index() == device_index:
+            launch(grid, *operands, *sizes)
         else:
-            with self.module.device(self.device_index):
-                self.launch(self.grid, *operands, *self.sizes)
+            with module.device(device_index):
+                launch(grid, *operands, *sizes)
+
+
+def _current_index(device_type: str, module: Any) -> Callable[[], int | None]:
+    """module.current_device, which makes sure first that the type is initialised: here it is, since it has tensors."""
+    import torch
+
+    if module is None:
+        return lambda: None
+    query: Callable[[], int] = getattr(torch._C, f"_{device_type}_getDevice", module.current_device)
+    return query
 
 
 def bind(
@@ -182,7 +194,8 @@ def bind(
     strides = [stride // unit for stride in line_strides], [stride // unit for stride in matrix_strides]
     sizes = n_lines, length // unit, *strides[0], n_matrices, *strides[1]
     module = None if x.device.type == "cpu" else getattr(torch, x.device.type)
-    return Call(launch, (launch_plan.num_programs, 1, 1), sizes, module, x.device.index)
+    current_index = _current_index(x.device.type, module)
+    return Call(launch, (launch_plan.num_programs, 1, 1), sizes, x.device.index, current_index, module)
 
 
 def name_of(dtype: "torch.dtype") -> str:

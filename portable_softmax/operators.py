@@ -11,16 +11,11 @@ import torch
 
 from portable_softmax.backends import BACKENDS
 from portable_softmax.device import interpreting
+from portable_softmax.eager import backward, forward
 from portable_softmax.errors import DtypeError
 from portable_softmax.gradients import register_gradients
 from portable_softmax.problem import FORMS
-from portable_softmax.rows import gradient_of, softmax_of, wrap_dim
-
-BY_TORCH: dict[str, Callable[..., torch.Tensor]] = {
-    "softmax": torch.softmax,
-    "log_softmax": torch.log_softmax,
-    "softmin": torch.nn.functional.softmin,
-}
+from portable_softmax.rows import wrap_dim
 
 
 def _autocast_key(device_type: str) -> str:
@@ -37,25 +32,6 @@ AUTOCAST = {
     if vendor.torch_device_type != "cpu" or interpreting()
 }
 _library = torch.library.Library("portable_softmax", "DEF")
-
-
-def forward(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str) -> torch.Tensor:
-    """One kernel's work, or torch's for a tensor on the CPU; see ops.softmax."""
-    if x.device.type == "cpu" and not interpreting():
-        return BY_TORCH[form](x, dim, dtype=dtype)
-    if not x.dtype.is_floating_point and dtype is not None:
-        x, form = (-x, "softmax") if form == "softmin" else (x, form)  # unsigned integers wrap around, as in torch
-        x = x.to(dtype)
-    return softmax_of(x, dim, dtype or x.dtype, form)
-
-
-def backward(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str) -> torch.Tensor:
-    """The gradient of x, by one kernel, or by torch for tensors on the CPU; see rows.gradient_of."""
-    if y.device.type != "cpu" or interpreting():
-        return gradient_of(dy, y, dim, x_dtype, form)
-    by_torch = torch.ops.aten._log_softmax_backward_data if form == "log_softmax" else torch.ops.aten._softmax_backward_data
-    dx = by_torch(dy, y, dim, y.dtype).to(x_dtype)
-    return -dx if form == "softmin" else dx
 
 
 def _define(form: str) -> None:

@@ -1,10 +1,11 @@
 """softmax, log_softmax and softmin as torch has them."""
 
 import torch
-from torch.autograd import forward_ad
 
 from portable_softmax.device import interpreting
-from portable_softmax.operators import AUTOCAST, BY_TORCH, forward, operator
+from portable_softmax.eager import BY_TORCH, forward, nobody_listens
+from portable_softmax.gradients import recorded
+from portable_softmax.operators import operator
 
 
 def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -44,26 +45,12 @@ def softmin(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
 
 
 def _call(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None) -> torch.Tensor:
+    if nobody_listens(x):
+        if not x.requires_grad or not torch.is_grad_enabled():
+            return forward(x, dim, dtype, form)
+        if not x.is_cpu or interpreting():
+            return recorded(x, dim, dtype, form)
     if x.device.type == "cpu" and not interpreting():
         return BY_TORCH[form](x, dim, dtype=dtype)
-    if not torch.compiler.is_compiling() and _nobody_listens(x):
-        return forward(x, dim, dtype, form)
     result: torch.Tensor = operator(form)(x, dim, dtype)
     return result
-
-
-def _nobody_listens(x: torch.Tensor) -> bool:
-    """Whether the dispatcher would only pass x on to the kernel: it takes a third of the time of a small call."""
-    return (
-        type(x) is torch.Tensor
-        and not x.requires_grad
-        and x.device.type != "meta"
-        and not torch._C._len_torch_dispatch_stack()
-        and not torch._C._len_torch_function_stack()
-        and not torch._C._are_functorch_transforms_active()
-        and forward_ad._current_level < 0
-        and torch._C._get_tracing_state() is None
-        and not (x.device.type in AUTOCAST and torch.is_autocast_enabled(x.device.type))
-        and not x.is_neg()
-        and x.layout is torch.strided
-    )

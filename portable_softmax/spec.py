@@ -114,4 +114,4 @@ def launcher(spec: KernelSpec, device: Device) -> Callable[..., Any]:
     if interpreting():
         constexprs = spec.constexprs(device)
         return lambda grid, *arguments: spec.kernel[grid](*arguments, **constexprs)
-    return compiler.launcher(compile_kernel(spec, device), spec.constexprs(device))
+    return compiler.launcher(compile_kernel(spec, device), spec.constexprs(device), device.index)

@@ -10,7 +10,7 @@ from pairs import PAIRS
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import portable_softmax
-from portable_softmax import LogSoftmax, Softmax, ops, patch_torch, softmax
+from portable_softmax import LogSoftmax, Softmax, gradients, ops, patch_torch, softmax
 
 pytestmark = pytest.mark.kernel
 
@@ -107,7 +107,6 @@ def listeners(x):
     yield "a dispatch mode", Dispatch(), x
     yield "forward mode", torch.autograd.forward_ad.dual_level(), x
     yield "autocast", torch.autocast(x.device.type, dtype=torch.bfloat16), x
-    yield "a gradient", contextlib.nullcontext(), x.clone().requires_grad_()
     yield "a lazy negation", contextlib.nullcontext(), torch.complex(x, -x).conj().imag
     yield "a subclass", contextlib.nullcontext(), torch.nn.Parameter(x, requires_grad=False)
 
@@ -121,9 +120,40 @@ def test_the_direct_path_is_taken_only_when_nobody_listens(x, monkeypatch):
         torch.testing.assert_close(result.detach().double(), torch.softmax(tensor.detach().double(), 0))
         assert dispatched.pop(), f"{name} was not asked"
     softmax(x, 0)
+    leaf = x.clone().requires_grad_()
     with torch.no_grad():
-        assert not softmax(x, 0).requires_grad
+        assert not softmax(leaf, 0).requires_grad
     assert not dispatched
+
+
+def test_the_direct_path_records_a_gradient_as_the_operator_does(form, x, monkeypatch):
+    ours = PAIRS[form][0]
+    leaves = [x.clone().requires_grad_() for _ in range(2)]
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: packed.append(saved) or saved, lambda saved: saved):
+        results = [ops.operator(form)(leaves[0], 0), None]
+        monkeypatch.setattr(ops, "operator", None)
+        results[1] = ours(leaves[1], 0)
+    assert len(packed) == 2
+    assert type(results[0].grad_fn).__name__ == type(results[1].grad_fn).__name__
+    weights = torch.randn_like(x)
+    first = [torch.autograd.grad(y, leaf, weights, create_graph=True)[0] for y, leaf in zip(results, leaves, strict=True)]
+    second = [torch.autograd.grad(dx.square().sum(), leaf)[0] for dx, leaf in zip(first, leaves, strict=True)]
+    assert torch.equal(*first)
+    assert torch.equal(*second)
+
+
+def test_gradients_past_the_dispatcher_are_the_operators(form, x, monkeypatch):
+    """Of the first call, which plans, of the second, which looks it up, and of the operator."""
+    leaf = x.clone().requires_grad_()
+    y = PAIRS[form][0](leaf, 0)
+    dy = torch.randn_like(x)
+    expected = ops.operator(f"{form}_backward")(dy, y.detach(), 0, x.dtype)
+    monkeypatch.setattr(gradients, "_fused", None)
+    for _ in range(2):
+        assert torch.equal(torch.autograd.grad(y, leaf, dy, retain_graph=True)[0], expected)
+    by_columns = dy.t().contiguous().t()
+    assert torch.equal(torch.autograd.grad(y, leaf, by_columns, retain_graph=True)[0], expected)
 
 
 def test_jit_tracing_records_the_operator(x):

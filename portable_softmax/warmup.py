@@ -1,0 +1,77 @@
+"""All that a first call waits for, done before it: planning, compiling, loading."""
+
+import contextlib
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from portable_softmax import compiler
+from portable_softmax.device import Device, current_device
+from portable_softmax.launch import contiguous_problem, plan
+from portable_softmax.problem import LaunchPlan
+from portable_softmax.spec import KernelSpec, compile_kernel
+
+if TYPE_CHECKING:
+    import torch
+
+
+def warm_up(
+    shapes: Sequence[Sequence[int]],
+    dtypes: "Sequence[torch.dtype | str]",
+    *,
+    form: str = "softmax",
+    backward: bool = False,
+    device: Device | None = None,
+) -> list[LaunchPlan]:
+    """Plans and compiles the softmax of tensors of these shapes, and loads its kernels onto the device: no call waits for it.
+
+    For tensors as torch allocates them: contiguous, and the softmax along the last dim. A tensor that starts off a multiple
+    of 16 bytes or has gaps between its rows, another dim, or a `dtype=` may need a kernel of its own; to have that compiled
+    before it is needed, call softmax once on such a tensor. No kernel depends on sizes: other shapes whose rows are cut into
+    the same tiles, with the same number of elements per access, are ready too. `batch_invariant` is heeded as it is now.
+
+    Args:
+        shapes: of the tensors; (n_rows, n_cols) is one.
+        dtypes: of input and output, as torch.dtype or by name; every shape is prepared for each.
+        form: softmax, log_softmax or softmin.
+        backward: the gradient too.
+        device: the current one if None. For one of `Device.from_profile`, which is not here, kernels that this machine's
+            Triton compiles for it are left in Triton's cache on disk (TRITON_CACHE_DIR) for a process that has the device.
+
+    Returns:
+        The plans: of each shape in turn, of each dtype, the gradient's after the softmax's.
+
+    Raises:
+        ValueError: these are not shapes and dtypes, a size is not positive, or there is no such form.
+        DtypeError: the device does not compute that type.
+        DeviceError, PlanError, CompileError: as softmax.
+    """
+    for shape in shapes:
+        if not isinstance(shape, Sequence) or not all(isinstance(size, int) for size in shape):
+            raise ValueError(f"shapes should be like [(4096, 781), (8, 16, 1024)]; one of them is {shape!r}")
+    if isinstance(dtypes, str) or not isinstance(dtypes, Sequence):
+        raise ValueError(f"dtypes should be like [torch.float32, 'bfloat16'], not {dtypes!r}")
+    device = device or current_device()
+    directions = (False, True) if backward else (False,)
+    wanted = [(shape, dtype, direction) for shape in shapes for dtype in dtypes for direction in directions]
+    with _made_current(device):
+        return [_ready(shape, str(dtype).removeprefix("torch."), form, direction, device) for shape, dtype, direction in wanted]
+
+
+def _ready(shape: Sequence[int], dtype: str, form: str, backward: bool, device: Device) -> LaunchPlan:
+    n_rows, n_cols = math.prod(shape[:-1]), shape[-1] if shape else 1
+    planned = plan(n_rows, n_cols, dtype, device, form=form, backward=backward)
+    if device.index is not None:
+        problem = contiguous_problem(n_rows, n_cols, dtype, device, form, backward)
+        for exchange in planned.tiling.exchanges:
+            compiler.load(compile_kernel(KernelSpec.of(problem, planned.tiling, exchange), device))
+    return planned
+
+
+def _made_current(device: Device) -> Any:
+    """A context in which kernels are loaded onto the device."""
+    if device.index is None:
+        return contextlib.nullcontext()
+    import torch
+
+    return getattr(torch, device.vendor.torch_device_type).device(device.index)
