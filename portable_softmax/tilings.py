@@ -66,11 +66,11 @@ def _split(problem: Problem, device: Device) -> Iterator[Tiling]:
     tile_cols = policy.split_tile_cols.value
     while few and tile_cols > NARROWEST_ONLINE_TILE and -(-problem.width // tile_cols) * problem.n_rows * 2 <= multiprocessors:
         tile_cols //= 2
+    num_warps = policy.split_num_warps.value * (2 if problem.backward else 1) if policy.split_num_warps else None
     for strategy in ("cooperative", "split") if policy.split.value == "cooperative" else ("split",):
         for scale in (1, 2, 4) if strategy == "cooperative" or few else ():
             parts = -(-problem.width // (scale * tile_cols))
-            num_warps = policy.split_num_warps.value * scale * (2 if problem.backward else 1) if policy.split_num_warps else None
-            yield Tiling(strategy, 1, scale * tile_cols, num_warps, 1, parts)
+            yield Tiling(strategy, 1, scale * tile_cols, num_warps and scale * num_warps, 1, parts)
 
 
 def _prefetching(problem: Problem, tile_rows: int, tile_cols: int, device: Device) -> Iterator[Tiling]:

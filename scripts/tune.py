@@ -13,7 +13,7 @@ import json
 import multiprocessing
 import os
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from portable_softmax.launch import contiguous_problem
 from portable_softmax.problem import Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel, launcher
 from portable_softmax.tilings import next_power_of_2
+from portable_softmax.workspace import with_words
 
 SHAPES = ["32768x128", "32768x512", "32768x781", "32768x1024", "16384x2048", "4096x781", "4096x4096", "4096x8192", "4096x12672",
           "4096x32768", "2048x65536", "512x262144", "1823x781", "128x151936"]  # fmt: skip
@@ -42,10 +43,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="ROWSxCOLS")
     parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["float32", "bfloat16"])
+    parser.add_argument("--backward", action="store_true", help="the gradient instead; its copy adds two tensors to a third")
     parser.add_argument("--out", default="tuned.json")
     options = parser.parse_args()
     shapes = [shape.split("x") for shape in options.shapes]
-    cells = [contiguous_problem(int(rows), int(cols), dtype, current_device()) for dtype in options.dtype for rows, cols in shapes]
+    device, backward = current_device(), options.backward
+    cells = [
+        contiguous_problem(int(rows), int(cols), dtype, device, backward=backward)
+        for dtype in options.dtype
+        for rows, cols in shapes
+    ]
     _compile_all(cells)
     found = [_tune(problem) for problem in tqdm(cells)]
     Path(options.out).write_text(json.dumps(found, indent=1) + "\n")
@@ -54,8 +61,8 @@ def main() -> int:
 
 
 def legal(problem: Problem, device: Device) -> Iterator[Launch]:
-    """Tiles of 4 to 64 elements per thread, alone in their program or walked by resident ones in up to 4 stages."""
-    whole, hardware = next_power_of_2(problem.n_cols), device.hardware
+    """Tiles of 4 to 64 elements per thread, alone in their program, walked by resident ones in up to 4 stages, or shared."""
+    whole, hardware = next_power_of_2(problem.width), device.hardware
     warp_size, most = hardware.warp_size or 0, (hardware.max_threads_per_program or 0) // (hardware.warp_size or 1)
     shared = [("tile", rows, whole) for rows in (1, 2, 4, 8, 16, 32, 64) if rows * whole <= max(whole, 8192) and whole <= 65536]
     narrow = [("online", 1, cols) for cols in (2048, 4096, 8192, 16384, 32768) if cols < whole]
@@ -65,6 +72,11 @@ def legal(problem: Problem, device: Device) -> Iterator[Launch]:
                 yield Launch(Tiling(strategy, rows, cols, num_warps, 1), False)
                 for stages in (1, 2, 3, 4) if strategy == "tile" and rows * cols >= 2048 else ():
                     yield Launch(Tiling(strategy, rows, cols, num_warps, stages), True)
+    for cols in (1024, 2048, 4096, 8192, 16384):
+        parts = -(-problem.width // cols)
+        for num_warps in (1, 2, 4, 8, 16) if 1 < parts <= 512 else ():
+            if 8 <= cols / (num_warps * warp_size) <= 64:
+                yield Launch(Tiling("cooperative", 1, cols, num_warps, 1, parts), True)
 
 
 def _compile_all(cells: list[Problem]) -> None:
@@ -84,18 +96,20 @@ def _compile(spec: KernelSpec) -> None:
 
 def _tune(problem: Problem) -> dict[str, Any]:
     device = current_device()
-    x = torch.randn(problem.n_rows, problem.n_cols, device="cuda", dtype=getattr(torch, problem.x_dtype))
-    y = torch.empty_like(x)
-    planned = plan(problem.n_rows, problem.n_cols, problem.x_dtype, device)
+    like = {"device": "cuda", "dtype": getattr(torch, problem.x_dtype)}
+    given = [torch.randn(problem.n_rows, problem.n_cols, **like) for _ in range(1 + problem.backward)]
+    operands = [torch.empty_like(given[0]), *given]
+    planned = plan(problem.n_rows, problem.n_cols, problem.x_dtype, device, backward=problem.backward)
     rates = {}
     for launch in legal(problem, device):
-        if rate := _rate(problem, launch.tiling, _programs(problem, launch, device), x, y, device):
+        if rate := _rate(problem, launch.tiling, _programs(problem, launch, device), operands, device):
             rates[launch] = rate
     rates = dict(sorted(rates.items(), key=lambda each: -each[1]))
-    ours = _rate(problem, planned.tiling, planned.num_programs, x, y, device)
+    ours = _rate(problem, planned.tiling, planned.num_programs, operands, device)
     best = next(iter(rates))
     regret = max(0.0, rates[best] / ours - 1)
-    copy = 2e-6 * x.numel() * x.element_size() / do_bench(lambda: y.copy_(x), warmup=5, rep=20, return_mode="median")
+    fastest = (lambda: torch.add(*given, out=operands[0])) if problem.backward else (lambda: operands[0].copy_(given[0]))
+    copy = _gb_per_s(fastest, operands, warmup=5, rep=20)
     name = f"{problem.x_dtype} {problem.n_rows}x{problem.n_cols}"
     grid = "resident" if best.resident else "tile"
     tqdm.write(f"{name:26} copy {copy:5.0f}  planned {ours:5.0f} {planned.tiling}  best {rates[best]:5.0f} {best.tiling}, "
@@ -113,19 +127,27 @@ def _programs(problem: Problem, launch: Launch, device: Device) -> int:
     if not launch.resident:
         return tiles
     count = occupancy(_resources(problem, launch.tiling, device), device).programs_per_multiprocessor
-    return min(tiles, (device.hardware.multiprocessor_count or 0) * count)
+    resident, parts = (device.hardware.multiprocessor_count or 0) * count, launch.tiling.parts
+    return min(tiles, resident // parts) * parts
 
 
-def _rate(problem: Problem, tiling: Tiling, num_programs: int, x: torch.Tensor, y: torch.Tensor, device: Device) -> float:
+def _rate(problem: Problem, tiling: Tiling, num_programs: int, operands: list[torch.Tensor], device: Device) -> float:
     """GB/s; 0 for a launch that spills or does not fit."""
     resources = _resources(problem, tiling, device)
     if not num_programs or resources.spilled_bytes_per_thread or not occupancy(resources, device).programs_per_multiprocessor:
         return 0.0
     launch = launcher(KernelSpec.of(problem, tiling), device)
-    length = problem.n_cols // problem.vector
-    sizes = problem.n_rows, length, length, length, 1, 0, 0  # one matrix of contiguous rows
-    ms = do_bench(lambda: launch((num_programs, 1, 1), y, x, *sizes), warmup=2, rep=12, return_mode="median")
-    return float(2e-6 * x.numel() * x.element_size() / ms)
+    if tiling.parts > 1:
+        launch = with_words([launch], problem, tiling, device, operands[0].device)
+    length = problem.n_cols // (1 if problem.ragged else problem.vector)
+    lines = [length] * len(operands)
+    sizes = problem.n_rows, length, *lines, 1, *(0 for _ in operands)  # one matrix of contiguous rows
+    return _gb_per_s(lambda: launch((num_programs, 1, 1), *operands, *sizes), operands, warmup=2, rep=12)
+
+
+def _gb_per_s(function: Callable[[], Any], operands: list[torch.Tensor], warmup: int, rep: int) -> float:
+    ms = do_bench(function, warmup=warmup, rep=rep, return_mode="median")
+    return float(1e-6 * len(operands) * operands[0].numel() * operands[0].element_size() / ms)
 
 
 if __name__ == "__main__":
