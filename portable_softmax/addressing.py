@@ -17,35 +17,48 @@ def rows_of(tile, row_tiles, TILE_ROWS: tl.constexpr, AXIS: tl.constexpr):
 
 
 @triton.jit
-def body_of(rows, cols, n_rows, n_cols, stride, VECTOR: tl.constexpr, RAGGED: tl.constexpr, AXIS: tl.constexpr):
-    """Offsets and mask of a tile's elements: [rows, cols] for AXIS 1, [cols, rows] for AXIS 0."""
-    mask = tl.expand_dims(rows, AXIS) < n_rows
+def body_of(
+    ptr,
+    rows,
+    cols,
+    n_rows,
+    n_cols,
+    stride,
+    VECTOR: tl.constexpr,
+    RAGGED: tl.constexpr,
+    EVEN: tl.constexpr,
+    AXIS: tl.constexpr,
+):
+    """Pointers and mask of a tile's elements: [rows, cols] for AXIS 1, [cols, rows] for AXIS 0."""
+    if rows.shape[0] == 1:
+        mask = tl.full((1, 1), True, tl.int1)  # there is no tile without a row
+    else:
+        mask = tl.expand_dims(rows, AXIS) < n_rows
     if RAGGED:
         starts = tl.expand_dims(rows * stride, 1)
         lead = (starts % VECTOR).to(tl.int32)
-        offsets = starts // VECTOR * VECTOR + tl.expand_dims(cols, 0)
+        ptrs = ptr + starts // VECTOR * VECTOR + tl.expand_dims(cols, 0)
         vectors = tl.expand_dims(cols // VECTOR, 0)
         mask = mask & (vectors * VECTOR >= lead) & (vectors < (lead + n_cols) // VECTOR)
     elif AXIS == 1:
-        offsets = tl.expand_dims(rows, 1) * stride + tl.expand_dims(cols, 0)
-        mask = mask & (tl.expand_dims(cols, 0) < n_cols)
+        ptrs = ptr + tl.expand_dims(rows, 1) * stride + tl.expand_dims(cols, 0)
     else:
-        offsets = tl.expand_dims(cols, 1) * stride + tl.expand_dims(rows, 0)
-        mask = mask & (tl.expand_dims(cols, 1) < n_cols)
-    return offsets, mask
+        ptrs = ptr + tl.expand_dims(cols, 1) * stride + tl.expand_dims(rows, 0)
+    if not RAGGED and not EVEN:
+        mask = mask & (tl.expand_dims(cols, 1 - AXIS) < n_cols)
+    return ptrs, mask
 
 
 @triton.jit
-def edges_of(rows, part, n_rows, n_cols, stride, VECTOR: tl.constexpr):
-    """Offsets and mask of the elements of RAGGED rows before and after their bodies: [rows, 2 * VECTOR]."""
-    starts = tl.expand_dims(rows * stride, 1)
-    lead = (starts % VECTOR).to(tl.int32)
-    place = tl.expand_dims(tl.arange(0, 2 * VECTOR), 0)
-    after = (lead + n_cols) // VECTOR * VECTOR - VECTOR
-    cols = tl.where(place < VECTOR, place, place + after)
-    mask = (tl.expand_dims(rows, 1) < n_rows) & (part == 0) & (cols >= lead) & (cols < lead + n_cols)
+def edges_of(ptr, row, part, n_rows, n_cols, stride, VECTOR: tl.constexpr):
+    """Pointers and mask of what belongs to a RAGGED row before and after its body: [2 * VECTOR]."""
+    start = tl.cast(row, tl.int64) * stride
+    lead = (start % VECTOR).to(tl.int32)
+    place = tl.arange(0, 2 * VECTOR)
+    cols = tl.where(place < VECTOR, place, (lead + n_cols) // VECTOR * VECTOR - VECTOR + place)
+    mask = (part == 0) & (cols >= lead) & (cols < lead + n_cols)
     mask = mask & ((place >= VECTOR) | (lead > 0))  # with no lead, a row's first vector belongs to its body
-    return starts // VECTOR * VECTOR + cols, mask
+    return ptr + start // VECTOR * VECTOR + cols, mask
 
 
 @triton.jit

@@ -15,10 +15,16 @@ LOG2E = tl.constexpr(1.4426950408889634)  # exp(x) = exp2(x * LOG2E); GPUs have 
 
 
 @triton.jit
+def base_of(peak):
+    """What to subtract from elements of rows, or of parts of them, that may all be -inf: -inf - -inf is nan."""
+    return tl.where(peak == -float("inf"), 0.0, peak)
+
+
+@triton.jit
 def add(peak, total, peaks, totals, AXIS: tl.constexpr):
     """The running (maximum, sum of exp(x - maximum)) of rows, with those of more parts of them; an element has a sum of 1."""
     new_peak = tl.maximum(peak, tl.max(peaks, axis=AXIS))
-    base = tl.where(new_peak == -float("inf"), 0.0, new_peak)  # else -inf - -inf would poison the sum with nan
+    base = base_of(new_peak)
     more = tl.sum(totals * tl.exp2((peaks - tl.expand_dims(base, AXIS)) * LOG2E), axis=AXIS)
     return new_peak, total * tl.exp2((peak - base) * LOG2E) + more
 

@@ -19,17 +19,16 @@ import triton
 import triton.language as tl
 
 from portable_softmax.addressing import body_of, edges_of, load, rows_of, store
-from portable_softmax.exchange import LOG2E, add, collect, group_of, publish, swap
+from portable_softmax.exchange import LOG2E, add, base_of, collect, group_of, publish, swap
 
 
 @triton.jit
-def _normalise(x, peak, total, AXIS: tl.constexpr, LOG: tl.constexpr):
+def _normalise(x, peak, total, LOG: tl.constexpr):
     """The softmax of elements of rows, or its logarithm, by the rows' maximum and sum of exp(x - maximum)."""
-    shifted = x - tl.expand_dims(peak, AXIS)
     if LOG:
-        y = shifted - tl.expand_dims(tl.log(total), AXIS)
+        y = x - peak - tl.log(total)
     else:
-        y = tl.exp2(shifted * LOG2E) * tl.expand_dims(1.0 / total, AXIS)
+        y = tl.exp2((x - peak) * LOG2E) * (1.0 / total)
     return y
 
 
@@ -47,6 +46,7 @@ def softmax_kernel(
     words_ptr,  # of the exchange; None without
     VECTOR: tl.constexpr,
     RAGGED: tl.constexpr,  # then the rows of y are to those of x as if both had the same stride
+    EVEN: tl.constexpr,  # whether tiles end where rows do
     TILE_ROWS: tl.constexpr,
     TILE_COLS: tl.constexpr,
     ONE_TILE: tl.constexpr,  # whether a row, or a program's part of it, fits a tile
@@ -78,45 +78,55 @@ def softmax_kernel(
         x_matrix, y_matrix = x_ptr + matrix * x_matrix_vectors * UNIT, y_ptr + matrix * y_matrix_vectors * UNIT
         peak, total = tl.full((TILE_ROWS,), -float("inf"), COMPUTE), tl.zeros((TILE_ROWS,), COMPUTE)
         if RAGGED:
-            edges, edges_mask = edges_of(rows, part, n_rows, n_cols, x_stride, VECTOR)
-            edge = load(x_matrix + edges, edges_mask, y_ptr, NEGATE, COMPUTE)
+            edge_ptrs, edge_mask = edges_of(x_matrix, tile, part, n_rows, n_cols, x_stride, VECTOR)
+            edge = load(edge_ptrs, edge_mask, y_ptr, NEGATE, COMPUTE)
         if ONE_TILE:
-            at, mask = body_of(rows, tile_cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, AXIS)
-            x = load(x_matrix + at, mask, y_ptr, NEGATE, COMPUTE)
-        if ONE_TILE and EXCHANGE == "none" and not RAGGED:
-            peak = tl.max(x, axis=AXIS)
-            total = tl.sum(tl.exp2((x - tl.expand_dims(peak, AXIS)) * LOG2E), axis=AXIS)
-        elif EXCHANGE != "collect":
+            ptrs, mask = body_of(x_matrix, rows, tile_cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, EVEN, AXIS)
+            x = load(ptrs, mask, y_ptr, NEGATE, COMPUTE)
+        if EXCHANGE != "collect":
             if RAGGED:
-                peak, total = add(peak, total, edge, 1.0, AXIS)
+                peak = tl.maximum(peak, tl.max(edge, axis=0))
             if ONE_TILE:
-                peak, total = add(peak, total, x, 1.0, AXIS)
+                peak = tl.maximum(peak, tl.max(x, axis=AXIS))
+                base = peak if EXCHANGE == "none" else base_of(peak)
+                e = tl.exp2((x - tl.expand_dims(base, AXIS)) * LOG2E)
+                total = tl.sum(e, axis=AXIS)
             else:
                 for col in tl.range(0, end, TILE_COLS):
-                    at, mask = body_of(rows, col + tile_cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, AXIS)
-                    x = load(x_matrix + at, mask, y_ptr, NEGATE, COMPUTE)
+                    ptrs, mask = body_of(x_matrix, rows, col + tile_cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, EVEN, AXIS)
+                    x = load(ptrs, mask, y_ptr, NEGATE, COMPUTE)
                     peak, total = add(peak, total, x, 1.0, AXIS)
+                base = base_of(peak)
+            if RAGGED:
+                total += tl.sum(tl.exp2((edge - tl.max(base, axis=0)) * LOG2E), axis=0)
         if EXCHANGE == "wait":
             peak, total = swap(group_ptr, turn, part, peak, total, PARTS, LANES, False)
             turn += 1
         elif EXCHANGE == "publish":
             publish(words_ptr + rows * PARTS, part, peak, total)
         elif EXCHANGE == "collect":
-            peak, total = collect(words_ptr + rows * PARTS, 0, PARTS, LANES, False, False)
+            peak, total = collect(words_ptr + tile * PARTS, 0, PARTS, LANES, False, False)
         if EXCHANGE != "publish":
             if ONE_TILE:
-                at, mask = body_of(rows, tile_cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, AXIS)
-                store(y_matrix + at, _normalise(x, peak, total, AXIS, LOG), mask)
+                if LOG or EXCHANGE == "collect":
+                    y = _normalise(x, tl.expand_dims(peak, AXIS), tl.expand_dims(total, AXIS), LOG)
+                elif EXCHANGE == "wait":
+                    y = e * tl.expand_dims(tl.exp2((base - peak) * LOG2E) / total, AXIS)
+                else:
+                    y = e * tl.expand_dims(1.0 / total, AXIS)
+                ptrs, mask = body_of(y_matrix, rows, tile_cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
+                store(ptrs, y, mask)
             else:
                 for done in tl.range(0, end, TILE_COLS):
                     cols = last - done + tile_cols  # backwards: what was read last is still in a cache
-                    at, mask = body_of(rows, cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, AXIS)
-                    x = load(x_matrix + at, mask, y_ptr, NEGATE, COMPUTE)
-                    at, mask = body_of(rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, AXIS)
-                    store(y_matrix + at, _normalise(x, peak, total, AXIS, LOG), mask)
+                    ptrs, mask = body_of(x_matrix, rows, cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, EVEN, AXIS)
+                    x = load(ptrs, mask, y_ptr, NEGATE, COMPUTE)
+                    y = _normalise(x, tl.expand_dims(peak, AXIS), tl.expand_dims(total, AXIS), LOG)
+                    ptrs, mask = body_of(y_matrix, rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
+                    store(ptrs, y, mask)
             if RAGGED:
-                edges, edges_mask = edges_of(rows, part, n_rows, n_cols, y_stride, VECTOR)
-                store(y_matrix + edges, _normalise(edge, peak, total, AXIS, LOG), edges_mask)
+                edge_ptrs, edge_mask = edges_of(y_matrix, tile, part, n_rows, n_cols, y_stride, VECTOR)
+                store(edge_ptrs, _normalise(edge, tl.max(peak, axis=0), tl.max(total, axis=0), LOG), edge_mask)
     if EXCHANGE == "wait":
         tl.store(group_ptr, turn, mask=part == 0)
 
@@ -128,11 +138,11 @@ def _share(dy, y, AXIS: tl.constexpr, LOG: tl.constexpr):
 
 
 @triton.jit
-def _gradient(dy, y, total, AXIS: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr):
+def _gradient(dy, y, total, LOG: tl.constexpr, NEGATE: tl.constexpr):
     if LOG:
-        dx = dy - tl.exp2(y * LOG2E) * tl.expand_dims(total, AXIS)
+        dx = dy - tl.exp2(y * LOG2E) * total
     else:
-        dx = y * (dy - tl.expand_dims(total, AXIS))
+        dx = y * (dy - total)
     return -dx if NEGATE else dx
 
 
@@ -158,6 +168,7 @@ def softmax_backward_kernel(
     words_ptr,  # this and what follows: as softmax_kernel
     VECTOR: tl.constexpr,
     RAGGED: tl.constexpr,
+    EVEN: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLS: tl.constexpr,
     ONE_TILE: tl.constexpr,
@@ -190,52 +201,52 @@ def softmax_backward_kernel(
         dy_matrix, y_matrix = dy_ptr + matrix * dy_matrix_vectors * UNIT, y_ptr + matrix * y_matrix_vectors * UNIT
         total = tl.zeros((TILE_ROWS,), COMPUTE)
         if RAGGED:
-            edges, edges_mask = edges_of(rows, part, n_rows, n_cols, dy_stride, VECTOR)
-            edge_dy = _load_gradient(dy_matrix + edges, edges_mask, COMPUTE)
-            edges, edges_mask = edges_of(rows, part, n_rows, n_cols, y_stride, VECTOR)
-            edge_y = _load_gradient(y_matrix + edges, edges_mask, COMPUTE)
+            edge_ptrs, edge_mask = edges_of(dy_matrix, tile, part, n_rows, n_cols, dy_stride, VECTOR)
+            edge_dy = _load_gradient(edge_ptrs, edge_mask, COMPUTE)
+            edge_ptrs, edge_mask = edges_of(y_matrix, tile, part, n_rows, n_cols, y_stride, VECTOR)
+            edge_y = _load_gradient(edge_ptrs, edge_mask, COMPUTE)
         if ONE_TILE:
-            at, mask = body_of(rows, tile_cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, AXIS)
-            dy = _load_gradient(dy_matrix + at, mask, COMPUTE)
-            at, mask = body_of(rows, tile_cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, AXIS)
-            y = _load_gradient(y_matrix + at, mask, COMPUTE)
+            ptrs, mask = body_of(dy_matrix, rows, tile_cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, EVEN, AXIS)
+            dy = _load_gradient(ptrs, mask, COMPUTE)
+            ptrs, mask = body_of(y_matrix, rows, tile_cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
+            y = _load_gradient(ptrs, mask, COMPUTE)
         if EXCHANGE != "collect":
             if ONE_TILE:
                 total += _share(dy, y, AXIS, LOG)
             else:
                 for col in tl.range(0, end, TILE_COLS):
                     cols = col + tile_cols
-                    at, mask = body_of(rows, cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, AXIS)
-                    dy = _load_gradient(dy_matrix + at, mask, COMPUTE)
+                    ptrs, mask = body_of(dy_matrix, rows, cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, EVEN, AXIS)
+                    dy = _load_gradient(ptrs, mask, COMPUTE)
                     y = dy
                     if not LOG:
-                        at, mask = body_of(rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, AXIS)
-                        y = _load_gradient(y_matrix + at, mask, COMPUTE)
+                        ptrs, mask = body_of(y_matrix, rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
+                        y = _load_gradient(ptrs, mask, COMPUTE)
                     total += _share(dy, y, AXIS, LOG)
             if RAGGED:
-                total += _share(edge_dy, edge_y, AXIS, LOG)
+                total += _share(edge_dy, edge_y, 0, LOG)
         if EXCHANGE == "wait":
             _, total = swap(group_ptr, turn, part, total, tl.zeros((TILE_ROWS,), COMPUTE), PARTS, LANES, True)
             turn += 1
         elif EXCHANGE == "publish":
             publish(words_ptr + rows * PARTS, part, total, tl.zeros((TILE_ROWS,), COMPUTE))
         elif EXCHANGE == "collect":
-            _, total = collect(words_ptr + rows * PARTS, 0, PARTS, LANES, False, True)
+            _, total = collect(words_ptr + tile * PARTS, 0, PARTS, LANES, False, True)
         if EXCHANGE != "publish":
             if ONE_TILE:
-                at, mask = body_of(rows, tile_cols, n_rows, n_cols, dx_stride, VECTOR, RAGGED, AXIS)
-                store(dx_matrix + at, _gradient(dy, y, total, AXIS, LOG, NEGATE), mask)
+                ptrs, mask = body_of(dx_matrix, rows, tile_cols, n_rows, n_cols, dx_stride, VECTOR, RAGGED, EVEN, AXIS)
+                store(ptrs, _gradient(dy, y, tl.expand_dims(total, AXIS), LOG, NEGATE), mask)
             else:
                 for done in tl.range(0, end, TILE_COLS):
                     cols = last - done + tile_cols
-                    at, mask = body_of(rows, cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, AXIS)
-                    dy = _load_gradient(dy_matrix + at, mask, COMPUTE)
-                    at, mask = body_of(rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, AXIS)
-                    y = _load_gradient(y_matrix + at, mask, COMPUTE)
-                    at, mask = body_of(rows, cols, n_rows, n_cols, dx_stride, VECTOR, RAGGED, AXIS)
-                    store(dx_matrix + at, _gradient(dy, y, total, AXIS, LOG, NEGATE), mask)
+                    ptrs, mask = body_of(dy_matrix, rows, cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, EVEN, AXIS)
+                    dy = _load_gradient(ptrs, mask, COMPUTE)
+                    ptrs, mask = body_of(y_matrix, rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
+                    y = _load_gradient(ptrs, mask, COMPUTE)
+                    ptrs, mask = body_of(dx_matrix, rows, cols, n_rows, n_cols, dx_stride, VECTOR, RAGGED, EVEN, AXIS)
+                    store(ptrs, _gradient(dy, y, tl.expand_dims(total, AXIS), LOG, NEGATE), mask)
             if RAGGED:
-                edges, edges_mask = edges_of(rows, part, n_rows, n_cols, dx_stride, VECTOR)
-                store(dx_matrix + edges, _gradient(edge_dy, edge_y, total, AXIS, LOG, NEGATE), edges_mask)
+                edge_ptrs, edge_mask = edges_of(dx_matrix, tile, part, n_rows, n_cols, dx_stride, VECTOR)
+                store(edge_ptrs, _gradient(edge_dy, edge_y, tl.max(total, axis=0), LOG, NEGATE), edge_mask)
     if EXCHANGE == "wait":
         tl.store(group_ptr, turn, mask=part == 0)

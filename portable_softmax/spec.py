@@ -33,6 +33,7 @@ class KernelSpec:
     backward: bool = False
     across: bool = False
     ragged: bool = False
+    even: bool = False
     exchange: str = "none"
 
     @classmethod
@@ -48,6 +49,7 @@ class KernelSpec:
             problem.backward,
             problem.across,
             problem.ragged,
+            not problem.ragged and problem.n_cols % tiling.tile_cols == 0,
             exchange or tiling.exchanges[-1],
         )
 
@@ -80,6 +82,7 @@ class KernelSpec:
             **({"words_ptr": None} if self.exchange == "none" else {}),
             "VECTOR": self.vector,
             "RAGGED": self.ragged,
+            "EVEN": self.even,
             "TILE_ROWS": self.tiling.tile_rows,
             "TILE_COLS": self.tiling.tile_cols,
             "ONE_TILE": self.tiling.strategy != "online",

@@ -24,7 +24,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[Tiling]:
     tile_cols = next_power_of_2(problem.width)
     if tile_cols * width <= policy.max_tile_cols.value:
         n_rows = MANY_ROWS if problem.batch_invariant else problem.n_rows
-        tile_rows = _shared_rows(n_rows, tile_cols * width / problem.elements_at_once, device)
+        tile_rows = 1 if problem.ragged else _shared_rows(n_rows, tile_cols * width / problem.elements_at_once, device)
         yield from _prefetching(problem, tile_rows, tile_cols, device)
         while tile_rows:
             yield from _with_warps("tile", tile_rows, tile_cols, problem, device)
@@ -60,13 +60,13 @@ def _split(problem: Problem, device: Device) -> Iterator[Tiling]:
         return
     multiprocessors = device.hardware.multiprocessor_count or 1
     few = problem.n_rows <= multiprocessors and problem.n_cols >= policy.split_from_cols.value and not problem.batch_invariant
-    long = problem.n_cols > policy.max_tile_cols.value and policy.split.value == "cooperative"
+    long = problem.n_cols * (2 if problem.backward else 1) > policy.max_tile_cols.value and policy.split.value == "cooperative"
     if problem.y_dtype == "float64" or not (few or long):  # a word of the exchange holds two numbers of 32 bits
         return
     tile_cols = policy.split_tile_cols.value
     while few and tile_cols > NARROWEST_ONLINE_TILE and -(-problem.width // tile_cols) * problem.n_rows * 2 <= multiprocessors:
         tile_cols //= 2
-    num_warps = policy.split_num_warps.value * (2 if problem.backward else 1) if policy.split_num_warps else None
+    num_warps = policy.split_num_warps.value if policy.split_num_warps else None
     for strategy in ("cooperative", "split") if policy.split.value == "cooperative" else ("split",):
         for scale in (1, 2, 4) if strategy == "cooperative" or few else ():
             parts = -(-problem.width // (scale * tile_cols))
