@@ -35,9 +35,9 @@ def _start() -> None:
 
 
 def _run(names: list[str], where: str, cell: Cell) -> None:
-    given = Inputs.random(cell.n_rows, cell.n_cols, cell.dtype, where)
     for provider in load(names).values():
         with contextlib.suppress(Exception):
+            given = Inputs.random(cell.n_rows, cell.n_cols, cell.dtype, where)
             if call := DIRECTIONS[cell.direction].call(provider, given):
                 call()
     torch.get_device_module().synchronize()

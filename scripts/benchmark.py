@@ -41,7 +41,7 @@ PEER_ERROR = 20  # times what is allowed to ours: what is merely less exact is s
 def main() -> int:
     options = _options()
     providers, device = load(options.providers), current_device()
-    where, name = device.vendor.torch_device_type, torch.get_device_module().get_device_name()
+    where = device.vendor.torch_device_type
     cells: list[Cell] = []
     options.out.mkdir(parents=True, exist_ok=True)
     if not options.host:
@@ -51,10 +51,10 @@ def main() -> int:
         cells = save(measured, list(providers), options.out / "benchmark.csv")
         plot(cells, options.out)
     host = host_times(providers, where)
-    run = {"device": name, "torch": torch.__version__, "triton": triton.__version__, "host_us": host, "unit": "GB/s"}
+    run = {"device": device.name, "torch": torch.__version__, "triton": triton.__version__, "host_us": host, "unit": "GB/s"}
     run["cells"] = [dataclasses.asdict(cell) for cell in cells]
     (options.out / "benchmark.json").write_text(json.dumps(run, indent=1) + "\n")
-    print(f"{name}, torch {torch.__version__}, Triton {triton.__version__}", host_table(host), sep="\n\n")
+    print(f"{device.name}, torch {torch.__version__}, Triton {triton.__version__}", host_table(host), sep="\n\n")
     if cells:
         print(report(cells))
     return 0
