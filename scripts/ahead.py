@@ -23,7 +23,7 @@ def compile_ahead(cells: list[Cell], names: list[str], where: str, jobs: int) ->
     if not jobs or not names:
         return
     run = partial(_run, names, where)
-    processes = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start)
+    processes = ProcessPoolExecutor(min(jobs, len(cells)), multiprocessing.get_context("spawn"), _start)
     with processes as pool, contextlib.suppress(BrokenProcessPool):
         list(tqdm(pool.map(run, cells), total=len(cells), desc="compile", file=sys.stderr))
 

@@ -33,11 +33,25 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def report(cells: list[Cell]) -> str:
-    """The cells below the best peer, then the ratios of each sweep."""
-    table = [HEADER, *summary(cells)]
+    """GB/s of every cell, then those below the best peer, then the ratios of each sweep."""
+    slower = ["below the best peer:", *below(cells)]
+    return "\n".join([*_aligned(rates(cells)), "", *slower, "", *_aligned([HEADER, *summary(cells)])])
+
+
+def _aligned(table: list[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    return "\n".join(["below the best peer:", *below(cells), "", *lines])
+    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def rates(cells: list[Cell]) -> list[tuple[str, ...]]:
+    """GB/s by provider, and our ratios, for each cell."""
+    names = list(dict.fromkeys(name for cell in cells for name in cell.rates))
+    table: list[tuple[str, ...]] = [("direction", "dtype", "rows", "cols", *names, "/copy", "/best")]
+    for cell in cells:
+        known = (f"{cell.rates[name]:.0f}" if name in cell.rates else "-" for name in names)
+        ratios = (_mean([cell.ratio(other)]) for other in ("copy", cell.best_peer()))
+        table.append((cell.direction, cell.dtype, str(cell.n_rows), str(cell.n_cols), *known, *ratios))
+    return table
 
 
 def markdown(cells: list[Cell]) -> str:

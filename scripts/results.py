@@ -37,7 +37,7 @@ def save(cells: Iterable[Cell], names: Sequence[str], path: Path) -> list[Cell]:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*KEYS, *names])
         for cell in cells:
-            rates = (f"{cell.rates[name]:.1f}" if name in cell.rates else "" for name in names)
+            rates = (f"{cell.rates[name]:.5g}" if name in cell.rates else "" for name in names)
             writer.writerow([cell.direction, cell.sweep, cell.dtype, cell.n_rows, cell.n_cols, *rates])
             file.flush()
             kept.append(cell)

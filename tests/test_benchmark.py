@@ -10,9 +10,9 @@ import torch
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 CSV = """\
 direction,sweep,dtype,n_rows,n_cols,copy,torch,quack,ours
-forward,wide,float32,4096,128,200.0,50.0,,100.0
-forward,wide,float32,4096,256,400.0,50.0,400.0,200.0
-backward,wide,float32,4096,256,400.0,50.0,100.0,
+forward,wide,float32,4096,128,200,50,,100
+forward,wide,float32,4096,256,400,50,400,200
+backward,wide,float32,4096,256,400,50,100,
 """
 DIRECTIONS = ("forward", "backward", "both", "log_softmax")
 
@@ -32,6 +32,7 @@ def test_ratios_of_cells_and_their_geometric_means(tmp_path):
     assert forward == ("forward", "wide", "float32", "2", "0.50", "2.83", "1.00", "1", "0.50 4096 x 256 (quack)")
     assert backward == ("backward", "wide", "float32", "1", "-", "-", "-", "0", "-")
     assert report.below(cells) == ["  0.500 forward float32 4096 x 256 (quack)"]
+    assert report.rates(cells)[-1] == ("backward", "float32", "4096", "256", "400", "50", "-", "100", "-", "-")
 
 
 def test_a_saved_file_reads_as_it_was(tmp_path):
