@@ -18,7 +18,6 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -42,20 +41,14 @@ def main() -> int:
     options = _options()
     providers, device = load(options.providers), current_device()
     where = device.vendor.torch_device_type
-    cells: list[Cell] = []
-    options.out.mkdir(parents=True, exist_ok=True)
-    if not options.host:
-        wanted = _wanted(options)
-        compile_ahead(wanted, list(providers), where, options.jobs)
-        measured = _measured(wanted, providers, where, options.turns)
-        cells = save(measured, list(providers), options.out / "benchmark.csv")
-        plot(cells, options.out)
+    cells = [] if options.host else _measured(options, providers, where)
     host = host_times(providers, where)
-    run = {"device": device.name, "torch": torch.__version__, "triton": triton.__version__, "host_us": host, "unit": "GB/s"}
-    run["cells"] = [dataclasses.asdict(cell) for cell in cells]
-    (options.out / "benchmark.json").write_text(json.dumps(run, indent=1) + "\n")
     print(f"{device.name}, torch {torch.__version__}, Triton {triton.__version__}", host_table(host), sep="\n\n")
     if cells:
+        run = {"device": device.name, "torch": torch.__version__, "triton": triton.__version__, "host_us": host, "unit": "GB/s"}
+        run["cells"] = [dataclasses.asdict(cell) for cell in cells]
+        (options.out / "benchmark.json").write_text(json.dumps(run, indent=1) + "\n")
+        plot(cells, options.out)
         print(report(cells))
     return 0
 
@@ -77,27 +70,29 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _wanted(options: argparse.Namespace) -> list[Cell]:
-    return [
+def _measured(options: argparse.Namespace, providers: dict[str, Provider], where: str) -> list[Cell]:
+    wanted = [
         Cell(direction, sweep, dtype, *shape, {})
         for direction in options.direction
         for sweep in options.sweep
         for dtype in options.dtype
         for shape in SWEEPS[sweep][:: options.every]
     ]
+    compile_ahead(wanted, list(providers), where, options.jobs)
+    options.out.mkdir(parents=True, exist_ok=True)
+    cells = (_measure(cell, providers, where, options.turns) for cell in tqdm(wanted, desc="measure", file=sys.stderr))
+    return save(cells, list(providers), options.out / "benchmark.csv")
 
 
-def _measured(wanted: list[Cell], providers: dict[str, Provider], where: str, turns: int) -> Iterator[Cell]:
-    for cell in tqdm(wanted, desc="measure", file=sys.stderr):
-        given = Inputs.random(cell.n_rows, cell.n_cols, cell.dtype, where)
-        direction = DIRECTIONS[cell.direction]
-        timed = {name: call for name, provider in providers.items() if (call := _checked(name, provider, given, direction))}
-        times: dict[str, list[float]] = {name: [] for name in timed}
-        for name, call in turns * list(timed.items()):
-            times[name].append(do_bench(call, warmup=3, rep=12, return_mode="median"))
-        moved = 1e-6 * direction.streams * given.x.nbytes
-        yield dataclasses.replace(cell, rates={name: moved / statistics.median(each) for name, each in times.items()})
-        torch._dynamo.reset()  # beyond its limit of recompilations torch.compile runs eagerly
+def _measure(cell: Cell, providers: dict[str, Provider], where: str, turns: int) -> Cell:
+    torch._dynamo.reset()  # beyond its limit of recompilations torch.compile runs eagerly
+    given, direction = Inputs.random(cell.n_rows, cell.n_cols, cell.dtype, where), DIRECTIONS[cell.direction]
+    timed = {name: call for name, provider in providers.items() if (call := _checked(name, provider, given, direction))}
+    times: dict[str, list[float]] = {name: [] for name in timed}
+    for name, call in turns * list(timed.items()):
+        times[name].append(do_bench(call, warmup=3, rep=12, return_mode="median"))
+    moved = 1e-6 * direction.streams * given.x.nbytes
+    return dataclasses.replace(cell, rates={name: moved / statistics.median(each) for name, each in times.items()})
 
 
 def _checked(name: str, provider: Provider, given: Inputs, direction: Direction) -> Timed | None:

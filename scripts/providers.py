@@ -30,13 +30,13 @@ class Provider:
 
 
 def load(names: Iterable[str]) -> dict[str, Provider]:
-    """Those of NAMES that are installed, in the order of NAMES."""
+    """Those that can be imported, in the order of NAMES."""
     found = {}
     for name in (name for name in NAMES if name in names):
         try:
             found[name] = _LOADERS[name]()
-        except (ImportError, OSError) as error:
-            print(f"without {name}: {error}", file=sys.stderr)
+        except Exception as error:  # a package that does not fit to this torch or device says so in its own way
+            print(f"without {name}: {type(error).__name__}: {error}", file=sys.stderr)
     return found
 
 
