@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 VECTOR_BYTES = 16  # the widest load or store of one thread
-SHORTEST_RAGGED = 8  # vectors of a row; below it, edges cost more than a body of whole vectors saves
+SHORTEST_RAGGED = 512  # columns; below it, edges cost more than a body of whole vectors saves (H200, 2026-11-21)
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
 
 
@@ -71,7 +71,7 @@ def _ragged(problem: Problem, strides: list[int], widest: int, device: Device) -
     Their elements are then added up in an order that depends on that place, so not where a row must not depend on others.
     """
     alike = len({stride % widest for stride in strides}) == 1
-    long_enough = problem.n_cols >= SHORTEST_RAGGED * widest and problem.vector < widest
+    long_enough = problem.n_cols >= SHORTEST_RAGGED and problem.vector < widest
     if not (alike and long_enough and problem.aligned and device.vendor.aligned_access):
         return problem
     if problem.across or problem.batch_invariant:

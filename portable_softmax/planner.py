@@ -84,10 +84,8 @@ def _launch(
 
 
 def _walks(tiling: Tiling, device: Device) -> bool:
-    """Whether resident programs walk all tiles: to load ahead, or because those of a row wait for each other."""
-    if tiling.strategy == "split":
-        return False
-    return device.profile.launch.grid.value == "resident" or (tiling.num_stages or 1) > 1 or tiling.strategy == "cooperative"
+    """Whether resident programs walk all tiles: by the device's policy, or because those of a row wait for each other."""
+    return tiling.strategy == "cooperative" or (tiling.strategy != "split" and device.profile.launch.grid.value == "resident")
 
 
 def _why_tile(problem: Problem, tiling: Tiling, device: Device) -> str:
@@ -115,8 +113,6 @@ def _why_warps(problem: Problem, tiling: Tiling, device: Device) -> Iterator[str
 
 def _why_programs(tiles: int, resident: int, num_programs: int, tiling: Tiling, device: Device) -> str:
     rule = f"grid: {device.profile.launch.grid.value}", device.profile.policy_origins["grid"]
-    if (tiling.num_stages or 1) > 1:
-        rule = f"loads {tiling.num_stages} stages ahead", device.profile.policy_origins["prefetch_stages"]
     if tiling.parts > 1:
         rule = f"{tiling.parts} for each row at a time", device.profile.policy_origins["split"]
     if num_programs < tiles:

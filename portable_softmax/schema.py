@@ -78,10 +78,7 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     online_tile_cols: Fact  # columns of a tile of longer rows
     elements_per_thread: Fact | msgspec.UnsetType = msgspec.UNSET  # 32-bit elements that one thread holds
     num_stages: Fact | msgspec.UnsetType = msgspec.UNSET
-    # Rows of 16-bit types in tiles of at least so many columns: walked by resident programs that load so far ahead.
-    prefetch_from_cols: Fact | msgspec.UnsetType = msgspec.UNSET
-    prefetch_stages: Fact | msgspec.UnsetType = msgspec.UNSET
-    # Rows that fit no tile, and few rows of at least so many columns, are shared by programs that take a tile of them each.
+    # Long rows, and few rows of at least so many columns, are shared by programs that take a tile of them each.
     split: Split | msgspec.UnsetType = msgspec.UNSET
     split_from_cols: Fact | msgspec.UnsetType = msgspec.UNSET
     split_tile_cols: Fact | msgspec.UnsetType = msgspec.UNSET

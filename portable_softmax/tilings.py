@@ -1,7 +1,6 @@
 """The candidates of a plan: how rows may be cut into tiles, in the order of a profile's preferences."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from portable_softmax.device import Device
 from portable_softmax.problem import Problem, Tiling
@@ -9,6 +8,7 @@ from portable_softmax.problem import Problem, Tiling
 NARROWEST_ONLINE_TILE = 1024  # columns; below it a candidate is not worth compiling
 COALESCED = 32  # elements of a line of a tile, where rows lie side by side: 128 bytes of float32
 NARROWEST_LINE = 8  # of them: 32 bytes of float32, the least that memory moves
+MOST_PARTS = 64  # of a row: each lane of a warp looks at one or two
 MANY_ROWS = 2**31  # what a batch-invariant tile is chosen for
 SIXTEEN_BITS = ("float16", "bfloat16")
 
@@ -25,7 +25,6 @@ def candidates(problem: Problem, device: Device) -> Iterator[Tiling]:
     if tile_cols * width <= policy.max_tile_cols.value:
         n_rows = MANY_ROWS if problem.batch_invariant else problem.n_rows
         tile_rows = 1 if problem.ragged else _shared_rows(n_rows, tile_cols * width / problem.elements_at_once, device)
-        yield from _prefetching(problem, tile_rows, tile_cols, device)
         while tile_rows:
             yield from _with_warps("tile", tile_rows, tile_cols, problem, device)
             tile_rows //= 2
@@ -54,33 +53,37 @@ def _candidates_across(problem: Problem, device: Device) -> Iterator[Tiling]:
 
 
 def _split(problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Rows that fit no tile, or too few to occupy the device: a tile for each of several programs."""
+    """Long rows, and rows too few to occupy the device: a tile for each of several programs."""
     policy = device.profile.launch
-    if not policy.split or not policy.split_from_cols or not policy.split_tile_cols:
-        return
-    multiprocessors = device.hardware.multiprocessor_count or 1
-    few = problem.n_rows <= multiprocessors and problem.n_cols >= policy.split_from_cols.value and not problem.batch_invariant
-    long = problem.n_cols * (2 if problem.backward else 1) > policy.max_tile_cols.value and policy.split.value == "cooperative"
-    if problem.y_dtype == "float64" or not (few or long):  # a word of the exchange holds two numbers of 32 bits
-        return
-    tile_cols = policy.split_tile_cols.value
-    while few and tile_cols > NARROWEST_ONLINE_TILE and -(-problem.width // tile_cols) * problem.n_rows * 2 <= multiprocessors:
-        tile_cols //= 2
-    num_warps = policy.split_num_warps.value if policy.split_num_warps else None
-    for strategy in ("cooperative", "split") if policy.split.value == "cooperative" else ("split",):
-        for scale in (1, 2, 4) if strategy == "cooperative" or few else ():
+    if not policy.split or not policy.split_from_cols or not policy.split_tile_cols or problem.y_dtype == "float64":
+        return  # a word of the exchange holds two numbers of 32 bits
+    few = problem.n_rows <= (device.hardware.multiprocessor_count or 1) and not problem.batch_invariant
+    few = few and problem.n_cols >= policy.split_from_cols.value
+    strategies = ["cooperative"] if policy.split.value == "cooperative" and (few or _is_long(problem, device)) else []
+    tile_cols, num_warps = policy.split_tile_cols.value, policy.split_num_warps.value if policy.split_num_warps else None
+    while problem.width > MOST_PARTS * tile_cols:
+        tile_cols, num_warps = 2 * tile_cols, num_warps and 2 * num_warps
+    for strategy in strategies + ["split"] * few:
+        for scale in (1, 2, 4):
             parts = -(-problem.width // (scale * tile_cols))
             yield Tiling(strategy, 1, scale * tile_cols, num_warps and scale * num_warps, 1, parts)
 
 
-def _prefetching(problem: Problem, tile_rows: int, tile_cols: int, device: Device) -> Iterator[Tiling]:
-    """While a 16-bit row fills the registers with its 32-bit copy, nothing overlaps but the next rows' loads."""
-    policy = device.profile.launch
-    if not policy.prefetch_from_cols or not policy.prefetch_stages or problem.y_dtype not in SIXTEEN_BITS or problem.backward:
-        return
-    if tile_cols >= policy.prefetch_from_cols.value:
-        for tiling in _with_warps("tile", tile_rows, tile_cols, problem, device):
-            yield replace(tiling, num_stages=policy.prefetch_stages.value)
+def _is_long(problem: Problem, device: Device) -> bool:
+    """Whether a row in one tile leaves too few registers to work on several at once.
+
+    Operands of a gradient and of 16-bit types take twice as many for what is read, and a padded tile up to twice as many
+    as it needs. Source: scripts/tune.py on one H200, Triton 3.6.0, 2026-11-21, in GB/s: float32 of 32768 columns 4095 in a
+    tile and 3878 shared, of 12672 3968 and less than 3630; bfloat16 of 16384 columns 3706 and 3577, of 8320 2591 and 3198,
+    of 32768 3217 and 3687; the gradient of 12672 in float32 4189 and less than 4025, of 32768 3666 and 4093.
+    """
+    limit = device.profile.launch.max_tile_cols.value
+    if problem.backward:
+        return 2 * problem.n_cols > limit
+    if problem.y_dtype in SIXTEEN_BITS:
+        limit //= 2
+    padded = next_power_of_2(problem.width) > problem.n_cols
+    return problem.n_cols > (limit // 2 if padded else limit)
 
 
 def _shared_rows(n_rows: int, row_registers: float, device: Device) -> int:

@@ -1,0 +1,91 @@
+"""The benchmark's own arithmetic, and that its checks tell right from wrong; nothing is timed here."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+CSV = """\
+direction,sweep,dtype,n_rows,n_cols,copy,torch,quack,ours
+forward,wide,float32,4096,128,200,50,,100
+forward,wide,float32,4096,256,400,50,400,200
+backward,wide,float32,4096,256,400,50,100,
+"""
+DIRECTIONS = ("forward", "backward", "both", "log_softmax")
+
+
+@pytest.fixture(autouse=True)
+def _scripts_on_path(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+
+
+def test_ratios_of_cells_and_their_geometric_means(tmp_path):
+    import report
+    from results import read
+
+    (tmp_path / "one.csv").write_text(CSV)
+    cells = read(tmp_path / "one.csv")
+    forward, backward = report.summary(cells)
+    assert forward == ("forward", "wide", "float32", "2", "0.50", "2.83", "1.00", "1", "0.50 4096 x 256 (quack)")
+    assert backward == ("backward", "wide", "float32", "1", "-", "-", "-", "0", "-")
+    assert report.below(cells) == ["  0.500 forward float32 4096 x 256 (quack)"]
+    assert report.rates(cells)[-1] == ("backward", "float32", "4096", "256", "400", "50", "-", "100", "-", "-")
+
+
+def test_a_saved_file_reads_as_it_was(tmp_path):
+    from results import read, save
+
+    (tmp_path / "one.csv").write_text(CSV)
+    cells = read(tmp_path / "one.csv")
+    assert save(iter(cells), ["copy", "torch", "quack", "ours"], tmp_path / "two.csv") == cells
+    assert (tmp_path / "two.csv").read_text() == CSV
+
+
+def test_the_report_needs_no_torch(tmp_path):
+    """It reads several files, as of a run in parts, and draws each direction."""
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.csv").write_text(CSV)
+    code = "import sys, report; report.main(sys.argv[1:]); print('torch' in sys.modules)"
+    arguments = [tmp_path / "one.csv", tmp_path / "two.csv", "--plots", tmp_path / "plots", "--markdown"]
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    outcome = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0, outcome.stderr
+    *table, torch_was_imported = outcome.stdout.splitlines()
+    assert table[2].startswith("| forward | wide | float32 | 4 | 0.50 |")
+    assert torch_was_imported == "False"
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"forward_float32.png", "backward_float32.png"}
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_torch_is_found_right_and_the_ceiling_wrong(direction, dtype):
+    import directions
+    from providers import load
+
+    providers, what = load(["torch", "naive", "copy"]), directions.DIRECTIONS[direction]
+    given = directions.Inputs.random(5, 781, dtype, "cpu")
+    worst = {name: directions.worst_error(what.call(each, given)(), given, what) for name, each in providers.items()}
+    assert worst["torch"] <= 1
+    assert worst["naive"] <= 20
+    assert worst["copy"] > 20
+
+
+def test_an_element_that_is_not_a_number_is_wrong():
+    from directions import DIRECTIONS, Inputs, worst_error
+
+    given = Inputs.random(3, 5, "float32", "cpu")
+    result = torch.softmax(given.x, -1)
+    result[2, 4] = float("nan")
+    assert worst_error(result, given, DIRECTIONS["forward"]) == float("inf")
+
+
+def test_a_provider_without_a_direction_is_left_out():
+    from directions import DIRECTIONS, Inputs
+    from providers import Provider
+
+    given = Inputs.random(2, 3, "float32", "cpu")
+    calls = {name: direction.call(Provider(torch.clone), given) for name, direction in DIRECTIONS.items()}
+    assert [name for name, call in calls.items() if call] == ["forward"]
