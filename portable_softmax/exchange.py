@@ -84,13 +84,17 @@ def collect(words_ptr, odd, PARTS: tl.constexpr, LANES: tl.constexpr, WAIT: tl.c
     """([maximum], [sum]) of a row's parts; (0, [the sum of the lower numbers]) for BACKWARD."""
     peak = tl.full((1,), 0.0 if BACKWARD else -float("inf"), tl.float32)
     total = tl.zeros((1,), tl.float32)
-    for first in tl.static_range(0, PARTS, 2 * LANES):  # two words at once take no longer than one
+    for first in tl.static_range(0, PARTS, 2 * LANES):
         part = first + tl.expand_dims(tl.arange(0, LANES), 0)
-        words, more = _look(words_ptr, part, PARTS), _look(words_ptr, part + LANES, PARTS)
-        if WAIT:
-            while _missing(words, part, odd, PARTS) + _missing(more, part + LANES, odd, PARTS) != 0:
-                words, more = _look(words_ptr, part, PARTS), _look(words_ptr, part + LANES, PARTS)
+        words = _look(words_ptr, part, PARTS)
+        if first + LANES < PARTS:  # two words of a lane take no longer than one
+            more_words = _look(words_ptr, part + LANES, PARTS)
+            if WAIT:
+                while _missing(words, part, odd, PARTS) + _missing(more_words, part + LANES, odd, PARTS) != 0:
+                    words, more_words = _look(words_ptr, part, PARTS), _look(words_ptr, part + LANES, PARTS)
+            peak, total = _add_words(peak, total, more_words, part + LANES, PARTS, BACKWARD)
+        elif WAIT:
+            while _missing(words, part, odd, PARTS) != 0:
+                words = _look(words_ptr, part, PARTS)
         peak, total = _add_words(peak, total, words, part, PARTS, BACKWARD)
-        if PARTS > first + LANES:
-            peak, total = _add_words(peak, total, more, part + LANES, PARTS, BACKWARD)
     return peak, total
