@@ -23,11 +23,13 @@ def compile_for(
     num_warps: int | None,
     num_stages: int | None,
     cooperative: bool = False,
+    max_registers: int | None = None,
 ) -> Any:
     """Triton's CompiledKernel of a @triton.jit function for the device's architecture.
 
     Args:
         cooperative: all programs of a launch must run at once; a launch of more than are resident then fails.
+        max_registers: of a thread; what does not fit them is spilled.
 
     Raises:
         CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.
@@ -39,7 +41,7 @@ def compile_for(
         raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
     check_target(device)
     target = GPUTarget(device.backend, device.arch, device.hardware.warp_size or 0)
-    options = device.vendor.compile_options(num_warps, num_stages)
+    options = device.vendor.compile_options(num_warps, num_stages, max_registers)
     if cooperative:
         options |= _cooperative(device)
     try:

@@ -69,6 +69,7 @@ def _launch(
         tile_rows=tiling.tile_rows,
         tile_cols=tiling.tile_cols,
         parts=tiling.parts,
+        max_registers=tiling.max_registers,
         num_warps=tiling.num_warps,
         num_stages=tiling.num_stages,
         num_programs=num_programs,

@@ -79,11 +79,13 @@ class Tiling:
     num_warps: int | None
     num_stages: int | None
     parts: int = 1  # programs that share a row
+    max_registers: int | None = None  # per thread, that the compiler may use; None leaves it to the compiler
 
     def __str__(self) -> str:
         warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
         parts = "" if self.parts == 1 else f" in {self.parts} parts"
-        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{parts}{warps}"
+        registers = "" if self.max_registers is None else f", at most {self.max_registers} registers"
+        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{parts}{warps}{registers}"
 
     @property
     def exchanges(self) -> tuple[str, ...]:
@@ -101,6 +103,7 @@ class LaunchPlan:
         tile_rows, tile_cols: elements of a tile, powers of two.
         parts: programs that share a row.
         num_warps, num_stages: Triton's options; None where the vendor has no such thing.
+        max_registers: per thread, that the compiler was held to; None if it was not.
         num_programs: size of the one-dimensional grid.
         resources: what a program of the compiled kernel uses.
         occupancy: programs per multiprocessor, and what limits them.
@@ -117,7 +120,10 @@ class LaunchPlan:
     resources: KernelResources
     occupancy: Occupancy
     reasons: tuple[str, ...]
+    max_registers: int | None = None
 
     @property
     def tiling(self) -> Tiling:
-        return Tiling(self.strategy, self.tile_rows, self.tile_cols, self.num_warps, self.num_stages, self.parts)
+        return Tiling(
+            self.strategy, self.tile_rows, self.tile_cols, self.num_warps, self.num_stages, self.parts, self.max_registers
+        )

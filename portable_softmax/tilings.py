@@ -1,6 +1,7 @@
 """The candidates of a plan: how rows may be cut into tiles, in the order of a profile's preferences."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from portable_softmax.device import Device
 from portable_softmax.problem import Problem, Tiling
@@ -66,7 +67,11 @@ def _split(problem: Problem, device: Device) -> Iterator[Tiling]:
     for strategy in strategies + ["split"] * few:
         for scale in (1, 2, 4):
             parts = -(-problem.width // (scale * tile_cols))
-            yield Tiling(strategy, 1, scale * tile_cols, num_warps and scale * num_warps, 1, parts)
+            tiling = Tiling(strategy, 1, scale * tile_cols, num_warps and scale * num_warps, 1, parts)
+            padded = problem.width % tiling.tile_cols != 0  # its mask takes registers too
+            if policy.split_max_registers and padded and not problem.backward:
+                yield replace(tiling, max_registers=policy.split_max_registers.value)
+            yield tiling
 
 
 def _is_long(problem: Problem, device: Device) -> bool:

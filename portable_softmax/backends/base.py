@@ -88,7 +88,7 @@ class Backend(Protocol):
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
         """The device of that index; `arch` and `properties` come from Triton's driver."""
 
-    def compile_options(self, num_warps: int | None, num_stages: int | None) -> dict[str, Any]:
+    def compile_options(self, num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
         """A plan's choices as options of Triton's compiler."""
 
     def model(

@@ -43,8 +43,8 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     )
 
 
-def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, Any]:
-    return {"num_warps": num_warps or 4, "num_stages": num_stages or 1}
+def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
+    return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "maxnreg": max_registers}
 
 
 def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:

@@ -19,7 +19,7 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     return Detected(name="interpreter", arch=arch, driver={}, torch={})
 
 
-def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, Any]:
+def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
     return {}
 
 

@@ -54,7 +54,7 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     )
 
 
-def compile_options(num_warps: int | None, num_stages: int | None) -> dict[str, Any]:
+def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
     """None: the compiler warns about num_warps and num_stages, and has no use for them."""
     return {}
 
