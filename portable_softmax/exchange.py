@@ -69,32 +69,20 @@ def _missing(words, part, odd, PARTS: tl.constexpr):
 
 
 @triton.jit
-def _add_words(peak, total, words, part, PARTS: tl.constexpr, BACKWARD: tl.constexpr):
-    low = words.to(tl.int32).to(tl.float32, bitcast=True)
-    if BACKWARD:
-        total += tl.sum(low, axis=1)  # a lane without a part read 0
-    else:
-        high = ((words >> 32) & 0x7FFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
-        peak, total = add(peak, total, tl.where(part < PARTS, low, -float("inf")), high, 1)
-    return peak, total
-
-
-@triton.jit
 def collect(words_ptr, odd, PARTS: tl.constexpr, LANES: tl.constexpr, WAIT: tl.constexpr, BACKWARD: tl.constexpr):
     """([maximum], [sum]) of a row's parts; (0, [the sum of the lower numbers]) for BACKWARD."""
     peak = tl.full((1,), 0.0 if BACKWARD else -float("inf"), tl.float32)
     total = tl.zeros((1,), tl.float32)
-    for first in tl.static_range(0, PARTS, 2 * LANES):
+    for first in tl.static_range(0, PARTS, LANES):  # in turn: what waits for two words at once reads too often
         part = first + tl.expand_dims(tl.arange(0, LANES), 0)
         words = _look(words_ptr, part, PARTS)
-        if first + LANES < PARTS:  # two words of a lane take no longer than one
-            more_words = _look(words_ptr, part + LANES, PARTS)
-            if WAIT:
-                while _missing(words, part, odd, PARTS) + _missing(more_words, part + LANES, odd, PARTS) != 0:
-                    words, more_words = _look(words_ptr, part, PARTS), _look(words_ptr, part + LANES, PARTS)
-            peak, total = _add_words(peak, total, more_words, part + LANES, PARTS, BACKWARD)
-        elif WAIT:
+        if WAIT:
             while _missing(words, part, odd, PARTS) != 0:
                 words = _look(words_ptr, part, PARTS)
-        peak, total = _add_words(peak, total, words, part, PARTS, BACKWARD)
+        low = words.to(tl.int32).to(tl.float32, bitcast=True)
+        if BACKWARD:
+            total += tl.sum(low, axis=1)  # a lane without a part read 0
+        else:
+            high = ((words >> 32) & 0x7FFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
+            peak, total = add(peak, total, tl.where(part < PARTS, low, -float("inf")), high, 1)
     return peak, total

@@ -82,13 +82,8 @@ def _is_long(problem: Problem, device: Device) -> bool:
     tile and 3878 shared, of 12672 3968 and less than 3630; bfloat16 of 16384 columns 3706 and 3577, of 8320 2591 and 3198,
     of 32768 3217 and 3687; the gradient of 12672 in float32 4189 and less than 4025, of 32768 3666 and 4093.
     """
-    limit = device.profile.launch.max_tile_cols.value
-    if problem.backward:
-        return 2 * problem.n_cols > limit
-    if problem.y_dtype in SIXTEEN_BITS:
-        limit //= 2
-    padded = next_power_of_2(problem.width) > problem.n_cols
-    return problem.n_cols > (limit // 2 if padded else limit)
+    halvings = (problem.y_dtype in SIXTEEN_BITS) + (problem.backward or next_power_of_2(problem.width) > problem.n_cols)
+    return problem.n_cols > device.profile.launch.max_tile_cols.value >> halvings
 
 
 def _shared_rows(n_rows: int, row_registers: float, device: Device) -> int:
