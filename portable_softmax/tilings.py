@@ -25,7 +25,8 @@ def candidates(problem: Problem, device: Device) -> Iterator[Tiling]:
     tile_cols = next_power_of_2(problem.width)
     if tile_cols * width <= policy.max_tile_cols.value:
         n_rows = MANY_ROWS if problem.batch_invariant else problem.n_rows
-        tile_rows = 1 if problem.ragged else _shared_rows(n_rows, tile_cols * width / problem.elements_at_once, device)
+        held = tile_cols * width * (2 if problem.backward else 1) / problem.elements_at_once
+        tile_rows = 1 if problem.ragged else _shared_rows(n_rows, held, device)
         while tile_rows:
             yield from _with_warps("tile", tile_rows, tile_cols, problem, device)
             tile_rows //= 2
