@@ -103,8 +103,9 @@ def _measure(problem: Problem, tiling: Tiling, device: Device) -> KernelResource
     modelled = device.vendor.model(*(lines[::-1] if problem.across else lines), in_bytes, out_bytes, device.hardware)
     if modelled is not None and device.index is None:
         return modelled  # no compiler here that could say more
-    compiled = device.vendor.resources(compile_kernel(KernelSpec.of(problem, tiling), device))
-    return modelled or compiled
+    compiled = [compile_kernel(KernelSpec.of(problem, tiling, exchange), device) for exchange in tiling.exchanges]
+    used = [device.vendor.resources(each) for each in compiled]
+    return modelled or max(used, key=lambda each: (each.spilled_bytes_per_thread, each.registers_per_thread or 0))
 
 
 def softmax_rows(x: "torch.Tensor", y: "torch.Tensor", device: Device, form: str = "softmax") -> None:
