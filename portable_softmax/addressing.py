@@ -50,7 +50,7 @@ def body_of(
 
 
 @triton.jit
-def edges_of(ptr, row, part, n_rows, n_cols, stride, VECTOR: tl.constexpr):
+def edges_of(ptr, row, part, n_cols, stride, VECTOR: tl.constexpr):
     """Pointers and mask of what belongs to a RAGGED row before and after its body: [2 * VECTOR]."""
     start = tl.cast(row, tl.int64) * stride
     lead = (start % VECTOR).to(tl.int32)

@@ -1,9 +1,10 @@
 """How programs that share a row tell each other what they found: one 64-bit word for each, written and read whole.
 
 A word holds two numbers, a signed one below and one that is never negative above, and in its highest bit whether its round
-is odd. A group's rounds use two buffers of words in turn: who comes to write into one again knows that all have left it, and
-what lies there has that bit the other way round. So there is no fence, no counter to wait on, and nothing to clear: rounds
-are counted on from launch to launch, in memory that was zero before the first.
+is odd. A group's rounds use two buffers of words in turn. Who comes to write into one again has seen everybody's word of the
+round between, so all have left it: a program's word takes all of its warps. What lies there then has that bit the other way
+round. So there is no fence, no counter to wait on, and nothing to clear: rounds are counted on from launch to launch, in
+memory that was zero before the first.
 
 That all programs of a group run at once is up to the launch. Each warp waits by itself, a lane for a part, or for several.
 """

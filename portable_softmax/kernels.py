@@ -78,7 +78,7 @@ def softmax_kernel(
         x_matrix, y_matrix = x_ptr + matrix * x_matrix_vectors * UNIT, y_ptr + matrix * y_matrix_vectors * UNIT
         peak, total = tl.full((TILE_ROWS,), -float("inf"), COMPUTE), tl.zeros((TILE_ROWS,), COMPUTE)
         if RAGGED:
-            edge_ptrs, edge_mask = edges_of(x_matrix, tile, part, n_rows, n_cols, x_stride, VECTOR)
+            edge_ptrs, edge_mask = edges_of(x_matrix, tile, part, n_cols, x_stride, VECTOR)
             edge = load(edge_ptrs, edge_mask, y_ptr, NEGATE, COMPUTE)
         if ONE_TILE:
             ptrs, mask = body_of(x_matrix, rows, tile_cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, EVEN, AXIS)
@@ -125,7 +125,7 @@ def softmax_kernel(
                     ptrs, mask = body_of(y_matrix, rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
                     store(ptrs, y, mask)
             if RAGGED:
-                edge_ptrs, edge_mask = edges_of(y_matrix, tile, part, n_rows, n_cols, y_stride, VECTOR)
+                edge_ptrs, edge_mask = edges_of(y_matrix, tile, part, n_cols, y_stride, VECTOR)
                 store(edge_ptrs, _normalise(edge, tl.max(peak, axis=0), tl.max(total, axis=0), LOG), edge_mask)
     if EXCHANGE == "wait":
         tl.store(group_ptr, turn, mask=part == 0)
@@ -201,9 +201,9 @@ def softmax_backward_kernel(
         dy_matrix, y_matrix = dy_ptr + matrix * dy_matrix_vectors * UNIT, y_ptr + matrix * y_matrix_vectors * UNIT
         total = tl.zeros((TILE_ROWS,), COMPUTE)
         if RAGGED:
-            edge_ptrs, edge_mask = edges_of(dy_matrix, tile, part, n_rows, n_cols, dy_stride, VECTOR)
+            edge_ptrs, edge_mask = edges_of(dy_matrix, tile, part, n_cols, dy_stride, VECTOR)
             edge_dy = _load_gradient(edge_ptrs, edge_mask, COMPUTE)
-            edge_ptrs, edge_mask = edges_of(y_matrix, tile, part, n_rows, n_cols, y_stride, VECTOR)
+            edge_ptrs, edge_mask = edges_of(y_matrix, tile, part, n_cols, y_stride, VECTOR)
             edge_y = _load_gradient(edge_ptrs, edge_mask, COMPUTE)
         if ONE_TILE:
             ptrs, mask = body_of(dy_matrix, rows, tile_cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, EVEN, AXIS)
@@ -246,7 +246,7 @@ def softmax_backward_kernel(
                     ptrs, mask = body_of(dx_matrix, rows, cols, n_rows, n_cols, dx_stride, VECTOR, RAGGED, EVEN, AXIS)
                     store(ptrs, _gradient(dy, y, tl.expand_dims(total, AXIS), LOG, NEGATE), mask)
             if RAGGED:
-                edge_ptrs, edge_mask = edges_of(dx_matrix, tile, part, n_rows, n_cols, dx_stride, VECTOR)
+                edge_ptrs, edge_mask = edges_of(dx_matrix, tile, part, n_cols, dx_stride, VECTOR)
                 store(edge_ptrs, _gradient(edge_dy, edge_y, tl.max(total, axis=0), LOG, NEGATE), edge_mask)
     if EXCHANGE == "wait":
         tl.store(group_ptr, turn, mask=part == 0)

@@ -4,7 +4,7 @@
 To the best peer means to the fastest of a cell that is neither the ceiling nor ours. Neither torch nor a device is needed:
 
     python scripts/report.py results/*.csv --plots results
-    python scripts/report.py scripts/results/h200.csv --markdown
+    python scripts/report.py scripts/results/h200_forward.csv --markdown
 """
 
 import argparse
