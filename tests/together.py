@@ -9,7 +9,7 @@ import functools
 import random
 import threading
 
-MOST_STEPS = 200_000  # of all programs of a launch: they wait in vain
+MOST_STEPS = 50_000  # of all programs of a launch: they wait in vain
 
 
 class _Stopped(BaseException):
