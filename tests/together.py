@@ -4,10 +4,10 @@ Each program is a thread, and only one of them runs at a time: until it reads or
 one goes on. So a seed makes one interleaving of a kernel's own steps, again and again, and programs that wait in vain are seen.
 """
 
-import contextlib
 import functools
 import random
 import threading
+from unittest import mock
 
 MOST_STEPS = 50_000  # of all programs of a launch: they wait in vain
 
@@ -77,17 +77,11 @@ class Together:
         if self.stopped:
             raise _Stopped
 
-    @contextlib.contextmanager
     def _steps_of(self, builder):
         """Volatile loads, stores and atomics end a step before and after them."""
         names = ("create_masked_load", "create_masked_store", "create_atomic_rmw")
-        for name in names:
-            setattr(builder, name, self._stepping(getattr(builder, name), name == "create_masked_load"))
-        try:
-            yield
-        finally:
-            for name in names:
-                delattr(builder, name)
+        steps = {name: self._stepping(getattr(builder, name), name == "create_masked_load") for name in names}
+        return mock.patch.multiple(builder, **steps)
 
     def _stepping(self, access, only_volatile):
         def stepping(*arguments):
