@@ -63,6 +63,7 @@ def test_there_are_words_for_every_group_that_a_plan_has(machine, n_cols):
     device = Device.from_profile("nvidia/h200")
     plan = choose(Problem(10**6, n_cols, "float32", "float32", 1), device, smallest)
     assert plan.strategy == "cooperative"
+    assert len(words(plan.parts)) % (1 + 2 * plan.parts) == 0
     assert len(words(plan.parts)) >= plan.num_programs // plan.parts * (1 + 2 * plan.parts)
 
 
