@@ -55,7 +55,7 @@ class Problem:
 
     @property
     def width(self) -> int:
-        """Columns that a tile of whole rows needs. The body of a ragged row, wherever it starts, ends within its last vector."""
+        """Columns that a tile of whole rows needs; the whole vectors of a ragged row, wherever it starts, are no more."""
         return max(self.n_cols, self.vector)
 
     @property
