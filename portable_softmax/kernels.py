@@ -68,8 +68,7 @@ def softmax_kernel(
     group, groups = tl.program_id(0) // PARTS, tl.num_programs(0) // PARTS
     part = tl.program_id(0) % PARTS
     tile_cols = part * TILE_COLS + tl.arange(0, TILE_COLS)
-    end = n_cols + VECTOR - 1 if RAGGED else n_cols
-    last = (end - 1) // TILE_COLS * TILE_COLS
+    last = (n_cols - 1) // TILE_COLS * TILE_COLS
     row_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS
     if EXCHANGE == "wait":
         group_ptr, turn = group_of(words_ptr, group, PARTS)
@@ -92,7 +91,7 @@ def softmax_kernel(
                 e = tl.exp2((x - tl.expand_dims(base, AXIS)) * LOG2E)
                 total = tl.sum(e, axis=AXIS)
             else:
-                for col in tl.range(0, end, TILE_COLS):
+                for col in tl.range(0, n_cols, TILE_COLS):
                     ptrs, mask = body_of(x_matrix, rows, col + tile_cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, EVEN, AXIS)
                     x = load(ptrs, mask, y_ptr, NEGATE, COMPUTE)
                     peak, total = add(peak, total, x, 1.0, AXIS)
@@ -117,7 +116,7 @@ def softmax_kernel(
                 ptrs, mask = body_of(y_matrix, rows, tile_cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
                 store(ptrs, y, mask)
             else:
-                for done in tl.range(0, end, TILE_COLS):
+                for done in tl.range(0, n_cols, TILE_COLS):
                     cols = last - done + tile_cols  # backwards: what was read last is still in a cache
                     ptrs, mask = body_of(x_matrix, rows, cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, EVEN, AXIS)
                     x = load(ptrs, mask, y_ptr, NEGATE, COMPUTE)
@@ -190,8 +189,7 @@ def softmax_backward_kernel(
     group, groups = tl.program_id(0) // PARTS, tl.num_programs(0) // PARTS
     part = tl.program_id(0) % PARTS
     tile_cols = part * TILE_COLS + tl.arange(0, TILE_COLS)
-    end = n_cols + VECTOR - 1 if RAGGED else n_cols
-    last = (end - 1) // TILE_COLS * TILE_COLS
+    last = (n_cols - 1) // TILE_COLS * TILE_COLS
     row_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS
     if EXCHANGE == "wait":
         group_ptr, turn = group_of(words_ptr, group, PARTS)
@@ -214,7 +212,7 @@ def softmax_backward_kernel(
             if ONE_TILE:
                 total += _share(dy, y, AXIS, LOG)
             else:
-                for col in tl.range(0, end, TILE_COLS):
+                for col in tl.range(0, n_cols, TILE_COLS):
                     cols = col + tile_cols
                     ptrs, mask = body_of(dy_matrix, rows, cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, EVEN, AXIS)
                     dy = _load_gradient(ptrs, mask, COMPUTE)
@@ -237,7 +235,7 @@ def softmax_backward_kernel(
                 ptrs, mask = body_of(dx_matrix, rows, tile_cols, n_rows, n_cols, dx_stride, VECTOR, RAGGED, EVEN, AXIS)
                 store(ptrs, _gradient(dy, y, tl.expand_dims(total, AXIS), LOG, NEGATE), mask)
             else:
-                for done in tl.range(0, end, TILE_COLS):
+                for done in tl.range(0, n_cols, TILE_COLS):
                     cols = last - done + tile_cols
                     ptrs, mask = body_of(dy_matrix, rows, cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, EVEN, AXIS)
                     dy = _load_gradient(ptrs, mask, COMPUTE)

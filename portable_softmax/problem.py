@@ -55,8 +55,8 @@ class Problem:
 
     @property
     def width(self) -> int:
-        """Columns that a tile of whole rows needs: where rows are ragged, also for what lies before them in their vector."""
-        return self.n_cols + self.vector - 1 if self.ragged else max(self.n_cols, self.vector)
+        """Columns that a tile of whole rows needs; the whole vectors of a ragged row, wherever it starts, are no more."""
+        return max(self.n_cols, self.vector)
 
     @property
     def name(self) -> str:

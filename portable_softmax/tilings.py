@@ -10,6 +10,7 @@ NARROWEST_ONLINE_TILE = 1024  # columns; below it a candidate is not worth compi
 COALESCED = 32  # elements of a line of a tile, where rows lie side by side: 128 bytes of float32
 NARROWEST_LINE = 8  # of them: 32 bytes of float32, the least that memory moves
 MOST_PARTS = 64  # of a row: each lane of a warp looks at one or two
+MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 MANY_ROWS = 2**31  # what a batch-invariant tile is chosen for
 SIXTEEN_BITS = ("float16", "bfloat16")
 
@@ -56,10 +57,10 @@ def _candidates_across(problem: Problem, device: Device) -> Iterator[Tiling]:
 
 def _split(problem: Problem, device: Device) -> Iterator[Tiling]:
     """Long rows, and rows too few to occupy the device: a tile for each of several programs."""
-    policy = device.profile.launch
+    policy, hardware = device.profile.launch, device.hardware
     if not policy.split or not policy.split_from_cols or not policy.split_tile_cols or problem.y_dtype == "float64":
         return  # a word of the exchange holds two numbers of 32 bits
-    few = problem.n_rows <= (device.hardware.multiprocessor_count or 1) and not problem.batch_invariant
+    few = problem.n_rows <= (hardware.multiprocessor_count or 1) and not problem.batch_invariant
     few = few and problem.n_cols >= policy.split_from_cols.value
     strategies = ["cooperative"] if policy.split.value == "cooperative" and (few or _is_long(problem, device)) else []
     tile_cols, num_warps = policy.split_tile_cols.value, policy.split_num_warps.value if policy.split_num_warps else None
@@ -69,6 +70,9 @@ def _split(problem: Problem, device: Device) -> Iterator[Tiling]:
         for scale in (1, 2, 4):
             parts = -(-problem.width // (scale * tile_cols))
             tiling = Tiling(strategy, 1, scale * tile_cols, num_warps and scale * num_warps, 1, parts)
+            threads = (tiling.num_warps or 0) * (hardware.warp_size or 0)
+            if tiling.tile_cols > MOST_ELEMENTS or threads > (hardware.max_threads_per_program or threads):
+                break
             padded = problem.width % tiling.tile_cols != 0  # its mask takes registers too
             if policy.split_max_registers and padded and not problem.backward:
                 yield replace(tiling, max_registers=policy.split_max_registers.value)

@@ -10,32 +10,52 @@ import itertools
 
 import torch
 
-from portable_softmax import current_device, launch
+from portable_softmax import PlanError, current_device, launch, planner, tilings
 from portable_softmax.problem import FORMS
 
-SHAPES = ((5, 200), (5, 203), (3, 70_003), (2, 65_536), (2, 37, 40), (1, 9001, 19))  # [rows, cols], [matrices, cols, rows]
 DTYPES = (torch.float32, torch.bfloat16)
+SHAPES = ((5, 200), (5, 203), (5, 781), (2, 37, 40), (1, 9001, 19))  # [rows, cols], [matrices, cols, rows]
+CASES = [(case, None) for case in itertools.product(FORMS, SHAPES, DTYPES, (0, 1))]
+LONG = (1, 100_003), (2, 65_536)  # in every strategy that the device has
+STRATEGIES = ("online", "cooperative", "split")
+CASES += list(itertools.product(itertools.product(FORMS[:2], LONG, DTYPES[:1], (0, 1)), STRATEGIES))
 
 
 def main() -> None:
     device = current_device()
     where = device.vendor.torch_device_type
+    shared = device.profile.launch.split
     strategies, launches = set(), 0
+    plan_problem, only = launch.plan_problem, None
 
-    def recorded(problem, device, plan_problem=launch.plan_problem):
+    def candidates(problem, device):
+        return (each for each in tilings.candidates(problem, device) if only in (None, each.strategy))
+
+    def recorded(problem, device):
+        plan_problem.cache_clear()
         plan = plan_problem(problem, device)
-        strategies.add(("backward" if problem.backward else "forward", "across" if problem.across else "along", plan.strategy))
+        kind = "across" if problem.across else "ragged" if problem.ragged else "along"
+        strategies.add(("backward" if problem.backward else "forward", kind, plan.strategy))
         return plan
 
-    launch.plan_problem = recorded
-    for form, shape, dtype, start in itertools.product(FORMS, SHAPES, DTYPES, (0, 1)):
+    launch.plan_problem, planner.candidates = recorded, candidates
+    for (form, shape, dtype, start), only in CASES:  # `only` is what candidates reads
         x, y, dy, dx = (operand(shape, dtype, start, where) for _ in range(4))
-        launch.softmax_rows(x, y, device, form)
-        launch.softmax_backward_rows(dy, y, dx, device, form)
+        try:
+            launch.softmax_rows(x, y, device, form)
+            launch.softmax_backward_rows(dy, y, dx, device, form)
+        except PlanError:
+            assert only in ("cooperative", "split")  # which not every device has, for every length
+            continue
         assert not y.isnan().any(), (form, shape, dtype)
         assert not dx.isnan().any(), (form, shape, dtype)
         launches += 2
-    expected = set(itertools.product(("forward", "backward"), ("across", "along"), ("tile", "online")))
+    kinds = {("across", "tile"), ("across", "online"), *itertools.product(("along",), ("tile", "online"))}
+    if shared:
+        kinds |= {("along", "split"), ("along", shared.value)}
+    if device.vendor.aligned_access:
+        kinds |= {("ragged", strategy) for kind, strategy in kinds if kind == "along"}
+    expected = {(direction, *kind) for direction in ("forward", "backward") for kind in kinds}
     assert expected <= strategies, f"never launched: {expected - strategies}"
     print(f"{launches} launches, {len(strategies)} strategies: {', '.join(sorted(' '.join(each) for each in strategies))}")
 

@@ -6,6 +6,7 @@ import torch
 from portable_softmax import DtypeError, softmax
 from portable_softmax.launch import plan_problem, softmax_rows
 from portable_softmax.problem import Problem
+from portable_softmax.tilings import candidates
 from portable_softmax.verify import allowed_error, softmax_in_float64, verify
 
 pytestmark = pytest.mark.kernel
@@ -43,7 +44,7 @@ def test_shapes_of_the_tutorials_and_vocabularies(device, n_rows, n_cols):
     assert outcome.right, outcome
 
 
-@pytest.mark.parametrize("n_cols", [100, 70000], ids=["tile", "online"])
+@pytest.mark.parametrize("n_cols", [100, 70000], ids=["tile", "long"])
 @pytest.mark.parametrize(
     ("start", "value"),
     [(0, -INF), (0, NAN), (0, INF), (99, NAN), (99, INF), (50, -INF)],
@@ -52,7 +53,7 @@ def test_special_values_give_what_torch_gives(where, n_cols, start, value):
     x = matrix(where, 4, n_cols)
     x[1, start] = value
     x[2] = value
-    x[3, : n_cols // 2] = -INF  # in the online form, whole tiles of it before anything else
+    x[3, : n_cols // 2] = -INF  # of a long row, whole tiles before anything else
     assert_softmax(softmax(x), x)
 
 
@@ -60,7 +61,8 @@ def test_strategies_of_those_two_lengths(device):
     def strategy(n_cols):
         return plan_problem(Problem(4, n_cols, "float32", "float32", 4), device).strategy
 
-    assert (strategy(100), strategy(70000)) == ("tile", "online")
+    assert strategy(100) == "tile"
+    assert strategy(70000) in ("online", "cooperative", "split")
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2, -1, -3])
@@ -106,7 +108,8 @@ def test_any_number_of_programs_is_right(device, where, num_programs, n_cols):
 
     x, y = matrix(where, 50, n_cols), torch.full((50, n_cols), NAN, device=where)
     problem = Problem(50, n_cols, "float32", "float32", 1)
-    launch = launcher(KernelSpec.of(problem, plan_problem(problem, device).tiling), device)
+    tiling = next(each for each in candidates(problem, device) if each.parts == 1)
+    launch = launcher(KernelSpec.of(problem, tiling), device)
     launch((num_programs, 1, 1), y, x, 50, n_cols, n_cols, n_cols, 1, 0, 0)
     assert_softmax(y, x)
 

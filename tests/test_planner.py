@@ -1,5 +1,8 @@
 """The planner's decisions: arithmetic over a profile, and a function in place of the compiler."""
 
+import dataclasses
+
+import msgspec
 import pytest
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError, profiles
@@ -8,11 +11,7 @@ from portable_softmax.planner import choose
 from portable_softmax.problem import Problem
 from portable_softmax.tilings import candidates
 
-H200, MI300X, A2 = "nvidia/h200", "amd/mi300x", "ascend/910b3"
-
-
-def problem(n_rows, n_cols, dtype="float32"):
-    return contiguous_problem(n_rows, n_cols, dtype)
+H200, B200, MI300X, A2 = "nvidia/h200", "nvidia/b200", "amd/mi300x", "ascend/910b3"
 
 
 def light(problem, tiling, device):
@@ -20,18 +19,20 @@ def light(problem, tiling, device):
     return KernelResources(tiling.num_warps, tiling.num_warps and 32, 16)
 
 
-def planned(profile, *args, measure=light):
-    return choose(problem(*args), Device.from_profile(profile), measure)
+def planned(profile, n_rows, n_cols, dtype="float32", measure=light, backward=False):
+    device = Device.from_profile(profile)
+    return choose(contiguous_problem(n_rows, n_cols, dtype, device, backward=backward), device, measure)
 
 
 @pytest.mark.parametrize(
     ("n_rows", "n_cols", "tile_rows", "tile_cols"),
     [
-        (32768, 128, 16, 128),
-        (32768, 776, 2, 1024),
+        (32768, 128, 8, 128),
+        (32768, 500, 2, 512),
+        (32768, 776, 1, 1024),
         (4096, 4096, 1, 4096),
         (4096, 32768, 1, 32768),
-        (100000, 1, 1024, 1),
+        (100000, 1, 512, 1),
         (132, 16, 1, 16),  # one row for every SM rather than many for a few
         (500, 16, 4, 16),
     ],
@@ -43,9 +44,9 @@ def test_short_rows_share_a_tile_as_long_as_all_multiprocessors_get_one(n_rows, 
 
 
 def test_rows_beyond_a_tile_are_taken_online():
-    assert planned(H200, 4096, 32768).strategy == "tile"
-    plan = planned(H200, 4096, 32769)
-    assert (plan.strategy, plan.tile_rows, plan.tile_cols) == ("online", 1, 32768)
+    assert planned(B200, 4096, 32768).strategy == "tile"
+    plan = planned(B200, 4096, 32769)
+    assert (plan.strategy, plan.tile_rows, plan.tile_cols, plan.parts) == ("online", 1, 16384, 1)
 
 
 def test_elements_of_8_bytes_fill_a_tile_twice_as_fast():
@@ -53,7 +54,7 @@ def test_elements_of_8_bytes_fill_a_tile_twice_as_fast():
     assert planned(H200, 4096, 16385, "float64").strategy == "online"
 
 
-@pytest.mark.parametrize(("n_cols", "num_warps"), [(1, 1), (1024, 2), (4096, 4), (32768, 32), (10**6, 32)])
+@pytest.mark.parametrize(("n_cols", "num_warps"), [(1, 1), (1024, 1), (2048, 2), (4096, 4), (32768, 32)])
 def test_warps_hold_32_elements_per_thread_on_an_h200(n_cols, num_warps):
     assert planned(H200, 4096, n_cols).num_warps == num_warps
 
@@ -61,9 +62,10 @@ def test_warps_hold_32_elements_per_thread_on_an_h200(n_cols, num_warps):
 def test_a_program_has_no_more_threads_than_the_device_allows():
     for profile in profiles():
         device = Device.from_profile(profile)
-        for tiling in candidates(problem(4096, 32768), device):
-            if tiling.num_warps is not None:
-                assert tiling.num_warps * device.hardware.warp_size <= device.hardware.max_threads_per_program
+        for n_rows, n_cols in ((4096, 32768), (2, 10**6), (2, 10**8)):
+            for tiling in candidates(contiguous_problem(n_rows, n_cols, "float32", device), device):
+                if tiling.num_warps is not None:
+                    assert tiling.num_warps * device.hardware.warp_size <= device.hardware.max_threads_per_program
 
 
 def test_a_candidate_that_spills_is_passed_over_and_the_plan_says_so():
@@ -112,9 +114,9 @@ def test_npu_plans_have_no_warps_or_stages_and_fit_the_grid():
 
 
 def test_reasons_name_the_decisions_and_the_source_of_the_policy():
-    plan = planned(H200, 1823, 776)
+    plan = planned(H200, 1823, 500)
     text = "\n".join(plan.reasons)
-    assert "2 rows are read once, as a tile of 2 x 1024" in text
+    assert "2 rows are read once, as a tile of 2 x 512" in text
     assert "a thread holds 32 elements of float32" in text
     assert "num_programs 912: one per tile" in text
     assert "H200" in text, "where the policy was measured"
@@ -123,7 +125,8 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
 @pytest.mark.parametrize(
     ("n_rows", "n_cols", "inner", "strategy", "tile_rows", "tile_cols"),
     [
-        (64 * 512, 20, 512, "tile", 64, 32),
+        (64 * 512, 20, 512, "tile", 32, 32),
+        (64 * 512, 9, 512, "tile", 64, 16),
         (64 * 512, 781, 512, "tile", 32, 1024),  # lines of 128 bytes
         (64 * 512, 4000, 512, "tile", 8, 4096),  # of 32 bytes, the least that memory moves
         (64 * 512, 5000, 512, "online", 32, 1024),
@@ -145,29 +148,13 @@ def test_what_has_no_plan_is_named_by_its_form():
 
 
 def test_rows_whose_elements_are_loaded_one_by_one_get_half_as_many_per_thread():
-    plan = planned(H200, 32768, 781)
-    assert (plan.tile_rows, plan.tile_cols, plan.num_warps) == (1, 1024, 2)
+    def tile(n_cols):
+        plan = planned(H200, 32768, n_cols)
+        return plan.tile_rows, plan.tile_cols, plan.num_warps
 
-
-@pytest.mark.parametrize(
-    ("n_cols", "dtype", "num_stages"),
-    [(12672, "bfloat16", 3), (32768, "float16", 3), (8192, "bfloat16", 1), (12672, "float32", 1), (65536, "bfloat16", 1)],
-)
-def test_long_16_bit_rows_are_prefetched_by_resident_programs(n_cols, dtype, num_stages):
-    plan = planned(H200, 4096, n_cols, dtype)
-    assert plan.num_stages == num_stages
-    resident = 132 * plan.occupancy.programs_per_multiprocessor
-    assert plan.num_programs == (resident if num_stages > 1 else 4096)
-    assert ("loads 3 stages ahead" in plan.reasons[-1]) == (num_stages > 1)
-
-
-def test_a_prefetch_that_does_not_fit_is_passed_over():
-    def measure(problem, tiling, device):
-        return KernelResources(tiling.num_warps, 64, 10**6 if tiling.num_stages > 1 else 16)
-
-    plan = planned(H200, 4096, 12672, "bfloat16", measure=measure)
-    assert plan.num_stages == 1
-    assert "does not fit: shared memory" in plan.reasons[0]
+    assert tile(511) == (1, 512, 1)
+    assert tile(508) == (2, 512, 1)
+    assert tile(781) == tile(776) == (1, 1024, 1), "ragged rows are loaded in whole vectors"
 
 
 def test_a_program_that_would_be_alone_makes_way_for_two_of_other_warps():
@@ -183,3 +170,127 @@ def test_a_program_that_is_alone_either_way_keeps_its_warps():
     plan = planned(H200, 4096, 12672, measure=lambda problem, tiling, device: KernelResources(tiling.num_warps, 48, 120_000))
     assert (plan.num_warps, plan.occupancy.programs_per_multiprocessor) == (16, 1)
     assert not any("alone" in reason for reason in plan.reasons)
+
+
+def long_from(dtype, backward, n_cols):
+    """Whether the planner takes rows of so many columns, of which there are many, for long ones."""
+    return planned(H200, 4096, n_cols, dtype, backward=backward).strategy == "cooperative"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "backward", "not_shared", "shared"),
+    [
+        ("float32", False, (16384, 32768), (16388, 24576, 32769, 10**6)),  # 32768 fill a tile, the others leave some of it
+        ("bfloat16", False, (8192, 16384), (8200, 12672, 16385, 32768)),
+        ("float16", False, (8192, 16384), (8193, 16392)),
+        ("float32", True, (16383, 16384), (16388, 32768)),
+        ("bfloat16", True, (8200, 16384), (16392, 32768)),
+        ("float64", False, (8192, 16388, 10**6), ()),  # a word of the exchange holds two numbers of 32 bits
+        ("float64", True, (16384, 10**6), ()),
+    ],
+)
+def test_long_rows_are_shared(dtype, backward, not_shared, shared):
+    assert [n_cols for n_cols in not_shared + shared if long_from(dtype, backward, n_cols)] == list(shared)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_cols", "strategy", "parts"),
+    [
+        (132, 16384, "cooperative", 8),
+        (132, 16380, "tile", 1),  # not long enough for two launches' worth of latency
+        (133, 16384, "tile", 1),  # a row for every multiprocessor
+        (1, 32768, "cooperative", 16),
+    ],
+)
+@pytest.mark.parametrize("backward", [False, True])
+def test_few_rows_are_shared(n_rows, n_cols, strategy, parts, backward):
+    plan = planned(H200, n_rows, n_cols, backward=backward)
+    assert (plan.strategy, plan.parts) == (strategy, parts)
+
+
+@pytest.mark.parametrize("n_cols", [16384, 32764, 32768, 10**6])
+def test_batch_invariant_rows_are_shared_by_their_length_alone(n_cols):
+    plans = [
+        choose(Problem(n_rows, n_cols, "float32", "float32", 4, batch_invariant=True), Device.from_profile(H200), light)
+        for n_rows in (1, 132, 10**6)
+    ]
+    assert len({plan.tiling for plan in plans}) == 1
+    assert plans[0].strategy == ("tile" if n_cols in (16384, 32768) else "cooperative")
+
+
+@pytest.mark.parametrize("n_cols", [16385, 32769, 65536, 131072, 131073, 200_003, 10**6, 2 * 10**6])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_groups_are_whole_and_resident_and_parts_cover_a_row(n_cols, dtype):
+    for n_rows in (1, 7, 132, 4096):
+        device = Device.from_profile(H200)
+        problem = contiguous_problem(n_rows, n_cols, dtype, device)
+        plan = choose(problem, device, light)
+        resident = 132 * plan.occupancy.programs_per_multiprocessor
+        assert plan.strategy == "cooperative"
+        assert (plan.parts - 1) * plan.tile_cols < problem.width <= plan.parts * plan.tile_cols
+        assert plan.parts <= 64
+        assert plan.num_programs % plan.parts == 0
+        assert plan.parts <= plan.num_programs <= min(resident, n_rows * plan.parts)
+        assert plan.num_programs == n_rows * plan.parts or plan.num_programs + plan.parts > resident
+        assert (plan.tile_rows, plan.num_warps * 2048) == (1, plan.tile_cols)
+
+
+def test_a_long_row_has_fewer_parts_where_not_all_would_be_resident():
+    """Of 100 registers' worth of shared memory each, one program fits a multiprocessor; 4 multiprocessors are left."""
+    device = Device.from_profile(H200)
+    device = dataclasses.replace(device, hardware=msgspec.structs.replace(device.hardware, multiprocessor_count=4))
+
+    def heavy(problem, tiling, device):
+        return KernelResources(tiling.num_warps, 32, 70_000)  # three on a multiprocessor
+
+    plan = choose(contiguous_problem(64, 40_000, "float32", device), device, heavy)
+    assert (plan.strategy, plan.parts, plan.num_programs) == ("cooperative", 10, 10)
+    assert plan.reasons[0] == "passed over cooperative 1 x 2048 in 20 parts, num_warps 1: only 12 programs are resident at once"
+    assert "10 for each row at a time" in plan.reasons[-1]
+    plan = choose(contiguous_problem(64, 131_072, "float32", device), device, heavy)
+    assert plan.strategy == "online"
+    assert sum("programs are resident at once" in reason for reason in plan.reasons[:3]) == 3
+
+
+def test_few_rows_take_two_launches_where_programs_cannot_wait_for_each_other():
+    """With as many programs as there are parts: none waits for another, so they need not be resident."""
+
+    def measure(problem, tiling, device):
+        if tiling.strategy == "cooperative":
+            raise CompileError("no cooperative launches")
+        return light(problem, tiling, device)
+
+    plan = planned(H200, 100, 10**6, measure=measure)
+    assert (plan.strategy, plan.parts, plan.num_programs) == ("split", 62, 6200)
+    assert plan.tiling.exchanges == ("publish", "collect")
+    assert plan.reasons[0].endswith("does not compile: no cooperative launches")
+    assert planned(H200, 200, 10**6, measure=measure).strategy == "online", "two launches pay for few rows only"
+    assert planned(H200, 200, 20_000, measure=measure).strategy == "tile"
+
+
+def test_a_profile_that_does_not_share_rows():
+    for profile in (B200, MI300X, A2):
+        assert planned(profile, 1, 10**6).strategy == "online"
+
+
+def test_the_interpreter_shares_one_long_row_in_two_launches():
+    plan = planned("triton/interpreter", 1, 100_000)
+    assert (plan.strategy, plan.parts, plan.num_programs) == ("split", 7, 7)
+    assert planned("triton/interpreter", 2, 100_000).strategy == "online"
+    assert planned("triton/interpreter", 1, 99_999).strategy == "online"
+
+
+def test_what_is_ragged():
+    device = Device.from_profile(H200)
+
+    def kind(n_cols, dtype="float32", device=device):
+        found = contiguous_problem(64, n_cols, dtype, device)
+        return found.vector, found.ragged
+
+    assert kind(781) == kind(513) == kind(782) == (4, True)
+    assert kind(511) == (1, False), "too short"
+    assert kind(512) == kind(780) == (4, False), "whole vectors"
+    assert kind(780, "bfloat16") == (8, True)
+    assert kind(781, "float64") == (2, True)
+    assert kind(781, device=Device.from_profile(MI300X)) == (4, True)
+    assert kind(781, device=Device.from_profile(A2)) == (1, False)

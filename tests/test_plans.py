@@ -1,11 +1,15 @@
 """Plans are made offline with the vendors' compilers, and kernels compiled once."""
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from portable_softmax import CompileError, Device, DtypeError, KernelResources, NoDeviceError, plan
 from portable_softmax import compiler as compiler_module
 from portable_softmax import launch as launch_module
-from portable_softmax.launch import plan_problem
+from portable_softmax.launch import contiguous_problem, plan_problem
+from portable_softmax.planner import choose
 from portable_softmax.problem import Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel
 
@@ -118,7 +122,7 @@ def test_gradients_have_a_plan_for_every_length(profile, form):
         found = plan(4096, n_cols, "bfloat16", device, form=form, backward=True)
         assert found.resources.spilled_bytes_per_thread == 0
         assert found.occupancy.programs_per_multiprocessor >= 1
-        assert found.tile_cols >= n_cols or found.strategy == "online"
+        assert found.tile_cols * found.parts >= n_cols or found.strategy == "online"
 
 
 def test_a_gradient_takes_more_unified_buffer_than_its_softmax():
@@ -145,3 +149,99 @@ def test_lines_of_an_inner_dimension_are_read_in_16_bytes(backward, dtype):
     ptx = compile_kernel(KernelSpec.of(problem, found.tiling), device).asm["ptx"]
     assert "ld.global.v4.b32" in ptx
     assert "st.global.v4.b32" in ptx
+
+
+def waiting(problem, tiling, device):
+    """What a compiler says of programs that wait for each other; all else compiles and needs little."""
+    if tiling.strategy == "cooperative":
+        compiler_module._cooperative(device)
+    return KernelResources(tiling.num_warps, tiling.num_warps and 32, 16)
+
+
+def test_a_triton_without_cooperative_launches_has_two_or_does_without(monkeypatch):
+    monkeypatch.setattr(compiler_module, "_triton_version", lambda: (3, 2))
+    device = Device.from_profile("nvidia/h200")
+    few, many = (choose(Problem(n_rows, 65536, "float32", "float32", 4), device, waiting) for n_rows in (100, 1000))
+    assert (few.strategy, many.strategy) == ("split", "online")
+    for found in (few, many):
+        assert "this Triton has no cooperative launches; install Triton 3.3 or later" in found.reasons[0]
+    monkeypatch.setattr(compiler_module, "_triton_version", lambda: (3, 3))
+    assert choose(Problem(1000, 65536, "float32", "float32", 4), device, waiting).strategy == "cooperative"
+
+
+def test_a_vendor_without_cooperative_launches(monkeypatch):
+    device = Device.from_profile("nvidia/h200")
+    monkeypatch.setattr(device.vendor, "cooperative", {})
+    found = choose(Problem(1000, 65536, "float32", "float32", 4), device, waiting)
+    assert found.strategy == "online"
+    assert "cuda has no cooperative launches" in found.reasons[0]
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("n_cols", [65536, 140_001, 10**6], ids="{} columns".format)
+def test_programs_that_wait_do_so_by_themselves(n_cols, backward):
+    """Each warp: in the loop there is no barrier and no shared memory, only loads that no cache may answer."""
+    device = Device.from_profile("nvidia/h200")
+    problem = contiguous_problem(4096, n_cols, "float32", device, backward=backward)
+    found = plan_problem(problem, device)
+    assert found.strategy == "cooperative"
+    assert found.num_warps == {65536: 1, 140_001: 2, 10**6: 8}[n_cols]
+    compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
+    assert compiled.metadata.launch_cooperative_grid
+    ptx = compiled.asm["ptx"]
+    first, last = ptx.index("ld.volatile.global.b64"), ptx.rindex("ld.volatile.global.b64")
+    loop = ptx[first : ptx.index("bra", last)]
+    (label,) = re.findall(r"^(\$L__BB\d+_\d+):", loop, re.MULTILINE)
+    assert re.match(rf"bra(\.uni)?\s+{re.escape(label)};", ptx[first + len(loop) :]), "the loop ends after its last look"
+    for word in ("bar.", "barrier", "shared", "membar", "fence"):
+        assert word not in loop
+    assert ptx.count("atom.global.gpu.relaxed.exch.b64") == 1
+
+
+def test_only_programs_that_wait_are_launched_cooperatively():
+    device = Device.from_profile("nvidia/h200")
+    problem, tiling = Problem(4, 65536, "float32", "float32", 4), Tiling("split", 1, 4096, 1, 1, 16)
+    for exchange in tiling.exchanges:
+        compiled = compile_kernel(KernelSpec.of(problem, tiling, exchange), device)
+        assert not compiled.metadata.launch_cooperative_grid
+        assert "atom." not in compiled.asm["ptx"]
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_rows_can_be_shared_on_amd_in_two_launches(backward):
+    """No profile of AMD's asks for it yet."""
+    device = Device.from_profile("amd/mi300x")
+    problem = Problem(64, 40_001, "float32", "float32", 4, backward=backward, ragged=True)
+    tiling = Tiling("split", 1, 2048, 1, 1, 20)
+    for exchange in tiling.exchanges:
+        compiled = compile_kernel(KernelSpec.of(problem, tiling, exchange), device)
+        assert not device.vendor.resources(compiled).spilled_bytes_per_thread
+    with pytest.raises(CompileError, match="hip has no cooperative launches"):
+        compile_kernel(KernelSpec.of(problem, replace(tiling, strategy="cooperative")), device)
+
+
+@pytest.mark.parametrize("n_cols", [781, 50257])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_ragged_rows_are_read_in_16_bytes(n_cols, dtype):
+    device = Device.from_profile("nvidia/h200")
+    for backward in (False, True):
+        problem = contiguous_problem(4096, n_cols, dtype, device, backward=backward)
+        assert problem.ragged
+        ptx = compile_kernel(KernelSpec.of(problem, plan_problem(problem, device).tiling), device).asm["ptx"]
+        narrow = [kind for kind in re.findall(r"\b(?:ld|st)\.global\.(\w+)", ptx) if kind != "v4" and kind != "b64"]
+        assert narrow == ["b16" if dtype == "bfloat16" else "b32"] * (3 if backward else 2), "one for the edges of an operand"
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("n_cols", [4096, 65536])
+def test_tiles_that_end_where_rows_do_need_no_mask(n_cols, backward):
+    device = Device.from_profile("nvidia/h200")
+    problem = contiguous_problem(4096, n_cols, "float32", device, backward=backward)
+    tiling = plan_problem(problem, device).tiling
+
+    def masked(problem):
+        ptx = compile_kernel(KernelSpec.of(problem, tiling), device).asm["ptx"]
+        return re.findall(r"@!?%p\d+ (?:ld|st)\.global\S*v4\S*", ptx)
+
+    assert not masked(problem)
+    assert masked(replace(problem, n_cols=n_cols - 4)), "so that would be seen"

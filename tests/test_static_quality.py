@@ -1,20 +1,25 @@
 """Every profile has a plan for every length and type, and its compiled kernel wastes nothing that can be seen offline."""
 
 import re
+from collections import Counter
+from itertools import product
 
 import pytest
 
 from portable_softmax import Device, plan, profiles
 from portable_softmax.backends.base import DTYPE_BYTES
-from portable_softmax.launch import VECTOR_BYTES, contiguous_problem
+from portable_softmax.launch import SHORTEST_RAGGED, VECTOR_BYTES, contiguous_problem
 from portable_softmax.spec import KernelSpec, compile_kernel
 
 LENGTHS = (1, 2, 7, 8, 16, 33, 64, 100, 128, 200, 256, 500, 512, 776, 781, 1000, 1024, 2048, 3000, 4096, 8192, 12672, 16384,
            32768, 50257, 65536, 131072)  # fmt: skip
 DTYPES = ("float16", "bfloat16", "float32")
-LENGTHS_OF_GRADIENTS = (1, 33, 781, 776, 4096, 12672, 65536)  # in the normal run; the slow one has them all
+ALL = tuple(product(LENGTHS, DTYPES))  # in the slow runs; the others have some
+FORWARD = (*product((1, 7, 64, 500, 781, 1024, 3000, 4096, 12672, 32768, 50257, 65536), DTYPES[1:]), (781, "float16"))
+BACKWARD = (*product((33, 781, 4096, 12672, 65536), DTYPES[1:]), (776, "float16"))
 N_ROWS = 4096
 PTX_ACCESS = r"\b((?:ld|st)\.global[\w.:]*?(?:\.v(\d))?\.[bfu](\d+))\b"
+PTX_MASKED = r"@!?%p\d+ ((?:ld|st)\.global\S*\.v\d\S*)"
 AMD_ACCESS = r"\b((?:buffer|global|flat)_(?:load|store)_(?:d16_)?(?:hi_)?(\w+?)(?:_d16(?:_hi)?)?)\s"
 AMD_BYTES = {"byte": 1, "ubyte": 1, "short": 2, "ushort": 2, "dword": 4, "dwordx2": 8, "dwordx4": 16}
 
@@ -25,19 +30,23 @@ AMD_BYTES = {"byte": 1, "ubyte": 1, "short": 2, "ushort": 2, "dword": 4, "dwordx
     [pytest.param(name, marks=pytest.mark.xdist_group(profile.arch)) for name, profile in sorted(profiles().items())],
 )
 @pytest.mark.parametrize(
-    ("backward", "lengths"),
-    [(False, LENGTHS), (True, LENGTHS_OF_GRADIENTS), pytest.param(True, LENGTHS, marks=pytest.mark.slow)],
-    ids=["forward", "backward", "backward at every length"],
+    ("backward", "cases"),
+    [
+        (False, FORWARD),
+        (True, BACKWARD),
+        pytest.param(False, ALL, marks=pytest.mark.slow),
+        pytest.param(True, ALL, marks=pytest.mark.slow),
+    ],
+    ids=["forward", "backward", "forward at every length", "backward at every length"],
 )
-def test_plans_and_their_kernels(profile, backward, lengths, record_count):
+def test_plans_and_their_kernels(profile, backward, cases, record_count):
     device = Device.from_profile(profile)
     faults = [
         f"{n_cols} {dtype}: {fault}"
-        for n_cols in lengths
-        for dtype in DTYPES
+        for n_cols, dtype in cases
         for fault in (*faults_of_plan(device, n_cols, dtype, backward), *faults_of_kernel(device, n_cols, dtype, backward))
     ]
-    record_count(f"static quality, {device.backend}/{device.arch}", len(lengths) * len(DTYPES), len(faults))
+    record_count(f"static quality, {device.backend}/{device.arch}", len(cases), len(faults))
     assert not faults
 
 
@@ -58,17 +67,26 @@ def faults_of_plan(device, n_cols, dtype, backward):
 
 
 def faults_of_kernel(device, n_cols, dtype, backward):
-    """Narrow accesses; only where a compiler for the device is here."""
+    """Narrow accesses; only where a compiler for the device is here.
+
+    Each operand of ragged rows has one access to both its edges, and programs that wait for each other read and write the
+    number of their rounds.
+    """
     found = plan(N_ROWS, n_cols, dtype, device, backward=backward)
     if found.num_warps is None:
         return
-    problem = contiguous_problem(N_ROWS, n_cols, dtype, device, backward=backward)
+    problem, element = contiguous_problem(N_ROWS, n_cols, dtype, device, backward=backward), DTYPE_BYTES[dtype]
+    if n_cols >= SHORTEST_RAGGED and problem.vector * element < VECTOR_BYTES:
+        yield f"vectors of {problem.vector}"
     compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
     per_thread = max(1, found.tile_rows * found.tile_cols // (found.num_warps * device.hardware.warp_size))
-    possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * DTYPE_BYTES[dtype])
-    for access, width in access_widths(compiled.asm):
-        if width < possible:
-            yield f"{access} of {width} bytes, where {possible} are possible"
+    possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * element)
+    narrow = [(width, access) for access, width in access_widths(compiled.asm) if width < possible]
+    allowed = Counter({element: problem.ragged * (3 if backward else 2), 8: 2 * (found.strategy == "cooperative")})
+    if extra := Counter(width for width, _ in narrow) - allowed:
+        yield f"{dict(extra)} bytes: accesses, where {possible} bytes are possible: {sorted(set(narrow))}"
+    if not problem.ragged and found.tile_rows == 1 and n_cols % found.tile_cols == 0 and "ptx" in compiled.asm:
+        yield from (f"a mask where tiles end where rows do: {access}" for access in re.findall(PTX_MASKED, compiled.asm["ptx"]))
 
 
 def access_widths(asm):

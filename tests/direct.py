@@ -1,0 +1,71 @@
+"""Launches of the kernels with a tiling that a test chooses, and what they must give, in float64."""
+
+import torch
+
+from portable_softmax.launch import name_of
+from portable_softmax.problem import Problem
+from portable_softmax.spec import KernelSpec, launcher
+
+GUARD = 7.0  # around results
+
+
+def problem_of(operands, form, backward, vector=1, ragged=False):
+    """Of rows of one type; those of all operands with strides that suit."""
+    n_rows, n_cols = operands[0].shape
+    dtype = name_of(operands[0].dtype)
+    return Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, ragged=ragged)
+
+
+def sizes_of(operands, problem):
+    """What the kernels take after their operands; see kernels.py."""
+    unit = 1 if problem.ragged else problem.vector
+    n_rows, n_cols = operands[0].shape
+    return (n_rows, n_cols // unit, *(each.stride(0) // unit for each in operands), 1, *(0 for _ in operands))
+
+
+def launch(device, operands, problem, tiling, num_programs):
+    """In the one or two launches of a tiling whose programs do not wait for each other."""
+    words = [torch.full((problem.n_rows * tiling.parts,), -1, device=operands[0].device)] if tiling.parts > 1 else []
+    for exchange in tiling.exchanges:
+        run = launcher(KernelSpec.of(problem, tiling, exchange), device)
+        run((num_programs, 1, 1), *operands, *sizes_of(operands, problem), *words)
+
+
+def rows_in(n_rows, n_cols, stride, dtype, where, outside, seed=0):
+    """Random rows so far apart, with `outside` before, between and after them; (rows, all of the memory)."""
+    memory = torch.full((32 + n_rows * stride + 32,), outside, dtype=dtype, device=where)
+    rows = memory[32:].as_strided((n_rows, n_cols), (stride, 1))
+    rows.copy_(torch.randn(n_rows, n_cols, generator=torch.Generator().manual_seed(seed)))
+    return rows, memory
+
+
+def result_in(n_rows, n_cols, stride, dtype, where):
+    """Where a launch may write, with guards around it; (rows, check)."""
+    rows, memory = rows_in(n_rows, n_cols, stride, dtype, where, GUARD)
+    rows.fill_(-3.0)  # what no softmax and none of these gradients is
+
+    def assert_guards():
+        outside = torch.ones_like(memory, dtype=torch.bool)
+        outside[32:].as_strided(rows.shape, rows.stride()).fill_(False)
+        assert (memory[outside] == GUARD).all(), "something was written outside of the rows"
+
+    return rows, assert_guards
+
+
+def expected(form, x):
+    exact = -x.double() if form == "softmin" else x.double()
+    return (torch.log_softmax if form == "log_softmax" else torch.softmax)(exact, -1)
+
+
+def expected_gradient(form, dy, y):
+    dy, y = dy.double(), y.double()
+    if form == "log_softmax":
+        return dy - y.exp() * dy.sum(-1, keepdim=True)
+    return (y * (dy - (dy * y).sum(-1, keepdim=True))) * (-1 if form == "softmin" else 1)
+
+
+def assert_close(result, exact, scale=1.0):
+    """Within the type's rounding, of a value and of sums of the size of `scale`."""
+    rounding = torch.finfo(result.dtype).eps
+    exact_enough = {torch.float64: 1e-13}.get(result.dtype, 2e-6)
+    torch.testing.assert_close(result.double(), exact, rtol=rounding + exact_enough, atol=exact_enough * scale, equal_nan=True)

@@ -1,0 +1,95 @@
+"""Programs of one launch that run at once, in Triton's interpreter, which otherwise takes them one after the other.
+
+Each program is a thread, and only one of them runs at a time: until it reads or writes memory that others may, where a random
+one goes on. So a seed makes one interleaving of a kernel's own steps, again and again, and programs that wait in vain are seen.
+"""
+
+import functools
+import random
+import threading
+from unittest import mock
+
+MOST_STEPS = 50_000  # of all programs of a launch: they wait in vain
+
+
+class _Stopped(BaseException):
+    """Ends a program's thread; nothing catches it on its way."""
+
+
+class _Program:
+    def __init__(self, index, work, back):
+        self.index, self.turn, self.error, self.done = index, threading.Semaphore(0), None, False
+        self.thread = threading.Thread(target=self._run, args=(work, back), daemon=True)
+        self.thread.start()
+
+    def _run(self, work, back):
+        self.turn.acquire()
+        try:
+            work()
+        except BaseException as error:  # it is raised again where the launch was asked for
+            self.error = error
+        self.done = True
+        back.release()
+
+
+class Together:
+    """Launches kernels as `kernel[grid]` does, in the interleavings of a seed."""
+
+    def __init__(self, seed):
+        self.random, self.back = random.Random(seed), threading.Semaphore(0)
+        self.running, self.stopped = None, False
+
+    def launch(self, kernel, num_programs, *arguments, **constexprs):
+        from triton.runtime.interpreter import interpreter_builder as builder
+
+        def grid(converted):  # called with what the kernel gets, before its programs would be run one by one
+            builder.set_grid_dim(num_programs, 1, 1)
+            work = functools.partial(kernel.rewrite(), **converted)
+            self._run([_Program(index, work, self.back) for index in range(num_programs)], builder)
+            return (0,)  # of which there are none left
+
+        with self._steps_of(builder):
+            kernel[grid](*arguments, **constexprs)
+
+    def _run(self, programs, builder):
+        left, steps, self.stopped = list(programs), 0, False
+        while left:
+            steps += 1
+            self.stopped = self.stopped or steps > MOST_STEPS
+            self.running = self.random.choice(left)
+            builder.set_grid_idx(self.running.index, 0, 0)
+            self.running.turn.release()
+            self.back.acquire()
+            if self.running.done:
+                left.remove(self.running)
+                self.stopped = self.stopped or self.running.error is not None
+        errors = [program.error for program in programs if program.error and not isinstance(program.error, _Stopped)]
+        if errors:
+            raise errors[0]
+        if self.stopped:
+            raise TimeoutError(f"{len(programs)} programs still wait for each other after {MOST_STEPS} steps")
+
+    def _step(self):
+        """The end of a step of the running program: another one goes on."""
+        mine = self.running
+        self.back.release()
+        mine.turn.acquire()
+        if self.stopped:
+            raise _Stopped
+
+    def _steps_of(self, builder):
+        """Volatile loads, stores and atomics end a step before and after them."""
+        names = ("create_masked_load", "create_masked_store", "create_atomic_rmw")
+        steps = {name: self._stepping(getattr(builder, name), name == "create_masked_load") for name in names}
+        return mock.patch.multiple(builder, **steps)
+
+    def _stepping(self, access, only_volatile):
+        def stepping(*arguments):
+            if only_volatile and not arguments[-1]:
+                return access(*arguments)
+            self._step()
+            result = access(*arguments)
+            self._step()
+            return result
+
+        return stepping
