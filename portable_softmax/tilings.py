@@ -62,21 +62,28 @@ def _split(problem: Problem, device: Device) -> Iterator[Tiling]:
         return  # a word of the exchange holds two numbers of 32 bits
     few = problem.n_rows <= (hardware.multiprocessor_count or 1) and not problem.batch_invariant
     few = few and problem.n_cols >= policy.split_from_cols.value
-    strategies = ["cooperative"] if policy.split.value == "cooperative" and (few or _is_long(problem, device)) else []
+    if policy.split.value == "cooperative" and (few or _is_long(problem, device)):
+        yield from _in_parts("cooperative", problem, device)
+    if few:
+        yield from _in_parts("split", problem, device)
+
+
+def _in_parts(strategy: str, problem: Problem, device: Device) -> Iterator[Tiling]:
+    """Of a row: in tiles of the policy's size, or wider ones where that makes too many parts; then in wider ones still."""
+    policy, hardware = device.profile.launch, device.hardware
     tile_cols, num_warps = policy.split_tile_cols.value, policy.split_num_warps.value if policy.split_num_warps else None
     while problem.width > MOST_PARTS * tile_cols:
         tile_cols, num_warps = 2 * tile_cols, num_warps and 2 * num_warps
-    for strategy in strategies + ["split"] * few:
-        for scale in (1, 2, 4):
-            parts = -(-problem.width // (scale * tile_cols))
-            tiling = Tiling(strategy, 1, scale * tile_cols, num_warps and scale * num_warps, 1, parts)
-            threads = (tiling.num_warps or 0) * (hardware.warp_size or 0)
-            if tiling.tile_cols > MOST_ELEMENTS or threads > (hardware.max_threads_per_program or threads):
-                break
-            padded = problem.width % tiling.tile_cols != 0  # its mask takes registers too
-            if policy.split_max_registers and padded and not problem.backward:
-                yield replace(tiling, max_registers=policy.split_max_registers.value)
-            yield tiling
+    for scale in (1, 2, 4):
+        parts = -(-problem.width // (scale * tile_cols))
+        tiling = Tiling(strategy, 1, scale * tile_cols, num_warps and scale * num_warps, 1, parts)
+        threads = (tiling.num_warps or 0) * (hardware.warp_size or 0)
+        if parts == 1 or tiling.tile_cols > MOST_ELEMENTS or threads > (hardware.max_threads_per_program or threads):
+            return
+        padded = problem.width % tiling.tile_cols != 0  # its mask takes registers too
+        if policy.split_max_registers and padded and not problem.backward:
+            yield replace(tiling, max_registers=policy.split_max_registers.value)
+        yield tiling
 
 
 def _is_long(problem: Problem, device: Device) -> bool:
