@@ -184,7 +184,7 @@ def long_from(dtype, backward, n_cols):
         ("bfloat16", False, (8192, 16384), (8200, 12672, 16385, 32768)),
         ("float16", False, (8192, 16384), (8193, 16392)),
         ("float32", True, (16383, 16384), (16388, 32768)),
-        ("bfloat16", True, (8200, 16384), (16392, 32768)),
+        ("bfloat16", True, (8191, 8192), (8200, 16384)),
         ("float64", False, (8192, 16388, 10**6), ()),  # a word of the exchange holds two numbers of 32 bits
         ("float64", True, (16384, 10**6), ()),
     ],
@@ -245,7 +245,7 @@ def test_a_long_row_has_fewer_parts_where_not_all_would_be_resident():
 
     plan = choose(contiguous_problem(64, 40_000, "float32", device), device, heavy)
     assert (plan.strategy, plan.parts, plan.num_programs) == ("cooperative", 10, 10)
-    assert plan.reasons[0] == "passed over cooperative 1 x 2048 in 20 parts, num_warps 1: only 12 programs are resident at once"
+    assert "passed over cooperative 1 x 2048 in 20 parts, num_warps 1: only 12 programs are resident at once" in plan.reasons
     assert "10 for each row at a time" in plan.reasons[-1]
     plan = choose(contiguous_problem(64, 131_072, "float32", device), device, heavy)
     assert plan.strategy == "online"
@@ -268,9 +268,23 @@ def test_few_rows_take_two_launches_where_programs_cannot_wait_for_each_other():
     assert planned(H200, 200, 20_000, measure=measure).strategy == "tile"
 
 
-def test_a_profile_that_does_not_share_rows():
-    for profile in (B200, MI300X, A2):
-        assert planned(profile, 1, 10**6).strategy == "online"
+def test_profiles_that_do_not_have_programs_wait():
+    assert [planned(profile, 1, 10**6).strategy for profile in (B200, MI300X, A2)] == ["split", "split", "online"]
+    assert [planned(profile, 4096, 10**6).strategy for profile in (B200, MI300X, A2)] == ["online"] * 3
+
+
+def test_a_padded_shared_row_is_held_to_fewer_registers_unless_they_spill():
+    def measure(problem, tiling, device):
+        return KernelResources(tiling.num_warps, tiling.max_registers or 104, 0, 8 if spilling and tiling.max_registers else 0)
+
+    spilling = False
+    assert planned(H200, 4096, 40_000, measure=measure).max_registers == 96
+    assert planned(H200, 4096, 65536, measure=measure).max_registers is None, "no mask"
+    assert planned(H200, 4096, 40_000, backward=True, measure=measure).max_registers is None, "two operands need more"
+    spilling = True
+    plan = planned(H200, 4096, 40_000, measure=measure)
+    assert plan.max_registers is None
+    assert plan.reasons[0].endswith("at most 96 registers: spills 8 bytes per thread")
 
 
 def test_the_interpreter_shares_one_long_row_in_two_launches():
