@@ -64,8 +64,22 @@ def expected_gradient(form, dy, y):
     return (y * (dy - (dy * y).sum(-1, keepdim=True))) * (-1 if form == "softmin" else 1)
 
 
-def assert_close(result, exact, scale=1.0):
-    """Within the type's rounding, of a value and of sums of the size of `scale`."""
-    rounding = torch.finfo(result.dtype).eps
-    exact_enough = {torch.float64: 1e-13}.get(result.dtype, 2e-6)
-    torch.testing.assert_close(result.double(), exact, rtol=rounding + exact_enough, atol=exact_enough * scale, equal_nan=True)
+def gradient_scale(form, dy, y):
+    """The size of what a gradient's elements are made of, and so of their error."""
+    dy, y = dy.double().abs(), y.double()
+    if form == "log_softmax":
+        return dy + y.exp() * dy.sum(-1, keepdim=True)
+    return y.abs() * (dy + (dy * y.abs()).sum(-1, keepdim=True))
+
+
+def assert_close(result, exact, scale=None):
+    """Within the type's rounding, of a value and of what it is made of; the same nan and inf."""
+    limits = torch.finfo(result.dtype)
+    exact_enough = 1e-13 if result.dtype == torch.float64 else 2e-6
+    assert torch.equal(result.isnan(), exact.isnan())
+    same = exact.isnan() | (result.double() == exact)
+    scale = exact.abs() if scale is None else exact.abs() + scale
+    least = limits.tiny * (limits.eps if result.dtype == torch.float16 else 1)  # smaller results may be flushed to zero
+    allowed = limits.eps * exact.abs() + exact_enough * scale + least
+    error = torch.where(same, 0.0, (result.double() - exact).abs())
+    assert (error <= allowed.nan_to_num()).all(), f"an error of {(error / allowed).nan_to_num().max():.3g} of what is allowed"

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from direct import assert_close as assert_close_to
-from direct import expected, expected_gradient
+from direct import expected, expected_gradient, gradient_scale
 from pairs import PAIRS
 
 from portable_softmax import DtypeError, log_softmax, plan, softmax
@@ -173,8 +173,8 @@ def cooperative_case(where, shape, seed, form="softmax", dtype=torch.float32):
         return y.detach(), *torch.autograd.grad(y, x, dy)
 
     def check(y, dx):
-        assert_close_to(y, expected(form, x.detach()))
-        assert_close_to(dx, expected_gradient(form, dy, y), scale=dy.double().abs().sum(-1).max().item())
+        assert_close_to(y, expected(form, x.detach()), float(form == "log_softmax"))
+        assert_close_to(dx, expected_gradient(form, dy, y), gradient_scale(form, dy, y))
 
     return step, check
 
@@ -257,7 +257,7 @@ def test_special_values_in_rows_that_are_shared(cooperative, where, form, shape)
         x[5, 1:-1] = -inf
         x[6, :50_000] = -inf
         for _ in range(2):
-            assert_close_to(PAIRS[form][0](x, -1), expected(form, x))
+            assert_close_to(PAIRS[form][0](x, -1), expected(form, x), float(form == "log_softmax"))
 
 
 def test_a_cooperative_launch_after_one_that_failed(cooperative, device, where):
