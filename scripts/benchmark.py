@@ -42,7 +42,7 @@ def main() -> int:
     providers, device = load(options.providers), current_device()
     where = device.vendor.torch_device_type
     cells = [] if options.host else _measured(options, providers, where)
-    host = host_times(providers, where)
+    host = {} if options.quick else host_times(providers, where)
     print(f"{device.name}, torch {torch.__version__}, Triton {triton.__version__}", host_table(host), sep="\n\n")
     if cells:
         run = {"device": device.name, "torch": torch.__version__, "triton": triton.__version__, "host_us": host, "unit": "GB/s"}
@@ -63,7 +63,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=3, help="times that each provider has its turn; the median counts")
     parser.add_argument("--jobs", type=int, default=(os.cpu_count() or 2) - 1, help="processes that compile ahead; 0 for none")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the CSV, the JSON and the plots")
-    parser.add_argument("--quick", action="store_true", help="the sweep `quick`: eight shapes")
+    parser.add_argument("--quick", action="store_true", help="the sweep `quick`: six shapes, and no host times")
     parser.add_argument("--host", action="store_true", help="only microseconds on the host per call")
     options = parser.parse_args()
     options.sweep = ["quick"] if options.quick else options.sweep

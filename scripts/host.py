@@ -38,6 +38,9 @@ def _microseconds(call: Timed, repeats: int = 7, calls: int = 200) -> float:
 
 
 def host_table(times: dict[str, dict[str, float]]) -> str:
+    """A line for each provider; nothing without any."""
+    if not times:
+        return ""
     lines = [f"{'microseconds':14}" + "".join(f"{kind:>12}" for kind in CALLS)]
     for name, of in times.items():
         lines.append(f"{name:14}" + "".join(f"{of[kind]:12.1f}" if kind in of else f"{'-':>12}" for kind in CALLS))
