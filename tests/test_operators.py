@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+import torch._dynamo.testing
 import torch.nn.functional as F
 from pairs import PAIRS
 from torch.fx.experimental.proxy_tensor import make_fx
