@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from portable_softmax.device import Device
+from portable_softmax.errors import DeviceError
 from portable_softmax.problem import Problem, Tiling
 
 _kept: dict[tuple[Any, ...], torch.Tensor] = {}
@@ -14,7 +15,11 @@ _kept: dict[tuple[Any, ...], torch.Tensor] = {}
 def with_words(
     launches: Sequence[Callable[..., Any]], problem: Problem, tiling: Tiling, device: Device, where: torch.device
 ) -> Callable[..., Any]:
-    """`launch(grid, *arguments)` of a tiling's launches, one after the other, with the words that they share."""
+    """`launch(grid, *arguments)` of a tiling's launches, one after the other, with the words that they share.
+
+    Raises, when it is called:
+        DeviceError: fewer programs can run at once than the device's facts tell.
+    """
     n_rows, parts = problem.n_rows, tiling.parts
 
     def split(grid: tuple[int, int, int], *arguments: Any) -> None:
@@ -23,7 +28,14 @@ def with_words(
             launch(grid, *arguments, words)
 
     def cooperative(grid: tuple[int, int, int], *arguments: Any) -> None:
-        launches[0](grid, *arguments, _words_of_groups(parts, device, where))
+        words = _words_of_groups(parts, device, where)
+        try:
+            launches[0](grid, *arguments, words)
+        except RuntimeError as error:
+            raise DeviceError(
+                f"{grid[0]} programs that wait for each other were to run at once on {device}; the driver refused: {error}; "
+                "does something else limit the device for this process (a partition of it, a debugger)?"
+            ) from error
 
     return cooperative if tiling.strategy == "cooperative" else split
 

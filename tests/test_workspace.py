@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from portable_softmax import Device, workspace
+from portable_softmax import Device, DeviceError, workspace
 from portable_softmax.planner import choose
 from portable_softmax.problem import Problem, Tiling
 
@@ -51,6 +51,17 @@ def test_a_captured_graph_has_words_of_its_own(machine):
     assert not first.any()
     machine.capturing = False
     assert words(8) is kept
+
+
+def test_a_cooperative_launch_that_the_driver_refuses(machine):
+    def refused(grid, *arguments):
+        raise RuntimeError("Triton Error [CUDA]: too many blocks in cooperative launch")
+
+    tiling = Tiling("cooperative", 1, 2048, 1, 1, 32)
+    problem, device = Problem(4, 65536, "float32", "float32", 4), Device.from_profile("nvidia/h200")
+    launch = workspace.with_words([refused], problem, tiling, device, FIRST)
+    with pytest.raises(DeviceError, match=r"3200 programs .* at once .* too many blocks"):
+        launch((3200, 1, 1))
 
 
 @pytest.mark.parametrize("n_cols", [16385, 65536, 131072, 10**6])
