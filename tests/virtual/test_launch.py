@@ -54,7 +54,7 @@ def test_too_many_programs_are_refused():
 
 def test_no_options_of_gpus(machine):
     device = current_device(machine.index(ARCH))
-    x, y = jit_launch((1,), device.index, **device.vendor.compile_options(8, 2))
+    x, y = jit_launch((1,), device.index, **device.vendor.compile_options(8, 2, 128))
     torch.testing.assert_close(y.cpu(), torch.softmax(x.cpu(), -1))
     chosen = plan(100, 781, "float32", device)
     assert (chosen.num_warps, chosen.num_stages) == (None, None)
