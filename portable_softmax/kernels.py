@@ -1,4 +1,4 @@
-"""A fused softmax and its fused gradient, for all vendors.
+"""The fused softmax, for all vendors; its gradient is in gradient_kernel.py.
 
 A tensor is taken as matrices of lines; the elements of a line are next to each other in memory. AXIS 1: a line is a row,
 a softmax is taken along it. AXIS 0: a line holds the same column of neighbouring rows, and the softmax is taken across
@@ -9,7 +9,8 @@ one is read twice, with a running (maximum, sum) in between; or PARTS programs r
 Rules that keep it one kernel on three vendors:
 * Lengths of lines and all strides come in units of VECTOR elements, from which compilers make 16-byte accesses; the JIT
   alone would tell them only about multiples of 16. RAGGED rows start anywhere, and come in elements: their columns are
-  counted from the last multiple of VECTOR before them, whole vectors are a row's body, and what is left its two edges.
+  counted from the last multiple of VECTOR before them, whole vectors are a row's body, and what is left its two edges; a
+  tile holds one.
 * Masked loads take their padding from `other=`: a `tl.where` on columns becomes a scalar loop on Ascend's vector unit.
 * Offsets of lines are 64 bits wide, offsets within a line 32.
 * No parameter is called num_stages: Triton 3.2's interpreter swallows it.
@@ -126,125 +127,5 @@ def softmax_kernel(
             if RAGGED:
                 edge_ptrs, edge_mask = edges_of(y_matrix, tile, part, n_cols, y_stride, VECTOR)
                 store(edge_ptrs, _normalise(edge, tl.max(peak, axis=0), tl.max(total, axis=0), LOG), edge_mask)
-    if EXCHANGE == "wait":
-        tl.store(group_ptr, turn, mask=part == 0)
-
-
-@triton.jit
-def _share(dy, y, AXIS: tl.constexpr, LOG: tl.constexpr):
-    """What elements of rows add to the sum that their gradient needs."""
-    return tl.sum(dy if LOG else dy * y, axis=AXIS)
-
-
-@triton.jit
-def _gradient(dy, y, total, LOG: tl.constexpr, NEGATE: tl.constexpr):
-    if LOG:
-        dx = dy - tl.exp2(y * LOG2E) * total
-    else:
-        dx = y * (dy - total)
-    return -dx if NEGATE else dx
-
-
-@triton.jit
-def _load_gradient(ptrs, mask, COMPUTE: tl.constexpr):
-    return tl.load(ptrs, mask=mask, other=0.0).to(COMPUTE)
-
-
-@triton.jit
-def softmax_backward_kernel(
-    dx_ptr,
-    dy_ptr,
-    y_ptr,
-    n_lines,
-    n_line_vectors,
-    dx_line_vectors,
-    dy_line_vectors,
-    y_line_vectors,
-    n_matrices,
-    dx_matrix_vectors,
-    dy_matrix_vectors,
-    y_matrix_vectors,
-    words_ptr,  # this and what follows: as softmax_kernel
-    VECTOR: tl.constexpr,
-    RAGGED: tl.constexpr,
-    EVEN: tl.constexpr,
-    TILE_ROWS: tl.constexpr,
-    TILE_COLS: tl.constexpr,
-    ONE_TILE: tl.constexpr,
-    PARTS: tl.constexpr,
-    EXCHANGE: tl.constexpr,
-    LANES: tl.constexpr,
-    AXIS: tl.constexpr,
-    LOG: tl.constexpr,
-    NEGATE: tl.constexpr,
-    STAGES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-):
-    """dx = y * (dy - sum(dy * y)) for each row; dy - exp(y) * sum(dy) with LOG; the negative with NEGATE."""
-    UNIT: tl.constexpr = 1 if RAGGED else VECTOR
-    length = n_line_vectors * UNIT
-    n_rows = n_lines if AXIS == 1 else length
-    n_cols = length if AXIS == 1 else n_lines
-    dx_stride, dy_stride, y_stride = dx_line_vectors * UNIT, dy_line_vectors * UNIT, y_line_vectors * UNIT
-    group, groups = tl.program_id(0) // PARTS, tl.num_programs(0) // PARTS
-    part = tl.program_id(0) % PARTS
-    tile_cols = part * TILE_COLS + tl.arange(0, TILE_COLS)
-    last = (n_cols - 1) // TILE_COLS * TILE_COLS
-    row_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS
-    if EXCHANGE == "wait":
-        group_ptr, turn = group_of(words_ptr, group, PARTS)
-    for tile in tl.range(group, n_matrices * row_tiles, groups, num_stages=STAGES):
-        matrix, rows = rows_of(tile, row_tiles, TILE_ROWS, AXIS)
-        dx_matrix = dx_ptr + matrix * dx_matrix_vectors * UNIT
-        dy_matrix, y_matrix = dy_ptr + matrix * dy_matrix_vectors * UNIT, y_ptr + matrix * y_matrix_vectors * UNIT
-        total = tl.zeros((TILE_ROWS,), COMPUTE)
-        if RAGGED:
-            edge_ptrs, edge_mask = edges_of(dy_matrix, tile, part, n_cols, dy_stride, VECTOR)
-            edge_dy = _load_gradient(edge_ptrs, edge_mask, COMPUTE)
-            edge_ptrs, edge_mask = edges_of(y_matrix, tile, part, n_cols, y_stride, VECTOR)
-            edge_y = _load_gradient(edge_ptrs, edge_mask, COMPUTE)
-        if ONE_TILE:
-            ptrs, mask = body_of(dy_matrix, rows, tile_cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, EVEN, AXIS)
-            dy = _load_gradient(ptrs, mask, COMPUTE)
-            ptrs, mask = body_of(y_matrix, rows, tile_cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
-            y = _load_gradient(ptrs, mask, COMPUTE)
-        if EXCHANGE != "collect":
-            if ONE_TILE:
-                total += _share(dy, y, AXIS, LOG)
-            else:
-                for col in tl.range(0, n_cols, TILE_COLS):
-                    cols = col + tile_cols
-                    ptrs, mask = body_of(dy_matrix, rows, cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, EVEN, AXIS)
-                    dy = _load_gradient(ptrs, mask, COMPUTE)
-                    y = dy
-                    if not LOG:
-                        ptrs, mask = body_of(y_matrix, rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
-                        y = _load_gradient(ptrs, mask, COMPUTE)
-                    total += _share(dy, y, AXIS, LOG)
-            if RAGGED:
-                total += _share(edge_dy, edge_y, 0, LOG)
-        if EXCHANGE == "wait":
-            _, total = swap(group_ptr, turn, part, total, tl.zeros((TILE_ROWS,), COMPUTE), PARTS, LANES, True)
-            turn += 1
-        elif EXCHANGE == "publish":
-            publish(words_ptr + rows * PARTS, part, total, tl.zeros((TILE_ROWS,), COMPUTE))
-        elif EXCHANGE == "collect":
-            _, total = collect(words_ptr + tile * PARTS, 0, PARTS, LANES, False, True)
-        if EXCHANGE != "publish":
-            if ONE_TILE:
-                ptrs, mask = body_of(dx_matrix, rows, tile_cols, n_rows, n_cols, dx_stride, VECTOR, RAGGED, EVEN, AXIS)
-                store(ptrs, _gradient(dy, y, tl.expand_dims(total, AXIS), LOG, NEGATE), mask)
-            else:
-                for done in tl.range(0, n_cols, TILE_COLS):
-                    cols = last - done + tile_cols
-                    ptrs, mask = body_of(dy_matrix, rows, cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, EVEN, AXIS)
-                    dy = _load_gradient(ptrs, mask, COMPUTE)
-                    ptrs, mask = body_of(y_matrix, rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
-                    y = _load_gradient(ptrs, mask, COMPUTE)
-                    ptrs, mask = body_of(dx_matrix, rows, cols, n_rows, n_cols, dx_stride, VECTOR, RAGGED, EVEN, AXIS)
-                    store(ptrs, _gradient(dy, y, tl.expand_dims(total, AXIS), LOG, NEGATE), mask)
-            if RAGGED:
-                edge_ptrs, edge_mask = edges_of(dx_matrix, tile, part, n_cols, dx_stride, VECTOR)
-                store(edge_ptrs, _gradient(edge_dy, edge_y, tl.max(total, axis=0), LOG, NEGATE), edge_mask)
     if EXCHANGE == "wait":
         tl.store(group_ptr, turn, mask=part == 0)

@@ -64,7 +64,8 @@ def legal(problem: Problem, device: Device) -> Iterator[Launch]:
     """Tiles of 4 to 64 elements per thread, alone in their program, walked by resident ones in up to 4 stages, or shared."""
     whole, hardware = next_power_of_2(problem.width), device.hardware
     warp_size, most = hardware.warp_size or 0, (hardware.max_threads_per_program or 0) // (hardware.warp_size or 1)
-    shared = [("tile", rows, whole) for rows in (1, 2, 4, 8, 16, 32, 64) if rows * whole <= max(whole, 8192) and whole <= 65536]
+    several = () if problem.ragged else (2, 4, 8, 16, 32, 64)
+    shared = [("tile", rows, whole) for rows in (1, *several) if rows * whole <= max(whole, 8192) and whole <= 65536]
     narrow = [("online", 1, cols) for cols in (2048, 4096, 8192, 16384, 32768) if cols < whole]
     for strategy, rows, cols in shared + narrow:
         for num_warps in (1, 2, 4, 8, 16, 32):
