@@ -1,4 +1,4 @@
-"""Which elements of memory a tile stands for; see kernels.py for lines, AXIS, VECTOR and RAGGED."""
+"""Which elements of memory a tile stands for; see kernels.py for lines, AXIS, VECTOR, RAGGED and PIECES."""
 
 import triton
 import triton.language as tl
@@ -24,12 +24,13 @@ def body_of(
     n_rows,
     n_cols,
     stride,
+    FIRST: tl.constexpr,  # whether columns may lie before those of a RAGGED row
+    LAST: tl.constexpr,  # whether columns may lie behind those of a row
     VECTOR: tl.constexpr,
     RAGGED: tl.constexpr,
-    EVEN: tl.constexpr,
     AXIS: tl.constexpr,
 ):
-    """Pointers and mask of a tile's elements: [rows, cols] for AXIS 1, [cols, rows] for AXIS 0."""
+    """Pointers and mask of elements: [rows, cols] for AXIS 1, [cols, rows] for AXIS 0."""
     if rows.shape[0] == 1:
         mask = tl.full((1, 1), True, tl.int1)  # there is no tile without a row
     else:
@@ -39,14 +40,40 @@ def body_of(
         lead = (starts % VECTOR).to(tl.int32)
         ptrs = ptr + starts // VECTOR * VECTOR + tl.expand_dims(cols, 0)
         vectors = tl.expand_dims(cols // VECTOR, 0)
-        mask = mask & (vectors * VECTOR >= lead) & (vectors < (lead + n_cols) // VECTOR)
+        if FIRST:
+            mask = mask & (vectors * VECTOR >= lead)
+        if LAST:
+            mask = mask & (vectors < (lead + n_cols) // VECTOR)
     elif AXIS == 1:
         ptrs = ptr + tl.expand_dims(rows, 1) * stride + tl.expand_dims(cols, 0)
     else:
         ptrs = ptr + tl.expand_dims(cols, 1) * stride + tl.expand_dims(rows, 0)
-    if not RAGGED and not EVEN:
+    if LAST and not RAGGED:
         mask = mask & (tl.expand_dims(cols, 1 - AXIS) < n_cols)
     return ptrs, mask
+
+
+@triton.jit
+def piece_of(
+    ptr,
+    rows,
+    cols,
+    n_rows,
+    n_cols,
+    stride,
+    PIECE: tl.constexpr,
+    PIECES: tl.constexpr,
+    PARTS: tl.constexpr,
+    VECTOR: tl.constexpr,
+    RAGGED: tl.constexpr,
+    PADDED: tl.constexpr,
+    AXIS: tl.constexpr,
+):
+    """body_of a piece of a program's tile; `cols` are those of its first one."""
+    FIRST: tl.constexpr = PIECE == 0 or PARTS > 1
+    LAST: tl.constexpr = (PIECE == PIECES - 1 or PARTS > 1) and PADDED
+    piece_cols = PIECE * cols.shape[0] + cols
+    return body_of(ptr, rows, piece_cols, n_rows, n_cols, stride, FIRST, LAST, VECTOR, RAGGED, AXIS)
 
 
 @triton.jit

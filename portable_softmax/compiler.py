@@ -24,12 +24,14 @@ def compile_for(
     num_stages: int | None,
     cooperative: bool = False,
     max_registers: int | None = None,
+    tuples: bool = False,
 ) -> Any:
     """Triton's CompiledKernel of a @triton.jit function for the device's architecture.
 
     Args:
         cooperative: all programs of a launch must run at once; a launch of more than are resident then fails.
         max_registers: of a thread; what does not fit them is spilled.
+        tuples: the kernel keeps tensors in tuples.
 
     Raises:
         CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.
@@ -40,6 +42,8 @@ def compile_for(
     if interpreting():
         raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
     check_target(device)
+    if tuples and triton_version() < (3, 3):
+        raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
     target = GPUTarget(device.backend, device.arch, device.hardware.warp_size or 0)
     options = device.vendor.compile_options(num_warps, num_stages, max_registers)
     if cooperative:
@@ -58,9 +62,9 @@ def check_target(device: Device) -> None:
         CompileError: this one is too old for the device, which is not here to ask.
     """
     first = device.profile.first_triton
-    if device.index is None and first and _triton_version() < tuple(map(int, first.split(".")[:2])):
+    if device.index is None and first and triton_version() < tuple(map(int, first.split(".")[:2])):
         raise CompileError(
-            f"Triton {'.'.join(map(str, _triton_version()))} does not compile for {device.backend}/{device.arch} "
+            f"Triton {'.'.join(map(str, triton_version()))} does not compile for {device.backend}/{device.arch} "
             f"without the device; install Triton {first} or later"
         )
 
@@ -68,7 +72,7 @@ def check_target(device: Device) -> None:
 def _cooperative(device: Device) -> dict[str, Any]:
     if not device.vendor.cooperative:
         raise CompileError(f"{device.backend} has no cooperative launches")
-    if _triton_version() < (3, 3):  # it would take the option, and launch as ever
+    if triton_version() < (3, 3):  # it would take the option, and launch as ever
         raise CompileError("this Triton has no cooperative launches; install Triton 3.3 or later")
     return dict(device.vendor.cooperative)
 
@@ -76,8 +80,8 @@ def _cooperative(device: Device) -> dict[str, Any]:
 def launcher(compiled: Any, constexprs: Mapping[str, Any], device_index: int | None) -> Callable[..., Any]:
     """`launch(grid, *arguments)` of a compiled kernel, on the current stream of that device, which must be the current one."""
     # From Triton 3.3 on, a compiled kernel is called with its constexprs too.
-    trailing = () if _triton_version() < (3, 3) else tuple(constexprs.values())
-    if _triton_version() < (3, 5):
+    trailing = () if triton_version() < (3, 3) else tuple(constexprs.values())
+    if triton_version() < (3, 5):
         return lambda grid, *arguments: compiled[grid](*arguments, *trailing)
     return _lean_launcher(compiled, trailing, device_index)
 
@@ -121,7 +125,7 @@ def _source(kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str, 
         raise TypeError(f"parameters are {', '.join(names)}; one side lacks {', '.join(sorted(unknown))}")
     types = {name: kind.partition(":")[0] for name, kind in signature.items()}
     aligned = [names.index(name) for name, kind in signature.items() if kind.endswith(":16")]
-    if _triton_version() < (3, 3):
+    if triton_version() < (3, 3):
         from triton.backends.compiler import AttrsDescriptor
 
         attributes = AttrsDescriptor.from_hints(dict.fromkeys(aligned, 16))
@@ -135,7 +139,7 @@ def _source(kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str, 
 
 
 @functools.cache
-def _triton_version() -> tuple[int, int]:
+def triton_version() -> tuple[int, int]:
     import triton
 
     major, minor = triton.__version__.split(".")[:2]

@@ -3,14 +3,15 @@
 import triton
 import triton.language as tl
 
-from portable_softmax.addressing import body_of, edges_of, rows_of, store
+from portable_softmax.addressing import body_of, edges_of, piece_of, rows_of, store
 from portable_softmax.exchange import LOG2E, collect, group_of, publish, swap
+from portable_softmax.pieces import get, joined
 
 
 @triton.jit
-def _share(dy, y, AXIS: tl.constexpr, LOG: tl.constexpr):
-    """What elements of rows add to the sum that their gradient needs."""
-    return tl.sum(dy if LOG else dy * y, axis=AXIS)
+def _share(dy, y, LOG: tl.constexpr):
+    """What elements add to the sum that their row's gradient needs."""
+    return dy if LOG else dy * y
 
 
 @triton.jit
@@ -44,9 +45,10 @@ def softmax_backward_kernel(
     words_ptr,  # this and what follows: as softmax_kernel
     VECTOR: tl.constexpr,
     RAGGED: tl.constexpr,
-    EVEN: tl.constexpr,
+    PADDED: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLS: tl.constexpr,
+    PIECES: tl.constexpr,
     ONE_TILE: tl.constexpr,
     PARTS: tl.constexpr,
     EXCHANGE: tl.constexpr,
@@ -65,7 +67,7 @@ def softmax_backward_kernel(
     dx_stride, dy_stride, y_stride = dx_line_vectors * UNIT, dy_line_vectors * UNIT, y_line_vectors * UNIT
     group, groups = tl.program_id(0) // PARTS, tl.num_programs(0) // PARTS
     part = tl.program_id(0) % PARTS
-    tile_cols = part * TILE_COLS + tl.arange(0, TILE_COLS)
+    tile_cols = part * TILE_COLS + tl.arange(0, TILE_COLS // PIECES)
     last = (n_cols - 1) // TILE_COLS * TILE_COLS
     row_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS
     if EXCHANGE == "wait":
@@ -81,25 +83,36 @@ def softmax_backward_kernel(
             edge_ptrs, edge_mask = edges_of(y_matrix, tile, part, n_cols, y_stride, VECTOR)
             edge_y = _load(edge_ptrs, edge_mask, COMPUTE)
         if ONE_TILE:
-            ptrs, mask = body_of(dy_matrix, rows, tile_cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, EVEN, AXIS)
-            dy = _load(ptrs, mask, COMPUTE)
-            ptrs, mask = body_of(y_matrix, rows, tile_cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
-            y = _load(ptrs, mask, COMPUTE)
+            dy = None
+            y = None
+            for k in tl.static_range(PIECES):
+                ptrs, mask = piece_of(
+                    dy_matrix, rows, tile_cols, n_rows, n_cols, dy_stride, k, PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS
+                )
+                dy = joined(dy, _load(ptrs, mask, COMPUTE), k, PIECES)
+                ptrs, mask = piece_of(
+                    y_matrix, rows, tile_cols, n_rows, n_cols, y_stride, k, PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS
+                )
+                y = joined(y, _load(ptrs, mask, COMPUTE), k, PIECES)
         if EXCHANGE != "collect":
             if ONE_TILE:
-                total += _share(dy, y, AXIS, LOG)
+                shares = None
+                for k in tl.static_range(PIECES):
+                    share = _share(get(dy, k, PIECES), get(y, k, PIECES), LOG)
+                    shares = share if k == 0 else shares + share
+                total += tl.sum(shares, axis=AXIS)
             else:
                 for col in tl.range(0, n_cols, TILE_COLS):
                     cols = col + tile_cols
-                    ptrs, mask = body_of(dy_matrix, rows, cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, EVEN, AXIS)
+                    ptrs, mask = body_of(dy_matrix, rows, cols, n_rows, n_cols, dy_stride, True, PADDED, VECTOR, RAGGED, AXIS)
                     dy = _load(ptrs, mask, COMPUTE)
                     y = dy
                     if not LOG:
-                        ptrs, mask = body_of(y_matrix, rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
+                        ptrs, mask = body_of(y_matrix, rows, cols, n_rows, n_cols, y_stride, True, PADDED, VECTOR, RAGGED, AXIS)
                         y = _load(ptrs, mask, COMPUTE)
-                    total += _share(dy, y, AXIS, LOG)
+                    total += tl.sum(_share(dy, y, LOG), axis=AXIS)
             if RAGGED:
-                total += _share(edge_dy, edge_y, 0, LOG)
+                total += tl.sum(_share(edge_dy, edge_y, LOG), axis=0)
         if EXCHANGE == "wait":
             _, total = swap(group_ptr, turn, part, total, tl.zeros((TILE_ROWS,), COMPUTE), PARTS, LANES, True)
             turn += 1
@@ -109,16 +122,20 @@ def softmax_backward_kernel(
             _, total = collect(words_ptr + tile * PARTS, 0, PARTS, LANES, False, True)
         if EXCHANGE != "publish":
             if ONE_TILE:
-                ptrs, mask = body_of(dx_matrix, rows, tile_cols, n_rows, n_cols, dx_stride, VECTOR, RAGGED, EVEN, AXIS)
-                store(ptrs, _gradient(dy, y, tl.expand_dims(total, AXIS), LOG, NEGATE), mask)
+                for k in tl.static_range(PIECES):
+                    dx = _gradient(get(dy, k, PIECES), get(y, k, PIECES), tl.expand_dims(total, AXIS), LOG, NEGATE)
+                    ptrs, mask = piece_of(
+                        dx_matrix, rows, tile_cols, n_rows, n_cols, dx_stride, k, PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS
+                    )
+                    store(ptrs, dx, mask)
             else:
                 for done in tl.range(0, n_cols, TILE_COLS):
                     cols = last - done + tile_cols
-                    ptrs, mask = body_of(dy_matrix, rows, cols, n_rows, n_cols, dy_stride, VECTOR, RAGGED, EVEN, AXIS)
+                    ptrs, mask = body_of(dy_matrix, rows, cols, n_rows, n_cols, dy_stride, True, PADDED, VECTOR, RAGGED, AXIS)
                     dy = _load(ptrs, mask, COMPUTE)
-                    ptrs, mask = body_of(y_matrix, rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
+                    ptrs, mask = body_of(y_matrix, rows, cols, n_rows, n_cols, y_stride, True, PADDED, VECTOR, RAGGED, AXIS)
                     y = _load(ptrs, mask, COMPUTE)
-                    ptrs, mask = body_of(dx_matrix, rows, cols, n_rows, n_cols, dx_stride, VECTOR, RAGGED, EVEN, AXIS)
+                    ptrs, mask = body_of(dx_matrix, rows, cols, n_rows, n_cols, dx_stride, True, PADDED, VECTOR, RAGGED, AXIS)
                     store(ptrs, _gradient(dy, y, tl.expand_dims(total, AXIS), LOG, NEGATE), mask)
             if RAGGED:
                 edge_ptrs, edge_mask = edges_of(dx_matrix, tile, part, n_cols, dx_stride, VECTOR)

@@ -5,6 +5,7 @@ a softmax is taken along it. AXIS 0: a line holds the same column of neighbourin
 lines; so an inner dimension of a tensor needs no transposed copy. A program walks tiles of TILE_ROWS rows and TILE_COLS
 columns, `tl.num_programs(0)` apart, so any number of programs is correct. A row that fits a tile is read once; a longer
 one is read twice, with a running (maximum, sum) in between; or PARTS programs read a tile of it each, and exchange theirs.
+What a program reads once, it holds in PIECES of a power of two columns each.
 
 Rules that keep it one kernel on three vendors:
 * Lengths of lines and all strides come in units of VECTOR elements, from which compilers make 16-byte accesses; the JIT
@@ -19,8 +20,9 @@ Rules that keep it one kernel on three vendors:
 import triton
 import triton.language as tl
 
-from portable_softmax.addressing import body_of, edges_of, load, rows_of, store
+from portable_softmax.addressing import body_of, edges_of, load, piece_of, rows_of, store
 from portable_softmax.exchange import LOG2E, add, base_of, collect, group_of, publish, swap
+from portable_softmax.pieces import exp_of, get, joined, max_of
 
 
 @triton.jit
@@ -47,9 +49,10 @@ def softmax_kernel(
     words_ptr,  # of the exchange; None without
     VECTOR: tl.constexpr,
     RAGGED: tl.constexpr,  # then the rows of y are to those of x as if both had the same stride
-    EVEN: tl.constexpr,  # whether tiles end where rows do
+    PADDED: tl.constexpr,  # whether tiles end elsewhere than rows do
     TILE_ROWS: tl.constexpr,
     TILE_COLS: tl.constexpr,
+    PIECES: tl.constexpr,
     ONE_TILE: tl.constexpr,  # whether a row, or a program's part of it, fits a tile
     PARTS: tl.constexpr,  # programs that share a row
     EXCHANGE: tl.constexpr,  # none; wait: for each other; publish, then collect: in two launches
@@ -68,7 +71,7 @@ def softmax_kernel(
     x_stride, y_stride = x_line_vectors * UNIT, y_line_vectors * UNIT
     group, groups = tl.program_id(0) // PARTS, tl.num_programs(0) // PARTS
     part = tl.program_id(0) % PARTS
-    tile_cols = part * TILE_COLS + tl.arange(0, TILE_COLS)
+    tile_cols = part * TILE_COLS + tl.arange(0, TILE_COLS // PIECES)
     last = (n_cols - 1) // TILE_COLS * TILE_COLS
     row_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS
     if EXCHANGE == "wait":
@@ -81,19 +84,23 @@ def softmax_kernel(
             edge_ptrs, edge_mask = edges_of(x_matrix, tile, part, n_cols, x_stride, VECTOR)
             edge = load(edge_ptrs, edge_mask, y_ptr, NEGATE, COMPUTE)
         if ONE_TILE:
-            ptrs, mask = body_of(x_matrix, rows, tile_cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, EVEN, AXIS)
-            x = load(ptrs, mask, y_ptr, NEGATE, COMPUTE)
+            x = None
+            for k in tl.static_range(PIECES):
+                ptrs, mask = piece_of(
+                    x_matrix, rows, tile_cols, n_rows, n_cols, x_stride, k, PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS
+                )
+                x = joined(x, load(ptrs, mask, y_ptr, NEGATE, COMPUTE), k, PIECES)
         if EXCHANGE != "collect":
             if RAGGED:
                 peak = tl.maximum(peak, tl.max(edge, axis=0))
             if ONE_TILE:
-                peak = tl.maximum(peak, tl.max(x, axis=AXIS))
+                peak = tl.maximum(peak, max_of(x, PIECES, AXIS))
                 base = peak if EXCHANGE == "none" else base_of(peak)
-                e = tl.exp2((x - tl.expand_dims(base, AXIS)) * LOG2E)
-                total = tl.sum(e, axis=AXIS)
+                e, total = exp_of(x, base, PIECES, AXIS)
             else:
                 for col in tl.range(0, n_cols, TILE_COLS):
-                    ptrs, mask = body_of(x_matrix, rows, col + tile_cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, EVEN, AXIS)
+                    cols = col + tile_cols
+                    ptrs, mask = body_of(x_matrix, rows, cols, n_rows, n_cols, x_stride, True, PADDED, VECTOR, RAGGED, AXIS)
                     x = load(ptrs, mask, y_ptr, NEGATE, COMPUTE)
                     peak, total = add(peak, total, x, 1.0, AXIS)
                 base = base_of(peak)
@@ -108,21 +115,24 @@ def softmax_kernel(
             peak, total = collect(words_ptr + tile * PARTS, 0, PARTS, LANES, False, False)
         if EXCHANGE != "publish":
             if ONE_TILE:
-                if LOG or EXCHANGE == "collect":
-                    y = _normalise(x, tl.expand_dims(peak, AXIS), tl.expand_dims(total, AXIS), LOG)
-                elif EXCHANGE == "wait":
-                    y = e * tl.expand_dims(tl.exp2((base - peak) * LOG2E) / total, AXIS)
-                else:
-                    y = e * tl.expand_dims(1.0 / total, AXIS)
-                ptrs, mask = body_of(y_matrix, rows, tile_cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
-                store(ptrs, y, mask)
+                if not LOG and EXCHANGE != "collect":
+                    scale = (1.0 if EXCHANGE == "none" else tl.exp2((base - peak) * LOG2E)) / total
+                for k in tl.static_range(PIECES):
+                    if LOG or EXCHANGE == "collect":
+                        y = _normalise(get(x, k, PIECES), tl.expand_dims(peak, AXIS), tl.expand_dims(total, AXIS), LOG)
+                    else:
+                        y = get(e, k, PIECES) * tl.expand_dims(scale, AXIS)
+                    ptrs, mask = piece_of(
+                        y_matrix, rows, tile_cols, n_rows, n_cols, y_stride, k, PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS
+                    )
+                    store(ptrs, y, mask)
             else:
                 for done in tl.range(0, n_cols, TILE_COLS):
                     cols = last - done + tile_cols  # backwards: what was read last is still in a cache
-                    ptrs, mask = body_of(x_matrix, rows, cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, EVEN, AXIS)
+                    ptrs, mask = body_of(x_matrix, rows, cols, n_rows, n_cols, x_stride, True, PADDED, VECTOR, RAGGED, AXIS)
                     x = load(ptrs, mask, y_ptr, NEGATE, COMPUTE)
                     y = _normalise(x, tl.expand_dims(peak, AXIS), tl.expand_dims(total, AXIS), LOG)
-                    ptrs, mask = body_of(y_matrix, rows, cols, n_rows, n_cols, y_stride, VECTOR, RAGGED, EVEN, AXIS)
+                    ptrs, mask = body_of(y_matrix, rows, cols, n_rows, n_cols, y_stride, True, PADDED, VECTOR, RAGGED, AXIS)
                     store(ptrs, y, mask)
             if RAGGED:
                 edge_ptrs, edge_mask = edges_of(y_matrix, tile, part, n_cols, y_stride, VECTOR)

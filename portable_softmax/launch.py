@@ -11,13 +11,12 @@ from portable_softmax.backends.base import DTYPE_BYTES, KernelResources, Occupan
 from portable_softmax.device import Device, current_device
 from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.problem import FORMS, LaunchPlan, Problem, Tiling
+from portable_softmax.problem import FORMS, VECTOR_BYTES, LaunchPlan, Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel, launcher
 
 if TYPE_CHECKING:
     import torch
 
-VECTOR_BYTES = 16  # the widest load or store of one thread
 SHORTEST_RAGGED = 512  # columns; below it, edges cost more than a body of whole vectors saves (H200, 2026-11-21)
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
 
@@ -59,24 +58,23 @@ def contiguous_problem(
     n_rows: int, n_cols: int, dtype: str, device: Device, form: str = "softmax", backward: bool = False
 ) -> Problem:
     """Of aligned matrices whose rows follow each other, input and output of the same type."""
-    widest = VECTOR_BYTES // DTYPE_BYTES[dtype]
-    vector = math.gcd(n_cols, widest)
+    vector = math.gcd(n_cols, VECTOR_BYTES // DTYPE_BYTES[dtype])
     problem = Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, batch_invariant=is_batch_invariant())
-    return _ragged(problem, [n_cols], widest, device)
+    return _ragged(problem, [n_cols], device)
 
 
-def _ragged(problem: Problem, strides: list[int], widest: int, device: Device) -> Problem:
+def _ragged(problem: Problem, strides: list[int], device: Device) -> Problem:
     """With the widest accesses, where lines are rows of one matrix that start in the same place of a vector in all operands.
 
     Their elements are then added up in an order that depends on that place, so not where a row must not depend on others.
     """
-    alike = len({stride % widest for stride in strides}) == 1
-    long_enough = problem.n_cols >= SHORTEST_RAGGED and problem.vector < widest
+    alike = len({stride % problem.widest for stride in strides}) == 1
+    long_enough = problem.n_cols >= SHORTEST_RAGGED and problem.vector < problem.widest
     if not (alike and long_enough and problem.aligned and device.vendor.aligned_access):
         return problem
     if problem.across or problem.batch_invariant:
         return problem
-    return replace(problem, vector=widest, ragged=True)
+    return replace(problem, vector=problem.widest, ragged=True)
 
 
 def occupancy(resources: KernelResources, device: Device) -> Occupancy:
@@ -186,7 +184,7 @@ def bind(
         inner=length if x.dim() == 3 else 1,
         batch_invariant=is_batch_invariant(),
     )
-    problem = _ragged(problem, line_strides, widest, device)
+    problem = _ragged(problem, line_strides, device)
     launch_plan = plan_problem(problem, device)
     tiling = launch_plan.tiling
     launches = [launcher(KernelSpec.of(problem, tiling, exchange), device) for exchange in tiling.exchanges]

@@ -21,7 +21,7 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
     passed_over = []
     alone = None
     for tiling in candidates(problem, device):
-        if alone and (tiling.tile_rows, tiling.tile_cols) != (alone[0].tile_rows, alone[0].tile_cols):
+        if alone and _kind(tiling) != _kind(alone[0]):
             break
         try:
             resources = measure(problem, tiling, device)
@@ -63,6 +63,7 @@ def _launch(
     groups = min(tiles, (device.hardware.max_programs or tiles * tiling.parts) // tiling.parts)
     if _walks(tiling, device):
         groups = min(groups, resident // tiling.parts)
+        groups = -(-tiles // -(-tiles // groups)) if tiling.parts > 1 else groups  # so that the last round is as full
     num_programs = groups * tiling.parts
     return LaunchPlan(
         strategy=tiling.strategy,
@@ -70,6 +71,7 @@ def _launch(
         tile_cols=tiling.tile_cols,
         parts=tiling.parts,
         max_registers=tiling.max_registers,
+        pieces=tiling.pieces,
         num_warps=tiling.num_warps,
         num_stages=tiling.num_stages,
         num_programs=num_programs,
@@ -82,6 +84,11 @@ def _launch(
             _why_programs(tiles * tiling.parts, resident, num_programs, tiling, device),
         ),
     )
+
+
+def _kind(tiling: Tiling) -> tuple[str, int, bool]:
+    """What candidates that differ in their warps have in common."""
+    return tiling.strategy, tiling.tile_rows, tiling.pieces > 1
 
 
 def _walks(tiling: Tiling, device: Device) -> bool:
@@ -103,7 +110,8 @@ def _why_tile(problem: Problem, tiling: Tiling, device: Device) -> str:
             f"which take a tile of {tiling.tile_cols} and {how} ({device.profile.policy_origins['split'].title})"
         )
     rows = "a row is" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows are"
-    return f"{tiling.strategy}: {rows} read once, as a tile of {tiling.tile_rows} x {tiling.tile_cols}"
+    pieces = f", in {tiling.pieces} pieces: fewer columns than a power of two" if tiling.pieces > 1 else ""
+    return f"{tiling.strategy}: {rows} read once, as a tile of {tiling.tile_rows} x {tiling.tile_cols}{pieces}"
 
 
 def _why_warps(problem: Problem, tiling: Tiling, device: Device) -> Iterator[str]:
@@ -118,7 +126,9 @@ def _why_programs(tiles: int, resident: int, num_programs: int, tiling: Tiling, 
         rule = f"{tiling.parts} for each row at a time", device.profile.policy_origins["split"]
     if num_programs < tiles:
         why = f"as many as are resident at once, each walking {tiles / num_programs:.3g} tiles on average"
-        if num_programs < resident:
+        if tiling.parts > 1:
+            why = f"{resident} are resident at once, and no round of rows should be shorter than others"
+        elif num_programs < resident:
             why = f"the most that one launch may have, for {tiles} tiles"
     else:
         why = f"one per tile; {resident} are resident at once"

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from portable_softmax.backends.base import KernelResources, Occupancy
+from portable_softmax.backends.base import DTYPE_BYTES, KernelResources, Occupancy
 
+VECTOR_BYTES = 16  # the widest load or store of one thread
 FORMS = ("softmax", "log_softmax", "softmin")
 
 
@@ -50,6 +51,11 @@ class Problem:
         return 0.5 if self.vector == 1 else 1.0
 
     @property
+    def widest(self) -> int:
+        """Elements of the wider type that one load or store takes at most."""
+        return VECTOR_BYTES // max(DTYPE_BYTES[self.x_dtype], DTYPE_BYTES[self.y_dtype])
+
+    @property
     def across(self) -> bool:
         return self.inner > 1
 
@@ -80,12 +86,14 @@ class Tiling:
     num_stages: int | None
     parts: int = 1  # programs that share a row
     max_registers: int | None = None  # per thread, that the compiler may use; None leaves it to the compiler
+    pieces: int = 1  # of a tile, side by side; a piece's columns are a power of two
 
     def __str__(self) -> str:
         warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
         parts = "" if self.parts == 1 else f" in {self.parts} parts"
+        pieces = "" if self.pieces == 1 else f" of {self.pieces} pieces"
         registers = "" if self.max_registers is None else f", at most {self.max_registers} registers"
-        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{parts}{warps}{registers}"
+        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{parts}{pieces}{warps}{registers}"
 
     @property
     def exchanges(self) -> tuple[str, ...]:
@@ -100,7 +108,8 @@ class LaunchPlan:
     Args:
         strategy: "tile" (a row is read once), "online" (longer rows, read twice), "cooperative" (longer rows, or few, read
             once by several programs) or "split" (few rows, by several programs in two launches).
-        tile_rows, tile_cols: elements of a tile, powers of two.
+        tile_rows, tile_cols: elements of a tile.
+        pieces: that a tile's columns are held in, a power of two of them each.
         parts: programs that share a row.
         num_warps, num_stages: Triton's options; None where the vendor has no such thing.
         max_registers: per thread, that the compiler was held to; None if it was not.
@@ -121,9 +130,17 @@ class LaunchPlan:
     occupancy: Occupancy
     reasons: tuple[str, ...]
     max_registers: int | None = None
+    pieces: int = 1
 
     @property
     def tiling(self) -> Tiling:
         return Tiling(
-            self.strategy, self.tile_rows, self.tile_cols, self.num_warps, self.num_stages, self.parts, self.max_registers
+            self.strategy,
+            self.tile_rows,
+            self.tile_cols,
+            self.num_warps,
+            self.num_stages,
+            self.parts,
+            self.max_registers,
+            self.pieces,
         )

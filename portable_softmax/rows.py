@@ -8,7 +8,8 @@ import torch
 from portable_softmax.device import Device, current_device
 from portable_softmax.errors import DeviceError, DtypeError
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.launch import VECTOR_BYTES, Call, bind, check_dtype, name_of
+from portable_softmax.launch import Call, bind, check_dtype, name_of
+from portable_softmax.problem import VECTOR_BYTES
 
 MOST_CALLS = 4096  # kept; a process sees few shapes, or so many that planning anew does not matter
 SHORTEST_LINE = 16  # neighbouring rows below which rows are copied together: half of what memory moves would be unused

@@ -83,7 +83,9 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     split_from_cols: Fact | msgspec.UnsetType = msgspec.UNSET
     split_tile_cols: Fact | msgspec.UnsetType = msgspec.UNSET
     split_num_warps: Fact | msgspec.UnsetType = msgspec.UNSET
-    split_max_registers: Fact | msgspec.UnsetType = msgspec.UNSET  # per thread, if the compiler can do with so few
+    max_registers: Fact | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # per thread of what is in pieces, if the compiler can do with so few
 
 
 HardwareFacts: Any = msgspec.defstruct(

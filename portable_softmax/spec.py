@@ -33,7 +33,7 @@ class KernelSpec:
     backward: bool = False
     across: bool = False
     ragged: bool = False
-    even: bool = False
+    padded: bool = True
     exchange: str = "none"
 
     @classmethod
@@ -49,7 +49,7 @@ class KernelSpec:
             problem.backward,
             problem.across,
             problem.ragged,
-            not problem.ragged and problem.n_cols % tiling.tile_cols == 0,
+            problem.ragged or problem.n_cols % tiling.tile_cols != 0,
             exchange or tiling.exchanges[-1],
         )
 
@@ -82,9 +82,10 @@ class KernelSpec:
             **({"words_ptr": None} if self.exchange == "none" else {}),
             "VECTOR": self.vector,
             "RAGGED": self.ragged,
-            "EVEN": self.even,
+            "PADDED": self.padded,
             "TILE_ROWS": self.tiling.tile_rows,
             "TILE_COLS": self.tiling.tile_cols,
+            "PIECES": self.tiling.pieces,
             "ONE_TILE": self.tiling.strategy != "online",
             "PARTS": self.tiling.parts,
             "EXCHANGE": self.exchange,
@@ -107,7 +108,7 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
     with _compiling:
         if key not in _compiled:
             tiling, cooperative = spec.tiling, spec.exchange == "wait"
-            options = tiling.num_warps, tiling.num_stages, cooperative, tiling.max_registers
+            options = tiling.num_warps, tiling.num_stages, cooperative, tiling.max_registers, tiling.pieces > 1
             _compiled[key] = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), *options)
         return _compiled[key]
 

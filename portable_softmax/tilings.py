@@ -1,6 +1,6 @@
 """The candidates of a plan: how rows may be cut into tiles, in the order of a profile's preferences."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from portable_softmax.device import Device
@@ -10,6 +10,8 @@ NARROWEST_ONLINE_TILE = 1024  # columns; below it a candidate is not worth compi
 COALESCED = 32  # elements of a line of a tile, where rows lie side by side: 128 bytes of float32
 NARROWEST_LINE = 8  # of them: 32 bytes of float32, the least that memory moves
 MOST_PARTS = 64  # of a row: each lane of a warp looks at one or two
+PIECE_ELEMENTS = 8  # that a thread holds of a piece: one vector of a 16-bit type, two of float32
+LOOSER = 16  # registers more per thread, where a mask or a wider type needs them
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 MANY_ROWS = 2**31  # what a batch-invariant tile is chosen for
 SIXTEEN_BITS = ("float16", "bfloat16")
@@ -74,33 +76,57 @@ def _in_parts(strategy: str, problem: Problem, device: Device) -> Iterator[Tilin
     tile_cols, num_warps = policy.split_tile_cols.value, policy.split_num_warps.value if policy.split_num_warps else None
     while problem.width > MOST_PARTS * tile_cols:
         tile_cols, num_warps = 2 * tile_cols, num_warps and 2 * num_warps
+    most = (hardware.max_threads_per_program or 0) // (hardware.warp_size or 1)
+    if num_warps and _leaves_room(problem, tile_cols // num_warps, device):
+        num_warps = min(2 * num_warps, most)
     for scale in (1, 2, 4):
         parts = -(-problem.width // (scale * tile_cols))
         tiling = Tiling(strategy, 1, scale * tile_cols, num_warps and scale * num_warps, 1, parts)
-        threads = (tiling.num_warps or 0) * (hardware.warp_size or 0)
-        if parts == 1 or tiling.tile_cols > MOST_ELEMENTS or threads > (hardware.max_threads_per_program or threads):
+        if parts == 1 or tiling.tile_cols > MOST_ELEMENTS or (tiling.num_warps or 0) > most:
             return
-        padded = problem.width % tiling.tile_cols != 0  # its mask takes registers too
-        if policy.split_max_registers and padded and not problem.backward:
-            yield replace(tiling, max_registers=policy.split_max_registers.value)
-        yield tiling
+        for each in (*_in_pieces([tiling], problem, device), tiling):
+            yield from _held_to_registers(each, problem, device)
+            yield each
+
+
+def _leaves_room(problem: Problem, warp_elements: int, device: Device) -> bool:
+    """Whether its rows occupy at most an eighth of the warps that the device holds; twice as many have less to do each.
+
+    Source: a sweep on one H200, 2026-11-21: float32 (32, 32000) 1008 GB/s so, 920 otherwise; bfloat16 (16, 128256) 943 and 860.
+    """
+    warps = -(-problem.n_rows * problem.width // warp_elements)
+    most = (device.hardware.multiprocessor_count or 0) * (device.hardware.max_warps_per_multiprocessor or 0)
+    return not problem.batch_invariant and 8 * warps <= most
+
+
+def _held_to_registers(tiling: Tiling, problem: Problem, device: Device) -> Iterator[Tiling]:
+    if (least := device.profile.launch.max_registers) and not problem.backward:
+        yield replace(tiling, max_registers=least.value)
+        yield replace(tiling, max_registers=least.value + LOOSER)
 
 
 def _is_long(problem: Problem, device: Device) -> bool:
     """Whether a row in one tile leaves too few registers to work on several at once.
 
-    Operands of a gradient and of 16-bit types take twice as many for what is read, and a padded tile up to twice as many
-    as it needs. Source: scripts/tune.py on one H200, Triton 3.6.0, 2026-11-21, in GB/s: float32 of 32768 columns 4095 in a
-    tile and 3878 shared, of 12672 3968 and less than 3630; bfloat16 of 16384 columns 3706 and 3577, of 8320 2591 and 3198,
-    of 32768 3217 and 3687; the gradient of 12672 in float32 4189 and less than 4025, of 32768 3666 and 4093.
+    Operands of a gradient take twice as many, those of 16-bit types more for what is read. Source: scripts/tune.py on one
+    H200, Triton 3.6.0, 2026-11-21, in GB/s, in a tile and shared: float32 of 32768 columns 4096 and 3862, its gradient 3666
+    and 4089, of 16384 4203 and 3999; bfloat16 of 20000 columns 3846 and 3655, of 32768 3211 and 3741, its gradient of 12672
+    3959 and 3721.
     """
-    halvings = (problem.y_dtype in SIXTEEN_BITS) + (problem.backward or next_power_of_2(problem.width) > problem.n_cols)
-    return problem.n_cols > device.profile.launch.max_tile_cols.value >> halvings
+    limit = device.profile.launch.max_tile_cols.value
+    if problem.backward:
+        return problem.n_cols > limit // 2
+    return problem.n_cols > (limit * 3 // 4 if problem.y_dtype in SIXTEEN_BITS else limit)
 
 
 def _shared_rows(n_rows: int, row_registers: float, device: Device) -> int:
-    """Rows of a tile: short rows share one, as long as every multiprocessor still gets a tile."""
-    share = -(-n_rows // (device.hardware.multiprocessor_count or 1))
+    """Rows of a tile: short rows share one, as long as every multiprocessor still gets half of the programs that it holds.
+
+    Source: scripts/tune.py on one H200, 2026-11-21: float32 (4096, 256) 1254 GB/s with 2 rows, 1168 with 4.
+    """
+    hardware = device.hardware
+    programs = (hardware.multiprocessor_count or 1) * max(1, (hardware.max_programs_per_multiprocessor or 1) // 2)
+    share = -(-n_rows // programs)
     return min(max(1, int(device.profile.launch.tile_elements.value // row_registers)), next_power_of_2(share))
 
 
@@ -114,8 +140,32 @@ def _with_warps(strategy: str, tile_rows: int, tile_cols: int, problem: Problem,
     registers = tile_rows * tile_cols * problem.registers_per_element / problem.elements_at_once
     threads = registers / policy.elements_per_thread.value
     wanted = min(most, next_power_of_2(max(1, round(threads / hardware.warp_size))))
-    for num_warps in sorted({wanted, min(2 * wanted, most)}):
-        yield Tiling(strategy, tile_rows, tile_cols, num_warps, num_stages)
+    tilings = [Tiling(strategy, tile_rows, tile_cols, each, num_stages) for each in sorted({wanted, min(2 * wanted, most)})]
+    if strategy == "tile" and not problem.across:
+        yield from _in_pieces(tilings, problem, device)
+    yield from tilings
+
+
+def _in_pieces(tilings: Iterable[Tiling], problem: Problem, device: Device) -> Iterator[Tiling]:
+    """Those that are less padded, or shared, in pieces of which a thread takes 8 elements, for half the threads.
+
+    Source: sweeps on one H200, Triton 3.6.0, 2026-11-21, in GB/s, in one piece and in several: bfloat16 (4096, 12672) 3464
+    and 3711, (4096, 4224) 2812 and 3227; float32 (4096, 8320) 3674 and 3843, its gradient 3894 and 4077; shared by programs,
+    bfloat16 (1024, 50257) 3168 and 3444, (64, 262144) 2208 and 2587. With all threads, float32 (4096, 20000) 3781, not 4044.
+    """
+    for tiling in tilings:
+        if not tiling.num_warps or not device.hardware.warp_size:
+            continue
+        num_warps = tiling.num_warps if tiling.parts > 1 else max(1, tiling.num_warps // 2)
+        piece_cols = max(1, PIECE_ELEMENTS * device.hardware.warp_size * num_warps // tiling.tile_rows)
+        pieces = -(-problem.width // (tiling.parts * piece_cols))
+        found = replace(tiling, tile_cols=pieces * piece_cols, num_warps=num_warps, pieces=pieces)
+        if pieces > 1 and (tiling.parts > 1 or found.tile_cols < tiling.tile_cols):
+            yield found
+        elif (
+            pieces > 1 and problem.y_dtype in SIXTEEN_BITS and found.tile_cols > device.profile.launch.max_tile_cols.value // 4
+        ):
+            yield from _held_to_registers(found, problem, device)
 
 
 def next_power_of_2(value: int) -> int:

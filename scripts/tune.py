@@ -30,6 +30,7 @@ from portable_softmax.workspace import with_words
 
 SHAPES = ["32768x128", "32768x512", "32768x781", "32768x1024", "16384x2048", "4096x781", "4096x4096", "4096x8192", "4096x12672",
           "4096x32768", "2048x65536", "512x262144", "1823x781", "128x151936"]  # fmt: skip
+NUM_WARPS = (1, 2, 4, 8, 16, 32)
 
 
 class Launch(NamedTuple):
@@ -62,22 +63,37 @@ def main() -> int:
 
 def legal(problem: Problem, device: Device) -> Iterator[Launch]:
     """Tiles of 4 to 64 elements per thread, alone in their program, walked by resident ones in up to 4 stages, or shared."""
-    whole, hardware = next_power_of_2(problem.width), device.hardware
-    warp_size, most = hardware.warp_size or 0, (hardware.max_threads_per_program or 0) // (hardware.warp_size or 1)
+    whole, most = next_power_of_2(problem.width), (device.hardware.max_threads_per_program or 0)
     several = () if problem.ragged else (2, 4, 8, 16, 32, 64)
     shared = [("tile", rows, whole) for rows in (1, *several) if rows * whole <= max(whole, 8192) and whole <= 65536]
     narrow = [("online", 1, cols) for cols in (2048, 4096, 8192, 16384, 32768) if cols < whole]
     for strategy, rows, cols in shared + narrow:
-        for num_warps in (1, 2, 4, 8, 16, 32):
-            if num_warps <= most and 4 <= rows * cols / (num_warps * warp_size) <= 64:
+        for num_warps in NUM_WARPS:
+            threads = num_warps * (device.hardware.warp_size or 0)
+            if threads <= most and 4 <= rows * cols / threads <= 64:
                 yield Launch(Tiling(strategy, rows, cols, num_warps, 1), False)
                 for stages in (1, 2, 3, 4) if strategy == "tile" and rows * cols >= 2048 else ():
                     yield Launch(Tiling(strategy, rows, cols, num_warps, stages), True)
+            if threads <= most and strategy == "tile":
+                yield from _in_pieces(Tiling("tile", rows, cols, num_warps, 1), False, threads, problem)
     for cols in (1024, 2048, 4096, 8192, 16384):
         parts = -(-problem.width // cols)
-        for num_warps in (1, 2, 4, 8, 16) if 1 < parts <= 512 else ():
-            if 8 <= cols / (num_warps * warp_size) <= 64:
-                yield Launch(Tiling("cooperative", 1, cols, num_warps, 1, parts), True)
+        for num_warps in NUM_WARPS[:-1] if 1 < parts <= 512 else ():
+            threads = num_warps * (device.hardware.warp_size or 0)
+            tiling = Tiling("cooperative", 1, cols, num_warps, 1, parts)
+            if 8 <= cols / threads <= 64:
+                yield Launch(tiling, True)
+            yield from _in_pieces(tiling, True, threads, problem)
+
+
+def _in_pieces(tiling: Tiling, resident: bool, threads: int, problem: Problem) -> Iterator[Launch]:
+    """In pieces of one and of two vectors for each thread, which holds 8 to 128 elements."""
+    for vectors in (1, 2):
+        piece_cols = max(1, vectors * problem.widest * threads // tiling.tile_rows)
+        pieces = -(-problem.width // (tiling.parts * piece_cols))
+        tile_cols = pieces * piece_cols
+        if 1 < pieces <= 32 and 8 <= tiling.tile_rows * tile_cols / threads <= 128:
+            yield Launch(dataclasses.replace(tiling, tile_cols=tile_cols, pieces=pieces), resident)
 
 
 def _compile_all(cells: list[Problem]) -> None:

@@ -32,12 +32,13 @@ def planned(profile, n_rows, n_cols, dtype="float32", measure=light, backward=Fa
         (32768, 776, 1, 1024),
         (4096, 4096, 1, 4096),
         (4096, 32768, 1, 32768),
-        (100000, 1, 512, 1),
-        (132, 16, 1, 16),  # one row for every SM rather than many for a few
-        (500, 16, 4, 16),
+        (4096, 256, 2, 256),
+        (10**6, 1, 512, 1),
+        (16 * 132, 16, 1, 16),  # 16 programs for every SM rather than fewer with more rows
+        (16 * 132 + 1, 16, 2, 16),
     ],
 )
-def test_short_rows_share_a_tile_as_long_as_all_multiprocessors_get_one(n_rows, n_cols, tile_rows, tile_cols):
+def test_short_rows_share_a_tile_as_long_as_multiprocessors_get_half_their_programs(n_rows, n_cols, tile_rows, tile_cols):
     plan = planned(H200, n_rows, n_cols)
     assert (plan.strategy, plan.tile_cols) == ("tile", tile_cols)
     assert plan.tile_rows == tile_rows
@@ -116,9 +117,9 @@ def test_npu_plans_have_no_warps_or_stages_and_fit_the_grid():
 def test_reasons_name_the_decisions_and_the_source_of_the_policy():
     plan = planned(H200, 1823, 500)
     text = "\n".join(plan.reasons)
-    assert "2 rows are read once, as a tile of 2 x 512" in text
-    assert "a thread holds 32 elements of float32" in text
-    assert "num_programs 912: one per tile" in text
+    assert "a row is read once, as a tile of 1 x 512" in text
+    assert "a thread holds 16 elements of float32" in text
+    assert "num_programs 1823: one per tile" in text
     assert "H200" in text, "where the policy was measured"
 
 
@@ -126,7 +127,7 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
     ("n_rows", "n_cols", "inner", "strategy", "tile_rows", "tile_cols"),
     [
         (64 * 512, 20, 512, "tile", 32, 32),
-        (64 * 512, 9, 512, "tile", 64, 16),
+        (640 * 512, 9, 512, "tile", 64, 16),
         (64 * 512, 781, 512, "tile", 32, 1024),  # lines of 128 bytes
         (64 * 512, 4000, 512, "tile", 8, 4096),  # of 32 bytes, the least that memory moves
         (64 * 512, 5000, 512, "online", 32, 1024),
@@ -159,17 +160,73 @@ def test_rows_whose_elements_are_loaded_one_by_one_get_half_as_many_per_thread()
 
 def test_a_program_that_would_be_alone_makes_way_for_two_of_other_warps():
     def measure(problem, tiling, device):
-        return KernelResources(tiling.num_warps, {16: 71, 32: 32}[tiling.num_warps], 16)
+        return KernelResources(tiling.num_warps, {8: 160, 16: 71, 32: 32}[tiling.num_warps], 16)
 
-    plan = planned(H200, 4096, 12672, measure=measure)
+    plan = planned(H200, 4096, 16384, measure=measure)
     assert (plan.num_warps, plan.occupancy.programs_per_multiprocessor) == (32, 2)
     assert plan.reasons[0] == "passed over tile 1 x 16384, num_warps 16: would be alone on its multiprocessor"
-
-
-def test_a_program_that_is_alone_either_way_keeps_its_warps():
-    plan = planned(H200, 4096, 12672, measure=lambda problem, tiling, device: KernelResources(tiling.num_warps, 48, 120_000))
-    assert (plan.num_warps, plan.occupancy.programs_per_multiprocessor) == (16, 1)
+    plan = planned(H200, 4096, 12672, measure=measure)
+    assert (plan.num_warps, plan.pieces, plan.occupancy.programs_per_multiprocessor) == (8, 7, 1), "16 are alone too"
     assert not any("alone" in reason for reason in plan.reasons)
+
+
+@pytest.mark.parametrize(("n_cols", "num_warps"), [(16384, 16), (12672, 8)])
+def test_a_program_that_is_alone_either_way_keeps_its_warps(n_cols, num_warps):
+    plan = planned(H200, 4096, n_cols, measure=lambda problem, tiling, device: KernelResources(tiling.num_warps, 48, 120_000))
+    assert (plan.num_warps, plan.occupancy.programs_per_multiprocessor) == (num_warps, 1)
+    assert not any("alone" in reason for reason in plan.reasons)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_cols", "dtype", "tile_rows", "pieces", "piece_cols", "num_warps"),
+    [
+        (4096, 640, "float32", 1, 3, 256, 1),
+        (4096, 8320, "float32", 1, 5, 2048, 8),
+        (4096, 12672, "bfloat16", 1, 7, 2048, 8),
+        (32768, 384, "bfloat16", 2, 3, 128, 1),
+        (4096, 513, "float32", 1, 3, 256, 1),
+        (4096, 1000, "float32", 1, 1, 1024, 1),  # 4 pieces would hold as much
+        (4096, 8192, "bfloat16", 1, 1, 8192, 8),
+        (4096, 16384, "bfloat16", 1, 8, 2048, 8),  # held to fewer registers so
+        (4096, 16384, "float32", 1, 1, 16384, 16),
+        (4096, 8320, "float64", 1, 3, 4096, 16),
+    ],
+)
+def test_rows_are_held_in_pieces_where_a_power_of_two_would_be_longer(
+    n_rows, n_cols, dtype, tile_rows, pieces, piece_cols, num_warps
+):
+    plan = planned(H200, n_rows, n_cols, dtype)
+    assert (plan.tile_rows, plan.pieces, plan.tile_cols, plan.num_warps) == (tile_rows, pieces, pieces * piece_cols, num_warps)
+    assert plan.tiling.pieces == pieces
+    assert (f"in {pieces} pieces" in "".join(plan.reasons)) == (pieces > 1)
+
+
+@pytest.mark.parametrize("profile", ["nvidia/h200", "nvidia/t4", "amd/mi300x", "amd/rx-7900-xtx"])
+def test_only_the_last_piece_reaches_past_a_row(profile):
+    """As only its columns are compared with the row's length, unless programs share the row."""
+    device = Device.from_profile(profile)
+    for n_cols in (129, 257, 513, 781, 1023, 1025, 4100, 8190, 12673, 20_001, 40_001, 10**6):
+        for dtype, backward in (("float32", False), ("bfloat16", True), ("float64", False)):
+            problem = contiguous_problem(4096, n_cols, dtype, device, backward=backward)
+            for tiling in candidates(problem, device):
+                piece_cols, rest = divmod(tiling.tile_cols, tiling.pieces)
+                assert rest == 0
+                assert piece_cols & (piece_cols - 1) == 0, "a power of two"
+                if tiling.strategy == "tile":
+                    assert problem.width <= tiling.tile_cols < problem.width + piece_cols or tiling.pieces == 1
+                elif tiling.parts > 1:
+                    assert (tiling.parts - 1) * tiling.tile_cols < problem.width <= tiling.parts * tiling.tile_cols
+
+
+def test_where_there_are_no_tuples_a_row_is_held_in_one_piece():
+    def measure(problem, tiling, device):
+        if tiling.pieces > 1:
+            raise CompileError("no tuples of tensors")
+        return light(problem, tiling, device)
+
+    assert planned(H200, 4096, 12672, measure=measure).tiling == planned(H200, 4096, 16384).tiling
+    shared = planned(H200, 4096, 40_000, measure=measure)
+    assert (shared.strategy, shared.pieces, shared.tile_cols) == ("cooperative", 1, 2048)
 
 
 def long_from(dtype, backward, n_cols):
@@ -180,11 +237,11 @@ def long_from(dtype, backward, n_cols):
 @pytest.mark.parametrize(
     ("dtype", "backward", "not_shared", "shared"),
     [
-        ("float32", False, (16384, 32768), (16388, 24576, 32769, 10**6)),  # 32768 fill a tile, the others leave some of it
-        ("bfloat16", False, (8192, 16384), (8200, 12672, 16385, 32768)),
-        ("float16", False, (8192, 16384), (8193, 16392)),
-        ("float32", True, (16383, 16384), (16388, 32768)),
-        ("bfloat16", True, (8191, 8192), (8200, 16384)),
+        ("float32", False, (16384, 20000, 32768), (32769, 10**6)),
+        ("bfloat16", False, (12672, 16384, 24576), (24577, 32768)),
+        ("float16", False, (12672, 24576), (24577, 32768)),
+        ("float32", True, (16383, 16384), (16385, 32768)),
+        ("bfloat16", True, (12672, 16384), (16385, 32768)),
         ("float64", False, (8192, 16388, 10**6), ()),  # a word of the exchange holds two numbers of 32 bits
         ("float64", True, (16384, 10**6), ()),
     ],
@@ -208,17 +265,17 @@ def test_few_rows_are_shared(n_rows, n_cols, strategy, parts, backward):
     assert (plan.strategy, plan.parts) == (strategy, parts)
 
 
-@pytest.mark.parametrize("n_cols", [16384, 32764, 32768, 10**6])
+@pytest.mark.parametrize("n_cols", [16384, 32764, 32769, 10**6])
 def test_batch_invariant_rows_are_shared_by_their_length_alone(n_cols):
     plans = [
         choose(Problem(n_rows, n_cols, "float32", "float32", 4, batch_invariant=True), Device.from_profile(H200), light)
         for n_rows in (1, 132, 10**6)
     ]
     assert len({plan.tiling for plan in plans}) == 1
-    assert plans[0].strategy == ("tile" if n_cols in (16384, 32768) else "cooperative")
+    assert plans[0].strategy == ("tile" if n_cols <= 32768 else "cooperative")
 
 
-@pytest.mark.parametrize("n_cols", [16385, 32769, 65536, 131072, 131073, 200_003, 10**6, 2 * 10**6])
+@pytest.mark.parametrize("n_cols", [32769, 65536, 131072, 131073, 200_003, 10**6, 2 * 10**6])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_groups_are_whole_and_resident_and_parts_cover_a_row(n_cols, dtype):
     for n_rows in (1, 7, 132, 4096):
@@ -231,8 +288,11 @@ def test_groups_are_whole_and_resident_and_parts_cover_a_row(n_cols, dtype):
         assert plan.parts <= 64
         assert plan.num_programs % plan.parts == 0
         assert plan.parts <= plan.num_programs <= min(resident, n_rows * plan.parts)
-        assert plan.num_programs == n_rows * plan.parts or plan.num_programs + plan.parts > resident
-        assert (plan.tile_rows, plan.num_warps * 2048) == (1, plan.tile_cols)
+        rounds = -(-n_rows * plan.parts // plan.num_programs)
+        assert rounds == -(-n_rows // (resident // plan.parts)), "as few as can be"
+        assert plan.num_programs == -(-n_rows // rounds) * plan.parts, "as long as each other"
+        assert plan.tile_rows == 1
+        assert plan.tile_cols <= plan.num_warps * 2048
 
 
 def test_a_long_row_has_fewer_parts_where_not_all_would_be_resident():
@@ -273,18 +333,27 @@ def test_profiles_that_do_not_have_programs_wait():
     assert [planned(profile, 4096, 10**6).strategy for profile in (B200, MI300X, A2)] == ["online"] * 3
 
 
-def test_a_padded_shared_row_is_held_to_fewer_registers_unless_they_spill():
+def test_shared_rows_are_held_to_few_registers_unless_they_spill():
     def measure(problem, tiling, device):
-        return KernelResources(tiling.num_warps, tiling.max_registers or 104, 0, 8 if spilling and tiling.max_registers else 0)
+        return KernelResources(tiling.num_warps, tiling.max_registers or 104, 0, 8 * ((tiling.max_registers or 104) < needed))
 
-    spilling = False
-    assert planned(H200, 4096, 40_000, measure=measure).max_registers == 96
-    assert planned(H200, 4096, 65536, measure=measure).max_registers is None, "no mask"
+    needed = 80
+    assert planned(H200, 4096, 40_000, measure=measure).max_registers == 80
     assert planned(H200, 4096, 40_000, backward=True, measure=measure).max_registers is None, "two operands need more"
-    spilling = True
+    needed = 90
     plan = planned(H200, 4096, 40_000, measure=measure)
-    assert plan.max_registers is None
-    assert plan.reasons[0].endswith("at most 96 registers: spills 8 bytes per thread")
+    assert plan.max_registers == 96
+    assert plan.reasons[0].endswith("at most 80 registers: spills 8 bytes per thread")
+    needed = 104
+    assert planned(H200, 4096, 40_000, measure=measure).max_registers is None
+
+
+def test_few_shared_rows_have_twice_the_warps_where_there_is_room():
+    assert planned(H200, 66, 32768).num_warps == 2
+    assert planned(H200, 67, 32768).num_warps == 1, "an eighth of 132 * 64 is 1056: 66 rows of 16 parts"
+    device = Device.from_profile(H200)
+    invariant = Problem(1, 40_000, "float32", "float32", 4, batch_invariant=True)
+    assert choose(invariant, device, light).num_warps == 1, "as of many rows"
 
 
 def test_the_interpreter_shares_one_long_row_in_two_launches():

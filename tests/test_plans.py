@@ -89,7 +89,7 @@ def test_without_a_device_one_must_be_named():
 
 
 def test_an_older_triton_is_not_asked_for_targets_that_end_its_process(monkeypatch):
-    monkeypatch.setattr(compiler_module, "_triton_version", lambda: (3, 2))
+    monkeypatch.setattr(compiler_module, "triton_version", lambda: (3, 2))
     device = Device.from_profile("nvidia/jetson-agx-thor")
     with pytest.raises(CompileError, match=r"Triton 3\.2 does not compile for cuda/110 .*; install Triton 3\.7\.1 or later"):
         plan(64, 519, "float32", device)
@@ -159,14 +159,21 @@ def waiting(problem, tiling, device):
 
 
 def test_a_triton_without_cooperative_launches_has_two_or_does_without(monkeypatch):
-    monkeypatch.setattr(compiler_module, "_triton_version", lambda: (3, 2))
+    monkeypatch.setattr(compiler_module, "triton_version", lambda: (3, 2))
     device = Device.from_profile("nvidia/h200")
     few, many = (choose(Problem(n_rows, 65536, "float32", "float32", 4), device, waiting) for n_rows in (100, 1000))
     assert (few.strategy, many.strategy) == ("split", "online")
     for found in (few, many):
         assert "this Triton has no cooperative launches; install Triton 3.3 or later" in found.reasons[0]
-    monkeypatch.setattr(compiler_module, "_triton_version", lambda: (3, 3))
+    monkeypatch.setattr(compiler_module, "triton_version", lambda: (3, 3))
     assert choose(Problem(1000, 65536, "float32", "float32", 4), device, waiting).strategy == "cooperative"
+
+
+def test_a_triton_without_tuples_cannot_hold_rows_in_pieces(monkeypatch):
+    monkeypatch.setattr(compiler_module, "triton_version", lambda: (3, 2))
+    spec = KernelSpec("float32", "float32", 4, True, Tiling("tile", 1, 1536, 1, 1, pieces=6))
+    with pytest.raises(CompileError, match=r"no tuples of tensors; install Triton 3\.3 or later"):
+        compile_kernel(spec, Device.from_profile("nvidia/h200"))
 
 
 def test_a_vendor_without_cooperative_launches(monkeypatch):

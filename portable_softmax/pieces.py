@@ -1,0 +1,49 @@
+"""A tile's columns in PIECES of a power of two each, as Triton has no tensors of another length.
+
+So a program holds little more than its row, not up to twice as much; and as the pieces' operations are written one after
+another, not all loads first, the compiler keeps fewer registers alive. A tile of one piece is a tensor, one of several a
+tuple of them, which Triton 3.2 does not have.
+"""
+
+import triton
+import triton.language as tl
+
+from portable_softmax.exchange import LOG2E
+
+
+@triton.jit
+def joined(tile, piece, PIECE: tl.constexpr, PIECES: tl.constexpr):
+    """The tile with one more piece."""
+    if PIECES == 1:
+        more = piece
+    elif PIECE == 0:
+        more = (piece,)
+    else:
+        more = tile + (piece,)  # noqa: RUF005 - Triton does not know (*tile, piece)
+    return more
+
+
+@triton.jit
+def get(tile, PIECE: tl.constexpr, PIECES: tl.constexpr):
+    return tile if PIECES == 1 else tile[PIECE]
+
+
+@triton.jit
+def max_of(tile, PIECES: tl.constexpr, AXIS: tl.constexpr):
+    """Of each row."""
+    most = get(tile, 0, PIECES)
+    for k in tl.static_range(1, PIECES):
+        most = tl.maximum(most, get(tile, k, PIECES))
+    return tl.max(most, axis=AXIS)
+
+
+@triton.jit
+def exp_of(tile, base, PIECES: tl.constexpr, AXIS: tl.constexpr):
+    """(exp(x - base), its sum) of each row."""
+    exps = None
+    sums = None
+    for k in tl.static_range(PIECES):
+        e = tl.exp2((get(tile, k, PIECES) - tl.expand_dims(base, AXIS)) * LOG2E)
+        exps = joined(exps, e, k, PIECES)
+        sums = e if k == 0 else sums + e
+    return exps, tl.sum(sums, axis=AXIS)
