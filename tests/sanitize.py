@@ -14,15 +14,8 @@ from portable_softmax import PlanError, current_device, launch, planner, tilings
 from portable_softmax.problem import FORMS
 
 DTYPES = (torch.float32, torch.bfloat16)
-SHAPES = (
-    (5, 200),
-    (5, 203),
-    (5, 781),
-    (5, 1300),
-    (5, 1301),
-    (2, 37, 40),
-    (1, 9001, 19),
-)  # [rows, cols], [matrices, cols, rows]
+# [rows, cols], [matrices, cols, rows]
+SHAPES = ((5, 200), (5, 203), (5, 781), (5, 1300), (5, 1301), (2, 37, 40), (1, 9001, 19))
 CASES = [(case, None) for case in itertools.product(FORMS, SHAPES, DTYPES, (0, 1))]
 LONG = (1, 100_003), (2, 65_536)  # in every strategy that the device has
 STRATEGIES = ("online", "cooperative", "split")
