@@ -86,9 +86,9 @@ def _launch(
     )
 
 
-def _kind(tiling: Tiling) -> tuple[str, int, bool]:
-    """What candidates that differ in their warps have in common."""
-    return tiling.strategy, tiling.tile_rows, tiling.pieces > 1
+def _kind(tiling: Tiling) -> tuple[str, int, int]:
+    """What candidates that differ in their warps alone have in common; of a row in pieces, warps choose the length."""
+    return tiling.strategy, tiling.tile_rows, tiling.tile_cols if tiling.pieces == 1 else 0
 
 
 def _walks(tiling: Tiling, device: Device) -> bool:

@@ -177,6 +177,11 @@ def test_a_program_that_is_alone_either_way_keeps_its_warps(n_cols, num_warps):
     assert not any("alone" in reason for reason in plan.reasons)
 
 
+def test_a_tile_of_a_long_row_that_is_alone_does_not_become_narrower():
+    plan = planned(B200, 4096, 50_257, measure=lambda problem, tiling, device: KernelResources(tiling.num_warps, 90, 16))
+    assert (plan.strategy, plan.tile_cols, plan.num_warps) == ("online", 16384, 16)
+
+
 @pytest.mark.parametrize(
     ("n_rows", "n_cols", "dtype", "tile_rows", "pieces", "piece_cols", "num_warps"),
     [
