@@ -10,7 +10,7 @@ NARROWEST_ONLINE_TILE = 1024  # columns; below it a candidate is not worth compi
 COALESCED = 32  # elements of a line of a tile, where rows lie side by side: 128 bytes of float32
 NARROWEST_LINE = 8  # of them: 32 bytes of float32, the least that memory moves
 MOST_PARTS = 64  # of a row: each lane of a warp looks at one or two
-PIECE_ELEMENTS = 8  # that a thread holds of a piece: one vector of a 16-bit type, two of float32
+PIECE_ELEMENTS = 8  # of a piece, that a thread holds: one vector of a 16-bit type, two of float32
 LOOSER = 16  # registers more per thread, where a mask or a wider type needs them
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 MANY_ROWS = 2**31  # what a batch-invariant tile is chosen for
@@ -149,22 +149,25 @@ def _with_warps(strategy: str, tile_rows: int, tile_cols: int, problem: Problem,
 def _in_pieces(tilings: Iterable[Tiling], problem: Problem, device: Device) -> Iterator[Tiling]:
     """Those that are less padded, or shared, in pieces of which a thread takes 8 elements, for half the threads.
 
+    Where 16-bit rows fill a tile, pieces still leave room for one program more, if the compiler is held to few registers.
     Source: sweeps on one H200, Triton 3.6.0, 2026-11-21, in GB/s, in one piece and in several: bfloat16 (4096, 12672) 3464
-    and 3711, (4096, 4224) 2812 and 3227; float32 (4096, 8320) 3674 and 3843, its gradient 3894 and 4077; shared by programs,
-    bfloat16 (1024, 50257) 3168 and 3444, (64, 262144) 2208 and 2587. With all threads, float32 (4096, 20000) 3781, not 4044.
+    and 3711, (4096, 4224) 2812 and 3227, (16384, 16384) 3960 and 4079; float32 (4096, 8320) 3674 and 3843, its gradient 3894
+    and 4077; shared by programs, bfloat16 (1024, 50257) 3168 and 3444, (64, 262144) 2208 and 2587. With all threads, float32
+    (4096, 20000) 3781, not 4044; in pieces of 8 elements for a warp alone (4096, 384) 1530, of one vector 1645.
     """
+    limit = device.profile.launch.max_tile_cols.value
     for tiling in tilings:
         if not tiling.num_warps or not device.hardware.warp_size:
             continue
         num_warps = tiling.num_warps if tiling.parts > 1 else max(1, tiling.num_warps // 2)
-        piece_cols = max(1, PIECE_ELEMENTS * device.hardware.warp_size * num_warps // tiling.tile_rows)
+        alone = tiling.parts == num_warps == 1 and not problem.ragged
+        elements = problem.widest if alone else PIECE_ELEMENTS
+        piece_cols = max(1, elements * device.hardware.warp_size * num_warps // tiling.tile_rows)
         pieces = -(-problem.width // (tiling.parts * piece_cols))
         found = replace(tiling, tile_cols=pieces * piece_cols, num_warps=num_warps, pieces=pieces)
         if pieces > 1 and (tiling.parts > 1 or found.tile_cols < tiling.tile_cols):
             yield found
-        elif (
-            pieces > 1 and problem.y_dtype in SIXTEEN_BITS and found.tile_cols > device.profile.launch.max_tile_cols.value // 4
-        ):
+        elif pieces > 1 and problem.y_dtype in SIXTEEN_BITS and 4 * problem.width > limit:
             yield from _held_to_registers(found, problem, device)
 
 

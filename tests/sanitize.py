@@ -1,14 +1,11 @@
 """Runs each kernel once in each strategy, for compute-sanitizer:
 
 compute-sanitizer --tool memcheck python tests/sanitize.py
-compute-sanitizer --tool racecheck python tests/sanitize.py --without cooperative
-
-racecheck does not come to an end of programs that wait for each other; memcheck does.
+compute-sanitizer --tool racecheck python tests/sanitize.py
 
 Operands lie in one allocation each, with odd lengths and unaligned starts, so that an access outside of them is seen.
 """
 
-import argparse
 import itertools
 
 import torch
@@ -26,9 +23,6 @@ CASES += list(itertools.product(itertools.product(FORMS[:2], LONG, DTYPES[:1], (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--without", choices=STRATEGIES, nargs="*", default=[], help="strategies that are not launched")
-    without = parser.parse_args().without
     device = current_device()
     where = device.vendor.torch_device_type
     shared = device.profile.launch.split
@@ -36,11 +30,7 @@ def main() -> None:
     plan_problem, only = launch.plan_problem, None
 
     def candidates(problem, device):
-        return (
-            each
-            for each in tilings.candidates(problem, device)
-            if only in (None, each.strategy) and each.strategy not in without
-        )
+        return (each for each in tilings.candidates(problem, device) if only in (None, each.strategy))
 
     def recorded(problem, device):
         plan_problem.cache_clear()
@@ -56,7 +46,7 @@ def main() -> None:
             launch.softmax_rows(x, y, device, form)
             launch.softmax_backward_rows(dy, y, dx, device, form)
         except PlanError:
-            assert only in ("cooperative", "split", *without)  # which not every device has, for every length
+            assert only in ("cooperative", "split")  # which not every device has, for every length
             continue
         assert not y.isnan().any(), (form, shape, dtype)
         assert not dx.isnan().any(), (form, shape, dtype)
@@ -64,7 +54,6 @@ def main() -> None:
     kinds = {("across", "tile"), ("across", "online"), *itertools.product(("along",), ("tile", "online"))}
     if shared:
         kinds |= {("along", "split"), ("along", shared.value)}
-    kinds = {(kind, strategy) for kind, strategy in kinds if strategy not in without}
     if device.vendor.aligned_access:
         kinds |= {("ragged", strategy) for kind, strategy in kinds if kind == "along"}
     expected = {(direction, *kind) for direction in ("forward", "backward") for kind in kinds}

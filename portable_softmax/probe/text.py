@@ -6,7 +6,7 @@ from typing import Any
 from portable_softmax.schema import Hardware
 
 IDENTITY = ("", "target", "multiprocessor")
-LAUNCH = ("strategy", "tile_rows", "tile_cols", "parts", "num_warps", "num_stages", "max_registers", "num_programs")
+LAUNCH = ("strategy", "tile_rows", "tile_cols", "parts", "pieces", "num_warps", "num_stages", "max_registers", "num_programs")
 
 
 def as_text(report: dict[str, Any]) -> str:
@@ -76,7 +76,8 @@ def _plan(plan: dict[str, Any], problem: dict[str, Any]) -> Iterator[str]:
     yield f"plan      softmax of {problem['n_rows']} x {problem['n_cols']}, {problem['dtype']}"
     launch = _named(plan, ("num_programs", "num_warps", "num_stages", "max_registers"))
     parts = f" in {plan['parts']} parts" if plan["parts"] > 1 else ""
-    yield f"          {plan['strategy']} {plan['tile_rows']} x {plan['tile_cols']}{parts}  {launch}"
+    pieces = f" of {plan['pieces']} pieces" if plan["pieces"] > 1 else ""
+    yield f"          {plan['strategy']} {plan['tile_rows']} x {plan['tile_cols']}{parts}{pieces}  {launch}"
 
 
 def _use(body: dict[str, Any], multiprocessor: str) -> Iterator[str]:
