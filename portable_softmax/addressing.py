@@ -70,7 +70,7 @@ def piece_of(
     AXIS: tl.constexpr,
 ):
     """body_of a piece of a program's tile; `cols` are those of its first one."""
-    FIRST: tl.constexpr = PIECE == 0 or PARTS > 1
+    FIRST: tl.constexpr = PIECE == 0
     LAST: tl.constexpr = (PIECE == PIECES - 1 or PARTS > 1) and PADDED
     piece_cols = PIECE * cols.shape[0] + cols
     return body_of(ptr, rows, piece_cols, n_rows, n_cols, stride, FIRST, LAST, VECTOR, RAGGED, AXIS)
