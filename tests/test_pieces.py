@@ -7,8 +7,11 @@ from test_exchange import Groups
 from test_exchange import backward as shared_backward
 from test_exchange import forward as shared_forward
 from test_exchange import interpreter as interpreter  # a fixture
+from test_planner import light
 
-from portable_softmax import compiler
+from portable_softmax import Device, compiler
+from portable_softmax.launch import contiguous_problem, name_of
+from portable_softmax.planner import choose
 from portable_softmax.problem import Tiling
 
 pytestmark = pytest.mark.kernel
@@ -71,6 +74,25 @@ def test_ragged_rows(device, where, direction, n_cols):
         pytest.skip(f"{device.backend} has no ragged rows")
     for stride in (49, 51):
         direction(device, where, "softmax", torch.float32, n_cols, in_pieces(3), vector=4, stride=stride)
+
+
+@pytest.mark.parametrize("n_cols", [132, 260, 388, 516, 781, 900, 1025, 1300, 1301, 2056, 2304, 4100, 4224, 8200])
+def test_what_is_planned_for_an_h200(device, where, n_cols):
+    """With as many rows as if there were thousands of them."""
+    for dtype, backward in ((torch.float32, False), (torch.bfloat16, False), (torch.float32, True)):
+        profile, name = Device.from_profile("nvidia/h200"), name_of(dtype)
+        planned = choose(contiguous_problem(32768, n_cols, name, profile, backward=backward), profile, light)
+        problem = contiguous_problem(5, n_cols, name, profile, backward=backward)
+        if problem.ragged and device.backend != "interpreter" and not device.vendor.aligned_access:
+            continue
+        given = [rows_in(5, n_cols, n_cols, dtype, where, NAN, seed)[0] for seed in range(1 + backward)]
+        result, assert_guards = result_in(5, n_cols, n_cols, dtype, where)
+        launch(device, (result, *given), problem, planned.tiling, -(-5 // planned.tile_rows))
+        assert_guards()
+        if backward:
+            assert_close(result, expected_gradient("softmax", *given), gradient_scale("softmax", *given))
+        else:
+            assert_close(result, expected("softmax", *given))
 
 
 def test_parts_of_rows(interpreter, device, where):
