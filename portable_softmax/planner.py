@@ -110,7 +110,7 @@ def _why_tile(problem: Problem, tiling: Tiling, device: Device) -> str:
             f"which take a tile of {tiling.tile_cols} and {how} ({device.profile.policy_origins['split'].title})"
         )
     rows = "a row is" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows are"
-    pieces = f", in {tiling.pieces} pieces: fewer columns than a power of two" if tiling.pieces > 1 else ""
+    pieces = f", in {tiling.pieces} pieces of {tiling.tile_cols // tiling.pieces}" if tiling.pieces > 1 else ""
     return f"{tiling.strategy}: {rows} read once, as a tile of {tiling.tile_rows} x {tiling.tile_cols}{pieces}"
 
 
