@@ -93,6 +93,7 @@ def _leaves_room(problem: Problem, warp_elements: int, device: Device) -> bool:
     """Whether its rows occupy at most an eighth of the warps that the device holds; twice as many have less to do each.
 
     Source: a sweep on one H200, 2026-11-21: float32 (32, 32000) 1008 GB/s so, 920 otherwise; bfloat16 (16, 128256) 943 and 860.
+    A single warp that was not held to few registers was as fast there (1008, 947).
     """
     warps = -(-problem.n_rows * problem.width // warp_elements)
     most = (device.hardware.multiprocessor_count or 0) * (device.hardware.max_warps_per_multiprocessor or 0)
@@ -150,10 +151,11 @@ def _in_pieces(tilings: Iterable[Tiling], problem: Problem, device: Device) -> I
     """Those that are less padded, or shared, in pieces of which a thread takes 8 elements, for half the threads.
 
     Where 16-bit rows fill a tile, pieces still leave room for one program more, if the compiler is held to few registers.
-    Source: sweeps on one H200, Triton 3.6.0, 2026-11-21, in GB/s, in one piece and in several: bfloat16 (4096, 12672) 3464
-    and 3711, (4096, 4224) 2812 and 3227, (16384, 16384) 3960 and 4079; float32 (4096, 8320) 3674 and 3843, its gradient 3894
-    and 4077; shared by programs, bfloat16 (1024, 50257) 3168 and 3444, (64, 262144) 2208 and 2587. With all threads, float32
-    (4096, 20000) 3781, not 4044; in pieces of 8 elements for a warp alone (4096, 384) 1530, of one vector 1645.
+    Source: scripts/tune.py on one H200, Triton 3.6.0, 2026-11-21, in GB/s, in one piece and in several: bfloat16 (4096, 10240)
+    2849 and 3657, (4096, 14336) 3465 and 3774, (16384, 16384) 3960 and, in another run, 4079; float32 (4096, 24576) 3880 and
+    4059, the gradient of (4096, 8320) 3894 and 4077; shared by programs, bfloat16 (1024, 50257) 3168 and 3416. With all
+    threads, float32 (4096, 20000) 3781, not 4044. A warp alone, in pieces of 8 elements a thread and of one vector: float32
+    (4096, 640) 2054 and 2199; the gradient of (4096, 384) 1893, padded, and 2006.
     """
     limit = device.profile.launch.max_tile_cols.value
     for tiling in tilings:

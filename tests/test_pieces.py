@@ -1,5 +1,7 @@
 """Tiles whose columns are held in several tensors, of which the last may reach past the rows, and parts of rows likewise."""
 
+import functools
+
 import pytest
 import torch
 from direct import assert_close, expected, expected_gradient, gradient_scale, launch, problem_of, result_in, rows_in
@@ -101,6 +103,6 @@ def test_parts_of_rows(interpreter, device, where):
     for direction in (shared_forward, shared_backward):
         direction(groups, "softmax", torch.float32, where, 104, tiling, 2)
         direction(groups, "log_softmax", torch.float32, where, 99, tiling, 2, 101, vector=4, ragged=True)
-    direct = lambda *arguments: launch(device, *arguments)  # noqa: E731
+    direct = functools.partial(launch, device)
     for direction in (shared_forward, shared_backward):
         direction(direct, "softmax", torch.bfloat16, where, 144, Tiling("split", 1, 48, None, None, 3, pieces=3), 2, vector=8)
