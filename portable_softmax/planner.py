@@ -4,12 +4,15 @@ The first candidate, in order of the profile's preferences, that compiles withou
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from portable_softmax.backends.base import KernelResources, Occupancy
 from portable_softmax.device import Device
 from portable_softmax.errors import CompileError, PlanError
 from portable_softmax.problem import LaunchPlan, Problem, Tiling
 from portable_softmax.tilings import candidates
+
+LAUNCHES_AT_ONCE = 8  # the default of CUDA_DEVICE_MAX_CONNECTIONS: work queues from a host to a device
 
 
 def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling, Device], KernelResources]) -> LaunchPlan:
@@ -61,6 +64,7 @@ def _launch(
     tiles = problem.tiles(tiling.tile_rows)
     resident = (device.hardware.multiprocessor_count or 1) * occupancy.programs_per_multiprocessor
     groups = min(tiles, (device.hardware.max_programs or tiles * tiling.parts) // tiling.parts)
+    tiling = _in_order(tiling, tiles, resident)
     if _walks(tiling, device):
         groups = min(groups, resident // tiling.parts)
         groups = -(-tiles // -(-tiles // groups)) if tiling.parts > 1 else groups  # so that the last round is as full
@@ -91,9 +95,20 @@ def _kind(tiling: Tiling) -> tuple[str, int, int]:
     return tiling.strategy, tiling.tile_rows, tiling.tile_cols if tiling.pieces == 1 else 0
 
 
+def _in_order(tiling: Tiling, tiles: int, resident: int) -> Tiling:
+    """Where more programs that wait for each other are wanted than run at once: one for each part, and no rounds.
+
+    As programs begin in the order of their numbers, those that run are all of some rows, which will be done, and a part of
+    one. Launches on other streams must leave room for the rest of it: each of them holds less than a row's programs back.
+    """
+    wait = tiling.strategy == "cooperative"
+    more, leaves_room = tiles * tiling.parts > resident, LAUNCHES_AT_ONCE * tiling.parts <= resident
+    return replace(tiling, strategy="ordered") if wait and more and leaves_room else tiling
+
+
 def _walks(tiling: Tiling, device: Device) -> bool:
     """Whether resident programs walk all tiles: by the device's policy, or because those of a row wait for each other."""
-    return tiling.strategy == "cooperative" or (tiling.strategy != "split" and device.profile.launch.grid.value == "resident")
+    return tiling.strategy == "cooperative" or (tiling.parts == 1 and device.profile.launch.grid.value == "resident")
 
 
 def _why_tile(problem: Problem, tiling: Tiling, device: Device) -> str:
@@ -104,7 +119,7 @@ def _why_tile(problem: Problem, tiling: Tiling, device: Device) -> str:
             f"(rows of up to {limit} columns of {problem.y_dtype} are taken at once here)"
         )
     if tiling.parts > 1:
-        how = "wait for each other" if tiling.strategy == "cooperative" else "tell each other in a launch before"
+        how = "tell each other in a launch before" if tiling.strategy == "split" else "wait for each other"
         return (
             f"{tiling.strategy}: {problem.n_rows} rows of {problem.n_cols} columns are shared by {tiling.parts} programs each, "
             f"which take a tile of {tiling.tile_cols} and {how} ({device.profile.policy_origins['split'].title})"
@@ -123,7 +138,7 @@ def _why_warps(problem: Problem, tiling: Tiling, device: Device) -> Iterator[str
 def _why_programs(tiles: int, resident: int, num_programs: int, tiling: Tiling, device: Device) -> str:
     rule = f"grid: {device.profile.launch.grid.value}", device.profile.policy_origins["grid"]
     if tiling.parts > 1:
-        rule = f"{tiling.parts} for each row at a time", device.profile.policy_origins["split"]
+        rule = f"{tiling.parts} for each row", device.profile.policy_origins["split"]
     if num_programs < tiles:
         why = f"as many as are resident at once, each walking {tiles / num_programs:.3g} tiles on average"
         if tiling.parts > 1:

@@ -79,7 +79,7 @@ class Problem:
 class Tiling:
     """A candidate: how rows are cut into tiles, and how a program works on one."""
 
-    strategy: str  # tile: a row is read once; online: in several tiles, twice; cooperative, split: by `parts` programs
+    strategy: str  # tile: a row is read once; online: in several tiles, twice; others: by `parts` programs (see LaunchPlan)
     tile_rows: int
     tile_cols: int
     num_warps: int | None
@@ -98,7 +98,8 @@ class Tiling:
     @property
     def exchanges(self) -> tuple[str, ...]:
         """What the kernel does in each launch about what programs of a row must tell each other; see kernels.py."""
-        return {"cooperative": ("wait",), "split": ("publish", "collect")}.get(self.strategy, ("none",))
+        kinds = {"cooperative": ("wait",), "ordered": ("wait",), "split": ("publish", "collect")}
+        return kinds.get(self.strategy, ("none",))
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,9 @@ class LaunchPlan:
     """How one softmax is launched, and why.
 
     Args:
-        strategy: "tile" (a row is read once), "online" (longer rows, read twice), "cooperative" (longer rows, or few, read
-            once by several programs) or "split" (few rows, by several programs in two launches).
+        strategy: "tile" (a row is read once) or "online" (longer rows, read twice); or longer rows, or few, read once by
+            several programs: "cooperative" (all run at once), "ordered" (more than run at once; they begin in the order of
+            their numbers) or "split" (few rows, in two launches).
         tile_rows, tile_cols: elements of a tile.
         pieces: that a tile's columns are held in, a power of two of them each.
         parts: programs that share a row.

@@ -63,9 +63,12 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Split(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`cooperative`: in a launch whose programs all run at once, and wait for each other. `split`: in two launches."""
+    """`split`: in two launches. `ordered`: by programs that wait for each other, also in launches of more than run at once.
 
-    value: Literal["cooperative", "split"]
+    For that, the device must begin programs in the order of their numbers: then those that run have all that they wait for.
+    """
+
+    value: Literal["ordered", "split"]
     source: str
 
 

@@ -107,7 +107,7 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
     key = spec, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
     with _compiling:
         if key not in _compiled:
-            tiling, cooperative = spec.tiling, spec.exchange == "wait"
+            tiling, cooperative = spec.tiling, spec.tiling.strategy == "cooperative"
             options = tiling.num_warps, tiling.num_stages, cooperative, tiling.max_registers, tiling.pieces > 1
             _compiled[key] = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), *options)
         return _compiled[key]

@@ -28,7 +28,7 @@ def with_words(
             launch(grid, *arguments, words)
 
     def cooperative(grid: tuple[int, int, int], *arguments: Any) -> None:
-        words = _words_of_groups(parts, device, where)
+        words = _words_of_groups(grid[0] // parts, parts, device, where)
         try:
             launches[0](grid, *arguments, words)
         except RuntimeError as error:
@@ -37,10 +37,13 @@ def with_words(
                 "does something else limit the device for this process (a partition of it, a debugger)?"
             ) from error
 
-    return cooperative if tiling.strategy == "cooperative" else split
+    def ordered(grid: tuple[int, int, int], *arguments: Any) -> None:
+        launches[0](grid, *arguments, _words_of_groups(grid[0] // parts, parts, device, where))
+
+    return {"cooperative": cooperative, "ordered": ordered, "split": split}[tiling.strategy]
 
 
-def _words_of_groups(parts: int, device: Device, where: torch.device) -> torch.Tensor:
+def _words_of_groups(groups: int, parts: int, device: Device, where: torch.device) -> torch.Tensor:
     """For the current stream: launches on it follow each other, and leave the words as the next needs them.
 
     A graph that is being captured gets its own, zeroed whenever it is replayed.
@@ -48,15 +51,21 @@ def _words_of_groups(parts: int, device: Device, where: torch.device) -> torch.T
     from triton.runtime import driver
 
     if getattr(torch, where.type).is_current_stream_capturing():
-        return _new_words(parts, device, where)
+        return _new_words(groups, parts, device, where)
     key = parts, where, driver.active.get_current_stream(where.index)
-    if (words := _kept.get(key)) is None:
-        words = _kept.setdefault(key, _new_words(parts, device, where))
+    words = _kept.get(key)
+    if words is None or len(words) < groups * words_of(parts):
+        words = _kept[key] = _new_words(groups, parts, device, where)
     return words
 
 
-def _new_words(parts: int, device: Device, where: torch.device) -> torch.Tensor:
-    """Enough for as many groups as any kernel can have resident."""
+def _new_words(groups: int, parts: int, device: Device, where: torch.device) -> torch.Tensor:
+    """Enough for as many groups as any kernel can have resident, and for these."""
     hardware = device.hardware
     programs = (hardware.multiprocessor_count or 0) * (hardware.max_warps_per_multiprocessor or 0)
-    return torch.zeros(programs // parts * (1 + 2 * parts), dtype=torch.int64, device=where)
+    return torch.zeros(max(groups, programs // parts) * words_of(parts), dtype=torch.int64, device=where)
+
+
+def words_of(parts: int) -> int:
+    """Of a group: the number of its rounds, and two buffers."""
+    return 1 + 2 * parts

@@ -9,6 +9,7 @@ into the planner's rules or a profile's `launch`, with the measurement as its so
 
 import argparse
 import dataclasses
+import itertools
 import json
 import multiprocessing
 import os
@@ -22,10 +23,10 @@ from tqdm import tqdm
 from triton.testing import do_bench
 
 from portable_softmax import CompileError, Device, KernelResources, current_device, occupancy, plan
+from portable_softmax.holding import next_power_of_2
 from portable_softmax.launch import contiguous_problem
 from portable_softmax.problem import Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel, launcher
-from portable_softmax.tilings import next_power_of_2
 from portable_softmax.workspace import with_words
 
 SHAPES = ["32768x128", "32768x512", "32768x781", "32768x1024", "16384x2048", "4096x781", "4096x4096", "4096x8192", "4096x12672",
@@ -78,12 +79,13 @@ def legal(problem: Problem, device: Device) -> Iterator[Launch]:
                 yield from _in_pieces(Tiling("tile", rows, cols, num_warps, 1), False, threads, problem)
     for cols in (1024, 2048, 4096, 8192, 16384):
         parts = -(-problem.width // cols)
-        for num_warps in NUM_WARPS[:-1] if 1 < parts <= 512 else ():
+        together = itertools.product(NUM_WARPS[:-1], ("cooperative", "ordered")) if 1 < parts <= 512 else ()
+        for num_warps, strategy in together:
             threads = num_warps * (device.hardware.warp_size or 0)
-            tiling = Tiling("cooperative", 1, cols, num_warps, 1, parts)
+            tiling, resident = Tiling(strategy, 1, cols, num_warps, 1, parts), strategy == "cooperative"
             if 8 <= cols / threads <= 64:
-                yield Launch(tiling, True)
-            yield from _in_pieces(tiling, True, threads, problem)
+                yield Launch(tiling, resident)
+            yield from _in_pieces(tiling, resident, threads, problem)
 
 
 def _in_pieces(tiling: Tiling, resident: bool, threads: int, problem: Problem) -> Iterator[Launch]:
@@ -140,12 +142,12 @@ def _resources(problem: Problem, tiling: Tiling, device: Device) -> KernelResour
 
 
 def _programs(problem: Problem, launch: Launch, device: Device) -> int:
-    tiles = -(-problem.n_rows // launch.tiling.tile_rows)
-    if not launch.resident:
-        return tiles
+    tiles, parts = -(-problem.n_rows // launch.tiling.tile_rows), launch.tiling.parts
     count = occupancy(_resources(problem, launch.tiling, device), device).programs_per_multiprocessor
-    resident, parts = (device.hardware.multiprocessor_count or 0) * count, launch.tiling.parts
-    return min(tiles, resident // parts) * parts
+    resident = (device.hardware.multiprocessor_count or 0) * count
+    if launch.tiling.strategy == "ordered" and tiles * parts <= resident:
+        return 0  # it would be the cooperative one
+    return (min(tiles, resident // parts) if launch.resident else tiles) * parts
 
 
 def _rate(problem: Problem, tiling: Tiling, num_programs: int, operands: list[torch.Tensor], device: Device) -> float:

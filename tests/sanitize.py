@@ -18,8 +18,10 @@ DTYPES = (torch.float32, torch.bfloat16)
 SHAPES = ((5, 200), (5, 203), (5, 781), (5, 1300), (5, 1301), (2, 37, 40), (1, 9001, 19))
 CASES = [(case, None) for case in itertools.product(FORMS, SHAPES, DTYPES, (0, 1))]
 LONG = (1, 100_003), (2, 65_536)  # in every strategy that the device has
+MANY = (400, 40_000), (400, 40_003)  # more programs than run at once
 STRATEGIES = ("online", "cooperative", "split")
 CASES += list(itertools.product(itertools.product(FORMS[:2], LONG, DTYPES[:1], (0, 1)), STRATEGIES))
+CASES += [(case, "cooperative") for case in itertools.product(FORMS[:1], MANY, DTYPES[:1], (0, 1))]
 
 
 def main() -> None:
@@ -53,7 +55,7 @@ def main() -> None:
         launches += 2
     kinds = {("across", "tile"), ("across", "online"), *itertools.product(("along",), ("tile", "online"))}
     if shared:
-        kinds |= {("along", "split"), ("along", shared.value)}
+        kinds |= {("along", each) for each in ("split", *(("cooperative", "ordered") if shared.value == "ordered" else ()))}
     if device.vendor.aligned_access:
         kinds |= {("ragged", strategy) for kind, strategy in kinds if kind == "along"}
     expected = {(direction, *kind) for direction in ("forward", "backward") for kind in kinds}

@@ -82,8 +82,8 @@ def test_more_parts_than_two_for_a_lane(in_two_launches, where):
 class Groups:
     """Cooperative launches one after another, as on a stream: the words of their groups are kept."""
 
-    def __init__(self, device, parts, most_groups, seed):
-        self.device, self.parts, self.together = device, parts, Together(seed)
+    def __init__(self, device, parts, most_groups, seed, **together):
+        self.device, self.parts, self.together = device, parts, Together(seed, **together)
         self.words = torch.zeros(most_groups * (1 + 2 * parts), dtype=torch.int64)
         self.rounds = [0] * most_groups
 
@@ -124,6 +124,28 @@ def test_a_lane_waits_for_several_parts(interpreter, device, where, parts):
     groups, tiling = Groups(narrow, parts, 1, parts), shared("cooperative", 4, parts)
     direction = forward if parts == 9 else backward
     direction(groups, "softmax", torch.float32, where, 4 * parts - 1, tiling, 1)
+
+
+@pytest.mark.parametrize("resident", [3, 4, 7])
+def test_more_programs_than_run_at_once_begin_in_order(interpreter, device, where, resident):
+    """Of five rows of three parts: those that run are all of some rows, and a part of the next."""
+    groups, tiling = Groups(device, 3, 5, resident, resident=resident), shared("ordered", 16, 3)
+    forward(groups, "softmax", torch.float32, where, 45, tiling, 5)
+    backward(groups, "log_softmax", torch.bfloat16, where, 48, tiling, 5, vector=8)
+    forward(groups, "softmin", torch.float32, where, 37, tiling, 5, 39, vector=4, ragged=True)
+    assert groups.rounds == [3] * 5
+
+
+@pytest.mark.parametrize(
+    ("resident", "order"),
+    [(2, sorted), (4, lambda numbers: sorted(numbers, key=lambda number: number % 3))],
+    ids=["too few run at once", "they begin out of order"],
+)
+def test_what_ordered_launches_rely_on(interpreter, device, where, monkeypatch, resident, order):
+    monkeypatch.setattr("together.MOST_STEPS", 3000)
+    groups = Groups(device, 3, 5, 0, resident=resident, order=order)
+    with pytest.raises(TimeoutError, match="15 programs still wait"):
+        forward(groups, "softmax", torch.float32, where, 48, shared("ordered", 16, 3), 5)
 
 
 def test_programs_that_would_wait_for_ever_are_seen(interpreter, device, where, monkeypatch):

@@ -232,12 +232,12 @@ def test_where_there_are_no_tuples_a_row_is_held_in_one_piece():
 
     assert planned(H200, 4096, 12672, measure=measure).tiling == planned(H200, 4096, 16384).tiling
     shared = planned(H200, 4096, 40_000, measure=measure)
-    assert (shared.strategy, shared.pieces, shared.tile_cols) == ("cooperative", 1, 2048)
+    assert (shared.strategy, shared.pieces, shared.tile_cols) == ("ordered", 1, 4096)
 
 
 def long_from(dtype, backward, n_cols):
     """Whether the planner takes rows of so many columns, of which there are many, for long ones."""
-    return planned(H200, 4096, n_cols, dtype, backward=backward).strategy == "cooperative"
+    return planned(H200, 4096, n_cols, dtype, backward=backward).strategy == "ordered"
 
 
 @pytest.mark.parametrize(
@@ -271,14 +271,47 @@ def test_few_rows_are_shared(n_rows, n_cols, strategy, parts, backward):
     assert (plan.strategy, plan.parts) == (strategy, parts)
 
 
+@pytest.mark.parametrize(
+    ("n_cols", "dtype", "backward", "tile_cols", "parts", "num_warps"),
+    [
+        (65536, "float32", False, 4096, 16, 1),
+        (100_000, "float32", False, 4096, 25, 1),
+        (262_144, "float32", False, 4096, 64, 1),
+        (151_936, "float32", False, 8192, 19, 4),  # masks take registers
+        (32768, "bfloat16", False, 16384, 2, 4),
+        (65536, "bfloat16", False, 16384, 4, 4),
+        (65528, "bfloat16", False, 2048, 32, 1),  # masks
+        (131_072, "bfloat16", False, 2048, 64, 1),
+        (262_144, "bfloat16", False, 4096, 64, 2),
+        (151_936, "bfloat16", False, 8192, 19, 4),
+        (65536, "float32", True, 2048, 32, 1),
+        (20_000, "bfloat16", True, 7168, 3, 4),
+        (20_001, "bfloat16", True, 2048, 10, 1),  # ragged
+    ],
+)
+def test_parts_of_many_rows(n_cols, dtype, backward, tile_cols, parts, num_warps):
+    """As they were fastest on an H200: see sharing.py."""
+    plan = planned(H200, 4096, n_cols, dtype, backward=backward)
+    assert (plan.tile_cols, plan.parts, plan.num_warps) == (tile_cols, parts, num_warps)
+
+
+def test_parts_of_few_rows():
+    """Of the policy's size, whatever the type, unless masks take registers of rows that occupy the device."""
+    for n_cols, tile_cols in ((65536, 2048), (151_936, 8192), (262_144, 4096)):
+        for dtype in ("float32", "bfloat16"):
+            assert planned(H200, 32, n_cols, dtype).tile_cols == tile_cols
+    assert (planned(H200, 4, 151_936).tile_cols, planned(H200, 4, 151_936).num_warps) == (4096, 4)
+
+
 @pytest.mark.parametrize("n_cols", [16384, 32764, 32769, 10**6])
 def test_batch_invariant_rows_are_shared_by_their_length_alone(n_cols):
     plans = [
         choose(Problem(n_rows, n_cols, "float32", "float32", 4, batch_invariant=True), Device.from_profile(H200), light)
         for n_rows in (1, 132, 10**6)
     ]
-    assert len({plan.tiling for plan in plans}) == 1
-    assert plans[0].strategy == ("tile" if n_cols <= 32768 else "cooperative")
+    cut = {dataclasses.replace(plan.tiling, strategy="") for plan in plans}
+    assert len(cut) == 1, "also where more of them than run at once begin in order"
+    assert (plans[0].strategy, plans[2].strategy) == (("cooperative", "ordered") if n_cols > 32768 else ("tile", "tile"))
 
 
 @pytest.mark.parametrize("n_cols", [32769, 65536, 131072, 131073, 200_003, 10**6, 2 * 10**6])
@@ -289,16 +322,31 @@ def test_groups_are_whole_and_resident_and_parts_cover_a_row(n_cols, dtype):
         problem = contiguous_problem(n_rows, n_cols, dtype, device)
         plan = choose(problem, device, light)
         resident = 132 * plan.occupancy.programs_per_multiprocessor
-        assert plan.strategy == "cooperative"
+        assert plan.strategy == ("cooperative" if n_rows * plan.parts <= resident else "ordered")
         assert (plan.parts - 1) * plan.tile_cols < problem.width <= plan.parts * plan.tile_cols
         assert plan.parts <= 64
-        assert plan.num_programs % plan.parts == 0
-        assert plan.parts <= plan.num_programs <= min(resident, n_rows * plan.parts)
-        rounds = -(-n_rows * plan.parts // plan.num_programs)
-        assert rounds == -(-n_rows // (resident // plan.parts)), "as few as can be"
-        assert plan.num_programs == -(-n_rows // rounds) * plan.parts, "as long as each other"
+        assert plan.num_programs == n_rows * plan.parts
         assert plan.tile_rows == 1
-        assert plan.tile_cols <= plan.num_warps * 2048
+        assert plan.tile_cols <= plan.num_warps * 4096
+
+
+def test_rows_are_taken_in_equal_rounds_where_others_would_find_no_room():
+    """Eight launches with a part of a row's programs each could occupy all of few multiprocessors, and wait for ever."""
+    device = Device.from_profile(H200)
+    device = dataclasses.replace(device, hardware=msgspec.structs.replace(device.hardware, multiprocessor_count=12))
+
+    def plan(n_rows, registers):
+        problem = contiguous_problem(n_rows, 65_536, "float32", device)
+        return choose(problem, device, lambda problem, tiling, device: KernelResources(tiling.num_warps, registers, 16))
+
+    wide, narrow = plan(19, 248), plan(19, 168)
+    assert [each.occupancy.programs_per_multiprocessor for each in (wide, narrow)] == [8, 12]
+    assert (wide.strategy, wide.parts, wide.num_programs) == ("cooperative", 16, 5 * 16), (
+        "rounds of 5, 5, 5 and 4 rows, not of 6"
+    )
+    assert (narrow.strategy, narrow.parts, narrow.num_programs) == ("ordered", 16, 19 * 16), (
+        "144 are resident, for eight times 16"
+    )
 
 
 def test_a_long_row_has_fewer_parts_where_not_all_would_be_resident():
@@ -309,11 +357,11 @@ def test_a_long_row_has_fewer_parts_where_not_all_would_be_resident():
     def heavy(problem, tiling, device):
         return KernelResources(tiling.num_warps, 32, 70_000)  # three on a multiprocessor
 
-    plan = choose(contiguous_problem(64, 40_000, "float32", device), device, heavy)
+    plan = choose(contiguous_problem(64, 40_000, "bfloat16", device), device, heavy)
     assert (plan.strategy, plan.parts, plan.num_programs) == ("cooperative", 10, 10)
     assert "passed over cooperative 1 x 2048 in 20 parts, num_warps 1: only 12 programs are resident at once" in plan.reasons
-    assert "10 for each row at a time" in plan.reasons[-1]
-    plan = choose(contiguous_problem(64, 131_072, "float32", device), device, heavy)
+    assert "no round of rows should be shorter than others (10 for each row;" in plan.reasons[-1]
+    plan = choose(contiguous_problem(64, 262_144, "float32", device), device, heavy)
     assert plan.strategy == "online"
     assert sum("programs are resident at once" in reason for reason in plan.reasons[:3]) == 3
 
@@ -344,14 +392,17 @@ def test_shared_rows_are_held_to_few_registers_unless_they_spill():
         return KernelResources(tiling.num_warps, tiling.max_registers or 104, 0, 8 * ((tiling.max_registers or 104) < needed))
 
     needed = 80
-    assert planned(H200, 4096, 40_000, measure=measure).max_registers == 80
-    assert planned(H200, 4096, 40_000, backward=True, measure=measure).max_registers is None, "two operands need more"
+    assert planned(H200, 4096, 40_000, "bfloat16", measure=measure).max_registers == 80
+    assert planned(H200, 4096, 40_000, "bfloat16", backward=True, measure=measure).max_registers is None, (
+        "two operands need more"
+    )
     needed = 90
-    plan = planned(H200, 4096, 40_000, measure=measure)
+    plan = planned(H200, 4096, 40_000, "bfloat16", measure=measure)
     assert plan.max_registers == 96
     assert plan.reasons[0].endswith("at most 80 registers: spills 8 bytes per thread")
+    assert planned(H200, 4096, 40_000, measure=measure).max_registers is None, "a thread holds 128 float32"
     needed = 104
-    assert planned(H200, 4096, 40_000, measure=measure).max_registers is None
+    assert planned(H200, 4096, 40_000, "bfloat16", measure=measure).max_registers is None
 
 
 def test_few_shared_rows_have_twice_the_warps_where_there_is_room():

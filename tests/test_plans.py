@@ -166,7 +166,7 @@ def test_a_triton_without_cooperative_launches_has_two_or_does_without(monkeypat
     for found in (few, many):
         assert "this Triton has no cooperative launches; install Triton 3.3 or later" in found.reasons[0]
     monkeypatch.setattr(compiler_module, "triton_version", lambda: (3, 3))
-    assert choose(Problem(1000, 65536, "float32", "float32", 4), device, waiting).strategy == "cooperative"
+    assert choose(Problem(1000, 65536, "float32", "float32", 4), device, waiting).strategy == "ordered"
 
 
 def test_a_triton_without_tuples_cannot_hold_rows_in_pieces(monkeypatch):
@@ -185,16 +185,23 @@ def test_a_vendor_without_cooperative_launches(monkeypatch):
 
 
 @pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("n_cols", [65536, 140_001, 10**6], ids="{} columns".format)
-def test_programs_that_wait_do_so_by_themselves(n_cols, backward):
+@pytest.mark.parametrize(
+    ("n_rows", "n_cols", "strategy", "num_warps"),
+    [
+        (20, 65536, "cooperative", 2),
+        (4096, 131072, "ordered", 1),
+        (4096, 262144, "ordered", 2),
+        (4096, 10**6, "cooperative", 8),
+    ],
+)
+def test_programs_that_wait_do_so_by_themselves(n_rows, n_cols, strategy, num_warps, backward):
     """Each warp: in the loop there is no barrier and no shared memory, only loads that no cache may answer."""
     device = Device.from_profile("nvidia/h200")
-    problem = contiguous_problem(4096, n_cols, "float32", device, backward=backward)
+    problem = contiguous_problem(n_rows, n_cols, "bfloat16", device, backward=backward)
     found = plan_problem(problem, device)
-    assert found.strategy == "cooperative"
-    assert found.num_warps == {65536: 1, 140_001: 2, 10**6: 8}[n_cols]
+    assert (found.strategy, found.num_warps) == (strategy, num_warps)
     compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
-    assert compiled.metadata.launch_cooperative_grid
+    assert compiled.metadata.launch_cooperative_grid == (strategy == "cooperative")
     ptx = compiled.asm["ptx"]
     looks = re.findall(r"^(\$L__BB\d+_\d+):((?:(?!^\$L__BB).)*?)bra(?:\.uni)?\s+\1;", ptx, re.MULTILINE | re.DOTALL)
     waits = [body for _, body in looks if "ld.volatile.global.b64" in body]

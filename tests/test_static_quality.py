@@ -52,7 +52,7 @@ def test_plans_and_their_kernels(profile, backward, cases, record_count):
 
 def faults_of_plan(device, n_cols, dtype, backward):
     found, hardware = plan(N_ROWS, n_cols, dtype, device, backward=backward), device.hardware
-    if not 1 <= found.num_programs <= min(N_ROWS, hardware.max_programs or N_ROWS):
+    if not 1 <= found.num_programs <= min(N_ROWS * found.parts, hardware.max_programs or 2**31):
         yield f"{found.num_programs} programs"
     if found.occupancy.programs_per_multiprocessor < 1:
         yield "does not fit a multiprocessor"
@@ -82,7 +82,7 @@ def faults_of_kernel(device, n_cols, dtype, backward):
     per_thread = max(1, found.tile_rows * found.tile_cols // (found.num_warps * device.hardware.warp_size))
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * element)
     narrow = [(width, access) for access, width in access_widths(compiled.asm) if width < possible]
-    allowed = Counter({element: problem.ragged * (3 if backward else 2), 8: 2 * (found.strategy == "cooperative")})
+    allowed = Counter({element: problem.ragged * (3 if backward else 2), 8: 2 * (found.strategy in ("cooperative", "ordered"))})
     if extra := Counter(width for width, _ in narrow) - allowed:
         yield f"{dict(extra)} bytes: accesses, where {possible} bytes are possible: {sorted(set(narrow))}"
     if not problem.ragged and found.tile_rows == 1 and n_cols % found.tile_cols == 0 and "ptx" in compiled.asm:

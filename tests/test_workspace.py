@@ -1,7 +1,9 @@
 """Which words the programs of a launch get; no kernel runs."""
 
+import dataclasses
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 import torch
 
@@ -20,14 +22,14 @@ def machine(monkeypatch):
 
     now = SimpleNamespace(stream=7, capturing=False)
     monkeypatch.setattr(workspace, "_kept", {})
-    monkeypatch.setattr(workspace, "_new_words", lambda *arguments, new=workspace._new_words: new(*arguments[:2], CPU))
+    monkeypatch.setattr(workspace, "_new_words", lambda *arguments, new=workspace._new_words: new(*arguments[:3], CPU))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: now.capturing)
     monkeypatch.setattr(driver, "_active", SimpleNamespace(get_current_stream=lambda index: (index, now.stream)))
     return now
 
 
-def words(parts, where=FIRST):
-    return workspace._words_of_groups(parts, Device.from_profile("nvidia/h200"), where)
+def words(parts, where=FIRST, groups=1):
+    return workspace._words_of_groups(groups, parts, Device.from_profile("nvidia/h200"), where)
 
 
 def test_words_are_kept_for_a_number_of_parts_a_device_and_a_stream(machine):
@@ -41,6 +43,17 @@ def test_words_are_kept_for_a_number_of_parts_a_device_and_a_stream(machine):
     kept.fill_(5)
     assert words(8) is kept
     assert (words(8) == 5).all(), "rounds are counted on from launch to launch"
+
+
+def test_there_are_more_words_where_more_programs_begin_than_can_be_resident(machine):
+    few, resident = words(8), 132 * 64 // 8
+    assert len(few) == resident * (1 + 2 * 8)
+    assert words(8, groups=resident) is few
+    few.fill_(5)
+    many = words(8, groups=10_000)
+    assert len(many) == 10_000 * (1 + 2 * 8)
+    assert not many.any(), "no round is counted on from elsewhere"
+    assert words(8) is words(8, groups=9999) is many
 
 
 def test_a_captured_graph_has_words_of_its_own(machine):
@@ -64,18 +77,26 @@ def test_a_cooperative_launch_that_the_driver_refuses(machine):
         launch((3200, 1, 1))
 
 
+@pytest.mark.parametrize(("n_rows", "strategy"), [(100, "cooperative"), (10**4, "ordered")])
 @pytest.mark.parametrize("n_cols", [32769, 65536, 131072, 10**6])
-def test_there_are_words_for_every_group_that_a_plan_has(machine, n_cols):
+def test_there_are_words_for_every_group_of_a_launch(machine, n_rows, strategy, n_cols):
     from portable_softmax import KernelResources
 
-    def smallest(problem, tiling, device):
+    def light(problem, tiling, device):
         return KernelResources(tiling.num_warps, 16)
 
-    device = Device.from_profile("nvidia/h200")
-    plan = choose(Problem(10**6, n_cols, "float32", "float32", 1), device, smallest)
-    assert plan.strategy == "cooperative"
-    assert len(words(plan.parts)) % (1 + 2 * plan.parts) == 0
-    assert len(words(plan.parts)) >= plan.num_programs // plan.parts * (1 + 2 * plan.parts)
+    device = dataclasses.replace(Device.from_profile("nvidia/h200"))
+    many = msgspec.structs.replace(device.hardware, multiprocessor_count=1000)
+    problem = Problem(n_rows, n_cols, "float32", "float32", 1)
+    plan = choose(problem, dataclasses.replace(device, hardware=many), light)
+    assert plan.strategy == strategy
+    seen = []
+    launch = workspace.with_words([lambda *arguments: seen.append(arguments)], problem, plan.tiling, device, FIRST)
+    launch((plan.num_programs, 1, 1), "y", "x")
+    (grid, *operands, given), parts = seen[0], plan.parts
+    assert (grid, operands) == ((plan.num_programs, 1, 1), ["y", "x"])
+    assert len(given) % (1 + 2 * parts) == 0
+    assert len(given) >= plan.num_programs // parts * (1 + 2 * parts)
 
 
 def test_both_launches_of_a_split_get_the_same_words_and_each_call_its_own():

@@ -33,10 +33,16 @@ class _Program:
 
 
 class Together:
-    """Launches kernels as `kernel[grid]` does, in the interleavings of a seed."""
+    """Launches kernels as `kernel[grid]` does, in the interleavings of a seed.
 
-    def __init__(self, seed):
+    Args:
+        resident: how many programs run at once, at most; the next begins when one is done. None is all.
+        order: of the numbers of programs, in which they begin.
+    """
+
+    def __init__(self, seed, resident=None, order=sorted):
         self.random, self.back = random.Random(seed), threading.Semaphore(0)
+        self.resident, self.order = resident, order
         self.running, self.stopped = None, False
 
     def launch(self, kernel, num_programs, *arguments, **constexprs):
@@ -45,7 +51,7 @@ class Together:
         def grid(converted):  # called with what the kernel gets, before its programs would be run one by one
             builder.set_grid_dim(num_programs, 1, 1)
             work = functools.partial(kernel.rewrite(), **converted)
-            self._run([_Program(index, work, self.back) for index in range(num_programs)], builder)
+            self._run([_Program(index, work, self.back) for index in self.order(range(num_programs))], builder)
             return (0,)  # of which there are none left
 
         with self._steps_of(builder):
@@ -56,7 +62,7 @@ class Together:
         while left:
             steps += 1
             self.stopped = self.stopped or steps > MOST_STEPS
-            self.running = self.random.choice(left)
+            self.running = self.random.choice(left[: self.resident])
             builder.set_grid_idx(self.running.index, 0, 0)
             self.running.turn.release()
             self.back.acquire()
