@@ -86,9 +86,7 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     split_from_cols: Fact | msgspec.UnsetType = msgspec.UNSET
     split_tile_cols: Fact | msgspec.UnsetType = msgspec.UNSET
     split_num_warps: Fact | msgspec.UnsetType = msgspec.UNSET
-    max_registers: Fact | msgspec.UnsetType = (
-        msgspec.UNSET
-    )  # per thread of what is in pieces, if the compiler can do with so few
+    max_registers: Fact | msgspec.UnsetType = msgspec.UNSET  # per thread, of what is in pieces, where so few will do
 
 
 HardwareFacts: Any = msgspec.defstruct(

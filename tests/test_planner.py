@@ -287,6 +287,7 @@ def test_few_rows_are_shared(n_rows, n_cols, strategy, parts, backward):
         (65536, "float32", True, 2048, 32, 1),
         (20_000, "bfloat16", True, 7168, 3, 4),
         (20_001, "bfloat16", True, 2048, 10, 1),  # ragged
+        (50_257, "float32", False, 3968, 13, 1),  # ragged, in pieces of one vector
     ],
 )
 def test_parts_of_many_rows(n_cols, dtype, backward, tile_cols, parts, num_warps):
