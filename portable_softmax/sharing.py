@@ -95,12 +95,14 @@ def _leaves_room(problem: Problem, warp_elements: int, device: Device) -> bool:
 def _is_long(problem: Problem, device: Device) -> bool:
     """Whether a row in one tile leaves too few registers to work on several at once.
 
-    Operands of a gradient take twice as many, those of 16-bit types more for what is read. Source: scripts/tune.py on one
-    H200, Triton 3.6.0, 2026-11-21, in GB/s, in a tile and shared: float32 of 32768 columns 4096 and 3862, its gradient 3666
-    and 4089, of 16384 4203 and 3999; bfloat16 of 20000 columns 3846 and 3655, of 32768 3211 and 3741, its gradient of 12672
-    3959 and 3721.
+    Operands of a gradient take twice as many, those of 16-bit types more for what is read. Source: sweeps on one H200, Triton
+    3.6.0, 2026-11-21, in GB/s, in a tile and shared: float32 of 20000 columns 4120 and 4097, of 24576 3240 (alone on its
+    multiprocessor) and 4098, of 32768 4195 and 4154, its gradient of 12672 4152 and 4167, of 16384 4192 and 4208; bfloat16 of
+    24576 columns 4069 and 4024, of 32768 3211 and 4030, its gradient of 12672 3964 and 3833, of 16384 3836 and 3899.
     """
     limit = device.profile.launch.max_tile_cols.value
     if problem.backward:
-        return problem.n_cols > limit // 2
-    return problem.n_cols > (limit * 3 // 4 if problem.y_dtype in SIXTEEN_BITS else limit)
+        return problem.n_cols > limit * 7 // 16
+    if problem.y_dtype in SIXTEEN_BITS:
+        return problem.n_cols > limit * 3 // 4
+    return problem.n_cols > limit * 5 // 8 and problem.n_cols != limit

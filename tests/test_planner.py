@@ -243,11 +243,11 @@ def long_from(dtype, backward, n_cols):
 @pytest.mark.parametrize(
     ("dtype", "backward", "not_shared", "shared"),
     [
-        ("float32", False, (16384, 20000, 32768), (32769, 10**6)),
+        ("float32", False, (16384, 20000, 20480, 32768), (20481, 24576, 32767, 32769, 10**6)),
         ("bfloat16", False, (12672, 16384, 24576), (24577, 32768)),
         ("float16", False, (12672, 24576), (24577, 32768)),
-        ("float32", True, (16383, 16384), (16385, 32768)),
-        ("bfloat16", True, (12672, 16384), (16385, 32768)),
+        ("float32", True, (12672, 14336), (14337, 16384, 32768)),
+        ("bfloat16", True, (12672, 14336), (14337, 16384, 32768)),
         ("float64", False, (8192, 16388, 10**6), ()),  # a word of the exchange holds two numbers of 32 bits
         ("float64", True, (16384, 10**6), ()),
     ],
@@ -257,18 +257,18 @@ def test_long_rows_are_shared(dtype, backward, not_shared, shared):
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "n_cols", "strategy", "parts"),
+    ("n_rows", "n_cols", "strategy", "parts", "directions"),
     [
-        (132, 16384, "cooperative", 8),
-        (132, 16380, "tile", 1),  # not long enough for two launches' worth of latency
-        (133, 16384, "tile", 1),  # a row for every multiprocessor
-        (1, 32768, "cooperative", 16),
+        (132, 16384, "cooperative", 8, (False, True)),
+        (132, 16380, "tile", 1, (False,)),  # not long enough to pay for the wait; its gradient is long
+        (133, 16384, "tile", 1, (False,)),  # a row for every multiprocessor
+        (1, 32768, "cooperative", 16, (False, True)),
     ],
 )
-@pytest.mark.parametrize("backward", [False, True])
-def test_few_rows_are_shared(n_rows, n_cols, strategy, parts, backward):
-    plan = planned(H200, n_rows, n_cols, backward=backward)
-    assert (plan.strategy, plan.parts) == (strategy, parts)
+def test_few_rows_are_shared(n_rows, n_cols, strategy, parts, directions):
+    for backward in directions:
+        plan = planned(H200, n_rows, n_cols, backward=backward)
+        assert (plan.strategy, plan.parts) == (strategy, parts)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_parts_of_few_rows():
     assert (planned(H200, 4, 151_936).tile_cols, planned(H200, 4, 151_936).num_warps) == (4096, 4)
 
 
-@pytest.mark.parametrize("n_cols", [16384, 32764, 32769, 10**6])
+@pytest.mark.parametrize("n_cols", [16384, 20480, 20484, 32764, 32768, 32769, 10**6])
 def test_batch_invariant_rows_are_shared_by_their_length_alone(n_cols):
     plans = [
         choose(Problem(n_rows, n_cols, "float32", "float32", 4, batch_invariant=True), Device.from_profile(H200), light)
@@ -312,7 +312,9 @@ def test_batch_invariant_rows_are_shared_by_their_length_alone(n_cols):
     ]
     cut = {dataclasses.replace(plan.tiling, strategy="") for plan in plans}
     assert len(cut) == 1, "also where more of them than run at once begin in order"
-    assert (plans[0].strategy, plans[2].strategy) == (("cooperative", "ordered") if n_cols > 32768 else ("tile", "tile"))
+    assert (plans[0].strategy, plans[2].strategy) == (
+        ("tile", "tile") if n_cols in (16384, 20480, 32768) else ("cooperative", "ordered")
+    )
 
 
 @pytest.mark.parametrize("n_cols", [32769, 65536, 131072, 131073, 200_003, 10**6, 2 * 10**6])
