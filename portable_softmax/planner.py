@@ -146,5 +146,6 @@ def _why_programs(tiles: int, resident: int, num_programs: int, tiling: Tiling, 
         elif num_programs < resident:
             why = f"the most that one launch may have, for {tiles} tiles"
     else:
-        why = f"one per tile; {resident} are resident at once"
+        begin = ", the others begin after them in order" if tiling.strategy == "ordered" else ""
+        why = f"one per tile; {resident} are resident at once{begin}"
     return f"num_programs {num_programs}: {why} ({rule[0]}; {rule[1].title})"

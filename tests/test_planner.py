@@ -350,6 +350,7 @@ def test_rows_are_taken_in_equal_rounds_where_others_would_find_no_room():
     assert (narrow.strategy, narrow.parts, narrow.num_programs) == ("ordered", 16, 19 * 16), (
         "144 are resident, for eight times 16"
     )
+    assert "304: one per tile; 144 are resident at once, the others begin after them in order" in narrow.reasons[-1]
 
 
 def test_a_long_row_has_fewer_parts_where_not_all_would_be_resident():
