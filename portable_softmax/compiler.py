@@ -47,7 +47,8 @@ def compile_for(
     target = GPUTarget(device.backend, device.arch, device.hardware.warp_size or 0)
     options = device.vendor.compile_options(num_warps, num_stages, max_registers)
     if cooperative:
-        options |= _cooperative(device)
+        check_cooperative(device)
+        options |= device.vendor.cooperative
     try:
         return triton.compile(_source(kernel, signature, constexprs), target=target, options=options)
     except Exception as error:  # every stage of every backend has its own exceptions
@@ -69,12 +70,16 @@ def check_target(device: Device) -> None:
         )
 
 
-def _cooperative(device: Device) -> dict[str, Any]:
+def check_cooperative(device: Device) -> None:
+    """Whether this Triton can launch a kernel there so that all of its programs run at once.
+
+    Raises:
+        CompileError: it cannot.
+    """
     if not device.vendor.cooperative:
         raise CompileError(f"{device.backend} has no cooperative launches")
     if triton_version() < (3, 3):  # it would take the option, and launch as ever
         raise CompileError("this Triton has no cooperative launches; install Triton 3.3 or later")
-    return dict(device.vendor.cooperative)
 
 
 def launcher(compiled: Any, constexprs: Mapping[str, Any], device_index: int | None) -> Callable[..., Any]:

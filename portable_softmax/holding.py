@@ -15,11 +15,11 @@ def in_pieces(tilings: Iterable[Tiling], problem: Problem, device: Device) -> It
     """Those that are less padded, or shared, in pieces of which a thread takes 8 elements, for half the threads.
 
     Where 16-bit rows fill a tile, pieces still leave room for one program more, if the compiler is held to few registers.
-    Source: scripts/tune.py on one H200, Triton 3.6.0, 2026-11-21, in GB/s, in one piece and in several: bfloat16 (4096, 10240)
-    2849 and 3657, (4096, 14336) 3465 and 3774, (16384, 16384) 3960 and, in another run, 4079; float32 (4096, 24576) 3880 and
-    4059, the gradient of (4096, 8320) 3894 and 4077; shared by programs, bfloat16 (1024, 50257) 3168 and 3416. With all
-    threads, float32 (4096, 20000) 3781, not 4044. A warp alone, in pieces of 8 elements a thread and of one vector: float32
-    (4096, 640) 2054 and 2199; the gradient of (4096, 384) 1893, padded, and 2006; shared, (4096, 65536) 4049 and 4078.
+    Source: scripts/tune.py on one H200, Triton 3.6.0, 2026-11-21, in GB/s, in one piece and in several: bfloat16 (4096,
+    10240) 2849 and 3657, (4096, 14336) 3465 and 3774, (16384, 16384) 3960 and, in another run, 4079; the gradient of float32
+    (4096, 8320) 3894 and 4077; shared by programs, bfloat16 (1024, 50257) 3168 and 3416. With all threads, (4096, 20000) in
+    float32 3781, not 4044. A warp alone, in pieces of 8 elements a thread and of one vector: float32 (4096, 640) 2054 and
+    2199; the gradient of (4096, 384) 1893, padded, and 2006; shared, (4096, 65536) 4049 and 4078.
     """
     limit = device.profile.launch.max_tile_cols.value
     for tiling in tilings:

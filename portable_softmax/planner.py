@@ -12,7 +12,7 @@ from portable_softmax.errors import CompileError, PlanError
 from portable_softmax.problem import LaunchPlan, Problem, Tiling
 from portable_softmax.tilings import candidates
 
-LAUNCHES_AT_ONCE = 8  # the default of CUDA_DEVICE_MAX_CONNECTIONS: work queues from a host to a device
+LAUNCHES_AT_ONCE = 8  # on as many streams, that _together leaves room for; a choice of this project
 
 
 def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling, Device], KernelResources]) -> LaunchPlan:
@@ -37,7 +37,7 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
             passed_over.append(f"{tiling}: spills {resources.spilled_bytes_per_thread} bytes per thread")
         elif not occupancy.programs_per_multiprocessor:
             passed_over.append(f"{tiling}: does not fit: {', '.join(occupancy.limited_by)}")
-        elif tiling.strategy == "cooperative" and resident < tiling.parts:
+        elif tiling.waits and resident < tiling.parts:
             passed_over.append(f"{tiling}: only {resident} programs are resident at once")
         elif occupancy.programs_per_multiprocessor == 1 and tiling.num_warps:
             # Nothing else runs while its only program waits: another number of warps may let two in.
@@ -64,7 +64,7 @@ def _launch(
     tiles = problem.tiles(tiling.tile_rows)
     resident = (device.hardware.multiprocessor_count or 1) * occupancy.programs_per_multiprocessor
     groups = min(tiles, (device.hardware.max_programs or tiles * tiling.parts) // tiling.parts)
-    tiling = _in_order(tiling, tiles, resident)
+    tiling = _together(tiling, tiles, resident)
     if _walks(tiling, device):
         groups = min(groups, resident // tiling.parts)
         groups = -(-tiles // -(-tiles // groups)) if tiling.parts > 1 else groups  # so that the last round is as full
@@ -95,15 +95,16 @@ def _kind(tiling: Tiling) -> tuple[str, int, int]:
     return tiling.strategy, tiling.tile_rows, tiling.tile_cols if tiling.pieces == 1 else 0
 
 
-def _in_order(tiling: Tiling, tiles: int, resident: int) -> Tiling:
-    """Where more programs that wait for each other are wanted than run at once: one for each part, and no rounds.
+def _together(tiling: Tiling, tiles: int, resident: int) -> Tiling:
+    """Programs that wait for each other: all at once; or, where that would take rounds, one for each part, begun in order.
 
     As programs begin in the order of their numbers, those that run are all of some rows, which will be done, and a part of
     one. Launches on other streams must leave room for the rest of it: each of them holds less than a row's programs back.
     """
-    wait = tiling.strategy == "cooperative"
+    if not tiling.waits:
+        return tiling
     more, leaves_room = tiles * tiling.parts > resident, LAUNCHES_AT_ONCE * tiling.parts <= resident
-    return replace(tiling, strategy="ordered") if wait and more and leaves_room else tiling
+    return replace(tiling, strategy="ordered" if more and leaves_room else "cooperative")
 
 
 def _walks(tiling: Tiling, device: Device) -> bool:

@@ -101,6 +101,11 @@ class Tiling:
         kinds = {"cooperative": ("wait",), "ordered": ("wait",), "split": ("publish", "collect")}
         return kinds.get(self.strategy, ("none",))
 
+    @property
+    def waits(self) -> bool:
+        """Whether programs of a row wait for each other."""
+        return self.exchanges == ("wait",)
+
 
 @dataclass(frozen=True)
 class LaunchPlan:

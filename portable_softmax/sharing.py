@@ -18,7 +18,7 @@ def in_parts(problem: Problem, device: Device) -> Iterator[Tiling]:
         return  # a word of the exchange holds two numbers of 32 bits
     few = _are_few(problem, device) and problem.n_cols >= policy.split_from_cols.value
     if policy.split.value == "ordered" and (few or _is_long(problem, device)):
-        yield from _parts("cooperative", problem, device)
+        yield from _parts("cooperative" if few else "ordered", problem, device)  # as the planner is likely to have it
     if few:
         yield from _parts("split", problem, device)
 
@@ -27,8 +27,6 @@ def _parts(strategy: str, problem: Problem, device: Device) -> Iterator[Tiling]:
     """Of a row: in tiles of a part's size, then in wider ones."""
     most = (device.hardware.max_threads_per_program or 0) // (device.hardware.warp_size or 1)
     tile_cols, num_warps = _part(problem, device)
-    if num_warps and _leaves_room(problem, tile_cols // num_warps, device):
-        num_warps = min(2 * num_warps, most)
     for scale in (1, 2, 4):
         parts = -(-problem.width // (scale * tile_cols))
         tiling = Tiling(strategy, 1, scale * tile_cols, num_warps and scale * num_warps, 1, parts)
@@ -42,17 +40,20 @@ def _parts(strategy: str, problem: Problem, device: Device) -> Iterator[Tiling]:
 def _part(problem: Problem, device: Device) -> tuple[int, int | None]:
     """(columns, warps) of a part: wider than preferred, by a power of two, where that would be too many parts.
 
-    Of four warps, not two, where masks take registers and rows occupy the device. Source: a sweep on one H200, 2026-11-21, in
-    GB/s, in 38 parts and in 19: float32 (512, 151936) 3732 and 3836, bfloat16 3147 and 3492, (32, 151936) 1599 and 1707.
+    Twice the warps where rows leave room. Where they do not, and masks take registers, four warps' columns instead of two's.
+    Source: a sweep on one H200, 2026-11-21, in GB/s, in 38 parts and in 19: float32 (512, 151936) 3732 and 3836, bfloat16 3147
+    and 3492, (32, 151936) 1599 and 1707.
     """
     tile_cols, num_warps = _preferred(problem, device)
-    if problem.width <= MOST_PARTS * tile_cols:
-        return tile_cols, num_warps
     scale = next_power_of_2(-(-problem.width // (MOST_PARTS * tile_cols)))
-    padded = problem.width % (scale * tile_cols)
-    if num_warps and scale * num_warps == 2 and padded and not _leaves_room(problem, tile_cols // num_warps, device):
+    if num_warps is None:
+        return scale * tile_cols, None
+    if _leaves_room(problem, tile_cols // num_warps, device):
+        most = (device.hardware.max_threads_per_program or 0) // (device.hardware.warp_size or 1)
+        return scale * tile_cols, min(2 * scale * num_warps, most)
+    if scale == 2 and num_warps == 1 and problem.width % (scale * tile_cols):
         scale = 4
-    return scale * tile_cols, num_warps and scale * num_warps
+    return scale * tile_cols, scale * num_warps
 
 
 def _preferred(problem: Problem, device: Device) -> tuple[int, int | None]:

@@ -108,6 +108,8 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
     with _compiling:
         if key not in _compiled:
             tiling, cooperative = spec.tiling, spec.tiling.strategy == "cooperative"
+            if tiling.strategy == "ordered":
+                compiler.check_cooperative(device)  # which it becomes where all programs turn out to fit at once
             options = tiling.num_warps, tiling.num_stages, cooperative, tiling.max_registers, tiling.pieces > 1
             _compiled[key] = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), *options)
         return _compiled[key]

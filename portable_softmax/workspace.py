@@ -54,7 +54,7 @@ def _words_of_groups(groups: int, parts: int, device: Device, where: torch.devic
         return _new_words(groups, parts, device, where)
     key = parts, where, driver.active.get_current_stream(where.index)
     words = _kept.get(key)
-    if words is None or len(words) < groups * words_of(parts):
+    if words is None or words.numel() < groups * _words_of_one(parts):
         words = _kept[key] = _new_words(groups, parts, device, where)
     return words
 
@@ -63,9 +63,9 @@ def _new_words(groups: int, parts: int, device: Device, where: torch.device) -> 
     """Enough for as many groups as any kernel can have resident, and for these."""
     hardware = device.hardware
     programs = (hardware.multiprocessor_count or 0) * (hardware.max_warps_per_multiprocessor or 0)
-    return torch.zeros(max(groups, programs // parts) * words_of(parts), dtype=torch.int64, device=where)
+    return torch.zeros(max(groups, programs // parts) * _words_of_one(parts), dtype=torch.int64, device=where)
 
 
-def words_of(parts: int) -> int:
-    """Of a group: the number of its rounds, and two buffers."""
+def _words_of_one(parts: int) -> int:
+    """Group: the number of its rounds, and two buffers."""
     return 1 + 2 * parts

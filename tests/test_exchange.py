@@ -80,7 +80,7 @@ def test_more_parts_than_two_for_a_lane(in_two_launches, where):
 
 
 class Groups:
-    """Cooperative launches one after another, as on a stream: the words of their groups are kept."""
+    """Launches of programs that wait, one after another, as on a stream: the words of their groups are kept."""
 
     def __init__(self, device, parts, most_groups, seed, **together):
         self.device, self.parts, self.together = device, parts, Together(seed, **together)

@@ -363,7 +363,7 @@ def test_a_long_row_has_fewer_parts_where_not_all_would_be_resident():
 
     plan = choose(contiguous_problem(64, 40_000, "bfloat16", device), device, heavy)
     assert (plan.strategy, plan.parts, plan.num_programs) == ("cooperative", 10, 10)
-    assert "passed over cooperative 1 x 2048 in 20 parts, num_warps 1: only 12 programs are resident at once" in plan.reasons
+    assert "passed over ordered 1 x 2048 in 20 parts, num_warps 1: only 12 programs are resident at once" in plan.reasons
     assert "no round of rows should be shorter than others (10 for each row;" in plan.reasons[-1]
     plan = choose(contiguous_problem(64, 262_144, "float32", device), device, heavy)
     assert plan.strategy == "online"
@@ -374,7 +374,7 @@ def test_few_rows_take_two_launches_where_programs_cannot_wait_for_each_other():
     """With as many programs as there are parts: none waits for another, so they need not be resident."""
 
     def measure(problem, tiling, device):
-        if tiling.strategy == "cooperative":
+        if tiling.waits:
             raise CompileError("no cooperative launches")
         return light(problem, tiling, device)
 

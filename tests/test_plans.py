@@ -153,8 +153,8 @@ def test_lines_of_an_inner_dimension_are_read_in_16_bytes(backward, dtype):
 
 def waiting(problem, tiling, device):
     """What a compiler says of programs that wait for each other; all else compiles and needs little."""
-    if tiling.strategy == "cooperative":
-        compiler_module._cooperative(device)
+    if tiling.waits:
+        compiler_module.check_cooperative(device)
     return KernelResources(tiling.num_warps, tiling.num_warps and 32, 16)
 
 
@@ -211,6 +211,17 @@ def test_programs_that_wait_do_so_by_themselves(n_rows, n_cols, strategy, num_wa
     assert ptx.count("atom.global.gpu.relaxed.exch.b64") == 1
 
 
+@pytest.mark.parametrize(("n_rows", "strategy"), [(19, "cooperative"), (4097, "ordered")])
+def test_what_is_planned_is_compiled_already(monkeypatch, n_rows, strategy):
+    """Planning compiles for what it needs to know; a launch of the plan must not wait for the compiler again."""
+    device = Device.from_profile("nvidia/h200")
+    problem = contiguous_problem(n_rows, 65536, "float32", device)
+    found = plan_problem(problem, device)
+    assert found.strategy == strategy
+    monkeypatch.setattr(compiler_module, "compile_for", lambda *arguments: pytest.fail("compiled again"))
+    compile_kernel(KernelSpec.of(problem, found.tiling), device)
+
+
 def test_only_programs_that_wait_are_launched_cooperatively():
     device = Device.from_profile("nvidia/h200")
     problem, tiling = Problem(4, 65536, "float32", "float32", 4), Tiling("split", 1, 4096, 1, 1, 16)
@@ -229,8 +240,9 @@ def test_rows_can_be_shared_on_amd_in_two_launches(backward):
     for exchange in tiling.exchanges:
         compiled = compile_kernel(KernelSpec.of(problem, tiling, exchange), device)
         assert not device.vendor.resources(compiled).spilled_bytes_per_thread
-    with pytest.raises(CompileError, match="hip has no cooperative launches"):
-        compile_kernel(KernelSpec.of(problem, replace(tiling, strategy="cooperative")), device)
+    for strategy in ("cooperative", "ordered"):
+        with pytest.raises(CompileError, match="hip has no cooperative launches"):
+            compile_kernel(KernelSpec.of(problem, replace(tiling, strategy=strategy)), device)
 
 
 @pytest.mark.parametrize("n_cols", [781, 50257])

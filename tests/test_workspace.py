@@ -85,7 +85,7 @@ def test_there_are_words_for_every_group_of_a_launch(machine, n_rows, strategy, 
     def light(problem, tiling, device):
         return KernelResources(tiling.num_warps, 16)
 
-    device = dataclasses.replace(Device.from_profile("nvidia/h200"))
+    device = Device.from_profile("nvidia/h200")
     many = msgspec.structs.replace(device.hardware, multiprocessor_count=1000)
     problem = Problem(n_rows, n_cols, "float32", "float32", 1)
     plan = choose(problem, dataclasses.replace(device, hardware=many), light)
