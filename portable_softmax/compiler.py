@@ -22,14 +22,12 @@ def compile_for(
     constexprs: Mapping[str, Any],
     num_warps: int | None,
     num_stages: int | None,
-    cooperative: bool = False,
     max_registers: int | None = None,
     tuples: bool = False,
 ) -> Any:
     """Triton's CompiledKernel of a @triton.jit function for the device's architecture.
 
     Args:
-        cooperative: all programs of a launch must run at once; a launch of more than are resident then fails.
         max_registers: of a thread; what does not fit them is spilled.
         tuples: the kernel keeps tensors in tuples.
 
@@ -46,9 +44,6 @@ def compile_for(
         raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
     target = GPUTarget(device.backend, device.arch, device.hardware.warp_size or 0)
     options = device.vendor.compile_options(num_warps, num_stages, max_registers)
-    if cooperative:
-        check_cooperative(device)
-        options |= device.vendor.cooperative
     try:
         return triton.compile(_source(kernel, signature, constexprs), target=target, options=options)
     except Exception as error:  # every stage of every backend has its own exceptions
@@ -68,18 +63,6 @@ def check_target(device: Device) -> None:
             f"Triton {'.'.join(map(str, triton_version()))} does not compile for {device.backend}/{device.arch} "
             f"without the device; install Triton {first} or later"
         )
-
-
-def check_cooperative(device: Device) -> None:
-    """Whether this Triton can launch a kernel there so that all of its programs run at once.
-
-    Raises:
-        CompileError: it cannot.
-    """
-    if not device.vendor.cooperative:
-        raise CompileError(f"{device.backend} has no cooperative launches")
-    if triton_version() < (3, 3):  # it would take the option, and launch as ever
-        raise CompileError("this Triton has no cooperative launches; install Triton 3.3 or later")
 
 
 def launcher(compiled: Any, constexprs: Mapping[str, Any], device_index: int | None) -> Callable[..., Any]:

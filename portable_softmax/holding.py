@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from portable_softmax.device import Device
-from portable_softmax.problem import Problem, Tiling
+from portable_softmax.problem import Problem, Tiling, next_power_of_2
 
 PIECE_ELEMENTS = 8  # of a piece, that a thread holds: one vector of a 16-bit type, two of float32
 LOOSER = 16  # registers more per thread, where a mask or a wider type needs them
@@ -44,7 +44,3 @@ def held_to_registers(tiling: Tiling, problem: Problem, device: Device) -> Itera
     if least and not problem.backward and tiling.tile_rows * tiling.tile_cols < least.value * threads:
         yield replace(tiling, max_registers=least.value)
         yield replace(tiling, max_registers=least.value + LOOSER)
-
-
-def next_power_of_2(value: int) -> int:
-    return 1 << (value - 1).bit_length()

@@ -101,9 +101,8 @@ def _measure(problem: Problem, tiling: Tiling, device: Device) -> KernelResource
     modelled = device.vendor.model(*(lines[::-1] if problem.across else lines), in_bytes, out_bytes, device.hardware)
     if modelled is not None and device.index is None:
         return modelled  # no compiler here that could say more
-    compiled = [compile_kernel(KernelSpec.of(problem, tiling, exchange), device) for exchange in tiling.exchanges]
-    used = [device.vendor.resources(each) for each in compiled]
-    return modelled or max(used, key=lambda each: (each.spilled_bytes_per_thread, each.registers_per_thread or 0))
+    used = device.vendor.resources(compile_kernel(KernelSpec.of(problem, tiling), device))
+    return modelled or used
 
 
 def softmax_rows(x: "torch.Tensor", y: "torch.Tensor", device: Device, form: str = "softmax") -> None:
@@ -187,8 +186,9 @@ def bind(
     problem = _ragged(problem, line_strides, device)
     launch_plan = plan_problem(problem, device)
     tiling = launch_plan.tiling
-    launches = [launcher(KernelSpec.of(problem, tiling, exchange), device) for exchange in tiling.exchanges]
-    launch = with_words(launches, problem, tiling, device, x.device) if tiling.parts > 1 else launches[0]
+    launch = launcher(KernelSpec.of(problem, tiling), device)
+    if tiling.parts > 1:
+        launch = with_words(launch, problem, tiling, x.device)
     unit = 1 if problem.ragged else problem.vector
     strides = [stride // unit for stride in line_strides], [stride // unit for stride in matrix_strides]
     sizes = n_lines, length // unit, *strides[0], n_matrices, *strides[1]

@@ -8,7 +8,7 @@ tuple of them, which Triton 3.2 does not have.
 import triton
 import triton.language as tl
 
-from portable_softmax.exchange import LOG2E
+from portable_softmax.exponents import exp
 
 
 @triton.jit
@@ -38,12 +38,12 @@ def max_of(tile, PIECES: tl.constexpr, AXIS: tl.constexpr):
 
 
 @triton.jit
-def exp_of(tile, base, PIECES: tl.constexpr, AXIS: tl.constexpr):
+def exp_of(tile, base, PIECES: tl.constexpr, AXIS: tl.constexpr, EXACT: tl.constexpr):
     """(exp(x - base), its sum) of each row."""
     exps = None
     sums = None
     for k in tl.static_range(PIECES):
-        e = tl.exp2((get(tile, k, PIECES) - tl.expand_dims(base, AXIS)) * LOG2E)
+        e = exp(get(tile, k, PIECES) - tl.expand_dims(base, AXIS), EXACT)
         exps = joined(exps, e, k, PIECES)
         sums = e if k == 0 else sums + e
     return exps, tl.sum(sums, axis=AXIS)

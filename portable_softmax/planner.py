@@ -12,8 +12,6 @@ from portable_softmax.errors import CompileError, PlanError
 from portable_softmax.problem import LaunchPlan, Problem, Tiling
 from portable_softmax.tilings import candidates
 
-LAUNCHES_AT_ONCE = 8  # on as many streams, that _together leaves room for; a choice of this project
-
 
 def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling, Device], KernelResources]) -> LaunchPlan:
     """The launch of `problem` on `device`; `measure` compiles a candidate and reads what it uses.
@@ -23,7 +21,8 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
     """
     passed_over = []
     alone = None
-    for tiling in candidates(problem, device):
+    for candidate in candidates(problem, device):
+        tiling = replace(candidate, walk=_walks(problem, candidate, device))
         if alone and _kind(tiling) != _kind(alone[0]):
             break
         try:
@@ -37,7 +36,7 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
             passed_over.append(f"{tiling}: spills {resources.spilled_bytes_per_thread} bytes per thread")
         elif not occupancy.programs_per_multiprocessor:
             passed_over.append(f"{tiling}: does not fit: {', '.join(occupancy.limited_by)}")
-        elif tiling.waits and resident < tiling.parts:
+        elif resident < tiling.parts:
             passed_over.append(f"{tiling}: only {resident} programs are resident at once")
         elif occupancy.programs_per_multiprocessor == 1 and tiling.num_warps:
             # Nothing else runs while its only program waits: another number of warps may let two in.
@@ -63,11 +62,9 @@ def _launch(
 ) -> LaunchPlan:
     tiles = problem.tiles(tiling.tile_rows)
     resident = (device.hardware.multiprocessor_count or 1) * occupancy.programs_per_multiprocessor
-    groups = min(tiles, (device.hardware.max_programs or tiles * tiling.parts) // tiling.parts)
-    tiling = _together(tiling, tiles, resident)
-    if _walks(tiling, device):
-        groups = min(groups, resident // tiling.parts)
-        groups = -(-tiles // -(-tiles // groups)) if tiling.parts > 1 else groups  # so that the last round is as full
+    groups = min(tiles, _most_programs(tiling, device) // tiling.parts)
+    if tiling.parts == 1 and device.profile.launch.grid.value == "resident":
+        groups = min(groups, resident)  # each walks over as many tiles as the others
     num_programs = groups * tiling.parts
     return LaunchPlan(
         strategy=tiling.strategy,
@@ -76,6 +73,7 @@ def _launch(
         parts=tiling.parts,
         max_registers=tiling.max_registers,
         pieces=tiling.pieces,
+        walk=tiling.walk,
         num_warps=tiling.num_warps,
         num_stages=tiling.num_stages,
         num_programs=num_programs,
@@ -95,21 +93,18 @@ def _kind(tiling: Tiling) -> tuple[str, int, int]:
     return tiling.strategy, tiling.tile_rows, tiling.tile_cols if tiling.pieces == 1 else 0
 
 
-def _together(tiling: Tiling, tiles: int, resident: int) -> Tiling:
-    """Programs that wait for each other: all at once; or, where that would take rounds, one for each part, begun in order.
-
-    As programs begin in the order of their numbers, those that run are all of some rows, which will be done, and a part of
-    one. Launches on other streams must leave room for the rest of it: each of them holds less than a row's programs back.
-    """
-    if not tiling.waits:
-        return tiling
-    more, leaves_room = tiles * tiling.parts > resident, LAUNCHES_AT_ONCE * tiling.parts <= resident
-    return replace(tiling, strategy="ordered" if more and leaves_room else "cooperative")
+def _walks(problem: Problem, tiling: Tiling, device: Device) -> bool:
+    """Tells whether there are fewer programs than tiles: by the profile's choice, or since a launch has no more."""
+    resident = tiling.parts == 1 and device.profile.launch.grid.value == "resident"
+    return resident or problem.tiles(tiling.tile_rows) * tiling.parts > _most_programs(tiling, device)
 
 
-def _walks(tiling: Tiling, device: Device) -> bool:
-    """Whether resident programs walk all tiles: by the device's policy, or because those of a row wait for each other."""
-    return tiling.strategy == "cooperative" or (tiling.parts == 1 and device.profile.launch.grid.value == "resident")
+def _most_programs(tiling: Tiling, device: Device) -> int:
+    """Programs that one launch may have; the kernel walks through what is left."""
+    hardware = device.hardware
+    threads = (tiling.num_warps or 1) * (hardware.warp_size or 1)
+    limits = [hardware.max_programs, hardware.max_threads and hardware.max_threads // threads]
+    return min(limit for limit in (*limits, 2**31 - 1) if limit)
 
 
 def _why_tile(problem: Problem, tiling: Tiling, device: Device) -> str:
@@ -120,10 +115,10 @@ def _why_tile(problem: Problem, tiling: Tiling, device: Device) -> str:
             f"(rows of up to {limit} columns of {problem.y_dtype} are taken at once here)"
         )
     if tiling.parts > 1:
-        how = "tell each other in a launch before" if tiling.strategy == "split" else "wait for each other"
         return (
             f"{tiling.strategy}: {problem.n_rows} rows of {problem.n_cols} columns are shared by {tiling.parts} programs each, "
-            f"which take a tile of {tiling.tile_cols} and {how} ({device.profile.policy_origins['split'].title})"
+            f"which take a tile of {tiling.tile_cols} and tell each other what they find "
+            f"({device.profile.policy_origins['shared_tile_cols'].title})"
         )
     rows = "a row is" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows are"
     pieces = f", in {tiling.pieces} pieces of {tiling.tile_cols // tiling.pieces}" if tiling.pieces > 1 else ""
@@ -139,14 +134,11 @@ def _why_warps(problem: Problem, tiling: Tiling, device: Device) -> Iterator[str
 def _why_programs(tiles: int, resident: int, num_programs: int, tiling: Tiling, device: Device) -> str:
     rule = f"grid: {device.profile.launch.grid.value}", device.profile.policy_origins["grid"]
     if tiling.parts > 1:
-        rule = f"{tiling.parts} for each row", device.profile.policy_origins["split"]
-    if num_programs < tiles:
-        why = f"as many as are resident at once, each walking {tiles / num_programs:.3g} tiles on average"
-        if tiling.parts > 1:
-            why = f"{resident} are resident at once, and no round of rows should be shorter than others"
-        elif num_programs < resident:
-            why = f"the most that one launch may have, for {tiles} tiles"
+        rule = f"{tiling.parts} for each row", device.profile.policy_origins["shared_tile_cols"]
+    if num_programs == tiles:
+        why = f"one per tile; {resident} are resident at once"
+    elif num_programs < resident or tiling.parts > 1 or device.profile.launch.grid.value == "tile":
+        why = f"the most that one launch may have, for {tiles} tiles"
     else:
-        begin = ", the others begin after them in order" if tiling.strategy == "ordered" else ""
-        why = f"one per tile; {resident} are resident at once{begin}"
+        why = f"as many as are resident at once, each walking {tiles / num_programs:.3g} tiles on average"
     return f"num_programs {num_programs}: {why} ({rule[0]}; {rule[1].title})"

@@ -8,6 +8,10 @@ VECTOR_BYTES = 16  # the widest load or store of one thread
 FORMS = ("softmax", "log_softmax", "softmin")
 
 
+def next_power_of_2(value: int) -> int:
+    return 1 << (value - 1).bit_length()
+
+
 @dataclass(frozen=True)
 class Problem:
     """The softmax of rows, or its gradient, as far as a kernel depends on it.
@@ -79,7 +83,7 @@ class Problem:
 class Tiling:
     """A candidate: how rows are cut into tiles, and how a program works on one."""
 
-    strategy: str  # tile: a row is read once; online: in several tiles, twice; others: by `parts` programs (see LaunchPlan)
+    strategy: str  # tile: a row is read once; online: in several tiles, twice; shared: once, by `parts` programs
     tile_rows: int
     tile_cols: int
     num_warps: int | None
@@ -87,6 +91,7 @@ class Tiling:
     parts: int = 1  # programs that share a row
     max_registers: int | None = None  # per thread, that the compiler may use; None leaves it to the compiler
     pieces: int = 1  # of a tile, side by side; a piece's columns are a power of two
+    walk: bool = True  # whether programs may take more than one tile, as fewer of them than tiles must
 
     def __str__(self) -> str:
         warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
@@ -95,32 +100,21 @@ class Tiling:
         registers = "" if self.max_registers is None else f", at most {self.max_registers} registers"
         return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{parts}{pieces}{warps}{registers}"
 
-    @property
-    def exchanges(self) -> tuple[str, ...]:
-        """What the kernel does in each launch about what programs of a row must tell each other; see kernels.py."""
-        kinds = {"cooperative": ("wait",), "ordered": ("wait",), "split": ("publish", "collect")}
-        return kinds.get(self.strategy, ("none",))
-
-    @property
-    def waits(self) -> bool:
-        """Whether programs of a row wait for each other."""
-        return self.exchanges == ("wait",)
-
 
 @dataclass(frozen=True)
 class LaunchPlan:
     """How one softmax is launched, and why.
 
     Args:
-        strategy: "tile" (a row is read once) or "online" (longer rows, read twice); or longer rows, or few, read once by
-            several programs: "cooperative" (all run at once), "ordered" (more than run at once; they begin in the order of
-            their numbers) or "split" (few rows, in two launches).
+        strategy: "tile" (a row is read once), "online" (a longer one, read twice) or "shared" (longer rows, or few, read once
+            by several programs that tell each other what they find).
         tile_rows, tile_cols: elements of a tile.
         pieces: that a tile's columns are held in, a power of two of them each.
         parts: programs that share a row.
         num_warps, num_stages: Triton's options; None where the vendor has no such thing.
         max_registers: per thread, that the compiler was held to; None if it was not.
         num_programs: size of the one-dimensional grid.
+        walk: whether programs take more than one tile each.
         resources: what a program of the compiled kernel uses.
         occupancy: programs per multiprocessor, and what limits them.
         reasons: the decisions in order, in words.
@@ -138,6 +132,7 @@ class LaunchPlan:
     reasons: tuple[str, ...]
     max_registers: int | None = None
     pieces: int = 1
+    walk: bool = True
 
     @property
     def tiling(self) -> Tiling:
@@ -150,4 +145,5 @@ class LaunchPlan:
             self.parts,
             self.max_registers,
             self.pieces,
+            self.walk,
         )

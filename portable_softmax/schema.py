@@ -34,6 +34,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     shared_memory_reserved_per_program: int | None = None  # bytes that the driver takes from every program
     memory_alignment: int | None = None  # bytes; a narrower row of a tile is padded to it
     max_programs: int | None = None  # of one launch
+    max_threads: int | None = None  # of one launch
     l2_cache_bytes: int | None = None
     last_level_cache_bytes: int | None = None  # MALL, Infinity Cache
     memory_bytes: int | None = None
@@ -62,16 +63,6 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
 
 
-class Split(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`split`: in two launches. `ordered`: by programs that wait for each other, also in launches of more than run at once.
-
-    For that, the device must begin programs in the order of their numbers: then those that run have all that they wait for.
-    """
-
-    value: Literal["ordered", "split"]
-    source: str
-
-
 class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How launches are chosen on an architecture: preferences that were measured or reasoned, never limits."""
 
@@ -82,11 +73,17 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     elements_per_thread: Fact | msgspec.UnsetType = msgspec.UNSET  # 32-bit elements that one thread holds
     num_stages: Fact | msgspec.UnsetType = msgspec.UNSET
     # Long rows, and few rows of at least so many columns, are shared by programs that take a tile of them each.
-    split: Split | msgspec.UnsetType = msgspec.UNSET
-    split_from_cols: Fact | msgspec.UnsetType = msgspec.UNSET
-    split_tile_cols: Fact | msgspec.UnsetType = msgspec.UNSET
-    split_num_warps: Fact | msgspec.UnsetType = msgspec.UNSET
+    shared_from_cols: Fact | msgspec.UnsetType = msgspec.UNSET
+    shared_tile_cols: Fact | msgspec.UnsetType = msgspec.UNSET
+    shared_num_warps: Fact | msgspec.UnsetType = msgspec.UNSET
+    shared_polls: Fact | msgspec.UnsetType = msgspec.UNSET  # for what another program finds, before it is computed again
     max_registers: Fact | msgspec.UnsetType = msgspec.UNSET  # per thread, of what is in pieces, where so few will do
+
+    def __post_init__(self) -> None:
+        keys = ("shared_from_cols", "shared_tile_cols", "shared_polls")
+        if missing := [key for key in keys if not getattr(self, key)]:
+            if len(missing) < len(keys):
+                raise ValueError(f"rows that programs share need {', '.join(missing)} too")
 
 
 HardwareFacts: Any = msgspec.defstruct(

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from portable_softmax.device import Device
-from portable_softmax.holding import SIXTEEN_BITS, held_to_registers, in_pieces, next_power_of_2
-from portable_softmax.problem import Problem, Tiling
+from portable_softmax.holding import SIXTEEN_BITS, held_to_registers, in_pieces
+from portable_softmax.problem import Problem, Tiling, next_power_of_2
 
 MOST_PARTS = 64  # of a row: each lane of a warp looks at one or two
 WIDE_PARTS = (2, 3, 4)  # of a 16-bit row
@@ -14,22 +14,20 @@ MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 def in_parts(problem: Problem, device: Device) -> Iterator[Tiling]:
     """Long rows, and rows too few to occupy the device: a tile for each of several programs."""
     policy = device.profile.launch
-    if not policy.split or not policy.split_from_cols or not policy.split_tile_cols or problem.y_dtype == "float64":
-        return  # a word of the exchange holds two numbers of 32 bits
-    few = _are_few(problem, device) and problem.n_cols >= policy.split_from_cols.value
-    if policy.split.value == "ordered" and (few or _is_long(problem, device)):
-        yield from _parts("cooperative" if few else "ordered", problem, device)  # as the planner is likely to have it
-    if few:
-        yield from _parts("split", problem, device)
+    if not policy.shared_from_cols or problem.y_dtype == "float64":
+        return  # a word of the exchange holds a number of 32 bits
+    few = _are_few(problem, device) and problem.n_cols >= policy.shared_from_cols.value
+    if few or _is_long(problem, device):
+        yield from _parts(problem, device)
 
 
-def _parts(strategy: str, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Of a row: in tiles of a part's size, then in wider ones."""
+def _parts(problem: Problem, device: Device) -> Iterator[Tiling]:
+    """Tilings of a row in parts of the preferred size, then in wider ones."""
     most = (device.hardware.max_threads_per_program or 0) // (device.hardware.warp_size or 1)
     tile_cols, num_warps = _part(problem, device)
     for scale in (1, 2, 4):
         parts = -(-problem.width // (scale * tile_cols))
-        tiling = Tiling(strategy, 1, scale * tile_cols, num_warps and scale * num_warps, 1, parts)
+        tiling = Tiling("shared", 1, scale * tile_cols, num_warps and scale * num_warps, 1, parts)
         if parts == 1 or tiling.tile_cols > MOST_ELEMENTS or (tiling.num_warps or 0) > most:
             return
         for each in (*in_pieces([tiling], problem, device), tiling):
@@ -65,7 +63,7 @@ def _preferred(problem: Problem, device: Device) -> tuple[int, int | None]:
     (4096, 32768) 4009 and 3873.
     """
     policy = device.profile.launch
-    tile_cols, num_warps = policy.split_tile_cols.value, policy.split_num_warps.value if policy.split_num_warps else None
+    tile_cols, num_warps = policy.shared_tile_cols.value, policy.shared_num_warps.value if policy.shared_num_warps else None
     if not num_warps or _are_few(problem, device):
         return tile_cols, num_warps
     wider, more_warps, padded = 1, 1, bool(problem.width % tile_cols)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from portable_softmax import compiler
+from portable_softmax.backends.base import DTYPE_BYTES
 from portable_softmax.device import Device, interpreting
-from portable_softmax.problem import Problem, Tiling
+from portable_softmax.problem import Problem, Tiling, next_power_of_2
 
 TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
@@ -34,11 +35,18 @@ class KernelSpec:
     across: bool = False
     ragged: bool = False
     padded: bool = True
-    exchange: str = "none"
 
     @classmethod
-    def of(cls, problem: Problem, tiling: Tiling, exchange: str | None = None) -> "KernelSpec":
-        """Of the launch for one of the tiling's exchanges, or of the one that writes the result."""
+    def of(cls, problem: Problem, tiling: Tiling) -> "KernelSpec":
+        """The kernel for any problem of the same types, alignment, form and tiling.
+
+        Raises:
+            ValueError: the tiling's programs together hold less than a row.
+        """
+        covered = tiling.parts * tiling.tile_cols
+        if tiling.strategy != "online" and covered < problem.n_cols:
+            raise ValueError(f"{tiling} covers {covered} columns, and rows have {problem.n_cols}; give it more parts or columns")
+        ends_with_rows = problem.n_cols % tiling.tile_cols == 0 if tiling.strategy == "online" else covered == problem.n_cols
         return cls(
             problem.x_dtype,
             problem.y_dtype,
@@ -49,8 +57,7 @@ class KernelSpec:
             problem.backward,
             problem.across,
             problem.ragged,
-            problem.ragged or problem.n_cols % tiling.tile_cols != 0,
-            exchange or tiling.exchanges[-1],
+            problem.ragged or not ends_with_rows,
         )
 
     @property
@@ -72,14 +79,16 @@ class KernelSpec:
             **{f"{name}_line_vectors": "i64" for name in dtypes},
             "n_matrices": "i64",
             **{f"{name}_matrix_vectors": "i64" for name in dtypes},
-            **({} if self.exchange == "none" else {"words_ptr": "*i64:16"}),
+            **({} if self.tiling.parts == 1 else {"words_ptr": "*i64:16", "launch": "i64"}),
         }
 
     def constexprs(self, device: Device) -> dict[str, Any]:
         import triton.language as tl
 
+        shared, threads = self.tiling.parts > 1, (self.tiling.num_warps or 1) * (device.hardware.warp_size or 1)
+        polls = device.profile.launch.shared_polls
         return {
-            **({"words_ptr": None} if self.exchange == "none" else {}),
+            **({} if shared else {"words_ptr": None, "launch": None}),
             "VECTOR": self.vector,
             "RAGGED": self.ragged,
             "PADDED": self.padded,
@@ -88,12 +97,15 @@ class KernelSpec:
             "PIECES": self.tiling.pieces,
             "ONE_TILE": self.tiling.strategy != "online",
             "PARTS": self.tiling.parts,
-            "EXCHANGE": self.exchange,
-            "LANES": device.hardware.warp_size or 32,
+            "LANES": max(threads, next_power_of_2(self.tiling.parts)) if shared else 1,
+            "POLL": device.vendor.poll,
+            "POLLS": polls.value if polls else 0,
+            "WALK": self.tiling.walk,
             "AXIS": 0 if self.across else 1,
             "LOG": self.form == "log_softmax",
             "NEGATE": self.form == "softmin",
             "STAGES": self.tiling.num_stages or 1,
+            "EXACT": DTYPE_BYTES[self.y_dtype] > 2,
             "COMPUTE": tl.float64 if self.y_dtype == "float64" else tl.float32,
         }
 
@@ -107,10 +119,8 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
     key = spec, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
     with _compiling:
         if key not in _compiled:
-            tiling, cooperative = spec.tiling, spec.tiling.strategy == "cooperative"
-            if tiling.strategy == "ordered":
-                compiler.check_cooperative(device)  # which it becomes where all programs turn out to fit at once
-            options = tiling.num_warps, tiling.num_stages, cooperative, tiling.max_registers, tiling.pieces > 1
+            tiling = spec.tiling
+            options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1
             _compiled[key] = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), *options)
         return _compiled[key]
 

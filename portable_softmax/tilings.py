@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from portable_softmax.device import Device
-from portable_softmax.holding import in_pieces, next_power_of_2
-from portable_softmax.problem import Problem, Tiling
+from portable_softmax.holding import in_pieces
+from portable_softmax.problem import Problem, Tiling, next_power_of_2
 from portable_softmax.sharing import in_parts
 
 NARROWEST_ONLINE_TILE = 1024  # columns; below it a candidate is not worth compiling

@@ -63,8 +63,7 @@ def _ready(shape: Sequence[int], dtype: str, form: str, backward: bool, device: 
     planned = plan(n_rows, n_cols, dtype, device, form=form, backward=backward)
     if device.index is not None:
         problem = contiguous_problem(n_rows, n_cols, dtype, device, form, backward)
-        for exchange in planned.tiling.exchanges:
-            compiler.load(compile_kernel(KernelSpec.of(problem, planned.tiling, exchange), device))
+        compiler.load(compile_kernel(KernelSpec.of(problem, planned.tiling), device))
     return planned
 
 

@@ -82,7 +82,7 @@ class Backend(Protocol):
     dtypes: tuple[str, ...]  # that the kernel computes there
     required: tuple[str, ...]  # fields of Hardware without which launches cannot be planned
     aligned_access: bool  # whether a thread's widest load starts on a multiple of its size
-    cooperative: Mapping[str, bool]  # options of a launch whose programs all run at once; empty where there is none
+    poll: str  # how a kernel reads a word that another program writes: by a "volatile" load or an "atomic" operation
     setup: str  # how to see that the vendor's software works, for errors
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:

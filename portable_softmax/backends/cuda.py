@@ -11,7 +11,7 @@ torch_device_type = "cuda"
 dtypes = tuple(base.DTYPE_BYTES)
 required = base.SIMT_REQUIRED
 aligned_access = True
-cooperative = {"launch_cooperative_grid": True}
+poll = "volatile"
 setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
 
 # Triton's driver, the same seven keys from 3.2 to 3.9; max_num_regs is per program and so left alone.

@@ -12,8 +12,7 @@ torch_device_type = "cuda"  # ROCm builds of torch keep the name
 dtypes = tuple(base.DTYPE_BYTES)
 required = base.SIMT_REQUIRED
 aligned_access = True
-# Triton 3.8 makes a buffer_load of a volatile tl.load there, which LLVM then takes out of the loop that waits: it never ends.
-cooperative: dict[str, bool] = {}
+poll = "atomic"  # Triton 3.8 makes a plain load of a volatile one, which LLVM then takes out of the loop that polls
 setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
 
 WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64

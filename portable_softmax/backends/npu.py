@@ -11,7 +11,7 @@ torch_device_type = "npu"
 dtypes = ("float16", "bfloat16", "float32")  # the vector unit has no fp64
 required = ("multiprocessor_count", "shared_memory_per_program_max", "memory_alignment", "max_programs")
 aligned_access = False
-cooperative: dict[str, bool] = {}
+poll = "volatile"
 setup = (
     "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
     "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
