@@ -12,7 +12,7 @@ from portable_softmax.errors import ProfileError
 from portable_softmax.schema import Product, ProfileFile, Source
 
 SUFFIXES = (".yaml", ".yml")
-NAMED = {"sources": Source, "products": Product}  # by names that msgspec leaves out of a path
+NAMED = {"sources": Source, "products": Product}  # mappings whose keys msgspec leaves out of a path
 
 
 def profile_files(directory: Path) -> Iterator[Path]:
@@ -99,7 +99,7 @@ class _StrictLoader(yaml.SafeLoader):
         """As yaml, which lets other errors out for values like 2026-13-45, 0x_ or `!!bool maybe`."""
         try:
             return super().construct_object(node, deep)
-        except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        except (ValueError, LookupError, AttributeError, OverflowError) as error:
             raise _error(f"cannot be read as {node.tag.rpartition(':')[2]}: {error}", node) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

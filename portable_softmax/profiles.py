@@ -22,7 +22,7 @@ from portable_softmax.schema import Hardware, LaunchPolicy, Product, ProfileFile
 NEAREST = 5  # names that a wrong one is answered with
 
 
-class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # so that it can be a key
     """The facts about one product, or about an architecture when `product` is None."""
 
     name: str
@@ -77,9 +77,9 @@ def _nearest(name: str, known: Iterable[str]) -> list[str]:
     """Names that hold the wanted one, else those that are spelt alike; the vendor apart."""
     wanted = name.rpartition("/")[2].lower()
     products = {each: each.rpartition("/")[2].lower() for each in known}
-    alike = difflib.get_close_matches(wanted, products.values(), NEAREST)
-    holding = [each for each, product in products.items() if wanted and wanted in product]
-    return sorted(holding or [each for each, product in products.items() if product in alike])[:NEAREST]
+    holding = sorted(each for each, product in products.items() if wanted and wanted in product)
+    alike = dict.fromkeys(difflib.get_close_matches(wanted, products.values(), NEAREST))
+    return (holding or [each for near in alike for each, product in products.items() if product == near])[:NEAREST]
 
 
 def match_profile(backend: str, arch: str, device_name: str | None) -> DeviceProfile:
@@ -159,12 +159,12 @@ def _check_together(files: Mapping[Path, list[DeviceProfile]]) -> None:
     Raises:
         ProfileError: names both files.
     """
-    described: dict[tuple[Path, str, bool], Path] = {}
+    described: dict[tuple[Path, str], Path] = {}
     backends: dict[str, tuple[str, Path]] = {}
     for path, found in files.items():
         vendor = path.parent.name
         for profile in found:
-            first = described.setdefault((path.parent, profile.name, profile.product is None), path)
+            first = described.setdefault((path.parent, profile.name), path)
             if first != path:
                 raise ProfileError(f"{path}: {profile.name} is described in {first} too")
         backend, other = backends.setdefault(vendor, (found[0].backend, path))

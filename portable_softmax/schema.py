@@ -114,11 +114,8 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     max_registers: Fact | msgspec.UnsetType = msgspec.UNSET  # per thread, of what is in pieces, where so few will do
 
 
-POWERS_OF_TWO = (
-    "warp_size",
-    "max_threads_per_program",
-    "memory_alignment",
-)  # of the fields of Hardware; warps of a program too
+# Fields of Hardware. A program's threads too: the most warps of a program are taken from them.
+POWERS_OF_TWO = ("warp_size", "max_threads_per_program", "memory_alignment")
 
 HardwareFacts: Any = msgspec.defstruct(
     "HardwareFacts",
