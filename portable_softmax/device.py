@@ -46,6 +46,7 @@ class Device:
 
         Raises:
             ProfileError: no product has that name.
+            TypeError: the name is not text.
         """
         return _merge(find_profile(name), None, None)
 
@@ -60,6 +61,30 @@ class Device:
     def __repr__(self) -> str:
         where = "not here" if self.detected is None else f"index={self.index}"
         return f"Device({self.name!r}, {self.backend}/{self.arch}, profile={self.profile.name!r}, {where})"
+
+
+def chosen(device: Device | str | None) -> Device:
+    """The device that a caller means: one that is given, a profile's by its name, or for None the current one.
+
+    A name gives the same object each time, so that its plans are kept.
+
+    Raises:
+        TypeError: it is none of these.
+        ProfileError: no product has that name.
+        DeviceError: None was given, and there is no device.
+    """
+    if device is None:
+        return current_device()
+    if isinstance(device, str):
+        return _not_here(find_profile(device))
+    if isinstance(device, Device):
+        return device
+    raise TypeError(f"device should be a Device, a profile's name like vendor/product, or None, not {device!r}")
+
+
+@functools.cache
+def _not_here(profile: DeviceProfile) -> Device:
+    return _merge(profile, None, None)
 
 
 def interpreting() -> bool:
@@ -139,7 +164,7 @@ def _merge(profile: DeviceProfile, detected: Detected | None, index: int | None)
         origins |= dict.fromkeys(layer, origin)
     if missing := [key for key in BACKENDS[profile.backend].required if key not in facts]:
         raise ProfileError(f"{profile.name}: neither the profile nor the runtime tells {', '.join(missing)}")
-    arch = detected.arch if detected else int(profile.arch) if profile.arch.isdigit() else profile.arch
+    arch = detected.arch if detected else int(profile.arch) if profile.arch.isdecimal() else profile.arch
     return Device(profile.backend, arch, index, msgspec.convert(facts, Hardware), origins, profile, detected)
 
 

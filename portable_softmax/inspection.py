@@ -9,7 +9,7 @@ from typing import Any
 
 from portable_softmax import compiler
 from portable_softmax.backends.base import KernelResources, Occupancy
-from portable_softmax.device import Device, current_device, interpreting
+from portable_softmax.device import Device, chosen, current_device, interpreting
 
 TYPES = {
     "float16": "fp16",
@@ -29,7 +29,7 @@ def inspect_kernel(
     *,
     num_warps: int = 4,
     num_stages: int = 1,
-    device: Device | None = None,
+    device: Device | str | None = None,
 ) -> tuple[KernelResources, Occupancy]:
     """Compiles a @triton.jit function and counts.
 
@@ -38,14 +38,15 @@ def inspect_kernel(
             pointer that starts on a multiple of 16 bytes, "i32:16" a multiple of 16), or an argument to take the type of.
         constexprs: values of the others.
         num_warps, num_stages: Triton's options.
-        device: the current one if None.
+        device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
 
     Raises:
         CompileError: in the compiler's own words.
-        TypeError: a parameter is missing or unknown, or an argument has no type that Triton knows.
+        TypeError: a parameter is missing or unknown, an argument has no type that Triton knows, or the device is not one.
+        ProfileError: there is no profile of that name.
         ValueError: the device's kernels cannot be compiled here.
     """
-    device = device or current_device()
+    device = chosen(device)
     compiled = compile_any(kernel, signature_or_args, constexprs, num_warps, num_stages, device)
     resources = device.vendor.resources(compiled)
     return resources, device.vendor.occupancy(resources, device.hardware)

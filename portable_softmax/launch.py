@@ -2,30 +2,30 @@
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from portable_softmax import compiler, planner
 from portable_softmax.backends.base import DTYPE_BYTES, KernelResources, Occupancy
-from portable_softmax.device import Device, current_device
+from portable_softmax.device import Device, chosen
 from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.problem import FORMS, VECTOR_BYTES, LaunchPlan, Problem, Tiling
+from portable_softmax.problem import FORMS, MAX_COLS, VECTOR_BYTES, LaunchPlan, Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel, launcher
 
 if TYPE_CHECKING:
     import torch
 
 SHORTEST_RAGGED = 512  # columns; below it, edges cost more than a body of whole vectors saves (H200, 2026-11-21)
-MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
 
 
 def plan(
     n_rows: int,
     n_cols: int,
     dtype: "torch.dtype | str",
-    device: Device | None = None,
+    device: Device | str | None = None,
     *,
     form: str = "softmax",
     backward: bool = False,
@@ -33,23 +33,24 @@ def plan(
     """How the softmax of the rows of a contiguous [n_rows, n_cols] matrix is launched, and why.
 
     Args:
+        n_rows, n_cols: integers; numpy's and torch's too.
         dtype: of input and output: float16, bfloat16, float32 or float64, as torch.dtype or by name.
-        device: the current one if None; `Device.from_profile` gives one that is not here.
+        device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
         form: softmax, log_softmax or softmin.
         backward: the gradient's launch instead.
 
     Raises:
-        ValueError: a size is not positive, or there is no such form.
+        TypeError: a size is not an integer, or the device is not one.
+        ValueError: a size is not positive or too large, or there is no such form.
         DtypeError: the device does not compute that type.
         PlanError: nothing fits the device.
+        ProfileError: there is no profile of that name.
         DeviceError: no device was given, and there is none.
     """
-    if n_rows < 1 or n_cols < 1:
-        raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
     if form not in FORMS:
         raise ValueError(f"form {form!r} was asked for; there are {', '.join(FORMS)}")
     name = str(dtype).removeprefix("torch.")
-    device = device or current_device()
+    device = chosen(device)
     check_dtype(name, device)
     return plan_problem(contiguous_problem(n_rows, n_cols, name, device, form, backward), device)
 
@@ -57,10 +58,23 @@ def plan(
 def contiguous_problem(
     n_rows: int, n_cols: int, dtype: str, device: Device, form: str = "softmax", backward: bool = False
 ) -> Problem:
-    """Of aligned matrices whose rows follow each other, input and output of the same type."""
+    """The softmax of aligned matrices whose rows follow each other, input and output of the same type.
+
+    Raises:
+        TypeError: a size is not an integer.
+        ValueError: a size is not positive or too large.
+    """
+    n_rows, n_cols = _integer("n_rows", n_rows), _integer("n_cols", n_cols)
     vector = math.gcd(n_cols, VECTOR_BYTES // DTYPE_BYTES[dtype])
     problem = Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, batch_invariant=is_batch_invariant())
     return _ragged(problem, [n_cols], device)
+
+
+def _integer(name: str, value: int) -> int:
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise TypeError(f"{name} should be an integer, not {value!r}") from error
 
 
 def _ragged(problem: Problem, strides: list[int], device: Device) -> Problem:
@@ -77,8 +91,17 @@ def _ragged(problem: Problem, strides: list[int], device: Device) -> Problem:
     return replace(problem, vector=problem.widest, ragged=True)
 
 
-def occupancy(resources: KernelResources, device: Device) -> Occupancy:
-    """Programs per multiprocessor of a kernel that uses `resources`, by the exact rule of the device's vendor."""
+def occupancy(resources: KernelResources, device: Device | str | None = None) -> Occupancy:
+    """Programs per multiprocessor of a kernel that uses `resources`, by the exact rule of the device's vendor.
+
+    Args:
+        device: as of `plan`.
+
+    Raises:
+        TypeError, ProfileError, DeviceError: the device, as `plan`.
+        ValueError: the kernel has no num_warps, on a device whose programs have warps.
+    """
+    device = chosen(device)
     return device.vendor.occupancy(resources, device.hardware)
 
 

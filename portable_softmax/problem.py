@@ -1,10 +1,14 @@
 """What is asked of a kernel, and what a planner answers: data, and no decision."""
 
 from dataclasses import dataclass
+from textwrap import fill
 
 from portable_softmax.backends.base import DTYPE_BYTES, KernelResources, Occupancy
 
 VECTOR_BYTES = 16  # the widest load or store of one thread
+MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
+MAX_BYTES = 2**63 - 1  # of a matrix: addresses are 64 bits wide, and their differences signed
+LINE = 100  # characters of a line of a printed plan
 FORMS = ("softmax", "log_softmax", "softmin")
 
 
@@ -17,7 +21,7 @@ class Problem:
     """The softmax of rows, or its gradient, as far as a kernel depends on it.
 
     Args:
-        n_rows, n_cols: of all rows, and of one; at least 1.
+        n_rows, n_cols: of all rows, and of one; at least 1, and at most MAX_COLS elements in a line, MAX_BYTES in all.
         x_dtype, y_dtype: of the input (and its gradient) and of the output (and its gradient), torch's names.
         vector: elements that divide the length and the strides of all lines, at most what 16 bytes hold.
         ragged: rows start anywhere, but those of all operands alike; `vector` is then what 16 bytes hold.
@@ -27,6 +31,9 @@ class Problem:
         inner: 1 where the elements of a row are next to each other; else so many rows lie side by side, as in a
             contiguous [n_rows // inner, n_cols, inner] tensor.
         batch_invariant: whether the tile must not depend on n_rows.
+
+    Raises:
+        ValueError: a size is not positive or too large.
     """
 
     n_rows: int
@@ -40,6 +47,17 @@ class Problem:
     inner: int = 1
     batch_invariant: bool = False
     ragged: bool = False
+
+    def __post_init__(self) -> None:
+        n_rows, n_cols = self.n_rows, self.n_cols
+        if n_rows < 1 or n_cols < 1:
+            raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
+        line = self.inner if self.across else n_cols
+        if line > MAX_COLS:
+            raise ValueError(f"a row of {line} elements is too large; rows of up to {MAX_COLS} can be computed")
+        used = n_rows * n_cols * max(DTYPE_BYTES[self.x_dtype], DTYPE_BYTES[self.y_dtype])
+        if used > MAX_BYTES:
+            raise ValueError(f"{n_rows} rows of {n_cols} columns are too large: {used} bytes, and {MAX_BYTES} can be addressed")
 
     @property
     def registers_per_element(self) -> int:
@@ -133,6 +151,13 @@ class LaunchPlan:
     max_registers: int | None = None
     pieces: int = 1
     walk: bool = True
+
+    def __str__(self) -> str:
+        """Gives the tile and the grid, what a program uses, how many fit, and why, in short lines."""
+        launch = f"{self.tiling}, num_stages {self.num_stages}" if self.num_stages is not None else f"{self.tiling}"
+        used = [f"{key} {value}" for key, value in vars(self.resources).items() if value is not None]
+        lines = [f"{launch}, num_programs {self.num_programs}", f"uses {', '.join(used)}", *str(self.occupancy).splitlines()]
+        return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in (*lines, *self.reasons))
 
     @property
     def tiling(self) -> Tiling:

@@ -4,22 +4,25 @@ A profile answers what no driver tells (resident warps, register granules, Unifi
 be planned for hardware that is not there. Facts that are unknown, and limits that a device does not have, are absent.
 """
 
+import difflib
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import msgspec
-import yaml
 
 from portable_softmax.errors import ProfileError
-from portable_softmax.schema import Hardware, LaunchPolicy, Product, ProfileFile, Source
+from portable_softmax.profile_checks import complaints
+from portable_softmax.profile_files import profile_files, read_file
+from portable_softmax.schema import Hardware, LaunchPolicy, Product, ProfileFile, Source, given
+
+NEAREST = 5  # names that a wrong one is answered with
 
 
-class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # so that it can be a key
     """The facts about one product, or about an architecture when `product` is None."""
 
     name: str
@@ -38,16 +41,17 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def estimated(self) -> bool:
         """Whether this is the vendor's cautious stand-in for an architecture that nobody has described."""
-        return self.name.endswith("/estimated")
+        return self.product is None and self.name.endswith("/estimated")
 
 
 def profiles() -> Mapping[str, DeviceProfile]:
     """All products by name (`vendor/product`), from device_profiles/ and from $PORTABLE_SOFTMAX_PROFILES.
 
-    A file of the user's directory (DIR/vendor/*.yaml) replaces products of the same name.
+    That is a directory, or several as in $PATH. Their files DIR/vendor/NAME.yaml (or .yml) replace products of the same name;
+    of several directories the last one wins.
 
     Raises:
-        ProfileError: a file is malformed; names the file, the key and the reason.
+        ProfileError: a file is malformed or in the wrong place; names the file, the key and the reason.
     """
     return MappingProxyType({p.name: p for p in _all(_directories()) if p.product is not None})
 
@@ -56,17 +60,26 @@ def find_profile(name: str) -> DeviceProfile:
     """The product of that name.
 
     Raises:
-        ProfileError: there is none; lists the nearest names.
+        ProfileError: there is none; lists a few of the nearest names.
+        TypeError: the name is not text.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"a profile's name is text like vendor/product, not {name!r}")
     known = profiles()
     if name not in known:
-        wanted = name.rpartition("/")[2].lower()
-        near = [n for n in known if wanted in n or n.rpartition("/")[2] in wanted] or list(known)
-        raise ProfileError(
-            f"no profile named {name!r}; did you mean {', '.join(sorted(near))}? "
-            "`python scripts/probe_device.py --list` shows all of them"
-        )
+        near = _nearest(name, known)
+        meant = f"; did you mean {', '.join(near)}?" if near else ";"
+        raise ProfileError(f"no profile named {name!r}{meant} `python scripts/probe_device.py --list` shows all of them")
     return known[name]
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Names that hold the wanted one, else those that are spelt alike; the vendor apart."""
+    wanted = name.rpartition("/")[2].lower()
+    products = {each: each.rpartition("/")[2].lower() for each in known}
+    holding = sorted(each for each, product in products.items() if wanted and wanted in product)
+    alike = dict.fromkeys(difflib.get_close_matches(wanted, products.values(), NEAREST))
+    return (holding or [each for near in alike for each, product in products.items() if product == near])[:NEAREST]
 
 
 def match_profile(backend: str, arch: str, device_name: str | None) -> DeviceProfile:
@@ -92,32 +105,17 @@ def read_profiles(path: Path) -> list[DeviceProfile]:
     Raises:
         ProfileError: names the file, the key and the reason.
     """
-    try:
-        file = msgspec.convert(yaml.load(path.read_text(), _StrictLoader), ProfileFile)
-    except (yaml.YAMLError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise ProfileError(f"{path}: {error}") from error
-    for where, source in _cited(file):
-        if source not in file.sources:
-            raise ProfileError(f"{path}: {where}: its source {source!r} is not among `sources` ({', '.join(file.sources)})")
+    file = read_file(path)
+    if wrong := list(complaints(file)):
+        raise ProfileError("\n".join(f"{path}: {complaint}" for complaint in wrong))
     vendor = path.parent.name
     return [_profile(file, f"{vendor}/{path.stem}", None)] + [
         _profile(file, f"{vendor}/{name}", product) for name, product in file.products.items()
     ]
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Builds plain data only, and takes no key twice: YAML would let the second win in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"found the key {key!r} twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
 def _profile(file: ProfileFile, name: str, product: Product | None) -> DeviceProfile:
-    facts = _present(file.hardware) | (_present(product.hardware) if product else {})
+    facts = given(file.hardware) | (given(product.hardware) if product else {})
     return DeviceProfile(
         name=name,
         backend=file.backend,
@@ -128,22 +126,10 @@ def _profile(file: ProfileFile, name: str, product: Product | None) -> DevicePro
         hardware=Hardware(**{key: fact.value for key, fact in facts.items()}),
         launch=file.launch,
         origins={key: file.sources[fact.source] for key, fact in facts.items()},
-        policy_origins={key: file.sources[fact.source] for key, fact in _present(file.launch).items()},
+        policy_origins={key: file.sources[fact.source] for key, fact in given(file.launch).items()},
         first_triton=file.first_triton or None,
         product=product,
     )
-
-
-def _present(struct: Any) -> dict[str, Any]:
-    return {key: value for key in struct.__struct_fields__ if (value := getattr(struct, key)) is not msgspec.UNSET}
-
-
-def _cited(file: ProfileFile) -> Iterator[tuple[str, str]]:
-    groups = {"hardware": file.hardware, "launch": file.launch}
-    groups |= {f"products.{name}.hardware": product.hardware for name, product in file.products.items()}
-    for group, struct in groups.items():
-        for key, fact in _present(struct).items():
-            yield f"{group}.{key}", fact.source
 
 
 def _names(product: Product, device_name: str | None) -> bool:
@@ -153,8 +139,8 @@ def _names(product: Product, device_name: str | None) -> bool:
 def _directories() -> tuple[Path, ...]:
     packaged = Path(__file__).parent / "device_profiles"  # in a wheel
     shipped = packaged if packaged.is_dir() else Path(__file__).parents[1] / "device_profiles"
-    extra = os.environ.get("PORTABLE_SOFTMAX_PROFILES")
-    return (shipped, Path(extra)) if extra else (shipped,)
+    extra = os.environ.get("PORTABLE_SOFTMAX_PROFILES", "").split(os.pathsep)
+    return shipped, *(Path(each) for each in extra if each)
 
 
 @functools.cache
@@ -162,5 +148,25 @@ def _all(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
     for directory in directories:
         if not directory.is_dir():
             raise ProfileError(f"{directory} is not a directory; is PORTABLE_SOFTMAX_PROFILES right?")
-    files = [file for directory in directories for file in sorted(directory.glob("*/*.yaml"))]
-    return tuple(profile for file in files for profile in read_profiles(file))
+    files = {file: read_profiles(file) for directory in directories for file in profile_files(directory)}
+    _check_together(files)
+    return tuple(profile for found in files.values() for profile in found)
+
+
+def _check_together(files: Mapping[Path, list[DeviceProfile]]) -> None:
+    """Files of one directory describe no product twice, and those of one vendor are for one backend.
+
+    Raises:
+        ProfileError: names both files.
+    """
+    described: dict[tuple[Path, str], Path] = {}
+    backends: dict[str, tuple[str, Path]] = {}
+    for path, found in files.items():
+        vendor = path.parent.name
+        for profile in found:
+            first = described.setdefault((path.parent, profile.name), path)
+            if first != path:
+                raise ProfileError(f"{path}: {profile.name} is described in {first} too")
+        backend, other = backends.setdefault(vendor, (found[0].backend, path))
+        if found[0].backend != backend:
+            raise ProfileError(f"{path}: backend: {found[0].backend!r} in the folder of a vendor with {backend!r} ({other})")

@@ -7,7 +7,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-Positive = Annotated[int, msgspec.Meta(gt=0)]
+LARGEST_TILE = 2**20  # elements of a tensor in Triton: TRITON_MAX_TENSOR_NUMEL in python/triton/_utils.py
+MOST_STAGES = 8  # a choice of this project: Triton unrolls the prologue of its pipeline, and hundreds compile for minutes
+
+Positive = Annotated[int, msgspec.Meta(gt=0, le=2**63 - 1)]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Release = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?$")]
 Verified = Literal["measured", "vendor", "third-party"]
 
 
@@ -45,7 +50,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a number comes from, and how far it was checked."""
 
     verified: Verified
-    title: str
+    title: Text
     url: str | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -54,6 +59,26 @@ class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     value: Positive
     source: str
+
+
+class PowerOfTwo(Fact, frozen=True, forbid_unknown_fields=True):
+    """A number that Triton needs as a power of two: threads of a warp, elements of a tile.
+
+    Raises:
+        ValueError: it is not one.
+    """
+
+    value: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE, extra_json_schema={"enum": [2**power for power in range(21)]})]
+
+    def __post_init__(self) -> None:
+        if self.value.bit_count() != 1:
+            raise ValueError(f"{self.value} is not a power of two")
+
+
+class Stages(Fact, frozen=True, forbid_unknown_fields=True):
+    """Stages of Triton's software pipeline."""
+
+    value: Annotated[int, msgspec.Meta(ge=1, le=MOST_STAGES)]
 
 
 class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,11 +92,11 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """How launches are chosen on an architecture: preferences that were measured or reasoned, never limits."""
 
     grid: Grid
-    tile_elements: Fact  # rows shorter than this share a tile until it holds so many elements
-    max_tile_cols: Fact  # columns of the widest row that is taken in one tile
-    online_tile_cols: Fact  # columns of a tile of longer rows
+    tile_elements: PowerOfTwo  # rows shorter than this share a tile until it holds so many elements
+    max_tile_cols: PowerOfTwo  # columns of the widest row that is taken in one tile
+    online_tile_cols: PowerOfTwo  # columns of a tile of longer rows
     elements_per_thread: Fact | msgspec.UnsetType = msgspec.UNSET  # 32-bit elements that one thread holds
-    num_stages: Fact | msgspec.UnsetType = msgspec.UNSET
+    num_stages: Stages | msgspec.UnsetType = msgspec.UNSET
     # Long rows, and few rows of at least so many columns, are shared by programs that take a tile of them each.
     shared_from_cols: Fact | msgspec.UnsetType = msgspec.UNSET
     shared_tile_cols: Fact | msgspec.UnsetType = msgspec.UNSET
@@ -86,9 +111,15 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                 raise ValueError(f"rows that programs share need {', '.join(missing)} too")
 
 
+# Fields of Hardware. A program's threads too: the most warps of a program are taken from them.
+POWERS_OF_TWO = ("warp_size", "max_threads_per_program", "memory_alignment")
+
 HardwareFacts: Any = msgspec.defstruct(
     "HardwareFacts",
-    [(field, Fact | msgspec.UnsetType, msgspec.UNSET) for field in Hardware.__struct_fields__],
+    [
+        (key, (PowerOfTwo if key in POWERS_OF_TWO else Fact) | msgspec.UnsetType, msgspec.UNSET)
+        for key in Hardware.__struct_fields__
+    ],
     frozen=True,
     forbid_unknown_fields=True,
     namespace={"__doc__": "The fields of Hardware, each with its source."},
@@ -98,20 +129,25 @@ HardwareFacts: Any = msgspec.defstruct(
 class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A device that can be bought; `hardware` adds to and overrides its architecture's."""
 
-    matches: list[str]  # regular expressions; one must match the whole name that the runtime reports
+    matches: list[Text]  # regular expressions; one must match the whole name that the runtime reports
     hardware: HardwareFacts
-    arch: str | msgspec.UnsetType = msgspec.UNSET  # Triton's target, where products of an architecture differ in it
+    arch: Text | msgspec.UnsetType = msgspec.UNSET  # Triton's target, where products of an architecture differ in it
 
 
 class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One file of device_profiles/."""
 
     backend: str
-    architecture: str
-    arch: str  # regular expression for the whole of Triton's target architecture: 90, gfx942, Ascend910B[1-9].*
-    multiprocessor: str  # the vendor's word for it, for reports
+    architecture: Text
+    arch: Text  # regular expression for the whole of Triton's target architecture: 90, gfx942, Ascend910B[1-9].*
+    multiprocessor: Text  # the vendor's word for it, for reports
     sources: dict[str, Source]
     hardware: HardwareFacts
     launch: LaunchPolicy
-    first_triton: str | msgspec.UnsetType = msgspec.UNSET  # first release that compiles for it with no device
+    first_triton: Release | msgspec.UnsetType = msgspec.UNSET  # first release that compiles for it with no device
     products: dict[str, Product] = {}
+
+
+def given(struct: msgspec.Struct) -> dict[str, Any]:
+    """The fields of a struct that its file gives."""
+    return {key: value for key in struct.__struct_fields__ if (value := getattr(struct, key)) is not msgspec.UNSET}

@@ -2,11 +2,12 @@
 
 import contextlib
 import math
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from portable_softmax import compiler
-from portable_softmax.device import Device, current_device
+from portable_softmax.device import Device, chosen
 from portable_softmax.launch import contiguous_problem, plan
 from portable_softmax.problem import LaunchPlan
 from portable_softmax.spec import KernelSpec, compile_kernel
@@ -21,7 +22,7 @@ def warm_up(
     *,
     form: str = "softmax",
     backward: bool = False,
-    device: Device | None = None,
+    device: Device | str | None = None,
 ) -> list[LaunchPlan]:
     """Plans and compiles the softmax of tensors of these shapes, and loads its kernels onto the device: no call waits for it.
 
@@ -35,27 +36,34 @@ def warm_up(
         dtypes: of input and output, as torch.dtype or by name; every shape is prepared for each.
         form: softmax, log_softmax or softmin.
         backward: the gradient too.
-        device: the current one if None. For one of `Device.from_profile`, which is not here, kernels that this machine's
-            Triton compiles for it are left in Triton's cache on disk (TRITON_CACHE_DIR) for a process that has the device.
+        device: as of `plan`. For one that is not here, kernels that this machine's Triton compiles for it are left in Triton's
+            cache on disk (TRITON_CACHE_DIR) for a process that has the device.
 
     Returns:
         The plans: of each shape in turn, of each dtype, the gradient's after the softmax's.
 
     Raises:
-        ValueError: these are not shapes and dtypes, a size is not positive, or there is no such form.
+        ValueError: these are not shapes and dtypes, a size is not positive or too large, or there is no such form.
+        TypeError, ProfileError: the device, as `plan`.
         DtypeError: the device does not compute that type.
         DeviceError, PlanError, CompileError: as softmax.
     """
-    for shape in shapes:
-        if not isinstance(shape, Sequence) or not all(isinstance(size, int) for size in shape):
-            raise ValueError(f"shapes should be like [(4096, 781), (8, 16, 1024)]; one of them is {shape!r}")
+    sizes = [_sizes(shape) for shape in shapes]
     if isinstance(dtypes, str) or not isinstance(dtypes, Sequence):
         raise ValueError(f"dtypes should be like [torch.float32, 'bfloat16'], not {dtypes!r}")
-    device = device or current_device()
+    device = chosen(device)
     directions = (False, True) if backward else (False,)
-    wanted = [(shape, dtype, direction) for shape in shapes for dtype in dtypes for direction in directions]
+    wanted = [(shape, dtype, direction) for shape in sizes for dtype in dtypes for direction in directions]
     with _made_current(device):
         return [_ready(shape, str(dtype).removeprefix("torch."), form, direction, device) for shape, dtype, direction in wanted]
+
+
+def _sizes(shape: Sequence[int]) -> list[int]:
+    with contextlib.suppress(TypeError):
+        sizes = [operator.index(size) for size in shape]
+        if min(sizes, default=0) >= 0:
+            return sizes
+    raise ValueError(f"shapes should be like [(4096, 781), (8, 16, 1024)]; one of them is {shape!r}")
 
 
 def _ready(shape: Sequence[int], dtype: str, form: str, backward: bool, device: Device) -> LaunchPlan:

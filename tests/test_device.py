@@ -17,10 +17,24 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
-from portable_softmax import Device, DeviceError, NoDeviceError, current_device
+from portable_softmax import (
+    Device,
+    DeviceError,
+    KernelResources,
+    NoDeviceError,
+    ProfileError,
+    current_device,
+    inspect_kernel,
+    occupancy,
+    plan,
+    warm_up,
+)
 from portable_softmax import device as device_module
+from portable_softmax.inspection import load_kernel
 
 RECORDED = Path(__file__).parent / "recorded"
+ADD = f"{Path(__file__).parent / 'example_kernels.py'}:add_kernel"
+ADD_TYPES = dict.fromkeys(("x_ptr", "y_ptr", "out_ptr"), "*fp32:16") | {"n_elements": "i32:16"}
 MACHINES = sorted(path.stem for path in RECORDED.glob("driver_*.json"))
 
 
@@ -99,6 +113,46 @@ def test_an_offline_device_has_the_profiles_facts():
     assert (device.backend, device.arch, device.index, device.detected) == ("hip", "gfx942", None, None)
     assert device.hardware.multiprocessor_count == 304
     assert set(device.origins.values()) == {"profile"}
+
+
+ANSWERS = {
+    "plan": lambda device: plan(64, 519, "float32", device),
+    "occupancy": lambda device: occupancy(KernelResources(4, 32), device),
+    "warm_up": lambda device: warm_up([(64, 519)], ["float32"], device=device),
+    "inspect_kernel": lambda device: inspect_kernel(load_kernel(ADD), ADD_TYPES, {"BLOCK_SIZE": 64}, device=device),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
+def test_a_device_may_be_named(answer):
+    assert answer("nvidia/h200") == answer(Device.from_profile("nvidia/h200"))
+    with pytest.raises(ProfileError, match=r"no profile named 'nvidia/h20O'; did you mean nvidia/h200"):
+        answer("nvidia/h20O")
+    with pytest.raises(
+        TypeError, match=r"device should be a Device, a profile's name like vendor/product, or None, not device\("
+    ):
+        answer(torch.device("cuda", 0))
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
+def test_none_is_the_current_device(monkeypatch, answer):
+    monkeypatch.setattr(device_module, "current_device", lambda: Device.from_profile("nvidia/h200"))
+    assert answer(None) == answer("nvidia/h200")
+
+
+def test_a_name_is_the_same_device_each_time_so_that_its_plans_are_kept():
+    assert device_module.chosen("nvidia/h200") is device_module.chosen("nvidia/h200")
+    assert plan(64, 519, "float32", "nvidia/h200") is plan(64, 519, "float32", "nvidia/h200")
+
+
+def test_a_name_follows_the_directories_of_profiles(monkeypatch, tmp_path):
+    before = device_module.chosen("nvidia/h200")
+    text = (Path(__file__).parents[1] / "device_profiles" / "nvidia" / "sm90.yaml").read_text()
+    (tmp_path / "nvidia").mkdir()
+    (tmp_path / "nvidia" / "own.yaml").write_text(text.replace("{value: 132, source: h200}", "{value: 66, source: h200}"))
+    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
+    assert device_module.chosen("nvidia/h200").hardware.multiprocessor_count == 66
+    assert before.hardware.multiprocessor_count == 132
 
 
 def test_an_unknown_architecture_is_estimated(monkeypatch):

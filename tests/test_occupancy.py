@@ -63,6 +63,16 @@ def test_every_limit_tells_its_own_count():
     assert found.warps_per_multiprocessor == 64
 
 
+def test_an_occupancy_is_printed_with_what_limits_it():
+    found = occupancy(KernelResources(**simt(4, 66, 16, scalar_registers=40)), "amd/mi100")
+    limited, allowed = str(found).splitlines()
+    assert limited == "3 programs per multiprocessor (12 warps), limited by registers"
+    assert allowed.startswith("allowed by warps 10, barriers 16, registers 3")
+    assert repr(found).startswith("Occupancy(programs_per_multiprocessor=3, ")
+    core = occupancy(KernelResources(shared_memory_bytes=192 * 1024), "ascend/910b3")
+    assert str(core).startswith("1 program per multiprocessor, limited by programs and unified buffer\n")
+
+
 def test_a_vector_core_holds_one_program_if_its_tile_fits():
     assert count("ascend/910b3", shared_memory_bytes=1000) == (1, ("programs",))
     assert count("ascend/910b3", shared_memory_bytes=192 * 1024) == (1, ("programs", "unified buffer"))

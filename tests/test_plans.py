@@ -3,14 +3,16 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 
 from portable_softmax import CompileError, Device, DtypeError, KernelResources, NoDeviceError, plan
 from portable_softmax import compiler as compiler_module
 from portable_softmax import launch as launch_module
 from portable_softmax.launch import contiguous_problem, plan_problem
 from portable_softmax.planner import choose
-from portable_softmax.problem import Problem, Tiling
+from portable_softmax.problem import MAX_COLS, Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel
 
 
@@ -68,6 +70,75 @@ def test_sizes_must_be_positive(size):
         plan(*size, "float32", Device.from_profile("nvidia/h200"))
 
 
+@pytest.mark.parametrize("size", [4.5, 4.0, "4", None, np.float32(4), np.array([4, 4])])
+def test_sizes_must_be_integers(size):
+    with pytest.raises(TypeError, match=rf"n_rows should be an integer, not {re.escape(repr(size))}"):
+        plan(size, 5, "float32", "nvidia/h200")
+    with pytest.raises(TypeError, match=rf"n_cols should be an integer, not {re.escape(repr(size))}"):
+        plan(5, size, "float32", "nvidia/h200")
+
+
+@pytest.mark.parametrize("integer", [np.int8, np.uint64, np.array, torch.tensor])
+def test_sizes_may_be_integers_of_any_kind(integer):
+    found = plan(integer(100), integer(64), "float32", "nvidia/h200")
+    assert found == plan(100, 64, "float32", "nvidia/h200")
+    assert type(found.num_programs) is int
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "complaint"),
+    [
+        (
+            (10**29, 4),
+            "float32",
+            f"{10**29} rows of 4 columns are too large: {16 * 10**29} bytes, and {2**63 - 1} can be addressed",
+        ),
+        ((2**40, 2**21), "float32", "too large"),
+        ((2**40, 2**20), "float64", "too large"),
+        (
+            (1, MAX_COLS + 1),
+            "float16",
+            f"a row of {MAX_COLS + 1} elements is too large; rows of up to {MAX_COLS} can be computed",
+        ),
+    ],
+)
+def test_sizes_that_no_address_reaches(size, dtype, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        plan(*size, dtype, "nvidia/h200")
+
+
+@pytest.mark.parametrize(("size", "dtype"), [((2**41, 2**20 - 1), "float32"), ((1, MAX_COLS), "float16")])
+def test_the_largest_sizes(size, dtype):
+    assert contiguous_problem(*size, dtype, Device.from_profile("nvidia/h200")).n_rows == size[0]
+
+
+def test_a_line_of_neighbouring_rows_has_its_limit_and_the_rows_none():
+    assert Problem(64, MAX_COLS + 1, "float16", "float16", 8, inner=8)
+    with pytest.raises(ValueError, match=f"a row of {MAX_COLS + 1} elements is too large"):
+        Problem(MAX_COLS + 1, 8, "float16", "float16", 8, inner=MAX_COLS + 1)
+
+
+@pytest.mark.parametrize("types", [("float16", "float64"), ("float64", "float16")])
+def test_the_wider_type_counts(types):
+    with pytest.raises(ValueError, match=f"{2**63} bytes"):
+        Problem(2**40, 2**20, *types, 2)
+    assert Problem(2**40, 2**20, "float16", "float16", 8)
+
+
+def test_a_plan_is_printed_in_short_lines():
+    found = plan(4096, 32768, "bfloat16", "amd/mi300x")
+    lines = str(found).splitlines()
+    assert lines[0] == f"{found.tiling}, num_stages {found.num_stages}, num_programs {found.num_programs}"
+    assert lines[1].startswith(
+        f"uses num_warps {found.num_warps}, registers_per_thread {found.resources.registers_per_thread}, "
+    )
+    assert str(found.occupancy).splitlines()[0] in lines
+    assert max(map(len, lines)) <= 100
+    assert " ".join(line.strip() for line in lines).endswith(" ".join(found.reasons))
+    assert repr(found).startswith("LaunchPlan(strategy=")
+    assert "None" not in str(plan(4096, 32768, "bfloat16", "ascend/910b3"))
+
+
 @pytest.mark.parametrize(("dtype", "profile"), [("int8", "nvidia/h200"), ("float64", "ascend/910b3")])
 def test_types_that_a_device_does_not_compute(dtype, profile):
     with pytest.raises(DtypeError, match=f"softmax of {dtype} was asked for; .* computes float16, bfloat16, float32"):
@@ -75,13 +146,11 @@ def test_types_that_a_device_does_not_compute(dtype, profile):
 
 
 def test_a_torch_dtype_names_itself():
-    torch = pytest.importorskip("torch")
     device = Device.from_profile("nvidia/h200")
     assert plan(64, 512, torch.float16, device) == plan(64, 512, "float16", device)
 
 
 def test_without_a_device_one_must_be_named():
-    torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("this machine has one")
     with pytest.raises(NoDeviceError):

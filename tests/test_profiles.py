@@ -1,6 +1,7 @@
 """Profiles are validated with file, key and reason; users add their own."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,16 @@ from portable_softmax.schema import ProfileFile
 
 SHIPPED = Path(__file__).parents[1] / "device_profiles"
 H200 = (SHIPPED / "nvidia" / "sm90.yaml").read_text()
+
+
+def written(directory, text, name="nvidia/bad.yaml"):
+    """The path of a file with that text."""
+    path = directory / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
 GRANULE = "register_granule: {value: 8, source: occupancy}"
 
 
@@ -31,22 +42,121 @@ GRANULE = "register_granule: {value: 8, source: occupancy}"
         ("architecture: Hopper", "architecture: !!python/object/apply:os.getcwd []", r"could not determine a constructor"),
         ("verified: measured", "verified: surely", r"Invalid enum value 'surely'"),
         ("grid: {value: tile", "grid: {value: persistent", r"Invalid enum value 'persistent'.*launch.grid"),
+        ("backend: cuda", "backend: cudda", r"backend: 'cudda' is none of cuda, hip, npu, interpreter"),
+        ("warp_size: {value: 32", "warp_size: {value: 33", r"33 is not a power of two - at `\$.hardware.warp_size`"),
+        ("tile_elements: {value: 1024", "tile_elements: {value: 3000", r"3000 is not a power of two.*launch.tile_elements"),
+        ("max_tile_cols: {value: 32768", "max_tile_cols: {value: 30000", r"power of two.*launch.max_tile_cols"),
+        ("max_tile_cols: {value: 32768", "max_tile_cols: {value: 2097152", r"<= 1048576.*launch.max_tile_cols"),
+        ("online_tile_cols: {value: 32768", "online_tile_cols: {value: 5", r"power of two.*launch.online_tile_cols"),
+        (
+            "max_threads_per_program: {value: 1024",
+            "max_threads_per_program: {value: 1000",
+            r"power of two.*max_threads_per_pro",
+        ),
+        ("num_stages: {value: 1", "num_stages: {value: 1000", r"Expected `int` <= 8 - at `\$.launch.num_stages.value`"),
+        ("num_stages: {value: 1", f"num_stages: {{value: {2**70}", r"Expected `int` <= 8 - at `\$.launch.num_stages.value`"),
+        ("granule: {value: 8", f"granule: {{value: {2**63}", r"Expected `int` <= 9223372036854775807.*register_granule"),
+        ("first_triton: 3.2.0", "first_triton: 3.x", r"Expected `str` matching regex.*\$.first_triton"),
+        (
+            "first_triton: 3.2.0",
+            "first_triton: 3.5",
+            r"Expected `str`, got `float` - at `\$.first_triton`; in quotes it is text",
+        ),
+        ("first_triton: 3.2.0", "first_triton: 2026-11-21", r"Expected `str`, got `date` - at `\$.first_triton`; in quotes"),
+        ("first_triton: 3.2.0", "first_triton: 2026-13-45", r"line 6: cannot be read as timestamp: month must be in 1..12"),
+        ("first_triton: 3.2.0", "first_triton: 0x_", r"line 6: cannot be read as int: invalid literal"),
+        ("first_triton: 3.2.0", "first_triton: !!bool maybe", r"line 6: cannot be read as bool: 'maybe'"),
+        ("first_triton: 3.2.0", "first_triton: !!map maybe", r"line 6: expected a mapping node, but found scalar"),
+        ("first_triton: 3.2.0", "first_triton: !!timestamp soon", r"line 6: cannot be read as timestamp: "),
+        ("first_triton: 3.2.0", f"first_triton: 0{':1' * 200}.5", r"line 6: cannot be read as float: int too large"),
+        ("first_triton: 3.2.0", "1: 2", r"line 6: the key '1' is not text to YAML; put it in quotes"),
+        ("first_triton: 3.2.0", "[a, b]: 2", r"line 6: the key .* is not text"),
+        ("first_triton: 3.2.0", 'first_triton: "3.2', r"line \d+: (expected <block end>|found unexpected)"),
+        ("first_triton: 3.2.0", '"\\ud800": 3', r"surrogates not allowed"),
+        ('arch: "90"', "arch: 90", r"Expected `str`, got `int` - at `\$.arch`; in quotes it is text"),
+        ('arch: "90"', 'arch: "9(0"', r"arch: '9\(0' is not a regular expression: missing \)"),
+        ('arch: "90"', "arch: a{99999999999999999999}", r"arch: .* is not a regular expression: the repetition number"),
+        ('arch: "90"', f"arch: {'(' * 5000}", r"arch: .* is not a regular expression: maximum recursion depth exceeded"),
+        ('arch: "90"', 'arch: "9[0]"', r"products.h200.arch: '9\[0\]' is not a target that the file's arch '9\[0\]' matches"),
+        ("multiprocessor: SM", "multiprocessor: ''", r"Expected `str` of length >= 1 - at `\$.multiprocessor`"),
+        (
+            "[NVIDIA H200]",
+            "['NVIDIA (H200']",
+            r"products.h200.matches\[0\]: 'NVIDIA \(H200' is not a regular expression: missing \)",
+        ),
+        (
+            "[NVIDIA H200]",
+            "[NVIDIA H100, 200]",
+            r"Expected `str`, got `int` - at `\$.products.h200.matches\[1\]`; in quotes it is",
+        ),
+        ("  h100-pcie:", "  my/h200:", r"products.my/h200: 'my/h200' should have neither slashes nor spaces"),
+        ("  h200:", "  200:", r"line \d+: the key '200' is not text to YAML"),
+        (
+            "{value: 132, source: h200}",
+            "{value: 0, source: h200}",
+            r">= 1 - at `\$.products.h200.hardware.multiprocessor_count.val",
+        ),
+        ("driver 580.159, 2026-11-21", "driver 580.159, 2026-13-45", r"sources.h200.title: 2026-13-45 is no date: month must"),
+        ("title: sweep on an H200", "titel: sweep on an H200", r"unknown field `titel` - at `\$.sources.h200_sweep`"),
     ],
 )
 def test_a_bad_file_is_refused_with_file_key_and_reason(tmp_path, old, new, complaint):
     file = tmp_path / "nvidia" / "bad.yaml"
     file.parent.mkdir()
     assert old in H200
-    line = next(line for line in H200.splitlines() if old in line and ("register_granule" in line or "value: 8" not in old))
+    line = next(line for line in H200.splitlines() if old in line and ("register_granule" in line or "value: 8," not in old))
     file.write_text(H200.replace(line, line.replace(old, new), 1))
     with pytest.raises(ProfileError, match=rf"(?s)nvidia/bad\.yaml.*{complaint}"):
         read_profiles(file)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("shared_memory_per_program_max", 233473, "shared_memory_per_multiprocessor 233472: a program's shared memory is part"),
+        ("shared_memory_granule", 233473, "shared_memory_per_multiprocessor 233472: no program that uses shared memory"),
+        ("warp_size", 2048, "hardware.max_threads_per_program 1024: a program has at least one warp"),
+        ("max_threads_per_program", 4096, "max_warps_per_multiprocessor 64, hardware.warp_size 32: all threads of a program"),
+        ("registers_per_multiprocessor", 65537, "partitions_per_multiprocessor 4: each partition owns an equal slice"),
+        ("register_granule", 7, "given to whole warps in whole granules"),
+        ("max_registers_per_thread", 513, "a warp's registers are in one partition"),
+        ("elements_per_thread", 256, "hardware.max_registers_per_thread 255: an element takes a register"),
+        ("max_registers", 256, "hardware.max_registers_per_thread 255: no instruction can name"),
+    ],
+)
+def test_numbers_that_contradict_each_other(tmp_path, key, value, complaint):
+    text, changed = re.subn(rf"\b{key}: {{value: \d+", f"{key}: {{value: {value}", H200)
+    assert changed == 1
+    with pytest.raises(ProfileError, match=rf"nvidia/bad.yaml: (hardware|launch).*{key} {value}.*{complaint}") as refused:
+        read_profiles(written(tmp_path, text))
+    lines = str(refused.value).splitlines()
+    assert len(lines) == len(set(lines)), "told once, not again of each product"
+
+
+@pytest.mark.parametrize("cache", ["l2_cache_bytes", "last_level_cache_bytes"])
+def test_a_product_that_contradicts_itself_or_its_architecture_is_named(tmp_path, cache):
+    own = (
+        f"{cache}: {{value: 5, source: h200}}, memory_bytes: {{value: 4, source: h200}}, warp_size: {{value: 8, source: h200}}"
+    )
+    with pytest.raises(ProfileError) as refused:
+        read_profiles(written(tmp_path, f"{H200}  odd:\n    matches: []\n    hardware: {{{own}}}\n"))
+    assert [line.partition("bad.yaml: ")[2] for line in str(refused.value).splitlines()] == [
+        "hardware.max_threads_per_program 1024, hardware.max_warps_per_multiprocessor 64, products.odd.hardware.warp_size 8: "
+        "all threads of a program are resident on one multiprocessor",
+        f"products.odd.hardware.{cache} 5, products.odd.hardware.memory_bytes 4: a cache is smaller than the memory behind it",
+    ]
 
 
 def test_a_file_that_is_no_mapping_is_refused(tmp_path):
     (tmp_path / "bad.yaml").write_text("just words")
     with pytest.raises(ProfileError, match=r"bad\.yaml: Expected `object`, got `str`"):
         read_profiles(tmp_path / "bad.yaml")
+
+
+def test_the_name_of_a_product_is_told_whatever_else_is_wrong(tmp_path):
+    file = written(tmp_path, "products: {mine: {matches: 5}}\nsources: 5\n")
+    with pytest.raises(ProfileError, match=r"bad\.yaml: Expected `array`, got `int` - at `\$.products.mine.matches`"):
+        read_profiles(file)
 
 
 def test_the_json_schema_is_that_of_the_struct():
@@ -87,6 +197,39 @@ def test_a_product_that_lacks_a_number_which_plans_need(tmp_path, monkeypatch):
 def test_an_unknown_name_lists_near_ones():
     with pytest.raises(ProfileError, match=r"no profile named 'h100'; did you mean nvidia/h100-pcie, nvidia/h100-sxm\?"):
         Device.from_profile("h100")
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("nvidia/h20O", "nvidia/h200"), ("h200x", "nvidia/h200"), ("MI300Y", "amd/mi300x"), ("amd/rx7900xtx", "amd/rx-7900-xtx")],
+)
+def test_a_misspelt_name_finds_the_nearest_first(name, first):
+    with pytest.raises(ProfileError, match=rf"no profile named '{name}'; did you mean {first}[,?]") as refused:
+        Device.from_profile(name)
+    assert str(refused.value).count("/") <= 7, "a few names only, and the path of the script"
+
+
+def test_a_name_that_is_like_many_lists_a_few():
+    with pytest.raises(ProfileError, match=r"did you mean amd/mi100, amd/mi210, amd/mi250x, amd/mi300a, amd/mi300x\?"):
+        Device.from_profile("MI")
+
+
+@pytest.mark.parametrize("name", ["", "nvidia/", "qwertz"])
+def test_a_name_that_is_like_none_lists_none(name):
+    with pytest.raises(ProfileError, match=rf"no profile named '{name}'; `python scripts/probe_device.py --list` shows all"):
+        Device.from_profile(name)
+
+
+@pytest.mark.parametrize("name", [None, 200, ["nvidia/h200"]])
+def test_a_name_is_text(name):
+    with pytest.raises(TypeError, match=r"a profile's name is text like vendor/product, not "):
+        Device.from_profile(name)
+
+
+def test_a_product_called_estimated_is_no_estimate(tmp_path, monkeypatch):
+    written(tmp_path, H200.replace("  h200:\n    m", "  estimated:\n    m"))
+    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
+    assert not match_profile("cuda", "90", "NVIDIA H200").estimated
 
 
 def test_live_devices_match_product_then_architecture_then_estimate():

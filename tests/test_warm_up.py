@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from pairs import PAIRS
 
 from portable_softmax import Device, DtypeError, NoDeviceError, compiler, plan, spec, warm_up, warmup
+from portable_softmax import device as device_module
 from portable_softmax.launch import plan_problem
 
 SHAPES = [(64, 333), (2, 3, 70), (5,), ()]
@@ -41,6 +43,12 @@ def test_a_device_that_is_not_here_gets_plans_only(loaded):
     h200 = Device.from_profile("nvidia/h200")
     assert warm_up([(4096, 64)], ["float32"], device=h200) == [plan(4096, 64, "float32", h200)]
     assert not loaded
+
+
+def test_sizes_may_be_integers_of_any_kind(loaded):
+    h200 = Device.from_profile("nvidia/h200")
+    shapes = [torch.Size((64, 64, 64)), np.array([64, 64, 64], "int8"), [np.int8(64)] * 3]
+    assert warm_up(shapes, ["float32"], device=h200) == [plan(4096, 64, "float32", h200)] * 3
 
 
 def test_the_planned_kernels_are_loaded_onto_the_device(loaded, monkeypatch):
@@ -75,6 +83,9 @@ def test_both_kernels_of_two_launches_are_loaded(loaded, monkeypatch):
         ((4096, 64), ["float32"], ValueError, "shapes should be like .*; one of them is 4096"),
         ([(4096, 0.5)], ["float32"], ValueError, r"one of them is \(4096, 0.5\)"),
         ([(4096, 0)], ["float32"], ValueError, "must be positive, not 4096 and 0"),
+        ([(-2, -3, 64)], ["float32"], ValueError, r"one of them is \(-2, -3, 64\)"),
+        ([(10**20, 64)], ["float32"], ValueError, "100000000000000000000 rows of 64 columns are too large"),
+        ([(4, 2**31)], ["float32"], ValueError, "a row of 2147483648 elements is too large; rows of up to 2147418112 can be"),
         ([(4096, 64)], "float32", ValueError, "dtypes should be like .*, not 'float32'"),
         ([(4096, 64)], torch.float32, ValueError, "not torch.float32"),
         ([(4096, 64)], ["int8"], DtypeError, "softmax of int8 was asked for"),
@@ -92,7 +103,7 @@ def test_an_unknown_form_and_no_device(monkeypatch):
     def nothing():
         raise NoDeviceError("none")
 
-    monkeypatch.setattr(warmup, "current_device", nothing)
+    monkeypatch.setattr(device_module, "current_device", nothing)
     with pytest.raises(NoDeviceError):
         warm_up([(1, 1)], ["float32"])
 

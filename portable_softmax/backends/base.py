@@ -59,6 +59,13 @@ class Occupancy:
     limits: Mapping[str, int] = field(hash=False)
     warps_per_multiprocessor: int | None = None
 
+    def __str__(self) -> str:
+        """Gives the number of programs, what limits it, and what each resource alone would allow, in two lines."""
+        programs = "1 program" if self.programs_per_multiprocessor == 1 else f"{self.programs_per_multiprocessor} programs"
+        warps = "" if self.warps_per_multiprocessor is None else f" ({self.warps_per_multiprocessor} warps)"
+        allowed = ", ".join(f"{name} {programs}" for name, programs in self.limits.items())
+        return f"{programs} per multiprocessor{warps}, limited by {' and '.join(self.limited_by)}\nallowed by {allowed}"
+
     @property
     def limited_by(self) -> tuple[str, ...]:
         """Every limit that equals the minimum."""
