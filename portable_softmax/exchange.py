@@ -12,6 +12,8 @@ After "Decoupled Fallback: A Portable Single-Pass GPU Scan" (Smith, Levien, Owen
 import triton
 import triton.language as tl
 
+MISSING = tl.constexpr(0x7FFFFFFF)  # above every number
+
 
 @triton.jit
 def _word(number, half):
@@ -26,27 +28,30 @@ def publish(words_ptr, part, first, second, launch):
 
 
 @triton.jit
-def _max_and_any(peak, missing, other_peak, other_missing):
-    return tl.maximum(peak, other_peak), missing | other_missing
+def _orderable(number):
+    """float32 as int32 of the same order, and back; nan is above all."""
+    bits = number.to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 @triton.jit
-def _sum_and_any(total, missing, other_total, other_missing):
-    return total + other_total, missing | other_missing
+def highest_of(firsts, seconds, BACKWARD: tl.constexpr):
+    """The highest of the first numbers as `peak_of` reads it, or MISSING: one reduction, of integers, for which GPUs are quickest."""
+    keys = tl.zeros_like(firsts).to(tl.int32) if BACKWARD else tl.minimum(_orderable(firsts), MISSING - 1)
+    return tl.max(tl.where(seconds < 0, MISSING, keys), axis=0)
 
 
 @triton.jit
-def reduce_firsts(firsts, seconds, BACKWARD: tl.constexpr):
-    """(maximum of the first numbers, or BACKWARD their sum; whether a part is missing): one reduction, as each is a barrier."""
-    missing = (seconds < 0).to(tl.int32)
-    return tl.reduce((firsts, missing), 0, _sum_and_any if BACKWARD else _max_and_any)
+def peak_of(highest):
+    bits = highest ^ ((highest >> 31) & 0x7FFFFFFF)
+    return bits.to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def look(words_ptr, launch, PARTS: tl.constexpr, LANES: tl.constexpr, POLL: tl.constexpr, BACKWARD: tl.constexpr):
     """(first numbers, second numbers) of a row's parts, as far as they are published: [LANES] each.
 
-    The second number of a part that is missing is -1, which none is else. A lane without a part changes neither reduction.
+    The second number of a part that is missing is -1, which none is else. A lane without a part changes no reduction.
     """
     lane = tl.arange(0, LANES)
     part, half = tl.expand_dims(lane, 1), tl.expand_dims(tl.arange(0, 2), 0)
@@ -77,19 +82,18 @@ def swap(
 ):
     """Publishes a part's numbers and looks for those of all parts, at most POLLS times.
 
-    Returns `look`'s (firsts, seconds) and `reduce_firsts`' (reduced, missing) of them.
+    Returns `look`'s (firsts, seconds) and their `highest_of`.
     """
     publish(words_ptr, part, first, second, launch)
     firsts = tl.zeros((LANES,), tl.float32)
     seconds = firsts
-    reduced = first
-    missing = 1
+    highest = MISSING
     polls = 0
-    while (missing != 0) & (polls < POLLS):
+    while (highest == MISSING) & (polls < POLLS):
         firsts, seconds = look(words_ptr, launch, PARTS, LANES, POLL, BACKWARD)
-        reduced, missing = reduce_firsts(firsts, seconds, BACKWARD)
+        highest = highest_of(firsts, seconds, BACKWARD)
         polls += 1
-    return firsts, seconds, reduced, missing
+    return firsts, seconds, highest
 
 
 @triton.jit

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.addressing import body_of, edges_of, piece_of, rows_of, store
-from portable_softmax.exchange import found, is_missing, reduce_firsts, swap
+from portable_softmax.exchange import MISSING, found, is_missing, swap
 from portable_softmax.exponents import exp
 from portable_softmax.pieces import get, joined
 
@@ -270,8 +270,8 @@ def softmax_backward_kernel(
             total = tl.max(_reduce(dy, y, edge_dy, edge_y, part, PIECES, RAGGED, AXIS, LOG), axis=0)
             row_words = words_ptr + tl.cast(tile, tl.int64) * (2 * PARTS)
             nothing = tl.cast(0.0, tl.float32)
-            totals, zeros, row_total, missing = swap(row_words, part, total, nothing, launch, PARTS, LANES, POLL, POLLS, True)
-            if missing != 0:
+            totals, zeros, highest = swap(row_words, part, total, nothing, launch, PARTS, LANES, POLL, POLLS, True)
+            if highest == MISSING:
                 for other in tl.range(0, PARTS):
                     if is_missing(zeros, other, LANES):
                         their_dy, their_y = _read_edges(
@@ -282,12 +282,13 @@ def softmax_backward_kernel(
                             VECTOR, RAGGED, PADDED, TILE_COLS, PIECES, LOG, COMPUTE,
                         )
                         totals, zeros = found(row_words, other, their_total, nothing, totals, zeros, launch, PARTS, LANES, POLL, True)
-                late_total, _ = reduce_firsts(totals, zeros, True)
+                late_total = tl.sum(totals, axis=0)
                 _write_again(
                     dx_matrix, dy_matrix, y_matrix, edge_dy, edge_y, tl.full((1,), late_total, tl.float32), rows, part * TILE_COLS, tile, part, n_rows, n_cols,
                     dx_stride, dy_stride, y_stride, VECTOR, RAGGED, PADDED, TILE_COLS, PIECES, LOG, NEGATE, EXACT, COMPUTE,
                 )
             else:
+                row_total = tl.sum(totals, axis=0)
                 _write(
                     dx_matrix, dy, y, edge_dy, edge_y, tl.full((1,), row_total, tl.float32), rows, cols, tile, part, n_rows, n_cols, dx_stride,
                     VECTOR, RAGGED, PADDED, PIECES, PARTS, AXIS, LOG, NEGATE, EXACT,

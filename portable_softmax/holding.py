@@ -7,7 +7,7 @@ from portable_softmax.device import Device
 from portable_softmax.problem import Problem, Tiling, next_power_of_2
 
 PIECE_ELEMENTS = 8  # of a piece, that a thread holds: one vector of a 16-bit type, two of float32
-LOOSER = 16  # registers more per thread, where a mask or a wider type needs them
+BESIDE = 16  # registers of a thread beside those of its elements, at least; twice as many where results are more exact
 SIXTEEN_BITS = ("float16", "bfloat16")
 
 
@@ -38,9 +38,12 @@ def in_pieces(tilings: Iterable[Tiling], problem: Problem, device: Device) -> It
 
 
 def held_to_registers(tiling: Tiling, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """By the policy, where a thread can do with so few: it holds fewer elements of the tile."""
+    """The tiling held to each of the policy's numbers of registers that leaves a thread some beside those of its elements."""
+    steps = device.profile.launch.max_registers
     threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
-    least = device.profile.launch.max_registers
-    if least and not problem.backward and tiling.tile_rows * tiling.tile_cols < least.value * threads:
-        yield replace(tiling, max_registers=least.value)
-        yield replace(tiling, max_registers=least.value + LOOSER)
+    operands = 2 if problem.backward else 1
+    held = operands * tiling.tile_rows * tiling.tile_cols * problem.registers_per_element / threads
+    beside = BESIDE if problem.y_dtype in SIXTEEN_BITS else 2 * BESIDE
+    for registers in steps.value if steps else ():
+        if held + beside <= registers:
+            yield replace(tiling, max_registers=registers)

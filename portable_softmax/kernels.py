@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.addressing import body_of, edges_of, load, piece_of, rows_of, store
-from portable_softmax.exchange import found, is_missing, reduce_firsts, swap
+from portable_softmax.exchange import MISSING, found, highest_of, is_missing, peak_of, swap
 from portable_softmax.exponents import add, base_of, exp, inverse_of, normalise, scale_of, sum_of, times
 from portable_softmax.pieces import exp_of, get, joined, max_of
 
@@ -260,7 +260,7 @@ def _do_alone(
                 VECTOR, RAGGED, PADDED, TILE_COLS, PIECES, NEGATE, EXACT, COMPUTE,
             )
             peaks, totals = found(row_words, other, peak, total, peaks, totals, launch, PARTS, LANES, POLL, False)
-    row_peak, _ = reduce_firsts(peaks, totals, False)
+    row_peak = peak_of(highest_of(peaks, totals, False))
     row_total = sum_of(peaks, totals, row_peak, EXACT)
     own_peak = tl.max(tl.where(tl.arange(0, LANES) == part, peaks, -float("inf")), axis=0)
     edges = _read_edges(x_ptr, y_ptr, row, part, n_cols, x_stride, VECTOR, RAGGED, NEGATE, COMPUTE)
@@ -326,16 +326,17 @@ def softmax_kernel(
             )
             e, base, peak, total = _reduce(x, edges, part, RAGGED, True, PIECES, AXIS, EXACT)
             row_words = words_ptr + tl.cast(tile, tl.int64) * (2 * PARTS)
-            peaks, totals, row_peak, missing = swap(
+            peaks, totals, highest = swap(
                 row_words, part, tl.max(peak, axis=0), tl.max(total, axis=0), launch, PARTS, LANES, POLL, POLLS, False
             )
-            if missing != 0:
-                row = tile + missing - 1  # not known to be `tile`: what is found of it again is not held in registers until then
+            if highest == MISSING:
+                row = tile + (highest - MISSING)  # not known to be `tile`: what is found of it again is not held in registers until then
                 _do_alone(
                     y_ptr, x_ptr, row_words, launch, peaks, totals, row, part, n_rows, n_cols, x_stride, y_stride, VECTOR, RAGGED,
                     PADDED, TILE_COLS, PIECES, PARTS, LANES, POLL, LOG, NEGATE, EXACT, COMPUTE,
                 )
             else:
+                row_peak = peak_of(highest)
                 row_total = sum_of(peaks, totals, row_peak, EXACT)
                 _write(
                     y_matrix, x, e, edges, base, tl.full((1,), row_peak, tl.float32), tl.full((1,), row_total, tl.float32), rows, cols, tile, part, n_rows, n_cols, y_stride,

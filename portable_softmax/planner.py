@@ -32,7 +32,7 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
             continue
         occupancy = device.vendor.occupancy(resources, device.hardware)
         resident = (device.hardware.multiprocessor_count or 1) * occupancy.programs_per_multiprocessor
-        if resources.spilled_bytes_per_thread:
+        if resources.spilled_bytes_per_thread > _may_spill(tiling, device):
             passed_over.append(f"{tiling}: spills {resources.spilled_bytes_per_thread} bytes per thread")
         elif not occupancy.programs_per_multiprocessor:
             passed_over.append(f"{tiling}: does not fit: {', '.join(occupancy.limited_by)}")
@@ -91,6 +91,12 @@ def _launch(
 def _kind(tiling: Tiling) -> tuple[str, int, int]:
     """What candidates that differ in their warps alone have in common; of a row in pieces, warps choose the length."""
     return tiling.strategy, tiling.tile_rows, tiling.tile_cols if tiling.pieces == 1 else 0
+
+
+def _may_spill(tiling: Tiling, device: Device) -> int:
+    """Bytes per thread: none, but where a kernel is held to fewer registers than it would take."""
+    allowed = device.profile.launch.spilled_bytes
+    return allowed.value if allowed and tiling.max_registers else 0
 
 
 def _walks(problem: Problem, tiling: Tiling, device: Device) -> bool:

@@ -60,8 +60,18 @@ RULES = (
     ),
     Rule(
         ("max_registers", "max_registers_per_thread"),
-        lambda wanted, most: wanted <= most,
+        lambda wanted, most: wanted[-1] <= most,
         "no instruction can name that many registers",
+    ),
+    Rule(
+        ("shared_tile_cols", "shared_num_warps"),
+        lambda cols, warps: warps <= cols,
+        "each warp has elements of the tile",
+    ),
+    Rule(
+        ("shared_tile_cols", "shared_wide_cols"),
+        lambda cols, wide: cols <= wide,
+        "wide parts are not narrower than others",
     ),
     Rule(
         ("l2_cache_bytes", "memory_bytes"),
@@ -128,12 +138,12 @@ def _target(where: str, file: ProfileFile, product: Product) -> Iterator[str]:
         yield f"{where}.arch: {arch!r} is not a target that the file's arch {file.arch!r} matches"
 
 
-def _numbers(where: str, struct: Any) -> dict[str, tuple[str, int]]:
+def _numbers(where: str, struct: Any) -> dict[str, tuple[str, Any]]:
     """(path in the file, value) by key."""
     return {key: (f"{where}.{key}", fact.value) for key, fact in given(struct).items()}
 
 
-def _contradictions(facts: dict[str, tuple[str, int]], own: dict[str, tuple[str, int]]) -> Iterator[str]:
+def _contradictions(facts: dict[str, tuple[str, Any]], own: dict[str, tuple[str, Any]]) -> Iterator[str]:
     """Rules that do not hold among `facts`, of those that `own` has a part in."""
     for keys, holds, reason in RULES:
         known = [facts[key] for key in keys if key in facts]

@@ -81,6 +81,17 @@ class Stages(Fact, frozen=True, forbid_unknown_fields=True):
     value: Annotated[int, msgspec.Meta(ge=1, le=MOST_STAGES)]
 
 
+class RegisterSteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Registers per thread, ascending: with one more of them, fewer warps share a multiprocessor."""
+
+    value: list[Positive]
+    source: str
+
+    def __post_init__(self) -> None:
+        if not self.value or sorted(set(self.value)) != self.value:
+            raise ValueError(f"{self.value} should be one or more numbers, ascending")
+
+
 class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`tile`: one program per tile. `resident`: as many programs as the device holds at once, each walking tiles."""
 
@@ -99,10 +110,12 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     num_stages: Stages | msgspec.UnsetType = msgspec.UNSET
     # Long rows, and few rows of at least so many columns, are shared by programs that take a tile of them each.
     shared_from_cols: Fact | msgspec.UnsetType = msgspec.UNSET
-    shared_tile_cols: Fact | msgspec.UnsetType = msgspec.UNSET
-    shared_num_warps: Fact | msgspec.UnsetType = msgspec.UNSET
+    shared_tile_cols: PowerOfTwo | msgspec.UnsetType = msgspec.UNSET
+    shared_num_warps: PowerOfTwo | msgspec.UnsetType = msgspec.UNSET
+    shared_wide_cols: PowerOfTwo | msgspec.UnsetType = msgspec.UNSET  # instead, with more warps, where programs are many
     shared_polls: Fact | msgspec.UnsetType = msgspec.UNSET  # for what another program finds, before it is computed again
-    max_registers: Fact | msgspec.UnsetType = msgspec.UNSET  # per thread, of what is in pieces, where so few will do
+    max_registers: RegisterSteps | msgspec.UnsetType = msgspec.UNSET  # that a thread of what is in pieces is held to
+    spilled_bytes: Fact | msgspec.UnsetType = msgspec.UNSET  # per thread, that a kernel held to them may spill
 
     def __post_init__(self) -> None:
         keys = ("shared_from_cols", "shared_tile_cols", "shared_polls")
