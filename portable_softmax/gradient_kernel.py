@@ -233,6 +233,7 @@ def softmax_backward_kernel(
     PIECES: tl.constexpr,
     ONE_TILE: tl.constexpr,
     PARTS: tl.constexpr,
+    WORDS: tl.constexpr,
     LANES: tl.constexpr,
     POLL: tl.constexpr,
     POLLS: tl.constexpr,
@@ -268,7 +269,7 @@ def softmax_backward_kernel(
                 COMPUTE,
             )
             total = tl.max(_reduce(dy, y, edge_dy, edge_y, part, PIECES, RAGGED, AXIS, LOG), axis=0)
-            row_words = words_ptr + tl.cast(tile, tl.int64) * (2 * PARTS)
+            row_words = words_ptr + tl.cast(tile, tl.int64) * WORDS
             nothing = tl.cast(0.0, tl.float32)
             totals, zeros, highest = swap(row_words, part, total, nothing, launch, PARTS, LANES, POLL, POLLS, True)
             if highest == MISSING:

@@ -292,6 +292,7 @@ def softmax_kernel(
     PIECES: tl.constexpr,
     ONE_TILE: tl.constexpr,  # whether a row, or a program's part of it, fits a tile
     PARTS: tl.constexpr,  # programs that share a row
+    WORDS: tl.constexpr,  # in which those of one row exchange their numbers
     LANES: tl.constexpr,  # that look at the words of all parts at once
     POLL: tl.constexpr,  # how a word is read anew: "volatile" or "atomic"
     POLLS: tl.constexpr,  # how often at most, before a program finds what is missing by itself
@@ -325,7 +326,7 @@ def softmax_kernel(
                 x_matrix, y_ptr, rows, cols, n_rows, n_cols, x_stride, VECTOR, RAGGED, PADDED, PIECES, PARTS, AXIS, NEGATE, COMPUTE
             )
             e, base, peak, total = _reduce(x, edges, part, RAGGED, True, PIECES, AXIS, EXACT)
-            row_words = words_ptr + tl.cast(tile, tl.int64) * (2 * PARTS)
+            row_words = words_ptr + tl.cast(tile, tl.int64) * WORDS
             peaks, totals, highest = swap(
                 row_words, part, tl.max(peak, axis=0), tl.max(total, axis=0), launch, PARTS, LANES, POLL, POLLS, False
             )

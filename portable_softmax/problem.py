@@ -111,6 +111,11 @@ class Tiling:
     pieces: int = 1  # of a tile, side by side; a piece's columns are a power of two
     walk: bool = True  # whether programs may take more than one tile, as fewer of them than tiles must
 
+    @property
+    def words_per_row(self) -> int:
+        """64-bit words in which its programs exchange numbers: two for each, and no cache line of 128 bytes with two rows'."""
+        return 2 * -(-self.parts // 8) * 8
+
     def __str__(self) -> str:
         warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
         parts = "" if self.parts == 1 else f" in {self.parts} parts"

@@ -97,6 +97,7 @@ class KernelSpec:
             "PIECES": self.tiling.pieces,
             "ONE_TILE": self.tiling.strategy != "online",
             "PARTS": self.tiling.parts,
+            "WORDS": self.tiling.words_per_row,
             "LANES": max(threads, next_power_of_2(self.tiling.parts)) if shared else 1,
             "POLL": device.vendor.poll,
             "POLLS": polls.value if polls else 0,

@@ -20,7 +20,7 @@ def with_words(launch: Callable[..., Any], problem: Problem, tiling: Tiling, whe
     The words belong to the call: they are allocated on the current stream, as its result is. A graph replays its launch with
     the same number, so while one is captured they are cleared on the stream too.
     """
-    n_words = 2 * tiling.parts * problem.n_rows
+    n_words = problem.n_rows * tiling.words_per_row
     is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", lambda: False)
 
     def shared(grid: tuple[int, int, int], *arguments: Any) -> None:
