@@ -15,7 +15,7 @@ from portable_softmax.errors import (
     ProfileError,
 )
 from portable_softmax.inspection import inspect_kernel
-from portable_softmax.invariance import batch_invariant
+from portable_softmax.invariance import batch_invariant, is_batch_invariant, set_batch_invariant
 from portable_softmax.launch import occupancy, plan
 from portable_softmax.problem import LaunchPlan
 from portable_softmax.profiles import profiles
@@ -42,11 +42,13 @@ __all__ = [
     "batch_invariant",
     "current_device",
     "inspect_kernel",
+    "is_batch_invariant",
     "log_softmax",
     "occupancy",
     "patch_torch",
     "plan",
     "profiles",
+    "set_batch_invariant",
     "softmax",
     "softmin",
     "warm_up",

@@ -45,20 +45,22 @@ def nobody_listens(x: torch.Tensor) -> bool:
     )
 
 
-def forward(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str) -> torch.Tensor:
+def forward(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> torch.Tensor:
     """One kernel's work, or torch's for a tensor on the CPU; see ops.softmax."""
     if x.is_cpu and not interpreting():
         return BY_TORCH[form](x, dim, dtype=dtype)
     if dtype is not None and not x.dtype.is_floating_point:
         x, form = (-x, "softmax") if form == "softmin" else (x, form)  # unsigned integers wrap around, as in torch
         x = x.to(dtype)
-    return softmax_of(x, dim, dtype, form)
+    return softmax_of(x, dim, dtype, form, batch_invariant)
 
 
-def backward(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str) -> torch.Tensor:
+def backward(
+    dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str, batch_invariant: bool
+) -> torch.Tensor:
     """The gradient of x, by one kernel, or by torch for tensors on the CPU; see rows.gradient_of."""
     if not y.is_cpu or interpreting():
-        return gradient_of(dy, y, dim, x_dtype, form)
+        return gradient_of(dy, y, dim, x_dtype, form, batch_invariant)
     by_torch = torch.ops.aten._log_softmax_backward_data if form == "log_softmax" else torch.ops.aten._softmax_backward_data
     dx: torch.Tensor = by_torch(dy, y, dim, y.dtype).to(x_dtype)
     return -dx if form == "softmin" else dx

@@ -44,22 +44,35 @@ def plan(
         PlanError: nothing fits the device.
         DeviceError: no device was given, and there is none.
     """
+    device = device or current_device()
+    return plan_problem(checked_problem(n_rows, n_cols, dtype, device, form, backward, is_batch_invariant()), device)
+
+
+def checked_problem(
+    n_rows: int, n_cols: int, dtype: "torch.dtype | str", device: Device, form: str, backward: bool, batch_invariant: bool
+) -> Problem:
+    """contiguous_problem, for arguments as a user gives them; raises what `plan` raises for wrong ones."""
     if n_rows < 1 or n_cols < 1:
         raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
     if form not in FORMS:
         raise ValueError(f"form {form!r} was asked for; there are {', '.join(FORMS)}")
     name = str(dtype).removeprefix("torch.")
-    device = device or current_device()
     check_dtype(name, device)
-    return plan_problem(contiguous_problem(n_rows, n_cols, name, device, form, backward), device)
+    return contiguous_problem(n_rows, n_cols, name, device, form, backward, batch_invariant)
 
 
 def contiguous_problem(
-    n_rows: int, n_cols: int, dtype: str, device: Device, form: str = "softmax", backward: bool = False
+    n_rows: int,
+    n_cols: int,
+    dtype: str,
+    device: Device,
+    form: str = "softmax",
+    backward: bool = False,
+    batch_invariant: bool = False,
 ) -> Problem:
-    """Of aligned matrices whose rows follow each other, input and output of the same type."""
+    """The problem of aligned matrices whose rows follow each other, input and output of the same type."""
     vector = math.gcd(n_cols, VECTOR_BYTES // DTYPE_BYTES[dtype])
-    problem = Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, batch_invariant=is_batch_invariant())
+    problem = Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, batch_invariant=batch_invariant)
     return _ragged(problem, [n_cols], device)
 
 
@@ -112,14 +125,14 @@ def softmax_rows(x: "torch.Tensor", y: "torch.Tensor", device: Device, form: str
     Both are [n_rows, n_cols] matrices of contiguous rows; or [matrices, n_cols, inner] of contiguous lines of `inner`
     neighbouring rows, and the softmax is taken across the lines.
     """
-    bind((y, x), x, y, form, False, device)(y, x)
+    bind((y, x), x, y, form, False, device, is_batch_invariant())(y, x)
 
 
 def softmax_backward_rows(
     dy: "torch.Tensor", y: "torch.Tensor", dx: "torch.Tensor", device: Device, form: str = "softmax"
 ) -> None:
     """dx = the gradient of softmax_rows' x, from that of y, and y; all of its layouts, y and dy of one type."""
-    bind((dx, dy, y), dx, y, form, True, device)(dx, dy, y)
+    bind((dx, dy, y), dx, y, form, True, device, is_batch_invariant())(dx, dy, y)
 
 
 class Call(NamedTuple):
@@ -159,6 +172,7 @@ def bind(
     form: str,
     backward: bool,
     device: Device,
+    batch_invariant: bool,
 ) -> Call:
     """Plans and compiles for `operands`, in the kernel's order, x and y among them."""
     import torch
@@ -182,7 +196,7 @@ def bind(
         form=form,
         backward=backward,
         inner=length if x.dim() == 3 else 1,
-        batch_invariant=is_batch_invariant(),
+        batch_invariant=batch_invariant,
     )
     problem = _ragged(problem, line_strides, device)
     launch_plan = plan_problem(problem, device)

@@ -5,6 +5,7 @@ import torch
 from portable_softmax.device import interpreting
 from portable_softmax.eager import BY_TORCH, forward, nobody_listens
 from portable_softmax.gradients import recorded
+from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators import operator
 
 
@@ -47,9 +48,9 @@ def softmin(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
 def _call(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None) -> torch.Tensor:
     if nobody_listens(x):
         if not x.requires_grad or not torch.is_grad_enabled():
-            return forward(x, dim, dtype, form)
+            return forward(x, dim, dtype, form, is_batch_invariant())
         if not x.is_cpu or interpreting():
-            return recorded(x, dim, dtype, form)
+            return recorded(x, dim, dtype, form, is_batch_invariant())
     if x.device.type == "cpu" and not interpreting():
         return BY_TORCH[form](x, dim, dtype=dtype)
     result: torch.Tensor = operator(form)(x, dim, dtype)
