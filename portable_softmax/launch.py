@@ -97,7 +97,10 @@ def occupancy(resources: KernelResources, device: Device) -> Occupancy:
 
 def check_dtype(name: str, device: Device) -> None:
     if name not in device.vendor.dtypes:
-        raise DtypeError(f"softmax of {name} was asked for; {device.backend} computes {', '.join(device.vendor.dtypes)}")
+        computed = ", ".join(device.vendor.dtypes)
+        raise DtypeError(
+            f"softmax of {name} was asked for; {device.backend} computes {computed}; convert to one of these first"
+        )
 
 
 @functools.lru_cache(maxsize=4096)

@@ -37,7 +37,7 @@ _library = torch.library.Library("portable_softmax", "DEF")
 
 def _define(form: str) -> None:
     tag = torch.Tag.pt2_compliant_tag
-    _library.define(f"{form}(Tensor x, int dim=-1, ScalarType? dtype=None) -> Tensor", tags=tag)
+    _library.define(f"{form}(Tensor input, int dim=-1, ScalarType? dtype=None) -> Tensor", tags=tag)
     _library.define(f"{form}_backward(Tensor dy, Tensor y, int dim, ScalarType x_dtype) -> Tensor", tags=tag)
     _define_forward(form)
     _define_backward(form)

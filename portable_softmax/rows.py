@@ -34,11 +34,11 @@ def wrap_dim(dim: int, rank: int) -> int:
     """The same dim, counted from 0.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: there is no such dim; in torch's words.
     """
     limit = max(rank, 1)
     if not -limit <= dim < limit:
-        raise IndexError(f"dim {dim} of a tensor of {rank} dimensions; it must lie within [{-limit}, {limit - 1}]")
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {dim})")
     return dim % limit
 
 
