@@ -22,8 +22,9 @@ from portable_softmax.problem import LaunchPlan
 from portable_softmax.profiles import profiles
 
 if TYPE_CHECKING:
-    from portable_softmax.modules import LogSoftmax, Softmax, patch_torch
+    from portable_softmax.modules import LogSoftmax, Softmax
     from portable_softmax.ops import log_softmax, softmax, softmin
+    from portable_softmax.patch import patch_torch
     from portable_softmax.warmup import warm_up
 
 __all__ = [
@@ -62,7 +63,7 @@ _MODULES = {
     "LogSoftmax": "modules",
     "Softmax": "modules",
     "log_softmax": "ops",
-    "patch_torch": "modules",
+    "patch_torch": "patch",
     "softmax": "ops",
     "softmin": "ops",
     "warm_up": "warmup",
