@@ -12,7 +12,7 @@ _DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool, complex: to
 
 
 def int_of(form: str, dim: Any) -> int:
-    """`dim` as an int: integers of Python and of numpy, and tensors of one integer without dimensions.
+    """Reads `dim` as an int: integers of Python and of numpy, and tensors of one integer without dimensions.
 
     Raises:
         TypeError: it is something else: a bool, a float, None, ...
@@ -27,7 +27,7 @@ def int_of(form: str, dim: Any) -> int:
 
 
 def dtype_of(form: str, dtype: Any) -> torch.dtype | None:
-    """`dtype` as a torch.dtype: that of one of Python's types of numbers, as torch has them.
+    """Reads `dtype` as a torch.dtype: that of one of Python's types of numbers, as torch has them.
 
     Raises:
         TypeError: it is something else: the name of a dtype, one of numpy's, ...

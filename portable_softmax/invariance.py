@@ -1,4 +1,4 @@
-"""The choice whether a row's result may depend on how many other rows are computed with it."""
+"""A choice: may a row's result depend on how many other rows are computed with it?"""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ _chosen_here = _of_context.get
 
 
 def batch_invariant(enabled: bool = True) -> "contextlib._GeneratorContextManager[None]":
-    """A context, or a decorator, in which a row gives bitwise the same result in every batch, alone or among millions.
+    """Makes a context, or a decorator, in which a row gives bitwise the same result in every batch, alone or among millions.
 
     Without it results are bitwise equal from run to run for the same shape, strides and alignment; but few short rows are
     cut into other tiles than many, and sums are then added up in another order.

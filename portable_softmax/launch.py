@@ -51,7 +51,7 @@ def plan(
 def checked_problem(
     n_rows: int, n_cols: int, dtype: "torch.dtype | str", device: Device, form: str, backward: bool, batch_invariant: bool
 ) -> Problem:
-    """contiguous_problem, for arguments as a user gives them; raises what `plan` raises for wrong ones."""
+    """Checks arguments as a user gives them to `plan`, and makes the contiguous_problem of them."""
     if n_rows < 1 or n_cols < 1:
         raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
     if form not in FORMS:

@@ -59,7 +59,7 @@ def patch_torch() -> Iterator[None]:
 def _routed(
     ours: Callable[..., torch.Tensor], theirs: Callable[..., Any], parameters: tuple[str, ...], in_script: str | None
 ) -> Callable[..., Any]:
-    """`theirs`, but `ours` in a context for what it computes.
+    """Makes a function that calls `ours` in a context for what it computes, and otherwise `theirs`.
 
     Args:
         parameters: names of the positional ones.
@@ -85,7 +85,7 @@ def _routed(
 
 
 def _computed(x: Any, dim: Any, dtype: Any) -> bool:
-    """Whether this package computes the softmax that is asked for, as torch would."""
+    """Tells whether this package computes the softmax that is asked for, as torch would."""
     return (
         type(x) in TENSORS
         and type(dim) is int
@@ -98,13 +98,13 @@ def _computed(x: Any, dim: Any, dtype: Any) -> bool:
 
 
 def _users_mode() -> bool:
-    """Whether there is a TorchFunctionMode that is not torch's own, as those of compilers and of a default device are."""
+    """Tells whether there is a TorchFunctionMode that is not torch's own, as those of compilers and of a default device are."""
     modes = (type(_get_function_stack_at(at)) for at in range(_len_torch_function_stack()))
     return any(mode.__module__.split(".")[0] != "torch" for mode in modes)
 
 
 def _places() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Where torch keeps a function, under which name, and what stands there in a context."""
+    """Names each place where torch keeps a function, its name there, and what stands there in a context."""
     usual, stacked = ("input", "dim", "dtype"), ("input", "dim", "_stacklevel", "dtype")
     for name, ours in (("softmax", softmax), ("log_softmax", log_softmax)):
         yield torch, name, _routed(ours, getattr(torch, name), usual, f"aten::{name}")
@@ -154,7 +154,7 @@ def _end() -> None:
 
 
 def _fill_tables() -> None:
-    """Has torch read its tables of functions, by their names, before these lead here; it keeps them."""
+    """Lets torch read its tables of functions, by their names, before these lead here; it keeps them."""
     torch.overrides.get_overridable_functions()
     if rules := _compilers_rules():
         rules.get_torch_obj_rule_map()

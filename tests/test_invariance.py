@@ -162,7 +162,7 @@ def test_a_gradient_has_the_choice_of_its_forward_in_any_thread(where, form, pla
 
 @kernel
 def test_a_gradient_past_other_dispatch_keys_has_it_too(where, plans):
-    """Of autocast, forward mode and torch.func, each of which goes through the dispatcher."""
+    """Autocast, forward mode and torch.func go through the dispatcher."""
     for choice in CHOICES:
         x = torch.randn(3, 20, device=where, requires_grad=True)
         with batch_invariant(choice):

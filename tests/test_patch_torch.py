@@ -24,7 +24,7 @@ PLACES = [
 
 
 def standing():
-    """What stands in torch's places, and whether it stands there itself or is inherited."""
+    """The functions in torch's places, each with True where it is not inherited."""
     return [(getattr(place, name), name in vars(place)) for place, name in PLACES]
 
 
@@ -419,7 +419,7 @@ def test_tables_that_torch_first_reads_inside_hold_its_own_functions_afterwards(
 
 
 def model():
-    """Of a class of its own: torch.jit.script compiles each class once."""
+    """A model of a class of its own: torch.jit.script compiles each class once."""
 
     class Model(torch.nn.Module):
         def __init__(self):
