@@ -9,20 +9,22 @@ from portable_softmax.errors import (
     CompileError,
     DeviceError,
     DtypeError,
+    LayoutError,
     NoDeviceError,
     PlanError,
     PortableSoftmaxError,
     ProfileError,
 )
 from portable_softmax.inspection import inspect_kernel
-from portable_softmax.invariance import batch_invariant
+from portable_softmax.invariance import batch_invariant, is_batch_invariant, set_batch_invariant
 from portable_softmax.launch import occupancy, plan
 from portable_softmax.problem import LaunchPlan
 from portable_softmax.profiles import profiles
 
 if TYPE_CHECKING:
-    from portable_softmax.modules import LogSoftmax, Softmax, patch_torch
+    from portable_softmax.modules import LogSoftmax, Softmax
     from portable_softmax.ops import log_softmax, softmax, softmin
+    from portable_softmax.patch import patch_torch
     from portable_softmax.warmup import warm_up
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "DtypeError",
     "KernelResources",
     "LaunchPlan",
+    "LayoutError",
     "LogSoftmax",
     "NoDeviceError",
     "Occupancy",
@@ -42,11 +45,13 @@ __all__ = [
     "batch_invariant",
     "current_device",
     "inspect_kernel",
+    "is_batch_invariant",
     "log_softmax",
     "occupancy",
     "patch_torch",
     "plan",
     "profiles",
+    "set_batch_invariant",
     "softmax",
     "softmin",
     "warm_up",
@@ -58,7 +63,7 @@ _MODULES = {
     "LogSoftmax": "modules",
     "Softmax": "modules",
     "log_softmax": "ops",
-    "patch_torch": "modules",
+    "patch_torch": "patch",
     "softmax": "ops",
     "softmin": "ops",
     "warm_up": "warmup",

@@ -17,6 +17,7 @@ from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
+from portable_softmax.backends.base import DTYPE_BYTES
 from portable_softmax.device import interpreting
 from portable_softmax.rows import gradient_of, softmax_of
 
@@ -25,6 +26,7 @@ BY_TORCH: dict[str, Callable[..., torch.Tensor]] = {
     "log_softmax": torch.log_softmax,
     "softmin": torch.nn.functional.softmin,
 }
+KERNEL_DTYPES = frozenset(getattr(torch, name) for name in DTYPE_BYTES)
 
 
 def nobody_listens(x: torch.Tensor) -> bool:
@@ -42,23 +44,28 @@ def nobody_listens(x: torch.Tensor) -> bool:
         and not x.is_meta
         and not x.is_neg()
         and x.layout is torch.strided
+        and not x.is_nested
     )
 
 
-def forward(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str) -> torch.Tensor:
+def forward(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> torch.Tensor:
     """One kernel's work, or torch's for a tensor on the CPU; see ops.softmax."""
     if x.is_cpu and not interpreting():
         return BY_TORCH[form](x, dim, dtype=dtype)
-    if dtype is not None and not x.dtype.is_floating_point:
+    if dtype is not None and x.dtype not in KERNEL_DTYPES:
         x, form = (-x, "softmax") if form == "softmin" else (x, form)  # unsigned integers wrap around, as in torch
         x = x.to(dtype)
-    return softmax_of(x, dim, dtype, form)
+    return softmax_of(x, dim, dtype, form, batch_invariant)
 
 
-def backward(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str) -> torch.Tensor:
+def backward(
+    dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str, batch_invariant: bool
+) -> torch.Tensor:
     """The gradient of x, by one kernel, or by torch for tensors on the CPU; see rows.gradient_of."""
     if not y.is_cpu or interpreting():
-        return gradient_of(dy, y, dim, x_dtype, form)
+        if x_dtype not in KERNEL_DTYPES:
+            return gradient_of(dy, y, dim, y.dtype, form, batch_invariant).to(x_dtype)
+        return gradient_of(dy, y, dim, x_dtype, form, batch_invariant)
     by_torch = torch.ops.aten._log_softmax_backward_data if form == "log_softmax" else torch.ops.aten._softmax_backward_data
     dx: torch.Tensor = by_torch(dy, y, dim, y.dtype).to(x_dtype)
     return -dx if form == "softmin" else dx

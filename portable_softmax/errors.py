@@ -27,3 +27,7 @@ class CompileError(PortableSoftmaxError, RuntimeError):
 
 class DtypeError(PortableSoftmaxError, TypeError, NotImplementedError):
     """The data type is not one that the kernel computes on this device; torch raises NotImplementedError then."""
+
+
+class LayoutError(PortableSoftmaxError, NotImplementedError):
+    """The tensor is nested, sparse or in a library's own layout; torch raises NotImplementedError for most of these."""

@@ -1,25 +1,65 @@
-"""Whether a row's result may depend on how many other rows are computed with it."""
+"""A choice: may a row's result depend on how many other rows are computed with it?"""
 
-_batch_invariant = False
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+_of_process = False
+_of_context: ContextVar[bool | None] = ContextVar("batch_invariant", default=None)
+_chosen_here = _of_context.get
 
 
-def batch_invariant(enabled: bool) -> bool:
-    """With True, a row gives bitwise the same result in every batch, alone or among millions, in the whole process.
+def batch_invariant(enabled: bool = True) -> "contextlib._GeneratorContextManager[None]":
+    """Makes a context, or a decorator, in which a row gives bitwise the same result in every batch, alone or among millions.
 
     Without it results are bitwise equal from run to run for the same shape, strides and alignment; but few short rows are
     cut into other tiles than many, and sums are then added up in another order.
+
+    The choice holds in the thread or asyncio task that enters the context; others keep theirs. A new thread starts with that
+    of the process (`set_batch_invariant`). A call reads it once, and its gradient follows it in whatever thread autograd
+    runs. torch.compile and torch.export do not record it: the operators of a graph read it each time they run. What autograd
+    runs of a compiled graph, or computes anew for torch.utils.checkpoint, may run in threads of torch's own, so there the
+    choice must be the process's.
 
     The costs: tiles are chosen as if there were many rows, so few short rows occupy fewer multiprocessors; a softmax of an
     inner dimension copies its input into rows; and so does an input whose rows are not aligned like those of a contiguous
     tensor.
 
-    Returns:
-        What it was before.
+    Args:
+        enabled: False for a context in which rows may depend on others, though the process's choice is that they must not.
+
+    Raises:
+        TypeError: `enabled` is not a bool.
     """
-    global _batch_invariant
-    before, _batch_invariant = _batch_invariant, enabled
-    return before
+    return in_context(_bool(enabled))
+
+
+def set_batch_invariant(enabled: bool) -> None:
+    """Sets the choice of the process, for all threads but those in a context of `batch_invariant`, which says what it is.
+
+    Raises:
+        TypeError: `enabled` is not a bool.
+    """
+    global _of_process
+    _of_process = _bool(enabled)
 
 
 def is_batch_invariant() -> bool:
-    return _batch_invariant
+    """The choice in force here: that of the innermost context of `batch_invariant`, or else that of the process."""
+    chosen = _chosen_here()
+    return _of_process if chosen is None else chosen
+
+
+@contextlib.contextmanager
+def in_context(enabled: bool) -> Iterator[None]:
+    token = _of_context.set(enabled)
+    try:
+        yield
+    finally:
+        _of_context.reset(token)
+
+
+def _bool(enabled: bool) -> bool:
+    if not isinstance(enabled, bool):
+        raise TypeError(f"batch_invariant is True or False, not {enabled!r} of type {type(enabled).__name__}")
+    return enabled

@@ -12,7 +12,7 @@ from portable_softmax.backends.base import DTYPE_BYTES, KernelResources, Occupan
 from portable_softmax.device import Device, chosen
 from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.problem import FORMS, MAX_COLS, VECTOR_BYTES, LaunchPlan, Problem, Tiling
+from portable_softmax.problem import FORMS, VECTOR_BYTES, LaunchPlan, Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel, launcher
 
 if TYPE_CHECKING:
@@ -47,16 +47,29 @@ def plan(
         ProfileError: there is no profile of that name.
         DeviceError: no device was given, and there is none.
     """
+    device = chosen(device)
+    return plan_problem(checked_problem(n_rows, n_cols, dtype, device, form, backward, is_batch_invariant()), device)
+
+
+def checked_problem(
+    n_rows: int, n_cols: int, dtype: "torch.dtype | str", device: Device, form: str, backward: bool, batch_invariant: bool
+) -> Problem:
+    """Checks arguments as a user gives them to `plan`, and makes the contiguous_problem of them."""
     if form not in FORMS:
         raise ValueError(f"form {form!r} was asked for; there are {', '.join(FORMS)}")
     name = str(dtype).removeprefix("torch.")
-    device = chosen(device)
     check_dtype(name, device)
-    return plan_problem(contiguous_problem(n_rows, n_cols, name, device, form, backward), device)
+    return contiguous_problem(n_rows, n_cols, name, device, form, backward, batch_invariant)
 
 
 def contiguous_problem(
-    n_rows: int, n_cols: int, dtype: str, device: Device, form: str = "softmax", backward: bool = False
+    n_rows: int,
+    n_cols: int,
+    dtype: str,
+    device: Device,
+    form: str = "softmax",
+    backward: bool = False,
+    batch_invariant: bool = False,
 ) -> Problem:
     """The softmax of aligned matrices whose rows follow each other, input and output of the same type.
 
@@ -66,7 +79,7 @@ def contiguous_problem(
     """
     n_rows, n_cols = _integer("n_rows", n_rows), _integer("n_cols", n_cols)
     vector = math.gcd(n_cols, VECTOR_BYTES // DTYPE_BYTES[dtype])
-    problem = Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, batch_invariant=is_batch_invariant())
+    problem = Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, batch_invariant=batch_invariant)
     return _ragged(problem, [n_cols], device)
 
 
@@ -107,7 +120,10 @@ def occupancy(resources: KernelResources, device: Device | str | None = None) ->
 
 def check_dtype(name: str, device: Device) -> None:
     if name not in device.vendor.dtypes:
-        raise DtypeError(f"softmax of {name} was asked for; {device.backend} computes {', '.join(device.vendor.dtypes)}")
+        computed = ", ".join(device.vendor.dtypes)
+        raise DtypeError(
+            f"softmax of {name} was asked for; {device.backend} computes {computed}; convert to one of these first"
+        )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -134,14 +150,14 @@ def softmax_rows(x: "torch.Tensor", y: "torch.Tensor", device: Device, form: str
     Both are [n_rows, n_cols] matrices of contiguous rows; or [matrices, n_cols, inner] of contiguous lines of `inner`
     neighbouring rows, and the softmax is taken across the lines.
     """
-    bind((y, x), x, y, form, False, device)(y, x)
+    bind((y, x), x, y, form, False, device, is_batch_invariant())(y, x)
 
 
 def softmax_backward_rows(
     dy: "torch.Tensor", y: "torch.Tensor", dx: "torch.Tensor", device: Device, form: str = "softmax"
 ) -> None:
     """dx = the gradient of softmax_rows' x, from that of y, and y; all of its layouts, y and dy of one type."""
-    bind((dx, dy, y), dx, y, form, True, device)(dx, dy, y)
+    bind((dx, dy, y), dx, y, form, True, device, is_batch_invariant())(dx, dy, y)
 
 
 class Call(NamedTuple):
@@ -181,6 +197,7 @@ def bind(
     form: str,
     backward: bool,
     device: Device,
+    batch_invariant: bool,
 ) -> Call:
     """Plans and compiles for `operands`, in the kernel's order, x and y among them."""
     import torch
@@ -189,8 +206,6 @@ def bind(
 
     n_lines, length = x.shape[-2:]
     n_matrices = x.shape[0] if x.dim() == 3 else 1
-    if length > MAX_COLS:
-        raise ValueError(f"a row of {length} elements; rows of up to {MAX_COLS} can be computed")
     line_strides = [each.stride(-2) if n_lines > 1 else 0 for each in operands]
     matrix_strides = [each.stride(0) if n_matrices > 1 else 0 for each in operands]
     widest = VECTOR_BYTES // max(each.element_size() for each in operands)
@@ -204,7 +219,7 @@ def bind(
         form=form,
         backward=backward,
         inner=length if x.dim() == 3 else 1,
-        batch_invariant=is_batch_invariant(),
+        batch_invariant=batch_invariant,
     )
     problem = _ragged(problem, line_strides, device)
     launch_plan = plan_problem(problem, device)

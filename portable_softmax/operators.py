@@ -14,6 +14,7 @@ from portable_softmax.device import interpreting
 from portable_softmax.eager import backward, forward
 from portable_softmax.errors import DtypeError
 from portable_softmax.gradients import register_gradients
+from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.problem import FORMS
 from portable_softmax.rows import wrap_dim
 
@@ -36,7 +37,7 @@ _library = torch.library.Library("portable_softmax", "DEF")
 
 def _define(form: str) -> None:
     tag = torch.Tag.pt2_compliant_tag
-    _library.define(f"{form}(Tensor x, int dim=-1, ScalarType? dtype=None) -> Tensor", tags=tag)
+    _library.define(f"{form}(Tensor input, int dim=-1, ScalarType? dtype=None) -> Tensor", tags=tag)
     _library.define(f"{form}_backward(Tensor dy, Tensor y, int dim, ScalarType x_dtype) -> Tensor", tags=tag)
     _define_forward(form)
     _define_backward(form)
@@ -44,7 +45,7 @@ def _define(form: str) -> None:
 
 def _define_forward(form: str) -> None:
     def compute(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
-        return forward(x, dim, dtype, form)
+        return forward(x, dim, dtype, form, is_batch_invariant())
 
     def fake(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
         wrap_dim(dim, x.dim())
@@ -80,7 +81,7 @@ def _autocast(form: str, key: str) -> Callable[..., torch.Tensor]:
 
 def _define_backward(form: str) -> None:
     def compute(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype) -> torch.Tensor:
-        return backward(dy, y, dim, x_dtype, form)
+        return backward(dy, y, dim, x_dtype, form, is_batch_invariant())
 
     def fake(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype) -> torch.Tensor:
         return y.new_empty(y.shape, dtype=x_dtype)

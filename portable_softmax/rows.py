@@ -7,7 +7,6 @@ import torch
 
 from portable_softmax.device import Device, current_device
 from portable_softmax.errors import DeviceError, DtypeError
-from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.launch import Call, bind, check_dtype, name_of
 from portable_softmax.problem import VECTOR_BYTES
 
@@ -35,22 +34,22 @@ def wrap_dim(dim: int, rank: int) -> int:
     """The same dim, counted from 0.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: there is no such dim; in torch's words.
     """
     limit = max(rank, 1)
     if not -limit <= dim < limit:
-        raise IndexError(f"dim {dim} of a tensor of {rank} dimensions; it must lie within [{-limit}, {limit - 1}]")
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {dim})")
     return dim % limit
 
 
-def softmax_of(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str) -> torch.Tensor:
-    """A new contiguous tensor: one launch, and a copy of x only where its strides need one.
+def softmax_of(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> torch.Tensor:
+    """A new contiguous tensor: one launch, and a copy of x only where its strides or `batch_invariant` need one.
 
     Raises:
         IndexError, DtypeError, DeviceError, PlanError, CompileError: as ops.softmax.
     """
     aligned = x.data_ptr() % VECTOR_BYTES == 0  # torch allocates y so
-    key = form, dim, dtype, x.dtype, x.shape, x.stride(), x.device, aligned, is_batch_invariant()
+    key = form, dim, dtype, x.dtype, x.shape, x.stride(), x.device, aligned, batch_invariant
     if kept := _calls.get(key):
         y = kept.new_like(x, dtype)
         kept.call(y, x)
@@ -61,15 +60,17 @@ def softmax_of(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str) 
     y = x.new_empty(x.shape, dtype=dtype)
     if x.numel():
         shape = _matrices(x.shape, dim)
-        lines, x_lines = _new_lines(y, shape), _lines(x, shape)
-        call = bind((lines, x_lines), x_lines, lines, form, False, device)
+        lines, x_lines = _new_lines(y, shape, batch_invariant), _lines(x, shape, batch_invariant)
+        call = bind((lines, x_lines), x_lines, lines, form, False, device, batch_invariant)
         call(lines, x_lines)
         _put_back(lines, y, shape)
         _keep(key, call, (y, x), (lines, x_lines))
     return y
 
 
-def gradient_of(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str) -> torch.Tensor:
+def gradient_of(
+    dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str, batch_invariant: bool
+) -> torch.Tensor:
     """The gradient of x, a new contiguous tensor, from that of y, and y.
 
     Raises:
@@ -78,7 +79,7 @@ def gradient_of(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtyp
     """
     aligned = dy.data_ptr() % VECTOR_BYTES == y.data_ptr() % VECTOR_BYTES == 0
     layouts = dy.dtype, dy.shape, dy.stride(), y.dtype, y.shape, y.stride(), y.device
-    key = form, dim, x_dtype, layouts, aligned, is_batch_invariant()
+    key = form, dim, x_dtype, layouts, aligned, batch_invariant
     if kept := _calls.get(key):
         dx = kept.new_like(y, x_dtype)
         kept.call(dx, dy, y)
@@ -92,8 +93,9 @@ def gradient_of(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtyp
     dx = y.new_empty(y.shape, dtype=x_dtype)
     if y.numel():
         shape = _matrices(y.shape, dim)
-        lines, dy_lines, y_lines = _new_lines(dx, shape), _lines(dy, shape), _lines(y, shape)
-        call = bind((lines, dy_lines, y_lines), lines, y_lines, form, True, device)
+        lines = _new_lines(dx, shape, batch_invariant)
+        dy_lines, y_lines = _lines(dy, shape, batch_invariant), _lines(y, shape, batch_invariant)
+        call = bind((lines, dy_lines, y_lines), lines, y_lines, form, True, device, batch_invariant)
         call(lines, dy_lines, y_lines)
         _put_back(lines, dx, shape)
         _keep(key, call, (dx, y, dy), (lines, y_lines, dy_lines))
@@ -118,23 +120,23 @@ def _matrices(shape: torch.Size, dim: int) -> tuple[int, int, int]:
     return math.prod(shape[:dim]), shape[dim] if shape else 1, math.prod(shape[dim + 1 :])
 
 
-def _by_lines(shape: tuple[int, int, int]) -> bool:
+def _by_lines(shape: tuple[int, int, int], batch_invariant: bool) -> bool:
     """Whether the softmax is taken across lines of neighbouring rows, without copying rows together."""
-    return shape[2] >= SHORTEST_LINE and not is_batch_invariant()
+    return shape[2] >= SHORTEST_LINE and not batch_invariant
 
 
-def _lines(x: torch.Tensor, shape: tuple[int, int, int]) -> torch.Tensor:
+def _lines(x: torch.Tensor, shape: tuple[int, int, int], batch_invariant: bool) -> torch.Tensor:
     """[rows, n_cols], or [outer, n_cols, inner] to go across lines; a copy where strides or alignment need one."""
     outer, n_cols, inner = shape
     if inner == 1:
         lines = x.reshape(outer, n_cols)
-    elif _by_lines(shape):
+    elif _by_lines(shape, batch_invariant):
         lines = x.reshape(shape)
     else:
         lines = x.reshape(shape).transpose(1, 2).reshape(outer * inner, n_cols)
     if lines.shape[-1] > 1 and lines.stride(-1) != 1:
         lines = lines.contiguous()
-    if is_batch_invariant() and not _aligned_by_length(lines):
+    if batch_invariant and not _aligned_by_length(lines):
         lines = lines.clone(memory_format=torch.contiguous_format)
     return lines
 
@@ -145,12 +147,12 @@ def _aligned_by_length(rows: torch.Tensor) -> bool:
     return rows.data_ptr() % VECTOR_BYTES == 0 and rows.stride(0) % vector == 0
 
 
-def _new_lines(y: torch.Tensor, shape: tuple[int, int, int]) -> torch.Tensor:
+def _new_lines(y: torch.Tensor, shape: tuple[int, int, int], batch_invariant: bool) -> torch.Tensor:
     """Where the kernel writes a contiguous y: y itself, or rows that are to be put back."""
     outer, n_cols, inner = shape
     if inner == 1:
         return y.view(outer, n_cols)
-    return y.view(shape) if _by_lines(shape) else y.new_empty(outer * inner, n_cols)
+    return y.view(shape) if _by_lines(shape, batch_invariant) else y.new_empty(outer * inner, n_cols)
 
 
 def _put_back(lines: torch.Tensor, y: torch.Tensor, shape: tuple[int, int, int]) -> None:

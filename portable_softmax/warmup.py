@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from portable_softmax import compiler
 from portable_softmax.device import Device, chosen
-from portable_softmax.launch import contiguous_problem, plan
-from portable_softmax.problem import LaunchPlan
+from portable_softmax.invariance import is_batch_invariant
+from portable_softmax.launch import checked_problem, plan_problem
+from portable_softmax.problem import LaunchPlan, Problem
 from portable_softmax.spec import KernelSpec, compile_kernel
 
 if TYPE_CHECKING:
@@ -53,9 +54,14 @@ def warm_up(
         raise ValueError(f"dtypes should be like [torch.float32, 'bfloat16'], not {dtypes!r}")
     device = chosen(device)
     directions = (False, True) if backward else (False,)
-    wanted = [(shape, dtype, direction) for shape in sizes for dtype in dtypes for direction in directions]
+    invariant = is_batch_invariant()
     with _made_current(device):
-        return [_ready(shape, str(dtype).removeprefix("torch."), form, direction, device) for shape, dtype, direction in wanted]
+        return [
+            _ready(checked_problem(math.prod(shape[:-1]), _length(shape), dtype, device, form, direction, invariant), device)
+            for shape in sizes
+            for dtype in dtypes
+            for direction in directions
+        ]
 
 
 def _sizes(shape: Sequence[int]) -> list[int]:
@@ -66,11 +72,13 @@ def _sizes(shape: Sequence[int]) -> list[int]:
     raise ValueError(f"shapes should be like [(4096, 781), (8, 16, 1024)]; one of them is {shape!r}")
 
 
-def _ready(shape: Sequence[int], dtype: str, form: str, backward: bool, device: Device) -> LaunchPlan:
-    n_rows, n_cols = math.prod(shape[:-1]), shape[-1] if shape else 1
-    planned = plan(n_rows, n_cols, dtype, device, form=form, backward=backward)
+def _length(shape: Sequence[int]) -> int:
+    return shape[-1] if shape else 1
+
+
+def _ready(problem: Problem, device: Device) -> LaunchPlan:
+    planned = plan_problem(problem, device)
     if device.index is not None:
-        problem = contiguous_problem(n_rows, n_cols, dtype, device, form, backward)
         compiler.load(compile_kernel(KernelSpec.of(problem, planned.tiling), device))
     return planned
 

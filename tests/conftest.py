@@ -45,3 +45,19 @@ def where(device):
 def form(request):
     """The name of each function of this package; tests/pairs.py has the functions."""
     return request.param
+
+
+@pytest.fixture
+def plans(monkeypatch):
+    """The (problem, plan) of each launch, as they are made."""
+    from portable_softmax import launch, rows
+
+    made = []
+    monkeypatch.setattr(rows, "_calls", {})  # a launch that is kept is not planned
+
+    def recorded(problem, device, plan_problem=launch.plan_problem):
+        made.append((problem, plan_problem(problem, device)))
+        return made[-1][1]
+
+    monkeypatch.setattr(launch, "plan_problem", recorded)
+    return made

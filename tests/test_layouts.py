@@ -1,31 +1,13 @@
-"""Inner dimensions, rows that are the same in any batch, and what lies next to a result."""
+"""Inner dimensions, and what lies next to a result."""
 
 import pytest
 import torch
 from pairs import PAIRS, assert_like_torch
 
-import portable_softmax
 from portable_softmax import softmax
-from portable_softmax.spec import KernelSpec
 
 pytestmark = pytest.mark.kernel
 INF, NAN = float("inf"), float("nan")
-
-
-@pytest.fixture
-def plans(monkeypatch):
-    """The (problem, plan) of each launch, as they are made."""
-    from portable_softmax import launch, rows
-
-    made = []
-    monkeypatch.setattr(rows, "_calls", {})  # a launch that is kept is not planned
-
-    def recorded(problem, device, plan_problem=launch.plan_problem):
-        made.append((problem, plan_problem(problem, device)))
-        return made[-1][1]
-
-    monkeypatch.setattr(launch, "plan_problem", recorded)
-    return made
 
 
 @pytest.mark.parametrize("shape", [(2, 781, 33), (3, 5, 400), (1, 70000, 16), (2, 40, 17), (700, 3, 2)])
@@ -67,45 +49,6 @@ def test_output_rows_next_to_the_result_stay_as_they_are(device, where):
         torch.testing.assert_close(cut[3].double(), gradient, rtol=1e-5, atol=1e-6)
         for each in (y, dx):
             assert each[..., shape[-1] :].isnan().all()
-
-
-@pytest.fixture
-def invariant():
-    before = portable_softmax.batch_invariant(True)
-    yield
-    portable_softmax.batch_invariant(before)
-
-
-@pytest.mark.parametrize("n_cols", [7, 782, 5000])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_a_row_is_the_same_in_any_batch(where, invariant, plans, n_cols, dtype):
-    x = torch.randn(300, n_cols, device=where).to(dtype)
-    whole = softmax(x)
-    for alone in (
-        softmax(x[5:6]),
-        softmax(x[5:6].clone()),
-        softmax(x[3:10])[2:3],
-        softmax(x[None, :, :].expand(3, -1, -1))[1, 5:6],
-    ):
-        assert torch.equal(alone, whole[5:6])
-    assert torch.equal(softmax(x.t().contiguous(), 0)[:, 5], whole[5]), "an inner dimension too"
-    assert len({KernelSpec.of(problem, plan.tiling) for problem, plan in plans}) == 1, "one kernel computes them all"
-
-
-def test_batch_invariant_plans_do_not_depend_on_rows(invariant):
-    from portable_softmax import Device, KernelResources
-    from portable_softmax.planner import choose
-    from portable_softmax.problem import Problem
-
-    def measure(problem, tiling, device):
-        return KernelResources(tiling.num_warps, 32, 16)
-
-    device = Device.from_profile("nvidia/h200")
-    plans = [choose(Problem(n, 128, "float32", "float32", 4, batch_invariant=True), device, measure) for n in (1, 100, 10**6)]
-    assert len({plan.tiling for plan in plans}) == 1
-    assert plans[0].num_programs == 1
-    free = [choose(Problem(n, 128, "float32", "float32", 4), device, measure).tiling for n in (1, 10**6)]
-    assert free[0] != free[1]
 
 
 def test_the_same_bits_from_run_to_run(where, form):

@@ -6,12 +6,11 @@ import warnings
 import pytest
 import torch
 import torch._dynamo.testing
-import torch.nn.functional as F
 from pairs import PAIRS
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import portable_softmax
-from portable_softmax import LogSoftmax, Softmax, gradients, ops, patch_torch, softmax
+from portable_softmax import LogSoftmax, Softmax, gradients, ops, softmax
 
 pytestmark = pytest.mark.kernel
 
@@ -86,7 +85,7 @@ def test_tensors_without_memory(where, form, x):
     with FakeTensorMode() as mode:
         fake = ours(mode.from_tensor(x), 0)
         assert (fake.shape, fake.device) == (x.shape, x.device)
-        with pytest.raises(IndexError, match="must lie within"):
+        with pytest.raises(IndexError, match=r"Dimension out of range \(expected to be in range of \[-1, 0\], but got 1\)"):
             ours(torch.empty(3, device="meta"), 1)
         with pytest.raises(NotImplementedError, match="name a floating-point dtype"):
             ours(torch.empty(3, device="meta", dtype=torch.int32), 0)
@@ -168,26 +167,6 @@ def test_modules(x):
     torch.testing.assert_close(Softmax(0)(x), torch.nn.Softmax(0)(x))
     torch.testing.assert_close(LogSoftmax()(x), torch.nn.LogSoftmax(-1)(x))
     assert repr(torch.nn.Sequential(LogSoftmax(1))[0]) == "LogSoftmax(dim=1)"
-
-
-def test_patch_torch_routes_calls_here_and_back(x, monkeypatch):
-    from portable_softmax import modules
-
-    before = torch.softmax, F.softmax, torch.Tensor.log_softmax
-    seen = []
-    monkeypatch.setattr(ops, "_call", lambda form, *rest, call=ops._call: seen.append(form) or call(form, *rest))
-    with patch_torch():
-        results = [torch.softmax(x, 1), F.softmax(x, dim=1), x.softmax(1), F.softmax(x, 1, 3, torch.float64)]
-        assert seen == ["softmax"] * 4
-        F.log_softmax(x, -1), x.log_softmax(dim=0), F.softmin(x, 1), torch.nn.Softmax(1)(x)
-        assert seen[4:] == ["log_softmax", "log_softmax", "softmin", "softmax"]
-        torch.softmax(x, 1, out=torch.empty_like(x))
-        torch.softmax(torch.empty(3, device="meta"), 0)
-        assert len(seen) == 8, "what this package does not have is torch's"
-    assert before == (torch.softmax, F.softmax, torch.Tensor.log_softmax)
-    for result in results:
-        torch.testing.assert_close(result, torch.softmax(x, 1))
-    assert modules._on_accelerator(x)
 
 
 def test_a_gradient_and_other_forms_have_plans():

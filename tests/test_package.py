@@ -61,6 +61,14 @@ import torch
 from portable_softmax import softmax
 x = torch.randn(3, 5)
 assert torch.equal(softmax(x, 0, torch.float64), torch.softmax(x, 0, torch.float64))
+nested = torch.nested.nested_tensor([x, x])
+assert torch.equal(softmax(nested, 1).unbind()[0], torch.softmax(nested, 1).unbind()[0])
+for arguments in (([1.0], 0), (x, True), (x, None)):
+    try:
+        softmax(*arguments)
+    except TypeError:
+        continue
+    raise AssertionError(arguments)
 """
     run(sys.executable, "-c", code)
 

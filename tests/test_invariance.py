@@ -1,0 +1,302 @@
+"""batch_invariant: a row has the same bits in any batch, where that was chosen: for a thread, or for the process."""
+
+import asyncio
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from pairs import PAIRS
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from portable_softmax import (
+    Device,
+    KernelResources,
+    batch_invariant,
+    is_batch_invariant,
+    plan,
+    rows,
+    set_batch_invariant,
+    softmax,
+    warm_up,
+)
+from portable_softmax.planner import choose
+from portable_softmax.problem import Problem
+from portable_softmax.spec import KernelSpec
+
+CHOICES = (False, True)
+kernel = pytest.mark.kernel
+
+
+@pytest.fixture(params=CHOICES, ids=["by context", "by process"])
+def invariant(request):
+    if not request.param:
+        with batch_invariant():
+            yield
+        return
+    set_batch_invariant(True)
+    yield
+    set_batch_invariant(False)
+
+
+@pytest.fixture
+def of_process():
+    """set_batch_invariant, undone after the test."""
+    yield set_batch_invariant
+    set_batch_invariant(False)
+
+
+def in_a_thread(function, *arguments):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+@kernel
+@pytest.mark.parametrize("n_cols", [7, 782, 5000])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_a_row_is_the_same_in_any_batch(where, invariant, plans, n_cols, dtype):
+    x = torch.randn(300, n_cols, device=where).to(dtype)
+    whole = softmax(x)
+    for alone in (
+        softmax(x[5:6]),
+        softmax(x[5:6].clone()),
+        softmax(x[3:10])[2:3],
+        softmax(x[None, :, :].expand(3, -1, -1))[1, 5:6],
+    ):
+        assert torch.equal(alone, whole[5:6])
+    assert torch.equal(softmax(x.t().contiguous(), 0)[:, 5], whole[5]), "an inner dimension too"
+    assert len({KernelSpec.of(problem, plan.tiling) for problem, plan in plans}) == 1, "one kernel computes them all"
+
+
+def test_plans_do_not_depend_on_rows():
+    def measure(problem, tiling, device):
+        return KernelResources(tiling.num_warps, 32, 16)
+
+    device = Device.from_profile("nvidia/h200")
+    plans = [choose(Problem(n, 128, "float32", "float32", 4, batch_invariant=True), device, measure) for n in (1, 100, 10**6)]
+    assert len({plan.tiling for plan in plans}) == 1
+    assert plans[0].num_programs == 1
+    free = [choose(Problem(n, 128, "float32", "float32", 4), device, measure).tiling for n in (1, 10**6)]
+    assert free[0] != free[1]
+
+
+def test_contexts_nest_and_a_decorator_is_one():
+    @batch_invariant()
+    def chosen(depth):
+        return is_batch_invariant() and (depth == 0 or chosen(depth - 1))
+
+    assert not is_batch_invariant()
+    with batch_invariant():
+        with batch_invariant(False):
+            assert not is_batch_invariant()
+            assert chosen(2)
+            assert not is_batch_invariant()
+        assert is_batch_invariant()
+        with pytest.raises(KeyError), batch_invariant(False):
+            raise KeyError
+        assert is_batch_invariant()
+    assert not is_batch_invariant()
+
+
+def test_a_context_is_of_its_thread_and_the_process_of_the_others(of_process):
+    with batch_invariant():
+        assert not in_a_thread(is_batch_invariant)
+        of_process(False)
+        assert is_batch_invariant()
+    of_process(True)
+    assert is_batch_invariant()
+    assert in_a_thread(is_batch_invariant)
+    with batch_invariant(False):
+        assert not is_batch_invariant()
+        assert in_a_thread(is_batch_invariant)
+
+
+def test_tasks_have_choices_of_their_own():
+    async def task(choice):
+        with batch_invariant(choice):
+            for _ in range(5):
+                await asyncio.sleep(0)
+                assert is_batch_invariant() == choice
+
+    async def both():
+        await asyncio.gather(task(True), task(False))
+
+    asyncio.run(both())
+
+
+@pytest.mark.parametrize("choice", ["yes", 1, None, lambda: None])
+def test_a_choice_is_a_bool(choice):
+    for take in (batch_invariant, set_batch_invariant):
+        with pytest.raises(TypeError, match="batch_invariant is True or False, not"):
+            take(choice)
+
+
+def test_a_plan_has_the_choice_of_its_thread():
+    device = Device.from_profile("nvidia/h200")
+    free = plan(1, 512, "float32", device), warm_up([(1, 512)], ["float32"], device=device)[0]
+    with batch_invariant():
+        chosen = plan(1, 512, "float32", device), warm_up([(1, 512)], ["float32"], device=device)[0]
+    assert free[0] == free[1] != chosen[0] == chosen[1]
+
+
+def choices_of(plans):
+    return {problem.batch_invariant for problem, _ in plans}
+
+
+@kernel
+def test_a_gradient_has_the_choice_of_its_forward_in_any_thread(where, form, plans):
+    for choice in CHOICES:
+        x = torch.randn(3, 20, device=where, requires_grad=True)
+        with batch_invariant(choice):
+            y = PAIRS[form][0](x)
+        with batch_invariant(not choice):
+            (dx,) = torch.autograd.grad(y.sum(), x, retain_graph=True, create_graph=True)
+            dx.square().sum().backward(retain_graph=True)
+        y.sum().backward(retain_graph=True)
+        in_a_thread(y.sum().backward)
+        assert plans
+        assert choices_of(plans) == {choice}
+        plans.clear()
+
+
+@kernel
+def test_a_gradient_past_other_dispatch_keys_has_it_too(where, plans):
+    """Autocast, forward mode and torch.func go through the dispatcher."""
+    for choice in CHOICES:
+        x = torch.randn(3, 20, device=where, requires_grad=True)
+        with batch_invariant(choice):
+            with torch.autocast(where.type, dtype=torch.bfloat16):
+                y = softmax(x.bfloat16())
+            torch.func.jvp(softmax, (x.detach(),), (x.detach(),))
+            pull = torch.func.vjp(softmax, x.detach())[1]
+        with batch_invariant(not choice):
+            y.sum().backward()
+            pull(x.detach())
+        assert choices_of(plans) == {choice}
+        plans.clear()
+
+
+@kernel
+def test_compiled_code_reads_the_choice_when_it_runs(where, plans):
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: softmax(x * 2), fullgraph=True, backend="aot_eager")
+    x = torch.randn(3, 20, device=where)
+    for choice in (*CHOICES, *CHOICES):
+        plans.clear()
+        rows._calls.clear()
+        with batch_invariant(choice):
+            compiled(x)
+        assert choices_of(plans) == {choice}
+
+
+@kernel
+def test_a_context_in_compiled_code_holds_there(where, plans):
+    """Compilers cannot trace it: the graph breaks, and with fullgraph=True that is an error."""
+    x = torch.randn(3, 20, device=where)
+
+    def inner(x):
+        with batch_invariant():
+            return softmax(x * 2) + 1
+
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(inner, backend="aot_eager")(x), torch.softmax(x * 2, -1) + 1)
+    assert choices_of(plans) == {True}
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(inner, backend="aot_eager", fullgraph=True)(x)
+
+
+@kernel
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_autograd_runs(where):
+    from torch._dynamo import compiled_autograd
+
+    x, dy = torch.randn(2, 3, 20, device=where)
+    x.requires_grad_()
+    y = softmax(x)
+    with compiled_autograd._enable(lambda graph: torch.compile(graph, backend="eager", fullgraph=True)):
+        y.backward(dy)
+    torch.testing.assert_close(x.grad, torch.autograd.grad(torch.softmax(x, -1), x, dy)[0])
+
+
+@kernel
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("function", ["wrap_dim", "_matrices", "_by_lines", "bind", "_keep"])
+def test_a_choice_that_changes_during_a_call_changes_nothing_in_it(where, plans, of_process, monkeypatch, function, choice):
+    """Where lines are copied in one choice and not in the other, results laid out by one and read by the other are garbage."""
+    original = getattr(rows, function)
+
+    def between(*arguments):
+        of_process(not is_batch_invariant())
+        return original(*arguments)
+
+    x = torch.randn(3, 20, 32, device=where, requires_grad=True)
+    dy = torch.randn_like(x)
+    of_process(choice)
+    monkeypatch.setattr(rows, function, between)
+    y = softmax(x, 1)
+    y.backward(dy)
+    monkeypatch.undo()
+    expected = torch.softmax(x, 1)
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(x.grad, torch.autograd.grad(expected, x, dy)[0])
+
+
+@kernel
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_choice_that_changes_on_the_way_to_the_kernel_is_that_of_the_forward(where, plans, of_process, choice):
+    class Changing(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            of_process(not choice)
+            return function(*args, **(kwargs or {}))
+
+    x = torch.randn(3, 20, device=where, requires_grad=True)
+    of_process(choice)
+    with Changing():
+        y = softmax(x)
+    y.sum().backward()
+    assert choices_of(plans) == {choice}
+
+
+@kernel
+def test_threads_with_different_choices_do_not_disturb_each_other(where, plans):
+    """Each plans shapes of its own, by lines or by rows as it chose, while a third changes the process's choice.
+
+    Calls take turns, because Triton's interpreter does not run in two threads at once; the contexts overlap.
+    """
+    turn, overlap = threading.Lock(), threading.Barrier(len(CHOICES), timeout=60)
+    done, problems = threading.Event(), {choice: [] for choice in CHOICES}
+    inputs = {choice: [torch.randn(2, 17 + 2 * i + choice, 16, device=where) for i in range(12)] for choice in CHOICES}
+
+    def compute(choice):
+        with batch_invariant(choice):
+            overlap.wait()
+            for x in inputs[choice]:
+                with turn:
+                    y = softmax(x, 1)
+                torch.testing.assert_close(y, torch.softmax(x, 1))
+            overlap.wait()
+
+    def disturb():
+        while not done.is_set():
+            set_batch_invariant(not is_batch_invariant())
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            disturbing = pool.submit(disturb)
+            try:
+                list(pool.map(compute, CHOICES))
+            finally:
+                done.set()
+            disturbing.result()
+    finally:
+        sys.setswitchinterval(before)
+        set_batch_invariant(False)
+    for problem, _ in plans:
+        problems[problem.batch_invariant].append(problem)
+    for choice in CHOICES:
+        assert len(problems[choice]) == len(inputs[choice])
+        assert {problem.across for problem in problems[choice]} == {not choice}
