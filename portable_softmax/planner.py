@@ -12,6 +12,8 @@ from portable_softmax.errors import CompileError, PlanError
 from portable_softmax.problem import LaunchPlan, Problem, Tiling
 from portable_softmax.tilings import candidates
 
+UNLIMITED = 2**63 - 1
+
 
 def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling, Device], KernelResources]) -> LaunchPlan:
     """The launch of `problem` on `device`; `measure` compiles a candidate and reads what it uses.
@@ -36,7 +38,7 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
             passed_over.append(f"{tiling}: spills {resources.spilled_bytes_per_thread} bytes per thread")
         elif not occupancy.programs_per_multiprocessor:
             passed_over.append(f"{tiling}: does not fit: {', '.join(occupancy.limited_by)}")
-        elif resident < tiling.parts:
+        elif min(resident, _most_programs(tiling, device)) < tiling.parts:
             passed_over.append(f"{tiling}: only {resident} programs are resident at once")
         elif occupancy.programs_per_multiprocessor == 1 and tiling.num_warps:
             # Nothing else runs while its only program waits: another number of warps may let two in.
@@ -109,8 +111,8 @@ def _most_programs(tiling: Tiling, device: Device) -> int:
     """Programs that one launch may have; the kernel walks through what is left."""
     hardware = device.hardware
     threads = (tiling.num_warps or 1) * (hardware.warp_size or 1)
-    limits = [hardware.max_programs, hardware.max_threads and hardware.max_threads // threads]
-    return min(limit for limit in (*limits, 2**31 - 1) if limit)
+    limits = hardware.max_programs, hardware.max_threads and hardware.max_threads // threads
+    return min((limit for limit in limits if limit), default=UNLIMITED)
 
 
 def _why_tile(problem: Problem, tiling: Tiling, device: Device) -> str:

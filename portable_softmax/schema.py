@@ -119,9 +119,9 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     def __post_init__(self) -> None:
         keys = ("shared_from_cols", "shared_tile_cols", "shared_polls")
-        if missing := [key for key in keys if not getattr(self, key)]:
-            if len(missing) < len(keys):
-                raise ValueError(f"rows that programs share need {', '.join(missing)} too")
+        missing = [key for key in keys if not getattr(self, key)]
+        if 0 < len(missing) < len(keys):
+            raise ValueError(f"rows that programs share need {', '.join(missing)} too")
 
 
 # Fields of Hardware. A program's threads too: the most warps of a program are taken from them.

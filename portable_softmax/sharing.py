@@ -7,8 +7,8 @@ from portable_softmax.device import Device
 from portable_softmax.holding import SIXTEEN_BITS, held_to_registers, in_pieces
 from portable_softmax.problem import Problem, Tiling, next_power_of_2
 
-MOST_PARTS = 64  # of a row, and no more than a program has threads: each looks at one
-IDLE, MANY = 1 / 8, 1 / 2  # of the warps that the device holds: fewer leave room for twice as many, more are better in wide parts
+MOST_PARTS = 64  # of a row
+IDLE, MANY = 1 / 8, 1 / 2  # of the warps that a device holds: up to IDLE there is room for twice as many, beyond MANY for wide parts
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 
 
@@ -47,22 +47,25 @@ def _without_a_piece(tiling: Tiling, problem: Problem) -> Tiling:
 
 
 def _part(problem: Problem, device: Device) -> tuple[int, int | None]:
-    """(columns, warps) of a part: the policy's; wide ones where programs are many, and where there would be too many parts.
+    """(columns, warps) of a part: the policy's; wide ones where programs are many, or a row would have too many parts.
 
     Where rows leave most of the device idle, twice the warps have half as much to do each.
     """
-    policy = device.profile.launch
-    tile_cols, num_warps = policy.shared_tile_cols.value, policy.shared_num_warps.value if policy.shared_num_warps else None
-    occupied = _occupied(problem, tile_cols // (num_warps or 1), device)
-    wide = policy.shared_wide_cols.value if policy.shared_wide_cols and occupied > MANY else tile_cols
-    if num_warps is None:
-        return max(wide, tile_cols * next_power_of_2(-(-problem.width // (MOST_PARTS * tile_cols)))), None
+    policy, hardware = device.profile.launch, device.hardware
+    tile_cols, num_warps = policy.shared_tile_cols.value, policy.shared_num_warps.value if policy.shared_num_warps else 0
+    occupied = _occupied(problem, tile_cols // max(1, num_warps), device)
     num_warps *= 2 if occupied <= IDLE else 1
-    threads, most = (device.hardware.warp_size or 1), (device.hardware.max_threads_per_program or 0)
-    scale = wide // tile_cols
-    while -(-problem.width // (scale * tile_cols)) > min(MOST_PARTS, scale * num_warps * threads):
-        scale *= 2
-    return scale * tile_cols, min(scale * num_warps, most // threads)
+    wide = policy.shared_wide_cols.value // tile_cols if policy.shared_wide_cols else 1
+    scale = wide if occupied > MANY else 1
+    while problem.width > scale * tile_cols * _most_parts(scale * num_warps, device):
+        scale = max(2 * scale, wide)
+    most_warps = (hardware.max_threads_per_program or 0) // (hardware.warp_size or 1)
+    return scale * tile_cols, min(scale * num_warps, most_warps) or None
+
+
+def _most_parts(num_warps: int, device: Device) -> int:
+    """Parts of a row, as each thread of a program looks at one."""
+    return min(MOST_PARTS, num_warps * (device.hardware.warp_size or 1) or MOST_PARTS)
 
 
 def _are_few(problem: Problem, device: Device) -> bool:

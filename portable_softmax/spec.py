@@ -45,7 +45,7 @@ class KernelSpec:
         """
         covered = tiling.parts * tiling.tile_cols
         if tiling.strategy != "online" and covered < problem.n_cols:
-            raise ValueError(f"{tiling} covers {covered} columns, and rows have {problem.n_cols}; give it more parts or columns")
+            raise ValueError(f"{tiling} covers {covered} columns of {problem.n_cols}; give it more parts or columns")
         ends_with_rows = problem.n_cols % tiling.tile_cols == 0 if tiling.strategy == "online" else covered == problem.n_cols
         return cls(
             problem.x_dtype,
