@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from portable_softmax.device import Device
-from portable_softmax.problem import Problem, Tiling, next_power_of_2
+from portable_softmax.problem import Problem, Tiling
 
 PIECE_ELEMENTS = 8  # of a piece, that a thread holds: one vector of a 16-bit type, two of float32
 BESIDE = 16  # registers of a thread beside those of its elements, at least; twice as many where results are more exact

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from portable_softmax.device import Device
 from portable_softmax.holding import SIXTEEN_BITS, held_to_registers, in_pieces
-from portable_softmax.problem import Problem, Tiling, next_power_of_2
+from portable_softmax.problem import Problem, Tiling
 
 MOST_PARTS = 64  # of a row
-IDLE, MANY = 1 / 8, 1 / 2  # of the warps that a device holds: up to IDLE there is room for twice as many, beyond MANY for wide parts
+IDLE = 1 / 8  # of the warps that a device holds: up to so many leave room for twice as many
+MANY = 1 / 2  # beyond so many, parts are wide
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 
 

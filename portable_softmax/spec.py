@@ -63,9 +63,9 @@ class KernelSpec:
     @property
     def kernel(self) -> Any:
         """The @triton.jit function."""
-        from portable_softmax import gradient_kernel, kernels
+        from portable_softmax.kernels import gradient, softmax
 
-        return gradient_kernel.softmax_backward_kernel if self.backward else kernels.softmax_kernel
+        return gradient.softmax_backward_kernel if self.backward else softmax.softmax_kernel
 
     def signature(self) -> dict[str, str]:
         dtypes = {"y": self.y_dtype, "x": self.x_dtype}

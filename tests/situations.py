@@ -256,9 +256,10 @@ def several_processes(turns):
 @contextlib.contextmanager
 def publishing(replacement):
     """Kernels compiled within publish by `replacement`, a @triton.jit function."""
-    from portable_softmax import exchange, gradient_kernel, kernels, rows, spec
+    from portable_softmax import rows, spec
+    from portable_softmax.kernels import alone, exchange, gradient, gradient_alone, softmax
 
-    rooms = exchange, kernels, gradient_kernel
+    rooms = exchange, alone, gradient_alone, softmax, gradient
     before = [dict(vars(room)) for room in rooms]
 
     def forget():
@@ -284,7 +285,7 @@ def publishing(replacement):
         forget()
 
 
-from portable_softmax import exchange as _exchange  # noqa: E402
+from portable_softmax.kernels import exchange as _exchange  # noqa: E402
 
 _publish = _exchange.publish
 _word = _exchange._word

@@ -1,4 +1,4 @@
-"""Which elements of memory a tile stands for; see kernels.py for lines, AXIS, VECTOR, RAGGED and PIECES."""
+"""Which elements of memory a tile stands for; see __init__.py for lines, AXIS, VECTOR, RAGGED and PIECES."""
 
 import triton
 import triton.language as tl

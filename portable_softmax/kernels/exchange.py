@@ -29,20 +29,21 @@ def publish(words_ptr, part, first, second, launch):
 
 @triton.jit
 def _orderable(number):
-    """float32 as int32 of the same order, and back; nan is above all."""
+    """The bits of float32 numbers as integers of the same order; nan is above all."""
     bits = number.to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 @triton.jit
 def highest_of(firsts, seconds, BACKWARD: tl.constexpr):
-    """The highest of the first numbers as `peak_of` reads it, or MISSING: one reduction, of integers, for which GPUs are quickest."""
+    """The highest of the first numbers, for `peak_of` to read, or MISSING: one reduction of integers answers both."""
     keys = tl.zeros_like(firsts).to(tl.int32) if BACKWARD else tl.minimum(_orderable(firsts), MISSING - 1)
     return tl.max(tl.where(seconds < 0, MISSING, keys), axis=0)
 
 
 @triton.jit
 def peak_of(highest):
+    """The number that is highest."""
     bits = highest ^ ((highest >> 31) & 0x7FFFFFFF)
     return bits.to(tl.float32, bitcast=True)
 
@@ -98,6 +99,7 @@ def swap(
 
 @triton.jit
 def is_missing(seconds, part, LANES: tl.constexpr):
+    """Tells whether the numbers of one part are not known."""
     return tl.max(((tl.arange(0, LANES) == part) & (seconds < 0)).to(tl.int32), axis=0) != 0
 
 

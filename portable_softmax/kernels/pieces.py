@@ -8,7 +8,7 @@ tuple of them, which Triton 3.2 does not have.
 import triton
 import triton.language as tl
 
-from portable_softmax.exponents import exp
+from portable_softmax.kernels.exponents import exp
 
 
 @triton.jit

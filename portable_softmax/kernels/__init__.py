@@ -1,0 +1,19 @@
+"""The fused softmax and its gradient, for all vendors: softmax.py and gradient.py are the kernels, other files parts of them.
+
+A tensor is taken as matrices of lines; the elements of a line are next to each other in memory. AXIS 1: a line is a row,
+a softmax is taken along it. AXIS 0: a line holds the same column of neighbouring rows, and the softmax is taken across
+lines; so an inner dimension of a tensor needs no transposed copy. A program walks tiles of TILE_ROWS rows and TILE_COLS
+columns, `tl.num_programs(0)` apart, so any number of programs is correct. A row that fits a tile is read once; a longer
+one is read twice, with a running (maximum, sum) in between; or PARTS programs read a tile of it each, and exchange theirs
+(exchange.py): a program whose neighbours have not published in time reads their parts too, and its own once more.
+What a program reads once, it holds in PIECES of a power of two columns each.
+
+Rules that keep it one kernel on three vendors:
+* Lengths of lines and all strides come in units of VECTOR elements, from which compilers make 16-byte accesses; the JIT
+  alone would tell them only about multiples of 16. RAGGED rows start anywhere, and come in elements: their columns are
+  counted from the last multiple of VECTOR before them, whole vectors are a row's body, and what is left its two edges; a
+  tile holds one.
+* Masked loads take their padding from `other=`: a `tl.where` on columns becomes a scalar loop on Ascend's vector unit.
+* Offsets of lines are 64 bits wide, offsets within a line 32.
+* No parameter is called num_stages: Triton 3.2's interpreter swallows it.
+"""
