@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from providers import Provider
 
-from portable_softmax.verify import allowed_error, softmax_in_float64
+from portable_softmax.verify import allowed_error, softmax_in_float64, wide_rows
 
 Timed = Callable[[], torch.Tensor]
 Expected = tuple[torch.Tensor, torch.Tensor]
@@ -20,7 +20,8 @@ class Inputs(NamedTuple):
 
     @classmethod
     def random(cls, n_rows: int, n_cols: int, dtype: str, device: str) -> "Inputs":
-        x, dy = (torch.randn(n_rows, n_cols, dtype=getattr(torch, dtype), device=device) for _ in range(2))
+        kind = getattr(torch, dtype)
+        x, dy = wide_rows(n_rows, n_cols, kind, device), torch.randn(n_rows, n_cols, dtype=kind, device=device)
         return cls(x, torch.softmax(x, -1), dy)
 
     def rows(self, part: slice) -> "Inputs":

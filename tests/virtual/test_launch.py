@@ -7,7 +7,7 @@ from triton.compiler.errors import MLIRCompilationError
 from portable_softmax import PlanError, current_device, plan, softmax
 from portable_softmax.backends.base import DTYPE_BYTES
 from portable_softmax.errors import CompileError
-from portable_softmax.kernels import softmax_kernel
+from portable_softmax.kernels.softmax import softmax_kernel
 from portable_softmax.problem import Problem, Tiling
 from portable_softmax.spec import KernelSpec, compile_kernel
 from virtual.buffer import unified_buffer_bits
@@ -19,7 +19,8 @@ ARCH = "Ascend910B3"
 
 
 def compiled(tiling, x_dtype, y_dtype, device, vector=1):
-    return compile_kernel(KernelSpec.of(Problem(64, 64, x_dtype, y_dtype, vector), tiling), device)
+    problem = Problem(64, min(64, tiling.tile_cols), x_dtype, y_dtype, vector)
+    return compile_kernel(KernelSpec.of(problem, tiling), device)
 
 
 def jit_launch(grid, index, **options):
