@@ -32,7 +32,7 @@ def softmax_kernel(
     ONE_TILE: tl.constexpr,  # whether a row, or a program's part of it, fits a tile
     PARTS: tl.constexpr,  # programs that share a row
     WORDS: tl.constexpr,  # in which those of one row exchange their numbers
-    LANES: tl.constexpr,  # that look at a row's words, a part each: at least a program's threads, so that its warps see the same
+    LANES: tl.constexpr,  # a part each, of a look at all words: at least a program's threads, so that its warps see the same
     POLL: tl.constexpr,  # how a word is read anew: "volatile" or "atomic"
     POLLS: tl.constexpr,  # how often at most, before a program finds what is missing by itself
     WALK: tl.constexpr,  # whether a program takes more than one tile
