@@ -74,8 +74,8 @@ def faults_of_plan(device, n_cols, dtype, backward):
 def faults_of_kernel(device, n_cols, dtype, backward):
     """Narrow accesses; only where a compiler for the device is here.
 
-    Each operand of ragged rows has one access to both its edges. Programs that share a row read words of 8 bytes; where some are
-    missing, they read another's part and once more their own, and write it.
+    Each operand of ragged rows has one access to both its edges. Programs that share a row read words of 8 bytes; where some
+    are missing, they read another's part and once more their own, and write it.
     """
     found = plan(N_ROWS, n_cols, dtype, device, backward=backward)
     if found.num_warps is None:
