@@ -8,37 +8,31 @@ into the planner's rules or a profile's `launch`, with the measurement as its so
 """
 
 import argparse
+import contextlib
 import dataclasses
-import itertools
 import json
 import multiprocessing
 import os
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from tqdm import tqdm
 from triton.testing import do_bench
 
 from portable_softmax import CompileError, Device, KernelResources, current_device, occupancy, plan
-from portable_softmax.holding import next_power_of_2
+from portable_softmax.holding import held_to_registers
 from portable_softmax.launch import contiguous_problem
-from portable_softmax.problem import Problem, Tiling
+from portable_softmax.problem import Problem, Tiling, next_power_of_2
 from portable_softmax.spec import KernelSpec, compile_kernel, launcher
 from portable_softmax.workspace import with_words
 
 SHAPES = ["32768x128", "32768x512", "32768x781", "32768x1024", "16384x2048", "4096x781", "4096x4096", "4096x8192", "4096x12672",
           "4096x32768", "2048x65536", "512x262144", "1823x781", "128x151936"]  # fmt: skip
 NUM_WARPS = (1, 2, 4, 8, 16, 32)
-
-
-class Launch(NamedTuple):
-    """A tiling, and whether its grid is one program per tile or as many as are resident."""
-
-    tiling: Tiling
-    resident: bool
+MOST_PARTS = 128  # of a row: twice as many as the planner makes
 
 
 def main() -> int:
@@ -62,46 +56,65 @@ def main() -> int:
     return 0
 
 
-def legal(problem: Problem, device: Device) -> Iterator[Launch]:
-    """Tiles of 4 to 64 elements per thread, alone in their program, walked by resident ones in up to 4 stages, or shared."""
-    whole, most = next_power_of_2(problem.width), (device.hardware.max_threads_per_program or 0)
+def legal(problem: Problem, device: Device) -> Iterator[Tiling]:
+    """Every way worth a try; those that `walk` have a grid of as many programs as are resident, others one per tile."""
+    yield from _by_one(problem, device)
+    yield from _shared(problem, device)
+
+
+def _by_one(problem: Problem, device: Device) -> Iterator[Tiling]:
+    """Tiles of 4 to 64 elements per thread, whole rows or not, walked by resident programs in up to 4 stages, or not."""
+    whole = next_power_of_2(problem.width)
     several = () if problem.ragged else (2, 4, 8, 16, 32, 64)
-    shared = [("tile", rows, whole) for rows in (1, *several) if rows * whole <= max(whole, 8192) and whole <= 65536]
+    tiles = [("tile", rows, whole) for rows in (1, *several) if rows * whole <= max(whole, 8192) and whole <= 65536]
     narrow = [("online", 1, cols) for cols in (2048, 4096, 8192, 16384, 32768) if cols < whole]
-    for strategy, rows, cols in shared + narrow:
-        for num_warps in NUM_WARPS:
-            threads = num_warps * (device.hardware.warp_size or 0)
-            if threads <= most and 4 <= rows * cols / threads <= 64:
-                yield Launch(Tiling(strategy, rows, cols, num_warps, 1), False)
+    for strategy, rows, cols in tiles + narrow:
+        for num_warps, threads in _threads(device):
+            tiling = Tiling(strategy, rows, cols, num_warps, 1, walk=False)
+            if 4 <= rows * cols / threads <= 64:
+                yield tiling
                 for stages in (1, 2, 3, 4) if strategy == "tile" and rows * cols >= 2048 else ():
-                    yield Launch(Tiling(strategy, rows, cols, num_warps, stages), True)
-            if threads <= most and strategy == "tile":
-                yield from _in_pieces(Tiling("tile", rows, cols, num_warps, 1), False, threads, problem)
-    for cols in (1024, 2048, 4096, 8192, 16384):
+                    yield dataclasses.replace(tiling, num_stages=stages, walk=True)
+            if strategy == "tile":
+                yield from _in_pieces(tiling, threads, problem, device)
+
+
+def _shared(problem: Problem, device: Device) -> Iterator[Tiling]:
+    """A row in parts of 8 to 64 elements per thread, or in pieces, each held to fewer registers too."""
+    for cols in (1024, 2048, 4096, 8192, 16384, 32768):
         parts = -(-problem.width // cols)
-        together = itertools.product(NUM_WARPS[:-1], ("cooperative", "ordered")) if 1 < parts <= 512 else ()
-        for num_warps, strategy in together:
-            threads = num_warps * (device.hardware.warp_size or 0)
-            tiling, resident = Tiling(strategy, 1, cols, num_warps, 1, parts), strategy == "cooperative"
+        for num_warps, threads in _threads(device) if 1 < parts <= MOST_PARTS else ():
+            tiling = Tiling("shared", 1, cols, num_warps, 1, parts, walk=False)
             if 8 <= cols / threads <= 64:
-                yield Launch(tiling, resident)
-            yield from _in_pieces(tiling, resident, threads, problem)
+                yield tiling
+                yield from held_to_registers(tiling, problem, device)
+            yield from _in_pieces(tiling, threads, problem, device)
 
 
-def _in_pieces(tiling: Tiling, resident: bool, threads: int, problem: Problem) -> Iterator[Launch]:
-    """In pieces of one and of two vectors for each thread, which holds 8 to 128 elements."""
+def _in_pieces(tiling: Tiling, threads: int, problem: Problem, device: Device) -> Iterator[Tiling]:
+    """In pieces of one and of two vectors for each thread, which holds 8 to 128 elements; held to fewer registers too."""
     for vectors in (1, 2):
         piece_cols = max(1, vectors * problem.widest * threads // tiling.tile_rows)
         pieces = -(-problem.width // (tiling.parts * piece_cols))
         tile_cols = pieces * piece_cols
         if 1 < pieces <= 32 and 8 <= tiling.tile_rows * tile_cols / threads <= 128:
-            yield Launch(dataclasses.replace(tiling, tile_cols=tile_cols, pieces=pieces), resident)
+            found = dataclasses.replace(tiling, tile_cols=tile_cols, pieces=pieces)
+            yield found
+            yield from held_to_registers(found, problem, device)
+
+
+def _threads(device: Device) -> Iterator[tuple[int, int]]:
+    """(warps, threads) that a program may have."""
+    for num_warps in NUM_WARPS:
+        threads = num_warps * (device.hardware.warp_size or 0)
+        if 0 < threads <= (device.hardware.max_threads_per_program or 0):
+            yield num_warps, threads
 
 
 def _compile_all(cells: list[Problem]) -> None:
     """Into Triton's cache on disk, by all processors but one."""
     device = current_device()
-    specs = {KernelSpec.of(problem, launch.tiling) for problem in cells for launch in legal(problem, device)}
+    specs = {KernelSpec.of(problem, tiling) for problem in cells for tiling in legal(problem, device)}
     with multiprocessing.get_context("spawn").Pool(max(1, (os.cpu_count() or 2) - 1)) as pool:
         list(tqdm(pool.imap_unordered(_compile, specs, chunksize=4), total=len(specs), desc="compile"))
 
@@ -120,20 +133,20 @@ def _tune(problem: Problem) -> dict[str, Any]:
     operands = [torch.empty_like(given[0]), *given]
     planned = plan(problem.n_rows, problem.n_cols, problem.x_dtype, device, backward=problem.backward)
     rates = {}
-    for launch in legal(problem, device):
-        if rate := _rate(problem, launch.tiling, _programs(problem, launch, device), operands, device):
-            rates[launch] = rate
-    rates = dict(sorted(rates.items(), key=lambda each: -each[1]))
+    for tiling in legal(problem, device):
+        with contextlib.suppress(CompileError):  # _compile told
+            rates[tiling] = _rate(problem, tiling, _programs(problem, tiling, device), operands, device)
+    rates = {tiling: rate for tiling, rate in sorted(rates.items(), key=lambda each: -each[1]) if rate}
     ours = _rate(problem, planned.tiling, planned.num_programs, operands, device)
     best = next(iter(rates))
     regret = max(0.0, rates[best] / ours - 1)
     fastest = (lambda: torch.add(*given, out=operands[0])) if problem.backward else (lambda: operands[0].copy_(given[0]))
     copy = _gb_per_s(fastest, operands, warmup=5, rep=20)
     name = f"{problem.x_dtype} {problem.n_rows}x{problem.n_cols}"
-    grid = "resident" if best.resident else "tile"
-    tqdm.write(f"{name:26} copy {copy:5.0f}  planned {ours:5.0f} {planned.tiling}  best {rates[best]:5.0f} {best.tiling}, "
-               f"{best.tiling.num_stages} stages, {grid} grid  regret {regret:.1%}")  # fmt: skip
-    top = [{"rate": rate, "resident": launch.resident, **dataclasses.asdict(launch.tiling)} for launch, rate in rates.items()]
+    grid = "resident" if best.walk else "tile"
+    tqdm.write(f"{name:26} copy {copy:5.0f}  planned {ours:5.0f} {planned.tiling}  best {rates[best]:5.0f} {best}, "
+               f"{best.num_stages} stages, {grid} grid  regret {regret:.1%}")  # fmt: skip
+    top = [{"rate": rate, **dataclasses.asdict(tiling)} for tiling, rate in rates.items()]
     return {"problem": dataclasses.asdict(problem), "copy": copy, "planned": ours, "regret": regret, "launches": top[:40]}
 
 
@@ -141,23 +154,23 @@ def _resources(problem: Problem, tiling: Tiling, device: Device) -> KernelResour
     return device.vendor.resources(compile_kernel(KernelSpec.of(problem, tiling), device))
 
 
-def _programs(problem: Problem, launch: Launch, device: Device) -> int:
-    tiles, parts = -(-problem.n_rows // launch.tiling.tile_rows), launch.tiling.parts
-    count = occupancy(_resources(problem, launch.tiling, device), device).programs_per_multiprocessor
-    resident = (device.hardware.multiprocessor_count or 0) * count
-    if launch.tiling.strategy == "ordered" and tiles * parts <= resident:
-        return 0  # it would be the cooperative one
-    return (min(tiles, resident // parts) if launch.resident else tiles) * parts
+def _programs(problem: Problem, tiling: Tiling, device: Device) -> int:
+    tiles = problem.tiles(tiling.tile_rows)
+    if not tiling.walk:
+        return tiles * tiling.parts
+    count = occupancy(_resources(problem, tiling, device), device).programs_per_multiprocessor
+    return min(tiles, (device.hardware.multiprocessor_count or 0) * count)
 
 
 def _rate(problem: Problem, tiling: Tiling, num_programs: int, operands: list[torch.Tensor], device: Device) -> float:
-    """GB/s; 0 for a launch that spills or does not fit."""
+    """GB/s; 0 for a launch that spills, unless it was held to its registers, or does not fit."""
     resources = _resources(problem, tiling, device)
-    if not num_programs or resources.spilled_bytes_per_thread or not occupancy(resources, device).programs_per_multiprocessor:
+    spills = resources.spilled_bytes_per_thread and not tiling.max_registers
+    if not num_programs or spills or not occupancy(resources, device).programs_per_multiprocessor:
         return 0.0
     launch = launcher(KernelSpec.of(problem, tiling), device)
     if tiling.parts > 1:
-        launch = with_words([launch], problem, tiling, device, operands[0].device)
+        launch = with_words(launch, problem, tiling, operands[0].device)
     length = problem.n_cols // (1 if problem.ragged else problem.vector)
     lines = [length] * len(operands)
     sizes = problem.n_rows, length, *lines, 1, *(0 for _ in operands)  # one matrix of contiguous rows

@@ -1,8 +1,10 @@
 """Records what a real machine says, for tests to play back on machines without it: python tests/record.py OUTPUT_DIR
+And, on any machine, what is planned, for tests to compare with: python tests/record.py OUTPUT_DIR --plans
 
 driver_NAME.json     Triton's driver properties and torch's device properties (tests/test_device.py)
 probe_NAME.json      the probe's --json (tests/test_recorded.py)
 occupancy_NAME.json  the driver's own count of resident programs for every kernel that the planner chooses (NVIDIA only)
+plans_h200.json      with --plans: the tilings that are preferred on an H200 (tests/test_recorded.py)
 """
 
 import contextlib
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import torch
 import triton
+from offline import H200, table
 from triton.runtime import driver
 
 from portable_softmax import Device, current_device, plan
@@ -77,6 +80,11 @@ def occupancies(device: Device) -> dict[str, object]:
     return {"provenance": provenance(), "profile": device.profile.name, "cells": cells}
 
 
+def plans(directory: str) -> None:
+    """A line for each problem, so that a change of the planner shows which plans it changes."""
+    Path(directory, "plans_h200.json").write_text(json.dumps(table(H200), indent=1) + "\n")
+
+
 def main(directory: str) -> None:
     device = current_device()
     name = device.profile.name.rpartition("/")[2]
@@ -96,4 +104,4 @@ def main(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    plans(sys.argv[1]) if "--plans" in sys.argv else main(sys.argv[1])

@@ -244,7 +244,7 @@ def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
     """Of numbers that are all in range: programs of a power of two of warps, tiles of a power of two of rows."""
     path = tmp_path / "mutated.yaml"
     content = copy.deepcopy(CONTENTS[data.draw(st.sampled_from(FILES))])
-    groups = [content["hardware"], {key: fact for key, fact in content["launch"].items() if not key.startswith("split")}]
+    groups = [content["hardware"], content["launch"]]
     facts = [fact for group in groups for fact in group.values() if isinstance(fact["value"], int)]
     for fact in data.draw(st.lists(st.sampled_from(facts), min_size=1, max_size=3)):
         fact["value"] = data.draw(st.one_of(st.integers(0, 22).map(lambda power: 2**power), st.integers(1, 5000)))

@@ -54,12 +54,17 @@ def faults_of_plan(device, n_cols, dtype, backward):
     found, hardware = plan(N_ROWS, n_cols, dtype, device, backward=backward), device.hardware
     if not 1 <= found.num_programs <= min(N_ROWS * found.parts, hardware.max_programs or 2**31):
         yield f"{found.num_programs} programs"
+    if found.num_programs % found.parts:
+        yield f"{found.num_programs} programs for rows in {found.parts} parts"
     if found.occupancy.programs_per_multiprocessor < 1:
         yield "does not fit a multiprocessor"
     if found.tile_cols < n_cols and found.strategy == "tile":
         yield f"a tile of {found.tile_cols} columns"
-    if found.resources.spilled_bytes_per_thread:
-        yield f"spills {found.resources.spilled_bytes_per_thread} bytes per thread"
+    allowed = device.profile.launch.spilled_bytes
+    if found.resources.spilled_bytes_per_thread > (allowed.value if allowed and found.max_registers else 0):
+        yield f"{found.tiling}: spills {found.resources.spilled_bytes_per_thread} bytes per thread"
+    if found.max_registers and found.resources.registers_per_thread > found.max_registers:
+        yield f"{found.tiling}: takes {found.resources.registers_per_thread} registers"
     if found.num_warps and found.num_warps * hardware.warp_size > hardware.max_threads_per_program:
         yield f"{found.num_warps} warps"
     if hardware.shared_memory_per_program_max and found.resources.shared_memory_bytes > hardware.shared_memory_per_program_max:
@@ -69,8 +74,8 @@ def faults_of_plan(device, n_cols, dtype, backward):
 def faults_of_kernel(device, n_cols, dtype, backward):
     """Narrow accesses; only where a compiler for the device is here.
 
-    Each operand of ragged rows has one access to both its edges, and programs that wait for each other read and write the
-    number of their rounds.
+    Each operand of ragged rows has one access to both its edges. Programs that share a row read words of 8 bytes; where some
+    are missing, they read another's part and once more their own, and write it.
     """
     found = plan(N_ROWS, n_cols, dtype, device, backward=backward)
     if found.num_warps is None:
@@ -82,7 +87,9 @@ def faults_of_kernel(device, n_cols, dtype, backward):
     per_thread = max(1, found.tile_rows * found.tile_cols // (found.num_warps * device.hardware.warp_size))
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * element)
     narrow = [(width, access) for access, width in access_widths(compiled.asm) if width < possible]
-    allowed = Counter({element: problem.ragged * (3 if backward else 2), 8: 2 * (found.strategy in ("cooperative", "ordered"))})
+    operands = 2 if backward else 1
+    edges = problem.ragged * (3 * operands + 2 if found.parts > 1 else operands + 1)
+    allowed = Counter({element: edges, 8: 4 * (found.parts > 1)})
     if extra := Counter(width for width, _ in narrow) - allowed:
         yield f"{dict(extra)} bytes: accesses, where {possible} bytes are possible: {sorted(set(narrow))}"
     if not problem.ragged and found.tile_rows == 1 and n_cols % found.tile_cols == 0 and "ptx" in compiled.asm:

@@ -68,13 +68,11 @@ def test_the_planned_kernels_are_loaded_onto_the_device(loaded, monkeypatch):
     assert [kernel.metadata.name for kernel in loaded] == ["softmax_kernel", "softmax_backward_kernel"]
 
 
-def test_both_kernels_of_two_launches_are_loaded(loaded, monkeypatch):
-    h200 = Device.from_profile("nvidia/h200")
-    monkeypatch.setattr(h200.vendor, "cooperative", {})
+def test_the_kernel_of_rows_that_are_shared_is_loaded(loaded, monkeypatch):
     monkeypatch.setattr(warmup, "_made_current", contextlib.nullcontext)
-    (planned,) = warm_up([(4, 65536)], ["float32"], device=dataclasses.replace(h200, index=1))
-    assert planned.strategy == "split"
-    assert len({id(kernel) for kernel in loaded}) == 2
+    (planned,) = warm_up([(4, 65536)], ["float32"], device=dataclasses.replace(Device.from_profile("nvidia/h200"), index=1))
+    assert planned.strategy == "shared"
+    assert [kernel.metadata.num_warps for kernel in loaded] == [planned.num_warps]
 
 
 @pytest.mark.parametrize(

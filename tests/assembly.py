@@ -1,0 +1,73 @@
+"""The loops of compiled kernels."""
+
+import re
+
+# Reads that no cache of a multiprocessor answers, and writes of words.
+READS = {
+    "ptx": r"\bld\.volatile\.global|\batom\.\S*\.or\.",
+    "amdgcn": r"_load_.*\b(glc|sc1|SCOPE_DEV|SCOPE_SYS)\b|_atomic_or.*\b(glc|sc0|TH_ATOMIC_RETURN)\b",
+}
+WRITES = {"ptx": r"\batom\.\S*\.exch\.", "amdgcn": r"_atomic_swap"}
+BRANCH = r"\b(?:bra(?:\.uni)?|s_c?branch\w*)\s+(\S*BB\d+_\d+)"
+ENDS = r"^(?!@).*\b(?:bra(?:\.uni)?\s|s_branch\s|ret;|s_endpgm|s_setpc_b64)"
+
+
+def loops(text):
+    """The largest loops of assembly, each a list of its lines: they reach each other."""
+    lines = [line.strip() for line in text.splitlines()]
+    labels = {found[1]: number for number, line in enumerate(lines) if (found := re.match(r"(\S*BB\d+_\d+):", line))}
+    after = [[] if re.search(ENDS, line) else [number + 1] for number, line in enumerate(lines)]
+    for number, line in enumerate(lines):
+        if found := re.search(BRANCH, line):
+            after[number].append(labels[found[1].rstrip(";")])
+    starts = sorted({target for number, targets in enumerate(after) for target in targets if target <= number})
+    found, seen = [], set()
+    for start in starts:
+        if start not in seen and (body := _reached(after, start) & _reaching(after, start)):
+            found.append([lines[number] for number in sorted(body)])
+            seen |= body
+    return found
+
+
+def _reached(after, start):
+    found, left = set(), list(after[start])
+    while left:
+        number = left.pop()
+        if number < len(after) and number not in found:
+            found.add(number)
+            left += after[number]
+    return found
+
+
+def _reaching(after, end):
+    before = [[] for _ in after]
+    for number, targets in enumerate(after):
+        for target in targets:
+            if target < len(after):
+                before[target].append(number)
+    return _reached(before, end)
+
+
+def polling_loops(compiled):
+    """Loops in which words are read anew and none is written: where one is, a program finds missing numbers by itself."""
+    kind = "ptx" if "ptx" in compiled.asm else "amdgcn"
+    found = [loop for loop in loops(compiled.asm[kind]) if not any(re.search(WRITES[kind], line) for line in loop)]
+    return [loop for loop in found if any(re.search(READS[kind], line) for line in loop)]
+
+
+def whiles(ttir):
+    """(condition, body) of each loop that is not counted, in Triton's own language."""
+    return re.findall(r"scf\.while (.*?)\} do \{(.*?)scf\.yield", ttir, re.DOTALL)
+
+
+def is_bounded(condition, body, most):
+    """Whether a loop ends once a number that it raises by one is `most`, whatever else holds."""
+    counted = re.search(rf"(%\S+) = arith\.cmpi slt, (%\S+), %c{most}_i32\S* : i32", condition)
+    ends = re.search(r"(%\S+) = arith\.andi (%\S+), (%\S+) : i1.*\n\s*scf\.condition\((%\S+)\)", condition)
+    return bool(
+        counted
+        and ends
+        and ends[1] == ends[4]
+        and counted[1] in ends.groups()[1:3]
+        and re.search(rf"arith\.addi {re.escape(counted[2])}, %c1_i32\S* : i32", body)
+    )

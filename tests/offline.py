@@ -1,0 +1,50 @@
+"""Plans with a function in place of the compiler."""
+
+import dataclasses
+
+import msgspec
+
+from portable_softmax import Device, KernelResources, LaunchPlan, profiles
+from portable_softmax.launch import contiguous_problem
+from portable_softmax.planner import choose
+from portable_softmax.problem import Problem, Tiling
+
+H200, B200, MI300X, A2 = "nvidia/h200", "nvidia/b200", "amd/mi300x", "ascend/910b3"
+GPUS = sorted(name for name, profile in profiles().items() if profile.backend in ("cuda", "hip"))
+
+
+def light(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
+    """A compiler that never needs much."""
+    return KernelResources(tiling.num_warps, tiling.num_warps and 32, 16)
+
+
+def planned(profile, n_rows, n_cols, dtype="float32", measure=light, backward=False) -> LaunchPlan:
+    device = Device.from_profile(profile)
+    return choose(contiguous_problem(n_rows, n_cols, dtype, device, backward=backward), device, measure)
+
+
+def with_hardware(profile: str, **facts) -> Device:
+    """The profile's device, but for some facts."""
+    device = Device.from_profile(profile)
+    return dataclasses.replace(device, hardware=msgspec.structs.replace(device.hardware, **facts))
+
+
+def with_policy(profile: str, **preferences) -> Device:
+    """The profile's device, but for some of its policy."""
+    device = Device.from_profile(profile)
+    policy = msgspec.structs.replace(device.profile.launch, **preferences)
+    return dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
+
+
+def table(profile: str) -> dict[str, str]:
+    """The tiling and the grid that a profile gives each of many problems."""
+    cells = {}
+    for dtype in ("float32", "bfloat16", "float64"):
+        for backward in (False, True):
+            for n_rows in (1, 132, 4096):
+                for n_cols in (64, 781, 1000, 4096, 12672, 16384, 20_000, 20_001, 24576, 32768, 32769, 50_257, 65_536, 100_000,
+                               131_072, 151_936, 262_144, 10**6):  # fmt: skip
+                    plan = planned(profile, n_rows, n_cols, dtype, backward=backward)
+                    name = f"{dtype} {'gradient' if backward else 'softmax'} of {n_rows} x {n_cols}"
+                    cells[name] = f"{plan.tiling}, {plan.num_programs} programs"
+    return cells

@@ -1,0 +1,80 @@
+"""How many programs one launch may have: where there would be more, they walk."""
+
+import itertools
+
+import pytest
+from offline import GPUS, light, with_hardware
+
+from portable_softmax import Device
+from portable_softmax.launch import contiguous_problem
+from portable_softmax.planner import choose
+from portable_softmax.problem import Problem
+
+AMD = [name for name in GPUS if name.startswith("amd/")]
+NVIDIA = [name for name in GPUS if name.startswith("nvidia/")]
+LENGTHS = (64, 781, 4096, 16384, 50_257, 10**5)  # rows are several in a tile, one, or shared
+MANY = 2**40  # rows
+
+
+def plan_of(device, n_rows, n_cols, **others):
+    return choose(contiguous_problem(n_rows, n_cols, "float32", device, **others), device, light)
+
+
+@pytest.mark.parametrize("n_cols", LENGTHS)
+@pytest.mark.parametrize("profile", AMD)
+def test_the_threads_of_a_launch_of_hip_are_less_than_2_to_the_32nd(profile, n_cols):
+    device = Device.from_profile(profile)
+    for backward in (False, True):
+        many = plan_of(device, MANY, n_cols, backward=backward)
+        threads = many.num_warps * device.hardware.warp_size
+        assert 0 < many.num_programs * threads < 2**32
+        assert "the most that one launch may have" in many.reasons[-1]
+        fits(device, n_cols, (2**32 - 1) // threads, backward)
+
+
+@pytest.mark.parametrize("n_cols", LENGTHS)
+@pytest.mark.parametrize("profile", NVIDIA)
+def test_the_programs_of_a_launch_of_cuda_are_less_than_2_to_the_31st(profile, n_cols):
+    device = Device.from_profile(profile)
+    for backward in (False, True):
+        fits(device, n_cols, 2**31 - 1, backward)
+
+
+def fits(device, n_cols, most, backward):
+    """Asserts that so many programs are launched where there is work for more, in whole rows, and walk only then."""
+    many = plan_of(device, MANY, n_cols, backward=backward)
+    programs = most // many.parts * many.parts
+    n_rows = most // many.parts * many.tile_rows
+    last, first_too_many = (plan_of(device, each, n_cols, backward=backward) for each in (n_rows, n_rows + 1))
+    assert [(plan.walk, plan.num_programs) for plan in (last, first_too_many, many)] == [
+        (False, programs),
+        *2 * [(True, programs)],
+    ]
+
+
+@pytest.mark.parametrize("profile", GPUS)
+def test_a_kernel_that_needs_no_loop_has_none(profile):
+    device = Device.from_profile(profile)
+    assert not any(plan_of(device, n_rows, n_cols).walk for n_rows, n_cols in itertools.product((1, 4096), (1, *LENGTHS)))
+
+
+@pytest.mark.parametrize("most", [1, 3, 12, 100])
+@pytest.mark.parametrize("profile", GPUS)
+def test_a_row_has_no_more_parts_than_a_launch_has_programs(profile, most):
+    device = with_hardware(profile, max_programs=most)
+    for n_rows, n_cols in itertools.product((1, 2, 4096), (64, 40_000, 10**6)):
+        plan = plan_of(device, n_rows, n_cols)
+        assert plan.parts <= plan.num_programs <= most
+        assert plan.walk == (plan.num_programs < plan.parts * -(-n_rows // plan.tile_rows))
+
+
+@pytest.mark.parametrize("profile", ["ascend/910b3", "triton/interpreter"])
+def test_programs_of_a_resident_grid_walk(profile):
+    assert plan_of(Device.from_profile(profile), 10**6, 4096).walk
+
+
+@pytest.mark.parametrize("inner", [2, 512])
+def test_rows_that_lie_side_by_side_walk_too(inner):
+    device = with_hardware("nvidia/h200", max_programs=7)
+    plan = choose(Problem(1000 * inner, 300, "float32", "float32", 1, inner=inner), device, light)
+    assert (plan.walk, plan.num_programs) == (True, 7)

@@ -1,0 +1,99 @@
+"""No program reads or writes past a row unmasked, whatever a profile says."""
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from offline import GPUS, with_policy
+
+from portable_softmax.problem import Problem, Tiling
+from portable_softmax.schema import Fact, PowerOfTwo, RegisterSteps
+from portable_softmax.spec import KernelSpec
+from portable_softmax.tilings import candidates
+
+POWERS = st.integers(0, 20).map(lambda power: 2**power)
+KEYS = ("tile_elements", "max_tile_cols", "online_tile_cols", "shared_tile_cols", "shared_num_warps", "shared_wide_cols")
+LENGTHS = st.one_of(
+    st.integers(1, 3000),
+    st.integers(1, 2**21),
+    POWERS,
+    st.builds(lambda power, off: max(1, power + off), POWERS, st.integers(-9, 9)),
+)
+
+
+@st.composite
+def policies(draw):
+    """The preferences of a profile that loads."""
+    policy = {key: PowerOfTwo(draw(POWERS), "any") for key in KEYS}
+    if policy["shared_num_warps"].value > policy["shared_tile_cols"].value or draw(st.booleans()):
+        policy["shared_num_warps"] = msgspec.UNSET
+    if policy["shared_wide_cols"].value < policy["shared_tile_cols"].value or draw(st.booleans()):
+        policy["shared_wide_cols"] = msgspec.UNSET
+    policy |= {"shared_from_cols": Fact(draw(st.integers(1, 10**6)), "any"), "shared_polls": Fact(1, "any")}
+    steps = draw(st.lists(st.integers(1, 255), max_size=3, unique=True).map(sorted))
+    policy["max_registers"] = RegisterSteps(steps, "any") if steps else msgspec.UNSET
+    return policy
+
+
+@st.composite
+def problems(draw):
+    n_cols, dtype = draw(LENGTHS), draw(st.sampled_from(["float32", "bfloat16", "float64"]))
+    widest = {"float32": 4, "bfloat16": 8, "float64": 2}[dtype]
+    inner = draw(st.sampled_from([1, 1, 1, 2, 17, 512]))
+    ragged = inner == 1 and draw(st.booleans())
+    dividing = [vector for vector in (1, 2, 4, 8) if vector <= widest and (n_cols if inner == 1 else inner) % vector == 0]
+    return Problem(
+        n_rows=draw(st.sampled_from([1, 7, 132, 4096, 10**6])) * inner,
+        n_cols=n_cols,
+        x_dtype=dtype,
+        y_dtype=dtype,
+        vector=widest if ragged else draw(st.sampled_from(dividing)),
+        backward=draw(st.booleans()),
+        inner=inner,
+        batch_invariant=draw(st.booleans()),
+        ragged=ragged,
+    )
+
+
+def unmasked_past(spec: KernelSpec, tiling: Tiling, n_cols: int) -> int:
+    """The columns behind a row's last one that programs take without a mask; see `LAST` in addressing.py."""
+    if spec.padded and (tiling.parts > 1 or tiling.strategy == "online"):
+        return 0
+    if tiling.strategy == "online":
+        return -n_cols % tiling.tile_cols
+    pieces = tiling.pieces - 1 if spec.padded else tiling.pieces  # the last one is masked
+    reached = (tiling.parts - 1) * tiling.tile_cols + pieces * (tiling.tile_cols // tiling.pieces)
+    whole = n_cols // spec.vector * spec.vector if spec.ragged else n_cols  # vectors, wherever a row starts
+    return max(0, reached - whole)
+
+
+@pytest.mark.parametrize("profile", ["nvidia/h200", "nvidia/t4", "amd/mi300x", "amd/rx-7900-xtx", "ascend/910b3"])
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(policy=policies(), problem=problems())
+def test_what_reaches_past_a_row_is_masked(profile, policy, problem):
+    device = with_policy(profile, **policy)
+    for tiling in candidates(problem, device):
+        spec = KernelSpec.of(problem, tiling)
+        covered = tiling.parts * tiling.tile_cols
+        ends_with_rows = covered == problem.n_cols or (tiling.strategy == "online" and problem.n_cols % tiling.tile_cols == 0)
+        assert spec.padded == (problem.ragged or not ends_with_rows)
+        assert not unmasked_past(spec, tiling, problem.n_cols), tiling
+        assert tiling.strategy == "online" or covered >= (problem.n_cols if problem.across else problem.width)
+        for size in (tiling.tile_rows, tiling.tile_cols // tiling.pieces, tiling.num_warps or 1):
+            assert size.bit_count() == 1, f"{tiling}: Triton has powers of two only"
+        assert tiling.tile_cols % tiling.pieces == 0
+        if tiling.num_warps:
+            assert tiling.num_warps * device.hardware.warp_size <= device.hardware.max_threads_per_program
+
+
+@pytest.mark.parametrize("profile", GPUS)
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(n_cols=LENGTHS, backward=st.booleans())
+def test_a_tile_that_is_too_short_is_refused(profile, n_cols, backward):
+    assume(n_cols > 1)
+    problem = Problem(64, n_cols, "float32", "float32", 1, backward=backward)
+    for tiling in candidates(problem, with_policy(profile)):
+        short = Tiling(tiling.strategy, 1, max(1, (n_cols - 1) // tiling.parts), tiling.num_warps, 1, tiling.parts)
+        if tiling.strategy != "online":
+            with pytest.raises(ValueError, match=rf"covers {short.parts * short.tile_cols} columns of {n_cols}; give it more"):
+                KernelSpec.of(problem, short)

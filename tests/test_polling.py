@@ -1,0 +1,99 @@
+"""Programs that look for each other's numbers read memory each time, and look a bounded number of times: in compiled code."""
+
+import pytest
+from assembly import is_bounded, polling_loops, whiles
+
+from portable_softmax import Device, profiles
+from portable_softmax.compiler import compile_for
+from portable_softmax.launch import contiguous_problem, plan_problem
+from portable_softmax.problem import Tiling
+from portable_softmax.spec import KernelSpec
+
+# A product of each architecture.
+GPUS = sorted(
+    {(profile.backend, profile.arch): name for name, profile in profiles().items() if profile.backend != "npu"}.values()
+)
+GPUS = [name for name in GPUS if not name.startswith("triton/")]
+AMD = [name for name in GPUS if name.startswith("amd/")]
+
+
+def compiled_for(device, n_rows=4096, n_cols=65_536, dtype="bfloat16", backward=False, **constexprs):
+    """The kernel that is planned."""
+    problem = contiguous_problem(n_rows, n_cols, dtype, device, backward=backward)
+    tiling = plan_problem(problem, device).tiling
+    spec = KernelSpec.of(problem, tiling)
+    options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1
+    return compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device) | constexprs, *options), tiling
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("profile", GPUS)
+def test_the_loop_that_polls_reads_memory_each_time(profile, backward):
+    device = Device.from_profile(profile)
+    for n_rows, n_cols in ((16, 65_536), (4096, 50_257), (4096, 10**6)):
+        compiled, tiling = compiled_for(device, n_rows, n_cols, backward=backward)
+        if tiling.parts > 1:
+            assert len(polling_loops(compiled)) == 1, tiling
+        else:
+            assert n_cols == 10**6, "more parts than a small GPU holds"
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("profile", AMD)
+def test_on_amd_a_volatile_load_is_taken_out_of_the_loop_and_that_is_seen(profile, backward):
+    device = Device.from_profile(profile)
+    assert device.vendor.poll == "atomic"
+    compiled, _ = compiled_for(device, backward=backward, POLL="volatile")
+    assert not polling_loops(compiled), "Triton compiles them as volatile now: vendor.poll may be too"
+
+
+def test_on_nvidia_a_load_that_is_not_volatile_is_seen():
+    compiled, _ = compiled_for(Device.from_profile("nvidia/h200"))
+    compiled.asm["ptx"] = compiled.asm["ptx"].replace("ld.volatile.global", "ld.global")
+    assert not polling_loops(compiled)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("n_cols", [20_484, 65_536])
+def test_nothing_in_the_loop_makes_one_warp_wait_for_others(n_cols, backward):
+    device = Device.from_profile("nvidia/h200")
+    problem = contiguous_problem(4096, n_cols, "float32", device, backward=backward)
+    tiling = Tiling("shared", 1, 4096, 1, 1, -(-n_cols // 4096), walk=False)
+    spec = KernelSpec.of(problem, tiling)
+    compiled = compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), 1, 1)
+    assert not compiled.metadata.launch_cooperative_grid
+    (loop,) = polling_loops(compiled)
+    assert sum("ld.volatile" in line for line in loop) == 1, "both words of a part, of 32 parts at once"
+    for word in ("bar.", "barrier", "shared", "membar", "fence"):
+        assert not any(word in line for line in loop)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("profile", ["nvidia/h200", "nvidia/t4", "amd/mi300x", "amd/rx-7900-xtx"])
+def test_no_loop_is_without_a_bound(profile, backward):
+    device = Device.from_profile(profile)
+    polls = device.profile.launch.shared_polls.value
+    for n_cols, dtype in ((781, "float32"), (4096, "bfloat16"), (65_536, "bfloat16"), (50_257, "float32"), (10**6, "float64")):
+        compiled, tiling = compiled_for(device, 4096, n_cols, dtype, backward)
+        ttir = compiled.asm["ttir"]
+        found = whiles(ttir)
+        assert len(found) == ttir.count("scf.while") == (tiling.parts > 1)
+        assert all(is_bounded(condition, body, polls) for condition, body in found)
+        assert "cf.br" not in ttir.replace("scf.", ""), "a loop by other means"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("arith.andi", "arith.ori"),
+        ("cmpi slt", "cmpi ne"),
+        ("%c256_i32", "%n_i32"),
+        ("arith.addi %polls", "arith.addi %other"),
+    ],
+)
+def test_a_loop_without_a_bound_is_seen(old, new):
+    compiled, _ = compiled_for(Device.from_profile("nvidia/h200"))
+    ((condition, body),) = whiles(compiled.asm["ttir"])
+    assert is_bounded(condition, body, 256)
+    assert old in condition + body
+    assert not is_bounded(condition.replace(old, new), body.replace(old, new), 256)
