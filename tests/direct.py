@@ -5,8 +5,10 @@ import torch
 from portable_softmax.launch import name_of
 from portable_softmax.problem import Problem
 from portable_softmax.spec import KernelSpec, launcher
+from portable_softmax.workspace import with_words
 
 GUARD = 7.0  # around results
+INF, NAN = float("inf"), float("nan")
 
 
 def problem_of(operands, form, backward, vector=1, ragged=False):
@@ -24,11 +26,10 @@ def sizes_of(operands, problem):
 
 
 def launch(device, operands, problem, tiling, num_programs):
-    """In the one or two launches of a tiling whose programs do not wait for each other."""
-    words = [torch.full((problem.n_rows * tiling.parts,), -1, device=operands[0].device)] if tiling.parts > 1 else []
-    for exchange in tiling.exchanges:
-        run = launcher(KernelSpec.of(problem, tiling, exchange), device)
-        run((num_programs, 1, 1), *operands, *sizes_of(operands, problem), *words)
+    run = launcher(KernelSpec.of(problem, tiling), device)
+    if tiling.parts > 1:
+        run = with_words(run, problem, tiling, operands[0].device)
+    run((num_programs, 1, 1), *operands, *sizes_of(operands, problem))
 
 
 def rows_in(n_rows, n_cols, stride, dtype, where, outside, seed=0):
@@ -83,3 +84,32 @@ def assert_close(result, exact, scale=None):
     allowed = limits.eps * exact.abs() + exact_enough * scale + least
     error = torch.where(same, 0.0, (result.double() - exact).abs())
     assert (error <= allowed.nan_to_num()).all(), f"an error of {(error / allowed).nan_to_num().max():.3g} of what is allowed"
+
+
+def forward(run, form, dtype, where, n_cols, tiling, programs, vector=1, stride=None, n_rows=5):
+    """The result of run(operands, problem, tiling, programs), compared with float64; with a stride, that of ragged rows.
+
+    Of the rows, one is half masked and far from 0, one wholly masked; one has a nan, and one an inf.
+    """
+    ragged, sign = stride is not None, -1 if form == "softmin" else 1
+    x, _ = rows_in(n_rows, n_cols, stride or n_cols, dtype, where, NAN, seed=n_cols)
+    x[0] -= sign * 200
+    x[0, : n_cols * 2 // 3], x[1, n_cols // 2] = -sign * INF, NAN
+    x[2:3], x[3:4, -1] = -sign * INF, INF
+    y, assert_guards = result_in(n_rows, n_cols, stride or n_cols, dtype, where)
+    run((y, x), problem_of((y, x), form, False, vector, ragged), tiling, programs)
+    assert_guards()
+    assert_close(y, expected(form, x), float(form == "log_softmax"))
+    return y
+
+
+def backward(run, form, dtype, where, n_cols, tiling, programs, vector=1, stride=None, n_rows=5):
+    """As `forward`; of the rows of dy, one has a nan."""
+    ragged = stride is not None
+    dy, y = (rows_in(n_rows, n_cols, stride or n_cols, dtype, where, NAN, seed)[0] for seed in (n_cols, n_cols + 1))
+    dy[1, n_cols // 2] = NAN
+    dx, assert_guards = result_in(n_rows, n_cols, stride or n_cols, dtype, where)
+    run((dx, dy, y), problem_of((dx, dy, y), form, True, vector, ragged), tiling, programs)
+    assert_guards()
+    assert_close(dx, expected_gradient(form, dy, y), gradient_scale(form, dy, y))
+    return dx

@@ -1,158 +1,148 @@
-"""Rows shared by several programs: in two launches, and in one whose programs run at once, in many interleavings."""
+"""Rows shared by several programs, which run at once, in any order, one after another: the same bits, and none waits."""
 
 import dataclasses
+import functools
+import random
+from collections.abc import Callable
 
 import msgspec
 import pytest
 import torch
-from direct import assert_close, expected, expected_gradient, gradient_scale, launch, problem_of, result_in, rows_in, sizes_of
+from direct import NAN, assert_close, backward, expected, forward, launch, problem_of, result_in, rows_in, sizes_of
 from together import Together
 
 from portable_softmax.problem import Tiling
 from portable_softmax.spec import KernelSpec
+from portable_softmax.workspace import with_words
 
 pytestmark = pytest.mark.kernel
-INF, NAN = float("inf"), float("nan")
+
+
+def shared(tile_cols, parts, pieces=1, walk=True):
+    return Tiling("shared", 1, tile_cols, None, None, parts, pieces=pieces, walk=walk)
+
+
+CASES = {  # what `forward` and `backward` take, all but the programs
+    "beyond the end": ("log_softmax", torch.float32, 40, shared(16, 4, walk=False), 1, None),
+    "no mask": ("softmin", torch.bfloat16, 48, shared(16, 3), 8, None),
+    "ragged, in pieces": ("softmax", torch.float32, 85, shared(32, 3, pieces=2), 4, 87),
+}
 
 
 @pytest.fixture
 def interpreter(device):
     if device.backend != "interpreter":
-        pytest.skip("programs run at once in the interpreter; tests/test_accelerator.py launches them on a device")
+        pytest.skip("programs run at once in the interpreter; tests/test_neighbours.py launches them on a device")
+    return device
 
 
-def shared(strategy, tile_cols, parts):
-    return Tiling(strategy, 1, tile_cols, None, None, parts)
+@dataclasses.dataclass(frozen=True)
+class Case:
+    name: str
+    direction: Callable[..., torch.Tensor]
+
+    def __call__(self, run):
+        """The result for two rows, compared with float64."""
+        form, dtype, n_cols, tiling, vector, stride = CASES[self.name]
+        where = torch.device("cpu")  # the interpreter's
+        return self.direction(run, form, dtype, where, n_cols, tiling, 2 * tiling.parts, vector, stride, n_rows=2)
 
 
-def rows_with_special_values(n_cols, tile_cols, dtype, where, stride=None):
-    """Of five rows: one as any; parts that are all -inf; a row that is; a nan; an inf."""
-    x, _ = rows_in(5, n_cols, stride or n_cols, dtype, where, NAN, seed=n_cols)
-    x[1, : 2 * tile_cols] = -INF
-    x[2] = -INF
-    x[3, n_cols // 2] = NAN
-    x[4, -1] = INF
-    return x
+@pytest.fixture(params=[forward, backward])
+def direction(request):
+    return request.param
 
 
-def forward(run, form, dtype, where, n_cols, tiling, groups, stride=None, **kind):
-    x = rows_with_special_values(n_cols, tiling.tile_cols, dtype, where, stride)
-    y, assert_guards = result_in(5, n_cols, stride or n_cols, dtype, where)
-    run((y, x), problem_of((y, x), form, False, **kind), tiling, groups * tiling.parts)
-    assert_guards()
-    assert_close(y, expected(form, x), float(form == "log_softmax"))
+@pytest.fixture(params=CASES)
+def case(request, direction):
+    return Case(request.param, direction)
 
 
-def backward(run, form, dtype, where, n_cols, tiling, groups, stride=None, **kind):
-    dy, y = (rows_in(5, n_cols, stride or n_cols, dtype, where, NAN, seed)[0] for seed in (1, 2))
-    dy[3, n_cols // 2] = NAN
-    dx, assert_guards = result_in(5, n_cols, stride or n_cols, dtype, where)
-    run((dx, dy, y), problem_of((dx, dy, y), form, True, **kind), tiling, groups * tiling.parts)
-    assert_guards()
-    assert_close(dx, expected_gradient(form, dy, y), gradient_scale(form, dy, y))
+def looking(device, polls):
+    """The device whose programs look so often before they find what is missing by themselves."""
+    profile = device.profile
+    polls = msgspec.structs.replace(profile.launch.shared_polls, value=polls)
+    policy = msgspec.structs.replace(profile.launch, shared_polls=polls)
+    return dataclasses.replace(device, profile=msgspec.structs.replace(profile, launch=policy))
+
+
+def at_once(device, seed, left=lambda words, number: None, **together):
+    """Launches as `direct.launch` does, of programs that run at once; see Together. `left` fills a launch's words before."""
+
+    def run(operands, problem, tiling, num_programs):
+        spec = KernelSpec.of(problem, tiling)
+
+        def launch_together(grid, *arguments):
+            left(*arguments[-2:])
+            Together(seed, **together).launch(spec.kernel, grid[0], *arguments, **spec.constexprs(device))
+
+        words = with_words(launch_together, problem, tiling, operands[0].device)
+        words((num_programs, 1, 1), *operands, *sizes_of(operands, problem))
+
+    return run
 
 
 @pytest.fixture
-def in_two_launches(device):
-    return lambda *arguments: launch(device, *arguments)
+def untroubled(interpreter, case, monkeypatch, kept={}):  # noqa: B006 - the results of this module's tests
+    """The result where each program sees all that it looks for."""
+
+    def not_seen(*arguments):
+        raise AssertionError("a program found a part of another by itself")
+
+    if case not in kept:
+        with monkeypatch.context() as patched:
+            for kernels in ("kernels", "gradient_kernel"):
+                patched.setattr(f"portable_softmax.{kernels}.found", not_seen)
+            kept[case] = case(at_once(looking(interpreter, 10**6), 0))
+    return kept[case]
 
 
-@pytest.mark.parametrize("direction", [forward, backward])
-def test_two_launches(in_two_launches, where, form, direction):
-    """Rows of three tiles and a bit, in four parts, and in two that lie wholly beyond their end."""
-    direction(in_two_launches, form, torch.float32, where, 52, shared("split", 16, 6), 3)
+def shuffled(numbers):
+    return random.Random(5).sample(numbers, len(numbers))
 
 
-@pytest.mark.parametrize("direction", [forward, backward])
-def test_two_launches_of_other_kinds(device, in_two_launches, where, direction):
-    direction(in_two_launches, "softmax", torch.bfloat16, where, 48, shared("split", 16, 3), 2, vector=8)  # no mask
+def by_part(numbers):
+    """All programs of one part before those of any other."""
+    return sorted(numbers, key=lambda number: number % 3)
+
+
+@pytest.mark.parametrize(("polls", "seed"), [(1, 0), (1, 1), (3, 2)])
+def test_any_interleaving(interpreter, case, untroubled, polls, seed):
+    assert_same(case(at_once(looking(interpreter, polls), seed)), untroubled)
+
+
+@pytest.mark.parametrize(
+    ("resident", "order"), [(1, sorted), (1, reversed), (1, shuffled), (2, shuffled), (2, by_part), (7, by_part)]
+)
+def test_any_order_and_number_at_once(interpreter, case, untroubled, resident, order):
+    assert_same(case(at_once(interpreter, 1, resident=resident, order=order)), untroubled)
+
+
+@pytest.mark.parametrize("programs", [3, 6, 15])
+def test_programs_that_take_several_rows(device, where, direction, programs):
+    run = functools.partial(launch, device)
+    direction(run, "softmax", torch.float32, where, 41, shared(16, 3), programs)
     if device.backend == "interpreter" or device.vendor.aligned_access:
-        direction(in_two_launches, "softmax", torch.float32, where, 53, shared("split", 16, 4), 5, 55, vector=4, ragged=True)
+        direction(run, "softmin", torch.float32, where, 37, shared(16, 3), programs, vector=4, stride=39)
 
 
-def test_more_parts_than_two_for_a_lane(in_two_launches, where):
-    x, _ = rows_in(1, 279, 280, torch.float32, where, NAN)
-    x[0, : 4 * 31] -= 200  # the maximum lies in what lanes look at second
-    y, assert_guards = result_in(1, 279, 280, torch.float32, where)
-    in_two_launches((y, x), problem_of((y, x), "softmax", False), shared("split", 4, 70), 70)
+def assert_same(result, other):
+    assert torch.equal(result.nan_to_num(nan=-2.0), other.nan_to_num(nan=-2.0)), "the bits differ"
+    assert torch.equal(result.isnan(), other.isnan())
+
+
+def test_as_many_parts_as_lanes(device, where):
+    x, _ = rows_in(1, 255, 256, torch.float32, where, NAN)
+    x[0, : 4 * 31] -= 200
+    y, assert_guards = result_in(1, 255, 256, torch.float32, where)
+    launch(device, (y, x), problem_of((y, x), "softmax", False), shared(4, 64), 64)
     assert_guards()
     assert_close(y, expected("softmax", x))
 
 
-class Groups:
-    """Launches of programs that wait, one after another, as on a stream: the words of their groups are kept."""
-
-    def __init__(self, device, parts, most_groups, seed, **together):
-        self.device, self.parts, self.together = device, parts, Together(seed, **together)
-        self.words = torch.zeros(most_groups * (1 + 2 * parts), dtype=torch.int64)
-        self.rounds = [0] * most_groups
-
-    def __call__(self, operands, problem, tiling, num_programs):
-        spec, groups = KernelSpec.of(problem, tiling), num_programs // tiling.parts
-        assert (spec.exchange, num_programs) == ("wait", groups * self.parts)
-        sizes, constexprs = sizes_of(operands, problem), spec.constexprs(self.device)
-        self.together.launch(spec.kernel, num_programs, *operands, *sizes, self.words, **constexprs)
-        for group in range(groups):
-            self.rounds[group] += len(range(group, problem.n_rows, groups))
-        assert self.words.view(-1, 1 + 2 * self.parts)[:, 0].tolist() == self.rounds
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_launches_that_follow_each_other(interpreter, device, where, seed):
-    """With other numbers of groups and of rounds, of both kernels, and so from either buffer and either parity on."""
-    groups, tiling = Groups(device, 3, 3, seed), shared("cooperative", 16, 3)
-    forward(groups, "softmax", torch.float32, where, 48, tiling, 3)
-    backward(groups, "softmax", torch.float32, where, 45, tiling, 2)
-    forward(groups, "log_softmax", torch.float32, where, 33, tiling, 1)
-    backward(groups, "log_softmax", torch.float32, where, 48, tiling, 3)
-    forward(groups, "softmin", torch.bfloat16, where, 40, tiling, 2, vector=8)
-    backward(groups, "softmin", torch.bfloat16, where, 40, tiling, 1, vector=8)
-    assert groups.rounds == [2 + 3 + 5 + 2 + 3 + 5, 2 + 2 + 2 + 2, 1 + 1]
-
-
-def test_ragged_rows_and_parts_beyond_their_end(interpreter, device, where):
-    groups, tiling = Groups(device, 4, 2, 7), shared("cooperative", 16, 4)
-    for direction in (forward, backward):
-        direction(groups, "softmax", torch.float32, where, 37, tiling, 2, 39, vector=4, ragged=True)
-        direction(groups, "log_softmax", torch.float16, where, 30, tiling, 1)
-
-
-@pytest.mark.parametrize("parts", [6, 9])
-def test_a_lane_waits_for_several_parts(interpreter, device, where, parts):
-    """In warps of 4: each lane waits for one or two words at once; then for two, and for one more."""
-    narrow = dataclasses.replace(device, hardware=msgspec.structs.replace(device.hardware, warp_size=4))
-    groups, tiling = Groups(narrow, parts, 1, parts), shared("cooperative", 4, parts)
-    direction = forward if parts == 9 else backward
-    direction(groups, "softmax", torch.float32, where, 4 * parts - 1, tiling, 1)
-
-
-@pytest.mark.parametrize("resident", [3, 4, 7])
-def test_more_programs_than_run_at_once_begin_in_order(interpreter, device, where, resident):
-    """Of five rows of three parts: those that run are all of some rows, and a part of the next."""
-    groups, tiling = Groups(device, 3, 5, resident, resident=resident), shared("ordered", 16, 3)
-    forward(groups, "softmax", torch.float32, where, 45, tiling, 5)
-    backward(groups, "log_softmax", torch.bfloat16, where, 48, tiling, 5, vector=8)
-    forward(groups, "softmin", torch.float32, where, 37, tiling, 5, 39, vector=4, ragged=True)
-    assert groups.rounds == [3] * 5
-
-
-@pytest.mark.parametrize(
-    ("resident", "order"),
-    [(2, sorted), (4, lambda numbers: sorted(numbers, key=lambda number: number % 3))],
-    ids=["too few run at once", "they begin out of order"],
-)
-def test_what_ordered_launches_rely_on(interpreter, device, where, monkeypatch, resident, order):
-    monkeypatch.setattr("together.MOST_STEPS", 3000)
-    groups = Groups(device, 3, 5, 0, resident=resident, order=order)
-    with pytest.raises(TimeoutError, match="15 programs still wait"):
-        forward(groups, "softmax", torch.float32, where, 48, shared("ordered", 16, 3), 5)
-
-
-def test_programs_that_would_wait_for_ever_are_seen(interpreter, device, where, monkeypatch):
-    """So the tests above would fail, not hang: here no word arrives."""
-    from triton.runtime.interpreter import interpreter_builder
-
+def test_programs_that_would_wait_are_seen(interpreter, direction, where, monkeypatch):
+    """So the tests above would fail, not hang: here no word arrives, and programs look for it for ever."""
     monkeypatch.setattr("together.MOST_STEPS", 500)
-    monkeypatch.setattr(interpreter_builder, "create_atomic_rmw", lambda operation, ptr, value, *_: value)
-    with pytest.raises(TimeoutError, match="2 programs still wait"):
-        forward(Groups(device, 2, 1, 0), "softmax", torch.float32, where, 30, shared("cooperative", 16, 2), 1)
+    monkeypatch.setattr("portable_softmax.exchange.publish", lambda *arguments: None)
+    with pytest.raises(TimeoutError, match="10 programs still wait"):
+        direction(at_once(looking(interpreter, 10**6), 0), "softmax", torch.float32, where, 30, shared(16, 2), 10)

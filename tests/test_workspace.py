@@ -1,112 +1,94 @@
-"""Which words the programs of a launch get; no kernel runs."""
+"""The words that the programs of a launch get, and its number; no kernel runs."""
 
-import dataclasses
-from types import SimpleNamespace
+import gc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
 import pytest
 import torch
 
-from portable_softmax import Device, DeviceError, workspace
-from portable_softmax.planner import choose
+from portable_softmax import workspace
 from portable_softmax.problem import Problem, Tiling
 
-FIRST, SECOND = torch.device("cuda", 0), torch.device("cuda", 1)
 CPU = torch.device("cpu")
+PROBLEM = Problem(5, 100, "float32", "float32", 1)
 
 
 @pytest.fixture
-def machine(monkeypatch):
-    """Two devices with the stream `machine.stream` current, whose memory is the host's."""
-    from triton.runtime import driver
-
-    now = SimpleNamespace(stream=7, capturing=False)
-    monkeypatch.setattr(workspace, "_kept", {})
-    monkeypatch.setattr(workspace, "_new_words", lambda *arguments, new=workspace._new_words: new(*arguments[:3], CPU))
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: now.capturing)
-    monkeypatch.setattr(driver, "_active", SimpleNamespace(get_current_stream=lambda index: (index, now.stream)))
-    return now
+def calls():
+    """What a launch is called with."""
+    return []
 
 
-def words(parts, where=FIRST, groups=1):
-    return workspace._words_of_groups(groups, parts, Device.from_profile("nvidia/h200"), where)
+@pytest.fixture
+def launch(calls):
+    return workspace.with_words(lambda *arguments: calls.append(arguments), PROBLEM, Tiling("shared", 1, 16, 1, 1, 7), CPU)
 
 
-def test_words_are_kept_for_a_number_of_parts_a_device_and_a_stream(machine):
-    kept = words(8)
-    assert words(8) is kept
-    others = [words(9), words(8, SECOND)]
-    machine.stream = 8
-    others.append(words(8))
-    assert len({each.data_ptr() for each in (kept, *others)}) == 4
-    machine.stream = 7
-    kept.fill_(5)
-    assert words(8) is kept
-    assert (words(8) == 5).all(), "rounds are counted on from launch to launch"
-
-
-def test_there_are_more_words_where_more_programs_begin_than_can_be_resident(machine):
-    few, resident = words(8), 132 * 64 // 8
-    assert len(few) == resident * (1 + 2 * 8)
-    assert words(8, groups=resident) is few
-    few.fill_(5)
-    many = words(8, groups=10_000)
-    assert len(many) == 10_000 * (1 + 2 * 8)
-    assert not many.any(), "no round is counted on from elsewhere"
-    assert words(8) is words(8, groups=9999) is many
-
-
-def test_a_captured_graph_has_words_of_its_own(machine):
-    kept = words(8)
-    machine.capturing = True
-    first, second = words(8), words(8)
-    assert len({each.data_ptr() for each in (kept, first, second)}) == 3
-    assert not first.any()
-    machine.capturing = False
-    assert words(8) is kept
-
-
-def test_a_cooperative_launch_that_the_driver_refuses(machine):
-    def refused(grid, *arguments):
-        raise RuntimeError("Triton Error [CUDA]: too many blocks in cooperative launch")
-
-    tiling = Tiling("cooperative", 1, 2048, 1, 1, 32)
-    problem, device = Problem(4, 65536, "float32", "float32", 4), Device.from_profile("nvidia/h200")
-    launch = workspace.with_words([refused], problem, tiling, device, FIRST)
-    with pytest.raises(DeviceError, match=r"3200 programs .* at once .* too many blocks"):
-        launch((3200, 1, 1))
-
-
-@pytest.mark.parametrize(("n_rows", "strategy"), [(100, "cooperative"), (10**4, "ordered")])
-@pytest.mark.parametrize("n_cols", [32769, 65536, 131072, 10**6])
-def test_there_are_words_for_every_group_of_a_launch(machine, n_rows, strategy, n_cols):
-    from portable_softmax import KernelResources
-
-    def light(problem, tiling, device):
-        return KernelResources(tiling.num_warps, 16)
-
-    device = Device.from_profile("nvidia/h200")
-    many = msgspec.structs.replace(device.hardware, multiprocessor_count=1000)
-    problem = Problem(n_rows, n_cols, "float32", "float32", 1)
-    plan = choose(problem, dataclasses.replace(device, hardware=many), light)
-    assert plan.strategy == strategy
-    seen = []
-    launch = workspace.with_words([lambda *arguments: seen.append(arguments)], problem, plan.tiling, device, FIRST)
-    launch((plan.num_programs, 1, 1), "y", "x")
-    (grid, *operands, given), parts = seen[0], plan.parts
-    assert (grid, operands) == ((plan.num_programs, 1, 1), ["y", "x"])
-    assert len(given) % (1 + 2 * parts) == 0
-    assert len(given) >= plan.num_programs // parts * (1 + 2 * parts)
-
-
-def test_both_launches_of_a_split_get_the_same_words_and_each_call_its_own():
-    problem, tiling = Problem(5, 100, "float32", "float32", 1), Tiling("split", 1, 16, 1, 1, 7)
-    seen = []
-    launches = [lambda *arguments, kind=kind: seen.append((kind, *arguments)) for kind in tiling.exchanges]
-    launch = workspace.with_words(launches, problem, tiling, Device.from_profile("nvidia/h200"), CPU)
-    for _ in range(2):
+def test_each_call_has_words_and_a_number_of_its_own(launch, calls):
+    for _ in range(3):
         launch((35, 1, 1), "y", "x", 5)
-    assert [each[:-1] for each in seen] == [(kind, (35, 1, 1), "y", "x", 5) for kind in ("publish", "collect") * 2]
-    assert seen[0][-1] is seen[1][-1]
-    assert seen[2][-1] is seen[3][-1] is not seen[0][-1]
-    assert seen[0][-1].shape == (5 * 7,)
+    assert [each[:-2] for each in calls] == [((35, 1, 1), "y", "x", 5)] * 3
+    words, numbers = zip(*(each[-2:] for each in calls), strict=True)
+    assert len({each.data_ptr() for each in words}) == len(set(numbers)) == 3
+    assert all((each.dtype, each.device) == (torch.int64, CPU) for each in words)
+
+
+@pytest.mark.parametrize("parts", [2, 7, 8, 9, 64])
+def test_each_part_of_each_row_has_two_words_and_no_row_shares_a_cache_line(calls, parts):
+    tiling = Tiling("shared", 1, 16, 1, 1, parts)
+    workspace.with_words(lambda *arguments: calls.append(arguments), PROBLEM, tiling, CPU)((5 * parts, 1, 1))
+    ((_, words, _),) = calls
+    assert words.numel() == 5 * tiling.words_per_row
+    assert tiling.words_per_row >= 2 * parts
+    assert tiling.words_per_row * words.element_size() % 128 == 0
+
+
+def test_words_are_not_kept(calls):
+    seen = []
+    tiling = Tiling("shared", 1, 16, 1, 1, 7)
+    launch = workspace.with_words(lambda grid, words, number: seen.append(weakref.ref(words)), PROBLEM, tiling, CPU)
+    launch((35, 1, 1))
+    gc.collect()
+    assert seen[0]() is None
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+def test_words_are_cleared_where_a_graph_replays_them(monkeypatch, calls, capturing):
+    """With what a launch of the same number left there; elsewhere there is no need, and it would cost a launch."""
+    left = torch.full((10_000,), 7, dtype=torch.int64)
+    monkeypatch.setattr(torch.cpu, "is_current_stream_capturing", lambda: capturing, raising=False)
+    monkeypatch.setattr(torch, "empty", lambda size, dtype, device: left[:size])
+    launch = workspace.with_words(lambda *arguments: calls.append(arguments), PROBLEM, Tiling("shared", 1, 16, 1, 1, 7), CPU)
+    launch((35, 1, 1))
+    words = calls[0][1]
+    assert (words == (0 if capturing else 7)).all()
+    assert (left[len(words) :] == 7).all()
+
+
+def halves_of(number):
+    assert -(2**63) <= number < 2**63, "a kernel takes a signed number of 64 bits"
+    return number & 0xFFFFFFFF, number >> 32
+
+
+def assert_differ(numbers):
+    for half in zip(*map(halves_of, numbers), strict=True):
+        assert len(set(half)) == len(numbers)
+        assert 0 not in half, "zeroed memory would hold words of this launch"
+
+
+def test_numbers_of_launches():
+    assert_differ([workspace.next_number() for _ in range(20_000)])
+
+
+def test_numbers_of_launches_from_threads():
+    with ThreadPoolExecutor(8) as pool:
+        results = [pool.submit(lambda: [workspace.next_number() for _ in range(1000)]) for _ in range(8)]
+    assert_differ([number for result in results for number in result.result()])
+
+
+@pytest.mark.parametrize("first", [0, 1, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 2**32, 2**64 - 1])
+def test_numbers_of_launches_wherever_they_begin(monkeypatch, first):
+    counting = type(workspace._numbers)(first, 0x9E3779B97F4A7C15)
+    monkeypatch.setattr(workspace, "_numbers", counting)
+    assert_differ([workspace.next_number() for _ in range(2000)])
