@@ -91,8 +91,8 @@ def untroubled(interpreter, case, monkeypatch, kept={}):  # noqa: B006 - the res
 
     if case not in kept:
         with monkeypatch.context() as patched:
-            for kernels in ("kernels", "gradient_kernel"):
-                patched.setattr(f"portable_softmax.{kernels}.found", not_seen)
+            for alone in ("alone", "gradient_alone"):
+                patched.setattr(f"portable_softmax.kernels.{alone}.found", not_seen)
             kept[case] = case(at_once(looking(interpreter, 10**6), 0))
     return kept[case]
 
@@ -143,6 +143,6 @@ def test_as_many_parts_as_lanes(device, where):
 def test_programs_that_would_wait_are_seen(interpreter, direction, where, monkeypatch):
     """So the tests above would fail, not hang: here no word arrives, and programs look for it for ever."""
     monkeypatch.setattr("together.MOST_STEPS", 500)
-    monkeypatch.setattr("portable_softmax.exchange.publish", lambda *arguments: None)
+    monkeypatch.setattr("portable_softmax.kernels.exchange.publish", lambda *arguments: None)
     with pytest.raises(TimeoutError, match="10 programs still wait"):
         direction(at_once(looking(interpreter, 10**6), 0), "softmax", torch.float32, where, 30, shared(16, 2), 10)

@@ -9,7 +9,7 @@ from test_exchange import case as case  # fixtures
 from test_exchange import direction as direction
 from test_exchange import interpreter as interpreter
 
-from portable_softmax.exchange import _word, publish
+from portable_softmax.kernels.exchange import _word, publish
 from portable_softmax.workspace import next_number
 
 pytestmark = pytest.mark.kernel
@@ -93,7 +93,7 @@ LOSSES += (of_another_launch, overwritten, half_overwritten)
 @pytest.fixture
 def searches(monkeypatch):
     """The parts that programs find by themselves."""
-    from portable_softmax import exchange, gradient_kernel, kernels
+    from portable_softmax.kernels import alone, exchange, gradient_alone
 
     made = []
 
@@ -101,14 +101,14 @@ def searches(monkeypatch):
         made.append(part)
         return found(words_ptr, part, *arguments)
 
-    for module in (kernels, gradient_kernel):
+    for module in (alone, gradient_alone):
         monkeypatch.setattr(module, "found", recorded)
     return made
 
 
 @pytest.mark.parametrize("trouble", LOSSES, ids=lambda trouble: trouble.fn.__name__)
 def test_words_that_are_not_there_in_time(interpreter, untroubled, case, searches, monkeypatch, trouble):  # noqa: F811
-    monkeypatch.setattr("portable_softmax.exchange.publish", trouble)
+    monkeypatch.setattr("portable_softmax.kernels.exchange.publish", trouble)
     assert_same(case(at_once(looking(interpreter, 3), 2)), untroubled)
     assert searches, "nobody missed a word"
 
@@ -124,13 +124,13 @@ def test_each_program_whose_words_are_lost(interpreter, direction, searches, mon
                 publish(words_ptr, part, *arguments)
 
         del searches[:]
-        monkeypatch.setattr("portable_softmax.exchange.publish", published)
+        monkeypatch.setattr("portable_softmax.kernels.exchange.publish", published)
         assert_same(case(run), right)
         assert lost % 3 in searches
 
 
 def test_words_that_come_twice(interpreter, untroubled, case, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("portable_softmax.exchange.publish", twice)
+    monkeypatch.setattr("portable_softmax.kernels.exchange.publish", twice)
     assert_same(case(at_once(looking(interpreter, 3), 4)), untroubled)
 
 
