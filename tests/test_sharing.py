@@ -116,7 +116,8 @@ def test_twice_the_warps_take_a_part_where_rows_leave_most_of_the_device_idle():
 
 
 def test_parts_are_wide_where_programs_are_many():
-    few, many = planned(H200, 32, 65_536), planned(H200, 4096, 65_536)
+    """Half of 132 * 64 warps is 4224: 132 rows of 32 parts, with a warp for 2048 columns."""
+    few, many = planned(H200, 132, 65_536), planned(H200, 133, 65_536)
     assert few.tile_cols == policy_of(H200).shared_tile_cols.value
     assert many.tile_cols == policy_of(H200).shared_wide_cols.value
 
