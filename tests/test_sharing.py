@@ -179,3 +179,8 @@ def test_a_row_is_not_shared_where_its_parts_would_not_run_at_once():
     plan = choose(problem, device, lambda problem, tiling, device: KernelResources(tiling.num_warps, 32, 70_000))
     assert plan.parts <= 12, "three on each multiprocessor"
     assert any("only 12 programs are resident at once" in reason for reason in plan.reasons)
+
+
+@pytest.mark.xfail(reason="only one program is resident, so its profile's shared_from_cols decides nothing", strict=True)
+def test_the_interpreter_shares_the_rows_that_its_profile_says():
+    assert planned("triton/interpreter", 1, policy_of("triton/interpreter").shared_from_cols.value).strategy == "shared"
