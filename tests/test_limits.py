@@ -2,11 +2,14 @@
 
 import itertools
 
+import msgspec
 import pytest
-from offline import GPUS, light, with_hardware
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from offline import GPUS, light, with_hardware, with_policy
 
 from portable_softmax import Device
-from portable_softmax.launch import contiguous_problem
+from portable_softmax.launch import contiguous_problem, plan_problem
 from portable_softmax.planner import choose
 from portable_softmax.problem import Problem
 
@@ -66,6 +69,32 @@ def test_a_row_has_no_more_parts_than_a_launch_has_programs(profile, most):
         plan = plan_of(device, n_rows, n_cols)
         assert plan.parts <= plan.num_programs <= most
         assert plan.walk == (plan.num_programs < plan.parts * -(-n_rows // plan.tile_rows))
+
+
+@pytest.mark.parametrize("profile", ["nvidia/h200", "amd/mi300x", "amd/rx-7900-xtx", "ascend/910b3"])
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    most_programs=st.one_of(st.none(), st.integers(1, 2**31)),
+    most_threads=st.one_of(st.none(), st.integers(1024, 2**32)),
+    n_rows=st.one_of(st.integers(1, 10_000), st.integers(1, 2**40)),
+    n_cols=st.sampled_from(LENGTHS),
+)
+def test_programs_are_whole_groups_within_every_limit_and_walk_if_need_be(profile, most_programs, most_threads, n_rows, n_cols):
+    device = with_hardware(profile, max_programs=most_programs, max_threads=most_threads)
+    plan = plan_of(device, n_rows, n_cols)
+    threads = (plan.num_warps or 1) * (device.hardware.warp_size or 1)
+    assert 0 < plan.num_programs <= (most_programs or plan.num_programs)
+    assert plan.num_programs * threads <= (most_threads or plan.num_programs * threads)
+    assert plan.num_programs % plan.parts == 0
+    assert plan.walk or plan.num_programs == plan.parts * -(-n_rows // plan.tile_rows), "every tile is taken"
+
+
+@pytest.mark.xfail(reason="counted with one warp, compiled with Triton's 4", strict=True)
+@pytest.mark.parametrize("n_cols", [4096, 10**5])
+def test_the_limit_of_hip_holds_where_a_profile_leaves_the_warps_to_triton(n_cols):
+    device = with_policy("amd/mi300x", shared_num_warps=msgspec.UNSET, elements_per_thread=msgspec.UNSET)
+    plan = plan_problem(contiguous_problem(MANY, n_cols, "float32", device), device)
+    assert plan.num_programs * plan.resources.num_warps * device.hardware.warp_size < 2**32
 
 
 @pytest.mark.parametrize("profile", ["ascend/910b3", "triton/interpreter"])

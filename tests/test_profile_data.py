@@ -188,6 +188,16 @@ def test_tiles_and_caches_are_ordered(profile):
 
 
 @pytest.mark.parametrize("profile", GPUS, ids=ids)
+def test_every_gpu_shares_rows_and_has_its_limit_of_a_launch(profile):
+    hw, launch = profile.hardware, profile.launch
+    limits = {"cuda": (2**31 - 1, None), "hip": (None, 2**32 - 1)}
+    assert (hw.max_programs, hw.max_threads) == limits[profile.backend]
+    assert launch.shared_tile_cols.value <= launch.max_tile_cols.value
+    assert launch.shared_from_cols.value > launch.shared_tile_cols.value, "at least two parts"
+    assert launch.shared_polls.value <= 2**16, "each takes about a microsecond"
+
+
+@pytest.mark.parametrize("profile", GPUS, ids=ids)
 def test_estimates_never_promise_more_than_a_described_gpu(profile):
     estimate = match_profile(profile.backend, {"cuda": "999", "hip": "gfx9999"}[profile.backend], None)
     assert estimate.estimated

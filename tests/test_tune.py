@@ -43,7 +43,9 @@ def test_shared_rows_are_tried_in_parts_warps_pieces_and_registers():
     shared = [tiling for tiling in tune.legal(problem, device) if tiling.strategy == "shared"]
     for key in ("parts", "tile_cols", "num_warps", "pieces"):
         assert len({getattr(tiling, key) for tiling in shared}) >= 4, key
-    assert {tiling.max_registers for tiling in shared} == {None, *device.profile.launch.max_registers.value}
+    for in_pieces in (False, True):
+        steps = {tiling.max_registers for tiling in shared if (tiling.pieces > 1) == in_pieces}
+        assert steps == {None, *device.profile.launch.max_registers.value}
 
 
 @pytest.mark.parametrize("profile", ["nvidia/h200", "amd/mi300x"])
