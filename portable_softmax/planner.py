@@ -39,7 +39,8 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
         elif not occupancy.programs_per_multiprocessor:
             passed_over.append(f"{tiling}: does not fit: {', '.join(occupancy.limited_by)}")
         elif min(resident, _most_programs(tiling, device)) < tiling.parts:
-            passed_over.append(f"{tiling}: only {resident} programs are resident at once")
+            most = min(resident, _most_programs(tiling, device))
+            passed_over.append(f"{tiling}: only {most} programs are resident at once")
         elif occupancy.programs_per_multiprocessor == 1 and tiling.num_warps:
             # Nothing else runs while its only program waits: another number of warps may let two in.
             alone = alone or (tiling, resources, occupancy, tuple(passed_over))
@@ -110,7 +111,7 @@ def _walks(problem: Problem, tiling: Tiling, device: Device) -> bool:
 def _most_programs(tiling: Tiling, device: Device) -> int:
     """Programs that one launch may have; the kernel walks through what is left."""
     hardware = device.hardware
-    threads = (tiling.num_warps or 1) * (hardware.warp_size or 1)
+    threads = tiling.num_warps * (hardware.warp_size or 1) if tiling.num_warps else hardware.max_threads_per_program or 1
     limits = hardware.max_programs, hardware.max_threads and hardware.max_threads // threads
     return min((limit for limit in limits if limit), default=UNLIMITED)
 

@@ -64,6 +64,11 @@ RULES = (
         "no instruction can name that many registers",
     ),
     Rule(
+        ("max_threads_per_program", "max_threads"),
+        lambda program, launch: program <= launch,
+        "no program would fit a launch",
+    ),
+    Rule(
         ("shared_tile_cols", "shared_num_warps"),
         lambda cols, warps: warps <= cols,
         "each warp has elements of the tile",

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 LARGEST_TILE = 2**20  # elements of a tensor in Triton: TRITON_MAX_TENSOR_NUMEL in python/triton/_utils.py
+MOST_POLLS = 2**16  # a choice of this project: some hundredths of a second
 MOST_STAGES = 8  # a choice of this project: Triton unrolls the prologue of its pipeline, and hundreds compile for minutes
 
 Positive = Annotated[int, msgspec.Meta(gt=0, le=2**63 - 1)]
@@ -81,6 +82,12 @@ class Stages(Fact, frozen=True, forbid_unknown_fields=True):
     value: Annotated[int, msgspec.Meta(ge=1, le=MOST_STAGES)]
 
 
+class Polls(Fact, frozen=True, forbid_unknown_fields=True):
+    """Looks for what others publish: so many take a while, and no more are counted."""
+
+    value: Annotated[int, msgspec.Meta(ge=1, le=MOST_POLLS)]
+
+
 class RegisterSteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Registers per thread, ascending: with one more of them, fewer warps share a multiprocessor."""
 
@@ -113,7 +120,7 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     shared_tile_cols: PowerOfTwo | msgspec.UnsetType = msgspec.UNSET
     shared_num_warps: PowerOfTwo | msgspec.UnsetType = msgspec.UNSET
     shared_wide_cols: PowerOfTwo | msgspec.UnsetType = msgspec.UNSET  # instead, with more warps, where programs are many
-    shared_polls: Fact | msgspec.UnsetType = msgspec.UNSET  # for what another program finds, before it is computed again
+    shared_polls: Polls | msgspec.UnsetType = msgspec.UNSET  # for what another program finds, before it is computed again
     max_registers: RegisterSteps | msgspec.UnsetType = msgspec.UNSET  # that a thread of what is in pieces is held to
     spilled_bytes: Fact | msgspec.UnsetType = msgspec.UNSET  # per thread, that a kernel held to them may spill
 

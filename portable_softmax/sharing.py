@@ -35,7 +35,8 @@ def _parts(problem: Problem, device: Device) -> Iterator[Tiling]:
         for each in in_pieces([tiling], problem, device):
             held = list(held_to_registers(each, problem, device))
             yield from held[:1]
-            yield from (_without_a_piece(tighter, problem) for tighter in held[:1])  # rather than registers for more of them
+            fewer = [_without_a_piece(tighter, problem) for tighter in held[:1]]  # rather than registers for more pieces
+            yield from (tighter for tighter in fewer if tighter.parts <= _most_parts(tighter.num_warps or 0, device))
             yield from held[1:]
             yield each
         yield tiling

@@ -100,7 +100,7 @@ class KernelSpec:
             "WORDS": self.tiling.words_per_row,
             "LANES": max(threads, next_power_of_2(self.tiling.parts)) if shared else 1,
             "POLL": device.vendor.poll,
-            "POLLS": polls.value if polls else 0,
+            "POLLS": polls.value if polls else 1,
             "WALK": self.tiling.walk,
             "AXIS": 0 if self.across else 1,
             "LOG": self.form == "log_softmax",

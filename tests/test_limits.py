@@ -89,7 +89,6 @@ def test_programs_are_whole_groups_within_every_limit_and_walk_if_need_be(profil
     assert plan.walk or plan.num_programs == plan.parts * -(-n_rows // plan.tile_rows), "every tile is taken"
 
 
-@pytest.mark.xfail(reason="counted with one warp, compiled with Triton's 4", strict=True)
 @pytest.mark.parametrize("n_cols", [4096, 10**5])
 def test_the_limit_of_hip_holds_where_a_profile_leaves_the_warps_to_triton(n_cols):
     device = with_policy("amd/mi300x", shared_num_warps=msgspec.UNSET, elements_per_thread=msgspec.UNSET)

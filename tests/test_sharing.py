@@ -86,7 +86,6 @@ def test_parts_cover_a_row_and_each_has_a_program_and_a_lane(profile, dtype):
                 assert tiling.words_per_row >= 2 * tiling.parts
 
 
-@pytest.mark.xfail(reason="_without_a_piece makes more of them: 66 for 2 warps, 71 for 8", strict=True)
 @pytest.mark.parametrize("n_cols", [100_000, 10**6])
 def test_a_row_has_at_most_64_parts_and_no_more_than_a_program_has_threads(n_cols):
     device = Device.from_profile(H200)
@@ -179,8 +178,3 @@ def test_a_row_is_not_shared_where_its_parts_would_not_run_at_once():
     plan = choose(problem, device, lambda problem, tiling, device: KernelResources(tiling.num_warps, 32, 70_000))
     assert plan.parts <= 12, "three on each multiprocessor"
     assert any("only 12 programs are resident at once" in reason for reason in plan.reasons)
-
-
-@pytest.mark.xfail(reason="only one program is resident, so its profile's shared_from_cols decides nothing", strict=True)
-def test_the_interpreter_shares_the_rows_that_its_profile_says():
-    assert planned("triton/interpreter", 1, policy_of("triton/interpreter").shared_from_cols.value).strategy == "shared"
