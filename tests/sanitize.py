@@ -19,15 +19,15 @@ SHAPES = ((5, 200), (5, 203), (5, 781), (5, 1300), (5, 1301), (2, 37, 40), (1, 9
 CASES = [(case, None) for case in itertools.product(FORMS, SHAPES, DTYPES, (0, 1))]
 LONG = (1, 100_003), (2, 65_536)  # in every strategy that the device has
 MANY = (400, 40_000), (400, 40_003)  # more programs than run at once
-STRATEGIES = ("online", "cooperative", "split")
+STRATEGIES = ("online", "shared")
 CASES += list(itertools.product(itertools.product(FORMS[:2], LONG, DTYPES[:1], (0, 1)), STRATEGIES))
-CASES += [(case, "ordered") for case in itertools.product(FORMS[:1], MANY, DTYPES[:1], (0, 1))]
+CASES += [(case, "shared") for case in itertools.product(FORMS[:1], MANY, DTYPES[:1], (0, 1))]
 
 
 def main() -> None:
     device = current_device()
     where = device.vendor.torch_device_type
-    shared = device.profile.launch.split
+    shared = device.profile.launch.shared_from_cols
     strategies, launches = set(), 0
     plan_problem, only = launch.plan_problem, None
 
@@ -48,14 +48,14 @@ def main() -> None:
             launch.softmax_rows(x, y, device, form)
             launch.softmax_backward_rows(dy, y, dx, device, form)
         except PlanError:
-            assert only in ("cooperative", "ordered", "split")  # which not every device has, for every length
+            assert only == "shared"  # which not every device has, for every length
             continue
         assert not y.isnan().any(), (form, shape, dtype)
         assert not dx.isnan().any(), (form, shape, dtype)
         launches += 2
     kinds = {("across", "tile"), ("across", "online"), *itertools.product(("along",), ("tile", "online"))}
     if shared:
-        kinds |= {("along", each) for each in ("split", *(("cooperative", "ordered") if shared.value == "ordered" else ()))}
+        kinds |= {("along", "shared")}
     if device.vendor.aligned_access:
         kinds |= {("ragged", strategy) for kind, strategy in kinds if kind == "along"}
     expected = {(direction, *kind) for direction in ("forward", "backward") for kind in kinds}

@@ -7,12 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from direct import assert_close as assert_close_to
-from direct import expected, expected_gradient, gradient_scale
+from direct import expected
 from pairs import PAIRS
 
-from portable_softmax import DtypeError, log_softmax, plan, softmax
-from portable_softmax.launch import contiguous_problem, plan_problem
-from portable_softmax.spec import KernelSpec, launcher
+from portable_softmax import log_softmax, plan, softmax
 
 pytestmark = [pytest.mark.kernel, pytest.mark.accelerator]
 SHAPES = ((64, 333), (64, 4096), (8, 100_000), (3, 700, 48))  # one tile, long rows, across lines
@@ -149,108 +147,10 @@ def test_a_profilers_hook_sees_the_launch(where):
     assert_close(y, x)
 
 
-# Rows that are shared, on an H200, most by as many programs each, and so in turn by the same words: whole vectors, ragged,
-# tiles that end where rows do; programs that all run at once, and many more than do.
-SHARED = ((1, 65_000), (7, 65_533), (300, 65_536), (130, 64_001), (64, 65_536))
-
-
-@pytest.fixture
-def sharing(cuda_graphs, device):
-    policy = device.profile.launch.split
-    if not policy or policy.value != "ordered":
-        pytest.skip(f"on {device} no programs wait for each other")
-    plans = [plan(*shape, "float32", device) for shape in SHARED]
-    assert all(each.tiling.waits for each in plans)
-    at_once, ordered = ({each.parts for each in plans if each.strategy == kind} for kind in ("cooperative", "ordered"))
-    assert at_once & ordered, "the same words serve launches of both kinds"
-
-
-def shared_case(where, shape, seed, form="softmax", dtype=torch.float32):
-    """() -> (y, dx) on the current stream, and (y, dx) -> None, which compares them with float64 there."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(shape, generator=generator).to(where, dtype).requires_grad_()
-    dy = torch.randn(shape, generator=generator).to(where, dtype)
-
-    def step():
-        y = PAIRS[form][0](x, -1)
-        return y.detach(), *torch.autograd.grad(y, x, dy)
-
-    def check(y, dx):
-        assert_close_to(y, expected(form, x.detach()), float(form == "log_softmax"))
-        assert_close_to(dx, expected_gradient(form, dy, y), gradient_scale(form, dy, y))
-
-    return step, check
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-def test_launches_of_programs_that_wait_follow_each_other(sharing, where, form, dtype):
-    cases = [shared_case(where, shape, seed, form, dtype) for seed, shape in enumerate(SHARED)]
-    for turn in range(8):
-        results = [(check, step()) for step, check in cases[turn % 3 :] + cases[: turn % 3]]
-        for check, result in results:
-            check(*result)
-
-
-def test_launches_of_programs_that_wait_on_two_streams_at_once(sharing, where):
-    cases = [shared_case(where, shape, seed) for seed, shape in enumerate(SHARED)]
-    streams = [torch.cuda.Stream(where) for _ in range(2)]
-    torch.cuda.synchronize()
-    results = []
-    for turn in range(40):
-        for offset, stream in enumerate(streams):
-            step, check = cases[(turn + offset) % len(cases)]
-            with torch.cuda.stream(stream):
-                results.append((check, step()))
-        if turn % 10 == 9:
-            torch.cuda.synchronize()
-            for check, result in results:
-                check(*result)
-            results.clear()
-
-
-def test_a_graph_of_launches_of_programs_that_wait_between_others(sharing, where):
-    step, check = shared_case(where, SHARED[1], 0)
-    others = [shared_case(where, shape, seed) for seed, shape in enumerate(SHARED)]
-    for other, _ in others:
-        other()
-    side = torch.cuda.Stream(where)
-    side.wait_stream(torch.cuda.current_stream(where))
-    with torch.cuda.stream(side):
-        step()
-    torch.cuda.current_stream(where).wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured_results = [step() for _ in range(3)]
-    for turn in range(50):
-        for result in captured_results:
-            for each in result:
-                each.fill_(float("nan"))
-        graph.replay()
-        other, check_other = others[turn % len(others)]
-        result = other()
-        if turn % 10 < 2:
-            check_other(*result)
-            for captured_result in captured_results:
-                check(*captured_result)
-
-
-@pytest.mark.parametrize("own_streams", [False, True], ids=["one stream", "a stream each"])
-def test_launches_of_programs_that_wait_from_eight_threads(sharing, where, own_streams):
-    def work(seed):
-        step, check = shared_case(where, SHARED[seed % len(SHARED)], seed)
-        torch.cuda.synchronize()
-        with torch.cuda.stream(torch.cuda.Stream(where) if own_streams else torch.cuda.current_stream(where)):
-            for _ in range(10):
-                result = step()
-            check(*result)
-        torch.cuda.synchronize()
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(24)))
-
-
 @pytest.mark.parametrize("shape", [(7, 65_533), (300, 65_536)], ids=str)
-def test_special_values_in_rows_that_are_shared(sharing, where, form, shape):
+def test_special_values_in_rows_that_are_shared(device, where, form, shape):
+    if plan(*shape, "float32", device).strategy != "shared":
+        pytest.skip(f"on {device} no programs share rows of {shape[1]} columns")
     inf, nan = float("inf"), float("nan")
     for dtype in (torch.bfloat16, torch.float32):
         x = torch.randn(shape, device=where).to(dtype)
@@ -261,25 +161,6 @@ def test_special_values_in_rows_that_are_shared(sharing, where, form, shape):
         x[6, :50_000] = -inf
         for _ in range(2):
             assert_close_to(PAIRS[form][0](x, -1), expected(form, x), float(form == "log_softmax"))
-
-
-def test_a_cooperative_launch_after_one_that_failed(sharing, device, where):
-    """More programs than are resident must be refused: they would wait for ever. Nothing of that is left behind."""
-    step, check = shared_case(where, SHARED[4], 0)
-    check(*step())
-    n_rows, n_cols = SHARED[4]
-    problem = contiguous_problem(n_rows, n_cols, "float32", device)
-    found = plan_problem(problem, device)
-    x, y = (torch.zeros(n_rows, n_cols, device=where) for _ in range(2))
-    words = torch.zeros(2**20, dtype=torch.int64, device=where)
-    sizes = n_rows, n_cols // problem.vector, n_cols // problem.vector, n_cols // problem.vector, 1, 0, 0
-    launch = launcher(KernelSpec.of(problem, found.tiling), device)
-    with pytest.raises(RuntimeError, match=r"(?i)cooperative|too large|too many"):
-        launch((100 * found.num_programs, 1, 1), y, x, *sizes, words)
-    with pytest.raises(DtypeError):
-        softmax(x.to(torch.int32))
-    for _ in range(3):
-        check(*step())
 
 
 FORK = """

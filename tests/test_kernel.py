@@ -64,7 +64,7 @@ def test_strategies_of_those_two_lengths(device):
         return plan_problem(Problem(4, n_cols, "float32", "float32", 4), device).strategy
 
     assert strategy(100) == "tile"
-    assert strategy(70000) in ("online", "cooperative", "split")
+    assert strategy(70000) in ("online", "shared")
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2, -1, -3])

@@ -1,0 +1,119 @@
+"""Rows of which random parts are masked, far from 0, in every strategy and type: nan where torch has nan, and nowhere else."""
+
+import functools
+from dataclasses import replace
+
+import pytest
+import torch
+from direct import INF, NAN, assert_close, expected, expected_gradient, gradient_scale, launch, problem_of, result_in, rows_in
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from portable_softmax.problem import Tiling
+
+pytestmark = pytest.mark.kernel
+WIDTH = 16  # of a piece, a part or a tile: masks end there and elsewhere
+TILINGS = {
+    "tile": Tiling("tile", 2, 64, None, None),
+    "pieces": Tiling("tile", 1, 48, None, None, pieces=3),
+    "online": Tiling("online", 2, WIDTH, None, None),
+    "shared": Tiling("shared", 1, WIDTH, None, None, 4),
+    "shared pieces": Tiling("shared", 1, 2 * WIDTH, None, None, 2, pieces=2),
+}
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+CASES = [(name, dtype) for name in TILINGS for dtype in DTYPES if dtype != torch.float64 or not name.startswith("shared")]
+FEW = settings(
+    max_examples=3,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@st.composite
+def masks(draw, n_cols):
+    """Columns [n_cols] that are masked: any blocks of WIDTH, all columns up to one or from one on, or all but one."""
+    kept = torch.tensor(draw(st.lists(st.booleans(), min_size=-(-n_cols // WIDTH), max_size=-(-n_cols // WIDTH))))
+    mask = ~kept.repeat_interleave(WIDTH)[:n_cols]
+    kind, col = draw(st.sampled_from(("blocks", "first", "last", "all but one"))), draw(st.integers(0, n_cols - 1))
+    if kind == "first":
+        mask[:col] = True
+    elif kind == "last":
+        mask[col:] = True
+    elif kind == "all but one":
+        mask[:] = True
+        mask[col] = False
+    return mask
+
+
+@st.composite
+def rows(draw, n_cols):
+    """[(mask, maximum, range of the others)]; float16 has no larger number than 65504."""
+    peaks = st.one_of(st.floats(-1e4, 1e4), st.sampled_from((-1e4, -88.8, -0.0, 88.8, 1e4, -65504.0, 65504.0)))
+    return draw(st.lists(st.tuples(masks(n_cols), peaks, st.sampled_from((0.0, 1.0, 30.0, 1e4))), min_size=2, max_size=2))
+
+
+def sign_of(form):
+    return -1 if form == "softmin" else 1
+
+
+def filled(x, given, form):
+    """The rows x, with their maxima (minima for softmin) and masks."""
+    sign = sign_of(form)
+    for row, (mask, peak, spread) in zip(x, given, strict=True):
+        values = (peak - spread * torch.rand(row.shape, generator=torch.Generator().manual_seed(len(mask)))).clamp(
+            -65504, 65504
+        )
+        row.copy_((sign * values).to(row.device))
+        row[mask.to(row.device)] = -sign * INF
+    return x
+
+
+@pytest.fixture
+def run(device):
+    return functools.partial(launch, device)
+
+
+def both(run, where, form, dtype, n_cols, tiling, stride, vector, ragged, given):
+    """The softmax, and the gradient of that result."""
+    x, _ = rows_in(2, n_cols, stride, dtype, where, NAN)
+    filled(x, given, form)
+    y, assert_guards = result_in(2, n_cols, stride, dtype, where)
+    run((y, x), problem_of((y, x), form, False, vector, ragged), tiling, 2 * tiling.parts)
+    assert_guards()
+    exact = expected(form, x)
+    assert torch.equal(
+        y.isnan(), (torch.log_softmax if form == "log_softmax" else torch.softmax)(sign_of(form) * x, -1).isnan()
+    )
+    assert_close(y, exact, x.double().abs().nan_to_num(0, 0, 0).amax(-1, keepdim=True) if form == "log_softmax" else None)
+    dy, _ = rows_in(2, n_cols, stride, dtype, where, NAN, 1)
+    dx, assert_guards = result_in(2, n_cols, stride, dtype, where)
+    run((dx, dy, y), problem_of((dx, dy, y), form, True, vector, ragged), tiling, 2 * tiling.parts)
+    assert_guards()
+    assert_close(dx, expected_gradient(form, dy, y), gradient_scale(form, dy, y))
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES, ids=str)
+def test_masks(run, where, form, name, dtype):
+    @FEW
+    @given(rows(45))
+    def check(given):
+        both(run, where, form, dtype, 45, TILINGS[name], 45, 1, False, given)
+
+    check()
+
+
+@pytest.mark.parametrize("name", ["pieces", "online", "shared", "shared pieces"])
+def test_masks_of_ragged_rows(device, run, where, name):
+    if device.backend != "interpreter" and not device.vendor.aligned_access:
+        pytest.skip(f"{device.backend} has no ragged rows")
+    tiling = replace(TILINGS[name], tile_rows=1)
+
+    @FEW
+    @given(rows(45), st.sampled_from(("softmax", "log_softmax", "softmin")))
+    def check(given, form):
+        both(run, where, form, torch.float32, 45, tiling, 47, 4, True, given)
+
+    check()

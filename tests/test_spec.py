@@ -1,0 +1,58 @@
+"""What a kernel is compiled for; no kernel runs but the last one's."""
+
+import pytest
+import torch
+from direct import assert_close, expected, launch, problem_of, result_in
+from hypothesis import given
+from hypothesis import strategies as st
+
+from portable_softmax.problem import Problem, Tiling
+from portable_softmax.spec import KernelSpec
+
+SIZES = st.integers(1, 300)
+
+
+def spec(n_cols, strategy, tile_cols, parts=1, pieces=1, **kind):
+    problem = Problem(5, n_cols, "float32", "float32", 4 if kind.get("ragged") else 1, **kind)
+    return KernelSpec.of(problem, Tiling(strategy, 1, tile_cols, None, None, parts, pieces=pieces))
+
+
+@given(SIZES, SIZES, st.integers(2, 20))
+def test_a_tiling_that_does_not_cover_its_rows_is_refused(n_cols, tile_cols, parts):
+    for strategy, programs in (("tile", 1), ("shared", parts)):
+        if tile_cols * programs < n_cols:
+            with pytest.raises(ValueError, match=rf"covers {tile_cols * programs} columns of {n_cols}; give it more"):
+                spec(n_cols, strategy, tile_cols, programs)
+        else:
+            assert spec(n_cols, strategy, tile_cols, programs).padded == (tile_cols * programs != n_cols)
+
+
+@given(SIZES, SIZES)
+def test_tiles_of_long_rows_are_masked_but_where_all_end_with_them(n_cols, tile_cols):
+    assert spec(n_cols, "online", tile_cols).padded == (n_cols % tile_cols != 0)
+
+
+@given(st.integers(8, 300), SIZES, st.sampled_from((("tile", 1), ("online", 1), ("shared", 7))))
+def test_ragged_rows_are_masked(n_cols, more, strategy):
+    assert spec(n_cols, strategy[0], n_cols + more, strategy[1], ragged=True).padded
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    "tiling",
+    [
+        Tiling("tile", 1, 128, None, None),
+        Tiling("tile", 1, 48, None, None, pieces=3),
+        Tiling("online", 1, 64, None, None),
+        Tiling("shared", 1, 64, None, None, 2),
+        Tiling("shared", 1, 16, None, None, 4),
+    ],
+    ids=str,
+)
+def test_a_tile_that_reaches_past_its_rows(device, where, tiling):
+    """By more than half, by a few, by whole parts: nothing of what lies there is read or written."""
+    x, (y, assert_guards) = torch.full((3, 40), 2.0, device=where), result_in(3, 40, 40, torch.float32, where)
+    x[1, :17] = -300.0
+    launch(device, (y, x), problem_of((y, x), "softmax", False), tiling, 3 * tiling.parts)
+    assert_guards()
+    assert_close(y, expected("softmax", x))
