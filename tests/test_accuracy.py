@@ -13,7 +13,7 @@ import triton.language as tl
 from direct import launch, problem_of, result_in
 from test_masked_parts import CASES, TILINGS, sign_of
 
-from portable_softmax.exponents import exp
+from portable_softmax.kernels.exponents import exp
 
 pytestmark = pytest.mark.kernel
 N_COLS = 45
