@@ -85,8 +85,7 @@ class KernelSpec:
     def constexprs(self, device: Device) -> dict[str, Any]:
         import triton.language as tl
 
-        shared, threads = self.tiling.parts > 1, (self.tiling.num_warps or 1) * (device.hardware.warp_size or 1)
-        polls = device.profile.launch.shared_polls
+        shared, polls = self.tiling.parts > 1, device.profile.launch.shared_polls
         return {
             **({} if shared else {"words_ptr": None, "launch": None}),
             "VECTOR": self.vector,
@@ -98,7 +97,7 @@ class KernelSpec:
             "ONE_TILE": self.tiling.strategy != "online",
             "PARTS": self.tiling.parts,
             "WORDS": self.tiling.words_per_row,
-            "LANES": max(threads, next_power_of_2(self.tiling.parts)) if shared else 1,
+            "LANES": max(self._most_threads(device), next_power_of_2(self.tiling.parts)) if shared else 1,
             "POLL": device.vendor.poll,
             "POLLS": polls.value if polls else 1,
             "WALK": self.tiling.walk,
@@ -109,6 +108,12 @@ class KernelSpec:
             "EXACT": DTYPE_BYTES[self.y_dtype] > 2,
             "COMPUTE": tl.float64 if self.y_dtype == "float64" else tl.float32,
         }
+
+    def _most_threads(self, device: Device) -> int:
+        """Threads of a program, or the most that it may have where the vendor's compiler chooses its warps."""
+        if self.tiling.num_warps is None:
+            return device.hardware.max_threads_per_program or 1
+        return self.tiling.num_warps * (device.hardware.warp_size or 1)
 
 
 def compile_kernel(spec: KernelSpec, device: Device) -> Any:

@@ -208,12 +208,12 @@ def test_dtensors_stay_torchs(where, x, seen):
     distributed = pytest.importorskip("torch.distributed")
     if not distributed.is_available():
         pytest.skip("this torch has no torch.distributed")
-    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard, init_device_mesh
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
     try:
-        shared = distribute_tensor(x, init_device_mesh(where.type, (1,)), [Shard(0)])
+        shared = DTensor.from_local(x, init_device_mesh(where.type, (1,)), [Shard(0)])
         with patch_torch():
             result = F.softmax(shared, 1)
         assert type(result) is type(shared)

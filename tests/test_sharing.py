@@ -11,9 +11,9 @@ from portable_softmax import Device, KernelResources
 from portable_softmax.holding import BESIDE
 from portable_softmax.launch import contiguous_problem
 from portable_softmax.planner import choose
-from portable_softmax.problem import Problem
+from portable_softmax.problem import Problem, Tiling
 from portable_softmax.sharing import MOST_PARTS
-from portable_softmax.spec import KernelSpec
+from portable_softmax.spec import KernelSpec, compile_kernel
 from portable_softmax.tilings import candidates
 
 TYPES = ("float32", "bfloat16", "float16")
@@ -178,3 +178,13 @@ def test_a_row_is_not_shared_where_its_parts_would_not_run_at_once():
     plan = choose(problem, device, lambda problem, tiling, device: KernelResources(tiling.num_warps, 32, 70_000))
     assert plan.parts <= 12, "three on each multiprocessor"
     assert any("only 12 programs are resident at once" in reason for reason in plan.reasons)
+
+
+@pytest.mark.parametrize("num_warps", [None, 1, 8])
+@pytest.mark.parametrize("profile", ["nvidia/h200", "amd/mi300x"])
+def test_each_thread_of_a_program_has_a_lane_of_its_own(profile, num_warps):
+    """Else its warps would look at words one by one, see them at other times, and disagree whether one is missing."""
+    device = Device.from_profile(profile)
+    spec = KernelSpec.of(Problem(3, 128, "float32", "float32", 4), Tiling("shared", 1, 64, num_warps, 1, 2))
+    threads = compile_kernel(spec, device).metadata.num_warps * device.hardware.warp_size
+    assert spec.constexprs(device)["LANES"] >= threads
