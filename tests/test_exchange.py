@@ -12,6 +12,7 @@ from direct import NAN, assert_close, backward, expected, forward, launch, probl
 from together import Together
 
 from portable_softmax.problem import Tiling
+from portable_softmax.schema import Polls, PowerOfTwo
 from portable_softmax.spec import KernelSpec
 from portable_softmax.workspace import with_words
 
@@ -60,9 +61,10 @@ def case(request, direction):
 
 def looking(device, polls):
     """The device whose programs look so often before they find what is missing by themselves."""
-    profile = device.profile
-    polls = msgspec.structs.replace(profile.launch.shared_polls, value=polls)
-    policy = msgspec.structs.replace(profile.launch, shared_polls=polls)
+    profile, keys = device.profile, ("shared_from_cols", "shared_tile_cols")
+    policy = msgspec.structs.replace(
+        profile.launch, shared_polls=Polls(polls, "a test"), **{key: PowerOfTwo(1, "a test") for key in keys}
+    )
     return dataclasses.replace(device, profile=msgspec.structs.replace(profile, launch=policy))
 
 
