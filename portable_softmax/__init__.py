@@ -3,8 +3,10 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from portable_softmax.backends.base import KernelResources, Occupancy
-from portable_softmax.device import Device, current_device
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.detect import current_device
+from portable_softmax.devices.device import Device
+from portable_softmax.devices.profiles import profiles
 from portable_softmax.errors import (
     CompileError,
     DeviceError,
@@ -15,17 +17,16 @@ from portable_softmax.errors import (
     PortableSoftmaxError,
     ProfileError,
 )
-from portable_softmax.inspection import inspect_kernel
-from portable_softmax.invariance import batch_invariant, is_batch_invariant, set_batch_invariant
-from portable_softmax.launch import occupancy, plan
-from portable_softmax.problem import LaunchPlan
-from portable_softmax.profiles import profiles
+from portable_softmax.planning.invariance import batch_invariant, is_batch_invariant, set_batch_invariant
+from portable_softmax.planning.plan import LaunchPlan
+from portable_softmax.probe.inspection import inspect_kernel
+from portable_softmax.runtime.plans import occupancy, plan
 
 if TYPE_CHECKING:
-    from portable_softmax.modules import LogSoftmax, Softmax
-    from portable_softmax.ops import log_softmax, softmax, softmin
-    from portable_softmax.patch import patch_torch
-    from portable_softmax.warmup import warm_up
+    from portable_softmax.runtime.warmup import warm_up
+    from portable_softmax.torch_api.functional import log_softmax, softmax, softmin
+    from portable_softmax.torch_api.modules import LogSoftmax, Softmax
+    from portable_softmax.torch_api.patch import patch_torch
 
 __all__ = [
     "CompileError",
@@ -60,13 +61,13 @@ __version__ = "0.1.0"
 
 
 _MODULES = {
-    "LogSoftmax": "modules",
-    "Softmax": "modules",
-    "log_softmax": "ops",
-    "patch_torch": "patch",
-    "softmax": "ops",
-    "softmin": "ops",
-    "warm_up": "warmup",
+    "LogSoftmax": "torch_api.modules",
+    "Softmax": "torch_api.modules",
+    "log_softmax": "torch_api.functional",
+    "patch_torch": "torch_api.patch",
+    "softmax": "torch_api.functional",
+    "softmin": "torch_api.functional",
+    "warm_up": "runtime.warmup",
 }
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from portable_softmax import PortableSoftmaxError, current_device
-from portable_softmax.device import interpreting
+from portable_softmax.devices.detect import interpreting
 
 SHAPES = ["4096x8192", "32768x128", "1024x100000", "4x200000"]  # one row, several rows, rows in parts, few of those
 COLUMNS = (
@@ -87,7 +87,8 @@ def _measure(rows: int, cols: int, dtype: str, warm: bool) -> dict[str, Any]:
     start = time.perf_counter()
     import torch
 
-    from portable_softmax import plan, softmax, spec, warm_up
+    from portable_softmax import plan, softmax, warm_up
+    from portable_softmax.runtime import specialization as spec
 
     device_type = current_device().vendor.torch_device_type
     module = getattr(torch, device_type)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from providers import Provider
 
-from portable_softmax.verify import allowed_error, softmax_in_float64, wide_rows
+from portable_softmax.probe.verify import allowed_error, softmax_in_float64, wide_rows
 
 Timed = Callable[[], torch.Tensor]
 Expected = tuple[torch.Tensor, torch.Tensor]

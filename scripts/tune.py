@@ -23,11 +23,12 @@ from tqdm import tqdm
 from triton.testing import do_bench
 
 from portable_softmax import CompileError, Device, KernelResources, current_device, occupancy, plan
-from portable_softmax.holding import held_to_registers
-from portable_softmax.launch import contiguous_problem
-from portable_softmax.problem import Problem, Tiling, next_power_of_2
-from portable_softmax.spec import KernelSpec, compile_kernel, launcher
-from portable_softmax.workspace import with_words
+from portable_softmax.planning.holding import held_to_registers
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem, next_power_of_2
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel, launcher
+from portable_softmax.runtime.workspace import with_words
 
 SHAPES = ["32768x128", "32768x512", "32768x781", "32768x1024", "16384x2048", "4096x781", "4096x4096", "4096x8192", "4096x12672",
           "4096x32768", "2048x65536", "512x262144", "1823x781", "128x151936"]  # fmt: skip

@@ -50,7 +50,8 @@ def form(request):
 @pytest.fixture
 def plans(monkeypatch):
     """The (problem, plan) of each launch, as they are made."""
-    from portable_softmax import launch, rows
+    from portable_softmax.runtime import launch
+    from portable_softmax.torch_api import layout as rows
 
     made = []
     monkeypatch.setattr(rows, "_calls", {})  # a launch that is kept is not planned

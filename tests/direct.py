@@ -2,10 +2,10 @@
 
 import torch
 
-from portable_softmax.launch import name_of
-from portable_softmax.problem import Problem
-from portable_softmax.spec import KernelSpec, launcher
-from portable_softmax.workspace import with_words
+from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime.launch import name_of
+from portable_softmax.runtime.specialization import KernelSpec, launcher
+from portable_softmax.runtime.workspace import with_words
 
 GUARD = 7.0  # around results
 INF, NAN = float("inf"), float("nan")

@@ -5,9 +5,10 @@ import dataclasses
 import msgspec
 
 from portable_softmax import Device, KernelResources, LaunchPlan, profiles
-from portable_softmax.launch import contiguous_problem
-from portable_softmax.planner import choose
-from portable_softmax.problem import Problem, Tiling
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.planner import choose
+from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.request import contiguous_problem
 
 H200, B200, MI300X, A2 = "nvidia/h200", "nvidia/b200", "amd/mi300x", "ascend/910b3"
 GPUS = sorted(name for name, profile in profiles().items() if profile.backend in ("cuda", "hip"))

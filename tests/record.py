@@ -22,9 +22,9 @@ from offline import H200, table
 from triton.runtime import driver
 
 from portable_softmax import Device, current_device, plan
-from portable_softmax.launch import contiguous_problem
+from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.probe.__main__ import main as probe_main
-from portable_softmax.spec import KernelSpec, compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 ROWS = (1, 64, 1823, 4096, 100_000)
 COLS = (1, 7, 16, 33, 64, 128, 200, 256, 500, 512, 781, 1000, 1024, 1823, 2048, 3000, 4096, 6000, 8192, 12672, 16384, 25000,

@@ -10,8 +10,11 @@ import itertools
 
 import torch
 
-from portable_softmax import PlanError, current_device, launch, planner, tilings
-from portable_softmax.problem import FORMS
+from portable_softmax import PlanError, current_device
+from portable_softmax.planning import candidates as tilings
+from portable_softmax.planning import planner
+from portable_softmax.planning.problem import FORMS
+from portable_softmax.runtime import launch
 
 DTYPES = (torch.float32, torch.bfloat16)
 # [rows, cols], [matrices, cols, rows]

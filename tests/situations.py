@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax import current_device, plan, softmax
-from portable_softmax.workspace import next_number
+from portable_softmax.runtime.workspace import next_number
 
 LONG, FULL, FEW = (600, 65_536), (24, 131_072), (3, 200_000)  # more programs than run at once; about as many; few
 RAGGED = (40, 100_003)
@@ -256,8 +256,9 @@ def several_processes(turns):
 @contextlib.contextmanager
 def publishing(replacement):
     """Kernels compiled within publish by `replacement`, a @triton.jit function."""
-    from portable_softmax import rows, spec
     from portable_softmax.kernels import alone, exchange, gradient, gradient_alone, softmax
+    from portable_softmax.runtime import specialization as spec
+    from portable_softmax.torch_api import layout as rows
 
     rooms = exchange, alone, gradient_alone, softmax, gradient
     before = [dict(vars(room)) for room in rooms]

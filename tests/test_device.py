@@ -29,8 +29,8 @@ from portable_softmax import (
     plan,
     warm_up,
 )
-from portable_softmax import device as device_module
-from portable_softmax.inspection import load_kernel
+from portable_softmax.devices import detect as device_module
+from portable_softmax.probe.inspection import load_kernel
 
 RECORDED = Path(__file__).parent / "recorded"
 ADD = f"{Path(__file__).parent / 'example_kernels.py'}:add_kernel"

@@ -9,11 +9,11 @@ import pytest
 import triton
 
 from portable_softmax import CompileError, Device, KernelResources, occupancy, plan, profiles
-from portable_softmax.backends import cuda
-from portable_softmax.backends.base import Detected
-from portable_softmax.compiler import check_target
-from portable_softmax.device import _merge
-from portable_softmax.profiles import match_profile
+from portable_softmax.devices.backends import cuda
+from portable_softmax.devices.backends.base import Detected
+from portable_softmax.devices.device import merge
+from portable_softmax.devices.profiles import match_profile
+from portable_softmax.runtime.compiler import check_target
 
 # One product of each architecture.
 KNOWN = sorted({p.architecture: name for name, p in profiles().items() if p.backend in ("cuda", "hip")}.values())
@@ -32,7 +32,7 @@ def held_out(known):
     driver, torch = ({fact: getattr(known.hardware, fact) for fact in facts} for facts in TOLD[known.backend])
     estimate = match_profile(known.backend, UNKNOWN[known.backend], None)
     assert estimate.estimated
-    return _merge(estimate, Detected(None, known.arch, driver, torch), None)
+    return merge(estimate, Detected(None, known.arch, driver, torch), None)
 
 
 def skip_unless_triton_compiles_for(known):

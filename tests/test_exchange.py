@@ -11,10 +11,10 @@ import torch
 from direct import NAN, assert_close, backward, expected, forward, launch, problem_of, result_in, rows_in, sizes_of
 from together import Together
 
-from portable_softmax.problem import Tiling
-from portable_softmax.schema import Polls, PowerOfTwo
-from portable_softmax.spec import KernelSpec
-from portable_softmax.workspace import with_words
+from portable_softmax.devices.schema import Polls, PowerOfTwo
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.runtime.specialization import KernelSpec
+from portable_softmax.runtime.workspace import with_words
 
 pytestmark = pytest.mark.kernel
 

@@ -3,8 +3,8 @@
 import pytest
 
 from portable_softmax import Device, KernelResources, occupancy
-from portable_softmax.explain import against_textbook, explain
 from portable_softmax.probe.__main__ import main
+from portable_softmax.probe.explain import against_textbook, explain
 
 
 def lines(profile, *resources, **more):

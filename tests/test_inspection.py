@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from portable_softmax import Device, KernelResources, inspect_kernel
-from portable_softmax.inspection import dump, launch_any, load_kernel, type_of
 from portable_softmax.probe.__main__ import main
+from portable_softmax.probe.inspection import dump, launch_any, load_kernel, type_of
 
 FILE = Path(__file__).parent / "example_kernels.py"
 ADD = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": "i32:16"}
@@ -101,7 +101,7 @@ def test_stages_are_dumped_with_the_metadata(tmp_path):
 
 
 def test_all_stages(tmp_path):
-    from portable_softmax.inspection import compile_any
+    from portable_softmax.probe.inspection import compile_any
 
     compiled = compile_any(example("add_kernel"), ADD, {"BLOCK_SIZE": 64}, 4, 1, Device.from_profile("nvidia/h200"))
     names = {path.suffix for path in dump(compiled, "all", tmp_path)}

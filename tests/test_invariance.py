@@ -16,14 +16,14 @@ from portable_softmax import (
     batch_invariant,
     is_batch_invariant,
     plan,
-    rows,
     set_batch_invariant,
     softmax,
     warm_up,
 )
-from portable_softmax.planner import choose
-from portable_softmax.problem import Problem
-from portable_softmax.spec import KernelSpec
+from portable_softmax.planning.planner import choose
+from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime.specialization import KernelSpec
+from portable_softmax.torch_api import layout as rows
 
 CHOICES = (False, True)
 kernel = pytest.mark.kernel

@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from portable_softmax import DtypeError, softmax
-from portable_softmax.launch import plan_problem, softmax_rows
-from portable_softmax.problem import Problem
-from portable_softmax.tilings import candidates
-from portable_softmax.verify import allowed_error, softmax_in_float64, verify
+from portable_softmax.planning.candidates import candidates
+from portable_softmax.planning.problem import Problem
+from portable_softmax.probe.verify import allowed_error, softmax_in_float64, verify
+from portable_softmax.runtime.launch import softmax_rows
+from portable_softmax.runtime.plans import plan_problem
 
 pytestmark = pytest.mark.kernel
 DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -106,7 +107,7 @@ def test_views(where, view, dtype):
 @pytest.mark.parametrize("num_programs", [1, 2, 5, 64])
 @pytest.mark.parametrize("n_cols", [40, 70000])
 def test_any_number_of_programs_is_right(device, where, num_programs, n_cols):
-    from portable_softmax.spec import KernelSpec, launcher
+    from portable_softmax.runtime.specialization import KernelSpec, launcher
 
     x, y = matrix(where, 50, n_cols), torch.full((50, n_cols), NAN, device=where)
     problem = Problem(50, n_cols, "float32", "float32", 1)

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from portable_softmax import compiler
-from portable_softmax.launch import Call
+from portable_softmax.runtime import compiler
+from portable_softmax.runtime.launch import Call
 
 pytestmark = pytest.mark.skipif(compiler.triton_version() < (3, 5), reason="older Tritons launch by themselves")
 GRID = (5, 1, 1)

@@ -31,7 +31,7 @@ def test_inner_dimensions_are_copied_only_where_they_are_short(where, plans, sha
 
 def test_output_rows_next_to_the_result_stay_as_they_are(device, where):
     """Guards of nan around every operand of the gradient's kernel, in both directions."""
-    from portable_softmax.launch import softmax_backward_rows, softmax_rows
+    from portable_softmax.runtime.launch import softmax_backward_rows, softmax_rows
 
     for n_rows, n_cols, across in ((5, 70, False), (2, 70001, False), (40, 9, True)):
         shape = (1, n_cols, n_rows) if across else (n_rows, n_cols)

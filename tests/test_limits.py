@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from offline import GPUS, light, with_hardware, with_policy
 
 from portable_softmax import Device
-from portable_softmax.launch import contiguous_problem, plan_problem
-from portable_softmax.planner import choose
-from portable_softmax.problem import Problem
+from portable_softmax.planning.planner import choose
+from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime.plans import plan_problem
 
 AMD = [name for name in GPUS if name.startswith("amd/")]
 NVIDIA = [name for name in GPUS if name.startswith("nvidia/")]

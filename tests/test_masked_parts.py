@@ -9,7 +9,7 @@ from direct import INF, NAN, assert_close, expected, expected_gradient, gradient
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from portable_softmax.problem import Tiling
+from portable_softmax.planning.plan import Tiling
 
 pytestmark = pytest.mark.kernel
 WIDTH = 16  # of a piece, a part or a tile: masks end there and elsewhere

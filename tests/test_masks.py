@@ -6,10 +6,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from offline import GPUS, with_policy
 
-from portable_softmax.problem import Problem, Tiling
-from portable_softmax.schema import Fact, PowerOfTwo, RegisterSteps
-from portable_softmax.spec import KernelSpec
-from portable_softmax.tilings import candidates
+from portable_softmax.devices.schema import Fact, PowerOfTwo, RegisterSteps
+from portable_softmax.planning.candidates import candidates
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime.specialization import KernelSpec
 
 POWERS = st.integers(0, 20).map(lambda power: 2**power)
 KEYS = ("tile_elements", "max_tile_cols", "online_tile_cols", "shared_tile_cols", "shared_num_warps", "shared_wide_cols")

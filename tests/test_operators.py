@@ -10,7 +10,9 @@ from pairs import PAIRS
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import portable_softmax
-from portable_softmax import LogSoftmax, Softmax, gradients, ops, softmax
+from portable_softmax import LogSoftmax, Softmax, softmax
+from portable_softmax.torch_api import autograd as gradients
+from portable_softmax.torch_api import functional as ops
 
 pytestmark = pytest.mark.kernel
 

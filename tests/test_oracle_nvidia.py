@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from portable_softmax import Device, KernelResources, occupancy, profiles
-from portable_softmax.backends import cubin
-from portable_softmax.problem import Tiling
-from portable_softmax.spec import KernelSpec, compile_kernel
+from portable_softmax.devices.backends import cubin
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 ORACLES = Path(__file__).parent / "oracles"
 PROFILES = sorted(name for name, profile in profiles().items() if profile.backend == "cuda")

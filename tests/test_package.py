@@ -28,7 +28,8 @@ def test_the_wheel_brings_its_profiles(tmp_path):
     run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel)
     code = """
 import sys
-from portable_softmax import Device, KernelResources, occupancy, profiles
+from portable_softmax import Device, KernelResources, occupancy
+from portable_softmax import profiles
 device = Device.from_profile("amd/mi100")
 print(len(profiles()), occupancy(KernelResources(4, 66, 16), device).programs_per_multiprocessor, "torch" in sys.modules)
 """

@@ -13,7 +13,9 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from portable_softmax import ops, patch, patch_torch
+from portable_softmax import patch_torch
+from portable_softmax.torch_api import functional as ops
+from portable_softmax.torch_api import patch
 
 pytestmark = pytest.mark.kernel
 

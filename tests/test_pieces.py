@@ -7,10 +7,12 @@ import torch
 from direct import NAN, assert_close, backward, expected, expected_gradient, forward, gradient_scale, launch, result_in, rows_in
 from test_planner import light
 
-from portable_softmax import Device, compiler
-from portable_softmax.launch import contiguous_problem, name_of
-from portable_softmax.planner import choose
-from portable_softmax.problem import Tiling
+from portable_softmax import Device
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.planner import choose
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime import compiler
+from portable_softmax.runtime.launch import name_of
 
 pytestmark = pytest.mark.kernel
 

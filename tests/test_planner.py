@@ -4,10 +4,10 @@ import pytest
 from offline import A2, B200, H200, MI300X, light, planned
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError, profiles
-from portable_softmax.launch import contiguous_problem
-from portable_softmax.planner import choose
-from portable_softmax.problem import Problem
-from portable_softmax.tilings import candidates
+from portable_softmax.planning.candidates import candidates
+from portable_softmax.planning.planner import choose
+from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.request import contiguous_problem
 
 
 @pytest.mark.parametrize(

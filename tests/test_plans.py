@@ -9,11 +9,13 @@ import torch
 from assembly import loops
 
 from portable_softmax import CompileError, Device, DtypeError, KernelResources, NoDeviceError, plan
-from portable_softmax import compiler as compiler_module
-from portable_softmax import launch as launch_module
-from portable_softmax.launch import contiguous_problem, plan_problem
-from portable_softmax.problem import MAX_COLS, Problem, Tiling
-from portable_softmax.spec import KernelSpec, compile_kernel
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import MAX_COLS, Problem
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime import compiler as compiler_module
+from portable_softmax.runtime import plans as launch_module
+from portable_softmax.runtime.plans import plan_problem
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 
 def test_resources_come_from_the_compiled_kernel():

@@ -4,10 +4,11 @@ import pytest
 from assembly import is_bounded, polling_loops, whiles
 
 from portable_softmax import Device, profiles
-from portable_softmax.compiler import compile_for
-from portable_softmax.launch import contiguous_problem, plan_problem
-from portable_softmax.problem import Tiling
-from portable_softmax.spec import KernelSpec
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime.compiler import compile_for
+from portable_softmax.runtime.plans import plan_problem
+from portable_softmax.runtime.specialization import KernelSpec
 
 # A product of each architecture.
 GPUS = sorted(

@@ -10,7 +10,7 @@ import pytest
 
 from portable_softmax import DeviceError, NoDeviceError
 from portable_softmax.probe import __main__ as probe
-from portable_softmax.verify import Verification
+from portable_softmax.probe.verify import Verification
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "probe_device.py"
 PROFILE = ["--profile", "amd/mi300x", "--rows", "1823", "--cols", "781", "--dtype", "bfloat16"]
@@ -102,7 +102,7 @@ def test_something_broken_is_1_and_goes_to_stderr(capsys, monkeypatch):
 
 
 def test_a_wrong_result_is_1(capsys, monkeypatch):
-    monkeypatch.setattr("portable_softmax.verify.verify", lambda *_: Verification(0.5, 7.0, 0))
+    monkeypatch.setattr("portable_softmax.probe.verify.verify", lambda *_: Verification(0.5, 7.0, 0))
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     code, out, _ = printed(capsys, "--verify")
     assert code == 1

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from portable_softmax.devices.profiles import find_profile, match_profile, profiles, read_profiles
 from portable_softmax.errors import ProfileError
-from portable_softmax.profiles import find_profile, match_profile, profiles, read_profiles
 
 FILES = sorted((Path(__file__).parents[1] / "device_profiles").glob("*/*.yaml"))
 ALL = [profile for path in FILES for profile in read_profiles(path)]

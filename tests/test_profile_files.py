@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from portable_softmax import Device, ProfileError, profiles
-from portable_softmax.device import _merge
+from portable_softmax.devices.device import merge
+from portable_softmax.devices.profiles import match_profile, read_profiles
+from portable_softmax.planning.candidates import candidates
+from portable_softmax.planning.problem import FORMS, Problem
 from portable_softmax.probe.__main__ import main
-from portable_softmax.problem import FORMS, Problem
-from portable_softmax.profiles import match_profile, read_profiles
-from portable_softmax.tilings import candidates
 
 SHIPPED = Path(__file__).parents[1] / "device_profiles"
 H200 = (SHIPPED / "nvidia" / "sm90.yaml").read_text()
@@ -196,7 +196,7 @@ def load(path):
     found, words = attempt(read_profiles, path)
     assert words is None or re.match(re.escape(f"{path}: ") + "...", words)
     for profile in found or ():
-        device, words = attempt(_merge, profile, None, None)
+        device, words = attempt(merge, profile, None, None)
         assert words is None or "neither the profile nor the runtime tells" in words
         if device:
             yield device

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from portable_softmax import Device, ProfileError, profiles
-from portable_softmax.profiles import match_profile, read_profiles
-from portable_softmax.schema import ProfileFile
+from portable_softmax.devices.profiles import match_profile, read_profiles
+from portable_softmax.devices.schema import ProfileFile
 
 SHIPPED = Path(__file__).parents[1] / "device_profiles"
 H200 = (SHIPPED / "nvidia" / "sm90.yaml").read_text()
@@ -203,7 +203,7 @@ def test_the_name_of_a_product_is_told_whatever_else_is_wrong(tmp_path):
 def test_the_json_schema_is_that_of_the_struct():
     written = json.loads((SHIPPED / "schema.json").read_text())
     assert written == msgspec.json.schema(ProfileFile), (
-        "run: python -c 'import json, msgspec; from portable_softmax.schema import ProfileFile; "
+        "run: python -c 'import json, msgspec; from portable_softmax.devices.schema import ProfileFile; "
         "print(json.dumps(msgspec.json.schema(ProfileFile), indent=2))' > device_profiles/schema.json"
     )
 

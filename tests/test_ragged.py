@@ -4,7 +4,7 @@ import pytest
 import torch
 from direct import assert_close, expected, expected_gradient, gradient_scale, launch, problem_of, result_in, rows_in
 
-from portable_softmax.problem import Tiling
+from portable_softmax.planning.plan import Tiling
 
 pytestmark = pytest.mark.kernel
 INF, NAN = float("inf"), float("nan")

@@ -8,13 +8,14 @@ import pytest
 from offline import A2, GPUS, H200, light, planned, with_hardware, with_policy
 
 from portable_softmax import Device, KernelResources
-from portable_softmax.holding import BESIDE
-from portable_softmax.launch import contiguous_problem
-from portable_softmax.planner import choose
-from portable_softmax.problem import Problem, Tiling
-from portable_softmax.sharing import MOST_PARTS
-from portable_softmax.spec import KernelSpec, compile_kernel
-from portable_softmax.tilings import candidates
+from portable_softmax.planning.candidates import candidates
+from portable_softmax.planning.holding import BESIDE
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.planner import choose
+from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.planning.sharing import MOST_PARTS
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 TYPES = ("float32", "bfloat16", "float16")
 DIRECTIONS = (False, True)

@@ -6,8 +6,9 @@ from direct import assert_close, expected, launch, problem_of, result_in
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portable_softmax.problem import Problem, Tiling
-from portable_softmax.spec import KernelSpec
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime.specialization import KernelSpec
 
 SIZES = st.integers(1, 300)
 

@@ -7,9 +7,10 @@ from itertools import product
 import pytest
 
 from portable_softmax import Device, plan, profiles
-from portable_softmax.backends.base import DTYPE_BYTES
-from portable_softmax.launch import SHORTEST_RAGGED, VECTOR_BYTES, contiguous_problem
-from portable_softmax.spec import KernelSpec, compile_kernel
+from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.planning.problem import VECTOR_BYTES
+from portable_softmax.planning.request import SHORTEST_RAGGED, contiguous_problem
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 LENGTHS = (1, 2, 7, 8, 16, 33, 64, 100, 128, 200, 256, 500, 512, 776, 781, 1000, 1024, 2048, 3000, 4096, 8192, 12672, 16384,
            32768, 50257, 65536, 131072)  # fmt: skip

@@ -10,7 +10,7 @@ from test_exchange import direction as direction
 from test_exchange import interpreter as interpreter
 
 from portable_softmax.kernels.exchange import _word, publish
-from portable_softmax.workspace import next_number
+from portable_softmax.runtime.workspace import next_number
 
 pytestmark = pytest.mark.kernel
 ANOTHER = next_number()

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from portable_softmax import Device, KernelResources
-from portable_softmax.launch import contiguous_problem
-from portable_softmax.problem import Tiling
-from portable_softmax.spec import KernelSpec, compile_kernel
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 import tune

@@ -12,9 +12,11 @@ import pytest
 import torch
 from pairs import PAIRS
 
-from portable_softmax import Device, DtypeError, NoDeviceError, compiler, plan, spec, warm_up, warmup
-from portable_softmax import device as device_module
-from portable_softmax.launch import plan_problem
+from portable_softmax import Device, DtypeError, NoDeviceError, plan, warm_up
+from portable_softmax.devices import detect as device_module
+from portable_softmax.runtime import compiler, warmup
+from portable_softmax.runtime import specialization as spec
+from portable_softmax.runtime.plans import plan_problem
 
 SHAPES = [(64, 333), (2, 3, 70), (5,), ()]
 

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from portable_softmax import workspace
-from portable_softmax.problem import Problem, Tiling
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime import workspace
 
 CPU = torch.device("cpu")
 PROBLEM = Problem(5, 100, "float32", "float32", 1)

@@ -9,15 +9,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from portable_softmax.device import Device, current_device
+from portable_softmax.devices.detect import current_device
+from portable_softmax.devices.device import Device
+from portable_softmax.devices.profiles import profiles
 from portable_softmax.errors import NoDeviceError, PortableSoftmaxError
-from portable_softmax.inspection import compile_any, dump, load_kernel
-from portable_softmax.launch import contiguous_problem, plan
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.probe.inspection import compile_any, dump, load_kernel
 from portable_softmax.probe.options import parser
 from portable_softmax.probe.report import SCHEMA_VERSION, describe, describe_kernel, explanations, software
 from portable_softmax.probe.text import as_text, side_by_side
-from portable_softmax.profiles import profiles
-from portable_softmax.spec import KernelSpec, compile_kernel
+from portable_softmax.runtime.plans import plan
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 MATRIX = Path(__file__).parents[2] / ".github" / "matrix.json"
 
@@ -84,7 +86,7 @@ def _literal(text: str) -> int | bool | str:
 
 
 def _verify(device: Device, options: argparse.Namespace) -> dict[str, Any]:
-    from portable_softmax.verify import verify
+    from portable_softmax.probe.verify import verify
 
     outcome = verify(options.rows, options.cols, options.dtype, device)
     return dataclasses.asdict(outcome) | {"right": outcome.right}

@@ -2,7 +2,7 @@
 
 import argparse
 
-from portable_softmax.backends.base import DTYPE_BYTES
+from portable_softmax.devices.backends.base import DTYPE_BYTES
 
 EXIT_CODES = "Exit codes: 0 answered, also that there is no accelerator; 1 something is broken, or a result is wrong; 2 usage."
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from portable_softmax.device import Device
-from portable_softmax.launch import plan
+from portable_softmax.devices.device import Device
+from portable_softmax.runtime.plans import plan
 
 POWERS = [2**power for power in range(6, 19)]
 LENGTHS = sorted({1, 16, 33, *POWERS, *(power * 3 // 4 for power in POWERS), 781, 12672, 50257})

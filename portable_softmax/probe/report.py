@@ -5,10 +5,10 @@ import importlib.metadata
 import platform
 from typing import Any
 
-from portable_softmax.backends.base import KernelResources, Occupancy
-from portable_softmax.device import Device
-from portable_softmax.explain import against_textbook, explain
-from portable_softmax.launch import plan
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.device import Device
+from portable_softmax.probe.explain import against_textbook, explain
+from portable_softmax.runtime.plans import plan
 
 SCHEMA_VERSION = 1
 PACKAGES = ("portable-softmax", "torch", "triton", "triton-ascend", "torch-npu", "numpy")

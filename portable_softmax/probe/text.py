@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from portable_softmax.schema import Hardware
+from portable_softmax.devices.schema import Hardware
 
 IDENTITY = ("", "target", "multiprocessor")
 LAUNCH = ("strategy", "tile_rows", "tile_cols", "parts", "pieces", "num_warps", "num_stages", "max_registers", "num_programs")

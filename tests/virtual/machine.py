@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from portable_softmax.profiles import profiles
+from portable_softmax.devices.profiles import profiles
 
 KIB = 2**10
 SMALL_BUFFER, TINY_BUFFER, UNKNOWN = "Ascend910B8", "Ascend910B9", "Ascend999"  # no such products exist

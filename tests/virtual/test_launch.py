@@ -5,11 +5,12 @@ import torch
 from triton.compiler.errors import MLIRCompilationError
 
 from portable_softmax import PlanError, current_device, plan, softmax
-from portable_softmax.backends.base import DTYPE_BYTES
+from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.errors import CompileError
 from portable_softmax.kernels.softmax import softmax_kernel
-from portable_softmax.problem import Problem, Tiling
-from portable_softmax.spec import KernelSpec, compile_kernel
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 from virtual.buffer import unified_buffer_bits
 from virtual.driver import MOST_PROGRAMS
 from virtual.machine import SMALL_BUFFER, TINY_BUFFER, described

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from portable_softmax import current_device
-from portable_softmax.compiler import compile_for
-from portable_softmax.problem import Problem, Tiling
-from portable_softmax.spec import KernelSpec, compile_kernel
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime.compiler import compile_for
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 from virtual import bad_kernels
 from virtual.lint import RULES, lint
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from portable_softmax import current_device, log_softmax, softmax
-from portable_softmax.launch import softmax_backward_rows, softmax_rows
-from portable_softmax.verify import allowed_error, softmax_in_float64
+from portable_softmax.probe.verify import allowed_error, softmax_in_float64
+from portable_softmax.runtime.launch import softmax_backward_rows, softmax_rows
 from virtual.machine import UNKNOWN, described
 
 OPERATORS = {

@@ -1,0 +1,161 @@
+"""What a vendor must answer, and the occupancy rule that SIMT vendors share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from portable_softmax.devices.schema import Hardware
+
+DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # torch's names
+SIMT_REQUIRED = (
+    "multiprocessor_count",
+    "warp_size",
+    "partitions_per_multiprocessor",
+    "registers_per_multiprocessor",
+    "register_granule",
+    "max_registers_per_thread",
+    "max_threads_per_program",
+    "max_warps_per_multiprocessor",
+    "shared_memory_per_multiprocessor",
+)
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """What one program of a compiled kernel uses, read from its binary or assembly.
+
+    Args:
+        num_warps: warps of `warp_size` threads; None where programs have no warps (Ascend).
+        registers_per_thread: 32-bit registers; VGPRs and AGPRs as the AMD architecture allocates them.
+        shared_memory_bytes: per program; LDS on AMD, Unified Buffer on Ascend.
+        spilled_bytes_per_thread: registers that live in memory instead.
+        scalar_registers: per wavefront, AMD only.
+    """
+
+    num_warps: int | None = None
+    registers_per_thread: int | None = None
+    shared_memory_bytes: int = 0
+    spilled_bytes_per_thread: int = 0
+    scalar_registers: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            least = 1 if name == "num_warps" else 0
+            if (value := getattr(self, name)) is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many programs one multiprocessor holds at once.
+
+    Args:
+        programs_per_multiprocessor: the least of `limits`; 0 when the kernel cannot run at all.
+        limits: programs that each resource alone would allow; a resource that sets no limit is absent.
+        warps_per_multiprocessor: resident warps; None on devices without warps.
+    """
+
+    programs_per_multiprocessor: int
+    limits: Mapping[str, int] = field(hash=False)
+    warps_per_multiprocessor: int | None = None
+
+    def __str__(self) -> str:
+        """Gives the number of programs, what limits it, and what each resource alone would allow, in two lines."""
+        programs = "1 program" if self.programs_per_multiprocessor == 1 else f"{self.programs_per_multiprocessor} programs"
+        warps = "" if self.warps_per_multiprocessor is None else f" ({self.warps_per_multiprocessor} warps)"
+        allowed = ", ".join(f"{name} {programs}" for name, programs in self.limits.items())
+        return f"{programs} per multiprocessor{warps}, limited by {' and '.join(self.limited_by)}\nallowed by {allowed}"
+
+    @property
+    def limited_by(self) -> tuple[str, ...]:
+        """Every limit that equals the minimum."""
+        return tuple(name for name, programs in self.limits.items() if programs == self.programs_per_multiprocessor)
+
+
+@dataclass(frozen=True)
+class Detected:
+    """What the runtime says about one live device: `facts` are fields of Hardware, by who told them."""
+
+    name: str | None
+    arch: int | str
+    driver: Mapping[str, int] = field(hash=False)
+    torch: Mapping[str, int] = field(hash=False)
+
+
+class Backend(Protocol):
+    """One vendor. The rest of the package knows vendors only through this."""
+
+    torch_device_type: str
+    dtypes: tuple[str, ...]  # that the kernel computes there
+    required: tuple[str, ...]  # fields of Hardware without which launches cannot be planned
+    aligned_access: bool  # whether a thread's widest load starts on a multiple of its size
+    poll: str  # how a kernel reads a word that another program writes: by a "volatile" load or an "atomic" operation
+    setup: str  # how to see that the vendor's software works, for errors
+
+    def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+        """The device of that index; `arch` and `properties` come from Triton's driver."""
+
+    def compile_options(self, num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
+        """A plan's choices as options of Triton's compiler."""
+
+    def model(
+        self, n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware
+    ) -> KernelResources | None:
+        """What a tile of lines will use, where arithmetic can tell; None where only the compiler can.
+
+        `in_bytes`: an element of each input.
+        """
+
+    def resources(self, compiled: Any) -> KernelResources:
+        """Read from the compiled kernel itself, the same way offline and live."""
+
+    def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
+        """The vendor's exact rule."""
+
+
+def round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def simt_limits(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
+    """Programs per multiprocessor by each resource that NVIDIA and AMD count alike.
+
+    Registers are allocated per warp in granules, from the slice of one partition (SM sub-partition, SIMD): whole warps
+    must fit a slice, so the division comes before the multiplication. Sources: NVIDIA's cuda_occupancy.h
+    (cudaOccMaxBlocksPerSMRegsLimit), LLVM's AMDGPUBaseInfo.cpp (getNumWavesPerEUWithNumVGPRs).
+    """
+    warps = resources.num_warps
+    partitions, warp_size = hardware.partitions_per_multiprocessor, hardware.warp_size
+    if warps is None or warp_size is None or partitions is None:
+        raise ValueError("occupancy needs num_warps of the kernel, warp_size and partitions_per_multiprocessor of the device")
+    limits = {}
+    if (threads := hardware.max_threads_per_program) and warps * warp_size > threads:
+        limits["threads per program"] = 0
+    if hardware.max_warps_per_multiprocessor:
+        limits["warps"] = hardware.max_warps_per_multiprocessor // warps
+    if hardware.max_programs_per_multiprocessor:
+        limits["programs"] = hardware.max_programs_per_multiprocessor
+    if hardware.barriers_per_multiprocessor and warps > 1:
+        limits["barriers"] = hardware.barriers_per_multiprocessor
+    if resources.registers_per_thread and hardware.registers_per_multiprocessor:
+        slice_per_thread = hardware.registers_per_multiprocessor // partitions // warp_size
+        granules = round_up(resources.registers_per_thread, hardware.register_granule or 1)
+        addressable = resources.registers_per_thread <= (hardware.max_registers_per_thread or slice_per_thread)
+        limits["registers"] = slice_per_thread // granules * partitions // warps if addressable else 0
+    return limits | shared_memory_limit(resources, hardware)
+
+
+def shared_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
+    """Programs per multiprocessor by shared memory; the largest carve-out is assumed where that can be chosen."""
+    used = resources.shared_memory_bytes
+    if hardware.shared_memory_per_program_max and used > hardware.shared_memory_per_program_max:
+        return {"shared memory": 0}
+    taken = round_up(used + (hardware.shared_memory_reserved_per_program or 0), hardware.shared_memory_granule or 1)
+    if taken and hardware.shared_memory_per_multiprocessor:
+        return {"shared memory": hardware.shared_memory_per_multiprocessor // taken}
+    return {}
+
+
+def occupancy_of(limits: dict[str, int], num_warps: int | None) -> Occupancy:
+    programs = min(limits.values())
+    return Occupancy(programs, limits, None if num_warps is None else programs * num_warps)

@@ -1,0 +1,70 @@
+"""NVIDIA."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from portable_softmax.devices.backends import base, cubin
+from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
+from portable_softmax.devices.schema import Hardware
+
+torch_device_type = "cuda"
+dtypes = tuple(base.DTYPE_BYTES)
+required = base.SIMT_REQUIRED
+aligned_access = True
+poll = "volatile"
+setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
+
+# Triton's driver, the same seven keys from 3.2 to 3.9; max_num_regs is per program and so left alone.
+DRIVER_FACTS = {
+    "multiprocessor_count": "multiprocessor_count",
+    "warp_size": "warpSize",
+    "shared_memory_per_program_max": "max_shared_mem",
+}
+TORCH_FACTS = {
+    "registers_per_multiprocessor": "regs_per_multiprocessor",
+    "shared_memory_per_multiprocessor": "shared_memory_per_multiprocessor",
+    "l2_cache_bytes": "L2_cache_size",
+    "memory_bytes": "total_memory",
+}
+
+
+def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+    import torch
+
+    told = torch.cuda.get_device_properties(index)
+    facts = {fact: getattr(told, key, None) for fact, key in TORCH_FACTS.items()}
+    if threads := getattr(told, "max_threads_per_multi_processor", None):
+        facts["max_warps_per_multiprocessor"] = threads // properties["warpSize"]
+    return Detected(
+        name=told.name,
+        arch=arch,
+        driver={fact: properties[key] for fact, key in DRIVER_FACTS.items()},
+        torch={fact: value for fact, value in facts.items() if value},
+    )
+
+
+def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
+    return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "maxnreg": max_registers}
+
+
+def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
+    """Nothing is known before the compiler has allocated registers."""
+
+
+def resources(compiled: Any) -> KernelResources:
+    """From the cubin; the frame of a thread is what its spilled registers need (this kernel has no other local data)."""
+    attributes = cubin.kernel_attributes(compiled.asm["cubin"], compiled.metadata.name)
+    return KernelResources(
+        num_warps=compiled.metadata.num_warps,
+        registers_per_thread=attributes[cubin.REGISTER_COUNT],
+        shared_memory_bytes=compiled.metadata.shared,
+        spilled_bytes_per_thread=attributes.get(cubin.FRAME_SIZE, 0),
+    )
+
+
+def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
+    """As cudaOccupancyMaxActiveBlocksPerMultiprocessor counts, with the largest shared memory carve-out.
+
+    Source: cuda_occupancy.h of NVIDIA's pip package nvidia-cuda-runtime.
+    """
+    return base.occupancy_of(base.simt_limits(resources, hardware), resources.num_warps)

@@ -1,0 +1,87 @@
+"""AMD. A multiprocessor is what the HIP driver counts: a CU on CDNA, a WGP (two CUs) on RDNA."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from portable_softmax.devices.backends import base
+from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
+from portable_softmax.devices.schema import Hardware
+
+torch_device_type = "cuda"  # ROCm builds of torch keep the name
+dtypes = tuple(base.DTYPE_BYTES)
+required = base.SIMT_REQUIRED
+aligned_access = True
+poll = "atomic"  # Triton 3.8 makes a plain load of a volatile one, which LLVM then takes out of the loop that polls
+setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
+
+WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64
+
+
+def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+    """The driver's `max_num_regs` is not believed: ROCm releases disagree whether it counts 256 or all VGPRs of a SIMD.
+
+    With GPU_ENABLE_WGP_MODE=0 the driver of an RDNA counts CUs; they are paired again, because Triton compiles for WGPs.
+    """
+    import torch
+
+    told = torch.cuda.get_device_properties(index)
+    warp_size = properties["warpSize"]
+    cus_of_rdna = warp_size == 32 and properties["max_threads_per_sm"] // warp_size <= WARPS_OF_A_CU
+    torch_facts = {"l2_cache_bytes": getattr(told, "L2_cache_size", None), "memory_bytes": told.total_memory}
+    return Detected(
+        name=told.name,
+        arch=str(arch).partition(":")[0],  # gfx942:sramecc+:xnack- names features, not another architecture
+        driver={
+            "multiprocessor_count": properties["multiprocessor_count"] // (2 if cus_of_rdna else 1),
+            "warp_size": warp_size,
+            "shared_memory_per_program_max": properties["max_shared_mem"],
+        },
+        torch={fact: value for fact, value in torch_facts.items() if value},
+    )
+
+
+def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
+    return {"num_warps": num_warps or 4, "num_stages": num_stages or 1}
+
+
+def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
+    """Nothing is known before the compiler has allocated registers."""
+
+
+def resources(compiled: Any) -> KernelResources:
+    """From the metadata at the end of the assembly, which is what the HIP runtime reads too.
+
+    `.vgpr_count` is what a wavefront is allocated: V + A on gfx90a and later, max(V, A) on gfx908.
+    `.group_segment_fixed_size` is 0 for Triton's kernels, whose LDS is dynamic.
+    """
+    assembly = compiled.asm["amdgcn"]
+
+    def count(key: str) -> int:
+        return int(re.findall(rf"^\s*\.{key}:\s+(\d+)", assembly, re.MULTILINE)[-1])
+
+    return KernelResources(
+        num_warps=compiled.metadata.num_warps,
+        registers_per_thread=count("vgpr_count"),
+        shared_memory_bytes=compiled.metadata.shared,
+        spilled_bytes_per_thread=max(4 * count("vgpr_spill_count"), count("private_segment_fixed_size")),
+        scalar_registers=count("sgpr_count"),
+    )
+
+
+def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
+    """As LLVM computes it, with the LDS that LLVM does not see (AMDGPUBaseInfo.cpp, GCNSubtarget)."""
+    limits = base.simt_limits(resources, hardware)
+    if hardware.warp_size == 64 and resources.scalar_registers:
+        wavefronts = _wavefronts_by_scalar_registers(resources.scalar_registers)
+        limits["scalar registers"] = wavefronts * (hardware.partitions_per_multiprocessor or 1) // (resources.num_warps or 1)
+    return base.occupancy_of(limits, resources.num_warps)
+
+
+def _wavefronts_by_scalar_registers(sgprs: int) -> int:
+    """Wavefronts per SIMD by its 800 SGPRs (gfx9; later architectures give each wavefront a fixed set).
+
+    A wavefront takes 16 more for the trap handler. The table of LLVM before Triton 3.9, 10 up to 80 SGPRs, forgot them.
+    Sources: LLVM pull request 201342; ROCm/rocm-systems pull request 10618, where 92 SGPRs left room for 7 on gfx942.
+    """
+    return 800 // (base.round_up(sgprs, 16) + 16)

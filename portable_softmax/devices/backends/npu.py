@@ -1,0 +1,84 @@
+"""Huawei Ascend: a program runs alone on a vector core and works out of that core's Unified Buffer."""
+
+import importlib.metadata
+from collections.abc import Mapping
+from typing import Any
+
+from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
+from portable_softmax.devices.schema import Hardware
+
+torch_device_type = "npu"
+dtypes = ("float16", "bfloat16", "float32")  # the vector unit has no fp64
+required = ("multiprocessor_count", "shared_memory_per_program_max", "memory_alignment", "max_programs")
+aligned_access = False
+poll = "volatile"
+setup = (
+    "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
+    "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
+)
+
+
+def overwritten_installation() -> str | None:
+    """What is wrong if stock triton was installed beside triton-ascend: both are a package `triton`, and share files.
+
+    Source: triton-ascend's FAQ; triton-lang/triton-ascend issues 306 and 395.
+    """
+    try:
+        versions = [importlib.metadata.version(name) for name in ("triton", "triton-ascend")]
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return (
+        f"triton {versions[0]} and triton-ascend {versions[1]} are both installed, and each overwrites the other's files: "
+        "pip uninstall triton triton-ascend, then install the one for this machine"
+    )
+
+
+def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+    """Vector cores as torch_npu tells them, else Triton's driver: its 2 x AI cores is wrong on the 310B.
+
+    `max_shared_mem` of that driver is a dummy (1), and its warp size is 0.
+    """
+    import torch
+
+    told = torch.npu.get_device_properties(index)  # type: ignore[attr-defined]
+    facts = {
+        "multiprocessor_count": getattr(told, "vector_core_num", None),
+        "l2_cache_bytes": getattr(told, "L2_cache_size", None),
+        "memory_bytes": getattr(told, "total_memory", None),
+    }
+    return Detected(
+        name=str(arch),
+        arch=arch,
+        driver={} if facts["multiprocessor_count"] else {"multiprocessor_count": properties["num_vectorcore"]},
+        torch={fact: value for fact, value in facts.items() if value},
+    )
+
+
+def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
+    """None: the compiler warns about num_warps and num_stages, and has no use for them."""
+    return {}
+
+
+def resources(compiled: Any) -> KernelResources:
+    """The compiler accepted the kernel, so its Unified Buffer suffices; it tells the bytes only if asked to print them."""
+    return KernelResources(shared_memory_bytes=(getattr(compiled.metadata, "required_ub_bits", 0) or 0) // 8)
+
+
+def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> KernelResources:
+    """Unified Buffer of a [n_lines, length] tile: inputs and output twice (double buffering), a copy of each input in fp32,
+    and half of one for the reduction. A fit to what is known to compile and to overflow on A2; it errs high.
+
+    Sources: AscendNPU-IR ExtraBufferOpInterface (the reduction's buffer), Liger's softmax of 8192 elements (fits 192 KiB),
+    sgl-kernel-npu's argmax_softmax_prob (fp32 8192 compiles, 16384 overflows).
+    """
+    narrowest = (hardware.memory_alignment or 1) // min(*in_bytes, out_bytes)  # a narrower line is padded to it
+    elements = n_lines * max(length, narrowest)
+    return KernelResources(shared_memory_bytes=elements * (2 * sum(in_bytes) + 2 * out_bytes + 4 * len(in_bytes) + 2))
+
+
+def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
+    """One program, if its tile fits the Unified Buffer."""
+    limits = {"programs": 1}
+    if resources.shared_memory_bytes and hardware.shared_memory_per_program_max:
+        limits["unified buffer"] = hardware.shared_memory_per_program_max // resources.shared_memory_bytes
+    return Occupancy(min(limits.values()), limits)

@@ -1,0 +1,147 @@
+"""Finds the device that Triton drives in this process, or says why there is none."""
+
+import functools
+import os
+from types import ModuleType
+from typing import Any
+
+from portable_softmax.devices.backends import BACKENDS, broken_installation
+from portable_softmax.devices.device import Device, merge
+from portable_softmax.devices.profiles import DeviceProfile, find_profile, match_profile
+from portable_softmax.errors import DeviceError, NoDeviceError
+
+INSTALL = "README.md, Install, says what to install for which vendor"
+
+
+def chosen(device: Device | str | None) -> Device:
+    """The device that a caller means: one that is given, a profile's by its name, or for None the current one.
+
+    A name gives the same object each time, so that its plans are kept.
+
+    Raises:
+        TypeError: it is none of these.
+        ProfileError: no product has that name.
+        DeviceError: None was given, and there is no device.
+    """
+    if device is None:
+        return current_device()
+    if isinstance(device, str):
+        return _not_here(find_profile(device))
+    if isinstance(device, Device):
+        return device
+    raise TypeError(f"device should be a Device, a profile's name like vendor/product, or None, not {device!r}")
+
+
+@functools.cache
+def _not_here(profile: DeviceProfile) -> Device:
+    return merge(profile, None, None)
+
+
+def interpreting() -> bool:
+    """Whether Triton's interpreter stands in for a device; Triton decides when a kernel is defined."""
+    return os.environ.get("TRITON_INTERPRET", "").lower() in {"1", "true", "on", "yes", "y"}
+
+
+def current_device(index: int | None = None) -> Device:
+    """The device that Triton drives in this process.
+
+    Args:
+        index: of the device, as torch counts; None for torch's current one.
+
+    Raises:
+        NoDeviceError: this machine has no accelerator that Triton drives.
+        DeviceError: a driver, torch or the vendor's software is missing, broken, or not the only one.
+        ProfileError: a hardware profile is malformed.
+    """
+    if interpreting():
+        return _interpreter()
+    backend = _active_backend()
+    module = getattr(_import_torch(), BACKENDS[backend].torch_device_type)
+    if not module.is_available():
+        raise DeviceError(
+            f"Triton's {backend} driver claims to be active, but {module.__name__}.is_available() is False: "
+            f"is a device visible to this process? {BACKENDS[backend].setup}"
+        )
+    count = module.device_count()
+    index = module.current_device() if index is None else index
+    if not 0 <= index < count:
+        raise DeviceError(f"device {index} was asked for; torch sees {count}, numbered from 0")
+    return _device(backend, index)
+
+
+@functools.cache
+def _active_backend() -> str:
+    _import_torch()  # first: where Triton finds it imported, it launches on torch's streams
+    if wrong := broken_installation():
+        raise DeviceError(wrong)
+    backend: str = _active_target().backend
+    if backend not in BACKENDS:
+        raise DeviceError(f"Triton drives a {backend!r} device; this package knows {', '.join(BACKENDS)}")
+    return backend
+
+
+@functools.cache
+def _interpreter() -> Device:
+    detected = BACKENDS["interpreter"].describe(0, "interpreter", {})
+    return merge(match_profile("interpreter", "interpreter", detected.name), detected, None)
+
+
+@functools.cache
+def _device(backend: str, index: int) -> Device:
+    from triton.runtime import driver
+
+    vendor = BACKENDS[backend]
+    module = getattr(_import_torch(), vendor.torch_device_type)
+    with module.device(index):
+        arch = driver.active.get_current_target().arch
+        try:
+            properties = driver.active.utils.get_device_properties(index)
+        except Exception as error:  # a C extension is built on first use: anything from a missing gcc to a missing libcuda
+            raise DeviceError(f"Triton's {backend} driver cannot describe device {index}: {error}") from error
+        detected = vendor.describe(index, arch, properties)
+    return merge(match_profile(backend, str(detected.arch), detected.name), detected, index)
+
+
+def _import_torch() -> ModuleType:
+    try:
+        import torch
+    except ImportError as error:
+        raise DeviceError(f"torch is needed to find a device: {error}; {INSTALL}") from error
+    except RuntimeError as error:  # torch loads vendors' extensions by itself, and they may be set up only half
+        raise DeviceError(f"torch cannot be imported: {error}\n{_setup()}") from error
+    return torch
+
+
+def _active_target() -> Any:
+    """Triton's GPUTarget of the current device, or an error that says why there is none."""
+    try:
+        from triton.backends import backends
+        from triton.runtime import driver
+    except ImportError as error:
+        raise DeviceError(f"Triton is needed to find a device: {error}; {INSTALL}") from error
+    try:
+        return driver.active.get_current_target()
+    except Exception as error:  # RuntimeError for no driver and for several; OSError where CANN is missing
+        claims = [name for name, backend in backends.items() if backend.driver.is_active()]
+        if not claims:
+            raise NoDeviceError(
+                f"Triton has drivers for {', '.join(backends)}; none finds a device. {_torch_build()}; {INSTALL}"
+            ) from error
+        if len(claims) > 1:
+            raise DeviceError(
+                f"{len(claims)} of Triton's drivers claim this machine: {', '.join(claims)}. "
+                "Uninstall all but one, or set TRITON_DEFAULT_BACKEND (Triton 3.7 and later)"
+            ) from error
+        raise DeviceError(
+            f"Triton's {claims[0]} driver claims this machine, but fails: {error}\nIs there a device? {_setup()}"
+        ) from error
+
+
+def _torch_build() -> str:
+    torch = _import_torch()
+    built = [name for name in BACKENDS if getattr(torch.version, name, None)]
+    return f"torch {torch.__version__} is built for {' and '.join(built) or 'the CPU only'}"
+
+
+def _setup() -> str:
+    return " ".join(backend.setup for backend in BACKENDS.values() if backend.setup)

@@ -1,0 +1,78 @@
+"""One device, here or not: its facts, merged from the runtime and a profile, and who told each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from portable_softmax.devices.backends import BACKENDS
+from portable_softmax.devices.backends.base import Backend, Detected
+from portable_softmax.devices.profiles import DeviceProfile, find_profile
+from portable_softmax.devices.schema import Hardware
+from portable_softmax.errors import ProfileError
+
+
+@dataclass(frozen=True, eq=False)
+class Device:
+    """What is known of one device, and who said so.
+
+    Args:
+        backend: the name of one of `portable_softmax.devices.backends`, which is Triton's.
+        arch: Triton's name of the target architecture.
+        index: of the device in this process; None for one that is not here, and for the interpreter.
+        hardware: the facts that are used.
+        origins: who told each of them: driver, torch, profile or estimated.
+        profile: the YAML profile that matched.
+        detected: what the runtime told; None for a device that is not here.
+    """
+
+    backend: str
+    arch: int | str
+    index: int | None
+    hardware: Hardware
+    origins: Mapping[str, str]
+    profile: DeviceProfile
+    detected: Detected | None = None
+
+    @staticmethod
+    def from_profile(name: str) -> "Device":
+        """A device that need not be here, by its name in `profiles()`, to plan and count for.
+
+        Raises:
+            ProfileError: no product has that name.
+            TypeError: the name is not text.
+        """
+        return merge(find_profile(name), None, None)
+
+    @property
+    def vendor(self) -> Backend:
+        return BACKENDS[self.backend]
+
+    @property
+    def name(self) -> str:
+        return (self.detected and self.detected.name) or self.profile.name
+
+    def __repr__(self) -> str:
+        where = "not here" if self.detected is None else f"index={self.index}"
+        return f"Device({self.name!r}, {self.backend}/{self.arch}, profile={self.profile.name!r}, {where})"
+
+
+def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) -> Device:
+    """Facts of the profile, overridden by torch's, overridden by the driver's.
+
+    Raises:
+        ProfileError: a fact that the vendor needs is known to none of them.
+    """
+    facts: dict[str, int] = {}
+    origins: dict[str, str] = {}
+    told = {key: value for key in profile.hardware.__struct_fields__ if (value := getattr(profile.hardware, key))}
+    layers = [("estimated" if profile.estimated else "profile", told)]
+    if detected:
+        layers += [("torch", dict(detected.torch)), ("driver", dict(detected.driver))]
+    for origin, layer in layers:
+        facts |= layer
+        origins |= dict.fromkeys(layer, origin)
+    if missing := [key for key in BACKENDS[profile.backend].required if key not in facts]:
+        raise ProfileError(f"{profile.name}: neither the profile nor the runtime tells {', '.join(missing)}")
+    arch = detected.arch if detected else int(profile.arch) if profile.arch.isdecimal() else profile.arch
+    return Device(profile.backend, arch, index, msgspec.convert(facts, Hardware), origins, profile, detected)

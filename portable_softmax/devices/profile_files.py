@@ -1,0 +1,118 @@
+"""The files of a directory of profiles, read strictly: each complaint names the file, the key or line, and the reason."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from portable_softmax.devices.schema import Product, ProfileFile, Source
+from portable_softmax.errors import ProfileError
+
+SUFFIXES = (".yaml", ".yml")
+NAMED = {"sources": Source, "products": Product}  # mappings whose keys msgspec leaves out of a path
+
+
+def profile_files(directory: Path) -> Iterator[Path]:
+    """The files DIR/<vendor>/NAME.yaml (or .yml), sorted. Hidden files and folders are passed over.
+
+    Raises:
+        ProfileError: the directory or a folder in it cannot be read, or there is YAML elsewhere in it.
+    """
+    for vendor in _entries(directory):
+        if _is_yaml(vendor):
+            raise _misplaced(vendor, directory)
+        for entry in _entries(vendor) if vendor.is_dir() else ():
+            if _is_yaml(entry):
+                yield entry
+            elif entry.is_dir() and (deeper := next(filter(_is_yaml, _entries(entry)), None)):
+                raise _misplaced(deeper, directory)
+
+
+def read_file(path: Path) -> ProfileFile:
+    """One file, each value checked by itself.
+
+    Raises:
+        ProfileError: the file cannot be read, is empty, is not YAML of plain data, or a value is missing or out of range.
+    """
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read: {error.strerror}") from error
+    except RecursionError as error:
+        raise ProfileError(f"{path}: is nested too deeply") from error
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
+        raise ProfileError(f"{path}: {line}{error.problem}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ProfileError(f"{path}: {error}") from error
+    if content is None:
+        raise ProfileError(f"{path}: is empty")
+    try:
+        return msgspec.convert(content, ProfileFile)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # of half a character, which YAML lets escapes make
+        raise ProfileError(f"{path}: {_explained(content, str(error))}") from error
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    except OSError as error:
+        raise ProfileError(f"{folder}: cannot be read: {error.strerror}") from error
+
+
+def _is_yaml(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+def _misplaced(path: Path, directory: Path) -> ProfileError:
+    return ProfileError(f"{path}: would be ignored here; a profile belongs in its vendor's folder, {directory}/<vendor>/")
+
+
+def _explained(content: Any, complaint: str) -> str:
+    """msgspec's complaint, with the name of the product or source in it, and with what makes text of a number."""
+    if "[...]" in complaint:
+        complaint = next(_inside(content), complaint)
+    if re.match(r"Expected `str`, got `(int|float|bool|date|datetime)`", complaint):
+        complaint += "; in quotes it is text"
+    return complaint
+
+
+def _inside(content: Mapping[str, Any]) -> Iterator[str]:
+    """Complaints about each product and source by itself, which msgspec calls `$.products[...]` all alike."""
+    for group, kind in NAMED.items():
+        members = content.get(group)
+        for name, value in members.items() if isinstance(members, dict) else ():
+            try:
+                msgspec.convert(value, kind)
+            except (msgspec.ValidationError, UnicodeEncodeError) as error:
+                words, _, inner = str(error).partition(" - at `$")
+                yield f"{words} - at `$.{group}.{name}{inner.removesuffix('`')}`"
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Builds plain data, with text as keys, and takes no key twice."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """As yaml, which lets other errors out for values like 2026-13-45, 0x_ or `!!bool maybe`."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, OverflowError) as error:
+            raise _error(f"cannot be read as {node.tag.rpartition(':')[2]}: {error}", node) from error
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """As yaml, which would let the second of two equal keys win in silence."""
+        keys = [key for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+        texts = [key.value for key in keys]
+        for key in keys:
+            if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
+                raise _error(f"the key {key.value!r} is not text to YAML; put it in quotes", key)
+            if texts.count(key.value) > 1:
+                raise _error(f"found the key {key.value!r} twice", key)
+        return super().construct_mapping(node, deep)
+
+
+def _error(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)

@@ -1,0 +1,172 @@
+"""Hardware profiles: one YAML file per architecture, its products inside, a source for every number.
+
+A profile answers what no driver tells (resident warps, register granules, Unified Buffer, bandwidth) and lets a launch
+be planned for hardware that is not there. Facts that are unknown, and limits that a device does not have, are absent.
+"""
+
+import difflib
+import functools
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from portable_softmax.devices.profile_checks import complaints
+from portable_softmax.devices.profile_files import profile_files, read_file
+from portable_softmax.devices.schema import Hardware, LaunchPolicy, Product, ProfileFile, Source, given
+from portable_softmax.errors import ProfileError
+
+NEAREST = 5  # names that a wrong one is answered with
+
+
+class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # so that it can be a key
+    """The facts about one product, or about an architecture when `product` is None."""
+
+    name: str
+    backend: str
+    architecture: str
+    arch: str
+    arch_pattern: str
+    multiprocessor: str
+    hardware: Hardware
+    launch: LaunchPolicy
+    origins: Mapping[str, Source]  # of each fact in `hardware`
+    policy_origins: Mapping[str, Source]  # of each preference in `launch`
+    first_triton: str | None
+    product: Product | None
+
+    @property
+    def estimated(self) -> bool:
+        """Whether this is the vendor's cautious stand-in for an architecture that nobody has described."""
+        return self.product is None and self.name.endswith("/estimated")
+
+
+def profiles() -> Mapping[str, DeviceProfile]:
+    """All products by name (`vendor/product`), from device_profiles/ and from $PORTABLE_SOFTMAX_PROFILES.
+
+    That is a directory, or several as in $PATH. Their files DIR/vendor/NAME.yaml (or .yml) replace products of the same name;
+    of several directories the last one wins.
+
+    Raises:
+        ProfileError: a file is malformed or in the wrong place; names the file, the key and the reason.
+    """
+    return MappingProxyType({p.name: p for p in _all(_directories()) if p.product is not None})
+
+
+def find_profile(name: str) -> DeviceProfile:
+    """The product of that name.
+
+    Raises:
+        ProfileError: there is none; lists a few of the nearest names.
+        TypeError: the name is not text.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a profile's name is text like vendor/product, not {name!r}")
+    known = profiles()
+    if name not in known:
+        near = _nearest(name, known)
+        meant = f"; did you mean {', '.join(near)}?" if near else ";"
+        raise ProfileError(f"no profile named {name!r}{meant} `python scripts/probe_device.py --list` shows all of them")
+    return known[name]
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Names that hold the wanted one, else those that are spelt alike; the vendor apart."""
+    wanted = name.rpartition("/")[2].lower()
+    products = {each: each.rpartition("/")[2].lower() for each in known}
+    holding = sorted(each for each, product in products.items() if wanted and wanted in product)
+    alike = dict.fromkeys(difflib.get_close_matches(wanted, products.values(), NEAREST))
+    return (holding or [each for near in alike for each, product in products.items() if product == near])[:NEAREST]
+
+
+def match_profile(backend: str, arch: str, device_name: str | None) -> DeviceProfile:
+    """The profile of a live device: its product, else its architecture, else its vendor's cautious estimate.
+
+    Raises:
+        ProfileError: not even an estimate exists for the backend.
+    """
+    of_arch = [p for p in _all(_directories()) if p.backend == backend and re.fullmatch(p.arch_pattern, arch)]
+    of_name = [p for p in of_arch if p.product and _names(p.product, device_name)]
+    described = [p for p in of_arch if p.product is None and not p.estimated]
+    for candidates in (of_name, described, of_arch):
+        if candidates:
+            return candidates[-1]
+    raise ProfileError(
+        f"no profile and no estimate for backend {backend!r} (architecture {arch}); add device_profiles/<vendor>/estimated.yaml"
+    )
+
+
+def read_profiles(path: Path) -> list[DeviceProfile]:
+    """The profiles of one file: its products, and its architecture.
+
+    Raises:
+        ProfileError: names the file, the key and the reason.
+    """
+    file = read_file(path)
+    if wrong := list(complaints(file)):
+        raise ProfileError("\n".join(f"{path}: {complaint}" for complaint in wrong))
+    vendor = path.parent.name
+    return [_profile(file, f"{vendor}/{path.stem}", None)] + [
+        _profile(file, f"{vendor}/{name}", product) for name, product in file.products.items()
+    ]
+
+
+def _profile(file: ProfileFile, name: str, product: Product | None) -> DeviceProfile:
+    facts = given(file.hardware) | (given(product.hardware) if product else {})
+    return DeviceProfile(
+        name=name,
+        backend=file.backend,
+        architecture=file.architecture,
+        arch=(product.arch or file.arch) if product else file.arch,
+        arch_pattern=file.arch,
+        multiprocessor=file.multiprocessor,
+        hardware=Hardware(**{key: fact.value for key, fact in facts.items()}),
+        launch=file.launch,
+        origins={key: file.sources[fact.source] for key, fact in facts.items()},
+        policy_origins={key: file.sources[fact.source] for key, fact in given(file.launch).items()},
+        first_triton=file.first_triton or None,
+        product=product,
+    )
+
+
+def _names(product: Product, device_name: str | None) -> bool:
+    return any(re.fullmatch(pattern, device_name or "") for pattern in product.matches)
+
+
+def _directories() -> tuple[Path, ...]:
+    packaged = Path(__file__).parents[1] / "device_profiles"  # in a wheel
+    shipped = packaged if packaged.is_dir() else Path(__file__).parents[2] / "device_profiles"
+    extra = os.environ.get("PORTABLE_SOFTMAX_PROFILES", "").split(os.pathsep)
+    return shipped, *(Path(each) for each in extra if each)
+
+
+@functools.cache
+def _all(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
+    for directory in directories:
+        if not directory.is_dir():
+            raise ProfileError(f"{directory} is not a directory; is PORTABLE_SOFTMAX_PROFILES right?")
+    files = {file: read_profiles(file) for directory in directories for file in profile_files(directory)}
+    _check_together(files)
+    return tuple(profile for found in files.values() for profile in found)
+
+
+def _check_together(files: Mapping[Path, list[DeviceProfile]]) -> None:
+    """Files of one directory describe no product twice, and those of one vendor are for one backend.
+
+    Raises:
+        ProfileError: names both files.
+    """
+    described: dict[tuple[Path, str], Path] = {}
+    backends: dict[str, tuple[str, Path]] = {}
+    for path, found in files.items():
+        vendor = path.parent.name
+        for profile in found:
+            first = described.setdefault((path.parent, profile.name), path)
+            if first != path:
+                raise ProfileError(f"{path}: {profile.name} is described in {first} too")
+        backend, other = backends.setdefault(vendor, (found[0].backend, path))
+        if found[0].backend != backend:
+            raise ProfileError(f"{path}: backend: {found[0].backend!r} in the folder of a vendor with {backend!r} ({other})")

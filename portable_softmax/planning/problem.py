@@ -1,0 +1,96 @@
+"""What is asked of a kernel, and what a planner answers: data, and no decision."""
+
+from dataclasses import dataclass
+
+from portable_softmax.devices.backends.base import DTYPE_BYTES
+
+VECTOR_BYTES = 16  # the widest load or store of one thread
+MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
+MAX_BYTES = 2**63 - 1  # of a matrix: addresses are 64 bits wide, and their differences signed
+LINE = 100  # characters of a line of a printed plan
+FORMS = ("softmax", "log_softmax", "softmin")
+
+
+def next_power_of_2(value: int) -> int:
+    return 1 << (value - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The softmax of rows, or its gradient, as far as a kernel depends on it.
+
+    Args:
+        n_rows, n_cols: of all rows, and of one; at least 1, and at most MAX_COLS elements in a line, MAX_BYTES in all.
+        x_dtype, y_dtype: of the input (and its gradient) and of the output (and its gradient), torch's names.
+        vector: elements that divide the length and the strides of all lines, at most what 16 bytes hold.
+        ragged: rows start anywhere, but those of all operands alike; `vector` is then what 16 bytes hold.
+        aligned: whether all operands start on a multiple of 16 bytes.
+        form: one of FORMS.
+        backward: the gradient of x from that of y, and y.
+        inner: 1 where the elements of a row are next to each other; else so many rows lie side by side, as in a
+            contiguous [n_rows // inner, n_cols, inner] tensor.
+        batch_invariant: whether the tile must not depend on n_rows.
+
+    Raises:
+        ValueError: a size is not positive or too large.
+    """
+
+    n_rows: int
+    n_cols: int
+    x_dtype: str
+    y_dtype: str
+    vector: int
+    aligned: bool = True
+    form: str = "softmax"
+    backward: bool = False
+    inner: int = 1
+    batch_invariant: bool = False
+    ragged: bool = False
+
+    def __post_init__(self) -> None:
+        n_rows, n_cols = self.n_rows, self.n_cols
+        if n_rows < 1 or n_cols < 1:
+            raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
+        line = self.inner if self.across else n_cols
+        if line > MAX_COLS:
+            raise ValueError(f"a row of {line} elements is too large; rows of up to {MAX_COLS} can be computed")
+        used = n_rows * n_cols * max(DTYPE_BYTES[self.x_dtype], DTYPE_BYTES[self.y_dtype])
+        if used > MAX_BYTES:
+            raise ValueError(f"{n_rows} rows of {n_cols} columns are too large: {used} bytes, and {MAX_BYTES} can be addressed")
+
+    @property
+    def registers_per_element(self) -> int:
+        """Of one operand; that a gradient has two is left to the compiler, which may spill, and to the next candidate."""
+        return 2 if self.y_dtype == "float64" else 1
+
+    @property
+    def elements_at_once(self) -> float:
+        """Of those that a thread should hold: half where it must load them one by one, each with an address of its own.
+
+        Source: scripts/tune.py on one H200, 2026-11-21: (4096, 781) is 9% faster so in float32, 13% in bfloat16.
+        """
+        return 0.5 if self.vector == 1 else 1.0
+
+    @property
+    def widest(self) -> int:
+        """Elements of the wider type that one load or store takes at most."""
+        return VECTOR_BYTES // max(DTYPE_BYTES[self.x_dtype], DTYPE_BYTES[self.y_dtype])
+
+    @property
+    def across(self) -> bool:
+        return self.inner > 1
+
+    @property
+    def width(self) -> int:
+        """Columns that a tile of whole rows needs; the whole vectors of a ragged row, wherever it starts, are no more."""
+        return max(self.n_cols, self.vector)
+
+    @property
+    def name(self) -> str:
+        return f"gradient of a {self.y_dtype} {self.form}" if self.backward else f"{self.y_dtype} {self.form}"
+
+    def tiles(self, tile_rows: int) -> int:
+        """Of so many rows, which cover all."""
+        if self.across:
+            return self.n_rows // self.inner * -(-self.inner // tile_rows)
+        return -(-self.n_rows // tile_rows)

@@ -1,0 +1,77 @@
+"""The Problem that a request means: its arguments checked, its rows described."""
+
+import math
+import operator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.devices.device import Device
+from portable_softmax.errors import DtypeError
+from portable_softmax.planning.problem import FORMS, VECTOR_BYTES, Problem
+
+if TYPE_CHECKING:
+    import torch
+
+SHORTEST_RAGGED = 512  # columns; below it, edges cost more than a body of whole vectors saves (H200, 2026-11-21)
+
+
+def checked_problem(
+    n_rows: int, n_cols: int, dtype: "torch.dtype | str", device: Device, form: str, backward: bool, batch_invariant: bool
+) -> Problem:
+    """Checks arguments as a user gives them to `plan`, and makes the contiguous_problem of them."""
+    if form not in FORMS:
+        raise ValueError(f"form {form!r} was asked for; there are {', '.join(FORMS)}")
+    name = str(dtype).removeprefix("torch.")
+    check_dtype(name, device)
+    return contiguous_problem(n_rows, n_cols, name, device, form, backward, batch_invariant)
+
+
+def contiguous_problem(
+    n_rows: int,
+    n_cols: int,
+    dtype: str,
+    device: Device,
+    form: str = "softmax",
+    backward: bool = False,
+    batch_invariant: bool = False,
+) -> Problem:
+    """The softmax of aligned matrices whose rows follow each other, input and output of the same type.
+
+    Raises:
+        TypeError: a size is not an integer.
+        ValueError: a size is not positive or too large.
+    """
+    n_rows, n_cols = _integer("n_rows", n_rows), _integer("n_cols", n_cols)
+    vector = math.gcd(n_cols, VECTOR_BYTES // DTYPE_BYTES[dtype])
+    problem = Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, batch_invariant=batch_invariant)
+    return as_ragged(problem, [n_cols], device)
+
+
+def _integer(name: str, value: int) -> int:
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise TypeError(f"{name} should be an integer, not {value!r}") from error
+
+
+def as_ragged(problem: Problem, strides: list[int], device: Device) -> Problem:
+    """With the widest accesses, where lines are rows of one matrix that start in the same place of a vector in all operands.
+
+    Their elements are then added up in an order that depends on that place, so not where a row must not depend on others.
+    """
+    alike = len({stride % problem.widest for stride in strides}) == 1
+    long_enough = problem.n_cols >= SHORTEST_RAGGED and problem.vector < problem.widest
+    if not (alike and long_enough and problem.aligned and device.vendor.aligned_access):
+        return problem
+    if problem.across or problem.batch_invariant:
+        return problem
+    return replace(problem, vector=problem.widest, ragged=True)
+
+
+def check_dtype(name: str, device: Device) -> None:
+    if name not in device.vendor.dtypes:
+        computed = ", ".join(device.vendor.dtypes)
+        raise DtypeError(
+            f"softmax of {name} was asked for; {device.backend} computes {computed}; convert to one of these first"
+        )

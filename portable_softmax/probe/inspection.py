@@ -1,0 +1,151 @@
+"""What any Triton kernel uses and how many of its programs fit a multiprocessor, on devices that are here or not."""
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.detect import chosen, current_device, interpreting
+from portable_softmax.devices.device import Device
+from portable_softmax.runtime import compiler
+
+TYPES = {
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "bool": "i1",
+    "uint8": "u8",
+    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
+}
+
+
+def inspect_kernel(
+    kernel: Any,
+    signature_or_args: Mapping[str, Any],
+    constexprs: Mapping[str, Any],
+    *,
+    num_warps: int = 4,
+    num_stages: int = 1,
+    device: Device | str | None = None,
+) -> tuple[KernelResources, Occupancy]:
+    """Compiles a @triton.jit function and counts.
+
+    Args:
+        signature_or_args: by name of each parameter that is no constexpr: its type as Triton writes it ("*fp32:16" is a
+            pointer that starts on a multiple of 16 bytes, "i32:16" a multiple of 16), or an argument to take the type of.
+        constexprs: values of the others.
+        num_warps, num_stages: Triton's options.
+        device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
+
+    Raises:
+        CompileError: in the compiler's own words.
+        TypeError: a parameter is missing or unknown, an argument has no type that Triton knows, or the device is not one.
+        ProfileError: there is no profile of that name.
+        ValueError: the device's kernels cannot be compiled here.
+    """
+    device = chosen(device)
+    compiled = compile_any(kernel, signature_or_args, constexprs, num_warps, num_stages, device)
+    resources = device.vendor.resources(compiled)
+    return resources, device.vendor.occupancy(resources, device.hardware)
+
+
+def compile_any(
+    kernel: Any,
+    signature_or_args: Mapping[str, Any],
+    constexprs: Mapping[str, Any],
+    num_warps: int,
+    num_stages: int,
+    device: Device,
+) -> Any:
+    """Triton's CompiledKernel; see inspect_kernel."""
+    signature = {name: each if isinstance(each, str) else type_of(each) for name, each in signature_or_args.items()}
+    return compiler.compile_for(device, kernel, signature, constexprs, num_warps, num_stages)
+
+
+def launch_any(
+    kernel: Any,
+    grid: tuple[int, ...],
+    arguments: Mapping[str, Any],
+    constexprs: Mapping[str, Any],
+    *,
+    num_warps: int = 4,
+    num_stages: int = 1,
+) -> Callable[[], None]:
+    """Compiles the kernel for its arguments, given by name, and returns what launches it on the current device and stream.
+
+    Raises:
+        ValueError: a constexpr stands before a run-time parameter, which a compiled kernel takes by position.
+        CompileError, TypeError: as inspect_kernel.
+    """
+    first = kernel.arg_names[: len(arguments)]
+    if set(first) != arguments.keys():
+        raise ValueError(f"{', '.join(first)} should be the run-time parameters, and {', '.join(arguments)} were given")
+    values = tuple(arguments[name] for name in first)
+    whole_grid = (*grid, 1, 1)[:3]
+    if interpreting():
+        return lambda: kernel[whole_grid](*values, **constexprs)
+    device = current_device()
+    compiled = compile_any(kernel, arguments, constexprs, num_warps, num_stages, device)
+    launch = compiler.launcher(compiled, constexprs, device.index)
+    return lambda: launch(whole_grid, *values)
+
+
+def type_of(argument: Any) -> str:
+    """Triton's type of an argument, with its alignment."""
+    if isinstance(argument, bool):
+        return "i1"
+    if isinstance(argument, int):
+        return ("i32" if -(2**31) <= argument < 2**31 else "i64") + (":16" if argument % 16 == 0 else "")
+    if isinstance(argument, float):
+        return "fp32"
+    name = str(getattr(argument, "dtype", "")).removeprefix("torch.")
+    if name not in TYPES:
+        raise TypeError(f"Triton has no type for {type(argument).__name__} {name}; give the signature as text")
+    return f"*{TYPES[name]}" + (":16" if argument.data_ptr() % 16 == 0 else "")
+
+
+def load_kernel(where: str) -> Any:
+    """The kernel that FILE:NAME names.
+
+    Raises:
+        ValueError: there is none.
+    """
+    file, _, name = where.rpartition(":")
+    if not Path(file).is_file():
+        raise ValueError(f"{where!r} should be FILE:NAME, and {file!r} is no file")
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where inspect looks for the kernel's source
+    spec.loader.exec_module(module)
+    kernel = getattr(module, name, None)
+    if not hasattr(kernel, "arg_names"):
+        known = [each for each, value in vars(module).items() if hasattr(value, "arg_names")]
+        raise ValueError(f"{file} has no @triton.jit function {name!r}; it has {', '.join(known) or 'none'}")
+    return kernel
+
+
+def dump(compiled: Any, stages: str, directory: Path) -> list[Path]:
+    """Writes compilation stages (comma-separated, or "all") and the metadata of a compiled kernel.
+
+    Raises:
+        ValueError: the kernel has no such stage.
+    """
+    wanted = list(compiled.asm) if stages == "all" else stages.split(",")
+    if unknown := [stage for stage in wanted if stage not in compiled.asm]:
+        raise ValueError(f"no stage {', '.join(unknown)}; there are {', '.join(compiled.asm)}")
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    for stage in wanted:
+        content = compiled.asm[stage]
+        path = directory / f"{compiled.metadata.name}.{stage}"
+        path.write_bytes(content if isinstance(content, bytes) else str(content).encode())
+        written.append(path)
+    metadata = directory / f"{compiled.metadata.name}.json"
+    metadata.write_text(json.dumps(compiled.metadata._asdict(), indent=1, default=str) + "\n")
+    return [*written, metadata]

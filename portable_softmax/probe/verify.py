@@ -1,0 +1,69 @@
+"""Runs the kernel on a live device, or in the interpreter, and compares it with float64."""
+
+from dataclasses import dataclass
+
+import torch
+
+from portable_softmax.devices.device import Device
+from portable_softmax.runtime.launch import softmax_rows
+
+GUARD = 16  # elements after each row that must stay as they are
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How far a result is from torch's.
+
+    Args:
+        max_error: the largest |result - reference|.
+        worst: the largest error in units of what is allowed; above 1, or an element never written, is wrong.
+        overwritten: elements next to the result that the kernel changed.
+    """
+
+    max_error: float
+    worst: float
+    overwritten: int
+
+    @property
+    def right(self) -> bool:
+        return self.worst <= 1 and not self.overwritten
+
+
+def verify(n_rows: int, n_cols: int, dtype: str, device: Device) -> Verification:
+    """Compares the softmax of an [n_rows, n_cols] matrix of `wide_rows` with float64; nan lies between rows."""
+    kind = getattr(torch, dtype)
+    where = device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}")
+    x, y = (torch.full((n_rows, n_cols + GUARD), float("nan"), dtype=kind, device=where) for _ in range(2))
+    x[:, :n_cols] = wide_rows(n_rows, n_cols, kind, where)
+    softmax_rows(x[:, :n_cols], y[:, :n_cols], device)
+    reference = softmax_in_float64(x[:, :n_cols])
+    error = (y[:, :n_cols].double() - reference).abs()
+    worst = (error / allowed_error(reference, kind)).nan_to_num(nan=float("inf")).max().item()
+    return Verification(error.max().item(), worst, int((~y[:, n_cols:].isnan()).sum()))
+
+
+def wide_rows(n_rows: int, n_cols: int, dtype: torch.dtype, where: "torch.device | str") -> torch.Tensor:
+    """Random rows as models have them, [n_rows, n_cols]: every second one over a range of about 100, every third one far from
+    0, every fifth one masked (-inf) but for its last quarter."""
+    x = torch.randn(n_rows, n_cols, dtype=dtype, device=where)
+    x[1::2] *= 12
+    x[2::3] -= 300
+    x[4::5, : n_cols * 3 // 4] = -float("inf")
+    return x
+
+
+def softmax_in_float64(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
+    """From torch's exp and sum: torch.softmax of a long float64 row adds it up less exactly than the kernel does."""
+    e = (x.double() - x.double().amax(dim, keepdim=True)).exp()
+    return e / e.sum(dim, keepdim=True)
+
+
+def allowed_error(reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """2 units in the last place of `dtype`, 16 in float64, which is no more exact than its reference; from float32 on as many
+    more as the exponent, the logarithm of the result, is itself rounded by, in x - max and where no multiply-add is fused.
+    Results below the smallest normal number may be flushed to zero, but in float16, whose are float32's normal ones."""
+    limits = torch.finfo(dtype)
+    units = 16 if dtype == torch.float64 else 2
+    rounded = 2 * reference.abs().clamp_min(limits.tiny).log().abs() + 8 if dtype.itemsize > 2 else 0
+    least = limits.tiny * (units * limits.eps if dtype == torch.float16 else 1)
+    return (units + rounded) * limits.eps * reference.abs() + least

@@ -1,0 +1,135 @@
+"""Compiles any Triton kernel for any target, here or not, with Triton 3.2 to 3.9 and triton-ascend 3.2.
+
+A signature names the type of each run-time parameter as Triton's ahead-of-time compiler does: `*fp32:16` is a pointer to
+fp32 that starts on a multiple of 16 bytes, `i32:16` an integer that is a multiple of 16.
+"""
+
+import functools
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from portable_softmax.devices.detect import interpreting
+from portable_softmax.devices.device import Device
+from portable_softmax.errors import CompileError
+
+_loading = threading.Lock()
+
+
+def compile_for(
+    device: Device,
+    kernel: Any,
+    signature: Mapping[str, str],
+    constexprs: Mapping[str, Any],
+    num_warps: int | None,
+    num_stages: int | None,
+    max_registers: int | None = None,
+    tuples: bool = False,
+) -> Any:
+    """Triton's CompiledKernel of a @triton.jit function for the device's architecture.
+
+    Args:
+        max_registers: of a thread; what does not fit them is spilled.
+        tuples: the kernel keeps tensors in tuples.
+
+    Raises:
+        CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    if interpreting():
+        raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
+    check_target(device)
+    if tuples and triton_version() < (3, 3):
+        raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
+    target = GPUTarget(device.backend, device.arch, device.hardware.warp_size or 0)
+    options = device.vendor.compile_options(num_warps, num_stages, max_registers)
+    try:
+        return triton.compile(_source(kernel, signature, constexprs), target=target, options=options)
+    except Exception as error:  # every stage of every backend has its own exceptions
+        types = ", ".join(signature.values())
+        raise CompileError(f"{kernel.__name__}({types}) for {device.backend}/{device.arch}: {error}") from error
+
+
+def check_target(device: Device) -> None:
+    """Some releases of Triton end the whole process when asked for an architecture that they do not know.
+
+    Raises:
+        CompileError: this one is too old for the device, which is not here to ask.
+    """
+    first = device.profile.first_triton
+    if device.index is None and first and triton_version() < tuple(map(int, first.split(".")[:2])):
+        raise CompileError(
+            f"Triton {'.'.join(map(str, triton_version()))} does not compile for {device.backend}/{device.arch} "
+            f"without the device; install Triton {first} or later"
+        )
+
+
+def launcher(compiled: Any, constexprs: Mapping[str, Any], device_index: int | None) -> Callable[..., Any]:
+    """`launch(grid, *arguments)` of a compiled kernel, on the current stream of that device, which must be the current one."""
+    # From Triton 3.3 on, a compiled kernel is called with its constexprs too.
+    trailing = () if triton_version() < (3, 3) else tuple(constexprs.values())
+    if triton_version() < (3, 5):
+        return lambda grid, *arguments: compiled[grid](*arguments, *trailing)
+    return _lean_launcher(compiled, trailing, device_index)
+
+
+def _lean_launcher(compiled: Any, trailing: tuple[Any, ...], device_index: int | None) -> Callable[..., Any]:
+    """What compiled[grid] does, without looking up again what does not change; with it, where somebody listens.
+
+    The launcher's first nine arguments are the same from Triton 3.2 to 3.9.
+    """
+    from triton import knobs
+    from triton.runtime import driver
+
+    entering, leaving = knobs.runtime.launch_enter_hook.calls, knobs.runtime.launch_exit_hook.calls  # profilers add to them
+    current_stream = driver.active.get_current_stream
+    loaded: list[Any] = []
+
+    def launch(grid: tuple[int, int, int], *arguments: Any) -> None:
+        if entering or leaving:
+            compiled[grid](*arguments, *trailing)
+            return
+        if not loaded:
+            load(compiled)
+            loaded[:] = compiled.run, compiled.function, compiled.packed_metadata
+        run, function, metadata = loaded
+        run(*grid, current_stream(device_index), function, metadata, None, None, None, *arguments, *trailing)
+
+    return launch
+
+
+def load(compiled: Any) -> None:
+    """A compiled kernel, onto the current device; once. Triton itself would let a second thread see half of it."""
+    with _loading:
+        compiled._init_handles()
+
+
+def _source(kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str, Any]) -> Any:
+    from triton.compiler import ASTSource
+
+    names = kernel.arg_names
+    if unknown := (signature.keys() | constexprs.keys()) ^ set(names):
+        raise TypeError(f"parameters are {', '.join(names)}; one side lacks {', '.join(sorted(unknown))}")
+    types = {name: kind.partition(":")[0] for name, kind in signature.items()}
+    aligned = [names.index(name) for name, kind in signature.items() if kind.endswith(":16")]
+    if triton_version() < (3, 3):
+        from triton.backends.compiler import AttrsDescriptor
+
+        attributes = AttrsDescriptor.from_hints(dict.fromkeys(aligned, 16))
+        return ASTSource(kernel, signature=types, constants=dict(constexprs), attrs=attributes)
+    return ASTSource(
+        kernel,
+        signature={name: types.get(name, "constexpr") for name in names},
+        constexprs={(names.index(name),): value for name, value in constexprs.items()},
+        attrs={(index,): [["tt.divisibility", 16]] for index in aligned},
+    )
+
+
+@functools.cache
+def triton_version() -> tuple[int, int]:
+    import triton
+
+    major, minor = triton.__version__.split(".")[:2]
+    return int(major), int(minor)

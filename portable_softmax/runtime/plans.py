@@ -1,0 +1,80 @@
+"""Plans for shapes, kept: what a compiled kernel uses, as the planner asks for it."""
+
+import functools
+from typing import TYPE_CHECKING
+
+from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources, Occupancy
+from portable_softmax.devices.detect import chosen
+from portable_softmax.devices.device import Device
+from portable_softmax.planning import planner
+from portable_softmax.planning.invariance import is_batch_invariant
+from portable_softmax.planning.plan import LaunchPlan, Tiling
+from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.request import checked_problem
+from portable_softmax.runtime import compiler
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+
+if TYPE_CHECKING:
+    import torch
+
+
+def plan(
+    n_rows: int,
+    n_cols: int,
+    dtype: "torch.dtype | str",
+    device: Device | str | None = None,
+    *,
+    form: str = "softmax",
+    backward: bool = False,
+) -> LaunchPlan:
+    """How the softmax of the rows of a contiguous [n_rows, n_cols] matrix is launched, and why.
+
+    Args:
+        n_rows, n_cols: integers; numpy's and torch's too.
+        dtype: of input and output: float16, bfloat16, float32 or float64, as torch.dtype or by name.
+        device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
+        form: softmax, log_softmax or softmin.
+        backward: the gradient's launch instead.
+
+    Raises:
+        TypeError: a size is not an integer, or the device is not one.
+        ValueError: a size is not positive or too large, or there is no such form.
+        DtypeError: the device does not compute that type.
+        PlanError: nothing fits the device.
+        ProfileError: there is no profile of that name.
+        DeviceError: no device was given, and there is none.
+    """
+    device = chosen(device)
+    return plan_problem(checked_problem(n_rows, n_cols, dtype, device, form, backward, is_batch_invariant()), device)
+
+
+def occupancy(resources: KernelResources, device: Device | str | None = None) -> Occupancy:
+    """Programs per multiprocessor of a kernel that uses `resources`, by the exact rule of the device's vendor.
+
+    Args:
+        device: as of `plan`.
+
+    Raises:
+        TypeError, ProfileError, DeviceError: the device, as `plan`.
+        ValueError: the kernel has no num_warps, on a device whose programs have warps.
+    """
+    device = chosen(device)
+    return device.vendor.occupancy(resources, device.hardware)
+
+
+@functools.lru_cache(maxsize=4096)
+def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
+    """The plan for exactly this problem; kept."""
+    compiler.check_target(device)
+    return planner.choose(problem, device, _measure)
+
+
+def _measure(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
+    lines = tiling.tile_rows, tiling.tile_cols
+    x_bytes, y_bytes = DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]
+    in_bytes, out_bytes = ((y_bytes, y_bytes), x_bytes) if problem.backward else ((x_bytes,), y_bytes)
+    modelled = device.vendor.model(*(lines[::-1] if problem.across else lines), in_bytes, out_bytes, device.hardware)
+    if modelled is not None and device.index is None:
+        return modelled  # no compiler here that could say more
+    used = device.vendor.resources(compile_kernel(KernelSpec.of(problem, tiling), device))
+    return modelled or used

@@ -1,0 +1,142 @@
+"""One specialisation of one of the package's kernels, compiled once.
+
+Everything that a kernel is specialised on stands in its KernelSpec: sizes and strides have fixed integer types and are
+never specialised on their values, so a kept kernel is right for every problem of the same spec.
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.devices.detect import interpreting
+from portable_softmax.devices.device import Device
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem, next_power_of_2
+from portable_softmax.runtime import compiler
+
+TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+
+_compiling = threading.Lock()
+_compiled: dict[tuple[Any, ...], Any] = {}
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """What a kernel is compiled for, beside the device; see Problem."""
+
+    x_dtype: str
+    y_dtype: str
+    vector: int
+    aligned: bool
+    tiling: Tiling
+    form: str = "softmax"
+    backward: bool = False
+    across: bool = False
+    ragged: bool = False
+    padded: bool = True
+
+    @classmethod
+    def of(cls, problem: Problem, tiling: Tiling) -> "KernelSpec":
+        """The kernel for any problem of the same types, alignment, form and tiling.
+
+        Raises:
+            ValueError: the tiling's programs together hold less than a row.
+        """
+        covered = tiling.parts * tiling.tile_cols
+        if tiling.strategy != "online" and covered < problem.n_cols:
+            raise ValueError(f"{tiling} covers {covered} columns of {problem.n_cols}; give it more parts or columns")
+        ends_with_rows = problem.n_cols % tiling.tile_cols == 0 if tiling.strategy == "online" else covered == problem.n_cols
+        return cls(
+            problem.x_dtype,
+            problem.y_dtype,
+            problem.vector,
+            problem.aligned,
+            tiling,
+            problem.form,
+            problem.backward,
+            problem.across,
+            problem.ragged,
+            problem.ragged or not ends_with_rows,
+        )
+
+    @property
+    def kernel(self) -> Any:
+        """The @triton.jit function."""
+        from portable_softmax.kernels import gradient, softmax
+
+        return gradient.softmax_backward_kernel if self.backward else softmax.softmax_kernel
+
+    def signature(self) -> dict[str, str]:
+        dtypes = {"y": self.y_dtype, "x": self.x_dtype}
+        if self.backward:
+            dtypes = {"dx": self.x_dtype, "dy": self.y_dtype, "y": self.y_dtype}
+        alignment = ":16" if self.aligned else ""
+        return {
+            **{f"{name}_ptr": f"*{TRITON_NAMES[dtype]}{alignment}" for name, dtype in dtypes.items()},
+            "n_lines": "i64",
+            "n_line_vectors": "i32",
+            **{f"{name}_line_vectors": "i64" for name in dtypes},
+            "n_matrices": "i64",
+            **{f"{name}_matrix_vectors": "i64" for name in dtypes},
+            **({} if self.tiling.parts == 1 else {"words_ptr": "*i64:16", "launch": "i64"}),
+        }
+
+    def constexprs(self, device: Device) -> dict[str, Any]:
+        import triton.language as tl
+
+        shared, polls = self.tiling.parts > 1, device.profile.launch.shared_polls
+        return {
+            **({} if shared else {"words_ptr": None, "launch": None}),
+            "VECTOR": self.vector,
+            "RAGGED": self.ragged,
+            "PADDED": self.padded,
+            "TILE_ROWS": self.tiling.tile_rows,
+            "TILE_COLS": self.tiling.tile_cols,
+            "PIECES": self.tiling.pieces,
+            "ONE_TILE": self.tiling.strategy != "online",
+            "PARTS": self.tiling.parts,
+            "WORDS": self.tiling.words_per_row,
+            "LANES": max(self._most_threads(device), next_power_of_2(self.tiling.parts)) if shared else 1,
+            "POLL": device.vendor.poll,
+            "POLLS": polls.value if polls else 1,
+            "WALK": self.tiling.walk,
+            "AXIS": 0 if self.across else 1,
+            "LOG": self.form == "log_softmax",
+            "NEGATE": self.form == "softmin",
+            "STAGES": self.tiling.num_stages or 1,
+            "EXACT": DTYPE_BYTES[self.y_dtype] > 2,
+            "COMPUTE": tl.float64 if self.y_dtype == "float64" else tl.float32,
+        }
+
+    def _most_threads(self, device: Device) -> int:
+        """Threads of a program, or the most that it may have where the vendor's compiler chooses its warps."""
+        if self.tiling.num_warps is None:
+            return device.hardware.max_threads_per_program or 1
+        return self.tiling.num_warps * (device.hardware.warp_size or 1)
+
+
+def compile_kernel(spec: KernelSpec, device: Device) -> Any:
+    """Triton's CompiledKernel; kept.
+
+    Raises:
+        CompileError: see compiler.compile_for.
+    """
+    key = spec, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
+    with _compiling:
+        if key not in _compiled:
+            tiling = spec.tiling
+            options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1
+            _compiled[key] = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), *options)
+        return _compiled[key]
+
+
+@functools.cache
+def launcher(spec: KernelSpec, device: Device) -> Callable[..., Any]:
+    """`launch(grid, *arguments)`; kept."""
+    if interpreting():
+        constexprs = spec.constexprs(device)
+        return lambda grid, *arguments: spec.kernel[grid](*arguments, **constexprs)
+    return compiler.launcher(compile_kernel(spec, device), spec.constexprs(device), device.index)

@@ -1,0 +1,95 @@
+"""All that a first call waits for, done before it: planning, compiling, loading."""
+
+import contextlib
+import math
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from portable_softmax.devices.detect import chosen
+from portable_softmax.devices.device import Device
+from portable_softmax.planning.invariance import is_batch_invariant
+from portable_softmax.planning.plan import LaunchPlan
+from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.request import checked_problem
+from portable_softmax.runtime import compiler
+from portable_softmax.runtime.plans import plan_problem
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+
+if TYPE_CHECKING:
+    import torch
+
+
+def warm_up(
+    shapes: Sequence[Sequence[int]],
+    dtypes: "Sequence[torch.dtype | str]",
+    *,
+    form: str = "softmax",
+    backward: bool = False,
+    device: Device | str | None = None,
+) -> list[LaunchPlan]:
+    """Plans and compiles the softmax of tensors of these shapes, and loads its kernels onto the device: no call waits for it.
+
+    For tensors as torch allocates them: contiguous, and the softmax along the last dim. A tensor that starts off a multiple
+    of 16 bytes or has gaps between its rows, another dim, or a `dtype=` may need a kernel of its own; to have that compiled
+    before it is needed, call softmax once on such a tensor. No kernel depends on sizes: other shapes whose rows are cut into
+    the same tiles, with the same number of elements per access, are ready too. `batch_invariant` is heeded as it is now.
+
+    Args:
+        shapes: of the tensors; (n_rows, n_cols) is one.
+        dtypes: of input and output, as torch.dtype or by name; every shape is prepared for each.
+        form: softmax, log_softmax or softmin.
+        backward: the gradient too.
+        device: as of `plan`. For one that is not here, kernels that this machine's Triton compiles for it are left in Triton's
+            cache on disk (TRITON_CACHE_DIR) for a process that has the device.
+
+    Returns:
+        The plans: of each shape in turn, of each dtype, the gradient's after the softmax's.
+
+    Raises:
+        ValueError: these are not shapes and dtypes, a size is not positive or too large, or there is no such form.
+        TypeError, ProfileError: the device, as `plan`.
+        DtypeError: the device does not compute that type.
+        DeviceError, PlanError, CompileError: as softmax.
+    """
+    sizes = [_sizes(shape) for shape in shapes]
+    if isinstance(dtypes, str) or not isinstance(dtypes, Sequence):
+        raise ValueError(f"dtypes should be like [torch.float32, 'bfloat16'], not {dtypes!r}")
+    device = chosen(device)
+    directions = (False, True) if backward else (False,)
+    invariant = is_batch_invariant()
+    with _made_current(device):
+        return [
+            _ready(checked_problem(math.prod(shape[:-1]), _length(shape), dtype, device, form, direction, invariant), device)
+            for shape in sizes
+            for dtype in dtypes
+            for direction in directions
+        ]
+
+
+def _sizes(shape: Sequence[int]) -> list[int]:
+    with contextlib.suppress(TypeError):
+        sizes = [operator.index(size) for size in shape]
+        if min(sizes, default=0) >= 0:
+            return sizes
+    raise ValueError(f"shapes should be like [(4096, 781), (8, 16, 1024)]; one of them is {shape!r}")
+
+
+def _length(shape: Sequence[int]) -> int:
+    return shape[-1] if shape else 1
+
+
+def _ready(problem: Problem, device: Device) -> LaunchPlan:
+    planned = plan_problem(problem, device)
+    if device.index is not None:
+        compiler.load(compile_kernel(KernelSpec.of(problem, planned.tiling), device))
+    return planned
+
+
+def _made_current(device: Device) -> Any:
+    """A context in which kernels are loaded onto the device."""
+    if device.index is None:
+        return contextlib.nullcontext()
+    import torch
+
+    return getattr(torch, device.vendor.torch_device_type).device(device.index)

@@ -1,0 +1,71 @@
+"""The way past torch's dispatcher, for a call that nobody but autograd listens to: the dispatcher takes as long as all else.
+
+Functions of torch are bound when this is imported, because a call asks them all.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch._C import (
+    _are_functorch_transforms_active,
+    _get_tracing_state,
+    _is_any_autocast_enabled,
+    _len_torch_dispatch_stack,
+    _len_torch_function_stack,
+)
+from torch._C._functorch import is_legacy_batchedtensor
+from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
+
+from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.devices.detect import interpreting
+from portable_softmax.torch_api.layout import gradient_of, softmax_of
+
+BY_TORCH: dict[str, Callable[..., torch.Tensor]] = {
+    "softmax": torch.softmax,
+    "log_softmax": torch.log_softmax,
+    "softmin": torch.nn.functional.softmin,
+}
+KERNEL_DTYPES = frozenset(getattr(torch, name) for name in DTYPE_BYTES)
+
+
+def nobody_listens(x: torch.Tensor) -> bool:
+    """Whether the dispatcher would only pass x on to the kernel, and to autograd where x needs a gradient."""
+    return (
+        not is_dynamo_compiling()
+        and type(x) is torch.Tensor
+        and not _len_torch_dispatch_stack()
+        and not _len_torch_function_stack()
+        and not _are_functorch_transforms_active()
+        and not _is_any_autocast_enabled()
+        and forward_ad._current_level < 0
+        and _get_tracing_state() is None
+        and not is_legacy_batchedtensor(x)  # torch.autograd.grad(is_grads_batched=True)
+        and not x.is_meta
+        and not x.is_neg()
+        and x.layout is torch.strided
+        and not x.is_nested
+    )
+
+
+def forward(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> torch.Tensor:
+    """One kernel's work, or torch's for a tensor on the CPU; see ops.softmax."""
+    if x.is_cpu and not interpreting():
+        return BY_TORCH[form](x, dim, dtype=dtype)
+    if dtype is not None and x.dtype not in KERNEL_DTYPES:
+        x, form = (-x, "softmax") if form == "softmin" else (x, form)  # unsigned integers wrap around, as in torch
+        x = x.to(dtype)
+    return softmax_of(x, dim, dtype, form, batch_invariant)
+
+
+def backward(
+    dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str, batch_invariant: bool
+) -> torch.Tensor:
+    """The gradient of x, by one kernel, or by torch for tensors on the CPU; see rows.gradient_of."""
+    if not y.is_cpu or interpreting():
+        if x_dtype not in KERNEL_DTYPES:
+            return gradient_of(dy, y, dim, y.dtype, form, batch_invariant).to(x_dtype)
+        return gradient_of(dy, y, dim, x_dtype, form, batch_invariant)
+    by_torch = torch.ops.aten._log_softmax_backward_data if form == "log_softmax" else torch.ops.aten._softmax_backward_data
+    dx: torch.Tensor = by_torch(dy, y, dim, y.dtype).to(x_dtype)
+    return -dx if form == "softmin" else dx

@@ -1,0 +1,70 @@
+"""softmax, log_softmax and softmin as torch has them."""
+
+import torch
+from torch.overrides import has_torch_function_unary
+
+from portable_softmax.devices.detect import interpreting
+from portable_softmax.planning.invariance import is_batch_invariant
+from portable_softmax.torch_api.arguments import check_layout, dtype_of, int_of
+from portable_softmax.torch_api.autograd import recorded
+from portable_softmax.torch_api.fast_path import BY_TORCH, forward, nobody_listens
+from portable_softmax.torch_api.operators import operator
+
+
+def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """exp(input) / sum(exp(input)) along `dim`, by one fused kernel.
+
+    A tensor on the CPU is computed by torch.softmax, unless TRITON_INTERPRET=1: then Triton's interpreter runs the kernel.
+    Rows that are all -inf, or hold nan or +inf, give what torch.softmax gives. Differentiable in reverse and forward mode,
+    as often as one likes; the first gradient is one fused kernel, and only the output is saved for it.
+
+    Args:
+        input: any shape, any strides; float16, bfloat16, float32 or float64, and with `dtype` all others that torch converts.
+            A copy is made where neither the elements along `dim` nor those along the dimensions after it are next to each
+            other, or where the latter are fewer than 16.
+        dim: the axis along which the result sums to 1.
+        dtype: what the input is rounded to first, and the type of the result; that of the input if None, but float32
+            under torch.autocast.
+
+    Returns:
+        A contiguous tensor of the input's shape.
+
+    Raises:
+        IndexError: there is no such dim.
+        TypeError: `input` is not a tensor, `dim` not an integer or None, or `dtype` no dtype, as torch has it.
+        DtypeError: the device does not compute that type; a NotImplementedError, as torch's.
+        LayoutError: the tensor is nested, sparse or of another layout than strided; a NotImplementedError too.
+        DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
+    """
+    return _call("softmax", input, dim, dtype)
+
+
+def log_softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """The logarithm of softmax, as input - max - log(sum(exp(input - max))), by one fused kernel; otherwise as softmax."""
+    return _call("log_softmax", input, dim, dtype)
+
+
+def softmin(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """softmax of -input, by one fused kernel; otherwise as softmax."""
+    return _call("softmin", input, dim, dtype)
+
+
+for _function in (softmax, log_softmax, softmin):  # in torch.jit.script a call of it is one of the operator
+    torch.jit._builtins._register_builtin(_function, f"portable_softmax::{_function.__name__}")
+
+
+def _call(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None) -> torch.Tensor:
+    if nobody_listens(x) and type(dim) is int and (dtype is None or type(dtype) is torch.dtype):
+        if not x.requires_grad or not torch.is_grad_enabled():
+            return forward(x, dim, dtype, form, is_batch_invariant())
+        if not x.is_cpu or interpreting():
+            return recorded(x, dim, dtype, form, is_batch_invariant())
+    if isinstance(x, torch.Tensor):
+        if x.device.type == "cpu" and not interpreting():
+            return BY_TORCH[form](x, dim, dtype=dtype)
+        check_layout(form, x)
+        dim, dtype = int_of(form, dim), dtype_of(form, dtype)
+    elif not has_torch_function_unary(x):
+        raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
+    result: torch.Tensor = operator(form)(x, dim, dtype)
+    return result
