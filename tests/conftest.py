@@ -43,7 +43,7 @@ def where(device):
 
 @pytest.fixture(params=("softmax", "log_softmax", "softmin"))
 def form(request):
-    """The name of each function of this package; tests/pairs.py has the functions."""
+    """The name of each function of this package; tests/support/pairs.py has the functions."""
     return request.param
 
 

@@ -1,0 +1,25 @@
+"""Three commands; each tells its options with --help.
+
+python scripts/benchmark              times softmax against its peers (run.py)
+python scripts/benchmark report       ratios and plots of what was measured, on any machine (report.py)
+python scripts/benchmark cold_start   what a first call waits for (cold_start.py)
+"""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+COMMANDS = ("report", "cold_start")
+
+
+def main() -> int:
+    chosen = sys.argv.pop(1) if sys.argv[1:] and sys.argv[1] in COMMANDS else "run"
+    sys.argv[0] = f"benchmark {chosen}" if chosen in COMMANDS else "benchmark"
+    result: int = import_module(f"benchmark.{chosen}").main()
+    return result
+
+
+if __name__ == "__main__":
+    if not __package__:  # started by the folder's name, which puts the folder itself on the path
+        sys.path[0] = str(Path(__file__).resolve().parents[1])
+    raise SystemExit(main())

@@ -1,0 +1,46 @@
+"""Fills the caches on disk of Triton, Inductor and QuACK, by many processes: else a benchmark is mostly compilation."""
+
+import contextlib
+import multiprocessing
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+
+import torch
+from tqdm import tqdm
+
+from benchmark.directions import DIRECTIONS, Inputs
+from benchmark.providers import load
+from benchmark.results import Cell
+
+# FlagGems is not among them: it tunes itself by time, which wants a device of its own.
+COMPILED = ("compile", "textbook", "liger", "quack", "ours")
+
+
+def compile_ahead(cells: list[Cell], names: list[str], where: str, jobs: int) -> None:
+    """Runs each provider once in each cell; what fails here fails again, and is told, where it is measured."""
+    names = [name for name in names if name in COMPILED]
+    if not jobs or not names:
+        return
+    run = partial(_run, names, where)
+    processes = ProcessPoolExecutor(min(jobs, len(cells)), multiprocessing.get_context("spawn"), _start)
+    with processes as pool, contextlib.suppress(BrokenProcessPool):
+        list(tqdm(pool.map(run, cells), total=len(cells), desc="compile", file=sys.stderr))
+
+
+def _start() -> None:
+    from torch._inductor import config
+
+    config.compile_threads = 1  # the processes are many already
+
+
+def _run(names: list[str], where: str, cell: Cell) -> None:
+    for provider in load(names).values():
+        with contextlib.suppress(Exception):
+            given = Inputs.random(cell.n_rows, cell.n_cols, cell.dtype, where)
+            if call := DIRECTIONS[cell.direction].call(provider, given):
+                call()
+    torch.get_device_module().synchronize()
+    torch.get_device_module().empty_cache()
+    torch._dynamo.reset()

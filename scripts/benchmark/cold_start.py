@@ -1,0 +1,113 @@
+"""What a first softmax waits for on the device that is here: each number from a process of its own.
+
+One shape for each way of cutting rows into tiles: first with an empty compile cache, then with the one that this left, then
+after warm_up in the process itself. The first call is timed once torch, Triton and this package are imported and a tensor is
+on the device, which is "import"; with an empty cache Triton builds its driver's extension then.
+
+    python scripts/benchmark cold_start --shapes 4096x781 --dtype float32 bfloat16
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from portable_softmax import PortableSoftmaxError, current_device
+from portable_softmax.devices.detect import interpreting
+
+SHAPES = ["4096x8192", "32768x128", "1024x100000", "4x200000"]  # one row, several rows, rows in parts, few of those
+COLUMNS = (
+    ("shape", 15, ""),
+    ("dtype", 10, ""),
+    ("strategy", 10, ""),
+    ("kernels", 9, "d"),
+    ("import s", 10, ".2f"),
+    ("empty s", 9, ".2f"),
+    ("kept s", 9, ".2f"),
+    ("warm_up s", 11, ".2f"),
+    ("then ms", 9, ".2f"),
+    ("second ms", 11, ".3f"),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="ROWSxCOLS")
+    parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["float32"])
+    parser.add_argument("--alone", nargs=4, help=argparse.SUPPRESS)  # in the process that is measured
+    options = parser.parse_args()
+    if options.alone:
+        rows, cols, dtype, warm = options.alone
+        print(json.dumps(_measure(int(rows), int(cols), dtype, warm == "warm")))
+        return 0
+    if interpreting():
+        print("TRITON_INTERPRET is set: the interpreter compiles nothing, so nothing starts cold; unset it", file=sys.stderr)
+        return 1
+    try:
+        print(current_device())
+    except PortableSoftmaxError as error:
+        print(error, file=sys.stderr)
+        return 1
+    _print(name for name, _, _ in COLUMNS)
+    for shape in options.shapes:
+        for dtype in options.dtype:
+            _print(f"{value:{form}}" for value, (_, _, form) in zip(_row(shape, dtype), COLUMNS, strict=True))
+    return 0
+
+
+def _print(cells: Iterable[str]) -> None:
+    print("".join(f"{cell:>{width}}" for cell, (_, width, _) in zip(cells, COLUMNS, strict=True)), flush=True)
+
+
+def _row(shape: str, dtype: str) -> tuple[Any, ...]:
+    rows, cols = shape.split("x")
+    with tempfile.TemporaryDirectory() as cache:
+        empty, kept = (_in_a_process(cache, rows, cols, dtype, "cold") for _ in range(2))
+    with tempfile.TemporaryDirectory() as cache:
+        warm = _in_a_process(cache, rows, cols, dtype, "warm")
+    return (shape, dtype, empty["strategy"], empty["kernels"], empty["import"], empty["first"], kept["first"], warm["warm_up"],
+            1e3 * warm["first"], 1e3 * kept["second"])  # fmt: skip
+
+
+def _in_a_process(cache: str, *arguments: str) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--alone", *arguments]
+    environment = {**os.environ, "TRITON_CACHE_DIR": cache}
+    result: dict[str, Any] = json.loads(subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout)
+    return result
+
+
+def _measure(rows: int, cols: int, dtype: str, warm: bool) -> dict[str, Any]:
+    """Seconds of each step; and how many kernels were compiled, or fetched from the cache, for the first call."""
+    start = time.perf_counter()
+    import torch
+
+    from portable_softmax import plan, softmax, warm_up
+    from portable_softmax.runtime import specialization as spec
+
+    device_type = current_device().vendor.torch_device_type
+    module = getattr(torch, device_type)
+    x = torch.zeros(rows, cols, device=device_type, dtype=getattr(torch, dtype))
+    torch.softmax(x[:1, :1], -1)  # loads what torch itself would load
+    module.synchronize()
+    steps = {"import": time.perf_counter() - start}
+
+    def timed(name: str, action: Any) -> Any:
+        start = time.perf_counter()
+        result = action()
+        module.synchronize()
+        steps[name] = time.perf_counter() - start
+        return result
+
+    timed("warm_up", lambda: warm_up([(rows, cols)] if warm else [], [dtype]))
+    timed("first", lambda: softmax(x))
+    timed("second", lambda: softmax(x))
+    return {"strategy": plan(rows, cols, dtype).strategy, "kernels": len(spec._compiled), **steps}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

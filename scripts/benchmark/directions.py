@@ -1,0 +1,113 @@
+"""What the benchmark times: for each direction the call, the bytes it must move, and what it must give."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from benchmark.providers import Provider
+from portable_softmax.probe.verify import allowed_error, softmax_in_float64, wide_rows
+
+Timed = Callable[[], torch.Tensor]
+Expected = tuple[torch.Tensor, torch.Tensor]
+
+
+class Inputs(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor  # softmax of x
+    dy: torch.Tensor
+
+    @classmethod
+    def random(cls, n_rows: int, n_cols: int, dtype: str, device: str) -> "Inputs":
+        kind = getattr(torch, dtype)
+        x, dy = wide_rows(n_rows, n_cols, kind, device), torch.randn(n_rows, n_cols, dtype=kind, device=device)
+        return cls(x, torch.softmax(x, -1), dy)
+
+    def rows(self, part: slice) -> "Inputs":
+        return Inputs(*(each[part] for each in self))
+
+
+class Direction(NamedTuple):
+    """One column of work.
+
+    Args:
+        streams: matrices read or written, which is what GB/s counts.
+        call: what is timed, or None where a provider has no such thing.
+        expected: the result in float64, and the error that is allowed.
+    """
+
+    streams: int
+    call: Callable[[Provider, Inputs], Timed | None]
+    expected: Callable[[Inputs], Expected]
+
+
+def _forward(provider: Provider, given: Inputs) -> Timed:
+    return lambda: provider.forward(given.x)
+
+
+def _backward(provider: Provider, given: Inputs) -> Timed | None:
+    gradient = provider.backward
+    return gradient and (lambda: gradient(given.dy, given.y))
+
+
+def _both(provider: Provider, given: Inputs) -> Timed | None:
+    softmax, leaf = provider.differentiable, given.x.detach().requires_grad_()
+    return softmax and (lambda: torch.autograd.grad(softmax(leaf), leaf, given.dy)[0])
+
+
+def _log_softmax(provider: Provider, given: Inputs) -> Timed | None:
+    log_softmax = provider.log_softmax
+    return log_softmax and (lambda: log_softmax(given.x))
+
+
+def recorded(provider: Provider, given: Inputs) -> Timed | None:
+    """Forward as a training step calls it; only the host's time differs."""
+    softmax, leaf = provider.differentiable, given.x.detach().requires_grad_()
+    return softmax and (lambda: softmax(leaf))
+
+
+def _softmax_expected(given: Inputs) -> Expected:
+    y = softmax_in_float64(given.x)
+    return y, allowed_error(y, given.x.dtype)
+
+
+def _log_softmax_expected(given: Inputs) -> Expected:
+    shifted = given.x.double() - given.x.double().amax(-1, keepdim=True)
+    result = shifted - shifted.exp().sum(-1, keepdim=True).log()
+    return result, allowed_error(result.abs() + 1, given.x.dtype)
+
+
+def _gradient_expected(given: Inputs) -> Expected:
+    """Relative to what is added up, as terms of both signs cancel."""
+    dy, y = given.dy.double(), given.y.double()
+    result = y * (dy - (dy * y).sum(-1, keepdim=True))
+    return result, allowed_error(y * (dy.abs() + (dy * y).abs().sum(-1, keepdim=True)), given.dy.dtype)
+
+
+def _both_expected(given: Inputs) -> Expected:
+    """Twice as much for a y that was rounded on the way."""
+    result, allowed = _gradient_expected(given._replace(y=softmax_in_float64(given.x)))
+    return result, 2 * allowed
+
+
+DIRECTIONS = {
+    "forward": Direction(2, _forward, _softmax_expected),  # x -> y
+    "backward": Direction(3, _backward, _gradient_expected),  # dy, y -> dx
+    "both": Direction(5, _both, _both_expected),  # one after the other: y is written, and read again
+    "log_softmax": Direction(2, _log_softmax, _log_softmax_expected),
+}
+
+
+def worst_error(result: torch.Tensor, given: Inputs, direction: Direction) -> float:
+    """The largest error in units of what is allowed; inf for nan. Rows in parts, to spare memory."""
+    rows_at_once = max(1, 2**26 // result.shape[-1])
+    worst = 0.0
+    for start in range(0, len(result), rows_at_once):
+        part = slice(start, start + rows_at_once)
+        expected, allowed = direction.expected(given.rows(part))
+        given_part = result[part].double()
+        error = torch.where(given_part == expected, 0.0, (given_part - expected).abs())  # -inf - -inf is nan
+        excess = torch.where(error == 0, 0.0, error / allowed)
+        worst = max(worst, excess.nan_to_num(nan=math.inf).max().item())
+    return worst

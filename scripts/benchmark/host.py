@@ -1,0 +1,47 @@
+"""How long the host is busy with a call, nothing waited for."""
+
+import contextlib
+import math
+import time
+
+from benchmark.directions import DIRECTIONS, Inputs, Timed, recorded
+from benchmark.providers import Provider
+
+CALLS = {"forward": DIRECTIONS["forward"].call, "with grad": recorded} | {
+    name: direction.call for name, direction in DIRECTIONS.items() if name != "forward"
+}
+SHAPE = (128, 256)  # the device is done before the host is
+
+
+def host_times(providers: dict[str, Provider], where: str) -> dict[str, dict[str, float]]:
+    """Microseconds, by provider and kind of call; one that fails is missing."""
+    given = Inputs.random(*SHAPE, "float32", where)
+    times: dict[str, dict[str, float]] = {name: {} for name in providers}
+    for name, provider in providers.items():
+        for kind, of in CALLS.items():
+            with contextlib.suppress(Exception):  # in a peer's own way
+                if call := of(provider, given):
+                    times[name][kind] = _microseconds(call)
+    return times
+
+
+def _microseconds(call: Timed, repeats: int = 7, calls: int = 200) -> float:
+    """The least of several means: whatever else the machine does only adds to it."""
+    best = math.inf
+    for _ in range(repeats):
+        call().cpu()  # waits for the device
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        best = min(best, (time.perf_counter() - start) / calls * 1e6)
+    return best
+
+
+def host_table(times: dict[str, dict[str, float]]) -> str:
+    """A line for each provider; nothing without any."""
+    if not times:
+        return ""
+    lines = [f"{'microseconds':14}" + "".join(f"{kind:>12}" for kind in CALLS)]
+    for name, of in times.items():
+        lines.append(f"{name:14}" + "".join(f"{of[kind]:12.1f}" if kind in of else f"{'-':>12}" for kind in CALLS))
+    return "\n".join([*lines, ""])

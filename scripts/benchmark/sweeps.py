@@ -1,0 +1,12 @@
+"""The shapes that the benchmark measures, as (rows, columns)."""
+
+VOCABULARIES = (32000, 50257, 128256, 151936, 262144)  # Llama 2, GPT-2, Llama 3, Qwen, Gemma
+
+SWEEPS = {
+    "tutorial": [(4096, 128 * i) for i in range(2, 100)],  # as Triton's tutorial has it
+    "wide": [(32768, 128 * i) for i in range(1, 17)],
+    "long": [(2**28 // n_cols, n_cols) for n_cols in (16384, 32768, 65536, 131072, 262144)],  # 1 GB of float32
+    "few": [(m, n) for m in (1, 2, 4, 8, 16, 32, 64, 128) for n in VOCABULARIES],
+    "ragged": [(m, n) for m in (1823, 4096, 32768) for n in (781, 1000, 1823, 12673)] + [(1024, 50257), (512, 151936)],
+    "quick": [(4096, 781), (4096, 4096), (4096, 12672), (1024, 32768), (512, 262144), (8, 128256)],
+}

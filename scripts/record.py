@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Records what a real machine says, for tests to play back where there is none; --plans does it on any machine.
+
+    python scripts/record.py             # on a machine with a GPU of NVIDIA's
+    python scripts/record.py --plans     # anywhere, after the planner or a profile was changed on purpose
+
+driver_NAME.json     Triton's driver properties and torch's device properties (tests/devices/test_device.py)
+occupancy_NAME.json  the driver's own count of resident programs for every kernel that the planner chooses
+                     (tests/devices/test_recorded_occupancy.py); its registers and spills are compared here, at once
+probe_NAME.json      the probe's --json (tests/probe/test_recorded_probe.py)
+plans_h200.json      with --plans: what is planned for an H200 (tests/planning/test_golden_plans.py)
+"""
+
+import argparse
+import contextlib
+import ctypes
+import dataclasses
+import importlib
+import io
+import json
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.runtime import driver
+
+from portable_softmax import Device, current_device, plan
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.probe.__main__ import main as probe_main
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+
+SUPPORT = Path(__file__).resolve().parents[1] / "tests" / "support"
+ROWS = (1, 64, 1823, 4096, 100_000)
+COLS = (1, 7, 16, 33, 64, 128, 200, 256, 500, 512, 781, 1000, 1024, 1823, 2048, 3000, 4096, 6000, 8192, 12672, 16384, 25000,
+        32000, 32768, 50257, 65536, 128256, 151936, 262144)  # fmt: skip
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+def provenance() -> str:
+    return f"Triton {triton.__version__} and torch {torch.__version__} on {torch.cuda.get_device_name()}, {date.today()}"
+
+
+def machine(device: Device) -> dict[str, Any]:
+    told = torch.cuda.get_device_properties(device.index)
+    names = [name for name in dir(told) if not name.startswith("_")]
+    return {
+        "provenance": provenance(),
+        "target": list(dataclasses.astuple(driver.active.get_current_target()))[:3],
+        "torch_device_type": "cuda",
+        "properties": [driver.active.utils.get_device_properties(device.index)],
+        "torch": [{name: value for name in names if isinstance(value := getattr(told, name), int | str)}],
+        "expected": {
+            "profile": device.profile.name,
+            "arch": device.arch,
+            "facts": {key: [getattr(device.hardware, key), origin] for key, origin in device.origins.items()},
+        },
+    }
+
+
+def occupancies(device: Device) -> dict[str, Any]:
+    """One cell per (rows, columns, type): what was read from the binary, what the driver loaded, and what it counts."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    cells = []
+    for n_rows in ROWS:
+        for n_cols in COLS:
+            for dtype in DTYPES:
+                found = plan(n_rows, n_cols, dtype, device)
+                problem = contiguous_problem(n_rows, n_cols, dtype, device)
+                kernel = compile_kernel(KernelSpec.of(problem, found.tiling), device)
+                kernel._init_handles()
+                count = ctypes.c_int()
+                threads, shared = kernel.metadata.num_warps * 32, kernel.metadata.shared
+                function = ctypes.c_void_p(kernel.function)
+                status = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                    ctypes.byref(count), function, threads, ctypes.c_size_t(shared)
+                )
+                assert status == 0, f"cuOccupancyMaxActiveBlocksPerMultiprocessor: CUresult {status}"
+                read = found.resources.registers_per_thread, found.resources.spilled_bytes_per_thread // 4
+                loaded = kernel.n_regs, kernel.n_spills
+                assert read == loaded, f"registers and spills {read} were read from the binary, and the driver says {loaded}"
+                cells.append({
+                    "problem": [n_rows, n_cols, dtype],
+                    "resources": dataclasses.asdict(found.resources),
+                    "driver": {"n_regs": kernel.n_regs, "n_spills": kernel.n_spills, "programs": count.value},
+                })  # fmt: skip
+    return {"provenance": provenance(), "profile": device.profile.name, "cells": cells}
+
+
+def plans(directory: Path) -> None:
+    """A line for each problem, so that a change of the planner shows which plans it changes."""
+    sys.path.insert(0, str(SUPPORT))
+    offline = importlib.import_module("offline")
+    (directory / "plans_h200.json").write_text(json.dumps(offline.table(offline.H200), indent=1) + "\n")
+
+
+def everything(directory: Path) -> None:
+    device = current_device()
+    name = device.profile.name.rpartition("/")[2]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert probe_main(["--rows", "1823", "--cols", "781", "--verify", "--json"]) == 0
+    records: dict[str, dict[str, Any]] = {
+        "driver": machine(device),
+        "probe": {"provenance": provenance(), "arguments": "--rows 1823 --cols 781 --verify --json"}
+        | json.loads(printed.getvalue()),
+        "occupancy": occupancies(device),
+    }
+    for kind, record in records.items():
+        cells = [json.dumps(cell) for cell in record.pop("cells", [])]  # a line each
+        text = json.dumps(record | ({"cells": []} if cells else {}), indent=1)
+        (directory / f"{kind}_{name}.json").write_text(text.replace("[]", "[\n" + ",\n".join(cells) + "\n ]") + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plans", action="store_true", help="only the plans, which need no device")
+    parser.add_argument("--out", type=Path, default=SUPPORT / "recorded", help="folder of the files")
+    options = parser.parse_args()
+    (plans if options.plans else everything)(options.out)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Runs each kernel once in each strategy, for compute-sanitizer:
+
+    compute-sanitizer --tool memcheck python scripts/sanitize.py
+    compute-sanitizer --tool racecheck python scripts/sanitize.py
+
+Operands lie in one allocation each, with odd lengths and unaligned starts, so that an access outside of them is seen.
+"""
+
+import itertools
+from collections.abc import Iterator
+from unittest import mock
+
+import torch
+
+from portable_softmax import Device, LaunchPlan, PlanError, current_device, plan
+from portable_softmax.planning import candidates as tilings
+from portable_softmax.planning import planner
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import FORMS, Problem
+from portable_softmax.runtime import launch
+from portable_softmax.runtime.plans import plan_problem
+
+DTYPES = (torch.float32, torch.bfloat16)
+# [rows, cols], [matrices, cols, rows]
+SHAPES = ((5, 200), (5, 203), (5, 781), (5, 1300), (5, 1301), (2, 37, 40), (1, 9001, 19))
+LONG = (1, 100_003), (2, 65_536)  # in every strategy that the device has
+MANY = (400, 40_000), (400, 40_003)  # more programs than run at once
+STRATEGIES = ("online", "shared")
+Case = tuple[str, tuple[int, ...], torch.dtype, int]  # form, shape, type, elements before the first
+
+
+def cases() -> Iterator[tuple[Case, str | None]]:
+    """Each with the one strategy that it is for; None is whatever is planned."""
+    yield from itertools.product(itertools.product(FORMS, SHAPES, DTYPES, (0, 1)), (None,))
+    yield from itertools.product(itertools.product(FORMS[:2], LONG, DTYPES[:1], (0, 1)), STRATEGIES)
+    yield from itertools.product(itertools.product(FORMS[:1], MANY, DTYPES[:1], (0, 1)), ("shared",))
+
+
+def main() -> None:
+    device = current_device()
+    where = device.vendor.torch_device_type
+    shared = plan(*LONG[0], "float32", device).strategy == "shared"
+    strategies: set[tuple[str, str, str]] = set()
+    launches, only = 0, None
+
+    def candidates(problem: Problem, device: Device) -> Iterator[Tiling]:
+        return (each for each in tilings.candidates(problem, device) if only in (None, each.strategy))
+
+    def recorded(problem: Problem, device: Device) -> LaunchPlan:
+        plan_problem.cache_clear()
+        found = plan_problem(problem, device)
+        kind = "across" if problem.across else "ragged" if problem.ragged else "along"
+        strategies.add(("backward" if problem.backward else "forward", kind, found.strategy))
+        return found
+
+    mock.patch.object(launch, "plan_problem", recorded).start()
+    mock.patch.object(planner, "candidates", candidates).start()
+    for (form, shape, dtype, start), only in cases():  # `only` is what candidates reads
+        x, y, dy, dx = (operand(shape, dtype, start, where) for _ in range(4))
+        try:
+            launch.softmax_rows(x, y, device, form)
+            launch.softmax_backward_rows(dy, y, dx, device, form)
+        except PlanError:
+            assert only == "shared"  # which not every device has, for every length
+            continue
+        assert not y.isnan().any(), (form, shape, dtype)
+        assert not dx.isnan().any(), (form, shape, dtype)
+        launches += 2
+    kinds = {("across", "tile"), ("across", "online"), *itertools.product(("along",), ("tile", "online"))}
+    if shared:
+        kinds |= {("along", "shared")}
+    if device.vendor.aligned_access:
+        kinds |= {("ragged", strategy) for kind, strategy in kinds if kind == "along"}
+    expected = {(direction, *kind) for direction in ("forward", "backward") for kind in kinds}
+    assert expected <= strategies, f"never launched: {expected - strategies}"
+    print(f"{launches} launches, {len(strategies)} strategies: {', '.join(sorted(' '.join(each) for each in strategies))}")
+
+
+def operand(shape: tuple[int, ...], dtype: torch.dtype, start: int, where: str) -> torch.Tensor:
+    size = torch.Size(shape).numel()
+    return torch.randn(start + size, device=where).to(dtype)[start:].view(shape)
+
+
+if __name__ == "__main__":
+    main()

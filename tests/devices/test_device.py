@@ -1,0 +1,258 @@
+"""Detection: what Triton's driver and torch tell, merged with the profile; and what is said when they cannot.
+
+The drivers are played back from tests/support/recorded/driver_*.json. Each says where it comes from: a machine
+(scripts/record.py), a public dump, or the vendor's sources.
+"""
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+
+from portable_softmax import (
+    Device,
+    DeviceError,
+    KernelResources,
+    NoDeviceError,
+    ProfileError,
+    current_device,
+    inspect_kernel,
+    occupancy,
+    plan,
+    warm_up,
+)
+from portable_softmax.devices import detect as device_module
+from portable_softmax.probe.inspection import load_kernel
+
+SUPPORT = Path(__file__).parents[1] / "support"
+RECORDED = SUPPORT / "recorded"
+ADD = f"{SUPPORT / 'example_kernels.py'}:add_kernel"
+ADD_TYPES = dict.fromkeys(("x_ptr", "y_ptr", "out_ptr"), "*fp32:16") | {"n_elements": "i32:16"}
+MACHINES = sorted(path.stem for path in RECORDED.glob("driver_*.json"))
+
+
+class RecordedDriver:
+    """Triton's side of a recorded machine."""
+
+    def __init__(self, machine):
+        self.machine = machine
+        self.utils = self
+
+    def get_current_target(self):
+        return GPUTarget(*self.machine["target"])
+
+    def get_device_properties(self, index):
+        return self.machine["properties"][index]
+
+
+def play(monkeypatch, machine):
+    """Makes this process look like the recorded machine, to Triton's users and to torch's."""
+    module = SimpleNamespace(
+        __name__="torch." + machine["torch_device_type"],
+        is_available=lambda: machine.get("available", True),
+        device_count=lambda: len(machine["properties"]),
+        current_device=lambda: 0,
+        device=lambda index: nullcontext(),
+        get_device_properties=lambda index: SimpleNamespace(**machine["torch"][index]),
+    )
+    monkeypatch.setattr(torch, machine["torch_device_type"], module, raising=False)
+    monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=RecordedDriver(machine)))
+
+
+def recorded(name):
+    return json.loads((RECORDED / f"{name}.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    def forget():
+        device_module._device.cache_clear()
+        device_module._active_backend.cache_clear()
+
+    forget()
+    yield
+    forget()
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_recorded_machines(monkeypatch, name):
+    machine = recorded(name)
+    play(monkeypatch, machine)
+    device = current_device()
+    assert device.profile.name == machine["expected"]["profile"]
+    assert device.arch == machine["expected"]["arch"]
+    for fact, (value, origin) in machine["expected"]["facts"].items():
+        assert (getattr(device.hardware, fact), device.origins[fact]) == (value, origin), fact
+
+
+def test_every_vendor_is_recorded():
+    assert {recorded(name)["target"][0] for name in MACHINES} == {"cuda", "hip", "npu"}
+
+
+def test_devices_of_one_machine_each_have_their_own(monkeypatch):
+    machine = recorded("driver_h200")
+    other = machine["properties"][0] | {"multiprocessor_count": 60}  # a MIG slice, say
+    play(monkeypatch, machine | {"properties": machine["properties"] + [other], "torch": machine["torch"] * 2})
+    whole, slice_ = current_device(0), current_device(1)
+    assert (whole.index, whole.hardware.multiprocessor_count) == (0, 132)
+    assert (slice_.index, slice_.hardware.multiprocessor_count) == (1, 60)
+    assert current_device() is whole
+    with pytest.raises(DeviceError, match="device 2 was asked for; torch sees 2"):
+        current_device(2)
+
+
+def test_an_offline_device_has_the_profiles_facts():
+    device = Device.from_profile("amd/mi300x")
+    assert (device.backend, device.arch, device.index, device.detected) == ("hip", "gfx942", None, None)
+    assert device.hardware.multiprocessor_count == 304
+    assert set(device.origins.values()) == {"profile"}
+
+
+ANSWERS = {
+    "plan": lambda device: plan(64, 519, "float32", device),
+    "occupancy": lambda device: occupancy(KernelResources(4, 32), device),
+    "warm_up": lambda device: warm_up([(64, 519)], ["float32"], device=device),
+    "inspect_kernel": lambda device: inspect_kernel(load_kernel(ADD), ADD_TYPES, {"BLOCK_SIZE": 64}, device=device),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
+def test_a_device_may_be_named(answer):
+    assert answer("nvidia/h200") == answer(Device.from_profile("nvidia/h200"))
+    with pytest.raises(ProfileError, match=r"no profile named 'nvidia/h20O'; did you mean nvidia/h200"):
+        answer("nvidia/h20O")
+    with pytest.raises(
+        TypeError, match=r"device should be a Device, a profile's name like vendor/product, or None, not device\("
+    ):
+        answer(torch.device("cuda", 0))
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
+def test_none_is_the_current_device(monkeypatch, answer):
+    monkeypatch.setattr(device_module, "current_device", lambda: Device.from_profile("nvidia/h200"))
+    assert answer(None) == answer("nvidia/h200")
+
+
+def test_a_name_is_the_same_device_each_time_so_that_its_plans_are_kept():
+    assert device_module.chosen("nvidia/h200") is device_module.chosen("nvidia/h200")
+    assert plan(64, 519, "float32", "nvidia/h200") is plan(64, 519, "float32", "nvidia/h200")
+
+
+def test_a_name_follows_the_directories_of_profiles(monkeypatch, tmp_path):
+    before = device_module.chosen("nvidia/h200")
+    text = (Path(__file__).parents[2] / "device_profiles" / "nvidia" / "sm90.yaml").read_text()
+    (tmp_path / "nvidia").mkdir()
+    (tmp_path / "nvidia" / "own.yaml").write_text(text.replace("{value: 132, source: h200}", "{value: 66, source: h200}"))
+    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
+    assert device_module.chosen("nvidia/h200").hardware.multiprocessor_count == 66
+    assert before.hardware.multiprocessor_count == 132
+
+
+def test_an_unknown_architecture_is_estimated(monkeypatch):
+    machine = recorded("driver_h200")
+    play(monkeypatch, machine | {"target": ["cuda", 200, 32]})
+    device = current_device()
+    assert device.profile.estimated
+    assert device.origins["register_granule"] == "estimated"
+    assert device.origins["multiprocessor_count"] == "driver"
+
+
+def test_the_interpreter_is_a_device(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert current_device().backend == "interpreter"
+
+
+def test_no_accelerator():
+    if torch.cuda.is_available():
+        pytest.skip("this machine has one")
+    with pytest.raises(NoDeviceError, match=r"none finds a device\. torch .* is built for .*README"):
+        current_device()
+
+
+def drivers(monkeypatch, error, **active):
+    """Triton's drivers by whether they claim the machine; whatever is asked of the active one raises `error`."""
+
+    def fail():
+        raise error
+
+    backends = {name: SimpleNamespace(driver=SimpleNamespace(is_active=lambda on=on: on)) for name, on in active.items()}
+    monkeypatch.setattr(triton.backends, "backends", backends)
+    monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=SimpleNamespace(get_current_target=fail)))
+
+
+def test_two_drivers(monkeypatch):
+    drivers(monkeypatch, RuntimeError("2 active drivers"), nvidia=True, ascend=True, amd=False)
+    with pytest.raises(DeviceError, match=r"2 of Triton's drivers claim this machine: nvidia, ascend\. Uninstall all but one"):
+        current_device()
+
+
+def test_stock_triton_installed_over_the_vendors(monkeypatch):
+    installed = {"triton": "3.8.0", "triton-ascend": "3.2.0"}
+    monkeypatch.setattr(importlib.metadata, "version", installed.__getitem__)
+    with pytest.raises(DeviceError, match=r"triton 3\.8\.0 and triton-ascend 3\.2\.0 are both installed.*pip uninstall"):
+        current_device()
+
+
+def test_cann_missing(monkeypatch):
+    """`bisheng` on PATH is enough for the driver to claim the machine."""
+    drivers(monkeypatch, OSError("ASCEND_HOME_PATH is not set, source <ascend-toolkit>/set_env.sh first"), ascend=True)
+    with pytest.raises(DeviceError, match=r"(?s)ascend driver claims.*ASCEND_HOME_PATH is not set.*CANN's set_env\.sh"):
+        current_device()
+
+
+def test_a_driver_that_is_active_without_a_device(monkeypatch):
+    """A ROCm build of torch on a machine without a GPU, as Triton 3.2 sees it."""
+    name = next(name for name in MACHINES if recorded(name)["target"][0] == "hip")
+    play(monkeypatch, recorded(name) | {"available": False})
+    with pytest.raises(
+        DeviceError, match=r"hip driver claims to be active, but torch\.cuda\.is_available\(\) is False.*/dev/kfd"
+    ):
+        current_device()
+
+
+def test_a_driver_that_cannot_describe_its_device(monkeypatch):
+    machine = recorded("driver_h200")
+    play(monkeypatch, machine)
+
+    def no_compiler(index):
+        raise FileNotFoundError("gcc")
+
+    monkeypatch.setattr(RecordedDriver, "get_device_properties", no_compiler)
+    with pytest.raises(DeviceError, match=r"cannot describe device 0"):
+        current_device()
+
+
+def test_a_backend_that_nobody_described(monkeypatch):
+    play(monkeypatch, recorded("driver_h200") | {"target": ["xpu", "pvc", 32]})
+    with pytest.raises(DeviceError, match="Triton drives a 'xpu' device; this package knows cuda, hip, npu"):
+        current_device()
+
+
+@pytest.mark.parametrize(
+    ("blocked", "complaint"),
+    [
+        ("torch", "torch is needed to find a device"),
+        ("triton.runtime", "Triton is needed to find a device"),
+    ],
+)
+def test_missing_packages(monkeypatch, blocked, complaint):
+    monkeypatch.setitem(sys.modules, blocked, None)
+    with pytest.raises(DeviceError, match=f"{complaint}.*README"):
+        current_device()
+
+
+def test_torch_that_dies_at_import(tmp_path):
+    """As torch does with torch_npu installed and CANN not set up."""
+    (tmp_path / "torch.py").write_text("raise RuntimeError('Failed to load the backend extension: torch_npu')")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import portable_softmax as p; p.current_device()"
+    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "DeviceError: torch cannot be imported: Failed to load the backend extension: torch_npu" in outcome.stderr
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in outcome.stderr

@@ -1,0 +1,158 @@
+"""NVIDIA's own answers, without a device: cuda_occupancy.h and arch_traits.h built by gcc, and cuobjdump of Triton's wheel.
+
+The headers are NVIDIA's pip packages nvidia-cuda-runtime and nvidia-cuda-cccl; they are not part of this repository.
+"""
+
+import ctypes
+import random
+import re
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, files
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from portable_softmax import Device, KernelResources, occupancy, profiles
+from portable_softmax.devices.backends import cubin
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+
+ORACLES = Path(__file__).parents[1] / "support" / "oracles"
+PROFILES = sorted(name for name, profile in profiles().items() if profile.backend == "cuda")
+
+DRIVER_FACTS = (  # of `struct device` in cuda_occupancy.c, after the compute capability and before the threads
+    "registers_per_multiprocessor",
+    "shared_memory_per_program_max",
+    "shared_memory_per_multiprocessor",
+    "shared_memory_reserved_per_program",
+)
+ARCH_TRAITS = (  # as arch_traits.cpp fills them in
+    "warp_size",
+    "registers_per_multiprocessor",
+    "max_registers_per_thread",
+    "max_threads_per_program",
+    "max_warps_per_multiprocessor",
+    "max_programs_per_multiprocessor",
+    "shared_memory_per_program_max",
+    "shared_memory_per_multiprocessor",
+    "shared_memory_reserved_per_program",
+)
+
+
+def build(source, package, header, directory):
+    """The shared library of a file in oracles/, which includes `header` of a pip package."""
+    try:
+        found = [file.locate() for file in files(package) or () if file.as_posix().endswith(header)]
+    except PackageNotFoundError:
+        pytest.fail(f"needs NVIDIA's header: pip install {package}, or pip install --group test")
+    compiler = shutil.which("g++" if source.endswith(".cpp") else "gcc") or pytest.fail("needs gcc and g++")
+    root = Path(str(found[0]).removesuffix(header))
+    library = directory / f"{source}.so"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-I", root, ORACLES / source, "-o", library], check=True)
+    return ctypes.CDLL(str(library))
+
+
+@pytest.fixture(scope="module")
+def cuda_occupancy(tmp_path_factory):
+    return build("cuda_occupancy.c", "nvidia-cuda-runtime", "cuda_occupancy.h", tmp_path_factory.mktemp("oracle"))
+
+
+@pytest.fixture(scope="module")
+def arch_traits(tmp_path_factory):
+    return build("arch_traits.cpp", "nvidia-cuda-cccl", "cuda/__device/arch_traits.h", tmp_path_factory.mktemp("oracle"))
+
+
+def as_driver_tells(device):
+    """`struct device` of cuda_occupancy.c."""
+    hw = device.hardware
+    threads = hw.warp_size, hw.max_threads_per_program, hw.max_warps_per_multiprocessor * hw.warp_size
+    return (ctypes.c_int * 8)(device.arch, *threads, *(getattr(hw, fact) or 0 for fact in DRIVER_FACTS))
+
+
+def shared_memory_edges(hw):
+    """Sizes at which the answer can change, and one byte more."""
+    reserved, granule = hw.shared_memory_reserved_per_program or 0, hw.shared_memory_granule
+    shares = range(1, hw.max_programs_per_multiprocessor + 1)
+    most = {hw.shared_memory_per_multiprocessor // n // granule * granule - reserved for n in shares}
+    last = {16, 48 * 1024, hw.shared_memory_per_program_max, *range(granule, 4 * granule, granule), *most}
+    return sorted(last | {size + 1 for size in last})
+
+
+def differences(oracle, device, sizes_of_a_pair):
+    """(cases compared, those that differ) over all registers and warps; 33 warps and 1 byte too much do not run."""
+    driver, hw = as_driver_tells(device), device.hardware
+    chosen, edges = random.Random(device.profile.name), shared_memory_edges(hw)
+    cases, found = 0, []
+    for registers, warps in product(range(1, 256), range(1, 34)):
+        for shared in (0, *chosen.choices(edges, k=sizes_of_a_pair - 2), chosen.randrange(hw.shared_memory_per_multiprocessor)):
+            ours = occupancy(KernelResources(warps, registers, shared), device).programs_per_multiprocessor
+            theirs = oracle.programs(driver, registers, warps * hw.warp_size, shared)
+            cases += 1
+            if ours != theirs:
+                found.append(f"{registers} registers, {warps} warps, {shared} bytes: {ours}, cuda_occupancy.h: {theirs}")
+    return cases, found
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("sizes_of_a_pair", [4, pytest.param(14, marks=pytest.mark.slow)])
+def test_programs_per_multiprocessor(cuda_occupancy, record_count, profile, sizes_of_a_pair):
+    cases, found = differences(cuda_occupancy, Device.from_profile(profile), sizes_of_a_pair)
+    record_count("programs per multiprocessor, cuda_occupancy.h", cases, len(found))
+    assert found == []
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_what_cuda_occupancy_knows_of_an_architecture(cuda_occupancy, profile):
+    device = Device.from_profile(profile)
+    hw, driver = device.hardware, as_driver_tells(device)
+    assert hw.max_programs_per_multiprocessor == cuda_occupancy.blocks_per_multiprocessor(driver)
+    assert hw.partitions_per_multiprocessor == cuda_occupancy.partitions_per_multiprocessor(driver)
+    assert hw.register_granule * hw.warp_size == cuda_occupancy.register_granule_per_warp(driver)
+    assert hw.shared_memory_granule == cuda_occupancy.shared_memory_granule(driver)
+    largest = hw.shared_memory_per_multiprocessor
+    assert cuda_occupancy.carve_out(driver, largest) == largest
+    assert cuda_occupancy.carve_out(driver, largest + 1) < 0
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_what_arch_traits_knows_of_an_architecture(arch_traits, profile):
+    device, theirs = Device.from_profile(profile), (ctypes.c_int * len(ARCH_TRAITS))()
+    assert arch_traits.facts(device.arch, theirs) == 0, "unknown to arch_traits.h"
+    assert {fact: getattr(device.hardware, fact) or 0 for fact in ARCH_TRAITS} == dict(zip(ARCH_TRAITS, theirs, strict=True))
+
+
+TILINGS = (
+    Tiling("tile", 1, 1024, 4, 1),
+    Tiling("tile", 8, 128, 4, 1),
+    Tiling("tile", 4, 64, 1, 1),
+    Tiling("tile", 1, 4096, 8, 1),
+    Tiling("online", 1, 1024, 2, 1),
+)
+SPILLING = Tiling("tile", 1, 8192, 1, 1)  # 256 elements of each thread
+
+
+def dump_resource_usage(cuobjdump, cubin_file):
+    """(registers, stack bytes) of the kernel in a cubin, as NVIDIA's tool prints them."""
+    printed = subprocess.run([cuobjdump, "--dump-resource-usage", cubin_file], capture_output=True, text=True, check=True)
+    return tuple(
+        int(number) for number in re.search(r"Function softmax_kernel:\s+REG:(\d+) STACK:(\d+)", printed.stdout).groups()
+    )
+
+
+@pytest.mark.parametrize("profile", ["nvidia/v100", "nvidia/a100-40gb", "nvidia/h200", "nvidia/rtx-5090"])
+def test_registers_and_stack_of_compiled_kernels(record_count, tmp_path, profile):
+    triton = pytest.importorskip("triton")
+    cuobjdump = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    device, file = Device.from_profile(profile), tmp_path / "kernel.cubin"
+    compared = []
+    for dtype, tiling in [*product(("float16", "float32", "float64"), TILINGS), ("float32", SPILLING)]:
+        compiled = compile_kernel(KernelSpec(dtype, dtype, 2, True, tiling), device)
+        file.write_bytes(compiled.asm["cubin"])
+        attributes = cubin.kernel_attributes(compiled.asm["cubin"], "softmax_kernel")
+        ours = attributes[cubin.REGISTER_COUNT], attributes[cubin.FRAME_SIZE]
+        compared.append((ours, dump_resource_usage(cuobjdump, file)))
+    record_count("registers and stack of compiled kernels, cuobjdump", len(compared), sum(a != b for a, b in compared))
+    assert [ours for ours, _ in compared] == [theirs for _, theirs in compared]
+    assert compared[-1][0][1] > 0, "one of them spills"

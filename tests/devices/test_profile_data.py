@@ -1,0 +1,226 @@
+"""The numbers in device_profiles/: complete, sourced, found by the names devices report, and physically possible."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from portable_softmax.devices.profiles import find_profile, match_profile, profiles, read_profiles
+from portable_softmax.errors import ProfileError
+
+FILES = sorted((Path(__file__).parents[2] / "device_profiles").glob("*/*.yaml"))
+ALL = [profile for path in FILES for profile in read_profiles(path)]
+PRODUCTS = [profile for profile in ALL if profile.product]
+GPUS = [profile for profile in ALL if profile.backend in ("cuda", "hip")]
+
+REQUIRED = {
+    "nvidia": """v100 t4 a100-40gb a100-80gb-sxm a100-80gb-pcie a10 rtx-3090 l4 l40s rtx-4090 h100-sxm h100-pcie h200
+        gh200 b200 rtx-5090 jetson-agx-orin jetson-agx-thor""",
+    "amd": """mi100 mi210 mi250x mi300a mi300x mi325x mi350x mi355x
+        rx-6900-xt rx-7900-xtx pro-w7900 rx-9070-xt strix-halo""",
+    "ascend": """910b1 910b2 910b2c 910b3 910b4 910_9391 910_9392 910_9381 910_9382 910_9372 910_9362
+        950pr_957x 950pr_958x 950pr_959x""",
+    "triton": "interpreter",
+}
+
+# Triton's architecture, the name that torch reports, the profile: a product, else the architecture, else the estimate.
+DEVICES = [
+    ("70", "Tesla V100-SXM2-16GB", "nvidia/v100"),
+    ("70", "Tesla V100-PCIE-32GB", "nvidia/v100"),
+    ("70", "Tesla V100S-PCIE-32GB", "nvidia/sm70"),
+    ("75", "Tesla T4", "nvidia/t4"),
+    ("75", "NVIDIA T4", "nvidia/t4"),
+    ("75", "NVIDIA GeForce RTX 2080 Ti", "nvidia/sm75"),
+    ("80", "NVIDIA A100-SXM4-40GB", "nvidia/a100-40gb"),
+    ("80", "NVIDIA A100-PCIE-40GB", "nvidia/a100-40gb"),
+    ("80", "A100-SXM4-40GB", "nvidia/a100-40gb"),
+    ("80", "NVIDIA A100-SXM4-80GB", "nvidia/a100-80gb-sxm"),
+    ("80", "NVIDIA A100 80GB PCIe", "nvidia/a100-80gb-pcie"),
+    ("80", "NVIDIA A30", "nvidia/sm80"),
+    ("86", "NVIDIA A10", "nvidia/a10"),
+    ("86", "NVIDIA A10G", "nvidia/sm86"),
+    ("86", "NVIDIA GeForce RTX 3090", "nvidia/rtx-3090"),
+    ("86", "NVIDIA GeForce RTX 3090 Ti", "nvidia/sm86"),
+    ("87", "Orin", "nvidia/sm87"),
+    ("89", "NVIDIA L4", "nvidia/l4"),
+    ("89", "NVIDIA L40", "nvidia/sm89"),
+    ("89", "NVIDIA L40S", "nvidia/l40s"),
+    ("89", "NVIDIA GeForce RTX 4090", "nvidia/rtx-4090"),
+    ("89", "NVIDIA GeForce RTX 4090 Laptop GPU", "nvidia/sm89"),
+    ("90", "NVIDIA H100 80GB HBM3", "nvidia/h100-sxm"),
+    ("90", "NVIDIA H100 PCIe", "nvidia/h100-pcie"),
+    ("90", "NVIDIA H200", "nvidia/h200"),
+    ("90", "NVIDIA GH200 480GB", "nvidia/gh200"),
+    ("90", "NVIDIA H20", "nvidia/sm90"),
+    ("100", "NVIDIA B200", "nvidia/b200"),
+    ("103", "NVIDIA B300", "nvidia/estimated"),
+    ("110", "NVIDIA Thor", "nvidia/jetson-agx-thor"),
+    ("120", "NVIDIA GeForce RTX 5090", "nvidia/rtx-5090"),
+    ("121", "NVIDIA GB10", "nvidia/estimated"),
+    ("gfx908", "AMD Instinct MI100", "amd/mi100"),
+    ("gfx90a", "AMD Instinct MI210", "amd/mi210"),
+    ("gfx90a", "AMD Instinct MI250X / MI250", "amd/mi250x"),
+    ("gfx90a", "AMD Instinct MI250X", "amd/mi250x"),
+    ("gfx942", "AMD Instinct MI300A", "amd/mi300a"),
+    ("gfx942", "AMD Instinct MI300X", "amd/mi300x"),
+    ("gfx942", "AMD Instinct MI300X VF", "amd/mi300x"),
+    ("gfx942", "AMD Instinct MI325X", "amd/mi325x"),
+    ("gfx950", "AMD Instinct MI350X", "amd/mi350x"),
+    ("gfx950", "AMD Instinct MI355X", "amd/mi355x"),
+    ("gfx1030", "AMD Radeon RX 6900 XT", "amd/rx-6900-xt"),
+    ("gfx1100", "AMD Radeon RX 7900 XTX", "amd/rx-7900-xtx"),
+    ("gfx1100", "AMD Radeon RX 7900 XT", "amd/gfx1100"),
+    ("gfx1100", "AMD Radeon PRO W7900", "amd/pro-w7900"),
+    ("gfx1100", "AMD Radeon Graphics", "amd/gfx1100"),
+    ("gfx1151", "AMD Radeon(TM) 8060S Graphics", "amd/strix-halo"),
+    ("gfx1151", "Radeon 8060S Graphics", "amd/strix-halo"),
+    ("gfx1201", "AMD Radeon RX 9070 XT", "amd/rx-9070-xt"),
+    ("gfx1250", "AMD Radeon Graphics", "amd/estimated"),
+    ("Ascend910B1", "Ascend910B1", "ascend/910b1"),
+    ("Ascend910B2", "Ascend910B2", "ascend/910b2"),
+    ("Ascend910B2C", "Ascend910B2C", "ascend/910b2c"),
+    ("Ascend910B3", "Ascend910B3", "ascend/910b3"),
+    ("Ascend910B4", "Ascend910B4", "ascend/910b4"),
+    ("Ascend910B4-1", "Ascend910B4-1", "ascend/910b"),
+    ("Ascend910_9382", "Ascend910_9382", "ascend/910_9382"),
+    ("Ascend910_9391", "Ascend910_9391", "ascend/910_9391"),
+    ("Ascend910_9363", "Ascend910_9363", "ascend/910_93"),
+    ("Ascend950PR_9579", "Ascend950PR_9579", "ascend/950pr_957x"),
+    ("Ascend950PR_9599", "Ascend950PR_9599", "ascend/950pr_959x"),
+    ("Ascend310B4", "Ascend310B4", "ascend/estimated"),
+    ("interpreter", "interpreter", "triton/interpreter"),
+]
+BACKENDS = {"nvidia": "cuda", "amd": "hip", "ascend": "npu", "triton": "interpreter"}
+
+OCCUPANCY = [
+    "partitions_per_multiprocessor",
+    "registers_per_multiprocessor",
+    "register_granule",
+    "max_registers_per_thread",
+    "max_threads_per_program",
+    "max_warps_per_multiprocessor",
+    "shared_memory_per_program_max",
+    "shared_memory_per_multiprocessor",
+    "shared_memory_granule",
+]
+PROGRAM_LIMIT = {"cuda": "max_programs_per_multiprocessor", "hip": "barriers_per_multiprocessor"}
+
+
+def ids(profile):
+    return profile.name
+
+
+def test_products_are_the_promised_ones():
+    promised = {f"{vendor}/{name}" for vendor, names in REQUIRED.items() for name in names.split()}
+    assert {profile.name for profile in PRODUCTS} == promised
+    assert len(PRODUCTS) == len(promised)  # no name twice
+    assert promised <= set(profiles())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_source_is_used_and_listed(path):
+    content = yaml.safe_load(path.read_text())
+    groups = [content["hardware"], content["launch"], *(p["hardware"] for p in content.get("products", {}).values())]
+    assert {fact["source"] for group in groups for fact in group.values()} == set(content["sources"])
+    assert not re.search(r"/work|/tmp|research/", path.read_text())
+
+
+@pytest.mark.parametrize(("arch", "name", "expected"), DEVICES)
+def test_reported_names_find_their_product(arch, name, expected):
+    backend = BACKENDS[expected.partition("/")[0]]
+    assert match_profile(backend, arch, name).name == expected
+    claiming = [p.name for p in PRODUCTS if any(re.fullmatch(pattern, name) for pattern in p.product.matches)]
+    assert claiming == ([expected] if expected in profiles() else [])
+
+
+def test_every_product_has_a_reported_name():
+    nameless = {"nvidia/jetson-agx-orin"}  # its name says nothing but Orin
+    for profile in PRODUCTS:
+        assert bool(profile.product.matches) != (profile.name in nameless), profile.name
+
+
+@pytest.mark.parametrize("arch", ["Ascend910A", "Ascend910B", "Ascend910ProB", "Ascend910PremiumA", "Ascend310P3"])
+def test_chips_that_triton_ascend_cannot_compile_for_match_nothing(arch):
+    with pytest.raises(ProfileError):
+        match_profile("npu", arch, arch)
+
+
+@pytest.mark.parametrize("profile", GPUS, ids=ids)
+def test_gpus_have_what_occupancy_needs(profile):
+    needed = [*OCCUPANCY, PROGRAM_LIMIT[profile.backend]]
+    if profile.name != "amd/estimated":  # its waves have 32 or 64 lanes
+        needed.append("warp_size")
+    if profile.product:
+        needed += ["multiprocessor_count", "memory_bandwidth_gb_per_s"]
+    assert [key for key in needed if getattr(profile.hardware, key) is None] == []
+    other = PROGRAM_LIMIT["hip" if profile.backend == "cuda" else "cuda"]
+    assert getattr(profile.hardware, other) is None
+
+
+@pytest.mark.parametrize("profile", GPUS, ids=ids)
+def test_gpu_numbers_are_physically_possible(profile):
+    hw = profile.hardware
+    warp = hw.warp_size or 32  # the case with more warps
+    partition = hw.registers_per_multiprocessor // hw.partitions_per_multiprocessor
+    assert hw.max_registers_per_thread * warp <= partition
+    assert hw.max_threads_per_program // warp <= hw.max_warps_per_multiprocessor
+    assert hw.max_warps_per_multiprocessor % hw.partitions_per_multiprocessor == 0
+    reserved = hw.shared_memory_reserved_per_program or 0
+    assert hw.shared_memory_per_program_max + reserved <= hw.shared_memory_per_multiprocessor
+    assert profile.launch.max_tile_cols.value <= hw.max_threads_per_program * profile.launch.elements_per_thread.value
+    if not profile.estimated:  # an estimate pairs the coarsest granule with the smallest memory
+        assert partition % (warp * hw.register_granule) == 0
+        assert hw.shared_memory_per_multiprocessor % hw.shared_memory_granule == 0
+
+
+@pytest.mark.parametrize("profile", ALL, ids=ids)
+def test_tiles_and_caches_are_ordered(profile):
+    hw, launch = profile.hardware, profile.launch
+    assert launch.online_tile_cols.value <= launch.max_tile_cols.value
+    assert launch.tile_elements.value <= launch.max_tile_cols.value
+    caches = [hw.l2_cache_bytes, hw.last_level_cache_bytes, hw.memory_bytes]
+    known = [size for size in caches if size]
+    assert known == sorted(known)
+    if profile.backend == "npu":  # fp32 in, out and work, the model of the Unified Buffer with one buffer each
+        assert launch.max_tile_cols.value * 14 <= hw.shared_memory_per_program_max
+        assert hw.warp_size is hw.registers_per_multiprocessor is None
+
+
+@pytest.mark.parametrize("profile", GPUS, ids=ids)
+def test_every_gpu_shares_rows_and_has_its_limit_of_a_launch(profile):
+    hw, launch = profile.hardware, profile.launch
+    limits = {"cuda": (2**31 - 1, None), "hip": (None, 2**32 - 1)}
+    assert (hw.max_programs, hw.max_threads) == limits[profile.backend]
+    assert launch.shared_tile_cols.value <= launch.max_tile_cols.value
+    assert launch.shared_from_cols.value > launch.shared_tile_cols.value, "at least two parts"
+    assert launch.shared_polls.value <= 2**16, "each takes about a microsecond"
+
+
+@pytest.mark.parametrize("profile", GPUS, ids=ids)
+def test_estimates_never_promise_more_than_a_described_gpu(profile):
+    estimate = match_profile(profile.backend, {"cuda": "999", "hip": "gfx9999"}[profile.backend], None)
+    assert estimate.estimated
+    for key in [*OCCUPANCY, PROGRAM_LIMIT[profile.backend]]:
+        cautious, described = getattr(estimate.hardware, key), getattr(profile.hardware, key)
+        assert cautious >= described if "granule" in key else cautious <= described, key
+
+
+@pytest.mark.parametrize(
+    ("arch", "registers"),
+    [
+        ("gfx908", 65536),  # AGPRs not counted: nothing else can use them
+        ("gfx90a", 131072),
+        ("gfx942", 131072),
+        ("gfx950", 131072),
+        ("gfx1030", 131072),
+        ("gfx1100", 196608),
+    ],
+)
+def test_amd_register_files(arch, registers):
+    assert match_profile("hip", arch, None).hardware.registers_per_multiprocessor == registers
+
+
+def test_a_user_can_plan_for_a_product_by_name():
+    assert find_profile("nvidia/h200").arch == "90"
+    assert find_profile("ascend/950pr_957x").arch == "Ascend950PR_9579"

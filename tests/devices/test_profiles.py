@@ -1,0 +1,286 @@
+"""Profiles are validated with file, key and reason; users add their own."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from portable_softmax import Device, ProfileError, profiles
+from portable_softmax.devices.profiles import match_profile, read_profiles
+from portable_softmax.devices.schema import ProfileFile
+
+SHIPPED = Path(__file__).parents[2] / "device_profiles"
+H200 = (SHIPPED / "nvidia" / "sm90.yaml").read_text()
+
+
+def written(directory, text, name="nvidia/bad.yaml"):
+    """The path of a file with that text."""
+    path = directory / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+GRANULE = "register_granule: {value: 8, source: occupancy}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("value: 8, source", "value: eight, source", r"Expected `int`, got `str` - at `\$.hardware.register_granule.value`"),
+        ("value: 8, source", "value: -8, source", r">= 1.*register_granule"),
+        ("value: 8, source", "value: 0, source", r">= 1.*register_granule"),
+        ("{value: 8, source: occupancy}", "8", r"Expected `object`, got `int`.*register_granule"),
+        ("{value: 8, source: occupancy}", "null", r"got `null`.*register_granule"),
+        ("{value: 8, source: occupancy}", "{value: 8}", r"missing required field `source`.*register_granule"),
+        ("value: 8, source: occupancy", "value: 8, source: hearsay", r"hardware.register_granule.*'hearsay' is not among"),
+        ("register_granule:", "register_granul:", r"unknown field `register_granul`"),
+        ("backend: cuda", "backend: cuda\nbackend: hip", r"found the key 'backend' twice"),
+        ("architecture: Hopper", "architecture: !!python/object/apply:os.getcwd []", r"could not determine a constructor"),
+        ("verified: measured", "verified: surely", r"Invalid enum value 'surely'"),
+        ("grid: {value: tile", "grid: {value: persistent", r"Invalid enum value 'persistent'.*launch.grid"),
+        ("backend: cuda", "backend: cudda", r"backend: 'cudda' is none of cuda, hip, npu, interpreter"),
+        ("warp_size: {value: 32", "warp_size: {value: 33", r"33 is not a power of two - at `\$.hardware.warp_size`"),
+        ("tile_elements: {value: 1024", "tile_elements: {value: 3000", r"3000 is not a power of two.*launch.tile_elements"),
+        ("max_tile_cols: {value: 32768", "max_tile_cols: {value: 30000", r"power of two.*launch.max_tile_cols"),
+        ("max_tile_cols: {value: 32768", "max_tile_cols: {value: 2097152", r"<= 1048576.*launch.max_tile_cols"),
+        ("online_tile_cols: {value: 32768", "online_tile_cols: {value: 5", r"power of two.*launch.online_tile_cols"),
+        (
+            "shared_tile_cols: {value: 2048",
+            "shared_tile_cols: {value: 3000",
+            r"3000 is not a power of two.*launch.shared_tile_c",
+        ),
+        ("shared_tile_cols: {value: 2048", "shared_tile_cols: {value: 2097152", r"<= 1048576.*launch.shared_tile_cols"),
+        ("shared_num_warps: {value: 1", "shared_num_warps: {value: 3", r"3 is not a power of two.*launch.shared_num_warps"),
+        ("shared_wide_cols: {value: 8192", "shared_wide_cols: {value: 5000", r"power of two.*launch.shared_wide_cols"),
+        ("shared_wide_cols: {value: 8192", "shared_wide_cols: {value: 1024", r"wide parts are not narrower than others"),
+        ("shared_polls: {value: 256", "shared_polls: {value: 0", r">= 1 - at `\$.launch.shared_polls"),
+        ("shared_polls: {value: 256", "shared_pols: {value: 256", r"unknown field `shared_pols`"),
+        ("  shared_polls: {value: 256", "  # {value: 256", r"rows that programs share need shared_polls too"),
+        (
+            "max_registers: {value: [80, 96",
+            "max_registers: {value: [96, 80",
+            r"\[96, 80, .* should be one or more numbers, ascen",
+        ),
+        ("max_registers: {value: [80, 96", "max_registers: {value: [80, 80", r"ascending - at `\$.launch.max_registers"),
+        (
+            "max_registers: {value: [80, 96, 128, 168]",
+            "max_registers: {value: []",
+            r"one or more numbers.*launch.max_registers",
+        ),
+        ("max_registers: {value: [80, 96", "max_registers: {value: [0, 96", r">= 1.*launch.max_registers.value"),
+        ("spilled_bytes: {value: 24", "spilled_bytes: {value: -8", r">= 1.*launch.spilled_bytes"),
+        ("max_programs: {value: 2147483647", "max_programs: {value: 0", r">= 1.*hardware.max_programs"),
+        (
+            "max_threads_per_program: {value: 1024",
+            "max_threads_per_program: {value: 1000",
+            r"power of two.*max_threads_per_pro",
+        ),
+        ("num_stages: {value: 1", "num_stages: {value: 1000", r"Expected `int` <= 8 - at `\$.launch.num_stages.value`"),
+        ("num_stages: {value: 1", f"num_stages: {{value: {2**70}", r"Expected `int` <= 8 - at `\$.launch.num_stages.value`"),
+        ("granule: {value: 8", f"granule: {{value: {2**63}", r"Expected `int` <= 9223372036854775807.*register_granule"),
+        ("first_triton: 3.2.0", "first_triton: 3.x", r"Expected `str` matching regex.*\$.first_triton"),
+        (
+            "first_triton: 3.2.0",
+            "first_triton: 3.5",
+            r"Expected `str`, got `float` - at `\$.first_triton`; in quotes it is text",
+        ),
+        ("first_triton: 3.2.0", "first_triton: 2026-11-21", r"Expected `str`, got `date` - at `\$.first_triton`; in quotes"),
+        ("first_triton: 3.2.0", "first_triton: 2026-13-45", r"line 6: cannot be read as timestamp: month must be in 1..12"),
+        ("first_triton: 3.2.0", "first_triton: 0x_", r"line 6: cannot be read as int: invalid literal"),
+        ("first_triton: 3.2.0", "first_triton: !!bool maybe", r"line 6: cannot be read as bool: 'maybe'"),
+        ("first_triton: 3.2.0", "first_triton: !!map maybe", r"line 6: expected a mapping node, but found scalar"),
+        ("first_triton: 3.2.0", "first_triton: !!timestamp soon", r"line 6: cannot be read as timestamp: "),
+        ("first_triton: 3.2.0", f"first_triton: 0{':1' * 200}.5", r"line 6: cannot be read as float: int too large"),
+        ("first_triton: 3.2.0", "1: 2", r"line 6: the key '1' is not text to YAML; put it in quotes"),
+        ("first_triton: 3.2.0", "[a, b]: 2", r"line 6: the key .* is not text"),
+        ("first_triton: 3.2.0", 'first_triton: "3.2', r"line \d+: (expected <block end>|found unexpected)"),
+        ("first_triton: 3.2.0", '"\\ud800": 3', r"surrogates not allowed"),
+        ('arch: "90"', "arch: 90", r"Expected `str`, got `int` - at `\$.arch`; in quotes it is text"),
+        ('arch: "90"', 'arch: "9(0"', r"arch: '9\(0' is not a regular expression: missing \)"),
+        ('arch: "90"', "arch: a{99999999999999999999}", r"arch: .* is not a regular expression: the repetition number"),
+        ('arch: "90"', f"arch: {'(' * 5000}", r"arch: .* is not a regular expression: maximum recursion depth exceeded"),
+        ('arch: "90"', 'arch: "9[0]"', r"products.h200.arch: '9\[0\]' is not a target that the file's arch '9\[0\]' matches"),
+        ("multiprocessor: SM", "multiprocessor: ''", r"Expected `str` of length >= 1 - at `\$.multiprocessor`"),
+        (
+            "[NVIDIA H200]",
+            "['NVIDIA (H200']",
+            r"products.h200.matches\[0\]: 'NVIDIA \(H200' is not a regular expression: missing \)",
+        ),
+        (
+            "[NVIDIA H200]",
+            "[NVIDIA H100, 200]",
+            r"Expected `str`, got `int` - at `\$.products.h200.matches\[1\]`; in quotes it is",
+        ),
+        ("  h100-pcie:", "  my/h200:", r"products.my/h200: 'my/h200' should have neither slashes nor spaces"),
+        ("  h200:", "  200:", r"line \d+: the key '200' is not text to YAML"),
+        (
+            "{value: 132, source: h200}",
+            "{value: 0, source: h200}",
+            r">= 1 - at `\$.products.h200.hardware.multiprocessor_count.val",
+        ),
+        ("driver 580.159, 2026-11-21", "driver 580.159, 2026-13-45", r"sources.h200.title: 2026-13-45 is no date: month must"),
+        ("title: sweep on an H200", "titel: sweep on an H200", r"unknown field `titel` - at `\$.sources.h200_sweep`"),
+    ],
+)
+def test_a_bad_file_is_refused_with_file_key_and_reason(tmp_path, old, new, complaint):
+    file = tmp_path / "nvidia" / "bad.yaml"
+    file.parent.mkdir()
+    assert old in H200
+    line = next(line for line in H200.splitlines() if old in line and ("register_granule" in line or "value: 8," not in old))
+    file.write_text(H200.replace(line, line.replace(old, new), 1))
+    with pytest.raises(ProfileError, match=rf"(?s)nvidia/bad\.yaml.*{complaint}"):
+        read_profiles(file)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("shared_memory_per_program_max", 233473, "shared_memory_per_multiprocessor 233472: a program's shared memory is part"),
+        ("shared_memory_granule", 233473, "shared_memory_per_multiprocessor 233472: no program that uses shared memory"),
+        ("warp_size", 2048, "hardware.max_threads_per_program 1024: a program has at least one warp"),
+        ("max_threads_per_program", 4096, "max_warps_per_multiprocessor 64, hardware.warp_size 32: all threads of a program"),
+        ("registers_per_multiprocessor", 65537, "partitions_per_multiprocessor 4: each partition owns an equal slice"),
+        ("register_granule", 7, "given to whole warps in whole granules"),
+        ("max_registers_per_thread", 513, "a warp's registers are in one partition"),
+        ("elements_per_thread", 256, "hardware.max_registers_per_thread 255: an element takes a register"),
+        ("max_registers", "[80, 256]", "hardware.max_registers_per_thread 255: no instruction can name"),
+        ("shared_tile_cols", 16384, "shared_wide_cols 8192: wide parts are not narrower than others"),
+    ],
+)
+def test_numbers_that_contradict_each_other(tmp_path, key, value, complaint):
+    text, changed = re.subn(rf"\b{key}: {{value: (\d+|\[.*\])", f"{key}: {{value: {value}", H200)
+    assert changed == 1
+    with pytest.raises(
+        ProfileError, match=rf"nvidia/bad.yaml: (hardware|launch).*{key} {re.escape(str(value))}.*{complaint}"
+    ) as refused:
+        read_profiles(written(tmp_path, text))
+    lines = str(refused.value).splitlines()
+    assert len(lines) == len(set(lines)), "told once, not again of each product"
+
+
+@pytest.mark.parametrize("polls", [2**32, 2**62])
+def test_a_number_of_polls_that_no_counter_reaches(tmp_path, polls):
+    with pytest.raises(ProfileError, match="shared_polls"):
+        read_profiles(written(tmp_path, H200.replace("shared_polls: {value: 256", f"shared_polls: {{value: {polls}")))
+
+
+def test_a_launch_has_at_least_the_threads_of_a_program(tmp_path):
+    text = H200.replace("  max_programs: {value: 2147483647", "  max_threads: {value: 100")
+    with pytest.raises(ProfileError, match="max_threads"):
+        read_profiles(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("cache", ["l2_cache_bytes", "last_level_cache_bytes"])
+def test_a_product_that_contradicts_itself_or_its_architecture_is_named(tmp_path, cache):
+    own = (
+        f"{cache}: {{value: 5, source: h200}}, memory_bytes: {{value: 4, source: h200}}, warp_size: {{value: 8, source: h200}}"
+    )
+    with pytest.raises(ProfileError) as refused:
+        read_profiles(written(tmp_path, f"{H200}  odd:\n    matches: []\n    hardware: {{{own}}}\n"))
+    assert [line.partition("bad.yaml: ")[2] for line in str(refused.value).splitlines()] == [
+        "hardware.max_threads_per_program 1024, hardware.max_warps_per_multiprocessor 64, products.odd.hardware.warp_size 8: "
+        "all threads of a program are resident on one multiprocessor",
+        f"products.odd.hardware.{cache} 5, products.odd.hardware.memory_bytes 4: a cache is smaller than the memory behind it",
+    ]
+
+
+def test_a_file_that_is_no_mapping_is_refused(tmp_path):
+    (tmp_path / "bad.yaml").write_text("just words")
+    with pytest.raises(ProfileError, match=r"bad\.yaml: Expected `object`, got `str`"):
+        read_profiles(tmp_path / "bad.yaml")
+
+
+def test_the_name_of_a_product_is_told_whatever_else_is_wrong(tmp_path):
+    file = written(tmp_path, "products: {mine: {matches: 5}}\nsources: 5\n")
+    with pytest.raises(ProfileError, match=r"bad\.yaml: Expected `array`, got `int` - at `\$.products.mine.matches`"):
+        read_profiles(file)
+
+
+def test_the_json_schema_is_that_of_the_struct():
+    written = json.loads((SHIPPED / "schema.json").read_text())
+    assert written == msgspec.json.schema(ProfileFile), (
+        "run: python -c 'import json, msgspec; from portable_softmax.devices.schema import ProfileFile; "
+        "print(json.dumps(msgspec.json.schema(ProfileFile), indent=2))' > device_profiles/schema.json"
+    )
+
+
+def test_users_add_and_replace_products(tmp_path, monkeypatch):
+    own = tmp_path / "nvidia" / "mine.yaml"
+    own.parent.mkdir()
+    own.write_text(
+        H200.replace("  h200:\n    m", "  my-h200:\n    m").replace("value: 132, source: h200}", "value: 100, source: h200}")
+    )
+    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
+    assert "nvidia/my-h200" in profiles()
+    assert Device.from_profile("nvidia/my-h200").hardware.multiprocessor_count == 100
+    assert match_profile("cuda", "90", "NVIDIA H200").name == "nvidia/my-h200", "the user's file comes first"
+
+
+def test_a_directory_of_profiles_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path / "nowhere"))
+    with pytest.raises(ProfileError, match=r"nowhere is not a directory; is PORTABLE_SOFTMAX_PROFILES right"):
+        profiles()
+
+
+def test_a_product_that_lacks_a_number_which_plans_need(tmp_path, monkeypatch):
+    own = tmp_path / "nvidia" / "mine.yaml"
+    own.parent.mkdir()
+    own.write_text(H200.replace("  h200:\n    m", "  incomplete:\n    m").replace("  " + GRANULE, "  # none"))
+    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
+    with pytest.raises(ProfileError, match=r"nvidia/incomplete: neither the profile nor the runtime tells register_granule"):
+        Device.from_profile("nvidia/incomplete")
+
+
+def test_an_unknown_name_lists_near_ones():
+    with pytest.raises(ProfileError, match=r"no profile named 'h100'; did you mean nvidia/h100-pcie, nvidia/h100-sxm\?"):
+        Device.from_profile("h100")
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("nvidia/h20O", "nvidia/h200"), ("h200x", "nvidia/h200"), ("MI300Y", "amd/mi300x"), ("amd/rx7900xtx", "amd/rx-7900-xtx")],
+)
+def test_a_misspelt_name_finds_the_nearest_first(name, first):
+    with pytest.raises(ProfileError, match=rf"no profile named '{name}'; did you mean {first}[,?]") as refused:
+        Device.from_profile(name)
+    assert str(refused.value).count("/") <= 7, "a few names only, and the path of the script"
+
+
+def test_a_name_that_is_like_many_lists_a_few():
+    with pytest.raises(ProfileError, match=r"did you mean amd/mi100, amd/mi210, amd/mi250x, amd/mi300a, amd/mi300x\?"):
+        Device.from_profile("MI")
+
+
+@pytest.mark.parametrize("name", ["", "nvidia/", "qwertz"])
+def test_a_name_that_is_like_none_lists_none(name):
+    with pytest.raises(ProfileError, match=rf"no profile named '{name}'; `python scripts/probe_device.py --list` shows all"):
+        Device.from_profile(name)
+
+
+@pytest.mark.parametrize("name", [None, 200, ["nvidia/h200"]])
+def test_a_name_is_text(name):
+    with pytest.raises(TypeError, match=r"a profile's name is text like vendor/product, not "):
+        Device.from_profile(name)
+
+
+def test_a_product_called_estimated_is_no_estimate(tmp_path, monkeypatch):
+    written(tmp_path, H200.replace("  h200:\n    m", "  estimated:\n    m"))
+    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
+    assert not match_profile("cuda", "90", "NVIDIA H200").estimated
+
+
+def test_live_devices_match_product_then_architecture_then_estimate():
+    assert match_profile("cuda", "90", "NVIDIA H200").name == "nvidia/h200"
+    assert match_profile("cuda", "90", "NVIDIA H20").name == "nvidia/sm90"
+    assert match_profile("cuda", "200", "NVIDIA Z1").estimated
+    assert match_profile("hip", "gfx1599", "AMD Radeon Z").name == "amd/estimated"
+
+
+def test_a_backend_without_any_profile(tmp_path, monkeypatch):
+    shutil.copytree(SHIPPED / "nvidia", tmp_path / "nvidia")
+    with pytest.raises(ProfileError, match=r"no profile and no estimate for backend 'xpu'"):
+        match_profile("xpu", "pvc", "Max 1550")

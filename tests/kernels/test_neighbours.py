@@ -1,0 +1,47 @@
+"""Programs that share rows beside whatever else runs on a device: each situation in a process of its own, with a watchdog.
+
+Nothing may hang, and results are the same bits as without neighbours.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.kernel, pytest.mark.accelerator]
+WATCHDOG = 150  # seconds, compiling included
+SUPPORT = Path(__file__).parents[1] / "support"
+SITUATIONS = (
+    "a_graph_with_two_branches",
+    "streams_of_two_priorities",
+    "nine_streams",
+    "a_green_context",
+    "a_stream_handle_that_is_reused",
+    "a_kernel_that_holds_multiprocessors_until_afterwards",
+    "torch_compile_with_reduced_overhead",
+    "torch_compile_with_autotuning",
+    "a_memory_pool_of_the_callers",
+    "threads_with_streams_of_their_own",
+    "several_processes",
+    "every_seventh_word_is_lost",
+    "half_of_each_pair_is_lost",
+    "words_that_come_late",
+    "words_that_come_twice",
+    "words_of_another_launch_only",
+    "memory_full_of_words_of_launches_before",
+    "sixty_four_streams",
+)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_nothing_hangs_and_nothing_changes(device, where, situation):
+    if where.type != "cuda" or not device.profile.launch.shared_from_cols:
+        pytest.skip(f"situations are written for torch's device type cuda and rows that programs share; this is {device}")
+    command = [sys.executable, str(SUPPORT / "situations.py"), situation, "20"]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG, check=False)
+    except subprocess.TimeoutExpired as hung:
+        pytest.fail(f"{situation} hangs: no end after {WATCHDOG} s; it printed {hung.stdout!r}")
+    print(ran.stdout)
+    assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -1,0 +1,145 @@
+"""What the probe prints and how it exits."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from portable_softmax import DeviceError, NoDeviceError
+from portable_softmax.probe import __main__ as probe
+from portable_softmax.probe.verify import Verification
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "probe_device.py"
+PROFILE = ["--profile", "amd/mi300x", "--rows", "1823", "--cols", "781", "--dtype", "bfloat16"]
+
+
+def printed(capsys, *arguments):
+    code = probe.main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def raising(monkeypatch, error):
+    def current_device(index):
+        raise error
+
+    monkeypatch.setattr(probe, "current_device", current_device)
+
+
+def test_text_for_a_device_that_is_not_here(capsys):
+    code, out, _ = printed(capsys, *PROFILE)
+    assert code == 0
+    for words in (
+        "device    amd/mi300x  (hip/gfx942, CDNA 3, not here)",
+        "multiprocessor_count                              -            304            304  profile (vendor)",
+        "plan      softmax of 1823 x 781, bfloat16",
+        "programs per CU, limited by",
+        "num_programs 1823: one per tile",
+    ):
+        assert words in out
+
+
+def test_json_has_the_same_and_a_version(capsys):
+    code, out, _ = printed(capsys, *PROFILE, "--json")
+    report = json.loads(out)
+    assert (code, report["schema_version"]) == (0, probe.SCHEMA_VERSION)
+    assert report["device"] | {"architecture": None} == {
+        "name": "amd/mi300x",
+        "backend": "hip",
+        "arch": "gfx942",
+        "architecture": None,
+        "here": False,
+        "index": None,
+        "profile": "amd/mi300x",
+        "multiprocessor": "CU",
+    }
+    assert report["facts"]["multiprocessor_count"] == {
+        "runtime": None,
+        "profile": 304,
+        "used": 304,
+        "from": "profile",
+        "profile_source": {"title": "AMD GPU specifications, ROCm documentation", "verified": "vendor"},
+    }
+    assert report["problem"] == {"n_rows": 1823, "n_cols": 781, "dtype": "bfloat16"}
+    assert report["plan"]["num_programs"] == 1823
+    assert report["plan"]["occupancy"]["limited_by"]
+    assert report["plan"]["resources"]["registers_per_thread"] > 0
+
+
+def test_list(capsys):
+    code, out, _ = printed(capsys, "--list")
+    assert code == 0
+    assert "nvidia/h200                 cuda/90" in out
+    assert json.loads(printed(capsys, "--list", "--json")[1])["profiles"].count("ascend/910b3") == 1
+
+
+def test_matrix_is_one_line_for_fromjson(capsys):
+    code, out, _ = printed(capsys, "--matrix")
+    legs = json.loads(out)["include"]
+    assert (code, out.count("\n")) == (0, 1)
+    assert {leg["device"] for leg in legs} == {"cuda", "hip", "npu", "interpreter"}
+    assert all(leg["runner"] for leg in legs)
+
+
+def test_no_accelerator_is_an_answer(capsys, monkeypatch):
+    raising(monkeypatch, NoDeviceError("nothing there"))
+    code, out, _ = printed(capsys)
+    assert code == 0
+    assert "No accelerator: nothing there" in out
+    code, out, _ = printed(capsys, "--json")
+    assert (code, json.loads(out)["device"], json.loads(out)["message"]) == (0, None, "nothing there")
+
+
+def test_something_broken_is_1_and_goes_to_stderr(capsys, monkeypatch):
+    raising(monkeypatch, DeviceError("2 drivers"))
+    code, out, err = printed(capsys)
+    assert (code, out, err) == (1, "", "DeviceError: 2 drivers\n")
+    code, out, _ = printed(capsys, "--json")
+    assert (code, json.loads(out)["error"]) == (1, "DeviceError")
+
+
+def test_a_wrong_result_is_1(capsys, monkeypatch):
+    monkeypatch.setattr("portable_softmax.probe.verify.verify", lambda *_: Verification(0.5, 7.0, 0))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    code, out, _ = printed(capsys, "--verify")
+    assert code == 1
+    assert "verify    WRONG: largest error 0.5, 7 of what is allowed" in out
+
+
+def test_a_profile_cannot_be_verified(capsys):
+    code, _, err = printed(capsys, *PROFILE, "--verify")
+    assert code == 1
+    assert "--verify runs the softmax kernel on the device that is here" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--rows", "0"], ["--cols", "many"], ["--dtype", "int8"], ["--profile", "x", "--index", "0"], ["--nonsense"]],
+)
+def test_wrong_usage_is_2(arguments):
+    with pytest.raises(SystemExit) as stopped:
+        probe.main(arguments)
+    assert stopped.value.code == 2
+
+
+def test_an_unknown_profile(capsys):
+    code, _, err = printed(capsys, "--profile", "mi300x")
+    assert code == 1
+    assert "no profile named 'mi300x'; did you mean amd/mi300x?" in err
+
+
+def test_without_an_accelerator_the_script_verifies_in_the_interpreter():
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has one")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, str(SCRIPT), "--verify", "--rows", "33", "--cols", "65", "--dtype", "float16", "--json"]
+    outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "The same kernel runs in Triton's interpreter instead" in outcome.stderr
+    report = json.loads(outcome.stdout)
+    assert report["device"]["backend"] == "interpreter"
+    assert report["verify"]["right"]

@@ -1,0 +1,45 @@
+"""The report that the probe wrote on a real machine (scripts/record.py), beside the one that it writes today."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from portable_softmax import Device
+from portable_softmax.probe.report import describe
+
+RECORDED = sorted((Path(__file__).parents[1] / "support" / "recorded").glob("probe_*.json"))
+
+
+@pytest.fixture(params=RECORDED, ids=lambda path: path.stem)
+def recorded(request):
+    return json.loads(request.param.read_text())
+
+
+@pytest.fixture
+def today(recorded):
+    name, problem = recorded["device"]["profile"], recorded["problem"]
+    return describe(Device.from_profile(name), problem["n_rows"], problem["n_cols"], problem["dtype"])
+
+
+def test_no_key_goes_without_a_new_schema_version(recorded, today):
+    assert recorded["schema_version"] == today["schema_version"], "record it anew: python scripts/record.py"
+    assert not gone(recorded, today, left_out=("verify", "provenance", "arguments", "software", "facts"))
+
+
+def test_no_profile_contradicts_what_the_machine_said(recorded, today):
+    """Facts that one of the two does not tell are not compared, nor those that were added since."""
+    told = {key: fact["runtime"] for key, fact in recorded["facts"].items() if fact["runtime"] is not None}
+    known = {key: fact["profile"] for key, fact in today["facts"].items() if fact["profile"] is not None}
+    both = told.keys() & known.keys()
+    assert len(both) > 5
+    assert {key: known[key] for key in both} == {key: told[key] for key in both}
+
+
+def gone(recorded, report, left_out=()):
+    """The keys that a report no longer has; new ones may come without a new schema_version."""
+    if not isinstance(recorded, dict) or not isinstance(report, dict):
+        return []
+    kept = [key for key in recorded if key not in left_out]
+    lost = [key for key in kept if key not in report]
+    return lost + [deeper for key in kept if key in report for deeper in gone(recorded[key], report[key])]

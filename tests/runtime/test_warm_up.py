@@ -1,0 +1,104 @@
+"""warm_up leaves nothing to plan, to compile or to load for the calls that it is asked for."""
+
+import contextlib
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from pairs import PAIRS
+
+from portable_softmax import Device, DtypeError, NoDeviceError, plan, warm_up
+from portable_softmax.devices import detect as device_module
+from portable_softmax.runtime import compiler, warmup
+from portable_softmax.runtime import specialization as spec
+from portable_softmax.runtime.plans import plan_problem
+
+SHAPES = [(64, 333), (2, 3, 70), (5,), ()]
+
+
+@pytest.mark.kernel
+def test_a_call_plans_and_compiles_nothing_after_it(where, form):
+    plans = warm_up(SHAPES, [torch.float32, "bfloat16"], form=form, backward=True)
+    assert len(plans) == len(SHAPES) * 2 * 2
+    before = plan_problem.cache_info().misses, len(spec._compiled)
+    for shape in SHAPES:
+        for dtype in (torch.float32, torch.bfloat16):
+            x = torch.randn(shape, device=where).to(dtype).requires_grad_()
+            PAIRS[form][0](x).sum().backward()
+    assert (plan_problem.cache_info().misses, len(spec._compiled)) == before
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """What is loaded, instead of loading it."""
+    kernels = []
+    monkeypatch.setattr(compiler, "load", kernels.append)
+    return kernels
+
+
+def test_a_device_that_is_not_here_gets_plans_only(loaded):
+    h200 = Device.from_profile("nvidia/h200")
+    assert warm_up([(4096, 64)], ["float32"], device=h200) == [plan(4096, 64, "float32", h200)]
+    assert not loaded
+
+
+def test_sizes_may_be_integers_of_any_kind(loaded):
+    h200 = Device.from_profile("nvidia/h200")
+    shapes = [torch.Size((64, 64, 64)), np.array([64, 64, 64], "int8"), [np.int8(64)] * 3]
+    assert warm_up(shapes, ["float32"], device=h200) == [plan(4096, 64, "float32", h200)] * 3
+
+
+def test_the_planned_kernels_are_loaded_onto_the_device(loaded, monkeypatch):
+    current = []
+
+    @contextlib.contextmanager
+    def made_current(device):
+        current.append(device)
+        yield
+        assert len(loaded) == 2, "loaded while it is the current one"
+
+    monkeypatch.setattr(warmup, "_made_current", made_current)
+    here = dataclasses.replace(Device.from_profile("nvidia/h200"), index=1)
+    forward, backward = warm_up([(4096, 64)], ["float32"], backward=True, device=here)
+    assert current == [here]
+    assert [kernel.metadata.num_warps for kernel in loaded] == [forward.num_warps, backward.num_warps]
+    assert [kernel.metadata.name for kernel in loaded] == ["softmax_kernel", "softmax_backward_kernel"]
+
+
+def test_the_kernel_of_rows_that_are_shared_is_loaded(loaded, monkeypatch):
+    monkeypatch.setattr(warmup, "_made_current", contextlib.nullcontext)
+    (planned,) = warm_up([(4, 65536)], ["float32"], device=dataclasses.replace(Device.from_profile("nvidia/h200"), index=1))
+    assert planned.strategy == "shared"
+    assert [kernel.metadata.num_warps for kernel in loaded] == [planned.num_warps]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtypes", "error", "message"),
+    [
+        ((4096, 64), ["float32"], ValueError, "shapes should be like .*; one of them is 4096"),
+        ([(4096, 0.5)], ["float32"], ValueError, r"one of them is \(4096, 0.5\)"),
+        ([(4096, 0)], ["float32"], ValueError, "must be positive, not 4096 and 0"),
+        ([(-2, -3, 64)], ["float32"], ValueError, r"one of them is \(-2, -3, 64\)"),
+        ([(10**20, 64)], ["float32"], ValueError, "100000000000000000000 rows of 64 columns are too large"),
+        ([(4, 2**31)], ["float32"], ValueError, "a row of 2147483648 elements is too large; rows of up to 2147418112 can be"),
+        ([(4096, 64)], "float32", ValueError, "dtypes should be like .*, not 'float32'"),
+        ([(4096, 64)], torch.float32, ValueError, "not torch.float32"),
+        ([(4096, 64)], ["int8"], DtypeError, "softmax of int8 was asked for"),
+    ],
+)
+def test_what_cannot_be_warmed_up_is_named(shapes, dtypes, error, message):
+    with pytest.raises(error, match=message):
+        warm_up(shapes, dtypes, device=Device.from_profile("nvidia/h200"))
+
+
+def test_an_unknown_form_and_no_device(monkeypatch):
+    with pytest.raises(ValueError, match="form 'softplus' was asked for"):
+        warm_up([(1, 1)], ["float32"], form="softplus", device=Device.from_profile("nvidia/h200"))
+
+    def nothing():
+        raise NoDeviceError("none")
+
+    monkeypatch.setattr(device_module, "current_device", nothing)
+    with pytest.raises(NoDeviceError):
+        warm_up([(1, 1)], ["float32"])

@@ -1,0 +1,384 @@
+"""Situations in which programs that share rows do not run as they like.
+
+kernels/test_neighbours.py runs each in a process of its own: python tests/support/situations.py NAME [TURNS]
+"""
+
+import contextlib
+import ctypes
+import sys
+import threading
+import time
+
+import torch
+import triton
+import triton.language as tl
+
+from portable_softmax import current_device, plan, softmax
+from portable_softmax.runtime.workspace import next_number
+
+LONG, FULL, FEW = (600, 65_536), (24, 131_072), (3, 200_000)  # more programs than run at once; about as many; few
+RAGGED = (40, 100_003)
+SITUATIONS = {}
+
+
+def situation(function):
+    SITUATIONS[function.__name__] = function
+    return function
+
+
+class Case:
+    """A softmax and its gradient, and what they are in float64."""
+
+    def __init__(self, shape, seed=0, dtype=torch.float32):
+        generator = torch.Generator("cuda").manual_seed(seed)
+        self.x = torch.empty(shape, device="cuda", dtype=dtype).normal_(generator=generator).requires_grad_()
+        self.dy = torch.empty(shape, device="cuda", dtype=dtype).normal_(generator=generator)
+        assert plan(*shape, self.x.dtype).strategy == "shared", f"{shape} is not shared here"
+        y, dx = self.step()
+        torch.cuda.synchronize()
+        exact = torch.softmax(self.x.detach().double(), -1)
+        gradient = exact * (self.dy.double() - (exact * self.dy).sum(-1, keepdim=True))
+        units = torch.finfo(dtype).eps
+        torch.testing.assert_close(y.double(), exact, rtol=32 * units, atol=units * 1e-5)
+        torch.testing.assert_close(dx.double(), gradient, rtol=256 * units, atol=units * 1e-2)
+        self.y, self.dx = y, dx
+
+    def step(self):
+        y = softmax(self.x, -1)
+        return y.detach(), *torch.autograd.grad(y, self.x, self.dy)
+
+    def step_in_this_thread(self):
+        """Autograd's own threads have their own current contexts."""
+        y = softmax(self.x.detach(), -1)
+        return y, torch.ops.portable_softmax.softmax_backward(self.dy, y, -1, self.dy.dtype)
+
+    def check(self, y, dx):
+        """The very bits of a run in which nothing else ran."""
+        assert torch.equal(y, self.y), "the softmax differs"
+        assert torch.equal(dx, self.dx), "the gradient differs"
+
+
+def on_streams(cases, streams, turns):
+    """Each case on its stream, `turns` times, then all of them are waited for and compared."""
+    torch.cuda.synchronize()
+    for _ in range(turns):
+        results = []
+        for case, stream in zip(cases, streams, strict=True):
+            with torch.cuda.stream(stream):
+                results.append(case.step())
+        torch.cuda.synchronize()
+        for case, result in zip(cases, results, strict=True):
+            case.check(*result)
+
+
+@situation
+def a_graph_with_two_branches(turns):
+    cases = [Case(FULL, 1), Case(LONG, 2)]
+    branches = [torch.cuda.Stream() for _ in cases]
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        start = torch.cuda.current_stream()
+        results = []
+        for case, branch in zip(cases, branches, strict=True):
+            branch.wait_stream(start)
+            with torch.cuda.stream(branch):
+                results.append([case.step() for _ in range(3)])
+        for branch in branches:
+            start.wait_stream(branch)
+    for _ in range(turns):
+        graph.replay()
+        torch.cuda.synchronize()
+        for case, steps in zip(cases, results, strict=True):
+            for step in steps:
+                case.check(*step)
+                for each in step:
+                    each.zero_()
+
+
+@situation
+def streams_of_two_priorities(turns):
+    low, high = torch.cuda.Stream(priority=0), torch.cuda.Stream(priority=-5)
+    on_streams([Case(LONG, 1), Case(FULL, 2)], [low, high], turns)
+
+
+@situation
+def nine_streams(turns):
+    on_streams([Case((100 + 10 * n, 65_536), n) for n in range(9)], [torch.cuda.Stream() for _ in range(9)], turns)
+
+
+@situation
+def a_green_context(turns):
+    from torch.cuda.green_contexts import GreenContext
+
+    cases = [Case(FULL, 1), Case(LONG, 2), Case(FEW, 3)]
+    context = GreenContext.create(num_sms=8, device_id=0)
+    context.set_context()
+    try:
+        for _ in range(turns):
+            for case in cases:
+                result = case.step_in_this_thread()
+                torch.cuda.synchronize()
+                case.check(*result)
+    finally:
+        context.pop_context()
+
+
+@situation
+def a_stream_handle_that_is_reused(turns):
+    """A stream destroyed while its work runs; its handle is soon that of a new one, which the allocator takes for the old."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    cases = [Case(LONG, 1), Case(FULL, 2)]
+    handles = []
+    for _ in range(turns):
+        results = []
+        for case in cases:
+            handle = ctypes.c_void_p()
+            assert cuda.cuStreamCreate(ctypes.byref(handle), 1) == 0
+            handles.append(handle.value)
+            with torch.cuda.stream(torch.cuda.ExternalStream(handle.value)):
+                results.append((case, case.step()))
+            assert cuda.cuStreamDestroy_v2(handle) == 0
+        torch.cuda.synchronize()
+        for case, result in results:
+            case.check(*result)
+    print(f"{len(set(handles))} handles for {len(handles)} streams")
+
+
+@triton.jit
+def _hold_multiprocessors(flag_ptr, memory_ptr, MOST: tl.constexpr):
+    """Keeps every register of a multiprocessor (1024 threads with 64) until the flag is set, or for MOST turns."""
+    place = memory_ptr + tl.program_id(0) * 65536 + tl.arange(0, 16384)
+    a, b, c, d = tl.load(place), tl.load(place + 16384), tl.load(place + 32768), tl.load(place + 49152)
+    turns = 0
+    while (tl.atomic_or(flag_ptr, 0) == 0) & (turns < MOST):
+        turns += 1
+        a, b, c, d = b * 0.5 + turns, c * 0.5, d * 0.5, a * 0.5
+    tl.store(place, a + b + c + d)
+
+
+@situation
+def a_kernel_that_holds_multiprocessors_until_afterwards(turns):
+    cases = [Case(FULL, 1), Case(LONG, 2), Case(FEW, 3)]
+    memory = torch.randn(8 * 65536, device="cuda")
+    flag = torch.zeros(1, dtype=torch.int32, device="cuda")
+    holder, worker = torch.cuda.Stream(), torch.cuda.Stream()
+    for turn in range(turns):
+        flag.zero_()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(holder):
+            _hold_multiprocessors[(8,)](flag, memory, 20_000_000, num_warps=32)
+        with torch.cuda.stream(worker):
+            case = cases[turn % len(cases)]
+            result = case.step()
+            flag.fill_(1)
+        worker.synchronize()
+        case.check(*result)
+        torch.cuda.synchronize()
+
+
+def _compiled(turns, mode):
+    case = Case(FULL, 1)
+    function = torch.compile(lambda x: softmax(x * 1.0, -1) + 0.0, mode=mode)
+    for turn in range(turns):
+        torch.compiler.cudagraph_mark_step_begin()
+        if turn % 5 == 4:
+            softmax(torch.randn(LONG, device="cuda"))
+        y = function(case.x)
+        torch.testing.assert_close(y.detach(), case.y, rtol=0, atol=0)
+        (dx,) = torch.autograd.grad(y, case.x, case.dy)
+        torch.testing.assert_close(dx, case.dx, rtol=0, atol=0)
+
+
+@situation
+def torch_compile_with_reduced_overhead(turns):
+    _compiled(turns, "reduce-overhead")
+
+
+@situation
+def torch_compile_with_autotuning(turns):
+    _compiled(turns, "max-autotune")
+
+
+@situation
+def a_memory_pool_of_the_callers(turns):
+    case = Case(FULL, 1)
+    pool = torch.cuda.MemPool()
+    for _ in range(turns):
+        with torch.cuda.use_mem_pool(pool):
+            result = case.step()
+        case.check(*result)
+        outside = case.step()
+        del result
+        case.check(*outside)
+    del outside
+    torch.cuda.synchronize()
+    used = sum(segment["active_size"] for segment in pool.snapshot())
+    assert used == 0, f"{used} bytes of the caller's pool are kept"
+
+
+@situation
+def threads_with_streams_of_their_own(turns):
+    shapes, failures = (FULL, LONG, FEW, RAGGED), []
+    cases = [Case(shapes[n % len(shapes)], n) for n in range(8)]
+
+    def work(case, stream):
+        try:
+            for _ in range(turns):
+                with torch.cuda.stream(stream):
+                    result = case.step()
+                    stream.synchronize()
+                    case.check(*result)
+        except BaseException as error:
+            failures.append(error)
+
+    per_thread = [torch.cuda.ExternalStream(2), *(torch.cuda.Stream() for _ in cases[1:])]  # 2: each thread's default stream
+    threads = [threading.Thread(target=work, args=each) for each in zip(cases, per_thread, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+@situation
+def several_processes(turns):
+    import subprocess
+
+    command = [sys.executable, __file__, "nine_streams", str(max(1, turns // 4))]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(3)]
+    for each in running:
+        output, _ = each.communicate()
+        assert each.returncode == 0, output
+
+
+@contextlib.contextmanager
+def publishing(replacement):
+    """Kernels compiled within publish by `replacement`, a @triton.jit function."""
+    from portable_softmax.kernels import alone, exchange, gradient, gradient_alone, softmax
+    from portable_softmax.runtime import specialization as spec
+    from portable_softmax.torch_api import layout as rows
+
+    rooms = exchange, alone, gradient_alone, softmax, gradient
+    before = [dict(vars(room)) for room in rooms]
+
+    def forget():
+        rows._calls.clear()
+        spec._compiled.clear()
+        spec.launcher.cache_clear()
+
+    try:
+        exchange.publish = replacement
+        for room in rooms:  # what publishes, and what calls that, as new functions: a @triton.jit one keeps what it once saw
+            for name, value in list(vars(room).items()):
+                if isinstance(value, triton.JITFunction) and value is not replacement and value.fn.__module__ == room.__name__:
+                    setattr(room, name, triton.jit(value.fn))
+        for room in rooms:
+            for name, value in list(vars(room).items()):
+                if isinstance(value, triton.JITFunction) and value.fn.__module__ != room.__name__:
+                    setattr(room, name, getattr(sys.modules[value.fn.__module__], name, value))
+        forget()
+        yield
+    finally:
+        for room, names in zip(rooms, before, strict=True):
+            vars(room).update(names)
+        forget()
+
+
+from portable_softmax.kernels import exchange as _exchange  # noqa: E402
+
+_publish = _exchange.publish
+_word = _exchange._word
+
+
+@triton.jit
+def _every_seventh_lost(words_ptr, part, first, second, launch):
+    if tl.program_id(0) % 7 != 3:
+        _publish(words_ptr, part, first, second, launch)
+
+
+@triton.jit
+def _half_a_pair_lost(words_ptr, part, first, second, launch):
+    tl.atomic_xchg(words_ptr + 2 * part + tl.program_id(0) % 2, _word(first, launch), sem="relaxed")
+
+
+@triton.jit
+def _late(words_ptr, part, first, second, launch):
+    turns = 0
+    if tl.program_id(0) % 5 == 1:
+        while turns < 3000:
+            turns += 1 + tl.atomic_or(words_ptr + 2 * part, 0, sem="relaxed").to(tl.int32) * 0
+    _publish(words_ptr, part, first, second, launch)
+
+
+@triton.jit
+def _twice(words_ptr, part, first, second, launch):
+    _publish(words_ptr, part, first, second, launch)
+    _publish(words_ptr, part, first, second, launch)
+
+
+@triton.jit
+def _of_another_launch(words_ptr, part, first, second, launch):
+    """What a launch before left there, or writes there now: other numbers, with its own launch's number."""
+    _publish(words_ptr, part, first + 1, second * 2, launch + (1 << 33) + 2)
+
+
+def _with_words(turns, publish):
+    dtypes = torch.float32, torch.bfloat16
+    cases = [Case(shape, seed, dtype) for seed, shape in enumerate((FEW, RAGGED, LONG)) for dtype in dtypes]
+    with publishing(publish):
+        for _ in range(turns):
+            results = [case.step() for case in cases]
+            for case, result in zip(cases, results, strict=True):
+                case.check(*result)
+
+
+for _name, _function in {
+    "every_seventh_word_is_lost": _every_seventh_lost,
+    "half_of_each_pair_is_lost": _half_a_pair_lost,
+    "words_that_come_late": _late,
+    "words_that_come_twice": _twice,
+    "words_of_another_launch_only": _of_another_launch,
+}.items():
+    SITUATIONS[_name] = lambda turns, function=_function: _with_words(turns, function)
+
+
+@situation
+def memory_full_of_words_of_launches_before(turns):
+    """The allocator gives a launch the words of the one before, of the same rows: other input, other results."""
+    cases = [Case(FEW, seed) for seed in range(4)]
+    numbers = {next_number() for _ in range(1000)}
+    assert len(numbers) == len({n % 2**32 for n in numbers}) == len({n >> 32 for n in numbers}) == 1000
+    for _ in range(turns):
+        results = [case.step() for case in cases]
+        for case, result in zip(cases, results, strict=True):
+            case.check(*result)
+
+
+@situation
+def sixty_four_streams(turns):
+    """Of mixed priorities and shapes, for three seconds a turn."""
+    shapes = (LONG, FULL, FEW, RAGGED, (64, 33_000), (900, 40_000))
+    cases = [Case(shapes[n % len(shapes)], n % 12, (torch.float32, torch.bfloat16)[n % 2]) for n in range(24)]
+    streams = [torch.cuda.Stream(priority=-(n % 6)) for n in range(64)]
+    end, launches = time.monotonic() + 3 * turns, 0
+    while time.monotonic() < end:
+        results = []
+        for n, stream in enumerate(streams):
+            case = cases[n % len(cases)]
+            with torch.cuda.stream(stream):
+                results.append((case, case.step()))
+        torch.cuda.synchronize()
+        for case, result in results:
+            case.check(*result)
+        launches += 2 * len(results)
+    print(f"{launches} launches in {3 * turns} s")
+
+
+if __name__ == "__main__":
+    name, turns = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20
+    started = time.monotonic()
+    SITUATIONS[name](turns)
+    torch.cuda.synchronize()
+    print(f"{name}: {turns} turns in {time.monotonic() - started:.1f} s on {current_device().name}")
