@@ -1,0 +1,97 @@
+"""The rooms of the package: imports go one way, and vendors' names stay in devices/backends and in the probe's reports."""
+
+import ast
+import graphlib
+import re
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "portable_softmax"
+FILES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+# Each room and those that its files may import, at any level of a file; `errors` is a room of one file.
+ARROWS = {
+    "errors": set(),
+    "kernels": set(),
+    "devices": {"errors"},
+    "planning": {"devices", "errors"},
+    "runtime": {"planning", "devices", "errors"},
+    "torch_api": {"runtime", "planning", "devices", "errors"},
+    "probe": {"runtime", "planning", "devices", "errors"},
+}
+MORE = {"runtime/specialization.py": {"kernels"}}  # the one file that knows them
+TOP = "__init__.py"  # imports what the package offers, and is imported by no room
+
+# Words of code that only one vendor's users would know; letters end them, so `is_cuda` and `H200_POLLS` hold one too.
+VENDORS = re.compile(
+    r"(?<![a-z])(nvidia|cuda|cubin|ptx|sm_?\d+|amd|hip|rocm|amdgcn|gfx\d*\w*|ascend(?:\d\w*)?|npu|cann|huawei|hopper|blackwell|[rc]dna"
+    r"|v100|t4|a100|h20|g?h[12]00|b[23]00|rtx|mi\d\d\d?\w?|rx|910\w*|950pr\w*)(?![a-z])",
+    re.IGNORECASE,
+)
+REPORTS = "probe/", "devices/backends/"
+
+
+def room_of(module):
+    """Of a module's name; the name itself for what stands in no room."""
+    inside = module.split(".")[1:]
+    return inside[0] if inside else TOP
+
+
+def imported(file):
+    """The modules of the package that a file imports: at its top, in functions, and for type checkers alone."""
+    names = {"portable_softmax", *("portable_softmax." + each.removesuffix(".py").replace("/", ".") for each in FILES)}
+    names |= {name.removesuffix(".__init__") for name in names}
+    for node in ast.walk(ast.parse(FILES[file].read_text())):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{file}:{node.lineno}: rooms are named in full"
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            found = [name if name in names else node.module for name in inner]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # for importlib
+            found = [node.value] if node.value in names - {"portable_softmax"} else []
+        else:
+            continue
+        yield from (name for name in found if name.split(".")[0] == "portable_softmax")
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file != TOP])
+def test_rooms_import_one_way(file):
+    room = file.split("/")[0].removesuffix(".py")
+    allowed = {room} | ARROWS[room] | MORE.get(file, set())
+    wrong = [name for name in imported(file) if room_of(name) not in allowed]
+    assert not wrong, f"{file} may import {', '.join(sorted(allowed))}, and imports {', '.join(wrong)}"
+
+
+def test_no_modules_import_each_other():
+    files = {"portable_softmax." + file.removesuffix(".py").removesuffix("/__init__").replace("/", "."): file for file in FILES}
+    graphlib.TopologicalSorter({name: set(imported(file)) for name, file in files.items()}).prepare()
+
+
+def words_of(tree):
+    """(line, word) of all names and texts in code; docstrings and comments may say whom a rule is for."""
+    scopes = ast.Module, ast.ClassDef, ast.FunctionDef
+    docstrings = [node.body[0].value for node in ast.walk(tree) if isinstance(node, scopes) and ast.get_docstring(node)]
+    for node in ast.walk(tree):
+        if node not in docstrings:
+            words = (getattr(node, field, None) for field in ("id", "attr", "arg", "name", "module", "value"))
+            yield from ((getattr(node, "lineno", 0), word) for word in words if isinstance(word, str))
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith(REPORTS)])
+def test_vendors_stand_in_backends_only(file):
+    found = [f"line {line}: {word!r}" for line, word in words_of(ast.parse(FILES[file].read_text())) if VENDORS.search(word)]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "code", ["x.is_cuda", "H200 = 1", "def of_mi300x(): 0", "f(npu=1)", "x = 'gfx942'", "import hip", "f'on {x} sm_90'"]
+)
+def test_a_vendors_name_is_seen(code):
+    assert any(VENDORS.search(word) for _, word in words_of(ast.parse(code)))
+
+
+def test_other_words_are_no_vendors():
+    words = "ship relationship miss admire ascending chip1 sum_2 mix rxy amdahl hopperton input ncann at4x parts"
+    assert not VENDORS.search(words)
