@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 from direct import launch, problem_of, result_in
-from test_masked_parts import CASES, TILINGS, sign_of
+from tilings import CASES, TILINGS, sign_of
 
 from portable_softmax.kernels.exponents import exp
 

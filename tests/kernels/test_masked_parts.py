@@ -5,23 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from direct import INF, NAN, assert_close, expected, expected_gradient, gradient_scale, launch, problem_of, result_in, rows_in
+from closeness import assert_close, expected, expected_gradient, gradient_scale
+from direct import INF, NAN, launch, problem_of, result_in, rows_in
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-
-from portable_softmax.planning.plan import Tiling
+from tilings import CASES, TILINGS, WIDTH, sign_of
 
 pytestmark = pytest.mark.kernel
-WIDTH = 16  # of a piece, a part or a tile: masks end there and elsewhere
-TILINGS = {
-    "tile": Tiling("tile", 2, 64, None, None),
-    "pieces": Tiling("tile", 1, 48, None, None, pieces=3),
-    "online": Tiling("online", 2, WIDTH, None, None),
-    "shared": Tiling("shared", 1, WIDTH, None, None, 4),
-    "shared pieces": Tiling("shared", 1, 2 * WIDTH, None, None, 2, pieces=2),
-}
-DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-CASES = [(name, dtype) for name in TILINGS for dtype in DTYPES if dtype != torch.float64 or not name.startswith("shared")]
 FEW = settings(
     max_examples=3,
     deadline=None,
@@ -55,10 +45,6 @@ def rows(draw, n_cols):
     return draw(st.lists(st.tuples(masks(n_cols), peaks, st.sampled_from((0.0, 1.0, 30.0, 1e4))), min_size=2, max_size=2))
 
 
-def sign_of(form):
-    return -1 if form == "softmin" else 1
-
-
 def filled(x, given, form):
     """The rows x, with their maxima (minima for softmin) and masks."""
     sign = sign_of(form)
@@ -87,7 +73,7 @@ def both(run, where, form, dtype, n_cols, tiling, stride, vector, ragged, given)
     assert torch.equal(
         y.isnan(), (torch.log_softmax if form == "log_softmax" else torch.softmax)(sign_of(form) * x, -1).isnan()
     )
-    assert_close(y, exact, x.double().abs().nan_to_num(0, 0, 0).amax(-1, keepdim=True) if form == "log_softmax" else None)
+    assert_close(y, exact, x.double().abs().nan_to_num(0, 0, 0).amax(-1, keepdim=True) if form == "log_softmax" else 0.0)
     dy, _ = rows_in(2, n_cols, stride, dtype, where, NAN, 1)
     dx, assert_guards = result_in(2, n_cols, stride, dtype, where)
     run((dx, dy, y), problem_of((dx, dy, y), form, True, vector, ragged), tiling, 2 * tiling.parts)

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from direct import assert_close, expected, launch, problem_of, result_in
+from closeness import assert_close, expected
+from direct import launch, problem_of, result_in
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,6 +1,7 @@
-"""Launches of the kernels with a tiling that a test chooses, and what they must give, in float64."""
+"""Launches of the kernels with a tiling that a test chooses, compared with float64."""
 
 import torch
+from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
 
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.launch import name_of
@@ -53,39 +54,6 @@ def result_in(n_rows, n_cols, stride, dtype, where):
     return rows, assert_guards
 
 
-def expected(form, x):
-    exact = -x.double() if form == "softmin" else x.double()
-    return (torch.log_softmax if form == "log_softmax" else torch.softmax)(exact, -1)
-
-
-def expected_gradient(form, dy, y):
-    dy, y = dy.double(), y.double()
-    if form == "log_softmax":
-        return dy - y.exp() * dy.sum(-1, keepdim=True)
-    return (y * (dy - (dy * y).sum(-1, keepdim=True))) * (-1 if form == "softmin" else 1)
-
-
-def gradient_scale(form, dy, y):
-    """The size of what a gradient's elements are made of, and so of their error."""
-    dy, y = dy.double().abs(), y.double()
-    if form == "log_softmax":
-        return dy + y.exp() * dy.sum(-1, keepdim=True)
-    return y.abs() * (dy + (dy * y.abs()).sum(-1, keepdim=True))
-
-
-def assert_close(result, exact, scale=None):
-    """Within the type's rounding, of a value and of what it is made of; the same nan and inf."""
-    limits = torch.finfo(result.dtype)
-    exact_enough = 1e-13 if result.dtype == torch.float64 else 2e-6
-    assert torch.equal(result.isnan(), exact.isnan())
-    same = exact.isnan() | (result.double() == exact)
-    scale = exact.abs() if scale is None else exact.abs() + scale
-    least = limits.tiny * (limits.eps if result.dtype == torch.float16 else 1)  # smaller results may be flushed to zero
-    allowed = limits.eps * exact.abs() + exact_enough * scale + least
-    error = torch.where(same, 0.0, (result.double() - exact).abs())
-    assert (error <= allowed.nan_to_num()).all(), f"an error of {(error / allowed).nan_to_num().max():.3g} of what is allowed"
-
-
 def forward(run, form, dtype, where, n_cols, tiling, programs, vector=1, stride=None, n_rows=5):
     """The result of run(operands, problem, tiling, programs), compared with float64; with a stride, that of ragged rows.
 
@@ -99,7 +67,7 @@ def forward(run, form, dtype, where, n_cols, tiling, programs, vector=1, stride=
     y, assert_guards = result_in(n_rows, n_cols, stride or n_cols, dtype, where)
     run((y, x), problem_of((y, x), form, False, vector, ragged), tiling, programs)
     assert_guards()
-    assert_close(y, expected(form, x), float(form == "log_softmax"))
+    assert_close(y, expected(form, x), terms_of(form))
     return y
 
 

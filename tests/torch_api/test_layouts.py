@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from closeness import assert_close, expected, expected_gradient, gradient_scale
 from pairs import PAIRS, assert_like_torch
 
 from portable_softmax import softmax
@@ -42,11 +43,9 @@ def test_output_rows_next_to_the_result_stay_as_they_are(device, where):
         cut[2].copy_(torch.randn(shape))
         softmax_rows(cut[0], cut[1], device)
         softmax_backward_rows(cut[2], cut[1], cut[3], device)
-        axis = 1
-        expected = torch.softmax(cut[0].double(), axis)
-        torch.testing.assert_close(cut[1].double(), expected, rtol=2e-6, atol=1e-9)
-        gradient = expected * (cut[2].double() - (cut[2].double() * expected).sum(axis, keepdim=True))
-        torch.testing.assert_close(cut[3].double(), gradient, rtol=1e-5, atol=1e-6)
+        assert_close(cut[1], expected("softmax", cut[0], 1))
+        gradient = expected_gradient("softmax", cut[2], cut[1], 1)
+        assert_close(cut[3], gradient, gradient_scale("softmax", cut[2], cut[1], 1))
         for each in (y, dx):
             assert each[..., shape[-1] :].isnan().all()
 

@@ -2,20 +2,18 @@
 
 import pytest
 import torch
+from closeness import expected, expected_gradient, gradient_scale, terms_of, worst_error
 
-from portable_softmax import current_device, log_softmax, softmax
-from portable_softmax.probe.verify import allowed_error, softmax_in_float64
+from portable_softmax import current_device, log_softmax, profiles, softmax
 from portable_softmax.runtime.launch import softmax_backward_rows, softmax_rows
-from virtual.machine import UNKNOWN, described
+from virtual.machine import UNKNOWN
 
-OPERATORS = {
-    "softmax": (softmax, softmax_in_float64),
-    "log_softmax": (log_softmax, lambda x: torch.log_softmax(x.double(), -1)),
-}
+OPERATORS = {"softmax": softmax, "log_softmax": log_softmax}
 SHAPES = [(1823, 781), (1, 1), (100, 1), (33, 1024), (5, 10000), (3, 65536), (70000, 16)]
 DTYPES = ["float32", "float16", "bfloat16"]
-ARCHES = [npu.arch for npu in described()]
 ARCH, PADDING = "Ascend910B3", 16
+# A chip of each architecture. Chips of one differ in their cores alone: test_launch.py runs the same kernels on all of them.
+CHIPS = [*{profile.architecture: profile.arch for profile in profiles().values() if profile.backend == "npu"}.values(), UNKNOWN]
 INF, NAN = float("inf"), float("nan")
 
 
@@ -39,29 +37,25 @@ def on_npu(whole, machine, arch=ARCH):
     return whole.to(torch.device("npu", machine.index(arch)))
 
 
-def check(record, result, x, reference_of):
-    """The result of an operator on the rows `x` (of the host) against its reference, within the output's rounding."""
-    result, reference = result.cpu(), reference_of(x)
-    assert torch.equal(result.isnan(), reference.isnan())
-    error = (result.double() - reference).abs().nan_to_num()
-    scale = reference.nan_to_num().abs() + (reference < 0).any()  # a logarithm is the difference of terms of about 1
-    worst = (error / allowed_error(scale, result.dtype)).max().item()
-    record.errors[str(result.dtype).removeprefix("torch.")].append((error.max().item(), worst))
+def check(record, result, exact, terms=0.0):
+    """The result of an operator against float64."""
+    result = result.cpu()
+    error, worst = (result.double() - exact).abs().nan_to_num(0, 0, 0).max().item(), worst_error(result, exact, terms)
+    record.errors[str(result.dtype).removeprefix("torch.")].append((error, worst))
     assert worst <= 1
 
 
-@pytest.mark.parametrize("arch", [*ARCHES, UNKNOWN])
+@pytest.mark.parametrize("arch", CHIPS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_every_profile(machine, record, operator, shape, dtype, arch):
-    compute, reference_of = OPERATORS[operator]
+def test_every_architecture(machine, record, operator, shape, dtype, arch):
     whole = random(*shape, dtype)
-    result = compute(inner(on_npu(whole, machine, arch)))
+    result = OPERATORS[operator](inner(on_npu(whole, machine, arch)))
     assert result.device == torch.device("npu", machine.index(arch))
     assert result.dtype == whole.dtype
     assert machine.launches[-1].arch == arch
-    check(record, result, inner(whole), reference_of)
+    check(record, result, expected(operator, inner(whole)), terms_of(operator))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -69,7 +63,7 @@ def test_every_profile(machine, record, operator, shape, dtype, arch):
 def test_nothing_around_the_output_is_written(machine, record, shape, dtype):
     x, y = random(*shape, dtype), on_npu(framed(*shape, dtype, 7.0), machine)
     softmax_rows(inner(on_npu(x, machine)), inner(y), current_device(y.device.index))
-    check(record, inner(y), inner(x), softmax_in_float64)
+    check(record, inner(y), expected("softmax", inner(x)))
     frame = y.cpu()
     inner(frame).fill_(7.0)
     assert (frame == 7.0).all()
@@ -79,14 +73,13 @@ def test_nothing_around_the_output_is_written(machine, record, shape, dtype):
 @pytest.mark.parametrize("n_cols", [781, 10000], ids=["tile", "online"])
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_special_values(machine, record, operator, n_cols, dtype):
-    compute, reference_of = OPERATORS[operator]
     whole = random(9, n_cols, dtype)
     x, middle = inner(whole), n_cols // 2
     x[0], x[1], x[2] = NAN, INF, -INF
     x[3, middle], x[4, middle], x[5, middle] = NAN, INF, -INF
     x[6, :middle] = -INF  # in the online form, the first tile and more
     x[7, 0] = NAN
-    check(record, compute(inner(on_npu(whole, machine))), x, reference_of)
+    check(record, OPERATORS[operator](inner(on_npu(whole, machine))), expected(operator, x), terms_of(operator))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +91,7 @@ def test_special_values(machine, record, operator, n_cols, dtype):
 def test_views(machine, record, view, dtype):
     whole = random(60, 200, dtype)
     result = softmax(view(inner(on_npu(whole, machine))))
-    check(record, result, view(inner(whole)), softmax_in_float64)
+    check(record, result, expected("softmax", view(inner(whole))))
 
 
 @pytest.mark.parametrize(("given", "wanted"), [("bfloat16", "float32"), ("float16", "float32"), ("float32", "bfloat16")])
@@ -107,7 +100,7 @@ def test_other_output_types(machine, record, n_cols, given, wanted):
     whole, dtype = random(20, n_cols, given), getattr(torch, wanted)
     result = softmax(inner(on_npu(whole, machine)), dtype=dtype)
     assert result.dtype == dtype
-    check(record, result, inner(whole).to(dtype), softmax_in_float64)
+    check(record, result, expected("softmax", inner(whole).to(dtype)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -121,15 +114,8 @@ def test_fused_gradients(machine, record, form, shape, dtype):
     softmax_backward_rows(
         inner(on_npu(dy, machine)), inner(on_npu(y, machine)), inner(dx), current_device(dx.device.index), form
     )
-    frame, (dy, y) = dx.cpu(), (inner(each).double() for each in (dy, y))
-    weights, shares = (y.exp(), dy) if form == "log_softmax" else (y, dy * y)
-    factors = (1, weights) if form == "log_softmax" else (weights, weights)
-    reference = factors[0] * dy - factors[1] * shares.sum(-1, keepdim=True)
-    terms = factors[0] * dy.abs() + factors[1] * shares.abs().sum(-1, keepdim=True)  # what is rounded, and cancels
-    error = (inner(frame).double() - reference).abs()
-    worst = (error / (allowed_error(terms, frame.dtype))).max().item()
-    record.errors[dtype].append((error.max().item(), worst))
-    assert worst <= 1
+    frame, (dy, y) = dx.cpu(), (inner(each) for each in (dy, y))
+    check(record, inner(frame), expected_gradient(form, dy, y), gradient_scale(form, dy, y))
     inner(frame).fill_(7.0)
     assert (frame == 7.0).all()
 

@@ -1,0 +1,56 @@
+"""The one notion of closeness to float64, and what each form and its gradient are there.
+
+Errors are counted in units of what `portable_softmax.probe.verify.allowed_error` allows, as the probe and the benchmark do.
+"""
+
+import torch
+
+from portable_softmax.probe.verify import allowed_error
+
+
+def worst_error(result, exact, terms=0.0):
+    """The largest error, in units of what is allowed; inf where one of them alone is nan or inf.
+
+    Args:
+        exact: in float64.
+        terms: the size of what was added up to it, in float32 or in float64, where it may cancel: a number or a tensor.
+    """
+    assert result.shape == exact.shape
+    if not exact.numel():
+        return 0.0
+    found, compute = result.double(), torch.promote_types(result.dtype, torch.float32)
+    size = torch.as_tensor(terms, dtype=torch.float64, device=exact.device).abs()
+    allowed = allowed_error(exact.nan_to_num(0, 0, 0), result.dtype) + allowed_error(size, compute)
+    same = (found == exact) | (found.isnan() & exact.isnan())  # the same infinity too
+    error = torch.where(same, 0.0, (found - exact).abs() / allowed)
+    return error.nan_to_num(nan=float("inf")).max().item()
+
+
+def assert_close(result, exact, terms=0.0):
+    worst = worst_error(result, exact, terms)
+    assert worst <= 1, f"an error of {worst:.3g} of what is allowed"
+
+
+def expected(form, x, dim=-1):
+    exact = -x.double() if form == "softmin" else x.double()
+    return (torch.log_softmax if form == "log_softmax" else torch.softmax)(exact, dim)
+
+
+def terms_of(form):
+    """A logarithm is the difference of numbers of about 1; nothing cancels in a softmax."""
+    return float(form == "log_softmax")
+
+
+def expected_gradient(form, dy, y, dim=-1):
+    dy, y = dy.double(), y.double()
+    if form == "log_softmax":
+        return dy - y.exp() * dy.sum(dim, keepdim=True)
+    return (y * (dy - (dy * y).sum(dim, keepdim=True))) * (-1 if form == "softmin" else 1)
+
+
+def gradient_scale(form, dy, y, dim=-1):
+    """The size of the terms that a gradient's elements are added up from."""
+    dy, y = dy.double().abs(), y.double()
+    if form == "log_softmax":
+        return dy + y.exp() * dy.sum(dim, keepdim=True)
+    return y.abs() * (dy + (dy * y.abs()).sum(dim, keepdim=True))

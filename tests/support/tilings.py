@@ -1,0 +1,20 @@
+"""A small tiling of each strategy, and the types that it is tried in."""
+
+import torch
+
+from portable_softmax.planning.plan import Tiling
+
+WIDTH = 16  # of a piece, a part or a tile: masks end there and elsewhere
+TILINGS = {
+    "tile": Tiling("tile", 2, 64, None, None),
+    "pieces": Tiling("tile", 1, 48, None, None, pieces=3),
+    "online": Tiling("online", 2, WIDTH, None, None),
+    "shared": Tiling("shared", 1, WIDTH, None, None, 4),
+    "shared pieces": Tiling("shared", 1, 2 * WIDTH, None, None, 2, pieces=2),
+}
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+CASES = [(name, dtype) for name in TILINGS for dtype in DTYPES if dtype != torch.float64 or not name.startswith("shared")]
+
+
+def sign_of(form):
+    return -1 if form == "softmin" else 1
