@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from direct import assert_close as assert_close_to
-from direct import expected
+from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
 from pairs import PAIRS
 
 from portable_softmax import log_softmax, plan, softmax
@@ -20,10 +19,6 @@ SHAPES = ((64, 333), (64, 4096), (8, 100_000), (3, 700, 48))  # one tile, long r
 def cuda_graphs(where):
     if where.type != "cuda":
         pytest.skip(f"CUDA graphs were written for torch's device type cuda, which NVIDIA and AMD have; this is {where.type}")
-
-
-def assert_close(y, x, dim=-1):
-    torch.testing.assert_close(y, torch.softmax(x.double(), dim).to(y.dtype), rtol=1e-5, atol=1e-8)
 
 
 def captured(shape, where):
@@ -46,11 +41,9 @@ def captured(shape, where):
 
 
 def assert_replayed(x, y, dx):
-    value = x.detach().double().requires_grad_()
-    expected = torch.softmax(value, 1)
-    (gradient,) = torch.autograd.grad((expected * value.detach()).sum(), value)
-    torch.testing.assert_close(y.double(), expected.detach(), rtol=1e-5, atol=1e-8)
-    torch.testing.assert_close(dx.double(), gradient, rtol=1e-4, atol=1e-5)
+    x = x.detach()
+    assert_close(y, expected("softmax", x, 1))
+    assert_close(dx, expected_gradient("softmax", x, y, 1), gradient_scale("softmax", x, y, 1))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -108,7 +101,7 @@ def test_a_device_that_is_not_the_current_one(where):
         assert y.device == dx.device == x.device
         assert_replayed(x, y.detach(), dx)
         near = torch.randn(shape, device=f"{where.type}:0")
-        assert_close(softmax(near, 1), near, 1)
+        assert_close(softmax(near, 1), expected("softmax", near, 1))
     assert module.current_device() == 0
 
 
@@ -144,7 +137,7 @@ def test_a_profilers_hook_sees_the_launch(where):
         chain.remove(hook)
     softmax(x)
     assert seen == ["softmax_kernel"]
-    assert_close(y, x)
+    assert_close(y, expected("softmax", x))
 
 
 @pytest.mark.parametrize("shape", [(7, 65_533), (300, 65_536)], ids=str)
@@ -160,7 +153,7 @@ def test_special_values_in_rows_that_are_shared(device, where, form, shape):
         x[5, 1:-1] = -inf
         x[6, :50_000] = -inf
         for _ in range(2):
-            assert_close_to(PAIRS[form][0](x, -1), expected(form, x), float(form == "log_softmax"))
+            assert_close(PAIRS[form][0](x, -1), expected(form, x), terms_of(form))
 
 
 FORK = """
@@ -206,7 +199,7 @@ def test_more_than_2_to_the_31_elements(where, shape, dim):
     )
     for end in ends:
         rows, results = (each[end] if each.dim() == 2 else each[end].t() for each in (x, y))
-        torch.testing.assert_close(results.double(), torch.softmax(rows.double(), -1), rtol=2e-3, atol=2e-7)
+        assert_close(results, expected("softmax", rows))
     assert not any(part.isnan().any() for part in y.view(-1).split(2**28))
 
 

@@ -1,6 +1,7 @@
-"""The words that the programs of a launch get, and its number; no kernel runs."""
+"""The words that the programs of a launch get, and its number."""
 
 import gc
+import itertools
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,9 @@ CPU = torch.device("cpu")
 PROBLEM = Problem(5, 100, "float32", "float32", 1)
 
 
+SEVEN_PARTS = Tiling("shared", 1, 16, 1, 1, 7)
+
+
 @pytest.fixture
 def calls():
     """What a launch is called with."""
@@ -23,7 +27,7 @@ def calls():
 
 @pytest.fixture
 def launch(calls):
-    return workspace.with_words(lambda *arguments: calls.append(arguments), PROBLEM, Tiling("shared", 1, 16, 1, 1, 7), CPU)
+    return workspace.with_words(lambda *arguments: calls.append(arguments), PROBLEM, SEVEN_PARTS, CPU)
 
 
 def test_each_call_has_words_and_a_number_of_its_own(launch, calls):
@@ -45,26 +49,54 @@ def test_each_part_of_each_row_has_two_words_and_no_row_shares_a_cache_line(call
     assert tiling.words_per_row * words.element_size() % 128 == 0
 
 
-def test_words_are_not_kept(calls):
+def test_words_are_not_kept():
     seen = []
-    tiling = Tiling("shared", 1, 16, 1, 1, 7)
-    launch = workspace.with_words(lambda grid, words, number: seen.append(weakref.ref(words)), PROBLEM, tiling, CPU)
+    launch = workspace.with_words(lambda grid, words, number: seen.append(weakref.ref(words)), PROBLEM, SEVEN_PARTS, CPU)
     launch((35, 1, 1))
     gc.collect()
     assert seen[0]() is None
 
 
-@pytest.mark.parametrize("capturing", [False, True])
-def test_words_are_cleared_where_a_graph_replays_them(monkeypatch, calls, capturing):
-    """With what a launch of the same number left there; elsewhere there is no need, and it would cost a launch."""
-    left = torch.full((10_000,), 7, dtype=torch.int64)
-    monkeypatch.setattr(torch.cpu, "is_current_stream_capturing", lambda: capturing, raising=False)
-    monkeypatch.setattr(torch, "empty", lambda size, dtype, device: left[:size])
-    launch = workspace.with_words(lambda *arguments: calls.append(arguments), PROBLEM, Tiling("shared", 1, 16, 1, 1, 7), CPU)
+@pytest.fixture
+def left():
+    """What torch's new memory holds: always this number."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    yield torch.empty(1, dtype=torch.int64).item()
+    torch.use_deterministic_algorithms(before)
+
+
+@pytest.fixture(params=[False, True], ids=["no capture", "a capture"])
+def capturing(request, monkeypatch):
+    """Whether a graph is being captured; streams of the CPU have none."""
+    monkeypatch.setattr(torch.cpu, "is_current_stream_capturing", lambda: request.param, raising=False)
+    return request.param
+
+
+def test_words_are_cleared_where_a_graph_replays_them(left, capturing, calls):
+    """They hold what a launch of the same number left there; elsewhere there is no need, and it would cost a launch."""
+    launch = workspace.with_words(lambda *arguments: calls.append(arguments), PROBLEM, SEVEN_PARTS, CPU)
     launch((35, 1, 1))
-    words = calls[0][1]
-    assert (words == (0 if capturing else 7)).all()
-    assert (left[len(words) :] == 7).all()
+    ((_, words, _),) = calls
+    assert left != 0
+    assert (words == (0 if capturing else left)).all()
+
+
+@pytest.mark.kernel
+@pytest.mark.accelerator
+def test_words_are_cleared_in_a_graph_of_a_device(where, left, calls):
+    if where.type != "cuda":
+        pytest.skip(f"CUDA graphs were written for torch's device type cuda, which NVIDIA and AMD have; this is {where.type}")
+    launch = workspace.with_words(lambda *arguments: calls.append(arguments), PROBLEM, SEVEN_PARTS, where)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch((35, 1, 1))
+    ((_, words, _),) = calls
+    for _ in range(2):
+        words.fill_(left)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert (words == 0).all()
 
 
 def halves_of(number):
@@ -90,6 +122,6 @@ def test_numbers_of_launches_from_threads():
 
 @pytest.mark.parametrize("first", [0, 1, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 2**32, 2**64 - 1])
 def test_numbers_of_launches_wherever_they_begin(monkeypatch, first):
-    counting = type(workspace._numbers)(first, 0x9E3779B97F4A7C15)
-    monkeypatch.setattr(workspace, "_numbers", counting)
+    step = next(workspace._numbers) - next(workspace._numbers)
+    monkeypatch.setattr(workspace, "_numbers", itertools.count(first, -step))
     assert_differ([workspace.next_number() for _ in range(2000)])

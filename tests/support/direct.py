@@ -54,30 +54,41 @@ def result_in(n_rows, n_cols, stride, dtype, where):
     return rows, assert_guards
 
 
-def forward(run, form, dtype, where, n_cols, tiling, programs, vector=1, stride=None, n_rows=5):
+def forward(run, form, dtype, where, n_cols, tiling, programs, vector=1, stride=None, n_rows=5, special=None):
     """The result of run(operands, problem, tiling, programs), compared with float64; with a stride, that of ragged rows.
 
-    Of the rows, one is half masked and far from 0, one wholly masked; one has a nan, and one an inf.
+    Of the rows, one is half masked and far from 0, one wholly masked; one has a nan, and one an inf; or `special` fills them.
     """
-    ragged, sign = stride is not None, -1 if form == "softmin" else 1
     x, _ = rows_in(n_rows, n_cols, stride or n_cols, dtype, where, NAN, seed=n_cols)
-    x[0] -= sign * 200
-    x[0, : n_cols * 2 // 3], x[1, n_cols // 2] = -sign * INF, NAN
-    x[2:3], x[3:4, -1] = -sign * INF, INF
+    (special or masked_and_not_finite)(x, -1 if form == "softmin" else 1)
     y, assert_guards = result_in(n_rows, n_cols, stride or n_cols, dtype, where)
-    run((y, x), problem_of((y, x), form, False, vector, ragged), tiling, programs)
+    run((y, x), problem_of((y, x), form, False, vector, stride is not None), tiling, programs)
     assert_guards()
     assert_close(y, expected(form, x), terms_of(form))
     return y
 
 
-def backward(run, form, dtype, where, n_cols, tiling, programs, vector=1, stride=None, n_rows=5):
-    """As `forward`; of the rows of dy, one has a nan."""
-    ragged = stride is not None
+def masked_and_not_finite(x, sign):
+    n_cols = x.shape[1]
+    x[0] -= sign * 200
+    x[0, : n_cols * 2 // 3], x[1, n_cols // 2] = -sign * INF, NAN
+    x[2:3], x[3:4, -1] = -sign * INF, INF
+
+
+def backward(run, form, dtype, where, n_cols, tiling, programs, vector=1, stride=None, n_rows=5, special=None):
+    """As `forward`; of the rows of dy, one has a nan, or `special` fills them."""
     dy, y = (rows_in(n_rows, n_cols, stride or n_cols, dtype, where, NAN, seed)[0] for seed in (n_cols, n_cols + 1))
-    dy[1, n_cols // 2] = NAN
+    (special or one_nan)(dy, 1)
     dx, assert_guards = result_in(n_rows, n_cols, stride or n_cols, dtype, where)
-    run((dx, dy, y), problem_of((dx, dy, y), form, True, vector, ragged), tiling, programs)
+    run((dx, dy, y), problem_of((dx, dy, y), form, True, vector, stride is not None), tiling, programs)
     assert_guards()
     assert_close(dx, expected_gradient(form, dy, y), gradient_scale(form, dy, y))
     return dx
+
+
+def one_nan(dy, sign):
+    dy[1, dy.shape[1] // 2] = NAN
+
+
+def as_they_are(x, sign):
+    """Random rows without special values."""
