@@ -81,14 +81,15 @@ def test_a_provider_without_a_direction_is_left_out():
 
 
 @pytest.mark.parametrize("command", [[], ["report"], ["cold_start"]], ids=str)
-def test_commands_start_by_the_name_of_the_folder_and_as_a_module(command):
-    """Each tells its options."""
-    by_folder, as_module = (
-        run(*start, *command, "--help", PYTHONPATH=str(SCRIPTS)) for start in ([SCRIPTS / "benchmark"], ["-m", "benchmark"])
-    )
-    assert (by_folder.returncode, by_folder.stderr) == (0, "")
-    assert by_folder.stdout == as_module.stdout
-    assert by_folder.stdout.startswith(" ".join(["usage: benchmark", *command]))
+def test_a_command_tells_its_options(command):
+    told = run(SCRIPTS / "benchmark", *command, "--help")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.startswith(" ".join(["usage: benchmark", *command]))
+
+
+def test_it_starts_as_a_module_too():
+    told = run("-m", "benchmark", "report", "--help", PYTHONPATH=str(SCRIPTS))
+    assert told.stdout.startswith("usage: benchmark report")
 
 
 def test_the_interpreter_has_no_cold_start():
