@@ -85,6 +85,7 @@ def test_a_missing_or_unknown_parameter_is_named():
         ("nowhere.py:add", "is no file"),
         (f"{FILE}:sub_kernel", "no @triton.jit function 'sub_kernel'; it has add_kernel"),
     ],
+    ids=["no file", "no function"],
 )
 def test_a_kernel_that_is_not_there(where, complaint):
     with pytest.raises(ValueError, match=complaint):

@@ -23,7 +23,7 @@ def worst_error(result, exact, terms=0.0):
     allowed = allowed_error(exact.nan_to_num(0, 0, 0), result.dtype) + allowed_error(size, compute)
     same = (found == exact) | (found.isnan() & exact.isnan())  # the same infinity too
     error = torch.where(same, 0.0, (found - exact).abs() / allowed)
-    return error.nan_to_num(nan=float("inf")).max().item()
+    return error.nan_to_num(nan=float("inf"), posinf=float("inf")).max().item()
 
 
 def assert_close(result, exact, terms=0.0):
