@@ -107,7 +107,7 @@ def _measure(rows: int, cols: int, dtype: str, warm: bool) -> dict[str, Any]:
     timed("warm_up", lambda: warm_up([(rows, cols)] if warm else [], [dtype]))
     timed("first", lambda: softmax(x))
     timed("second", lambda: softmax(x))
-    return {"strategy": plan(rows, cols, dtype).strategy, "kernels": len(spec._compiled), **steps}
+    return {"strategy": plan(rows, cols, dtype).tiling.strategy, "kernels": len(spec._compiled), **steps}
 
 
 if __name__ == "__main__":

@@ -21,18 +21,18 @@ from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 def test_resources_come_from_the_compiled_kernel():
     device = Device.from_profile("nvidia/h200")
     tiling = Tiling("tile", 1, 1024, 4, 1)
-    compiled = compile_kernel(KernelSpec("float32", "float32", 4, True, tiling), device)
+    compiled = compile_kernel(KernelSpec(x_dtype="float32", y_dtype="float32", vector=4, aligned=True, tiling=tiling), device)
     found = device.vendor.resources(compiled)
     assert found == KernelResources(4, found.registers_per_thread, compiled.metadata.shared)
     assert 16 <= found.registers_per_thread <= 64
-    more = compile_kernel(KernelSpec("float32", "float32", 4, True, Tiling("tile", 1, 8192, 4, 1)), device)
+    more = compile_kernel(KernelSpec(x_dtype="float32", y_dtype="float32", vector=4, aligned=True, tiling=Tiling("tile", 1, 8192, 4, 1)), device)
     assert device.vendor.resources(more).registers_per_thread > found.registers_per_thread
 
 
 @pytest.mark.parametrize("profile", ["nvidia/h200", "amd/rx-7900-xtx"])
 def test_a_tile_too_large_for_its_registers_spills_and_is_seen_to(profile):
     device = Device.from_profile(profile)
-    spec = KernelSpec("float32", "float32", 4, True, Tiling("tile", 1, 65536, 8, 1))
+    spec = KernelSpec(x_dtype="float32", y_dtype="float32", vector=4, aligned=True, tiling=Tiling("tile", 1, 65536, 8, 1))
     assert device.vendor.resources(compile_kernel(spec, device)).spilled_bytes_per_thread > 0
 
 
@@ -173,7 +173,7 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch):
     monkeypatch.setattr(compiler_module, "_source", fail)
     with pytest.raises(CompileError, match=r"softmax_kernel\(\*fp32:16, .* for cuda/90: PassManager::run failed"):
         compile_kernel(
-            KernelSpec("float32", "float32", 4, True, Tiling("tile", 3, 16, 1, 1)), Device.from_profile("nvidia/h200")
+            KernelSpec(x_dtype="float32", y_dtype="float32", vector=4, aligned=True, tiling=Tiling("tile", 3, 16, 1, 1)), Device.from_profile("nvidia/h200")
         )
 
 
@@ -181,7 +181,7 @@ def test_nothing_can_be_compiled_while_the_interpreter_is_on(monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     with pytest.raises(CompileError, match="TRITON_INTERPRET is set"):
         compile_kernel(
-            KernelSpec("float32", "float32", 4, True, Tiling("tile", 3, 8, 1, 1)), Device.from_profile("nvidia/h200")
+            KernelSpec(x_dtype="float32", y_dtype="float32", vector=4, aligned=True, tiling=Tiling("tile", 3, 8, 1, 1)), Device.from_profile("nvidia/h200")
         )
 
 
@@ -225,7 +225,7 @@ def test_lines_of_an_inner_dimension_are_read_in_16_bytes(backward, dtype):
 
 def test_a_triton_without_tuples_cannot_hold_rows_in_pieces(monkeypatch):
     monkeypatch.setattr(compiler_module, "triton_version", lambda: (3, 2))
-    spec = KernelSpec("float32", "float32", 4, True, Tiling("tile", 1, 1536, 1, 1, pieces=6))
+    spec = KernelSpec(x_dtype="float32", y_dtype="float32", vector=4, aligned=True, tiling=Tiling("tile", 1, 1536, 1, 1, pieces=6))
     with pytest.raises(CompileError, match=r"no tuples of tensors; install Triton 3\.3 or later"):
         compile_kernel(spec, Device.from_profile("nvidia/h200"))
 

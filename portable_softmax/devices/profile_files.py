@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from portable_softmax.devices.schema import Product, ProfileFile, Source
+from portable_softmax.devices.file_schema import Extension, Product, ProfileFile
+from portable_softmax.devices.schema import Source
 from portable_softmax.errors import ProfileError
 
 SUFFIXES = (".yaml", ".yml")
@@ -31,8 +32,8 @@ def profile_files(directory: Path) -> Iterator[Path]:
                 raise _misplaced(deeper, directory)
 
 
-def read_file(path: Path) -> ProfileFile:
-    """One file, each value checked by itself.
+def read_file(path: Path) -> ProfileFile | Extension:
+    """Reads one file, each value checked by itself: an Extension if it says what it extends.
 
     Raises:
         ProfileError: the file cannot be read, is empty, is not YAML of plain data, or a value is missing or out of range.
@@ -51,6 +52,8 @@ def read_file(path: Path) -> ProfileFile:
     if content is None:
         raise ProfileError(f"{path}: is empty")
     try:
+        if isinstance(content, dict) and "extends" in content:
+            return msgspec.convert(content, Extension)
         return msgspec.convert(content, ProfileFile)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:  # of half a character, which YAML lets escapes make
         raise ProfileError(f"{path}: {_explained(content, str(error))}") from error

@@ -14,9 +14,12 @@ from types import MappingProxyType
 
 import msgspec
 
+from portable_softmax.devices.file_schema import Extension, Product, ProfileFile
+from portable_softmax.devices.overlays import extended
+from portable_softmax.devices.policy import LaunchPolicy
 from portable_softmax.devices.profile_checks import complaints
 from portable_softmax.devices.profile_files import profile_files, read_file
-from portable_softmax.devices.schema import Hardware, LaunchPolicy, Product, ProfileFile, Source, given
+from portable_softmax.devices.schema import Hardware, Source, given
 from portable_softmax.errors import ProfileError
 
 NEAREST = 5  # names that a wrong one is answered with
@@ -34,7 +37,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # so 
     hardware: Hardware
     launch: LaunchPolicy
     origins: Mapping[str, Source]  # of each fact in `hardware`
-    policy_origins: Mapping[str, Source]  # of each preference in `launch`
+    sources: Mapping[str, Source]  # that `launch` names
     first_triton: str | None
     product: Product | None
 
@@ -100,18 +103,38 @@ def match_profile(backend: str, arch: str, device_name: str | None) -> DevicePro
 
 
 def read_profiles(path: Path) -> list[DeviceProfile]:
-    """The profiles of one file: its products, and its architecture.
+    """Profiles of one file of an architecture: its own, and its products'.
 
     Raises:
         ProfileError: names the file, the key and the reason.
     """
-    file = read_file(path)
+    return _profiles([path])[path]
+
+
+def _profiles(paths: Iterable[Path]) -> dict[Path, list[DeviceProfile]]:
+    """Profiles of each file; a file that extends another may come before it."""
+    contents = {path: read_file(path) for path in paths}
+    files = {path: content for path, content in contents.items() if isinstance(content, ProfileFile)}
+    described: dict[str, tuple[ProfileFile, Product | None]] = {}
+    found: dict[Path, list[DeviceProfile]] = {}
+    for path, file in files.items():
+        _complain(path, file)
+        own: dict[str, Product | None] = {path.stem: None, **file.products}
+        described |= {f"{path.parent.name}/{name}": (file, product) for name, product in own.items()}
+        found[path] = [_profile(file, f"{path.parent.name}/{name}", product) for name, product in own.items()]
+    for path, extension in contents.items():
+        if isinstance(extension, Extension):
+            file = extended(path, extension, described)
+            _complain(path, file)
+            name = f"{path.parent.name}/{path.stem}"
+            described[name] = file, file.products[path.stem]
+            found[path] = [_profile(file, name, file.products[path.stem])]
+    return {path: found[path] for path in contents}
+
+
+def _complain(path: Path, file: ProfileFile) -> None:
     if wrong := list(complaints(file)):
         raise ProfileError("\n".join(f"{path}: {complaint}" for complaint in wrong))
-    vendor = path.parent.name
-    return [_profile(file, f"{vendor}/{path.stem}", None)] + [
-        _profile(file, f"{vendor}/{name}", product) for name, product in file.products.items()
-    ]
 
 
 def _profile(file: ProfileFile, name: str, product: Product | None) -> DeviceProfile:
@@ -124,9 +147,9 @@ def _profile(file: ProfileFile, name: str, product: Product | None) -> DevicePro
         arch_pattern=file.arch,
         multiprocessor=file.multiprocessor,
         hardware=Hardware(**{key: fact.value for key, fact in facts.items()}),
-        launch=file.launch,
+        launch=msgspec.structs.replace(file.launch, rules=[*(product.rules if product else ()), *file.launch.rules]),
         origins={key: file.sources[fact.source] for key, fact in facts.items()},
-        policy_origins={key: file.sources[fact.source] for key, fact in given(file.launch).items()},
+        sources=file.sources,
         first_triton=file.first_triton or None,
         product=product,
     )
@@ -148,7 +171,7 @@ def _all(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
     for directory in directories:
         if not directory.is_dir():
             raise ProfileError(f"{directory} is not a directory; is PORTABLE_SOFTMAX_PROFILES right?")
-    files = {file: read_profiles(file) for directory in directories for file in profile_files(directory)}
+    files = _profiles([file for directory in directories for file in profile_files(directory)])
     _check_together(files)
     return tuple(profile for found in files.values() for profile in found)
 

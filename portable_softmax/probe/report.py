@@ -19,8 +19,13 @@ def describe(device: Device, n_rows: int, n_cols: int, dtype: str) -> dict[str, 
     launch_plan = plan(n_rows, n_cols, dtype, device)
     return _of_device(device) | {
         "problem": {"n_rows": n_rows, "n_cols": n_cols, "dtype": dtype},
-        "plan": dataclasses.asdict(launch_plan)
-        | {"reasons": list(launch_plan.reasons), "occupancy": _occupancy(launch_plan.occupancy)},
+        "plan": {
+            **dataclasses.asdict(launch_plan.tiling),
+            "num_programs": launch_plan.num_programs,
+            "resources": dataclasses.asdict(launch_plan.resources),
+            "occupancy": _occupancy(launch_plan.occupancy),
+            "reasons": list(launch_plan.reasons),
+        },
     }
 
 

@@ -14,7 +14,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Problem, next_power_of_2
+from portable_softmax.planning.problem import Form, Problem, next_power_of_2
 from portable_softmax.runtime import compiler
 
 TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
@@ -23,20 +23,23 @@ _compiling = threading.Lock()
 _compiled: dict[tuple[Any, ...], Any] = {}
 
 
-@dataclass(frozen=True)
-class KernelSpec:
-    """What a kernel is compiled for, beside the device; see Problem."""
+OF_THE_PROBLEM = ("x_dtype", "y_dtype", "vector", "aligned", "form", "backward", "across", "ragged")
 
+
+@dataclass(frozen=True, kw_only=True)
+class KernelSpec:
+    """Everything that a kernel is compiled for, beside the device: the tiling, and what Problem says of each field."""
+
+    tiling: Tiling
     x_dtype: str
     y_dtype: str
     vector: int
     aligned: bool
-    tiling: Tiling
-    form: str = "softmax"
+    form: Form = "softmax"
     backward: bool = False
     across: bool = False
     ragged: bool = False
-    padded: bool = True
+    padded: bool = True  # tiles end elsewhere than rows do
 
     @classmethod
     def of(cls, problem: Problem, tiling: Tiling) -> "KernelSpec":
@@ -49,18 +52,8 @@ class KernelSpec:
         if tiling.strategy != "online" and covered < problem.n_cols:
             raise ValueError(f"{tiling} covers {covered} columns of {problem.n_cols}; give it more parts or columns")
         ends_with_rows = problem.n_cols % tiling.tile_cols == 0 if tiling.strategy == "online" else covered == problem.n_cols
-        return cls(
-            problem.x_dtype,
-            problem.y_dtype,
-            problem.vector,
-            problem.aligned,
-            tiling,
-            problem.form,
-            problem.backward,
-            problem.across,
-            problem.ragged,
-            problem.ragged or not ends_with_rows,
-        )
+        shared = {field: getattr(problem, field) for field in OF_THE_PROBLEM}
+        return cls(tiling=tiling, padded=problem.ragged or not ends_with_rows, **shared)
 
     @property
     def kernel(self) -> Any:
@@ -87,7 +80,7 @@ class KernelSpec:
     def constexprs(self, device: Device) -> dict[str, Any]:
         import triton.language as tl
 
-        shared, polls = self.tiling.parts > 1, device.profile.launch.shared_polls
+        shared, polls = self.tiling.parts > 1, device.profile.launch.polls
         return {
             **({} if shared else {"words_ptr": None, "launch": None}),
             "VECTOR": self.vector,

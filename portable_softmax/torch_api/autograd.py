@@ -101,7 +101,7 @@ class _Softmax(torch.autograd.Function):
 
 # Function.apply asks for torch.func's levels first, and there are none.
 _apply = super(torch.autograd.Function, _Softmax).apply
-_below = {form: functools.partial(forward, form=form) for form in FORMS}
+_below: dict[str, Callable[..., torch.Tensor]] = {form: functools.partial(forward, form=form) for form in FORMS}
 
 
 def recorded(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> torch.Tensor:
