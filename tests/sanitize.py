@@ -30,12 +30,12 @@ CASES += [(case, "shared") for case in itertools.product(FORMS[:1], MANY, DTYPES
 def main() -> None:
     device = current_device()
     where = device.vendor.torch_device_type
-    shared = device.profile.launch.shared_from_cols
+    shared = device.profile.launch.polls
     strategies, launches = set(), 0
     plan_problem, only = launch.plan_problem, None
 
-    def candidates(problem, device):
-        return (each for each in tilings.candidates(problem, device) if only in (None, each.strategy))
+    def candidates(rule, problem, device):
+        return (each for each in tilings.candidates(rule, problem, device) if only in (None, each.strategy))
 
     def recorded(problem, device):
         plan_problem.cache_clear()

@@ -32,7 +32,7 @@ def test_occupancy_registers_and_spills_are_the_drivers(path):
 
 
 def test_what_is_planned_for_an_h200_changes_only_on_purpose():
-    """As it was fastest there: see sharing.py and holding.py for the measurements."""
+    """One golden table of tuning: device_profiles/nvidia/sm90.yaml has the rules and their measurements."""
     recorded, planned = json.loads((RECORDED / "plans_h200.json").read_text()), table(H200)
     changed = [f"{name}: {recorded.get(name)} -> {tiling}" for name, tiling in planned.items() if recorded.get(name) != tiling]
     assert not changed, "\n".join(["if it is meant to be so, run: python tests/record.py tests/recorded --plans", *changed])

@@ -36,7 +36,8 @@ def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling
         fewest = min(lines, policy.min_line_elements.value if policy.min_line_elements else 1)
         tile_rows = min(lines, max(gathered, policy.line_elements.value if policy.line_elements else 1))
     while tile_rows >= fewest:
-        if not problem.across or tile_rows * tile_cols * problem.registers_per_element <= (rule.max_tile_elements or 0):
+        most = (rule.max_tile_elements or 0) // problem.registers_per_element if problem.across else MOST_ELEMENTS
+        if tile_rows * tile_cols <= most:
             yield from _with_warps(Tiling("tile", tile_rows, tile_cols), rule, problem, device)
         tile_rows //= 2
 

@@ -28,7 +28,9 @@ def jit_launch(grid, index, **options):
     """The kernel launched by Triton's JIT itself, as this package never does."""
     x, y = torch.randn(4, 8, device=f"npu:{index}"), torch.empty(4, 8, device=f"npu:{index}")
     with torch.npu.device(index):
-        constexprs = KernelSpec(x_dtype="float32", y_dtype="float32", vector=1, aligned=True, tiling=Tiling("tile", 4, 8, None, None)).constexprs(current_device())
+        constexprs = KernelSpec(
+            x_dtype="float32", y_dtype="float32", vector=1, aligned=True, tiling=Tiling("tile", 4, 8, None, None)
+        ).constexprs(current_device())
         softmax_kernel[grid](y, x, 4, 8, 8, 8, 1, 0, 0, **constexprs, **options)
     return x, y
 
@@ -40,7 +42,7 @@ def test_programs(machine, npu, shape):
     index = machine.index(npu.arch)
     chosen = plan(*shape, "float32", current_device(index))
     softmax(torch.randn(shape).to(f"npu:{index}"))
-    tiles = -(-shape[0] // chosen.tile_rows)
+    tiles = -(-shape[0] // chosen.tiling.tile_rows)
     assert machine.launches[-1].grid == (min(npu.vector_cores, tiles), 1, 1)
 
 
