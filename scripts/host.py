@@ -6,6 +6,7 @@ import time
 
 from directions import DIRECTIONS, Inputs, Timed, recorded
 from providers import Provider
+from tabulate import tabulate
 
 CALLS = {"forward": DIRECTIONS["forward"].call, "with grad": recorded} | {
     name: direction.call for name, direction in DIRECTIONS.items() if name != "forward"
@@ -41,7 +42,5 @@ def host_table(times: dict[str, dict[str, float]]) -> str:
     """A line for each provider; nothing without any."""
     if not times:
         return ""
-    lines = [f"{'microseconds':14}" + "".join(f"{kind:>12}" for kind in CALLS)]
-    for name, of in times.items():
-        lines.append(f"{name:14}" + "".join(f"{of[kind]:12.1f}" if kind in of else f"{'-':>12}" for kind in CALLS))
-    return "\n".join([*lines, ""])
+    rows = [(name, *(of.get(kind) for kind in CALLS)) for name, of in times.items()]
+    return tabulate(rows, ("microseconds", *CALLS), "plain", floatfmt=".1f", missingval="-") + "\n"

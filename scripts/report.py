@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from results import Cell, read
+from sweeps import SWEEPS
+from tabulate import tabulate
 
 HEADER = ("direction", "sweep", "dtype", "cells", "to copy", "to torch", "to best peer", "below it", "worst")
 
@@ -23,9 +25,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--plots", type=Path, help="folder for a PNG of each direction and type")
-    parser.add_argument("--markdown", action="store_true", help="the table alone, as README.md has it")
+    parser.add_argument("--sweep", nargs="+", choices=tuple(SWEEPS), help="only these sweeps of the files")
+    parser.add_argument("--markdown", action="store_true", help="the ratios alone, as a table in Markdown")
     options = parser.parse_args(arguments)
-    cells = [cell for file in options.files for cell in read(file)]
+    cells = [cell for file in options.files for cell in read(file) if cell.sweep in (options.sweep or [cell.sweep])]
     if options.plots:
         plot(cells, options.plots)
     print(markdown(cells) if options.markdown else report(cells))
@@ -35,12 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
 def report(cells: list[Cell]) -> str:
     """GB/s of every cell, then those below the best peer, then the ratios of each sweep."""
     slower = ["below the best peer:", *below(cells)]
-    return "\n".join([*_aligned(rates(cells)), "", *slower, "", *_aligned([HEADER, *summary(cells)])])
+    return "\n".join([_table(rates(cells)), "", *slower, "", _table([HEADER, *summary(cells)])])
 
 
-def _aligned(table: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
+def _table(rows: list[tuple[str, ...]], form: str = "plain") -> str:
+    """Returns rows of text, the first of them the header, as a table in one of tabulate's forms."""
+    return tabulate(rows, headers="firstrow", tablefmt=form, disable_numparse=True)
 
 
 def rates(cells: list[Cell]) -> list[tuple[str, ...]]:
@@ -55,8 +58,8 @@ def rates(cells: list[Cell]) -> list[tuple[str, ...]]:
 
 
 def markdown(cells: list[Cell]) -> str:
-    table = [HEADER, ("---",) * len(HEADER), *summary(cells)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in table)
+    """Returns the ratios of each sweep as a table in Markdown."""
+    return _table([HEADER, *summary(cells)], "github")
 
 
 def summary(cells: list[Cell]) -> list[tuple[str, ...]]:

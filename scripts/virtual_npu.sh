@@ -28,7 +28,7 @@ install_packages() {
     local pip=("$environment/bin/python" -m pip install --quiet --disable-pip-version-check)
     "${pip[@]}" torch==2.13.0 && # by itself and exactly: another one may bring gigabytes for GPUs
         "${pip[@]}" --no-deps triton-ascend==3.2.0 &&
-        "${pip[@]}" pybind11 'numpy<2.3' 'pytest>=8.3' 'msgspec>=0.19' 'PyYAML>=6' &&
+        "${pip[@]}" pybind11 'numpy<2.3' 'pytest>=8.3' 'msgspec>=0.19' 'PyYAML>=6' 'tabulate>=0.9' &&
         "${pip[@]}" --no-deps --editable .
 }
 

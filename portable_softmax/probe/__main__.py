@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tabulate import tabulate
+
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles
@@ -97,8 +99,8 @@ def _list(as_json: bool) -> int:
     if as_json:
         print(json.dumps({"schema_version": SCHEMA_VERSION, "profiles": sorted(known)}))
     else:
-        for name, profile in known.items():
-            print(f"{name:28}{profile.backend}/{profile.arch:20}{profile.architecture}")
+        rows = [(name, f"{profile.backend}/{profile.arch}", profile.architecture) for name, profile in known.items()]
+        print(tabulate(rows, tablefmt="plain", disable_numparse=True))
     return 0
 
 
