@@ -56,6 +56,7 @@ stamp=$environment/ready
 if [ "$(cat "$stamp" 2>/dev/null)" != "$(sha256sum <"$0")" ]; then
     [ -x "$environment/bin/python" ] || "$python" -m venv "$environment" || not_run "$python cannot make a virtual environment"
     echo '*' >"$environment/.gitignore"
+    echo "virtual NPU: installing torch 2.13.0, triton-ascend 3.2.0 and MLIR 19 into $environment" >&2
     install_packages || not_run "pip cannot install torch 2.13.0 and triton-ascend 3.2.0"
     [ -x "$environment/mlir/usr/lib/llvm-19/bin/mlir-opt" ] || unpack_mlir || not_run "apt-get cannot download ${mlir_packages[*]}"
     sha256sum <"$0" >"$stamp"
