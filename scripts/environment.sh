@@ -23,5 +23,5 @@ set_up() {
 install() {
     echo "pip install $*" >&2
     .venv/bin/python -m pip install --disable-pip-version-check --progress-bar off --constraint scripts/constraints.txt "$@" |
-        sed -u -n '/^Collecting\|^ *Downloading\|^Installing collected/p' >&2
+        sed -u -n '/^Collecting\|^Processing\|^ *Downloading\|^Installing collected/p' >&2
 }

@@ -1,4 +1,4 @@
-"""How long the host is busy with a call, nothing waited for."""
+"""Times how long the host is busy with a call that waits for nothing."""
 
 import contextlib
 import math
@@ -15,7 +15,7 @@ SHAPE = (128, 256)  # the device is done before the host is
 
 
 def host_times(providers: dict[str, Provider], where: str) -> dict[str, dict[str, float]]:
-    """Microseconds, by provider and kind of call; one that fails is missing."""
+    """Measures microseconds of a call, by provider and kind of call; one that fails is missing."""
     given = Inputs.random(*SHAPE, "float32", where)
     times: dict[str, dict[str, float]] = {name: {} for name in providers}
     for name, provider in providers.items():
@@ -27,7 +27,7 @@ def host_times(providers: dict[str, Provider], where: str) -> dict[str, dict[str
 
 
 def _microseconds(call: Timed, repeats: int = 7, calls: int = 200) -> float:
-    """The least of several means: whatever else the machine does only adds to it."""
+    """Returns the least of several means: whatever else the machine does only adds to it."""
     best = math.inf
     for _ in range(repeats):
         call().cpu()  # waits for the device
@@ -39,7 +39,7 @@ def _microseconds(call: Timed, repeats: int = 7, calls: int = 200) -> float:
 
 
 def host_table(times: dict[str, dict[str, float]]) -> str:
-    """A line for each provider; nothing without any."""
+    """Returns a table with a line for each provider; empty text without any."""
     if not times:
         return ""
     rows = [(name, *(of.get(kind) for kind in CALLS)) for name, of in times.items()]

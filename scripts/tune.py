@@ -37,6 +37,7 @@ MOST_PARTS = 128  # of a row: twice as many as the planner makes
 
 
 def main() -> int:
+    """Tunes the shapes of the command line, writes JSON and prints the regret of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="ROWSxCOLS")
     parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["float32", "bfloat16"])
@@ -58,13 +59,13 @@ def main() -> int:
 
 
 def legal(problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Every way worth a try; those that `walk` have a grid of as many programs as are resident, others one per tile."""
+    """Yields every tiling worth a try; if it walks, the grid has as many programs as are resident, else one per tile."""
     yield from _by_one(problem, device)
     yield from _shared(problem, device)
 
 
 def _by_one(problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Tiles of 4 to 64 elements per thread, whole rows or not, walked by resident programs in up to 4 stages, or not."""
+    """Yields tiles of 4 to 64 elements per thread, whole rows or not, walked by resident programs in up to 4 stages, or not."""
     whole = next_power_of_2(problem.width)
     several = () if problem.ragged else (2, 4, 8, 16, 32, 64)
     tiles = [("tile", rows, whole) for rows in (1, *several) if rows * whole <= max(whole, 8192) and whole <= 65536]
@@ -81,7 +82,7 @@ def _by_one(problem: Problem, device: Device) -> Iterator[Tiling]:
 
 
 def _shared(problem: Problem, device: Device) -> Iterator[Tiling]:
-    """A row in parts of 8 to 64 elements per thread, or in pieces, each held to fewer registers too."""
+    """Yields rows in parts of 8 to 64 elements per thread, or in pieces, each held to fewer registers too."""
     for cols in (1024, 2048, 4096, 8192, 16384, 32768):
         parts = -(-problem.width // cols)
         for num_warps, threads in _threads(device) if 1 < parts <= MOST_PARTS else ():
@@ -93,7 +94,7 @@ def _shared(problem: Problem, device: Device) -> Iterator[Tiling]:
 
 
 def _in_pieces(tiling: Tiling, threads: int, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """In pieces of one and of two vectors for each thread, which holds 8 to 128 elements; held to fewer registers too."""
+    """Yields pieces of one and of two vectors for each thread, which holds 8 to 128 elements; held to fewer registers too."""
     for vectors in (1, 2):
         piece_cols = max(1, vectors * problem.widest * threads // tiling.tile_rows)
         pieces = -(-problem.width // (tiling.parts * piece_cols))
@@ -105,7 +106,7 @@ def _in_pieces(tiling: Tiling, threads: int, problem: Problem, device: Device) -
 
 
 def _threads(device: Device) -> Iterator[tuple[int, int]]:
-    """(warps, threads) that a program may have."""
+    """Yields the (warps, threads) that a program may have."""
     for num_warps in NUM_WARPS:
         threads = num_warps * (device.hardware.warp_size or 0)
         if 0 < threads <= (device.hardware.max_threads_per_program or 0):
@@ -113,7 +114,7 @@ def _threads(device: Device) -> Iterator[tuple[int, int]]:
 
 
 def _compile_all(cells: list[Problem]) -> None:
-    """Into Triton's cache on disk, by all processors but one."""
+    """Compiles into Triton's cache on disk, by all processors but one."""
     device = current_device()
     specs = {KernelSpec.of(problem, tiling) for problem in cells for tiling in legal(problem, device)}
     with multiprocessing.get_context("spawn").Pool(max(1, (os.cpu_count() or 2) - 1)) as pool:
@@ -164,7 +165,7 @@ def _programs(problem: Problem, tiling: Tiling, device: Device) -> int:
 
 
 def _rate(problem: Problem, tiling: Tiling, num_programs: int, operands: list[torch.Tensor], device: Device) -> float:
-    """GB/s; 0 for a launch that spills, unless it was held to its registers, or does not fit."""
+    """Measures GB/s; 0 for a launch that does not fit, or spills without being held to its registers."""
     resources = _resources(problem, tiling, device)
     spills = resources.spilled_bytes_per_thread and not tiling.max_registers
     if not num_programs or spills or not occupancy(resources, device).programs_per_multiprocessor:

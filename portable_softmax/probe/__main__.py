@@ -1,4 +1,4 @@
-"""The probe's flow: options -> device -> report -> text or JSON, and an exit code."""
+"""The probe's command: options -> device -> report -> text or JSON, and an exit code."""
 
 import argparse
 import dataclasses
@@ -27,7 +27,14 @@ MATRIX = Path(__file__).parents[2] / ".github" / "matrix.json"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code; see options.EXIT_CODES."""
+    """Prints the answer to the command line and returns the exit code; see options.EXIT_CODES.
+
+    Args:
+        arguments: words of the command line; None for those of the process.
+
+    Raises:
+        SystemExit: wrong usage, with code 2.
+    """
     given = sys.argv[1:] if arguments is None else arguments
     options = parser().parse_args(given)
     try:
