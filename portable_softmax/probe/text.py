@@ -92,8 +92,9 @@ def _use(body: dict[str, Any], multiprocessor: str) -> Iterator[str]:
     yield f"uses      {_named(body['resources'], body['resources'])}"
     occupancy = body["occupancy"]
     limits = ", ".join(f"{name} {programs}" for name, programs in occupancy["limits"].items())
+    count = occupancy["programs_per_multiprocessor"]
     yield (
-        f"occupancy {occupancy['programs_per_multiprocessor']} programs per {multiprocessor}, "
+        f"occupancy {count} program{'' if count == 1 else 's'} per {multiprocessor}, "
         f"limited by {' and '.join(occupancy['limited_by'])}  (allowed by {limits})"
     )
 
