@@ -84,7 +84,7 @@ def launcher(compiled: Any, constexprs: Mapping[str, Any], device_index: int | N
 
 
 def _lean_launcher(compiled: Any, trailing: tuple[Any, ...], device_index: int | None) -> Callable[..., Any]:
-    """Does the work of compiled[grid] without looking up again what does not change; while profilers' hooks are set, by it.
+    """Returns a launcher that looks up only once what does not change; while profilers' hooks are set, it calls compiled[grid].
 
     The launcher's first nine arguments are the same from Triton 3.2 to 3.9.
     """
