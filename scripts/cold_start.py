@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a first softmax waits for on the device that is here: each number from a process of its own.
+"""Times what a first softmax waits for on the device that is here, each number in a process of its own.
 
 One shape for each way of cutting rows into tiles: first with an empty compile cache, then with the one that this left, then
 after warm_up in the process itself. The first call is timed once torch, Triton and this package are imported and a tensor is
@@ -37,6 +37,7 @@ COLUMNS = (
 
 
 def main() -> int:
+    """Prints a row for each shape and type; returns 1 if there is no device."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="ROWSxCOLS")
     parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["float32"])
@@ -83,7 +84,7 @@ def _in_a_process(cache: str, *arguments: str) -> dict[str, Any]:
 
 
 def _measure(rows: int, cols: int, dtype: str, warm: bool) -> dict[str, Any]:
-    """Seconds of each step; and how many kernels were compiled, or fetched from the cache, for the first call."""
+    """Measures seconds of each step; counts the kernels that were compiled, or fetched from the cache, for the first call."""
     start = time.perf_counter()
     import torch
 

@@ -41,6 +41,7 @@ MOST_PIECES = 32
 
 
 def main() -> int:
+    """Tunes the shapes of the command line, writes JSON and prints the regret of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="ROWSxCOLS")
     parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["float32", "bfloat16"])
@@ -109,7 +110,7 @@ def row(rule: LaunchRule, problem: Problem) -> str:
 
 
 def _compile_all(cells: list[Problem]) -> None:
-    """Into Triton's cache on disk, by all processors but one."""
+    """Compiles into Triton's cache on disk, by all processors but one."""
     device = current_device()
     specs = {KernelSpec.of(problem, tiling) for problem in cells for tiling in launches(problem, device)}
     with multiprocessing.get_context("spawn").Pool(max(1, (os.cpu_count() or 2) - 1)) as pool:
@@ -159,7 +160,7 @@ def _programs(problem: Problem, tiling: Tiling, device: Device) -> int:
 
 
 def _rate(problem: Problem, tiling: Tiling, num_programs: int, operands: list[torch.Tensor], device: Device) -> float:
-    """GB/s; 0 for a launch that spills or does not fit."""
+    """Measures GB/s; 0 for a launch that spills or does not fit."""
     resources = _resources(problem, tiling, device)
     fits = num_programs and occupancy(resources, device).programs_per_multiprocessor
     if resources.spilled_bytes_per_thread or not fits:

@@ -41,7 +41,7 @@ def main() -> None:
         plan_problem.cache_clear()
         plan = plan_problem(problem, device)
         kind = "across" if problem.across else "ragged" if problem.ragged else "along"
-        strategies.add(("backward" if problem.backward else "forward", kind, plan.strategy))
+        strategies.add(("backward" if problem.backward else "forward", kind, plan.tiling.strategy))
         return plan
 
     launch.plan_problem, planner.candidates = recorded, candidates

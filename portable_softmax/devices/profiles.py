@@ -26,7 +26,7 @@ NEAREST = 5  # names that a wrong one is answered with
 
 
 class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # so that it can be a key
-    """The facts about one product, or about an architecture when `product` is None."""
+    """Facts about one product, or about an architecture when `product` is None, and the sources of them."""
 
     name: str
     backend: str
@@ -43,15 +43,15 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # so 
 
     @property
     def estimated(self) -> bool:
-        """Whether this is the vendor's cautious stand-in for an architecture that nobody has described."""
+        """True for the vendor's cautious stand-in for an architecture that nobody has described."""
         return self.product is None and self.name.endswith("/estimated")
 
 
 def profiles() -> Mapping[str, DeviceProfile]:
-    """All products by name (`vendor/product`), from device_profiles/ and from $PORTABLE_SOFTMAX_PROFILES.
+    """Returns all products by name (`vendor/product`), from device_profiles/ and from $PORTABLE_SOFTMAX_PROFILES.
 
-    That is a directory, or several as in $PATH. Their files DIR/vendor/NAME.yaml (or .yml) replace products of the same name;
-    of several directories the last one wins.
+    The variable names a directory, or several as in $PATH. Their files DIR/vendor/NAME.yaml (or .yml) replace products of the
+    same name; of several directories the last one wins.
 
     Raises:
         ProfileError: a file is malformed or in the wrong place; names the file, the key and the reason.
@@ -60,7 +60,7 @@ def profiles() -> Mapping[str, DeviceProfile]:
 
 
 def find_profile(name: str) -> DeviceProfile:
-    """The product of that name.
+    """Returns the product of that name.
 
     Raises:
         ProfileError: there is none; lists a few of the nearest names.
@@ -77,7 +77,7 @@ def find_profile(name: str) -> DeviceProfile:
 
 
 def _nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Names that hold the wanted one, else those that are spelt alike; the vendor apart."""
+    """Returns names that contain the wanted one, else names that are spelt alike; the vendor does not count."""
     wanted = name.rpartition("/")[2].lower()
     products = {each: each.rpartition("/")[2].lower() for each in known}
     holding = sorted(each for each, product in products.items() if wanted and wanted in product)
@@ -86,7 +86,12 @@ def _nearest(name: str, known: Iterable[str]) -> list[str]:
 
 
 def match_profile(backend: str, arch: str, device_name: str | None) -> DeviceProfile:
-    """The profile of a live device: its product, else its architecture, else its vendor's cautious estimate.
+    """Returns the profile of a live device: its product, else its architecture, else its vendor's cautious estimate.
+
+    Args:
+        backend: Triton's name of the vendor.
+        arch: Triton's name of the target architecture.
+        device_name: the name that the runtime reports, if any.
 
     Raises:
         ProfileError: not even an estimate exists for the backend.
@@ -177,7 +182,7 @@ def _all(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
 
 
 def _check_together(files: Mapping[Path, list[DeviceProfile]]) -> None:
-    """Files of one directory describe no product twice, and those of one vendor are for one backend.
+    """Checks that files of one directory describe no product twice, and that one vendor's are for one backend.
 
     Raises:
         ProfileError: names both files.

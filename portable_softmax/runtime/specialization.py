@@ -1,4 +1,4 @@
-"""One specialisation of one of the package's kernels, compiled once.
+"""Specialisations of the package's kernels, each compiled once.
 
 Everything that a kernel is specialised on stands in its KernelSpec: sizes and strides have fixed integer types and are
 never specialised on their values, so a kept kernel is right for every problem of the same spec.
@@ -43,7 +43,7 @@ class KernelSpec:
 
     @classmethod
     def of(cls, problem: Problem, tiling: Tiling) -> "KernelSpec":
-        """The kernel for any problem of the same types, alignment, form and tiling.
+        """Returns the kernel for any problem of the same types, alignment, form and tiling.
 
         Raises:
             ValueError: the tiling's programs together hold less than a row.
@@ -57,12 +57,13 @@ class KernelSpec:
 
     @property
     def kernel(self) -> Any:
-        """The @triton.jit function."""
+        """The @triton.jit function: of the softmax, or of its gradient."""
         from portable_softmax.kernels import gradient, softmax
 
         return gradient.softmax_backward_kernel if self.backward else softmax.softmax_kernel
 
     def signature(self) -> dict[str, str]:
+        """Returns Triton's types of the run-time parameters, by name."""
         dtypes = {"y": self.y_dtype, "x": self.x_dtype}
         if self.backward:
             dtypes = {"dx": self.x_dtype, "dy": self.y_dtype, "y": self.y_dtype}
@@ -78,6 +79,7 @@ class KernelSpec:
         }
 
     def constexprs(self, device: Device) -> dict[str, Any]:
+        """Returns the values of the kernel's constexprs, by name."""
         import triton.language as tl
 
         shared, polls = self.tiling.parts > 1, device.profile.launch.polls
@@ -105,14 +107,14 @@ class KernelSpec:
         }
 
     def _most_threads(self, device: Device) -> int:
-        """Threads of a program, or the most that it may have where the vendor's compiler chooses its warps."""
+        """Returns the threads of a program, or the most that it may have if the vendor's compiler chooses its warps."""
         if self.tiling.num_warps is None:
             return device.hardware.max_threads_per_program or 1
         return self.tiling.num_warps * (device.hardware.warp_size or 1)
 
 
 def compile_kernel(spec: KernelSpec, device: Device) -> Any:
-    """Triton's CompiledKernel; kept.
+    """Returns Triton's CompiledKernel; kept.
 
     Raises:
         CompileError: see compiler.compile_for.
@@ -128,7 +130,11 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
 
 @functools.cache
 def launcher(spec: KernelSpec, device: Device) -> Callable[..., Any]:
-    """`launch(grid, *arguments)`; kept."""
+    """Returns `launch(grid, *arguments)`, with the run-time parameters by position; kept.
+
+    Raises:
+        CompileError: see compiler.compile_for.
+    """
     if interpreting():
         constexprs = spec.constexprs(device)
         return lambda grid, *arguments: spec.kernel[grid](*arguments, **constexprs)
