@@ -1,4 +1,4 @@
-"""What a file of device_profiles/ holds; device_profiles/schema.json is generated from ProfileFile."""
+"""Contents of a file of device_profiles/; device_profiles/schema.json is generated from ProfileFile."""
 
 import msgspec
 

@@ -91,7 +91,7 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How launches are chosen: preferences that were measured or reasoned, never limits.
+    """Preferences for launches that were measured or reasoned, never limits.
 
     Raises:
         ValueError: the last rule has conditions, so some problems would have no launch; or programs share rows with no `polls`.

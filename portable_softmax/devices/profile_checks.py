@@ -1,4 +1,4 @@
-"""What cannot be right in a profile although each value is in range. Only what is certainly wrong."""
+"""Checks of a profile whose values are each in range: only for what is certainly wrong together."""
 
 import datetime
 import re
@@ -139,7 +139,7 @@ def _patterns(where: str, pattern: str) -> Iterator[str]:
 
 
 def _error(read: Callable[[str], Any], text: str) -> str | None:
-    """Why `read` cannot read the text; None if it can."""
+    """Message of the error that `read` raises for the text; None if it can read it."""
     try:
         read(text)
     except (ValueError, re.error, OverflowError, RecursionError) as error:

@@ -1,7 +1,4 @@
-"""What a file of device_profiles/ holds: every number with its source; what is unknown, or no limit there is, is absent.
-
-device_profiles/schema.json is generated from ProfileFile.
-"""
+"""Hardware facts, each with its source. A fact that is unknown and a limit that a device does not have are absent."""
 
 from typing import Annotated, Any, Literal
 
@@ -16,7 +13,7 @@ Verified = Literal["measured", "vendor", "third-party"]
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
-    """What one device offers, in Triton's words; None means that it is unknown or that there is no such limit.
+    """Facts of one device, in Triton's words; None means that a fact is unknown or that there is no such limit.
 
     A *multiprocessor* is what the vendor's driver counts: SM (NVIDIA), CU (AMD CDNA), WGP of two CUs (AMD RDNA),
     vector core (Ascend). *Shared memory* is LDS on AMD and the Unified Buffer on Ascend.

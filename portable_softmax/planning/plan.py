@@ -11,7 +11,7 @@ LINE = 100  # characters of a line of a printed plan
 
 @dataclass(frozen=True)
 class Tiling:
-    """How rows are cut into tiles, and how a program works on one.
+    """Cut of rows into tiles, with the options that a program of it is compiled with.
 
     Args:
         strategy: "tile" (a row is read once), "online" (a longer one, read twice) or "shared" (longer rows, or few, read once
@@ -49,7 +49,7 @@ class Tiling:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """How one softmax is launched, and why.
+    """Launch of one softmax, and the reasons for it.
 
     Args:
         tiling: how rows are cut into tiles, with the compiler's options.

@@ -14,6 +14,7 @@ FORMS: tuple[Form, ...] = get_args(Form)
 
 
 def next_power_of_2(value: int) -> int:
+    """Smallest power of two that is at least `value`."""
     return 1 << (value - 1).bit_length()
 
 
@@ -22,8 +23,8 @@ class Problem:
     """The softmax of rows, or its gradient, as far as a kernel depends on it.
 
     Args:
-        n_rows, n_cols: of all rows, and of one; at least 1, and at most MAX_COLS elements in a line, MAX_BYTES in all.
-        x_dtype, y_dtype: of the input (and its gradient) and of the output (and its gradient), torch's names.
+        n_rows, n_cols: number of rows and their length in elements; at least 1, at most MAX_COLS in a line and MAX_BYTES in all.
+        x_dtype, y_dtype: torch's names of the types of the input and of the output; their gradients have the same.
         vector: elements that divide the length and the strides of all lines, at most what 16 bytes hold.
         ragged: rows start anywhere, but those of all operands alike; `vector` is then what 16 bytes hold.
         aligned: whether all operands start on a multiple of 16 bytes.
@@ -72,7 +73,7 @@ class Problem:
 
     @property
     def access(self) -> Access:
-        """How threads read a row: whole vectors, vectors between two edges, or single elements."""
+        """Accesses that a thread reads a row with: whole vectors, vectors between two edges, or single elements."""
         if self.ragged:
             return "ragged"
         return "scalar" if self.vector == 1 else "vector"
@@ -89,6 +90,7 @@ class Problem:
 
     @property
     def across(self) -> bool:
+        """Tells whether rows lie side by side, so that neighbouring elements in memory belong to different rows."""
         return self.inner > 1
 
     @property
@@ -98,6 +100,7 @@ class Problem:
 
     @property
     def name(self) -> str:
+        """Words for error messages: the output's type, the form and the direction."""
         return f"gradient of a {self.y_dtype} {self.form}" if self.backward else f"{self.y_dtype} {self.form}"
 
     def tiles(self, tile_rows: int) -> int:

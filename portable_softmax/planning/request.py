@@ -69,6 +69,11 @@ def as_ragged(problem: Problem, strides: list[int], device: Device) -> Problem:
 
 
 def check_dtype(name: str, device: Device) -> None:
+    """Refuses a type that the device does not compute.
+
+    Raises:
+        DtypeError: names the types that it computes.
+    """
     if name not in device.vendor.dtypes:
         computed = ", ".join(device.vendor.dtypes)
         raise DtypeError(
