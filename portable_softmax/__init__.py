@@ -72,7 +72,11 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Operators import torch when they are first used: profiles, plans and occupancy do without it."""
+    """Imports an operator when it is first used: profiles, plans and occupancy do without torch.
+
+    Raises:
+        AttributeError: the package has no such name.
+    """
     if name in _MODULES:
         return getattr(importlib.import_module(f"portable_softmax.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,8 @@
-"""Every error this package raises on purpose: it says what was asked, what was found, and what to do."""
+"""Errors that this package raises on purpose; each says what was asked, what was found, and what to do."""
 
 
 class PortableSoftmaxError(Exception):
-    """The base of all of them."""
+    """Base of all errors of this package."""
 
 
 class ProfileError(PortableSoftmaxError, ValueError):
@@ -14,7 +14,7 @@ class DeviceError(PortableSoftmaxError, RuntimeError):
 
 
 class NoDeviceError(DeviceError):
-    """Nothing is broken: this machine simply has no accelerator that Triton drives."""
+    """This machine has no accelerator that Triton drives; nothing is broken."""
 
 
 class PlanError(PortableSoftmaxError, RuntimeError):

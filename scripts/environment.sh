@@ -1,10 +1,12 @@
 # Sourced by demo.sh and test.sh. `set_up` makes .venv, with this package editable and what its arguments ask of pip, and puts
-# it on PATH. A torch and a triton that are already there stay: vendors' containers bring builds of their own.
+# it on PATH. A torch and a triton that are already there stay: vendors' containers bring builds of their own. What pip fetches
+# and installs is told on stderr: on a fresh machine it is a minute's work.
 TRITON='triton==3.8.0' # compiles for every architecture of the profiles: 3.6 lacks sm_110, 3.9 dropped gfx1030
 
 set_up() {
     local python=${PYTHON:-python3}
     if [ ! -x .venv/bin/python ]; then
+        echo "making .venv" >&2
         if "$python" -c 'import torch, triton' 2>/dev/null; then
             "$python" -m venv --system-site-packages .venv
         else
@@ -19,5 +21,7 @@ set_up() {
 }
 
 install() {
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint scripts/constraints.txt "$@"
+    echo "pip install $*" >&2
+    .venv/bin/python -m pip install --disable-pip-version-check --progress-bar off --constraint scripts/constraints.txt "$@" |
+        sed -u -n '/^Collecting\|^Processing\|^ *Downloading\|^Installing collected/p' >&2
 }

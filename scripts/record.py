@@ -40,10 +40,12 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 def provenance() -> str:
+    """Versions, device and day of a recording."""
     return f"Triton {triton.__version__} and torch {torch.__version__} on {torch.cuda.get_device_name()}, {date.today()}"
 
 
 def machine(device: Device) -> dict[str, Any]:
+    """Answers of Triton's driver and of torch, and what this package makes of them."""
     told = torch.cuda.get_device_properties(device.index)
     names = [name for name in dir(told) if not name.startswith("_")]
     return {
@@ -97,6 +99,7 @@ def plans(directory: Path) -> None:
 
 
 def everything(directory: Path) -> None:
+    """Writes all that the machine that is here tells."""
     device = current_device()
     name = device.profile.name.rpartition("/")[2]
     printed = io.StringIO()
@@ -115,6 +118,7 @@ def everything(directory: Path) -> None:
 
 
 def main() -> int:
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plans", action="store_true", help="only the plans, which need no device")
     parser.add_argument("--out", type=Path, default=SUPPORT / "recorded", help="folder of the files")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs each kernel once in each strategy, for compute-sanitizer:
+"""Runs each kernel once in each strategy, for compute-sanitizer.
 
     compute-sanitizer --tool memcheck python scripts/sanitize.py
     compute-sanitizer --tool racecheck python scripts/sanitize.py
@@ -14,6 +14,7 @@ from unittest import mock
 import torch
 
 from portable_softmax import Device, LaunchPlan, PlanError, current_device, plan
+from portable_softmax.devices.policy import LaunchRule
 from portable_softmax.planning import candidates as tilings
 from portable_softmax.planning import planner
 from portable_softmax.planning.plan import Tiling
@@ -38,20 +39,21 @@ def cases() -> Iterator[tuple[Case, str | None]]:
 
 
 def main() -> None:
+    """Launches all cases, and asserts that no strategy was left out."""
     device = current_device()
     where = device.vendor.torch_device_type
-    shared = plan(*LONG[0], "float32", device).strategy == "shared"
+    shared = plan(*LONG[0], "float32", device).tiling.strategy == "shared"
     strategies: set[tuple[str, str, str]] = set()
     launches, only = 0, None
 
-    def candidates(problem: Problem, device: Device) -> Iterator[Tiling]:
-        return (each for each in tilings.candidates(problem, device) if only in (None, each.strategy))
+    def candidates(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
+        return (each for each in tilings.candidates(rule, problem, device) if only in (None, each.strategy))
 
     def recorded(problem: Problem, device: Device) -> LaunchPlan:
         plan_problem.cache_clear()
         found = plan_problem(problem, device)
         kind = "across" if problem.across else "ragged" if problem.ragged else "along"
-        strategies.add(("backward" if problem.backward else "forward", kind, found.strategy))
+        strategies.add(("backward" if problem.backward else "forward", kind, found.tiling.strategy))
         return found
 
     mock.patch.object(launch, "plan_problem", recorded).start()
@@ -78,6 +80,7 @@ def main() -> None:
 
 
 def operand(shape: tuple[int, ...], dtype: torch.dtype, start: int, where: str) -> torch.Tensor:
+    """Random numbers from an element on that need not be aligned."""
     size = torch.Size(shape).numel()
     return torch.randn(start + size, device=where).to(dtype)[start:].view(shape)
 

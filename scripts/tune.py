@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Times every legal launch of the kernel on the device that is here, and prints the planner's regret in each cell.
+"""Times every launch that a rule could ask for on the device that is here, and prints the fastest as a rule.
 
-Regret is how much faster the best launch is than the planned one. There is no tuning at run time: what this finds goes
-into the planner's rules or a profile's `launch`, with the measurement as its source.
+The planner does not tune at run time: a row that this prints goes into `launch.rules` of a profile (device_profiles/README.md),
+with a wider range of columns and the measurement as its source. Regret is how much faster the best launch is than the planned.
 
     python scripts/tune.py --shapes 4096x781 1024x32768 --dtype float32 bfloat16 --out tuned.json
 """
@@ -10,6 +10,7 @@ into the planner's rules or a profile's `launch`, with the measurement as its so
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import json
 import multiprocessing
 import os
@@ -18,25 +19,29 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from tqdm import tqdm
 from triton.testing import do_bench
 
 from portable_softmax import CompileError, Device, KernelResources, current_device, occupancy, plan
-from portable_softmax.planning.holding import held_to_registers
+from portable_softmax.devices.policy import LaunchRule
+from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Problem, next_power_of_2
+from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel, launcher
 from portable_softmax.runtime.workspace import with_words
 
 SHAPES = ["32768x128", "32768x512", "32768x781", "32768x1024", "16384x2048", "4096x781", "4096x4096", "4096x8192", "4096x12672",
           "4096x32768", "2048x65536", "512x262144", "1823x781", "128x151936"]  # fmt: skip
-NUM_WARPS = (1, 2, 4, 8, 16, 32)
-MOST_PARTS = 128  # of a row: twice as many as the planner makes
+LONGEST = 65536  # columns of a row that is tried in one tile
+HELD = 8, 128  # elements that a thread holds, at least and at most
+MOST_PIECES = 32
 
 
 def main() -> int:
+    """Tunes the shapes of the command line, writes JSON and prints the regret of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="ROWSxCOLS")
     parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["float32", "bfloat16"])
@@ -57,65 +62,57 @@ def main() -> int:
     return 0
 
 
-def legal(problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Every way worth a try; those that `walk` have a grid of as many programs as are resident, others one per tile."""
-    yield from _by_one(problem, device)
-    yield from _shared(problem, device)
+def launches(problem: Problem, device: Device) -> dict[Tiling, LaunchRule]:
+    """Every tiling worth a try on the device, with a rule that asks for it."""
+    found: dict[Tiling, LaunchRule] = {}
+    for rule in _rules(device):
+        if rule.strategy == "tile" and problem.n_cols > LONGEST:
+            continue
+        for tiling in candidates(rule, problem, device):
+            threads = (tiling.num_warps or 0) * (device.hardware.warp_size or 0)
+            held = tiling.tile_rows * tiling.tile_cols / threads if threads else HELD[0]
+            if HELD[0] <= held <= HELD[1] and tiling.pieces <= MOST_PIECES:
+                walks = device.profile.launch.grid.value == "resident" and tiling.parts == 1
+                found.setdefault(dataclasses.replace(tiling, walk=walks), rule)
+    return found
 
 
-def _by_one(problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Tiles of 4 to 64 elements per thread, whole rows or not, walked by resident programs in up to 4 stages, or not."""
-    whole = next_power_of_2(problem.width)
-    several = () if problem.ragged else (2, 4, 8, 16, 32, 64)
-    tiles = [("tile", rows, whole) for rows in (1, *several) if rows * whole <= max(whole, 8192) and whole <= 65536]
-    narrow = [("online", 1, cols) for cols in (2048, 4096, 8192, 16384, 32768) if cols < whole]
-    for strategy, rows, cols in tiles + narrow:
-        for num_warps, threads in _threads(device):
-            tiling = Tiling(strategy, rows, cols, num_warps, 1, walk=False)
-            if 4 <= rows * cols / threads <= 64:
-                yield tiling
-                for stages in (1, 2, 3, 4) if strategy == "tile" and rows * cols >= 2048 else ():
-                    yield dataclasses.replace(tiling, num_stages=stages, walk=True)
-            if strategy == "tile":
-                yield from _in_pieces(tiling, threads, problem, device)
+def _rules(device: Device) -> Iterator[LaunchRule]:
+    """Rules with no conditions and every combination of choices; those of threads only where the device has some."""
+    has_warps = bool(device.hardware.warp_size)
+    per_thread = (8, 16, 32, 64) if has_warps else (None,)
+    per_piece = (None, 4, 8) if has_warps else (None,)
+    for elements, thread, piece in itertools.product((256, 1024, 2048, 4096, 8192), per_thread, per_piece):
+        yield _rule(
+            "tile", tile_elements=elements, max_tile_elements=32768, elements_per_thread=thread, elements_per_piece=piece
+        )
+    for cols, thread in itertools.product((2048, 4096, 8192, 16384, 32768), per_thread):
+        yield _rule("online", tile_cols=cols, elements_per_thread=thread)
+    if not device.profile.launch.polls:
+        return
+    registers = (None, 80, 96, 128, 168) if (device.hardware.max_registers_per_thread or 0) > 168 else (None,)
+    for cols, warps, piece, most in itertools.product((1024, 2048, 4096, 6144, 8192), (1, 2, 4, 8), (4, 8), registers):
+        if cols % (warps * (device.hardware.warp_size or 1) * piece) == 0:
+            yield _rule("shared", tile_cols=cols, num_warps=warps, elements_per_piece=piece, max_registers=most)
 
 
-def _shared(problem: Problem, device: Device) -> Iterator[Tiling]:
-    """A row in parts of 8 to 64 elements per thread, or in pieces, each held to fewer registers too."""
-    for cols in (1024, 2048, 4096, 8192, 16384, 32768):
-        parts = -(-problem.width // cols)
-        for num_warps, threads in _threads(device) if 1 < parts <= MOST_PARTS else ():
-            tiling = Tiling("shared", 1, cols, num_warps, 1, parts, walk=False)
-            if 8 <= cols / threads <= 64:
-                yield tiling
-                yield from held_to_registers(tiling, problem, device)
-            yield from _in_pieces(tiling, threads, problem, device)
+def _rule(strategy: str, **choices: int | None) -> LaunchRule:
+    given = {key: value for key, value in choices.items() if value is not None}
+    return msgspec.convert({"strategy": strategy, "source": "tuned", **given}, LaunchRule)
 
 
-def _in_pieces(tiling: Tiling, threads: int, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """In pieces of one and of two vectors for each thread, which holds 8 to 128 elements; held to fewer registers too."""
-    for vectors in (1, 2):
-        piece_cols = max(1, vectors * problem.widest * threads // tiling.tile_rows)
-        pieces = -(-problem.width // (tiling.parts * piece_cols))
-        tile_cols = pieces * piece_cols
-        if 1 < pieces <= 32 and 8 <= tiling.tile_rows * tile_cols / threads <= 128:
-            found = dataclasses.replace(tiling, tile_cols=tile_cols, pieces=pieces)
-            yield found
-            yield from held_to_registers(found, problem, device)
-
-
-def _threads(device: Device) -> Iterator[tuple[int, int]]:
-    """(warps, threads) that a program may have."""
-    for num_warps in NUM_WARPS:
-        threads = num_warps * (device.hardware.warp_size or 0)
-        if 0 < threads <= (device.hardware.max_threads_per_program or 0):
-            yield num_warps, threads
+def row(rule: LaunchRule, problem: Problem) -> str:
+    """The rule for problems like this one, as a row to paste into a profile."""
+    conditions = {"direction": problem.direction, "element_bytes": problem.element_bytes, "access": problem.access}
+    conditions |= {"from_cols": problem.n_cols, "to_cols": problem.n_cols}
+    choices = {key: value for key, value in msgspec.to_builtins(rule).items() if key != "source"}
+    return "- {" + ", ".join(f"{key}: {value}" for key, value in (conditions | choices).items()) + ", source: tuned}"
 
 
 def _compile_all(cells: list[Problem]) -> None:
-    """Into Triton's cache on disk, by all processors but one."""
+    """Compiles into Triton's cache on disk, by all processors but one."""
     device = current_device()
-    specs = {KernelSpec.of(problem, tiling) for problem in cells for tiling in legal(problem, device)}
+    specs = {KernelSpec.of(problem, tiling) for problem in cells for tiling in launches(problem, device)}
     with multiprocessing.get_context("spawn").Pool(max(1, (os.cpu_count() or 2) - 1)) as pool:
         list(tqdm(pool.imap_unordered(_compile, specs, chunksize=4), total=len(specs), desc="compile"))
 
@@ -129,12 +126,12 @@ def _compile(spec: KernelSpec) -> None:
 
 def _tune(problem: Problem) -> dict[str, Any]:
     device = current_device()
-    like = {"device": "cuda", "dtype": getattr(torch, problem.x_dtype)}
+    like = {"device": device.vendor.torch_device_type, "dtype": getattr(torch, problem.x_dtype)}
     given = [torch.randn(problem.n_rows, problem.n_cols, **like) for _ in range(1 + problem.backward)]
     operands = [torch.empty_like(given[0]), *given]
     planned = plan(problem.n_rows, problem.n_cols, problem.x_dtype, device, backward=problem.backward)
-    rates = {}
-    for tiling in legal(problem, device):
+    rules, rates = launches(problem, device), {}
+    for tiling in rules:
         with contextlib.suppress(CompileError):  # _compile told
             rates[tiling] = _rate(problem, tiling, _programs(problem, tiling, device), operands, device)
     rates = {tiling: rate for tiling, rate in sorted(rates.items(), key=lambda each: -each[1]) if rate}
@@ -144,9 +141,8 @@ def _tune(problem: Problem) -> dict[str, Any]:
     fastest = (lambda: torch.add(*given, out=operands[0])) if problem.backward else (lambda: operands[0].copy_(given[0]))
     copy = _gb_per_s(fastest, operands, warmup=5, rep=20)
     name = f"{problem.x_dtype} {problem.n_rows}x{problem.n_cols}"
-    grid = "resident" if best.walk else "tile"
-    tqdm.write(f"{name:26} copy {copy:5.0f}  planned {ours:5.0f} {planned.tiling}  best {rates[best]:5.0f} {best}, "
-               f"{best.num_stages} stages, {grid} grid  regret {regret:.1%}")  # fmt: skip
+    tqdm.write(f"{name:26} copy {copy:5.0f}  planned {ours:5.0f} {planned.tiling}  best {rates[best]:5.0f} {best}  "
+               f"regret {regret:.1%}\n    {row(rules[best], problem)}")  # fmt: skip
     top = [{"rate": rate, **dataclasses.asdict(tiling)} for tiling, rate in rates.items()]
     return {"problem": dataclasses.asdict(problem), "copy": copy, "planned": ours, "regret": regret, "launches": top[:40]}
 
@@ -164,10 +160,10 @@ def _programs(problem: Problem, tiling: Tiling, device: Device) -> int:
 
 
 def _rate(problem: Problem, tiling: Tiling, num_programs: int, operands: list[torch.Tensor], device: Device) -> float:
-    """GB/s; 0 for a launch that spills, unless it was held to its registers, or does not fit."""
+    """Measures GB/s; 0 for a launch that spills or does not fit."""
     resources = _resources(problem, tiling, device)
-    spills = resources.spilled_bytes_per_thread and not tiling.max_registers
-    if not num_programs or spills or not occupancy(resources, device).programs_per_multiprocessor:
+    fits = num_programs and occupancy(resources, device).programs_per_multiprocessor
+    if resources.spilled_bytes_per_thread or not fits:
         return 0.0
     launch = launcher(KernelSpec.of(problem, tiling), device)
     if tiling.parts > 1:

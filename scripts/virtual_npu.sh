@@ -28,7 +28,7 @@ install_packages() {
     local pip=("$environment/bin/python" -m pip install --quiet --disable-pip-version-check)
     "${pip[@]}" torch==2.13.0 && # by itself and exactly: another one may bring gigabytes for GPUs
         "${pip[@]}" --no-deps triton-ascend==3.2.0 &&
-        "${pip[@]}" pybind11 'numpy<2.3' 'pytest>=8.3' 'msgspec>=0.19' 'PyYAML>=6' &&
+        "${pip[@]}" pybind11 'numpy<2.3' 'pytest>=8.3' 'msgspec>=0.19' 'PyYAML>=6' 'tabulate>=0.9' &&
         "${pip[@]}" --no-deps --editable .
 }
 
@@ -56,6 +56,7 @@ stamp=$environment/ready
 if [ "$(cat "$stamp" 2>/dev/null)" != "$(sha256sum <"$0")" ]; then
     [ -x "$environment/bin/python" ] || "$python" -m venv "$environment" || not_run "$python cannot make a virtual environment"
     echo '*' >"$environment/.gitignore"
+    echo "virtual NPU: installing torch 2.13.0, triton-ascend 3.2.0 and MLIR 19 into $environment" >&2
     install_packages || not_run "pip cannot install torch 2.13.0 and triton-ascend 3.2.0"
     [ -x "$environment/mlir/usr/lib/llvm-19/bin/mlir-opt" ] || unpack_mlir || not_run "apt-get cannot download ${mlir_packages[*]}"
     sha256sum <"$0" >"$stamp"

@@ -31,6 +31,8 @@ device = Device.from_profile("amd/mi100")
 print(len(profiles()), occupancy(KernelResources(4, 66, 16), device).programs_per_multiprocessor, "torch" in sys.modules)
 """
     assert run(python, "-c", code, cwd=tmp_path).split() == [str(len(list_profiles())), "3", "False"]
+    assert "amd/mi100" in run(tmp_path / "venv" / "bin" / "portable-softmax", "--list", cwd=tmp_path)
+    assert list((tmp_path / "venv").glob("lib/python*/site-packages/portable_softmax/py.typed"))
 
 
 def list_profiles():

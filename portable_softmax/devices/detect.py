@@ -14,7 +14,7 @@ INSTALL = "README.md, Install, says what to install for which vendor"
 
 
 def chosen(device: Device | str | None) -> Device:
-    """The device that a caller means: one that is given, a profile's by its name, or for None the current one.
+    """Returns the device that a caller means: one that is given, a profile's by its name, or for None the current one.
 
     A name gives the same object each time, so that its plans are kept.
 
@@ -38,15 +38,15 @@ def _not_here(profile: DeviceProfile) -> Device:
 
 
 def interpreting() -> bool:
-    """Whether Triton's interpreter stands in for a device; Triton decides when a kernel is defined."""
+    """Tells whether Triton's interpreter stands in for a device; Triton decides when a kernel is defined."""
     return os.environ.get("TRITON_INTERPRET", "").lower() in {"1", "true", "on", "yes", "y"}
 
 
 def current_device(index: int | None = None) -> Device:
-    """The device that Triton drives in this process.
+    """Returns the device that Triton drives in this process.
 
     Args:
-        index: of the device, as torch counts; None for torch's current one.
+        index: number of the device, as torch counts; None for torch's current one.
 
     Raises:
         NoDeviceError: this machine has no accelerator that Triton drives.
@@ -113,7 +113,7 @@ def _import_torch() -> ModuleType:
 
 
 def _active_target() -> Any:
-    """Triton's GPUTarget of the current device, or an error that says why there is none."""
+    """Returns Triton's GPUTarget of the current device, or raises an error that says why there is none."""
     try:
         from triton.backends import backends
         from triton.runtime import driver

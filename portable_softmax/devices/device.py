@@ -1,4 +1,4 @@
-"""One device, here or not: its facts, merged from the runtime and a profile, and who told each."""
+"""A device, here or not: its facts, merged from the runtime and a profile, and who told each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from portable_softmax.errors import ProfileError
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """What is known of one device, and who said so.
+    """Device with the facts that are known of it, and who told each.
 
     Args:
         backend: the name of one of `portable_softmax.devices.backends`, which is Triton's.
         arch: Triton's name of the target architecture.
-        index: of the device in this process; None for one that is not here, and for the interpreter.
+        index: number of the device in this process; None for one that is not here, and for the interpreter.
         hardware: the facts that are used.
         origins: who told each of them: driver, torch, profile or estimated.
         profile: the YAML profile that matched.
@@ -36,7 +36,7 @@ class Device:
 
     @staticmethod
     def from_profile(name: str) -> "Device":
-        """A device that need not be here, by its name in `profiles()`, to plan and count for.
+        """Makes a device that need not be here, by its name in `profiles()`, to plan and count for.
 
         Raises:
             ProfileError: no product has that name.
@@ -46,10 +46,12 @@ class Device:
 
     @property
     def vendor(self) -> Backend:
+        """Module that answers for the device's vendor."""
         return BACKENDS[self.backend]
 
     @property
     def name(self) -> str:
+        """Name that the runtime reports, or else the profile's."""
         return (self.detected and self.detected.name) or self.profile.name
 
     def __repr__(self) -> str:
@@ -58,7 +60,12 @@ class Device:
 
 
 def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) -> Device:
-    """Facts of the profile, overridden by torch's, overridden by the driver's.
+    """Makes a device of a profile's facts, overridden by torch's, overridden by the driver's.
+
+    Args:
+        profile: the profile that matched.
+        detected: what the runtime told; None for a device that is not here.
+        index: number of the device in this process, if it is here.
 
     Raises:
         ProfileError: a fact that the vendor needs is known to none of them.

@@ -1,4 +1,4 @@
-"""What cannot be right in a profile although each value is in range. Only what is certainly wrong."""
+"""Checks of a profile whose values are each in range: only for what is certainly wrong together."""
 
 import datetime
 import re
@@ -6,84 +6,66 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from portable_softmax.devices.backends import BACKENDS
-from portable_softmax.devices.schema import Product, ProfileFile, given
+from portable_softmax.devices.file_schema import Product, ProfileFile
+from portable_softmax.devices.policy import LaunchRule
+from portable_softmax.devices.schema import given
 
 
-class Rule(NamedTuple):
-    """A relation that facts and preferences keep, of those that are known."""
+class Relation(NamedTuple):
+    """A relation that facts keep, of those that are known."""
 
     keys: tuple[str, ...]
     holds: Callable[..., bool]
     reason: str
 
 
-RULES = (
-    Rule(
+RELATIONS = (
+    Relation(
         ("shared_memory_per_program_max", "shared_memory_per_multiprocessor"),
         lambda program, multiprocessor: program <= multiprocessor,
         "a program's shared memory is part of its multiprocessor's",
     ),
-    Rule(
+    Relation(
         ("shared_memory_granule", "shared_memory_per_multiprocessor"),
         lambda granule, multiprocessor: granule <= multiprocessor,
         "no program that uses shared memory would fit",
     ),
-    Rule(
+    Relation(
         ("warp_size", "max_threads_per_program"),
         lambda warp, threads: warp <= threads,
         "a program has at least one warp",
     ),
-    Rule(
+    Relation(
         ("max_threads_per_program", "max_warps_per_multiprocessor", "warp_size"),
         lambda threads, warps, warp: threads <= warps * warp,
         "all threads of a program are resident on one multiprocessor",
     ),
-    Rule(
+    Relation(
         ("registers_per_multiprocessor", "partitions_per_multiprocessor"),
         lambda registers, partitions: registers % partitions == 0,
         "each partition owns an equal slice of the registers",
     ),
-    Rule(
+    Relation(
         ("registers_per_multiprocessor", "partitions_per_multiprocessor", "warp_size", "register_granule"),
         lambda registers, partitions, warp, granule: registers // partitions % (warp * granule) == 0,
         "a partition's registers are given to whole warps in whole granules",
     ),
-    Rule(
+    Relation(
         ("max_registers_per_thread", "registers_per_multiprocessor", "partitions_per_multiprocessor", "warp_size"),
         lambda most, registers, partitions, warp: most * warp <= registers // partitions,
         "a warp's registers are in one partition",
     ),
-    Rule(
-        ("elements_per_thread", "max_registers_per_thread"),
-        lambda elements, most: elements <= most,
-        "an element takes a register",
-    ),
-    Rule(
-        ("max_registers", "max_registers_per_thread"),
-        lambda wanted, most: wanted[-1] <= most,
-        "no instruction can name that many registers",
-    ),
-    Rule(
+    Relation(
         ("max_threads_per_program", "max_threads"),
         lambda program, launch: program <= launch,
         "no program would fit a launch",
     ),
-    Rule(
-        ("shared_tile_cols", "shared_num_warps"),
-        lambda cols, warps: warps <= cols,
-        "each warp has elements of the tile",
-    ),
-    Rule(
-        ("shared_tile_cols", "shared_wide_cols"),
-        lambda cols, wide: cols <= wide,
-        "wide parts are not narrower than others",
-    ),
-    Rule(
+    Relation(
         ("l2_cache_bytes", "memory_bytes"),
         lambda cache, memory: cache <= memory,
         "a cache is smaller than the memory behind it",
     ),
-    Rule(
+    Relation(
         ("last_level_cache_bytes", "memory_bytes"),
         lambda cache, memory: cache <= memory,
         "a cache is smaller than the memory behind it",
@@ -97,8 +79,9 @@ def complaints(file: ProfileFile) -> Iterator[str]:
         yield f"backend: {file.backend!r} is none of {', '.join(BACKENDS)}"
     yield from _sources(file)
     yield from _patterns("arch", file.arch)
-    facts = _numbers("hardware", file.hardware) | _numbers("launch", file.launch)
+    facts = _numbers("hardware", file.hardware)
     yield from _contradictions(facts, facts)
+    yield from _rules("launch.rules", file.launch.rules, facts)
     for name, product in file.products.items():
         where = f"products.{name}"
         if not re.fullmatch(r"[^\s/]+", name):
@@ -108,6 +91,22 @@ def complaints(file: ProfileFile) -> Iterator[str]:
         yield from _target(where, file, product)
         own = _numbers(f"{where}.hardware", product.hardware)
         yield from _contradictions(facts | own, own)
+        yield from _rules(f"{where}.rules", product.rules, facts | own)
+
+
+def _rules(where: str, rules: list[LaunchRule], facts: dict[str, tuple[str, Any]]) -> Iterator[str]:
+    """Rules that no kernel of this hardware could follow."""
+    for number, rule in enumerate(rules):
+        here = f"{where}[{number}]"
+        for key in ("elements_per_thread", "max_registers"):
+            path, most = facts.get("max_registers_per_thread", ("", None))
+            if most and (getattr(rule, key) or 0) > most:
+                yield f"{here}.{key} {getattr(rule, key)}, {path} {most}: a thread has no more registers"
+        warp_size = facts.get("warp_size", ("", 0))[1]
+        held = (rule.num_warps or 0) * warp_size * (rule.elements_per_piece or 0)
+        tile_cols = rule.tile_cols or 1
+        if tile_cols % held if held else tile_cols.bit_count() != 1:
+            yield f"{here}.tile_cols: {tile_cols} is not {f'a whole number of pieces of {held}' if held else 'a power of two'}"
 
 
 def _sources(file: ProfileFile) -> Iterator[str]:
@@ -115,12 +114,23 @@ def _sources(file: ProfileFile) -> Iterator[str]:
         for date in re.findall(r"\b20\d\d-\d\d-\d\d\b", source.title):
             if reason := _error(datetime.date.fromisoformat, date):
                 yield f"sources.{name}.title: {date} is no date: {reason}"
-    groups = {"hardware": file.hardware, "launch": file.launch}
-    groups |= {f"products.{name}.hardware": product.hardware for name, product in file.products.items()}
-    for group, struct in groups.items():
-        for key, fact in given(struct).items():
-            if fact.source not in file.sources:
-                yield f"{group}.{key}: its source {fact.source!r} is not among `sources` ({', '.join(file.sources)})"
+    for where, named in _named_sources(file):
+        if named not in file.sources:
+            yield f"{where}: its source {named!r} is not among `sources` ({', '.join(file.sources)})"
+
+
+def _named_sources(file: ProfileFile) -> Iterator[tuple[str, str]]:
+    """(path in the file, name of its source) for every fact and rule."""
+    policy = {key: value for key, value in given(file.launch).items() if key != "rules"}
+    groups = {"hardware": given(file.hardware), "launch": policy}
+    rules = {"launch.rules": file.launch.rules}
+    for name, product in file.products.items():
+        groups[f"products.{name}.hardware"] = given(product.hardware)
+        rules[f"products.{name}.rules"] = product.rules
+    for group, facts in groups.items():
+        yield from ((f"{group}.{key}", fact.source) for key, fact in facts.items())
+    for group, listed in rules.items():
+        yield from ((f"{group}[{number}]", rule.source) for number, rule in enumerate(listed))
 
 
 def _patterns(where: str, pattern: str) -> Iterator[str]:
@@ -129,7 +139,7 @@ def _patterns(where: str, pattern: str) -> Iterator[str]:
 
 
 def _error(read: Callable[[str], Any], text: str) -> str | None:
-    """Why `read` cannot read the text; None if it can."""
+    """Message of the error that `read` raises for the text; None if it can read it."""
     try:
         read(text)
     except (ValueError, re.error, OverflowError, RecursionError) as error:
@@ -149,8 +159,8 @@ def _numbers(where: str, struct: Any) -> dict[str, tuple[str, Any]]:
 
 
 def _contradictions(facts: dict[str, tuple[str, Any]], own: dict[str, tuple[str, Any]]) -> Iterator[str]:
-    """Rules that do not hold among `facts`, of those that `own` has a part in."""
-    for keys, holds, reason in RULES:
+    """Relations that do not hold among `facts`, of those that `own` has a part in."""
+    for keys, holds, reason in RELATIONS:
         known = [facts[key] for key in keys if key in facts]
         if len(known) == len(keys) and not own.keys().isdisjoint(keys) and not holds(*(value for _, value in known)):
             yield f"{', '.join(f'{path} {value}' for path, value in known)}: {reason}"

@@ -1,4 +1,4 @@
-"""The files of a directory of profiles, read strictly: each complaint names the file, the key or line, and the reason."""
+"""Files of a directory of profiles, read strictly: each complaint names the file, the key or line, and the reason."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from portable_softmax.devices.schema import Product, ProfileFile, Source
+from portable_softmax.devices.file_schema import Extension, Product, ProfileFile
+from portable_softmax.devices.schema import Source
 from portable_softmax.errors import ProfileError
 
 SUFFIXES = (".yaml", ".yml")
@@ -16,7 +17,7 @@ NAMED = {"sources": Source, "products": Product}  # mappings whose keys msgspec 
 
 
 def profile_files(directory: Path) -> Iterator[Path]:
-    """The files DIR/<vendor>/NAME.yaml (or .yml), sorted. Hidden files and folders are passed over.
+    """Yields the files DIR/<vendor>/NAME.yaml (or .yml), sorted. Hidden files and folders are passed over.
 
     Raises:
         ProfileError: the directory or a folder in it cannot be read, or there is YAML elsewhere in it.
@@ -31,8 +32,8 @@ def profile_files(directory: Path) -> Iterator[Path]:
                 raise _misplaced(deeper, directory)
 
 
-def read_file(path: Path) -> ProfileFile:
-    """One file, each value checked by itself.
+def read_file(path: Path) -> ProfileFile | Extension:
+    """Reads one file, each value checked by itself: an Extension if it says what it extends.
 
     Raises:
         ProfileError: the file cannot be read, is empty, is not YAML of plain data, or a value is missing or out of range.
@@ -51,6 +52,8 @@ def read_file(path: Path) -> ProfileFile:
     if content is None:
         raise ProfileError(f"{path}: is empty")
     try:
+        if isinstance(content, dict) and "extends" in content:
+            return msgspec.convert(content, Extension)
         return msgspec.convert(content, ProfileFile)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:  # of half a character, which YAML lets escapes make
         raise ProfileError(f"{path}: {_explained(content, str(error))}") from error
@@ -72,7 +75,7 @@ def _misplaced(path: Path, directory: Path) -> ProfileError:
 
 
 def _explained(content: Any, complaint: str) -> str:
-    """msgspec's complaint, with the name of the product or source in it, and with what makes text of a number."""
+    """Adds to msgspec's complaint the name of the product or source, and what makes text of a number."""
     if "[...]" in complaint:
         complaint = next(_inside(content), complaint)
     if re.match(r"Expected `str`, got `(int|float|bool|date|datetime)`", complaint):
@@ -81,7 +84,7 @@ def _explained(content: Any, complaint: str) -> str:
 
 
 def _inside(content: Mapping[str, Any]) -> Iterator[str]:
-    """Complaints about each product and source by itself, which msgspec calls `$.products[...]` all alike."""
+    """Yields complaints about each product and source by itself, which msgspec calls `$.products[...]` all alike."""
     for group, kind in NAMED.items():
         members = content.get(group)
         for name, value in members.items() if isinstance(members, dict) else ():
@@ -96,14 +99,14 @@ class _StrictLoader(yaml.SafeLoader):
     """Builds plain data, with text as keys, and takes no key twice."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """As yaml, which lets other errors out for values like 2026-13-45, 0x_ or `!!bool maybe`."""
+        """Turns errors that yaml lets out for values like 2026-13-45, 0x_ or `!!bool maybe` into errors of yaml."""
         try:
             return super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError, OverflowError) as error:
             raise _error(f"cannot be read as {node.tag.rpartition(':')[2]}: {error}", node) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """As yaml, which would let the second of two equal keys win in silence."""
+        """Refuses keys that are no text, and equal keys, of which yaml would let the second win in silence."""
         keys = [key for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
         texts = [key.value for key in keys]
         for key in keys:

@@ -14,16 +14,19 @@ from types import MappingProxyType
 
 import msgspec
 
+from portable_softmax.devices.file_schema import Extension, Product, ProfileFile
+from portable_softmax.devices.overlays import extended
+from portable_softmax.devices.policy import LaunchPolicy
 from portable_softmax.devices.profile_checks import complaints
 from portable_softmax.devices.profile_files import profile_files, read_file
-from portable_softmax.devices.schema import Hardware, LaunchPolicy, Product, ProfileFile, Source, given
+from portable_softmax.devices.schema import Hardware, Source, given
 from portable_softmax.errors import ProfileError
 
 NEAREST = 5  # names that a wrong one is answered with
 
 
 class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # so that it can be a key
-    """The facts about one product, or about an architecture when `product` is None."""
+    """Facts about one product, or about an architecture when `product` is None, and the sources of them."""
 
     name: str
     backend: str
@@ -34,21 +37,21 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # so 
     hardware: Hardware
     launch: LaunchPolicy
     origins: Mapping[str, Source]  # of each fact in `hardware`
-    policy_origins: Mapping[str, Source]  # of each preference in `launch`
+    sources: Mapping[str, Source]  # that `launch` names
     first_triton: str | None
     product: Product | None
 
     @property
     def estimated(self) -> bool:
-        """Whether this is the vendor's cautious stand-in for an architecture that nobody has described."""
+        """True for the vendor's cautious stand-in for an architecture that nobody has described."""
         return self.product is None and self.name.endswith("/estimated")
 
 
 def profiles() -> Mapping[str, DeviceProfile]:
-    """All products by name (`vendor/product`), from device_profiles/ and from $PORTABLE_SOFTMAX_PROFILES.
+    """Returns all products by name (`vendor/product`), from device_profiles/ and from $PORTABLE_SOFTMAX_PROFILES.
 
-    That is a directory, or several as in $PATH. Their files DIR/vendor/NAME.yaml (or .yml) replace products of the same name;
-    of several directories the last one wins.
+    The variable names a directory, or several as in $PATH. Their files DIR/vendor/NAME.yaml (or .yml) replace products of the
+    same name; of several directories the last one wins.
 
     Raises:
         ProfileError: a file is malformed or in the wrong place; names the file, the key and the reason.
@@ -57,7 +60,7 @@ def profiles() -> Mapping[str, DeviceProfile]:
 
 
 def find_profile(name: str) -> DeviceProfile:
-    """The product of that name.
+    """Returns the product of that name.
 
     Raises:
         ProfileError: there is none; lists a few of the nearest names.
@@ -74,7 +77,7 @@ def find_profile(name: str) -> DeviceProfile:
 
 
 def _nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Names that hold the wanted one, else those that are spelt alike; the vendor apart."""
+    """Returns names that contain the wanted one, else names that are spelt alike; the vendor does not count."""
     wanted = name.rpartition("/")[2].lower()
     products = {each: each.rpartition("/")[2].lower() for each in known}
     holding = sorted(each for each, product in products.items() if wanted and wanted in product)
@@ -83,7 +86,12 @@ def _nearest(name: str, known: Iterable[str]) -> list[str]:
 
 
 def match_profile(backend: str, arch: str, device_name: str | None) -> DeviceProfile:
-    """The profile of a live device: its product, else its architecture, else its vendor's cautious estimate.
+    """Returns the profile of a live device: its product, else its architecture, else its vendor's cautious estimate.
+
+    Args:
+        backend: Triton's name of the vendor.
+        arch: Triton's name of the target architecture.
+        device_name: the name that the runtime reports, if any.
 
     Raises:
         ProfileError: not even an estimate exists for the backend.
@@ -100,18 +108,38 @@ def match_profile(backend: str, arch: str, device_name: str | None) -> DevicePro
 
 
 def read_profiles(path: Path) -> list[DeviceProfile]:
-    """The profiles of one file: its products, and its architecture.
+    """Profiles of one file of an architecture: its own, and its products'.
 
     Raises:
         ProfileError: names the file, the key and the reason.
     """
-    file = read_file(path)
+    return _profiles([path])[path]
+
+
+def _profiles(paths: Iterable[Path]) -> dict[Path, list[DeviceProfile]]:
+    """Profiles of each file; a file that extends another may come before it."""
+    contents = {path: read_file(path) for path in paths}
+    files = {path: content for path, content in contents.items() if isinstance(content, ProfileFile)}
+    described: dict[str, tuple[ProfileFile, Product | None]] = {}
+    found: dict[Path, list[DeviceProfile]] = {}
+    for path, file in files.items():
+        _complain(path, file)
+        own: dict[str, Product | None] = {path.stem: None, **file.products}
+        described |= {f"{path.parent.name}/{name}": (file, product) for name, product in own.items()}
+        found[path] = [_profile(file, f"{path.parent.name}/{name}", product) for name, product in own.items()]
+    for path, extension in contents.items():
+        if isinstance(extension, Extension):
+            file = extended(path, extension, described)
+            _complain(path, file)
+            name = f"{path.parent.name}/{path.stem}"
+            described[name] = file, file.products[path.stem]
+            found[path] = [_profile(file, name, file.products[path.stem])]
+    return {path: found[path] for path in contents}
+
+
+def _complain(path: Path, file: ProfileFile) -> None:
     if wrong := list(complaints(file)):
         raise ProfileError("\n".join(f"{path}: {complaint}" for complaint in wrong))
-    vendor = path.parent.name
-    return [_profile(file, f"{vendor}/{path.stem}", None)] + [
-        _profile(file, f"{vendor}/{name}", product) for name, product in file.products.items()
-    ]
 
 
 def _profile(file: ProfileFile, name: str, product: Product | None) -> DeviceProfile:
@@ -124,9 +152,9 @@ def _profile(file: ProfileFile, name: str, product: Product | None) -> DevicePro
         arch_pattern=file.arch,
         multiprocessor=file.multiprocessor,
         hardware=Hardware(**{key: fact.value for key, fact in facts.items()}),
-        launch=file.launch,
+        launch=msgspec.structs.replace(file.launch, rules=[*(product.rules if product else ()), *file.launch.rules]),
         origins={key: file.sources[fact.source] for key, fact in facts.items()},
-        policy_origins={key: file.sources[fact.source] for key, fact in given(file.launch).items()},
+        sources=file.sources,
         first_triton=file.first_triton or None,
         product=product,
     )
@@ -148,13 +176,13 @@ def _all(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
     for directory in directories:
         if not directory.is_dir():
             raise ProfileError(f"{directory} is not a directory; is PORTABLE_SOFTMAX_PROFILES right?")
-    files = {file: read_profiles(file) for directory in directories for file in profile_files(directory)}
+    files = _profiles([file for directory in directories for file in profile_files(directory)])
     _check_together(files)
     return tuple(profile for found in files.values() for profile in found)
 
 
 def _check_together(files: Mapping[Path, list[DeviceProfile]]) -> None:
-    """Files of one directory describe no product twice, and those of one vendor are for one backend.
+    """Checks that files of one directory describe no product twice, and that one vendor's are for one backend.
 
     Raises:
         ProfileError: names both files.

@@ -1,15 +1,10 @@
-"""What a file of device_profiles/ holds: every number with its source; what is unknown, or no limit there is, is absent.
-
-device_profiles/schema.json is generated from ProfileFile.
-"""
+"""Hardware facts, each with its source. A fact that is unknown and a limit that a device does not have are absent."""
 
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 LARGEST_TILE = 2**20  # elements of a tensor in Triton: TRITON_MAX_TENSOR_NUMEL in python/triton/_utils.py
-MOST_POLLS = 2**16  # a choice of this project: some hundredths of a second
-MOST_STAGES = 8  # a choice of this project: Triton unrolls the prologue of its pipeline, and hundreds compile for minutes
 
 Positive = Annotated[int, msgspec.Meta(gt=0, le=2**63 - 1)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -18,7 +13,7 @@ Verified = Literal["measured", "vendor", "third-party"]
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
-    """What one device offers, in Triton's words; None means that it is unknown or that there is no such limit.
+    """Facts of one device, in Triton's words; None means that a fact is unknown or that there is no such limit.
 
     A *multiprocessor* is what the vendor's driver counts: SM (NVIDIA), CU (AMD CDNA), WGP of two CUs (AMD RDNA),
     vector core (Ascend). *Shared memory* is LDS on AMD and the Unified Buffer on Ascend.
@@ -76,61 +71,6 @@ class PowerOfTwo(Fact, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"{self.value} is not a power of two")
 
 
-class Stages(Fact, frozen=True, forbid_unknown_fields=True):
-    """Stages of Triton's software pipeline."""
-
-    value: Annotated[int, msgspec.Meta(ge=1, le=MOST_STAGES)]
-
-
-class Polls(Fact, frozen=True, forbid_unknown_fields=True):
-    """Looks for what others publish: so many take a while, and no more are counted."""
-
-    value: Annotated[int, msgspec.Meta(ge=1, le=MOST_POLLS)]
-
-
-class RegisterSteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Registers per thread, ascending: with one more of them, fewer warps share a multiprocessor."""
-
-    value: list[Positive]
-    source: str
-
-    def __post_init__(self) -> None:
-        if not self.value or sorted(set(self.value)) != self.value:
-            raise ValueError(f"{self.value} should be one or more numbers, ascending")
-
-
-class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`tile`: one program per tile. `resident`: as many programs as the device holds at once, each walking tiles."""
-
-    value: Literal["tile", "resident"]
-    source: str
-
-
-class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How launches are chosen on an architecture: preferences that were measured or reasoned, never limits."""
-
-    grid: Grid
-    tile_elements: PowerOfTwo  # rows shorter than this share a tile until it holds so many elements
-    max_tile_cols: PowerOfTwo  # columns of the widest row that is taken in one tile
-    online_tile_cols: PowerOfTwo  # columns of a tile of longer rows
-    elements_per_thread: Fact | msgspec.UnsetType = msgspec.UNSET  # 32-bit elements that one thread holds
-    num_stages: Stages | msgspec.UnsetType = msgspec.UNSET
-    # Long rows, and few rows of at least so many columns, are shared by programs that take a tile of them each.
-    shared_from_cols: Fact | msgspec.UnsetType = msgspec.UNSET
-    shared_tile_cols: PowerOfTwo | msgspec.UnsetType = msgspec.UNSET
-    shared_num_warps: PowerOfTwo | msgspec.UnsetType = msgspec.UNSET
-    shared_wide_cols: PowerOfTwo | msgspec.UnsetType = msgspec.UNSET  # instead, with more warps, where programs are many
-    shared_polls: Polls | msgspec.UnsetType = msgspec.UNSET  # for what another program finds, before it is computed again
-    max_registers: RegisterSteps | msgspec.UnsetType = msgspec.UNSET  # that a thread of what is in pieces is held to
-    spilled_bytes: Fact | msgspec.UnsetType = msgspec.UNSET  # per thread, that a kernel held to them may spill
-
-    def __post_init__(self) -> None:
-        keys = ("shared_from_cols", "shared_tile_cols", "shared_polls")
-        missing = [key for key in keys if not getattr(self, key)]
-        if 0 < len(missing) < len(keys):
-            raise ValueError(f"rows that programs share need {', '.join(missing)} too")
-
-
 # Fields of Hardware. A program's threads too: the most warps of a program are taken from them.
 POWERS_OF_TWO = ("warp_size", "max_threads_per_program", "memory_alignment")
 
@@ -144,28 +84,6 @@ HardwareFacts: Any = msgspec.defstruct(
     forbid_unknown_fields=True,
     namespace={"__doc__": "The fields of Hardware, each with its source."},
 )
-
-
-class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A device that can be bought; `hardware` adds to and overrides its architecture's."""
-
-    matches: list[Text]  # regular expressions; one must match the whole name that the runtime reports
-    hardware: HardwareFacts
-    arch: Text | msgspec.UnsetType = msgspec.UNSET  # Triton's target, where products of an architecture differ in it
-
-
-class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One file of device_profiles/."""
-
-    backend: str
-    architecture: Text
-    arch: Text  # regular expression for the whole of Triton's target architecture: 90, gfx942, Ascend910B[1-9].*
-    multiprocessor: Text  # the vendor's word for it, for reports
-    sources: dict[str, Source]
-    hardware: HardwareFacts
-    launch: LaunchPolicy
-    first_triton: Release | msgspec.UnsetType = msgspec.UNSET  # first release that compiles for it with no device
-    products: dict[str, Product] = {}
 
 
 def given(struct: msgspec.Struct) -> dict[str, Any]:

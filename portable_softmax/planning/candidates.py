@@ -1,81 +1,112 @@
-"""The candidates of a plan: how rows may be cut into tiles, in the order of a profile's preferences."""
+"""The tilings that a launch rule allows for a problem, the preferred one first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.holding import in_pieces
+from portable_softmax.devices.policy import LaunchRule
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem, next_power_of_2
-from portable_softmax.planning.sharing import in_parts
 
-NARROWEST_ONLINE_TILE = 1024  # columns; below it a candidate is not worth compiling
-COALESCED = 32  # elements of a line of a tile, where rows lie side by side: 128 bytes of float32
-NARROWEST_LINE = 8  # of them: 32 bytes of float32, the least that memory moves
+MOST_PARTS = 64  # of a row: each program reads two words of each
+MOST_ELEMENTS = 2**20  # of a tile, in any Triton
+NARROWEST_TILE = 1024  # elements; a narrower one of a row that is read twice is not worth compiling
 MANY_ROWS = 2**31  # what a batch-invariant tile is chosen for
 
 
-def candidates(problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Tilings in order of preference: whole rows, fewer of them, with more warps; then rows in ever narrower tiles."""
-    if problem.across:
-        yield from _candidates_across(problem, device)
-        return
-    policy = device.profile.launch
-    width = problem.registers_per_element
-    yield from in_parts(problem, device)
+def candidates(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
+    """Tilings for a problem that the rule takes; none where its strategy cannot compute it."""
+    if rule.strategy == "shared":
+        yield from _shared(rule, problem, device)
+    elif rule.strategy == "tile":
+        yield from _tile(rule, problem, device)
+    else:
+        yield from _online(rule, problem, device)
+
+
+def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
+    """Whole rows in one tile: as many as the rule has room for, then ever fewer."""
     tile_cols = next_power_of_2(problem.width)
-    if tile_cols * width <= policy.max_tile_cols.value:
-        n_rows = MANY_ROWS if problem.batch_invariant else problem.n_rows
-        held = tile_cols * width * (2 if problem.backward else 1) / problem.elements_at_once
-        tile_rows = 1 if problem.ragged else _shared_rows(n_rows, held, device)
-        while tile_rows:
-            yield from _with_warps("tile", tile_rows, tile_cols, problem, device)
-            tile_rows //= 2
-    tile_cols = min(policy.online_tile_cols.value // width, next_power_of_2(problem.width))
-    while tile_cols >= min(NARROWEST_ONLINE_TILE, problem.n_cols):
-        yield from _with_warps("online", 1, tile_cols, problem, device)
-        tile_cols //= 2
-
-
-def _candidates_across(problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Where rows lie side by side, a tile's lines should fill whole accesses before its rows are whole."""
-    policy = device.profile.launch
-    width = problem.registers_per_element
-    lines = next_power_of_2(problem.inner)
-    tile_cols = next_power_of_2(problem.n_cols)
-    tile_rows = min(lines, max(COALESCED, _shared_rows(problem.n_rows, tile_cols * width, device)))
-    while tile_rows >= min(NARROWEST_LINE, lines):
-        if tile_cols * tile_rows * width <= policy.max_tile_cols.value:
-            yield from _with_warps("tile", tile_rows, tile_cols, problem, device)
+    n_rows = MANY_ROWS if problem.batch_invariant else problem.n_rows
+    gathered = _gathered(rule, n_rows, tile_cols * problem.registers_per_element, problem, device)
+    if not problem.across:
+        tile_rows, fewest = 1 if problem.ragged else gathered, 1
+    else:
+        lines, policy = next_power_of_2(problem.inner), device.profile.launch
+        fewest = min(lines, policy.min_line_elements.value if policy.min_line_elements else 1)
+        tile_rows = min(lines, max(gathered, policy.line_elements.value if policy.line_elements else 1))
+    while tile_rows >= fewest:
+        most = (rule.max_tile_elements or 0) // problem.registers_per_element if problem.across else MOST_ELEMENTS
+        if tile_rows * tile_cols <= most:
+            yield from _with_warps(Tiling("tile", tile_rows, tile_cols), rule, problem, device)
         tile_rows //= 2
-    tile_rows = min(lines, COALESCED)
-    tile_cols = min(max(1, policy.online_tile_cols.value // (width * tile_rows)), tile_cols)
-    while tile_cols * tile_rows >= min(NARROWEST_ONLINE_TILE, tile_rows * problem.n_cols):
-        yield from _with_warps("online", tile_rows, tile_cols, problem, device)
+
+
+def _gathered(rule: LaunchRule, n_rows: int, row_registers: int, problem: Problem, device: Device) -> int:
+    """Rows that share a tile: as many as the rule has room for, while each multiprocessor keeps enough programs."""
+    kept = device.profile.launch.min_programs_per_multiprocessor
+    programs = (device.hardware.multiprocessor_count or 1) * (kept.value if kept else 1)
+    operands = 2 if problem.backward and not problem.across else 1
+    fit = (rule.tile_elements or 1) // (operands * row_registers)
+    return min(max(1, fit), next_power_of_2(-(-n_rows // programs)))
+
+
+def _online(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
+    """Rows in several tiles, from the widest that the rule allows."""
+    line = device.profile.launch.line_elements
+    tile_rows = min(next_power_of_2(problem.inner), line.value if line else 1) if problem.across else 1
+    widest = max(1, (rule.tile_cols or 1) // (problem.registers_per_element * tile_rows))
+    tile_cols = min(widest, next_power_of_2(problem.width))
+    while tile_cols * tile_rows >= min(NARROWEST_TILE, tile_rows * problem.n_cols):
+        yield from _with_warps(Tiling("online", tile_rows, tile_cols), rule, problem, device)
         tile_cols //= 2
 
 
-def _shared_rows(n_rows: int, row_registers: float, device: Device) -> int:
-    """Rows of a tile: short rows share one, as long as every multiprocessor still gets half of the programs that it holds.
+def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
+    """A row in parts of the rule's size, then in parts twice as wide with twice the warps, and so on."""
+    if problem.across or problem.y_dtype == "float64":
+        return  # a word of the exchange holds a number of 32 bits
+    num_stages = rule.num_stages or 1
+    tile_cols, num_warps = rule.tile_cols or 1, rule.num_warps or 1
+    while tile_cols < min(problem.width, MOST_ELEMENTS) and num_warps <= _most_warps(device):
+        parts = -(-problem.width // tile_cols)
+        tiling = Tiling("shared", 1, tile_cols, num_warps, num_stages, parts, rule.max_registers or None)
+        if parts <= MOST_PARTS:
+            yield from _in_pieces([tiling], rule, problem, device)
+            if tile_cols.bit_count() == 1:
+                yield tiling
+        tile_cols, num_warps = 2 * tile_cols, 2 * num_warps
 
-    Source: scripts/tune.py on one H200, 2026-11-21: float32 (4096, 256) 1254 GB/s with 2 rows, 1168 with 4.
-    """
-    hardware = device.hardware
-    programs = (hardware.multiprocessor_count or 1) * max(1, (hardware.max_programs_per_multiprocessor or 1) // 2)
-    share = -(-n_rows // programs)
-    return min(max(1, int(device.profile.launch.tile_elements.value // row_registers)), next_power_of_2(share))
 
-
-def _with_warps(strategy: str, tile_rows: int, tile_cols: int, problem: Problem, device: Device) -> Iterator[Tiling]:
-    policy, hardware = device.profile.launch, device.hardware
-    if not policy.elements_per_thread or not hardware.warp_size or not hardware.max_threads_per_program:
-        yield Tiling(strategy, tile_rows, tile_cols, None, None)
+def _with_warps(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
+    """The tiling with the number of warps that the rule asks for, and with twice as many; in pieces first."""
+    if not rule.elements_per_thread or not device.hardware.warp_size or not device.hardware.max_threads_per_program:
+        yield tiling
         return
-    num_stages = policy.num_stages.value if policy.num_stages else 1
-    most = hardware.max_threads_per_program // hardware.warp_size
-    registers = tile_rows * tile_cols * problem.registers_per_element / problem.elements_at_once
-    threads = registers / policy.elements_per_thread.value
-    wanted = min(most, next_power_of_2(max(1, round(threads / hardware.warp_size))))
-    tilings = [Tiling(strategy, tile_rows, tile_cols, each, num_stages) for each in sorted({wanted, min(2 * wanted, most)})]
-    if strategy == "tile" and not problem.across:
-        yield from in_pieces(tilings, problem, device)
+    most = _most_warps(device)
+    elements = tiling.tile_rows * tiling.tile_cols * problem.registers_per_element
+    wanted = round(elements / rule.elements_per_thread / device.hardware.warp_size)
+    num_warps = min(most, next_power_of_2(max(1, wanted)))
+    twice = sorted({num_warps, min(2 * num_warps, most)})
+    tilings = [replace(tiling, num_warps=each, num_stages=rule.num_stages or 1) for each in twice]
+    if tiling.strategy == "tile" and not problem.across:
+        halved = [replace(each, num_warps=max(1, (each.num_warps or 1) // 2)) for each in tilings]
+        yield from (each for each in _in_pieces(halved, rule, problem, device) if each.tile_cols < tiling.tile_cols)
     yield from tilings
+
+
+def _in_pieces(tilings: Iterable[Tiling], rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
+    """The tilings with their columns in pieces, so that they need be no power of two: less of them lies past the row."""
+    if not rule.elements_per_piece or not device.hardware.warp_size:
+        return
+    for tiling in tilings:
+        threads = (tiling.num_warps or 1) * device.hardware.warp_size
+        piece_cols = max(1, rule.elements_per_piece * threads // tiling.tile_rows)
+        pieces = -(-problem.width // (tiling.parts * piece_cols))
+        if pieces > 1:
+            yield replace(tiling, tile_cols=pieces * piece_cols, pieces=pieces)
+
+
+def _most_warps(device: Device) -> int:
+    """Warps that one program may have."""
+    return (device.hardware.max_threads_per_program or 0) // (device.hardware.warp_size or 1)

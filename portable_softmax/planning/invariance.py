@@ -52,6 +52,7 @@ def is_batch_invariant() -> bool:
 
 @contextlib.contextmanager
 def in_context(enabled: bool) -> Iterator[None]:
+    """Makes `enabled` the choice of this thread and its tasks until the context ends."""
     token = _of_context.set(enabled)
     try:
         yield

@@ -1,17 +1,20 @@
-"""What is asked of a kernel, and what a planner answers: data, and no decision."""
+"""The softmax of rows as a kernel sees it: data, and no decision."""
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.devices.policy import Access, Direction
 
 VECTOR_BYTES = 16  # the widest load or store of one thread
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
 MAX_BYTES = 2**63 - 1  # of a matrix: addresses are 64 bits wide, and their differences signed
-LINE = 100  # characters of a line of a printed plan
-FORMS = ("softmax", "log_softmax", "softmin")
+Form = Literal["softmax", "log_softmax", "softmin"]
+FORMS: tuple[Form, ...] = get_args(Form)
 
 
 def next_power_of_2(value: int) -> int:
+    """Smallest power of two that is at least `value`."""
     return 1 << (value - 1).bit_length()
 
 
@@ -20,8 +23,8 @@ class Problem:
     """The softmax of rows, or its gradient, as far as a kernel depends on it.
 
     Args:
-        n_rows, n_cols: of all rows, and of one; at least 1, and at most MAX_COLS elements in a line, MAX_BYTES in all.
-        x_dtype, y_dtype: of the input (and its gradient) and of the output (and its gradient), torch's names.
+        n_rows, n_cols: number of rows and their length in elements; at least 1, at most MAX_COLS in a line and MAX_BYTES in all.
+        x_dtype, y_dtype: torch's names of the types of the input and of the output; their gradients have the same.
         vector: elements that divide the length and the strides of all lines, at most what 16 bytes hold.
         ragged: rows start anywhere, but those of all operands alike; `vector` is then what 16 bytes hold.
         aligned: whether all operands start on a multiple of 16 bytes.
@@ -59,17 +62,26 @@ class Problem:
             raise ValueError(f"{n_rows} rows of {n_cols} columns are too large: {used} bytes, and {MAX_BYTES} can be addressed")
 
     @property
-    def registers_per_element(self) -> int:
-        """Of one operand; that a gradient has two is left to the compiler, which may spill, and to the next candidate."""
-        return 2 if self.y_dtype == "float64" else 1
+    def direction(self) -> Direction:
+        """Direction that launch rules name."""
+        return "backward" if self.backward else "forward"
 
     @property
-    def elements_at_once(self) -> float:
-        """Of those that a thread should hold: half where it must load them one by one, each with an address of its own.
+    def element_bytes(self) -> int:
+        """Bytes of an element of the result."""
+        return DTYPE_BYTES[self.y_dtype]
 
-        Source: scripts/tune.py on one H200, 2026-11-21: (4096, 781) is 9% faster so in float32, 13% in bfloat16.
-        """
-        return 0.5 if self.vector == 1 else 1.0
+    @property
+    def access(self) -> Access:
+        """Accesses that a thread reads a row with: whole vectors, vectors between two edges, or single elements."""
+        if self.ragged:
+            return "ragged"
+        return "scalar" if self.vector == 1 else "vector"
+
+    @property
+    def registers_per_element(self) -> int:
+        """32-bit registers that an element of one operand takes."""
+        return 2 if self.y_dtype == "float64" else 1
 
     @property
     def widest(self) -> int:
@@ -78,6 +90,7 @@ class Problem:
 
     @property
     def across(self) -> bool:
+        """Tells whether rows lie side by side, so that neighbouring elements in memory belong to different rows."""
         return self.inner > 1
 
     @property
@@ -87,10 +100,11 @@ class Problem:
 
     @property
     def name(self) -> str:
+        """Words for error messages: the output's type, the form and the direction."""
         return f"gradient of a {self.y_dtype} {self.form}" if self.backward else f"{self.y_dtype} {self.form}"
 
     def tiles(self, tile_rows: int) -> int:
-        """Of so many rows, which cover all."""
+        """Number of tiles of `tile_rows` rows that cover all rows."""
         if self.across:
             return self.n_rows // self.inner * -(-self.inner // tile_rows)
         return -(-self.n_rows // tile_rows)

@@ -13,8 +13,6 @@ from portable_softmax.planning.problem import FORMS, VECTOR_BYTES, Problem
 if TYPE_CHECKING:
     import torch
 
-SHORTEST_RAGGED = 512  # columns; below it, edges cost more than a body of whole vectors saves (H200, 2026-11-21)
-
 
 def checked_problem(
     n_rows: int, n_cols: int, dtype: "torch.dtype | str", device: Device, form: str, backward: bool, batch_invariant: bool
@@ -56,12 +54,13 @@ def _integer(name: str, value: int) -> int:
 
 
 def as_ragged(problem: Problem, strides: list[int], device: Device) -> Problem:
-    """With the widest accesses, where lines are rows of one matrix that start in the same place of a vector in all operands.
+    """The problem with the widest accesses, where each row starts at the same offset modulo a vector in every operand.
 
-    Their elements are then added up in an order that depends on that place, so not where a row must not depend on others.
+    Rows of a batch-invariant problem stay as they are: a ragged row's elements are added in an order that depends on its start.
     """
+    from_cols = device.profile.launch.ragged_from_cols
     alike = len({stride % problem.widest for stride in strides}) == 1
-    long_enough = problem.n_cols >= SHORTEST_RAGGED and problem.vector < problem.widest
+    long_enough = from_cols and problem.n_cols >= from_cols.value and problem.vector < problem.widest
     if not (alike and long_enough and problem.aligned and device.vendor.aligned_access):
         return problem
     if problem.across or problem.batch_invariant:
@@ -70,6 +69,11 @@ def as_ragged(problem: Problem, strides: list[int], device: Device) -> Problem:
 
 
 def check_dtype(name: str, device: Device) -> None:
+    """Refuses a type that the device does not compute.
+
+    Raises:
+        DtypeError: names the types that it computes.
+    """
     if name not in device.vendor.dtypes:
         computed = ", ".join(device.vendor.dtypes)
         raise DtypeError(

@@ -1,1 +1,1 @@
-"""What scripts/probe_device.py prints: the device, its facts and where they come from, a plan and its reasons."""
+"""Explains a device: its facts and where they come from, a plan and its reasons, and what any kernel uses of it."""

@@ -1,4 +1,4 @@
-"""The probe's flow: options -> device -> report -> text or JSON, and an exit code."""
+"""The probe's command: options -> device -> report -> text or JSON, and an exit code."""
 
 import argparse
 import dataclasses
@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from tabulate import tabulate
 
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
@@ -25,7 +27,14 @@ MATRIX = Path(__file__).parents[2] / ".github" / "matrix.json"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code; see options.EXIT_CODES."""
+    """Prints the answer to the command line and returns the exit code; see options.EXIT_CODES.
+
+    Args:
+        arguments: words of the command line; None for those of the process.
+
+    Raises:
+        SystemExit: wrong usage, with code 2.
+    """
     given = sys.argv[1:] if arguments is None else arguments
     options = parser().parse_args(given)
     try:
@@ -97,8 +106,8 @@ def _list(as_json: bool) -> int:
     if as_json:
         print(json.dumps({"schema_version": SCHEMA_VERSION, "profiles": sorted(known)}))
     else:
-        for name, profile in known.items():
-            print(f"{name:28}{profile.backend}/{profile.arch:20}{profile.architecture}")
+        rows = [(name, f"{profile.backend}/{profile.arch}", profile.architecture) for name, profile in known.items()]
+        print(tabulate(rows, tablefmt="plain", disable_numparse=True))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Why a multiprocessor holds no more programs, and what would raise the number."""
+"""Explains why a multiprocessor holds no more programs, and what would raise the number."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +16,7 @@ REDUCIBLE = {
 
 
 def explain(resources: KernelResources, device: Device) -> Iterator[str]:
-    """Lines: each limit's own count, those that bind, and the next step."""
+    """Yields lines: each limit's own count, with those that bind marked, and the next step."""
     found = device.vendor.occupancy(resources, device.hardware)
     for name, programs in found.limits.items():
         yield f"{name:20}{programs:>6}{'   binds' if name in found.limited_by else ''}"
@@ -24,7 +24,7 @@ def explain(resources: KernelResources, device: Device) -> Iterator[str]:
 
 
 def next_step(resources: KernelResources, device: Device, found: Occupancy) -> str:
-    """The least reduction of what binds that lets one more program in, in words."""
+    """Tells in words the least reduction of what binds that lets one more program in."""
     here = found.programs_per_multiprocessor
     binding = [REDUCIBLE[name] for name in found.limited_by if name in REDUCIBLE]
     fixed = [name for name in found.limited_by if name not in REDUCIBLE]
@@ -44,7 +44,7 @@ def next_step(resources: KernelResources, device: Device, found: Occupancy) -> s
 
 
 def _first_that_helps(resources: KernelResources, field: str, device: Device, here: int) -> int | None:
-    """The largest value of one field with which its own limit is above `here`."""
+    """Finds the largest value of one field with which its own limit is above `here`; None if there is none."""
     limit = {name for name, (each, _) in REDUCIBLE.items() if each == field}
     for value in range(getattr(resources, field), -1, -1):
         limits = device.vendor.occupancy(replace(resources, **{field: value}), device.hardware).limits
@@ -54,7 +54,7 @@ def _first_that_helps(resources: KernelResources, field: str, device: Device, he
 
 
 def against_textbook(resources: KernelResources, device: Device) -> str:
-    """The tutorial's number beside ours, and why it differs."""
+    """Tells the tutorial's number beside ours, and why it differs."""
     theirs = textbook(device.backend, device.arch, resources, device.hardware)
     ours = device.vendor.occupancy(resources, device.hardware)
     return f"{'none' if theirs is None else theirs}, not {ours.programs_per_multiprocessor}: " + why_it_differs(

@@ -1,4 +1,4 @@
-"""What any Triton kernel uses and how many of its programs fit a multiprocessor, on devices that are here or not."""
+"""Inspects any Triton kernel: what it uses and how many of its programs fit a multiprocessor, on devices here or not."""
 
 import importlib.util
 import json
@@ -32,17 +32,21 @@ def inspect_kernel(
     num_stages: int = 1,
     device: Device | str | None = None,
 ) -> tuple[KernelResources, Occupancy]:
-    """Compiles a @triton.jit function and counts.
+    """Compiles a @triton.jit function, and counts how many of its programs fit a multiprocessor.
 
     Args:
+        kernel: the @triton.jit function.
         signature_or_args: by name of each parameter that is no constexpr: its type as Triton writes it ("*fp32:16" is a
             pointer that starts on a multiple of 16 bytes, "i32:16" a multiple of 16), or an argument to take the type of.
-        constexprs: values of the others.
+        constexprs: values of the others, by name.
         num_warps, num_stages: Triton's options.
         device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
 
+    Returns:
+        What one program uses, and programs per multiprocessor with their limits.
+
     Raises:
-        CompileError: in the compiler's own words.
+        CompileError: the kernel does not compile; in the compiler's own words.
         TypeError: a parameter is missing or unknown, an argument has no type that Triton knows, or the device is not one.
         ProfileError: there is no profile of that name.
         ValueError: the device's kernels cannot be compiled here.
@@ -61,7 +65,7 @@ def compile_any(
     num_stages: int,
     device: Device,
 ) -> Any:
-    """Triton's CompiledKernel; see inspect_kernel."""
+    """Compiles a kernel and returns Triton's CompiledKernel; arguments and errors are those of inspect_kernel."""
     signature = {name: each if isinstance(each, str) else type_of(each) for name, each in signature_or_args.items()}
     return compiler.compile_for(device, kernel, signature, constexprs, num_warps, num_stages)
 
@@ -79,7 +83,7 @@ def launch_any(
 
     Raises:
         ValueError: a constexpr stands before a run-time parameter, which a compiled kernel takes by position.
-        CompileError, TypeError: as inspect_kernel.
+        CompileError, TypeError: the cases of inspect_kernel.
     """
     first = kernel.arg_names[: len(arguments)]
     if set(first) != arguments.keys():
@@ -95,7 +99,11 @@ def launch_any(
 
 
 def type_of(argument: Any) -> str:
-    """Triton's type of an argument, with its alignment."""
+    """Returns Triton's type of an argument, with its alignment.
+
+    Raises:
+        TypeError: Triton has no type for it.
+    """
     if isinstance(argument, bool):
         return "i1"
     if isinstance(argument, int):
@@ -109,7 +117,7 @@ def type_of(argument: Any) -> str:
 
 
 def load_kernel(where: str) -> Any:
-    """The kernel that FILE:NAME names.
+    """Imports the kernel that FILE:NAME names.
 
     Raises:
         ValueError: there is none.
@@ -131,7 +139,7 @@ def load_kernel(where: str) -> Any:
 
 
 def dump(compiled: Any, stages: str, directory: Path) -> list[Path]:
-    """Writes compilation stages (comma-separated, or "all") and the metadata of a compiled kernel.
+    """Writes compilation stages (comma-separated, or "all") and the metadata of a compiled kernel; returns the files.
 
     Raises:
         ValueError: the kernel has no such stage.

@@ -8,8 +8,9 @@ EXIT_CODES = "Exit codes: 0 answered, also that there is no accelerator; 1 somet
 
 
 def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the probe's command line; wrong usage ends the process with code 2."""
     made = argparse.ArgumentParser(
-        prog="probe_device.py",
+        prog="portable-softmax",
         description="The device that Triton drives, or one that is not here; the launch of a softmax on it, and why.",
         epilog=EXIT_CODES,
     )
@@ -43,7 +44,7 @@ def _what_to_show(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--explain", action="store_true", help="each limit's own count, which binds, and the next step")
     group.add_argument("--textbook", action="store_true", help="the tutorial's occupancy, and why it differs")
     group.add_argument("--verify", action="store_true", help="run the kernel and compare with float64")
-    group.add_argument("--json", action="store_true", help="the same as JSON, described in README.md")
+    group.add_argument("--json", action="store_true", help="the same as JSON, described in docs/probe.md")
     group.add_argument("--dump", metavar="STAGES", help="write ttir, ttgir, llir, ptx, cubin, amdgcn ... or all of them")
     group.add_argument("--out", default=".", metavar="DIR", help="where --dump writes (.)")
     group.add_argument("--plot", metavar="FILE.png", help="programs per multiprocessor over row length (needs matplotlib)")

@@ -1,4 +1,4 @@
-"""Programs per multiprocessor, and what limits them, over the length of a row: a panel per device."""
+"""Plots programs per multiprocessor, and what limits them, over the length of a row."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ LENGTHS = sorted({1, 16, 33, *POWERS, *(power * 3 // 4 for power in POWERS), 781
 
 
 def plot(devices: list[Device], n_rows: int, dtype: str, path: Path) -> None:
-    """Writes the picture.
+    """Writes the picture: a panel per device, for rows of 1 to 262144 columns.
 
     Raises:
         ImportError: matplotlib is not installed.

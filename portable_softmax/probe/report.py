@@ -15,30 +15,39 @@ PACKAGES = ("portable-softmax", "torch", "triton", "triton-ascend", "torch-npu",
 
 
 def describe(device: Device, n_rows: int, n_cols: int, dtype: str) -> dict[str, Any]:
-    """A device, and the plan of a softmax on it."""
+    """Describes a device, and the plan of a softmax of [n_rows, n_cols] on it.
+
+    Raises:
+        DtypeError, PlanError, TypeError, ValueError: the cases of `plan`.
+    """
     launch_plan = plan(n_rows, n_cols, dtype, device)
     return _of_device(device) | {
         "problem": {"n_rows": n_rows, "n_cols": n_cols, "dtype": dtype},
-        "plan": dataclasses.asdict(launch_plan)
-        | {"reasons": list(launch_plan.reasons), "occupancy": _occupancy(launch_plan.occupancy)},
+        "plan": {
+            **dataclasses.asdict(launch_plan.tiling),
+            "num_programs": launch_plan.num_programs,
+            "resources": dataclasses.asdict(launch_plan.resources),
+            "occupancy": _occupancy(launch_plan.occupancy),
+            "reasons": list(launch_plan.reasons),
+        },
     }
 
 
 def describe_kernel(device: Device, name: str, resources: KernelResources, occupancy: Occupancy) -> dict[str, Any]:
-    """A device, and what any kernel uses of it."""
+    """Describes a device, and what any kernel uses of it."""
     return _of_device(device) | {
         "kernel": {"name": name, "resources": dataclasses.asdict(resources), "occupancy": _occupancy(occupancy)},
     }
 
 
 def explanations(device: Device, resources: KernelResources, with_limits: bool, with_textbook: bool) -> dict[str, Any]:
-    """What --explain and --textbook add."""
+    """Returns the lines that --explain and --textbook add."""
     limits = {"explain": list(explain(resources, device))} if with_limits else {}
     return limits | ({"textbook": against_textbook(resources, device)} if with_textbook else {})
 
 
 def software() -> dict[str, str]:
-    """Versions of what is installed."""
+    """Returns the versions of Python and of the packages that matter, if they are installed."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -71,7 +80,7 @@ def _occupancy(occupancy: Occupancy) -> dict[str, Any]:
 
 
 def _fact(device: Device, key: str) -> dict[str, Any]:
-    """What each side says of one field of Hardware, and which is used."""
+    """Collects what each side says of one field of Hardware, and which is used."""
     runtime = dict(device.detected.torch) | dict(device.detected.driver) if device.detected else {}
     source = device.profile.origins.get(key)
     return {

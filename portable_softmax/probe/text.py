@@ -1,27 +1,33 @@
 """The probe's report as plain text."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from typing import Any
 
+from tabulate import tabulate
+
+from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.schema import Hardware
 
 IDENTITY = ("", "target", "multiprocessor")
 LAUNCH = ("strategy", "tile_rows", "tile_cols", "parts", "pieces", "num_warps", "num_stages", "max_registers", "num_programs")
+RESOURCES = tuple(field.name for field in fields(KernelResources))
+COUNTED = ("programs per multiprocessor", "limited by")
+SIDES = ("runtime", "profile", "used")
 
 
 def as_text(report: dict[str, Any]) -> str:
+    """Returns a report of `describe` or `describe_kernel` as lines for a terminal."""
     return "\n".join(_lines(report))
 
 
 def side_by_side(reports: list[dict[str, Any]]) -> str:
-    """What is used on each of several devices, and the plan or kernel there; then what each would need for more."""
+    """Returns a table with a column per report: its device, the facts used, its plan or kernel; then a remark on each."""
     columns = [_column(report) for report in reports]
-    facts = [key for key in Hardware.__struct_fields__ if any(key in report["facts"] for report in reports)]
-    keys = dict.fromkeys([*IDENTITY, *facts, *(key for column in columns for key in column)])
-    rows = [(key, *(str(column.get(key, "-")) for column in columns)) for key in keys]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(columns) + 1)]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*table, *(line for report in reports for line in _remarks(report))])
+    keys = dict.fromkeys([*IDENTITY, *Hardware.__struct_fields__, *LAUNCH, *RESOURCES, *COUNTED])
+    rows = [(key, *(column.get(key, "-") for column in columns)) for key in keys if any(key in column for column in columns)]
+    table = tabulate(rows, tablefmt="plain", disable_numparse=True)
+    return "\n".join([table, *(line for report in reports for line in _remarks(report))])
 
 
 def _column(report: dict[str, Any]) -> dict[str, Any]:
@@ -30,11 +36,9 @@ def _column(report: dict[str, Any]) -> dict[str, Any]:
     identity = (device["name"], f"{device['backend']}/{device['arch']}", device["multiprocessor"])
     facts = {key: fact["used"] for key, fact in report["facts"].items()}
     launch = {key: body[key] for key in LAUNCH if key in body}
-    counted = {
-        "programs per multiprocessor": occupancy["programs_per_multiprocessor"],
-        "limited by": ", ".join(occupancy["limited_by"]),
-    }
-    everything = dict(zip(IDENTITY, identity, strict=True)) | facts | launch | body["resources"] | counted
+    counted = occupancy["programs_per_multiprocessor"], ", ".join(occupancy["limited_by"])
+    named = dict(zip((*IDENTITY, *COUNTED), (*identity, *counted), strict=True))
+    everything = named | facts | launch | body["resources"]
     return {key: value for key, value in everything.items() if value is not None}
 
 
@@ -51,10 +55,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"profile   {device['profile']}"
     yield f"software  {', '.join(f'{name} {version}' for name, version in report['software'].items())}"
     yield ""
-    yield f"{'':36}{'runtime':>15}{'profile':>15}{'used':>15}  from"
-    for key, fact in report["facts"].items():
-        numbers = "".join(f"{'-' if fact[side] is None else fact[side]:>15}" for side in ("runtime", "profile", "used"))
-        yield f"{key:36}{numbers}  {_origin(fact)}"
+    yield _facts(report["facts"])
     yield ""
     yield from _plan(report["plan"], report["problem"]) if "plan" in report else [f"kernel    {report['kernel']['name']}"]
     yield from _use(report.get("plan") or report["kernel"], device["multiprocessor"])
@@ -64,6 +65,12 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     yield from _listed("written", report.get("dump", ()))
     if "verify" in report:
         yield from _verification(report["verify"])
+
+
+def _facts(facts: dict[str, dict[str, Any]]) -> str:
+    rows = [(key, *(fact[side] for side in SIDES), _origin(fact)) for key, fact in facts.items()]
+    alignment = ("left", *("right" for _ in SIDES), "left")
+    return tabulate(rows, ("", *SIDES, "from"), "plain", missingval="-", colalign=alignment, disable_numparse=True)
 
 
 def _origin(fact: dict[str, Any]) -> str:
@@ -81,12 +88,13 @@ def _plan(plan: dict[str, Any], problem: dict[str, Any]) -> Iterator[str]:
 
 
 def _use(body: dict[str, Any], multiprocessor: str) -> Iterator[str]:
-    """Of a plan or of any kernel: what a program uses, and how many fit."""
+    """Describes what a program of a plan or of any kernel uses, and how many fit."""
     yield f"uses      {_named(body['resources'], body['resources'])}"
     occupancy = body["occupancy"]
     limits = ", ".join(f"{name} {programs}" for name, programs in occupancy["limits"].items())
+    count = occupancy["programs_per_multiprocessor"]
     yield (
-        f"occupancy {occupancy['programs_per_multiprocessor']} programs per {multiprocessor}, "
+        f"occupancy {count} program{'' if count == 1 else 's'} per {multiprocessor}, "
         f"limited by {' and '.join(occupancy['limited_by'])}  (allowed by {limits})"
     )
 

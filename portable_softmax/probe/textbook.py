@@ -1,4 +1,4 @@
-"""The occupancy formula of Triton's tutorial 02, to be compared with: it is wrong on most devices for some kernel.
+"""Occupancy formula of Triton's tutorial 02, to be compared with: it is wrong on most devices for some kernel.
 
 Source: python/tutorials/02-fused-softmax.py of triton-lang/triton.
 """
@@ -11,7 +11,7 @@ HIP_MAX_NUM_REGS = 65536  # hipDeviceProp_t.regsPerBlock of every architecture, 
 
 
 def textbook(backend: str, arch: int | str, resources: KernelResources, hardware: Hardware) -> int | None:
-    """The tutorial's programs per multiprocessor; None where it divides by zero or knows no such device."""
+    """Counts programs per multiprocessor like the tutorial; None where it divides by zero or knows no such device."""
     warps, registers, shared = resources.num_warps, resources.registers_per_thread, resources.shared_memory_bytes
     warp_size, shared_max = hardware.warp_size, hardware.shared_memory_per_program_max
     if not (warps and registers and shared and warp_size and shared_max):
@@ -25,7 +25,7 @@ def textbook(backend: str, arch: int | str, resources: KernelResources, hardware
 
 
 def why_it_differs(programs: int | None, right: Occupancy, arch: int | str, hardware: Hardware) -> str:
-    """What the tutorial leaves out, for one kernel."""
+    """Tells what the tutorial leaves out, for one kernel."""
     if programs == right.programs_per_multiprocessor:
         return "the same, for this kernel"
     if programs is None:

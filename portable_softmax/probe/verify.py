@@ -12,7 +12,7 @@ GUARD = 16  # elements after each row that must stay as they are
 
 @dataclass(frozen=True)
 class Verification:
-    """How far a result is from torch's.
+    """Distance of a result from the reference.
 
     Args:
         max_error: the largest |result - reference|.
@@ -26,11 +26,16 @@ class Verification:
 
     @property
     def right(self) -> bool:
+        """True if every element is within what is allowed, and nothing else was written."""
         return self.worst <= 1 and not self.overwritten
 
 
 def verify(n_rows: int, n_cols: int, dtype: str, device: Device) -> Verification:
-    """Compares the softmax of an [n_rows, n_cols] matrix of `wide_rows` with float64; nan lies between rows."""
+    """Compares the softmax of an [n_rows, n_cols] matrix of `wide_rows` with float64; nan lies between rows.
+
+    Raises:
+        DtypeError, PlanError, CompileError: the kernel cannot run on the device.
+    """
     kind = getattr(torch, dtype)
     where = device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}")
     x, y = (torch.full((n_rows, n_cols + GUARD), float("nan"), dtype=kind, device=where) for _ in range(2))
@@ -43,8 +48,11 @@ def verify(n_rows: int, n_cols: int, dtype: str, device: Device) -> Verification
 
 
 def wide_rows(n_rows: int, n_cols: int, dtype: torch.dtype, where: "torch.device | str") -> torch.Tensor:
-    """Random rows as models have them, [n_rows, n_cols]: every second one over a range of about 100, every third one far from
-    0, every fifth one masked (-inf) but for its last quarter."""
+    """Makes random rows like those of models, [n_rows, n_cols].
+
+    Every second one spans a range of about 100, every third one is far from 0, and every fifth one is masked (-inf) but for
+    its last quarter.
+    """
     x = torch.randn(n_rows, n_cols, dtype=dtype, device=where)
     x[1::2] *= 12
     x[2::3] -= 300
@@ -53,15 +61,19 @@ def wide_rows(n_rows: int, n_cols: int, dtype: torch.dtype, where: "torch.device
 
 
 def softmax_in_float64(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
-    """From torch's exp and sum: torch.softmax of a long float64 row adds it up less exactly than the kernel does."""
+    """Computes the reference by torch's exp and sum; torch.softmax adds a long float64 row up less exactly than the kernel."""
     e = (x.double() - x.double().amax(dim, keepdim=True)).exp()
     return e / e.sum(dim, keepdim=True)
 
 
 def allowed_error(reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """2 units in the last place of `dtype`, 16 in float64, which is no more exact than its reference; from float32 on as many
-    more as the exponent, the logarithm of the result, is itself rounded by, in x - max and where no multiply-add is fused.
-    Results below the smallest normal number may be flushed to zero, but in float16, whose are float32's normal ones."""
+    """Returns the error that each element may have.
+
+    It is 2 units in the last place of `dtype`, or 16 in float64, which is no more exact than its reference. From float32 on
+    the exponent, the logarithm of the result, is itself rounded, in x - max and where no multiply-add is fused, and as many
+    units are added. Results below the smallest normal number may be flushed to zero, but for float16, whose subnormal numbers
+    are normal in float32.
+    """
     limits = torch.finfo(dtype)
     units = 16 if dtype == torch.float64 else 2
     rounded = 2 * reference.abs().clamp_min(limits.tiny).log().abs() + 8 if dtype.itemsize > 2 else 0

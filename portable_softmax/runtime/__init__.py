@@ -1,0 +1,1 @@
+"""Compiled kernels and their launches on the active stream."""

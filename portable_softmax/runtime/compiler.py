@@ -26,11 +26,16 @@ def compile_for(
     max_registers: int | None = None,
     tuples: bool = False,
 ) -> Any:
-    """Triton's CompiledKernel of a @triton.jit function for the device's architecture.
+    """Compiles a @triton.jit function for the device's architecture, and returns Triton's CompiledKernel.
 
     Args:
-        max_registers: of a thread; what does not fit them is spilled.
-        tuples: the kernel keeps tensors in tuples.
+        device: the target; it need not be here.
+        kernel: the @triton.jit function.
+        signature: types of the run-time parameters, by name.
+        constexprs: values of the others, by name.
+        num_warps, num_stages: Triton's options; None leaves them to the vendor's default.
+        max_registers: registers of a thread; what does not fit them is spilled. None leaves it to the compiler.
+        tuples: True if the kernel keeps tensors in tuples.
 
     Raises:
         CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.
@@ -53,10 +58,10 @@ def compile_for(
 
 
 def check_target(device: Device) -> None:
-    """Some releases of Triton end the whole process when asked for an architecture that they do not know.
+    """Refuses a device that this Triton does not know: some releases would end the whole process.
 
     Raises:
-        CompileError: this one is too old for the device, which is not here to ask.
+        CompileError: this release is too old for the device, which is not here to ask.
     """
     first = device.profile.first_triton
     if device.index is None and first and triton_version() < tuple(map(int, first.split(".")[:2])):
@@ -67,7 +72,10 @@ def check_target(device: Device) -> None:
 
 
 def launcher(compiled: Any, constexprs: Mapping[str, Any], device_index: int | None) -> Callable[..., Any]:
-    """`launch(grid, *arguments)` of a compiled kernel, on the current stream of that device, which must be the current one."""
+    """Returns `launch(grid, *arguments)` of a compiled kernel, for the current stream of the device.
+
+    The device must be the current one when it is called. `arguments` are the kernel's run-time parameters, by position.
+    """
     # From Triton 3.3 on, a compiled kernel is called with its constexprs too.
     trailing = () if triton_version() < (3, 3) else tuple(constexprs.values())
     if triton_version() < (3, 5):
@@ -76,7 +84,7 @@ def launcher(compiled: Any, constexprs: Mapping[str, Any], device_index: int | N
 
 
 def _lean_launcher(compiled: Any, trailing: tuple[Any, ...], device_index: int | None) -> Callable[..., Any]:
-    """What compiled[grid] does, without looking up again what does not change; with it, where somebody listens.
+    """Returns a launcher that looks up only once what does not change; while profilers' hooks are set, it calls compiled[grid].
 
     The launcher's first nine arguments are the same from Triton 3.2 to 3.9.
     """
@@ -101,7 +109,7 @@ def _lean_launcher(compiled: Any, trailing: tuple[Any, ...], device_index: int |
 
 
 def load(compiled: Any) -> None:
-    """A compiled kernel, onto the current device; once. Triton itself would let a second thread see half of it."""
+    """Loads a compiled kernel onto the current device, once; Triton itself would let a second thread see half of it."""
     with _loading:
         compiled._init_handles()
 
@@ -129,6 +137,7 @@ def _source(kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str, 
 
 @functools.cache
 def triton_version() -> tuple[int, int]:
+    """Returns the major and minor number of Triton's release."""
     import triton
 
     major, minor = triton.__version__.split(".")[:2]

@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 
 
 def softmax_rows(x: "torch.Tensor", y: "torch.Tensor", device: Device, form: str = "softmax") -> None:
-    """y = softmax(x) on the active stream of their device.
+    """Launches y = softmax(x) on the active stream of their device.
 
-    Both are [n_rows, n_cols] matrices of contiguous rows; or [matrices, n_cols, inner] of contiguous lines of `inner`
-    neighbouring rows, and the softmax is taken across the lines.
+    Args:
+        x, y: [n_rows, n_cols] matrices of contiguous rows; or [matrices, n_cols, inner] of contiguous lines of `inner`
+            neighbouring rows, and the softmax is taken across the lines. float16, bfloat16, float32 or float64.
+        device: where they are.
+        form: softmax, log_softmax or softmin.
+
+    Raises:
+        PlanError, CompileError: the kernel cannot run on the device.
     """
     bind((y, x), x, y, form, False, device, is_batch_invariant())(y, x)
 
@@ -27,12 +33,21 @@ def softmax_rows(x: "torch.Tensor", y: "torch.Tensor", device: Device, form: str
 def softmax_backward_rows(
     dy: "torch.Tensor", y: "torch.Tensor", dx: "torch.Tensor", device: Device, form: str = "softmax"
 ) -> None:
-    """dx = the gradient of softmax_rows' x, from that of y, and y; all of its layouts, y and dy of one type."""
+    """Launches dx = the gradient of softmax_rows' x, from dy, the gradient of y, and y.
+
+    Args:
+        dy, y, dx: in the layouts of softmax_rows; y and dy of one type.
+        device: where they are.
+        form: softmax, log_softmax or softmin.
+
+    Raises:
+        PlanError, CompileError: the kernel cannot run on the device.
+    """
     bind((dx, dy, y), dx, y, form, True, device, is_batch_invariant())(dx, dy, y)
 
 
 class Call(NamedTuple):
-    """A launch with all decided but the operands: it is right for any of the same shapes, strides, types and alignment."""
+    """Launch with all decided but the operands: it is right for any of the same shapes, strides, types and alignment."""
 
     launch: Callable[..., Any]
     grid: tuple[int, int, int]
@@ -42,7 +57,7 @@ class Call(NamedTuple):
     module: Any  # torch's module of the device's type; None for the interpreter
 
     def __call__(self, *operands: "torch.Tensor") -> None:
-        """On the current stream of the operands' device, made the current one: kernels are loaded and launched there."""
+        """Launches on the current stream of the operands' device, which is made the current one for that."""
         launch, grid, sizes, device_index, current_index, module = self
         if current_index() == device_index:
             launch(grid, *operands, *sizes)
@@ -52,7 +67,7 @@ class Call(NamedTuple):
 
 
 def _current_index(device_type: str, module: Any) -> Callable[[], int | None]:
-    """module.current_device, which makes sure first that the type is initialised: here it is, since it has tensors."""
+    """Returns a quick module.current_device, which need not initialise the type first: it has tensors already."""
     import torch
 
     if module is None:
@@ -70,7 +85,19 @@ def bind(
     device: Device,
     batch_invariant: bool,
 ) -> Call:
-    """Plans and compiles for `operands`, in the kernel's order, x and y among them."""
+    """Plans and compiles a launch.
+
+    Args:
+        operands: tensors in the kernel's order, x and y among them; layouts as of softmax_rows.
+        x, y: the operands of the input's type and shape, and of the output's.
+        form: softmax, log_softmax or softmin.
+        backward: True for the gradient.
+        device: where the operands are.
+        batch_invariant: True if a row's bits may not depend on the other rows.
+
+    Raises:
+        PlanError, CompileError: the kernel cannot run on the device.
+    """
     import torch
 
     from portable_softmax.runtime.workspace import with_words
@@ -107,4 +134,5 @@ def bind(
 
 
 def name_of(dtype: "torch.dtype") -> str:
+    """Returns torch's name of a type, without `torch.`."""
     return str(dtype).removeprefix("torch.")

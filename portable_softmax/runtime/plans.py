@@ -1,4 +1,4 @@
-"""Plans for shapes, kept: what a compiled kernel uses, as the planner asks for it."""
+"""Plans for shapes, kept; the planner is told here what a compiled kernel uses."""
 
 import functools
 from typing import TYPE_CHECKING
@@ -27,14 +27,14 @@ def plan(
     form: str = "softmax",
     backward: bool = False,
 ) -> LaunchPlan:
-    """How the softmax of the rows of a contiguous [n_rows, n_cols] matrix is launched, and why.
+    """Plans the launch of the softmax of the rows of a contiguous [n_rows, n_cols] matrix, with reasons.
 
     Args:
         n_rows, n_cols: integers; numpy's and torch's too.
-        dtype: of input and output: float16, bfloat16, float32 or float64, as torch.dtype or by name.
+        dtype: type of input and output: float16, bfloat16, float32 or float64, as torch.dtype or by name.
         device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
         form: softmax, log_softmax or softmin.
-        backward: the gradient's launch instead.
+        backward: True for the gradient's launch instead.
 
     Raises:
         TypeError: a size is not an integer, or the device is not one.
@@ -49,13 +49,14 @@ def plan(
 
 
 def occupancy(resources: KernelResources, device: Device | str | None = None) -> Occupancy:
-    """Programs per multiprocessor of a kernel that uses `resources`, by the exact rule of the device's vendor.
+    """Counts programs per multiprocessor of a kernel that uses `resources`, by the exact rule of the device's vendor.
 
     Args:
-        device: as of `plan`.
+        resources: registers, shared memory and warps of one program.
+        device: the device, in the forms that `plan` takes.
 
     Raises:
-        TypeError, ProfileError, DeviceError: the device, as `plan`.
+        TypeError, ProfileError, DeviceError: the device, in the cases in which `plan` raises them.
         ValueError: the kernel has no num_warps, on a device whose programs have warps.
     """
     device = chosen(device)
@@ -64,7 +65,12 @@ def occupancy(resources: KernelResources, device: Device | str | None = None) ->
 
 @functools.lru_cache(maxsize=4096)
 def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
-    """The plan for exactly this problem; kept."""
+    """Returns the plan for exactly this problem; kept.
+
+    Raises:
+        PlanError: nothing fits the device.
+        CompileError: this Triton does not compile for the device.
+    """
     compiler.check_target(device)
     return planner.choose(problem, device, _measure)
 

@@ -1,4 +1,4 @@
-"""One specialisation of one of the package's kernels, compiled once.
+"""Specialisations of the package's kernels, each compiled once.
 
 Everything that a kernel is specialised on stands in its KernelSpec: sizes and strides have fixed integer types and are
 never specialised on their values, so a kept kernel is right for every problem of the same spec.
@@ -14,7 +14,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Problem, next_power_of_2
+from portable_softmax.planning.problem import Form, Problem, next_power_of_2
 from portable_softmax.runtime import compiler
 
 TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
@@ -23,24 +23,27 @@ _compiling = threading.Lock()
 _compiled: dict[tuple[Any, ...], Any] = {}
 
 
-@dataclass(frozen=True)
-class KernelSpec:
-    """What a kernel is compiled for, beside the device; see Problem."""
+OF_THE_PROBLEM = ("x_dtype", "y_dtype", "vector", "aligned", "form", "backward", "across", "ragged")
 
+
+@dataclass(frozen=True, kw_only=True)
+class KernelSpec:
+    """Everything that a kernel is compiled for, beside the device: the tiling, and what Problem says of each field."""
+
+    tiling: Tiling
     x_dtype: str
     y_dtype: str
     vector: int
     aligned: bool
-    tiling: Tiling
-    form: str = "softmax"
+    form: Form = "softmax"
     backward: bool = False
     across: bool = False
     ragged: bool = False
-    padded: bool = True
+    padded: bool = True  # tiles end elsewhere than rows do
 
     @classmethod
     def of(cls, problem: Problem, tiling: Tiling) -> "KernelSpec":
-        """The kernel for any problem of the same types, alignment, form and tiling.
+        """Returns the kernel for any problem of the same types, alignment, form and tiling.
 
         Raises:
             ValueError: the tiling's programs together hold less than a row.
@@ -49,27 +52,18 @@ class KernelSpec:
         if tiling.strategy != "online" and covered < problem.n_cols:
             raise ValueError(f"{tiling} covers {covered} columns of {problem.n_cols}; give it more parts or columns")
         ends_with_rows = problem.n_cols % tiling.tile_cols == 0 if tiling.strategy == "online" else covered == problem.n_cols
-        return cls(
-            problem.x_dtype,
-            problem.y_dtype,
-            problem.vector,
-            problem.aligned,
-            tiling,
-            problem.form,
-            problem.backward,
-            problem.across,
-            problem.ragged,
-            problem.ragged or not ends_with_rows,
-        )
+        shared = {field: getattr(problem, field) for field in OF_THE_PROBLEM}
+        return cls(tiling=tiling, padded=problem.ragged or not ends_with_rows, **shared)
 
     @property
     def kernel(self) -> Any:
-        """The @triton.jit function."""
+        """The @triton.jit function: of the softmax, or of its gradient."""
         from portable_softmax.kernels import gradient, softmax
 
         return gradient.softmax_backward_kernel if self.backward else softmax.softmax_kernel
 
     def signature(self) -> dict[str, str]:
+        """Returns Triton's types of the run-time parameters, by name."""
         dtypes = {"y": self.y_dtype, "x": self.x_dtype}
         if self.backward:
             dtypes = {"dx": self.x_dtype, "dy": self.y_dtype, "y": self.y_dtype}
@@ -85,9 +79,10 @@ class KernelSpec:
         }
 
     def constexprs(self, device: Device) -> dict[str, Any]:
+        """Returns the values of the kernel's constexprs, by name."""
         import triton.language as tl
 
-        shared, polls = self.tiling.parts > 1, device.profile.launch.shared_polls
+        shared, polls = self.tiling.parts > 1, device.profile.launch.polls
         return {
             **({} if shared else {"words_ptr": None, "launch": None}),
             "VECTOR": self.vector,
@@ -112,14 +107,14 @@ class KernelSpec:
         }
 
     def _most_threads(self, device: Device) -> int:
-        """Threads of a program, or the most that it may have where the vendor's compiler chooses its warps."""
+        """Returns the threads of a program, or the most that it may have if the vendor's compiler chooses its warps."""
         if self.tiling.num_warps is None:
             return device.hardware.max_threads_per_program or 1
         return self.tiling.num_warps * (device.hardware.warp_size or 1)
 
 
 def compile_kernel(spec: KernelSpec, device: Device) -> Any:
-    """Triton's CompiledKernel; kept.
+    """Returns Triton's CompiledKernel; kept.
 
     Raises:
         CompileError: see compiler.compile_for.
@@ -135,7 +130,11 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
 
 @functools.cache
 def launcher(spec: KernelSpec, device: Device) -> Callable[..., Any]:
-    """`launch(grid, *arguments)`; kept."""
+    """Returns `launch(grid, *arguments)`, with the run-time parameters by position; kept.
+
+    Raises:
+        CompileError: see compiler.compile_for.
+    """
     if interpreting():
         constexprs = spec.constexprs(device)
         return lambda grid, *arguments: spec.kernel[grid](*arguments, **constexprs)

@@ -1,4 +1,4 @@
-"""All that a first call waits for, done before it: planning, compiling, loading."""
+"""Work that a first call waits for, done before it: planning, compiling, loading."""
 
 import contextlib
 import math
@@ -36,21 +36,21 @@ def warm_up(
     the same tiles, with the same number of elements per access, are ready too. `batch_invariant` is heeded as it is now.
 
     Args:
-        shapes: of the tensors; (n_rows, n_cols) is one.
-        dtypes: of input and output, as torch.dtype or by name; every shape is prepared for each.
+        shapes: shapes of the tensors; (n_rows, n_cols) is one.
+        dtypes: types of input and output, as torch.dtype or by name; every shape is prepared for each.
         form: softmax, log_softmax or softmin.
-        backward: the gradient too.
-        device: as of `plan`. For one that is not here, kernels that this machine's Triton compiles for it are left in Triton's
-            cache on disk (TRITON_CACHE_DIR) for a process that has the device.
+        backward: True to prepare the gradient too.
+        device: the device, in the forms that `plan` takes. For one that is not here, the kernels that this machine's Triton
+            compiles for it are left in Triton's cache on disk (TRITON_CACHE_DIR) for a process that has the device.
 
     Returns:
-        The plans: of each shape in turn, of each dtype, the gradient's after the softmax's.
+        Plans, by shape, then by dtype, the gradient's after the softmax's.
 
     Raises:
         ValueError: these are not shapes and dtypes, a size is not positive or too large, or there is no such form.
-        TypeError, ProfileError: the device, as `plan`.
+        TypeError, ProfileError: the device, in the cases in which `plan` raises them.
         DtypeError: the device does not compute that type.
-        DeviceError, PlanError, CompileError: as softmax.
+        DeviceError, PlanError, CompileError: the kernel cannot run on the device.
     """
     sizes = [_sizes(shape) for shape in shapes]
     if isinstance(dtypes, str) or not isinstance(dtypes, Sequence):
@@ -87,7 +87,7 @@ def _ready(problem: Problem, device: Device) -> LaunchPlan:
 
 
 def _made_current(device: Device) -> Any:
-    """A context in which kernels are loaded onto the device."""
+    """Returns a context in which kernels are loaded onto the device."""
     if device.index is None:
         return contextlib.nullcontext()
     import torch

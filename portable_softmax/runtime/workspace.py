@@ -1,4 +1,4 @@
-"""Memory in which programs that share a row tell each other what they found, and the numbers of launches; see exchange.py."""
+"""Memory in which programs that share a row exchange their numbers, and the numbers of launches; see kernels/exchange.py."""
 
 import itertools
 import secrets
@@ -16,7 +16,7 @@ _NEVER_ZERO = 1 << 32 | 1  # bits of both halves: zeroed memory holds no launch'
 
 
 def with_words(launch: Callable[..., Any], problem: Problem, tiling: Tiling, where: torch.device) -> Callable[..., Any]:
-    """`launch(grid, *arguments)` with words for each part of each row, and a number that no launch had before.
+    """Returns `launch(grid, *arguments)` with words for each part of each row, and a number that no launch had before.
 
     The words belong to the call: they are allocated on the current stream, as its result is. A graph replays its launch with
     the same number, so while one is captured they are cleared on the stream too.
@@ -34,5 +34,5 @@ def with_words(launch: Callable[..., Any], problem: Problem, tiling: Tiling, whe
 
 
 def next_number() -> int:
-    """A signed number of 64 bits for one launch; each half differs from that of any recent launch, and is not 0."""
+    """Returns a signed number of 64 bits for one launch; each half differs from that of any recent launch, and is not 0."""
     return (next(_numbers) % 2**64 | _NEVER_ZERO) - 2**63

@@ -1,0 +1,1 @@
+"""The functions, modules and operators that a PyTorch user calls."""

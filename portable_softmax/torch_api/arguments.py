@@ -1,4 +1,4 @@
-"""Arguments that the kernels do not take as they are: as torch reads them, or refused with an error of torch's type."""
+"""Reads arguments as torch reads them, or refuses them with an error of torch's type."""
 
 from numbers import Integral
 from operator import index

@@ -20,7 +20,7 @@ from portable_softmax.torch_api.fast_path import backward, forward, nobody_liste
 
 
 def register_gradients(library: torch.library.Library, form: str) -> None:
-    """Of portable_softmax::`form` and its `_backward`, which must be defined."""
+    """Registers the gradients of portable_softmax::`form` and of its `_backward`, which must be defined."""
     for name, function in ((form, _Softmax), (f"{form}_backward", _SoftmaxBackward)):
         library.impl(name, _autograd(name, form, function), "Autograd", with_keyset=True)
 
@@ -56,7 +56,7 @@ def _autograd(name: str, form: str, function: Any) -> Any:
 
 
 def _recorded_outside(jvp: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Function.apply records no tangents while it is in `jvp` either, but torch.func's outer levels go on.
+    """Lets torch.func's outer levels record the tangents that `jvp` computes; Function.apply itself records none.
 
     `jvp` gets the saved tensors, without their tangents of the level that is being computed.
     """
@@ -101,11 +101,11 @@ class _Softmax(torch.autograd.Function):
 
 # Function.apply asks for torch.func's levels first, and there are none.
 _apply = super(torch.autograd.Function, _Softmax).apply
-_below = {form: functools.partial(forward, form=form) for form in FORMS}
+_below: dict[str, Callable[..., torch.Tensor]] = {form: functools.partial(forward, form=form) for form in FORMS}
 
 
 def recorded(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> torch.Tensor:
-    """The operator for a tensor that needs a gradient, where nobody else listens."""
+    """Computes the operator for a tensor that needs a gradient, if only autograd is listening; see functional.softmax."""
     result: torch.Tensor = _apply(_below[form], form, batch_invariant, x, dim, dtype)
     return result
 
@@ -152,7 +152,7 @@ class _SoftmaxBackward(torch.autograd.Function):
 
 
 def _fused(ctx: Any, form: str, dy: torch.Tensor, y: torch.Tensor, x_dtype: torch.dtype) -> torch.Tensor:
-    """The operator of the gradient, with the choice of batch_invariant that was in force in `ctx`'s forward."""
+    """Computes the gradient's operator, with the choice of batch_invariant that was in force in `ctx`'s forward."""
     operator = getattr(torch.ops.portable_softmax, f"{form}_backward")
     # Compiled autograd traces this, and a graph reads the choice when it runs.
     with contextlib.nullcontext() if is_dynamo_compiling() else in_context(ctx.batch_invariant):
@@ -169,5 +169,5 @@ def _signed(values: torch.Tensor, form: str) -> torch.Tensor:
 
 
 def _log_transposed(tangent: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
-    """The Jacobian of log_softmax times a vector; its transpose is what the fused kernel computes."""
+    """Multiplies a vector by the Jacobian of log_softmax, whose transpose the fused kernel computes."""
     return tangent - _sum(tangent * y.exp(), dim)

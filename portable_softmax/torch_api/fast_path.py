@@ -1,4 +1,4 @@
-"""The way past torch's dispatcher, for a call that nobody but autograd listens to: the dispatcher takes as long as all else.
+"""The way past torch's dispatcher, which takes as long as everything else, for calls that only autograd needs to see.
 
 Functions of torch are bound when this is imported, because a call asks them all.
 """
@@ -30,7 +30,10 @@ KERNEL_DTYPES = frozenset(getattr(torch, name) for name in DTYPE_BYTES)
 
 
 def nobody_listens(x: torch.Tensor) -> bool:
-    """Whether the dispatcher would only pass x on to the kernel, and to autograd where x needs a gradient."""
+    """Tells whether the dispatcher would only pass x on to the kernel, and to autograd if x needs a gradient.
+
+    That is so for a plain strided tensor, unless a mode, a transform, forward mode, autocast, tracing or dynamo is at work.
+    """
     return (
         not is_dynamo_compiling()
         and type(x) is torch.Tensor
@@ -49,7 +52,7 @@ def nobody_listens(x: torch.Tensor) -> bool:
 
 
 def forward(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> torch.Tensor:
-    """One kernel's work, or torch's for a tensor on the CPU; see ops.softmax."""
+    """Computes the softmax of x by one kernel, or by torch for a tensor on the CPU; see functional.softmax."""
     if x.is_cpu and not interpreting():
         return BY_TORCH[form](x, dim, dtype=dtype)
     if dtype is not None and x.dtype not in KERNEL_DTYPES:
@@ -61,7 +64,7 @@ def forward(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, bat
 def backward(
     dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str, batch_invariant: bool
 ) -> torch.Tensor:
-    """The gradient of x, by one kernel, or by torch for tensors on the CPU; see rows.gradient_of."""
+    """Computes the gradient of x by one kernel, or by torch for tensors on the CPU; see layout.gradient_of."""
     if not y.is_cpu or interpreting():
         if x_dtype not in KERNEL_DTYPES:
             return gradient_of(dy, y, dim, y.dtype, form, batch_invariant).to(x_dtype)

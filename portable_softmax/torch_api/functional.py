@@ -12,7 +12,7 @@ from portable_softmax.torch_api.operators import operator
 
 
 def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """exp(input) / sum(exp(input)) along `dim`, by one fused kernel.
+    """Computes exp(input) / sum(exp(input)) along `dim`, by one fused kernel.
 
     A tensor on the CPU is computed by torch.softmax, unless TRITON_INTERPRET=1: then Triton's interpreter runs the kernel.
     Rows that are all -inf, or hold nan or +inf, give what torch.softmax gives. Differentiable in reverse and forward mode,
@@ -23,8 +23,8 @@ def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
             A copy is made where neither the elements along `dim` nor those along the dimensions after it are next to each
             other, or where the latter are fewer than 16.
         dim: the axis along which the result sums to 1.
-        dtype: what the input is rounded to first, and the type of the result; that of the input if None, but float32
-            under torch.autocast.
+        dtype: the type that the input is rounded to first, and that of the result; the input's if None, but float32 under
+            torch.autocast.
 
     Returns:
         A contiguous tensor of the input's shape.
@@ -40,12 +40,18 @@ def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
 
 
 def log_softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """The logarithm of softmax, as input - max - log(sum(exp(input - max))), by one fused kernel; otherwise as softmax."""
+    """Computes input - max - log(sum(exp(input - max))), the logarithm of softmax, by one fused kernel.
+
+    Arguments, result and errors are those of `softmax`.
+    """
     return _call("log_softmax", input, dim, dtype)
 
 
 def softmin(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """softmax of -input, by one fused kernel; otherwise as softmax."""
+    """Computes softmax of -input, by one fused kernel.
+
+    Arguments, result and errors are those of `softmax`.
+    """
     return _call("softmin", input, dim, dtype)
 
 

@@ -1,4 +1,4 @@
-"""Tensors of any shape and strides as what the kernels take: matrices of contiguous lines (see kernels.py)."""
+"""Turns tensors of any shape and strides into matrices of contiguous lines, which the kernels take (kernels/__init__.py)."""
 
 import math
 from typing import Any, NamedTuple
@@ -17,13 +17,13 @@ SHORTEST_LINE = 16  # neighbouring rows below which rows are copied together: ha
 
 
 class Kept(NamedTuple):
-    """What the next tensors of the same types, shapes, strides and alignment need."""
+    """A ready launch, kept by types, shapes, strides and alignment of the tensors."""
 
     call: Call
     alike: bool  # the result is of the type and strides of its model
 
     def new_like(self, model: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
-        """The contiguous result. empty_like takes half the time of empty, and a third without arguments."""
+        """Allocates the contiguous result by empty_like, which is quicker than empty, and quickest without arguments."""
         if self.alike:
             return torch.empty_like(model)
         return torch.empty_like(model, dtype=dtype, memory_format=torch.contiguous_format)
@@ -33,7 +33,7 @@ _calls: dict[tuple[Any, ...], Kept] = {}
 
 
 def wrap_dim(dim: int, rank: int) -> int:
-    """The same dim, counted from 0.
+    """Returns the same dim, counted from 0.
 
     Raises:
         IndexError: there is no such dim; in torch's words.
@@ -45,10 +45,20 @@ def wrap_dim(dim: int, rank: int) -> int:
 
 
 def softmax_of(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> torch.Tensor:
-    """A new contiguous tensor: one launch, and a copy of x only where its strides or `batch_invariant` need one.
+    """Computes the softmax of x along dim in one launch; copies x only if its strides or `batch_invariant` need it.
+
+    Args:
+        x: any shape and strides, of one of the kernel's types.
+        dim: the axis along which the result sums to 1.
+        dtype: type of the result; None for that of x.
+        form: softmax, log_softmax or softmin.
+        batch_invariant: True if a row's bits may not depend on the other rows.
+
+    Returns:
+        A new contiguous tensor of the shape of x.
 
     Raises:
-        IndexError, DtypeError, DeviceError, PlanError, CompileError: as ops.softmax.
+        IndexError, DtypeError, DeviceError, PlanError, CompileError: the cases of functional.softmax.
     """
     aligned = x.data_ptr() % VECTOR_BYTES == 0  # torch allocates y so
     key = form, dim, dtype, x.dtype, x.shape, x.stride(), x.device, aligned, batch_invariant
@@ -73,7 +83,17 @@ def softmax_of(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, 
 def gradient_of(
     dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str, batch_invariant: bool
 ) -> torch.Tensor:
-    """The gradient of x, a new contiguous tensor, from that of y, and y.
+    """Computes the gradient of x from dy, the gradient of y, and y, in one launch.
+
+    Args:
+        dy, y: of one shape and type, any strides.
+        dim: the axis along which y sums to 1.
+        x_dtype: type of the result.
+        form: softmax, log_softmax or softmin.
+        batch_invariant: True if a row's bits may not depend on the other rows.
+
+    Returns:
+        A new contiguous tensor of the shape of y.
 
     Raises:
         DtypeError: dy and y differ in type, or no kernel computes it.
@@ -105,9 +125,13 @@ def gradient_of(
 
 
 def _keep(key: tuple[Any, ...], call: Call, tensors: tuple[torch.Tensor, ...], lines: tuple[torch.Tensor, ...]) -> None:
-    """For the next tensors like these, where nothing has to be copied: one look-up from tensor to launch.
+    """Keeps a launch for the next tensors like these, unless something had to be copied.
 
-    `tensors` and the `lines` that were launched: the result, what it is like, and others.
+    Args:
+        key: everything that the launch depends on.
+        call: the launch.
+        tensors: the result, its model, and the others.
+        lines: what was launched for each of them.
     """
     if any(each.data_ptr() != line.data_ptr() for each, line in zip(tensors, lines, strict=True)):
         return
@@ -118,17 +142,17 @@ def _keep(key: tuple[Any, ...], call: Call, tensors: tuple[torch.Tensor, ...], l
 
 
 def _matrices(shape: torch.Size, dim: int) -> tuple[int, int, int]:
-    """(outer, n_cols, inner): the elements before dim, along it, and after it."""
+    """Returns (outer, n_cols, inner): the numbers of elements before dim, along it, and after it."""
     return math.prod(shape[:dim]), shape[dim] if shape else 1, math.prod(shape[dim + 1 :])
 
 
 def _by_lines(shape: tuple[int, int, int], batch_invariant: bool) -> bool:
-    """Whether the softmax is taken across lines of neighbouring rows, without copying rows together."""
+    """Tells whether the softmax is taken across lines of neighbouring rows, without copying rows together."""
     return shape[2] >= SHORTEST_LINE and not batch_invariant
 
 
 def _lines(x: torch.Tensor, shape: tuple[int, int, int], batch_invariant: bool) -> torch.Tensor:
-    """[rows, n_cols], or [outer, n_cols, inner] to go across lines; a copy where strides or alignment need one."""
+    """Returns x as [rows, n_cols], or [outer, n_cols, inner] to go across lines; a copy if strides or alignment need it."""
     outer, n_cols, inner = shape
     if inner == 1:
         lines = x.reshape(outer, n_cols)
@@ -144,13 +168,13 @@ def _lines(x: torch.Tensor, shape: tuple[int, int, int], batch_invariant: bool) 
 
 
 def _aligned_by_length(rows: torch.Tensor) -> bool:
-    """Whether rows start on what their length alone lets expect, so that all are read alike."""
+    """Tells whether rows start on the multiple that their length alone implies, so that all are read alike."""
     vector = math.gcd(rows.shape[1], VECTOR_BYTES // rows.element_size())
     return rows.data_ptr() % VECTOR_BYTES == 0 and rows.stride(0) % vector == 0
 
 
 def _new_lines(y: torch.Tensor, shape: tuple[int, int, int], batch_invariant: bool) -> torch.Tensor:
-    """Where the kernel writes a contiguous y: y itself, or rows that are to be put back."""
+    """Returns the lines that the kernel writes for a contiguous y: y itself, or rows that `_put_back` copies into it."""
     outer, n_cols, inner = shape
     if inner == 1:
         return y.view(outer, n_cols)

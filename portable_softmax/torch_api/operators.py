@@ -1,7 +1,7 @@
 """The torch operators portable_softmax::softmax, ::log_softmax, ::softmin, and ::*_backward.
 
 They are opaque to compilers: a launch is planned from the compiled kernel's own registers, which is no work for tracing.
-What a dispatcher can ask of an operator is registered here; gradients are in gradients.py.
+Everything that a dispatcher can ask of an operator is registered here, but gradients, which are in autograd.py.
 """
 
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def _define_forward(form: str) -> None:
 
 
 def _autocast(form: str, key: str) -> Callable[..., torch.Tensor]:
-    """torch's rule for softmax: float32 unless another dtype is named, but float64 stays (fp32_set_opt_dtype)."""
+    """Applies torch's rule for softmax: float32 unless another dtype is named, but float64 stays (fp32_set_opt_dtype)."""
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
     def compute(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -102,6 +102,7 @@ def _define_backward(form: str) -> None:
 
 
 def operator(name: str) -> Any:
+    """Returns the operator portable_softmax::`name`."""
     return getattr(torch.ops.portable_softmax, name).default
 
 

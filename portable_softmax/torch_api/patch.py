@@ -161,6 +161,6 @@ def _fill_tables() -> None:
 
 
 def _compilers_rules() -> Any:
-    """The module with torch.compile's table; None if it is not imported, or not yet to its end."""
+    """Returns the module with torch.compile's table; None if it is not imported, or not yet to its end."""
     rules = sys.modules.get("torch._dynamo.trace_rules")
     return rules if hasattr(rules, "clear_lru_cache") else None

@@ -13,6 +13,7 @@ COMMANDS = ("report", "cold_start")
 
 
 def main() -> int:
+    """Runs the command that is named first; without one, the benchmark."""
     chosen = sys.argv.pop(1) if sys.argv[1:] and sys.argv[1] in COMMANDS else "run"
     sys.argv[0] = f"benchmark {chosen}" if chosen in COMMANDS else "benchmark"
     result: int = import_module(f"benchmark.{chosen}").main()

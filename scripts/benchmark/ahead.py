@@ -19,7 +19,7 @@ COMPILED = ("compile", "textbook", "liger", "quack", "ours")
 
 
 def compile_ahead(cells: list[Cell], names: list[str], where: str, jobs: int) -> None:
-    """Runs each provider once in each cell; what fails here fails again, and is told, where it is measured."""
+    """Runs each provider once in each cell; an error here is raised again, and told, when the cell is measured."""
     names = [name for name in names if name in COMPILED]
     if not jobs or not names:
         return

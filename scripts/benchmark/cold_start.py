@@ -1,4 +1,4 @@
-"""What a first softmax waits for on the device that is here: each number from a process of its own.
+"""Times what a first softmax waits for on the device that is here, each number in a process of its own.
 
 One shape for each way of cutting rows into tiles: first with an empty compile cache, then with the one that this left, then
 after warm_up in the process itself. The first call is timed once torch, Triton and this package are imported and a tensor is
@@ -36,6 +36,7 @@ COLUMNS = (
 
 
 def main() -> int:
+    """Prints a row for each shape and type; returns 1 if there is no device."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="ROWSxCOLS")
     parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["float32"])
@@ -82,7 +83,7 @@ def _in_a_process(cache: str, *arguments: str) -> dict[str, Any]:
 
 
 def _measure(rows: int, cols: int, dtype: str, warm: bool) -> dict[str, Any]:
-    """Seconds of each step; and how many kernels were compiled, or fetched from the cache, for the first call."""
+    """Measures seconds of each step; counts the kernels that were compiled, or fetched from the cache, for the first call."""
     start = time.perf_counter()
     import torch
 
@@ -106,7 +107,7 @@ def _measure(rows: int, cols: int, dtype: str, warm: bool) -> dict[str, Any]:
     timed("warm_up", lambda: warm_up([(rows, cols)] if warm else [], [dtype]))
     timed("first", lambda: softmax(x))
     timed("second", lambda: softmax(x))
-    return {"strategy": plan(rows, cols, dtype).strategy, "kernels": len(spec._compiled), **steps}
+    return {"strategy": plan(rows, cols, dtype).tiling.strategy, "kernels": len(spec._compiled), **steps}
 
 
 if __name__ == "__main__":

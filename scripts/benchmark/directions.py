@@ -1,4 +1,4 @@
-"""What the benchmark times: for each direction the call, the bytes it must move, and what it must give."""
+"""Directions that the benchmark times: for each the call, the bytes it must move, and the result it must give."""
 
 import math
 from collections.abc import Callable
@@ -14,22 +14,26 @@ Expected = tuple[torch.Tensor, torch.Tensor]
 
 
 class Inputs(NamedTuple):
+    """Operands of a cell, all [n_rows, n_cols] and of one type."""
+
     x: torch.Tensor
     y: torch.Tensor  # softmax of x
     dy: torch.Tensor
 
     @classmethod
     def random(cls, n_rows: int, n_cols: int, dtype: str, device: str) -> "Inputs":
+        """Makes operands of `wide_rows` and normal gradients."""
         kind = getattr(torch, dtype)
         x, dy = wide_rows(n_rows, n_cols, kind, device), torch.randn(n_rows, n_cols, dtype=kind, device=device)
         return cls(x, torch.softmax(x, -1), dy)
 
     def rows(self, part: slice) -> "Inputs":
+        """Returns some rows of all operands."""
         return Inputs(*(each[part] for each in self))
 
 
 class Direction(NamedTuple):
-    """One column of work.
+    """Direction of a softmax: what is computed from what.
 
     Args:
         streams: matrices read or written, which is what GB/s counts.
@@ -62,7 +66,7 @@ def _log_softmax(provider: Provider, given: Inputs) -> Timed | None:
 
 
 def recorded(provider: Provider, given: Inputs) -> Timed | None:
-    """Forward as a training step calls it; only the host's time differs."""
+    """Returns a forward call like that of a training step; only the host's time differs."""
     softmax, leaf = provider.differentiable, given.x.detach().requires_grad_()
     return softmax and (lambda: softmax(leaf))
 
@@ -79,14 +83,14 @@ def _log_softmax_expected(given: Inputs) -> Expected:
 
 
 def _gradient_expected(given: Inputs) -> Expected:
-    """Relative to what is added up, as terms of both signs cancel."""
+    """Allows an error relative to what is added up, as terms of both signs cancel."""
     dy, y = given.dy.double(), given.y.double()
     result = y * (dy - (dy * y).sum(-1, keepdim=True))
     return result, allowed_error(y * (dy.abs() + (dy * y).abs().sum(-1, keepdim=True)), given.dy.dtype)
 
 
 def _both_expected(given: Inputs) -> Expected:
-    """Twice as much for a y that was rounded on the way."""
+    """Allows twice as much for a y that was rounded on the way."""
     result, allowed = _gradient_expected(given._replace(y=softmax_in_float64(given.x)))
     return result, 2 * allowed
 
@@ -100,7 +104,7 @@ DIRECTIONS = {
 
 
 def worst_error(result: torch.Tensor, given: Inputs, direction: Direction) -> float:
-    """The largest error in units of what is allowed; inf for nan. Rows in parts, to spare memory."""
+    """Returns the largest error in units of what is allowed; inf for nan. It takes some rows at a time, to spare memory."""
     rows_at_once = max(1, 2**26 // result.shape[-1])
     worst = 0.0
     for start in range(0, len(result), rows_at_once):

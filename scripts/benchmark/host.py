@@ -1,8 +1,10 @@
-"""How long the host is busy with a call, nothing waited for."""
+"""Times how long the host is busy with a call that waits for nothing."""
 
 import contextlib
 import math
 import time
+
+from tabulate import tabulate
 
 from benchmark.directions import DIRECTIONS, Inputs, Timed, recorded
 from benchmark.providers import Provider
@@ -14,7 +16,7 @@ SHAPE = (128, 256)  # the device is done before the host is
 
 
 def host_times(providers: dict[str, Provider], where: str) -> dict[str, dict[str, float]]:
-    """Microseconds, by provider and kind of call; one that fails is missing."""
+    """Measures microseconds of a call, by provider and kind of call; one that fails is missing."""
     given = Inputs.random(*SHAPE, "float32", where)
     times: dict[str, dict[str, float]] = {name: {} for name in providers}
     for name, provider in providers.items():
@@ -26,7 +28,7 @@ def host_times(providers: dict[str, Provider], where: str) -> dict[str, dict[str
 
 
 def _microseconds(call: Timed, repeats: int = 7, calls: int = 200) -> float:
-    """The least of several means: whatever else the machine does only adds to it."""
+    """Returns the least of several means: whatever else the machine does only adds to it."""
     best = math.inf
     for _ in range(repeats):
         call().cpu()  # waits for the device
@@ -38,10 +40,8 @@ def _microseconds(call: Timed, repeats: int = 7, calls: int = 200) -> float:
 
 
 def host_table(times: dict[str, dict[str, float]]) -> str:
-    """A line for each provider; nothing without any."""
+    """Returns a table with a line for each provider; empty text without any."""
     if not times:
         return ""
-    lines = [f"{'microseconds':14}" + "".join(f"{kind:>12}" for kind in CALLS)]
-    for name, of in times.items():
-        lines.append(f"{name:14}" + "".join(f"{of[kind]:12.1f}" if kind in of else f"{'-':>12}" for kind in CALLS))
-    return "\n".join([*lines, ""])
+    rows = [(name, *(of.get(kind) for kind in CALLS)) for name, of in times.items()]
+    return tabulate(rows, ("microseconds", *CALLS), "plain", floatfmt=".1f", missingval="-") + "\n"

@@ -1,4 +1,4 @@
-"""Who computes a softmax in the benchmark, each where it can be imported."""
+"""Implementations of softmax for the benchmark, each if it can be imported."""
 
 import importlib
 import sys
@@ -14,12 +14,12 @@ Function = Callable[..., torch.Tensor]
 
 @dataclass(frozen=True)
 class Provider:
-    """What one implementation can do, along the last dimension of a matrix; None for what it has not got.
+    """Functions of one implementation, along the last dimension of a matrix; None for what it has not got.
 
     Args:
         forward: y of x, where nothing is recorded for a gradient.
         backward: dx of dy and y, its kernel alone.
-        log_softmax: as forward.
+        log_softmax: log_softmax of x, where nothing is recorded for a gradient.
         differentiable: y of x, for torch.autograd.
     """
 
@@ -30,7 +30,7 @@ class Provider:
 
 
 def load(names: Iterable[str]) -> dict[str, Provider]:
-    """Those that can be imported, in the order of NAMES."""
+    """Imports the providers of these names, in the order of NAMES; tells on stderr which cannot be imported."""
     found = {}
     for name in (name for name in NAMES if name in names):
         try:
@@ -48,7 +48,7 @@ def _ours() -> Provider:
 
 
 def _copy() -> Provider:
-    """The ceiling: as many bytes, and nothing computed."""
+    """Moves as many bytes and computes nothing: the ceiling."""
     return Provider(torch.clone, torch.add, torch.clone, _differentiable(torch.clone, torch.add))
 
 
@@ -65,14 +65,14 @@ def _torch() -> Provider:
 
 
 def _compiled() -> Provider:
-    """By Inductor, for each shape anew."""
+    """Compiles by Inductor, for each shape anew."""
     compiled = partial(torch.compile, dynamic=False)
     softmax = compiled(lambda x: torch.softmax(x, -1))
     return Provider(softmax, compiled(_naive_gradient), compiled(lambda x: torch.log_softmax(x, -1)), softmax)
 
 
 def _naive() -> Provider:
-    """As the tutorials begin: an operator for every step."""
+    """Takes an operator for every step, like the beginning of the tutorials."""
 
     def softmax(x: torch.Tensor) -> torch.Tensor:
         e = torch.exp(x - x.amax(-1, keepdim=True))
@@ -104,7 +104,7 @@ def _liger() -> Provider:
 
 
 def _flaggems() -> Provider:
-    """Its operators replace torch's in the dispatcher; here they are called directly."""
+    """Calls its operators directly, which it means to replace torch's in the dispatcher."""
     ops = importlib.import_module("flag_gems").ops
 
     def softmax(x: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
-"""Ratios and plots of what run.py measured; several files count as one.
+"""Prints ratios and draws plots of what run.py measured; several files count as one.
 
-To the best peer means to the fastest of a cell that is neither the ceiling nor ours. Neither torch nor a device is needed:
+The best peer is the fastest provider of a cell that is neither the ceiling nor ours. Neither torch nor a device is needed:
 
     python scripts/benchmark report results/*.csv --plots results
     python scripts/benchmark report scripts/results/h200_forward.csv --markdown
@@ -13,18 +13,23 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tabulate import tabulate
+
 from benchmark.results import Cell, read
+from benchmark.sweeps import SWEEPS
 
 HEADER = ("direction", "sweep", "dtype", "cells", "to copy", "to torch", "to best peer", "below it", "worst")
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Reads the files that the command line names, and prints their report; `arguments` None are those of the process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--plots", type=Path, help="folder for a PNG of each direction and type")
-    parser.add_argument("--markdown", action="store_true", help="the table alone, as README.md has it")
+    parser.add_argument("--sweep", nargs="+", choices=tuple(SWEEPS), help="only these sweeps of the files")
+    parser.add_argument("--markdown", action="store_true", help="the ratios alone, as a table in Markdown")
     options = parser.parse_args(arguments)
-    cells = [cell for file in options.files for cell in read(file)]
+    cells = [cell for file in options.files for cell in read(file) if cell.sweep in (options.sweep or [cell.sweep])]
     if options.plots:
         plot(cells, options.plots)
     print(markdown(cells) if options.markdown else report(cells))
@@ -32,18 +37,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def report(cells: list[Cell]) -> str:
-    """GB/s of every cell, then those below the best peer, then the ratios of each sweep."""
+    """Returns GB/s of every cell, then the cells below the best peer, then the ratios of each sweep."""
     slower = ["below the best peer:", *below(cells)]
-    return "\n".join([*_aligned(rates(cells)), "", *slower, "", *_aligned([HEADER, *summary(cells)])])
+    return "\n".join([_table(rates(cells)), "", *slower, "", _table([HEADER, *summary(cells)])])
 
 
-def _aligned(table: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
+def _table(rows: list[tuple[str, ...]], form: str = "plain") -> str:
+    """Returns rows of text, the first of them the header, as a table in one of tabulate's forms."""
+    return tabulate(rows, headers="firstrow", tablefmt=form, disable_numparse=True)
 
 
 def rates(cells: list[Cell]) -> list[tuple[str, ...]]:
-    """GB/s by provider, and our ratios, for each cell."""
+    """Returns a header, and for each cell GB/s by provider and our ratios."""
     names = list(dict.fromkeys(name for cell in cells for name in cell.rates))
     table: list[tuple[str, ...]] = [("direction", "dtype", "rows", "cols", *names, "/copy", "/best")]
     for cell in cells:
@@ -54,12 +59,12 @@ def rates(cells: list[Cell]) -> list[tuple[str, ...]]:
 
 
 def markdown(cells: list[Cell]) -> str:
-    table = [HEADER, ("---",) * len(HEADER), *summary(cells)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in table)
+    """Returns the ratios of each sweep as a table in Markdown."""
+    return _table([HEADER, *summary(cells)], "github")
 
 
 def summary(cells: list[Cell]) -> list[tuple[str, ...]]:
-    """As HEADER: geometric means of our ratios, and the worst to the best peer, for each direction, sweep and type."""
+    """Returns rows of HEADER: geometric means of our ratios, and the worst cell, for each direction, sweep and type."""
     groups = dict.fromkeys((cell.direction, cell.sweep, cell.dtype) for cell in cells)
     return [_line(key, [cell for cell in cells if (cell.direction, cell.sweep, cell.dtype) == key]) for key in groups]
 
@@ -73,7 +78,7 @@ def _line(key: tuple[str, str, str], cells: list[Cell]) -> tuple[str, ...]:
 
 
 def below(cells: list[Cell]) -> list[str]:
-    """The cells where a peer is faster, the worst first."""
+    """Returns a line for each cell in which a peer is faster, the worst first."""
     slower = [(cell.ratio(cell.best_peer()), cell) for cell in _compared(cells)]
     return [f"  {ratio:.3f} {cell.direction} {cell.dtype} {_place(cell)}" for ratio, cell in slower if ratio < 1]
 
@@ -93,7 +98,7 @@ def _mean(ratios: Iterable[float]) -> str:
 
 
 def plot(cells: list[Cell], directory: Path) -> None:
-    """A PNG for each direction and type, with a panel for each sweep."""
+    """Writes a PNG for each direction and type, with a panel for each sweep."""
     from matplotlib.figure import Figure
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -111,7 +116,7 @@ def plot(cells: list[Cell], directory: Path) -> None:
 
 
 def _draw(panel: Any, cells: list[Cell], names: list[str]) -> None:
-    """Shapes in their order, evenly: some sweeps grow by addition, some by doubling, some by rows."""
+    """Draws shapes in their order, evenly: some sweeps grow by addition, some by doubling, some by rows."""
     for i, name in enumerate(names):
         style = {"color": "black", "linewidth": 2} if name == "ours" else {"color": f"C{i}", "linewidth": 1}
         panel.plot([cell.rates.get(name, math.nan) for cell in cells], ".-", label=name, **style)

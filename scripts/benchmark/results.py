@@ -1,4 +1,4 @@
-"""What the benchmark measured: a cell for each direction, type and shape, kept as CSV."""
+"""Results of the benchmark: a cell for each direction, type and shape, kept as CSV."""
 
 import csv
 import math
@@ -11,7 +11,7 @@ KEYS = ("direction", "sweep", "dtype", "n_rows", "n_cols")
 
 @dataclass(frozen=True)
 class Cell:
-    """GB/s by provider; one that refused, failed or was wrong is missing."""
+    """GB/s by provider of one direction, type and shape; a provider that refused, failed or was wrong is missing."""
 
     direction: str
     sweep: str
@@ -21,17 +21,17 @@ class Cell:
     rates: dict[str, float]
 
     def best_peer(self) -> str | None:
-        """The fastest that is neither the ceiling nor ours."""
+        """Returns the fastest provider that is neither the ceiling nor ours; None if there is none."""
         peers = {name: rate for name, rate in self.rates.items() if name not in ("copy", "ours")}
         return max(peers, key=lambda name: peers[name], default=None)
 
     def ratio(self, other: str | None) -> float:
-        """Ours to another; nan where one of them is missing."""
+        """Returns our rate over that of another; nan if one of them is missing."""
         return self.rates.get("ours", math.nan) / self.rates.get(other or "", math.nan)
 
 
 def save(cells: Iterable[Cell], names: Sequence[str], path: Path) -> list[Cell]:
-    """Each as it comes, so that a run which is cut short keeps what it has."""
+    """Writes each cell when it comes, so that a run which is cut short keeps what it has; returns all of them."""
     kept = []
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -45,6 +45,7 @@ def save(cells: Iterable[Cell], names: Sequence[str], path: Path) -> list[Cell]:
 
 
 def read(path: Path) -> list[Cell]:
+    """Reads the cells of a CSV that `save` wrote."""
     with path.open(newline="") as file:
         return [_cell(row) for row in csv.DictReader(file)]
 

@@ -37,6 +37,7 @@ PEER_ERROR = 20  # times what is allowed to ours: what is merely less exact is s
 
 
 def main() -> int:
+    """Measures what the command line asks for, writes CSV, JSON and pictures, and prints tables."""
     options = _options()
     providers, device = load(options.providers), current_device()
     where = device.vendor.torch_device_type
@@ -95,7 +96,7 @@ def _measure(cell: Cell, providers: dict[str, Provider], where: str, turns: int)
 
 
 def _checked(name: str, provider: Provider, given: Inputs, direction: Direction) -> Timed | None:
-    """The call to time, if it is right."""
+    """Returns the call to time, if it is right."""
     try:
         call = direction.call(provider, given)
         if call is None or name == "copy":

@@ -1,4 +1,4 @@
-"""The shapes that the benchmark measures, as (rows, columns)."""
+"""Shapes that the benchmark measures, as (rows, columns)."""
 
 VOCABULARIES = (32000, 50257, 128256, 151936, 262144)  # Llama 2, GPT-2, Llama 3, Qwen, Gemma
 

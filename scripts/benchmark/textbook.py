@@ -1,6 +1,6 @@
 """Triton's tutorial on the fused softmax, in small: resident programs walk over rows, with 8 warps and up to 4 stages.
 
-It plans as the tutorial does, for the comparison. (What that forgets: scripts/probe_device.py --textbook.)
+It plans like the tutorial, for the comparison; scripts/probe_device.py --textbook tells what that forgets.
 """
 
 import functools
@@ -15,6 +15,7 @@ NUM_WARPS = 8
 
 @triton.jit
 def textbook_kernel(y_ptr, x_ptr, y_row_stride, x_row_stride, n_rows, n_cols, BLOCK_SIZE: tl.constexpr, STAGES: tl.constexpr):
+    """Walks over rows, each of which fits a block."""
     cols = tl.arange(0, BLOCK_SIZE)
     mask = cols < n_cols
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=STAGES):
@@ -24,7 +25,7 @@ def textbook_kernel(y_ptr, x_ptr, y_row_stride, x_row_stride, n_rows, n_cols, BL
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
-    """Of the rows of a matrix.
+    """Computes the softmax of the rows of a matrix.
 
     Raises:
         ValueError: a row does not fit.
@@ -38,7 +39,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def _resident(dtype: torch.dtype, n_rows: int, n_cols: int, stride: int, index: int) -> tuple[int, dict[str, int]]:
-    """How many programs are resident at once by the tutorial's formula, and what the kernel is compiled for."""
+    """Counts the programs that are resident at once by the tutorial's formula; returns the kernel's constants too."""
     device = driver.active.utils.get_device_properties(index)
     block, stages = triton.next_power_of_2(n_cols), 4 if device["max_shared_mem"] > 200000 else 2
     if (stages - 1) * block * dtype.itemsize > device["max_shared_mem"]:  # known before the compiler toils over it

@@ -158,7 +158,7 @@ def test_compiled_kernels(record_count, profile):
         pytest.skip("Triton 3.9 compiles nothing for it: unsupported target")
     compiled = []
     for dtype, tiling in product(("bfloat16", "float32"), TILINGS):
-        kernel = compile_kernel(KernelSpec(dtype, dtype, 2, True, tiling), device)
+        kernel = compile_kernel(KernelSpec(x_dtype=dtype, y_dtype=dtype, vector=2, aligned=True, tiling=tiling), device)
         alone = replace(device.vendor.resources(kernel), num_warps=1, shared_memory_bytes=0)
         compiled += [(theirs, alone) for theirs in wavefronts_by_llvm(kernel.asm["amdgcn"])]
     assert len(compiled) == 2 * len(TILINGS)

@@ -148,7 +148,7 @@ def test_registers_and_stack_of_compiled_kernels(record_count, tmp_path, profile
     device, file = Device.from_profile(profile), tmp_path / "kernel.cubin"
     compared = []
     for dtype, tiling in [*product(("float16", "float32", "float64"), TILINGS), ("float32", SPILLING)]:
-        compiled = compile_kernel(KernelSpec(dtype, dtype, 2, True, tiling), device)
+        compiled = compile_kernel(KernelSpec(x_dtype=dtype, y_dtype=dtype, vector=2, aligned=True, tiling=tiling), device)
         file.write_bytes(compiled.asm["cubin"])
         attributes = cubin.kernel_attributes(compiled.asm["cubin"], "softmax_kernel")
         ours = attributes[cubin.REGISTER_COUNT], attributes[cubin.FRAME_SIZE]

@@ -121,8 +121,10 @@ def test_products_are_the_promised_ones():
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_source_is_used_and_listed(path):
     content = yaml.safe_load(path.read_text())
+    rules = content["launch"].pop("rules")
     groups = [content["hardware"], content["launch"], *(p["hardware"] for p in content.get("products", {}).values())]
-    assert {fact["source"] for group in groups for fact in group.values()} == set(content["sources"])
+    facts = [fact for group in groups for fact in group.values()]
+    assert {each["source"] for each in [*facts, *rules]} == set(content["sources"])
     assert not re.search(r"/work|/tmp|research/", path.read_text())
 
 
@@ -168,33 +170,28 @@ def test_gpu_numbers_are_physically_possible(profile):
     assert hw.max_warps_per_multiprocessor % hw.partitions_per_multiprocessor == 0
     reserved = hw.shared_memory_reserved_per_program or 0
     assert hw.shared_memory_per_program_max + reserved <= hw.shared_memory_per_multiprocessor
-    assert profile.launch.max_tile_cols.value <= hw.max_threads_per_program * profile.launch.elements_per_thread.value
     if not profile.estimated:  # an estimate pairs the coarsest granule with the smallest memory
         assert partition % (warp * hw.register_granule) == 0
         assert hw.shared_memory_per_multiprocessor % hw.shared_memory_granule == 0
 
 
 @pytest.mark.parametrize("profile", ALL, ids=ids)
-def test_tiles_and_caches_are_ordered(profile):
-    hw, launch = profile.hardware, profile.launch
-    assert launch.online_tile_cols.value <= launch.max_tile_cols.value
-    assert launch.tile_elements.value <= launch.max_tile_cols.value
+def test_caches_are_ordered_and_a_vector_core_holds_a_row(profile):
+    hw = profile.hardware
     caches = [hw.l2_cache_bytes, hw.last_level_cache_bytes, hw.memory_bytes]
     known = [size for size in caches if size]
     assert known == sorted(known)
     if profile.backend == "npu":  # fp32 in, out and work, the model of the Unified Buffer with one buffer each
-        assert launch.max_tile_cols.value * 14 <= hw.shared_memory_per_program_max
+        longest = max(rule.to_cols or 0 for rule in profile.launch.rules)
+        assert longest * 14 <= hw.shared_memory_per_program_max
         assert hw.warp_size is hw.registers_per_multiprocessor is None
 
 
 @pytest.mark.parametrize("profile", GPUS, ids=ids)
-def test_every_gpu_shares_rows_and_has_its_limit_of_a_launch(profile):
-    hw, launch = profile.hardware, profile.launch
+def test_every_gpu_has_its_limit_of_a_launch(profile):
+    hw = profile.hardware
     limits = {"cuda": (2**31 - 1, None), "hip": (None, 2**32 - 1)}
     assert (hw.max_programs, hw.max_threads) == limits[profile.backend]
-    assert launch.shared_tile_cols.value <= launch.max_tile_cols.value
-    assert launch.shared_from_cols.value > launch.shared_tile_cols.value, "at least two parts"
-    assert launch.shared_polls.value <= 2**16, "each takes about a microsecond"
 
 
 @pytest.mark.parametrize("profile", GPUS, ids=ids)

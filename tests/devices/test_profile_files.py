@@ -9,11 +9,11 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from offline import every_candidate
 
 from portable_softmax import Device, ProfileError, profiles
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.profiles import match_profile, read_profiles
-from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.problem import FORMS, Problem
 from portable_softmax.probe.__main__ import main
 
@@ -244,10 +244,13 @@ def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
     """Of numbers that are all in range: programs of a power of two of warps, tiles of a power of two of rows."""
     path = tmp_path / "mutated.yaml"
     content = copy.deepcopy(CONTENTS[data.draw(st.sampled_from(FILES))])
-    groups = [content["hardware"], content["launch"]]
-    facts = [fact for group in groups for fact in group.values() if isinstance(fact["value"], int)]
-    for fact in data.draw(st.lists(st.sampled_from(facts), min_size=1, max_size=3)):
-        fact["value"] = data.draw(st.one_of(st.integers(0, 22).map(lambda power: 2**power), st.integers(1, 5000)))
+    rules = content["launch"].pop("rules")
+    facts = [(fact, "value") for group in ("hardware", "launch") for fact in content[group].values()]
+    choices = [(rule, key) for rule in rules for key in rule]
+    numbers = [(holder, key) for holder, key in facts + choices if isinstance(holder[key], int)]
+    content["launch"]["rules"] = rules
+    for holder, key in data.draw(st.lists(st.sampled_from(numbers), min_size=1, max_size=3)):
+        holder[key] = data.draw(st.one_of(st.integers(0, 22).map(lambda power: 2**power), st.integers(1, 5000)))
     path.write_text(yaml.dump(content))
     sizes = st.sampled_from([1, 5, 781, 4096, 50257, 2**20])
     for device in load(path):
@@ -261,6 +264,6 @@ def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
             data.draw(st.sampled_from(FORMS)),
             data.draw(st.booleans()),
         )
-        for tiling in candidates(problem, device):
+        for tiling in every_candidate(problem, device):
             assert power_of_two(tiling.num_warps), tiling
             assert power_of_two(tiling.tile_rows), tiling

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from offline import light
 
 from portable_softmax import Device, ProfileError, profiles
+from portable_softmax.devices.file_schema import ProfileFile
 from portable_softmax.devices.profiles import match_profile, read_profiles
-from portable_softmax.devices.schema import ProfileFile
+from portable_softmax.planning.planner import choose
+from portable_softmax.planning.request import contiguous_problem
 
 SHIPPED = Path(__file__).parents[2] / "device_profiles"
 H200 = (SHIPPED / "nvidia" / "sm90.yaml").read_text()
@@ -44,43 +47,32 @@ GRANULE = "register_granule: {value: 8, source: occupancy}"
         ("grid: {value: tile", "grid: {value: persistent", r"Invalid enum value 'persistent'.*launch.grid"),
         ("backend: cuda", "backend: cudda", r"backend: 'cudda' is none of cuda, hip, npu, interpreter"),
         ("warp_size: {value: 32", "warp_size: {value: 33", r"33 is not a power of two - at `\$.hardware.warp_size`"),
-        ("tile_elements: {value: 1024", "tile_elements: {value: 3000", r"3000 is not a power of two.*launch.tile_elements"),
-        ("max_tile_cols: {value: 32768", "max_tile_cols: {value: 30000", r"power of two.*launch.max_tile_cols"),
-        ("max_tile_cols: {value: 32768", "max_tile_cols: {value: 2097152", r"<= 1048576.*launch.max_tile_cols"),
-        ("online_tile_cols: {value: 32768", "online_tile_cols: {value: 5", r"power of two.*launch.online_tile_cols"),
+        ("  polls: {value: 256", "  polls: {value: 0", r">= 1 - at `\$.launch.polls"),
+        ("  polls: {value: 256", "  pols: {value: 256", r"unknown field `pols`"),
+        ("  polls: {value: 256", "  # {value: 256", r"rows that programs share need polls too"),
+        ("tile_elements: 1024,", "tile_elements: 3000,", r"tile_elements 3000 is not a power of two - at `\$.launch.rules"),
+        ("tile_elements: 1024,", "tile_elements: 2097152,", r"<= 1048576.*launch.rules\[2\].tile_elements"),
+        ("num_warps: 2, el", "num_warps: 3, el", r"num_warps 3 is not a power of two - at `\$.launch.rules"),
+        ("tile_cols: 2048, num_warps: 2, el", "num_warps: 2, el", r"strategy shared needs tile_cols"),
+        ("strategy: online, ", "strategy: online, num_warps: 2, ", r"strategy online has no use for num_warps"),
+        ("strategy: online, ", "strategy: offline, ", r"Invalid enum value 'offline'.*launch.rules"),
+        ("strategy: online, ", "to_cols: 5, strategy: online, ", r"the last rule takes whatever no other rule takes"),
+        ("to_load: 8,", "to_load: 8, from_load: 9,", r"from_load 9 is above to_load 8"),
+        ("direction: forward, to_load", "direction: sideways, to_load", r"Invalid enum value 'sideways'"),
         (
-            "shared_tile_cols: {value: 2048",
-            "shared_tile_cols: {value: 3000",
-            r"3000 is not a power of two.*launch.shared_tile_c",
+            "elements_per_thread: 32, source",
+            "elements_per_thread: 256, source",
+            r"elements_per_thread 256, hardware.max_",
         ),
-        ("shared_tile_cols: {value: 2048", "shared_tile_cols: {value: 2097152", r"<= 1048576.*launch.shared_tile_cols"),
-        ("shared_num_warps: {value: 1", "shared_num_warps: {value: 3", r"3 is not a power of two.*launch.shared_num_warps"),
-        ("shared_wide_cols: {value: 8192", "shared_wide_cols: {value: 5000", r"power of two.*launch.shared_wide_cols"),
-        ("shared_wide_cols: {value: 8192", "shared_wide_cols: {value: 1024", r"wide parts are not narrower than others"),
-        ("shared_polls: {value: 256", "shared_polls: {value: 0", r">= 1 - at `\$.launch.shared_polls"),
-        ("shared_polls: {value: 256", "shared_pols: {value: 256", r"unknown field `shared_pols`"),
-        ("  shared_polls: {value: 256", "  # {value: 256", r"rows that programs share need shared_polls too"),
-        (
-            "max_registers: {value: [80, 96",
-            "max_registers: {value: [96, 80",
-            r"\[96, 80, .* should be one or more numbers, ascen",
-        ),
-        ("max_registers: {value: [80, 96", "max_registers: {value: [80, 80", r"ascending - at `\$.launch.max_registers"),
-        (
-            "max_registers: {value: [80, 96, 128, 168]",
-            "max_registers: {value: []",
-            r"one or more numbers.*launch.max_registers",
-        ),
-        ("max_registers: {value: [80, 96", "max_registers: {value: [0, 96", r">= 1.*launch.max_registers.value"),
-        ("spilled_bytes: {value: 24", "spilled_bytes: {value: -8", r">= 1.*launch.spilled_bytes"),
+        ("tile_cols: 6144,", "tile_cols: 6145,", r"launch.rules\[\d+\].tile_cols: 6145 is not a whole number of pieces of 512"),
+        ("strategy: online, ", "strategy: online, num_stages: 1000, ", r"Expected `int` <= 8 - at `\$.launch.rules"),
+        ("strategy: online, ", "strategy: online, num_stags: 1, ", r"unknown field `num_stags`"),
         ("max_programs: {value: 2147483647", "max_programs: {value: 0", r">= 1.*hardware.max_programs"),
         (
             "max_threads_per_program: {value: 1024",
             "max_threads_per_program: {value: 1000",
             r"power of two.*max_threads_per_pro",
         ),
-        ("num_stages: {value: 1", "num_stages: {value: 1000", r"Expected `int` <= 8 - at `\$.launch.num_stages.value`"),
-        ("num_stages: {value: 1", f"num_stages: {{value: {2**70}", r"Expected `int` <= 8 - at `\$.launch.num_stages.value`"),
         ("granule: {value: 8", f"granule: {{value: {2**63}", r"Expected `int` <= 9223372036854775807.*register_granule"),
         ("first_triton: 3.2.0", "first_triton: 3.x", r"Expected `str` matching regex.*\$.first_triton"),
         (
@@ -146,9 +138,6 @@ def test_a_bad_file_is_refused_with_file_key_and_reason(tmp_path, old, new, comp
         ("registers_per_multiprocessor", 65537, "partitions_per_multiprocessor 4: each partition owns an equal slice"),
         ("register_granule", 7, "given to whole warps in whole granules"),
         ("max_registers_per_thread", 513, "a warp's registers are in one partition"),
-        ("elements_per_thread", 256, "hardware.max_registers_per_thread 255: an element takes a register"),
-        ("max_registers", "[80, 256]", "hardware.max_registers_per_thread 255: no instruction can name"),
-        ("shared_tile_cols", 16384, "shared_wide_cols 8192: wide parts are not narrower than others"),
     ],
 )
 def test_numbers_that_contradict_each_other(tmp_path, key, value, complaint):
@@ -164,8 +153,8 @@ def test_numbers_that_contradict_each_other(tmp_path, key, value, complaint):
 
 @pytest.mark.parametrize("polls", [2**32, 2**62])
 def test_a_number_of_polls_that_no_counter_reaches(tmp_path, polls):
-    with pytest.raises(ProfileError, match="shared_polls"):
-        read_profiles(written(tmp_path, H200.replace("shared_polls: {value: 256", f"shared_polls: {{value: {polls}")))
+    with pytest.raises(ProfileError, match="polls"):
+        read_profiles(written(tmp_path, H200.replace("  polls: {value: 256", f"  polls: {{value: {polls}")))
 
 
 def test_a_launch_has_at_least_the_threads_of_a_program(tmp_path):
@@ -203,9 +192,76 @@ def test_the_name_of_a_product_is_told_whatever_else_is_wrong(tmp_path):
 def test_the_json_schema_is_that_of_the_struct():
     written = json.loads((SHIPPED / "schema.json").read_text())
     assert written == msgspec.json.schema(ProfileFile), (
-        "run: python -c 'import json, msgspec; from portable_softmax.devices.schema import ProfileFile; "
+        "run: python -c 'import json, msgspec; from portable_softmax.devices.file_schema import ProfileFile; "
         "print(json.dumps(msgspec.json.schema(ProfileFile), indent=2))' > device_profiles/schema.json"
     )
+
+
+NVL = """extends: nvidia/h200
+matches: [NVIDIA H200 NVL]
+sources:
+  nvl: {verified: third-party, title: a product brief}
+hardware:
+  memory_bandwidth_gb_per_s: {value: 4801, source: nvl}
+rules:
+  - {to_cols: 1024, strategy: tile, tile_elements: 4096, elements_per_thread: 16, source: nvl}
+"""
+
+
+@pytest.fixture
+def extending(tmp_path, monkeypatch):
+    """Writes nvidia/NAME.yaml files of a user's and has them read."""
+
+    def write(**files):
+        for name, text in files.items():
+            file = tmp_path / "nvidia" / f"{name}.yaml"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text)
+        monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
+
+    return write
+
+
+def test_a_product_of_eight_lines_extends_another_and_nothing_else_changes(extending):
+    before = dict(profiles())
+    extending(nvl=NVL)
+    mine, h200 = profiles()["nvidia/nvl"], before["nvidia/h200"]
+    assert set(profiles()) == {*before, "nvidia/nvl"}
+    assert mine.hardware == msgspec.structs.replace(h200.hardware, memory_bandwidth_gb_per_s=4801)
+    assert mine.launch.rules[1:] == h200.launch.rules
+    assert mine.origins["memory_bandwidth_gb_per_s"].title == "a product brief"
+    assert match_profile("cuda", "90", "NVIDIA H200 NVL").name == "nvidia/nvl"
+    for name in ("NVIDIA H200", "NVIDIA H20", "NVIDIA H100 80GB HBM3"):
+        assert match_profile("cuda", "90", name).name in {*before, "nvidia/sm90"}
+    device = Device.from_profile("nvidia/nvl")
+    plan = choose(contiguous_problem(4096, 256, "float32", device), device, light)
+    assert any(reason.startswith("rule 1 of nvidia/nvl (to_cols 1024; a product brief)") for reason in plan.reasons)
+
+
+def test_an_extension_of_an_architecture_or_of_an_extension(extending):
+    extending(a="extends: nvidia/sm90\n", b="extends: nvidia/a\nmatches: [B]\n")
+    assert profiles()["nvidia/a"].hardware == match_profile("cuda", "90", "NVIDIA H20").hardware
+    assert profiles()["nvidia/b"].product.matches == ["B"]
+    assert match_profile("cuda", "90", "NVIDIA H20").name == "nvidia/sm90", "no device is taken for one with no names"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (NVL.replace("nvidia/h200", "nvidia/h2000"), r"extends: there is no 'nvidia/h2000'; there are .*nvidia/h200\b"),
+        (NVL.replace("nvl: {verified", "h200: {verified").replace("source: nvl", "source: h200"), r"sources: .* has h200 too"),
+        (NVL.replace("source: nvl}\nrules", "source: other}\nrules"), r"its source 'other' is not among `sources`"),
+        (NVL.replace("matches", "match"), r"unknown field `match`"),
+        (NVL.replace("[NVIDIA H200 NVL]", "['(']"), r"is not a regular expression"),
+        (NVL.replace("elements_per_thread: 16", "elements_per_thread: 300"), r"a thread has no more registers"),
+        ("extends: nvidia/mine\n", r"extends: there is no 'nvidia/mine'"),
+        ("extends: 5\n", r"Expected `str`, got `int` - at `\$.extends`"),
+    ],
+)
+def test_a_bad_extension_is_refused(extending, text, complaint):
+    extending(mine=text)
+    with pytest.raises(ProfileError, match=rf"(?s)nvidia/mine\.yaml: .*{complaint}"):
+        profiles()
 
 
 def test_users_add_and_replace_products(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import torch
 from direct import NAN, assert_close, backward, expected, forward, launch, problem_of, result_in, rows_in, sizes_of
 from together import Together
 
-from portable_softmax.devices.schema import Polls, PowerOfTwo
+from portable_softmax.devices.policy import Polls
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.workspace import with_words
@@ -61,11 +61,8 @@ def case(request, direction):
 
 def looking(device, polls):
     """The device whose programs look so often before they find what is missing by themselves."""
-    profile, keys = device.profile, ("shared_from_cols", "shared_tile_cols")
-    policy = msgspec.structs.replace(
-        profile.launch, shared_polls=Polls(polls, "a test"), **{key: PowerOfTwo(1, "a test") for key in keys}
-    )
-    return dataclasses.replace(device, profile=msgspec.structs.replace(profile, launch=policy))
+    policy = msgspec.structs.replace(device.profile.launch, polls=Polls(polls, "a test"))
+    return dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
 
 
 def at_once(device, seed, left=lambda words, number: None, **together):

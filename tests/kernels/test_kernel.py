@@ -3,9 +3,9 @@
 import pytest
 import torch
 from closeness import assert_close
+from offline import every_candidate
 
 from portable_softmax import DtypeError, softmax
-from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.problem import Problem
 from portable_softmax.probe.verify import softmax_in_float64, verify
 from portable_softmax.runtime.launch import softmax_rows
@@ -59,7 +59,7 @@ def test_special_values_give_what_torch_gives(where, n_cols, start, value):
 
 def test_strategies_of_those_two_lengths(device):
     def strategy(n_cols):
-        return plan_problem(Problem(4, n_cols, "float32", "float32", 4), device).strategy
+        return plan_problem(Problem(4, n_cols, "float32", "float32", 4), device).tiling.strategy
 
     assert strategy(100) == "tile"
     assert strategy(70000) in ("online", "shared")
@@ -108,7 +108,7 @@ def test_any_number_of_programs_is_right(device, where, num_programs, n_cols):
 
     x, y = matrix(where, 50, n_cols), torch.full((50, n_cols), NAN, device=where)
     problem = Problem(50, n_cols, "float32", "float32", 1)
-    tiling = next(each for each in candidates(problem, device) if each.parts == 1)
+    tiling = next(each for each in every_candidate(problem, device) if each.parts == 1)
     launch = launcher(KernelSpec.of(problem, tiling), device)
     launch((num_programs, 1, 1), y, x, 50, n_cols, n_cols, n_cols, 1, 0, 0)
     assert_softmax(y, x)

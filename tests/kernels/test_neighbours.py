@@ -36,7 +36,7 @@ SITUATIONS = (
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_nothing_hangs_and_nothing_changes(device, where, situation):
-    if where.type != "cuda" or not device.profile.launch.shared_from_cols:
+    if where.type != "cuda" or not device.profile.launch.polls:
         pytest.skip(f"situations are written for torch's device type cuda and rows that programs share; this is {device}")
     command = [sys.executable, str(SUPPORT / "situations.py"), situation, "20"]
     try:

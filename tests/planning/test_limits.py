@@ -2,11 +2,10 @@
 
 import itertools
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from offline import GPUS, light, with_hardware, with_policy
+from offline import GPUS, light, with_hardware, with_rules
 
 from portable_softmax import Device
 from portable_softmax.planning.planner import choose
@@ -47,10 +46,10 @@ def test_the_programs_of_a_launch_of_cuda_are_less_than_2_to_the_31st(profile, n
 def fits(device, n_cols, most, backward):
     """Asserts that so many programs are launched where there is work for more, in whole rows, and walk only then."""
     many = plan_of(device, MANY, n_cols, backward=backward)
-    programs = most // many.parts * many.parts
-    n_rows = most // many.parts * many.tile_rows
+    programs = most // many.tiling.parts * many.tiling.parts
+    n_rows = most // many.tiling.parts * many.tiling.tile_rows
     last, first_too_many = (plan_of(device, each, n_cols, backward=backward) for each in (n_rows, n_rows + 1))
-    assert [(plan.walk, plan.num_programs) for plan in (last, first_too_many, many)] == [
+    assert [(plan.tiling.walk, plan.num_programs) for plan in (last, first_too_many, many)] == [
         (False, programs),
         *2 * [(True, programs)],
     ]
@@ -59,7 +58,9 @@ def fits(device, n_cols, most, backward):
 @pytest.mark.parametrize("profile", GPUS)
 def test_a_kernel_that_needs_no_loop_has_none(profile):
     device = Device.from_profile(profile)
-    assert not any(plan_of(device, n_rows, n_cols).walk for n_rows, n_cols in itertools.product((1, 4096), (1, *LENGTHS)))
+    assert not any(
+        plan_of(device, n_rows, n_cols).tiling.walk for n_rows, n_cols in itertools.product((1, 4096), (1, *LENGTHS))
+    )
 
 
 @pytest.mark.parametrize("most", [1, 3, 12, 100])
@@ -68,8 +69,8 @@ def test_a_row_has_no_more_parts_than_a_launch_has_programs(profile, most):
     device = with_hardware(profile, max_programs=most)
     for n_rows, n_cols in itertools.product((1, 2, 4096), (64, 40_000, 10**6)):
         plan = plan_of(device, n_rows, n_cols)
-        assert plan.parts <= plan.num_programs <= most
-        assert plan.walk == (plan.num_programs < plan.parts * -(-n_rows // plan.tile_rows))
+        assert plan.tiling.parts <= plan.num_programs <= most
+        assert plan.tiling.walk == (plan.num_programs < plan.tiling.parts * -(-n_rows // plan.tiling.tile_rows))
 
 
 @pytest.mark.parametrize("profile", ["nvidia/h200", "amd/mi300x", "amd/rx-7900-xtx", "ascend/910b3"])
@@ -86,24 +87,26 @@ def test_programs_are_whole_groups_within_every_limit_and_walk_if_need_be(profil
     threads = (plan.num_warps or 1) * (device.hardware.warp_size or 1)
     assert 0 < plan.num_programs <= (most_programs or plan.num_programs)
     assert plan.num_programs * threads <= (most_threads or plan.num_programs * threads)
-    assert plan.num_programs % plan.parts == 0
-    assert plan.walk or plan.num_programs == plan.parts * -(-n_rows // plan.tile_rows), "every tile is taken"
+    assert plan.num_programs % plan.tiling.parts == 0
+    assert plan.tiling.walk or plan.num_programs == plan.tiling.parts * -(-n_rows // plan.tiling.tile_rows), (
+        "every tile is taken"
+    )
 
 
 @pytest.mark.parametrize("n_cols", [4096, 10**5])
 def test_the_limit_of_hip_holds_where_a_profile_leaves_the_warps_to_triton(n_cols):
-    device = with_policy("amd/mi300x", shared_num_warps=msgspec.UNSET, elements_per_thread=msgspec.UNSET)
+    device = with_rules("amd/mi300x", {"to_cols": 16384, "strategy": "tile", "tile_elements": 2048})
     plan = plan_problem(contiguous_problem(MANY, n_cols, "float32", device), device)
     assert plan.num_programs * plan.resources.num_warps * device.hardware.warp_size < 2**32
 
 
 @pytest.mark.parametrize("profile", ["ascend/910b3", "triton/interpreter"])
 def test_programs_of_a_resident_grid_walk(profile):
-    assert plan_of(Device.from_profile(profile), 10**6, 4096).walk
+    assert plan_of(Device.from_profile(profile), 10**6, 4096).tiling.walk
 
 
 @pytest.mark.parametrize("inner", [2, 512])
 def test_rows_that_lie_side_by_side_walk_too(inner):
     device = with_hardware("nvidia/h200", max_programs=7)
     plan = choose(Problem(1000 * inner, 300, "float32", "float32", 1, inner=inner), device, light)
-    assert (plan.walk, plan.num_programs) == (True, 7)
+    assert (plan.tiling.walk, plan.num_programs) == (True, 7)

@@ -1,10 +1,9 @@
 """The planner's decisions: arithmetic over a profile, and a function in place of the compiler."""
 
 import pytest
-from offline import A2, B200, H200, MI300X, light, planned
+from offline import A2, B200, H200, MI300X, every_candidate, light, planned, with_rules
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError, profiles
-from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
@@ -17,7 +16,7 @@ from portable_softmax.planning.request import contiguous_problem
         (32768, 500, 2, 512),
         (32768, 1000, 1, 1024),
         (4096, 4096, 1, 4096),
-        (4096, 32768, 1, 32768),
+        (4096, 8192, 1, 8192),
         (4096, 256, 2, 256),
         (10**6, 1, 512, 1),
         (16 * 132, 16, 1, 16),  # 16 programs for every SM rather than fewer with more rows
@@ -26,17 +25,16 @@ from portable_softmax.planning.request import contiguous_problem
 )
 def test_short_rows_share_a_tile_as_long_as_multiprocessors_get_half_their_programs(n_rows, n_cols, tile_rows, tile_cols):
     plan = planned(H200, n_rows, n_cols)
-    assert (plan.strategy, plan.tile_cols) == ("tile", tile_cols)
-    assert plan.tile_rows == tile_rows
+    assert (plan.tiling.strategy, plan.tiling.tile_cols) == ("tile", tile_cols)
+    assert plan.tiling.tile_rows == tile_rows
 
 
-def test_elements_of_8_bytes_fill_a_tile_twice_as_fast():
-    assert planned(H200, 4096, 16384, "float64").strategy == "tile"
+def test_float64_rows_that_no_tile_holds_are_read_twice_in_tiles_of_half_the_columns():
     plan = planned(H200, 4096, 16385, "float64")
-    assert (plan.strategy, plan.tile_rows, plan.tile_cols, plan.parts) == ("online", 1, 16384, 1)
+    assert (plan.tiling.strategy, plan.tiling.tile_rows, plan.tiling.tile_cols, plan.tiling.parts) == ("online", 1, 16384, 1)
 
 
-@pytest.mark.parametrize(("n_cols", "num_warps"), [(1, 1), (1024, 1), (2048, 2), (4096, 4), (32768, 32)])
+@pytest.mark.parametrize(("n_cols", "num_warps"), [(1, 1), (1024, 1), (2048, 2), (4096, 4), (8192, 8)])
 def test_warps_hold_32_elements_per_thread_on_an_h200(n_cols, num_warps):
     assert planned(H200, 4096, n_cols).num_warps == num_warps
 
@@ -45,7 +43,7 @@ def test_a_program_has_no_more_threads_than_the_device_allows():
     for profile in profiles():
         device = Device.from_profile(profile)
         for n_rows, n_cols in ((4096, 32768), (2, 10**6), (2, 10**8)):
-            for tiling in candidates(contiguous_problem(n_rows, n_cols, "float32", device), device):
+            for tiling in every_candidate(contiguous_problem(n_rows, n_cols, "float32", device), device):
                 if tiling.num_warps is not None:
                     assert tiling.num_warps * device.hardware.warp_size <= device.hardware.max_threads_per_program
 
@@ -66,7 +64,7 @@ def test_a_candidate_that_does_not_fit_or_compile_is_passed_over():
         return KernelResources(shared_memory_bytes=200_000 if tiling.tile_cols > 1024 else 1000)
 
     plan = planned(A2, 4096, 4096, measure=measure)
-    assert (plan.strategy, plan.tile_cols) == ("online", 1024)
+    assert (plan.tiling.strategy, plan.tiling.tile_cols) == ("online", 1024)
     assert plan.reasons[0] == "passed over tile 2 x 4096: does not compile: ub overflow"
     assert "passed over online 1 x 4096: does not fit: unified buffer" in plan.reasons
 
@@ -108,7 +106,7 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
     ("n_rows", "n_cols", "inner", "strategy", "tile_rows", "tile_cols"),
     [
         (64 * 512, 20, 512, "tile", 32, 32),
-        (640 * 512, 9, 512, "tile", 64, 16),
+        (640 * 512, 9, 512, "tile", 32, 16),
         (64 * 512, 781, 512, "tile", 32, 1024),  # lines of 128 bytes
         (64 * 512, 4000, 512, "tile", 8, 4096),  # of 32 bytes, the least that memory moves
         (64 * 512, 5000, 512, "online", 32, 1024),
@@ -119,7 +117,7 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
 def test_rows_that_lie_side_by_side(n_rows, n_cols, inner, strategy, tile_rows, tile_cols):
     across = Problem(n_rows, n_cols, "float32", "float32", 1, inner=inner)
     plan = choose(across, Device.from_profile(H200), light)
-    assert (plan.strategy, plan.tile_rows, plan.tile_cols) == (strategy, tile_rows, tile_cols)
+    assert (plan.tiling.strategy, plan.tiling.tile_rows, plan.tiling.tile_cols) == (strategy, tile_rows, tile_cols)
     assert plan.num_programs == n_rows // inner * -(-inner // tile_rows)
 
 
@@ -132,28 +130,39 @@ def test_what_has_no_plan_is_named_by_its_form():
 def test_rows_whose_elements_are_loaded_one_by_one_get_half_as_many_per_thread():
     def tile(n_cols):
         plan = planned(H200, 32768, n_cols)
-        return plan.tile_rows, plan.tile_cols, plan.num_warps
+        return plan.tiling.tile_rows, plan.tiling.tile_cols, plan.num_warps
 
     assert tile(511) == (1, 512, 1)
     assert tile(508) == (2, 512, 1)
-    assert tile(781) == tile(1000) == (1, 1024, 1), "ragged rows are loaded in whole vectors"
+    assert tile(1000) == (1, 1024, 1)
+    assert tile(781) == (1, 896, 1), "ragged rows are loaded in whole vectors"
+
+
+WHOLE = {"strategy": "tile", "tile_elements": 1024, "elements_per_thread": 32}  # a rule for rows of any length
+
+
+def with_whole_rows(n_cols, measure, **choices):
+    device = with_rules(H200, WHOLE | choices)
+    return choose(contiguous_problem(4096, n_cols, "float32", device), device, measure)
 
 
 def test_a_program_that_would_be_alone_makes_way_for_two_of_other_warps():
     def measure(problem, tiling, device):
         return KernelResources(tiling.num_warps, {8: 160, 16: 71, 32: 32}[tiling.num_warps], 16)
 
-    plan = planned(H200, 4096, 16384, measure=measure)
+    plan = with_whole_rows(16384, measure)
     assert (plan.num_warps, plan.occupancy.programs_per_multiprocessor) == (32, 2)
     assert plan.reasons[0] == "passed over tile 1 x 16384, num_warps 16: would be alone on its multiprocessor"
-    plan = planned(H200, 4096, 12672, measure=measure)
-    assert (plan.num_warps, plan.pieces, plan.occupancy.programs_per_multiprocessor) == (8, 7, 1), "16 are alone too"
+    plan = with_whole_rows(12672, measure, elements_per_piece=8)
+    assert (plan.num_warps, plan.tiling.pieces, plan.occupancy.programs_per_multiprocessor) == (8, 7, 1), "16 are alone too"
     assert not any("alone" in reason for reason in plan.reasons)
 
 
 @pytest.mark.parametrize(("n_cols", "num_warps"), [(16384, 16), (12672, 8)])
 def test_a_program_that_is_alone_either_way_keeps_its_warps(n_cols, num_warps):
-    plan = planned(H200, 4096, n_cols, measure=lambda problem, tiling, device: KernelResources(tiling.num_warps, 48, 120_000))
+    plan = with_whole_rows(
+        n_cols, lambda problem, tiling, device: KernelResources(tiling.num_warps, 48, 120_000), elements_per_piece=8
+    )
     assert (plan.num_warps, plan.occupancy.programs_per_multiprocessor) == (num_warps, 1)
     assert not any("alone" in reason for reason in plan.reasons)
 
@@ -163,31 +172,31 @@ def test_a_tile_of_a_long_row_that_is_alone_does_not_become_narrower():
         return KernelResources(tiling.num_warps, 90, 16)
 
     plan = planned(B200, 4096, 50_257, "float64", measure=measure)
-    assert (plan.strategy, plan.tile_cols, plan.num_warps) == ("online", 8192, 16)
+    assert (plan.tiling.strategy, plan.tiling.tile_cols, plan.num_warps) == ("online", 8192, 16)
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "n_cols", "dtype", "tile_rows", "pieces", "piece_cols", "num_warps"),
+    ("n_rows", "n_cols", "elements", "tile_rows", "pieces", "piece_cols", "num_warps"),
     [
-        (4096, 640, "float32", 1, 5, 128, 1),
-        (4096, 8320, "float32", 1, 5, 2048, 8),
-        (4096, 12672, "bfloat16", 1, 7, 2048, 8),
-        (32768, 384, "bfloat16", 2, 3, 128, 1),
-        (4096, 516, "float32", 1, 5, 128, 1),
-        (4096, 513, "float32", 1, 3, 256, 1),  # ragged
-        (4096, 1000, "float32", 1, 1, 1024, 1),  # 8 pieces would hold as much
-        (4096, 8192, "bfloat16", 1, 1, 8192, 8),
-        (4096, 16384, "bfloat16", 1, 8, 2048, 8),  # held to fewer registers so
-        (4096, 16384, "float32", 1, 1, 16384, 16),
-        (4096, 8320, "float64", 1, 3, 4096, 16),
+        (4096, 640, 4, 1, 5, 128, 1),
+        (4096, 640, 8, 1, 3, 256, 1),
+        (4096, 8320, 8, 1, 5, 2048, 8),
+        (4096, 8320, 4, 1, 9, 1024, 8),
+        (32768, 384, 4, 2, 6, 64, 1),
+        (4096, 513, 4, 1, 5, 128, 1),  # ragged
+        (4096, 1000, 4, 1, 1, 1024, 1),  # 8 pieces would hold as much
+        (4096, 8192, 4, 1, 1, 8192, 8),
     ],
 )
 def test_rows_are_held_in_pieces_where_a_power_of_two_would_be_longer(
-    n_rows, n_cols, dtype, tile_rows, pieces, piece_cols, num_warps
+    n_rows, n_cols, elements, tile_rows, pieces, piece_cols, num_warps
 ):
-    plan = planned(H200, n_rows, n_cols, dtype)
-    assert (plan.tile_rows, plan.pieces, plan.tile_cols, plan.num_warps) == (tile_rows, pieces, pieces * piece_cols, num_warps)
-    assert plan.tiling.pieces == pieces
+    """Pieces of so many elements for each of half as many threads as would hold the power of two."""
+    device = with_rules(H200, WHOLE | {"elements_per_piece": elements})
+    plan = choose(contiguous_problem(n_rows, n_cols, "float32", device), device, light)
+    tiling = plan.tiling
+    found = tiling.tile_rows, tiling.pieces, tiling.tile_cols, tiling.num_warps
+    assert found == (tile_rows, pieces, pieces * piece_cols, num_warps)
     assert (f"in {pieces} pieces" in "".join(plan.reasons)) == (pieces > 1)
 
 
@@ -198,7 +207,7 @@ def test_only_the_last_piece_reaches_past_a_row(profile):
     for n_cols in (129, 257, 513, 781, 1023, 1025, 4100, 8190, 12673, 20_001, 40_001, 10**6):
         for dtype, backward in (("float32", False), ("bfloat16", True), ("float64", False)):
             problem = contiguous_problem(4096, n_cols, dtype, device, backward=backward)
-            for tiling in candidates(problem, device):
+            for tiling in every_candidate(problem, device):
                 piece_cols, rest = divmod(tiling.tile_cols, tiling.pieces)
                 assert rest == 0
                 assert piece_cols & (piece_cols - 1) == 0, "a power of two"
@@ -214,9 +223,9 @@ def test_where_there_are_no_tuples_a_row_is_held_in_one_piece():
             raise CompileError("no tuples of tensors")
         return light(problem, tiling, device)
 
-    assert planned(H200, 4096, 12672, measure=measure).tiling == planned(H200, 4096, 16384).tiling
+    assert planned(H200, 4096, 6000, measure=measure).tiling == planned(H200, 4096, 8192).tiling
     shared = planned(H200, 4096, 40_000, measure=measure)
-    assert (shared.strategy, shared.pieces, shared.max_registers) == ("shared", 1, None)
+    assert (shared.tiling.strategy, shared.tiling.pieces, shared.tiling.max_registers) == ("shared", 1, None)
 
 
 def test_what_is_ragged():

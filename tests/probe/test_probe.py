@@ -34,12 +34,12 @@ def test_text_for_a_device_that_is_not_here(capsys):
     assert code == 0
     for words in (
         "device    amd/mi300x  (hip/gfx942, CDNA 3, not here)",
-        "multiprocessor_count                              -            304            304  profile (vendor)",
+        "multiprocessor_count - 304 304 profile (vendor)",
         "plan      softmax of 1823 x 781, bfloat16",
         "programs per CU, limited by",
         "num_programs 1823: one per tile",
     ):
-        assert words in out
+        assert words in out or words in " ".join(out.split())
 
 
 def test_json_has_the_same_and_a_version(capsys):
@@ -72,7 +72,7 @@ def test_json_has_the_same_and_a_version(capsys):
 def test_list(capsys):
     code, out, _ = printed(capsys, "--list")
     assert code == 0
-    assert "nvidia/h200                 cuda/90" in out
+    assert "nvidia/h200 cuda/90 Hopper" in " ".join(out.split())
     assert json.loads(printed(capsys, "--list", "--json")[1])["profiles"].count("ascend/910b3") == 1
 
 

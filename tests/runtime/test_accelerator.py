@@ -142,7 +142,7 @@ def test_a_profilers_hook_sees_the_launch(where):
 
 @pytest.mark.parametrize("shape", [(7, 65_533), (300, 65_536)], ids=str)
 def test_special_values_in_rows_that_are_shared(device, where, form, shape):
-    if plan(*shape, "float32", device).strategy != "shared":
+    if plan(*shape, "float32", device).tiling.strategy != "shared":
         pytest.skip(f"on {device} no programs share rows of {shape[1]} columns")
     inf, nan = float("inf"), float("nan")
     for dtype in (torch.bfloat16, torch.float32):

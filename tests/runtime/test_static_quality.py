@@ -9,7 +9,7 @@ import pytest
 from portable_softmax import Device, plan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.planning.problem import VECTOR_BYTES
-from portable_softmax.planning.request import SHORTEST_RAGGED, contiguous_problem
+from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 LENGTHS = (1, 2, 7, 8, 16, 33, 64, 100, 128, 200, 256, 500, 512, 776, 781, 1000, 1024, 2048, 3000, 4096, 8192, 12672, 16384,
@@ -53,18 +53,17 @@ def test_plans_and_their_kernels(profile, backward, cases, record_count):
 
 def faults_of_plan(device, n_cols, dtype, backward):
     found, hardware = plan(N_ROWS, n_cols, dtype, device, backward=backward), device.hardware
-    if not 1 <= found.num_programs <= min(N_ROWS * found.parts, hardware.max_programs or 2**31):
+    if not 1 <= found.num_programs <= min(N_ROWS * found.tiling.parts, hardware.max_programs or 2**31):
         yield f"{found.num_programs} programs"
-    if found.num_programs % found.parts:
-        yield f"{found.num_programs} programs for rows in {found.parts} parts"
+    if found.num_programs % found.tiling.parts:
+        yield f"{found.num_programs} programs for rows in {found.tiling.parts} parts"
     if found.occupancy.programs_per_multiprocessor < 1:
         yield "does not fit a multiprocessor"
-    if found.tile_cols < n_cols and found.strategy == "tile":
-        yield f"a tile of {found.tile_cols} columns"
-    allowed = device.profile.launch.spilled_bytes
-    if found.resources.spilled_bytes_per_thread > (allowed.value if allowed and found.max_registers else 0):
+    if found.tiling.tile_cols < n_cols and found.tiling.strategy == "tile":
+        yield f"a tile of {found.tiling.tile_cols} columns"
+    if found.resources.spilled_bytes_per_thread:
         yield f"{found.tiling}: spills {found.resources.spilled_bytes_per_thread} bytes per thread"
-    if found.max_registers and found.resources.registers_per_thread > found.max_registers:
+    if found.tiling.max_registers and found.resources.registers_per_thread > found.tiling.max_registers:
         yield f"{found.tiling}: takes {found.resources.registers_per_thread} registers"
     if found.num_warps and found.num_warps * hardware.warp_size > hardware.max_threads_per_program:
         yield f"{found.num_warps} warps"
@@ -82,18 +81,18 @@ def faults_of_kernel(device, n_cols, dtype, backward):
     if found.num_warps is None:
         return
     problem, element = contiguous_problem(N_ROWS, n_cols, dtype, device, backward=backward), DTYPE_BYTES[dtype]
-    if n_cols >= SHORTEST_RAGGED and problem.vector * element < VECTOR_BYTES:
+    if n_cols >= device.profile.launch.ragged_from_cols.value and problem.vector * element < VECTOR_BYTES:
         yield f"vectors of {problem.vector}"
     compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
-    per_thread = max(1, found.tile_rows * found.tile_cols // (found.num_warps * device.hardware.warp_size))
+    per_thread = max(1, found.tiling.tile_rows * found.tiling.tile_cols // (found.num_warps * device.hardware.warp_size))
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * element)
     narrow = [(width, access) for access, width in access_widths(compiled.asm) if width < possible]
     operands = 2 if backward else 1
-    edges = problem.ragged * (3 * operands + 2 if found.parts > 1 else operands + 1)
-    allowed = Counter({element: edges, 8: 4 * (found.parts > 1)})
+    edges = problem.ragged * (3 * operands + 2 if found.tiling.parts > 1 else operands + 1)
+    allowed = Counter({element: edges, 8: 4 * (found.tiling.parts > 1)})
     if extra := Counter(width for width, _ in narrow) - allowed:
         yield f"{dict(extra)} bytes: accesses, where {possible} bytes are possible: {sorted(set(narrow))}"
-    if not problem.ragged and found.tile_rows == 1 and n_cols % found.tile_cols == 0 and "ptx" in compiled.asm:
+    if not problem.ragged and found.tiling.tile_rows == 1 and n_cols % found.tiling.tile_cols == 0 and "ptx" in compiled.asm:
         yield from (f"a mask where tiles end where rows do: {access}" for access in re.findall(PTX_MASKED, compiled.asm["ptx"]))
 
 

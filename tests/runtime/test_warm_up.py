@@ -69,7 +69,7 @@ def test_the_planned_kernels_are_loaded_onto_the_device(loaded, monkeypatch):
 def test_the_kernel_of_rows_that_are_shared_is_loaded(loaded, monkeypatch):
     monkeypatch.setattr(warmup, "_made_current", contextlib.nullcontext)
     (planned,) = warm_up([(4, 65536)], ["float32"], device=dataclasses.replace(Device.from_profile("nvidia/h200"), index=1))
-    assert planned.strategy == "shared"
+    assert planned.tiling.strategy == "shared"
     assert [kernel.metadata.num_warps for kernel in loaded] == [planned.num_warps]
 
 

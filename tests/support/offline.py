@@ -1,14 +1,18 @@
 """Plans with a function in place of the compiler."""
 
 import dataclasses
+from typing import Any
 
 import msgspec
 
 from portable_softmax import Device, KernelResources, LaunchPlan, profiles
+from portable_softmax.devices.policy import LaunchRule
+from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.planning.rules import matching
 
 H200, B200, MI300X, A2 = "nvidia/h200", "nvidia/b200", "amd/mi300x", "ascend/910b3"
 GPUS = sorted(name for name, profile in profiles().items() if profile.backend in ("cuda", "hip"))
@@ -30,11 +34,18 @@ def with_hardware(profile: str, **facts) -> Device:
     return dataclasses.replace(device, hardware=msgspec.structs.replace(device.hardware, **facts))
 
 
-def with_policy(profile: str, **preferences) -> Device:
-    """The profile's device, but for some of its policy."""
+def with_rules(profile: str, *rules: dict[str, Any]) -> Device:
+    """The profile's device, with these rules before its own."""
     device = Device.from_profile(profile)
-    policy = msgspec.structs.replace(device.profile.launch, **preferences)
+    own = device.profile.launch
+    first = [msgspec.convert({"source": own.grid.source, **rule}, LaunchRule) for rule in rules]
+    policy = msgspec.structs.replace(own, rules=[*first, *own.rules])
     return dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
+
+
+def every_candidate(problem: Problem, device: Device) -> list[Tiling]:
+    """The tilings of all rules that take the problem."""
+    return [tiling for rule in matching(problem, device) for tiling in candidates(rule, problem, device)]
 
 
 def table(profile: str) -> dict[str, str]:

@@ -27,7 +27,7 @@ def test_inner_dimensions(where, form, shape, dtype):
 def test_inner_dimensions_are_copied_only_where_they_are_short(where, plans, shape, strategy, across):
     softmax(torch.randn(shape, device=where), 1)
     ((problem, plan),) = plans
-    assert (plan.strategy, problem.across) == (strategy, across)
+    assert (plan.tiling.strategy, problem.across) == (strategy, across)
 
 
 def test_output_rows_next_to_the_result_stay_as_they_are(device, where):

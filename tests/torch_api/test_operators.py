@@ -174,6 +174,6 @@ def test_modules(x):
 def test_a_gradient_and_other_forms_have_plans():
     device = portable_softmax.current_device()
     plan = portable_softmax.plan(640, 70000, "float32", device, form="log_softmax", backward=True)
-    assert plan.strategy == ("shared" if device.backend in ("cuda", "hip") else "online")
+    assert plan.tiling.strategy == ("shared" if device.backend in ("cuda", "hip") else "online")
     with pytest.raises(ValueError, match="form 'softplus' was asked for; there are softmax, log_softmax, softmin"):
         portable_softmax.plan(1, 1, "float32", device, form="softplus")

@@ -29,7 +29,9 @@ def jit_launch(grid, index, **options):
     """The kernel launched by Triton's JIT itself, as this package never does."""
     x, y = torch.randn(4, 8, device=f"npu:{index}"), torch.empty(4, 8, device=f"npu:{index}")
     with torch.npu.device(index):
-        constexprs = KernelSpec("float32", "float32", 1, True, Tiling("tile", 4, 8, None, None)).constexprs(current_device())
+        constexprs = KernelSpec(
+            x_dtype="float32", y_dtype="float32", vector=1, aligned=True, tiling=Tiling("tile", 4, 8, None, None)
+        ).constexprs(current_device())
         softmax_kernel[grid](y, x, 4, 8, 8, 8, 1, 0, 0, **constexprs, **options)
     return x, y
 
@@ -42,7 +44,7 @@ def test_programs(machine, npu, shape):
     chosen = plan(*shape, "float32", current_device(index))
     x = torch.randn(shape)
     assert_close(softmax(x.to(f"npu:{index}")).cpu(), expected("softmax", x))
-    tiles = -(-shape[0] // chosen.tile_rows)
+    tiles = -(-shape[0] // chosen.tiling.tile_rows)
     assert machine.launches[-1].grid == (min(npu.vector_cores, tiles), 1, 1)
 
 

@@ -1,4 +1,4 @@
-"""One module per vendor, by the name that Triton gives its backend."""
+"""Modules that answer for a vendor, by Triton's name of its backend."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""What a vendor must answer, and the occupancy rule that SIMT vendors share."""
+"""The protocol that each vendor's module fills, and the occupancy rule that SIMT vendors share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,14 +22,18 @@ SIMT_REQUIRED = (
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one program of a compiled kernel uses, read from its binary or assembly.
+    """Resources that one program of a compiled kernel uses, read from its binary or assembly.
 
     Args:
         num_warps: warps of `warp_size` threads; None where programs have no warps (Ascend).
-        registers_per_thread: 32-bit registers; VGPRs and AGPRs as the AMD architecture allocates them.
-        shared_memory_bytes: per program; LDS on AMD, Unified Buffer on Ascend.
-        spilled_bytes_per_thread: registers that live in memory instead.
-        scalar_registers: per wavefront, AMD only.
+        registers_per_thread: 32-bit registers; VGPRs and AGPRs as the AMD architecture allocates them. None where there are
+            none (Ascend).
+        shared_memory_bytes: bytes per program; LDS on AMD, Unified Buffer on Ascend.
+        spilled_bytes_per_thread: bytes of registers that live in memory instead.
+        scalar_registers: SGPRs per wavefront, AMD only.
+
+    Raises:
+        ValueError: a number is negative, or num_warps is 0.
     """
 
     num_warps: int | None = None
@@ -47,7 +51,7 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many programs one multiprocessor holds at once.
+    """Number of programs that one multiprocessor holds at once, and the reason why there are no more.
 
     Args:
         programs_per_multiprocessor: the least of `limits`; 0 when the kernel cannot run at all.
@@ -68,13 +72,20 @@ class Occupancy:
 
     @property
     def limited_by(self) -> tuple[str, ...]:
-        """Every limit that equals the minimum."""
+        """Names of the limits that equal the minimum."""
         return tuple(name for name, programs in self.limits.items() if programs == self.programs_per_multiprocessor)
 
 
 @dataclass(frozen=True)
 class Detected:
-    """What the runtime says about one live device: `facts` are fields of Hardware, by who told them."""
+    """Facts that the runtime tells about one live device.
+
+    Args:
+        name: the product's name, as torch or the driver has it; None if unknown.
+        arch: Triton's name of the target architecture.
+        driver: fields of Hardware that Triton's driver told.
+        torch: fields of Hardware that torch told; the driver's override them.
+    """
 
     name: str | None
     arch: int | str
@@ -83,7 +94,7 @@ class Detected:
 
 
 class Backend(Protocol):
-    """One vendor. The rest of the package knows vendors only through this."""
+    """Protocol of a vendor's module. The rest of the package knows vendors only through it."""
 
     torch_device_type: str
     dtypes: tuple[str, ...]  # that the kernel computes there
@@ -93,36 +104,44 @@ class Backend(Protocol):
     setup: str  # how to see that the vendor's software works, for errors
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-        """The device of that index; `arch` and `properties` come from Triton's driver."""
+        """Describes the device of that index; `arch` and `properties` come from Triton's driver."""
 
     def compile_options(self, num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
-        """A plan's choices as options of Triton's compiler."""
+        """Translates a plan's choices into options of Triton's compiler."""
 
     def model(
         self, n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware
     ) -> KernelResources | None:
-        """What a tile of lines will use, where arithmetic can tell; None where only the compiler can.
+        """Estimates what a [n_lines, length] tile will use; returns None where only the compiler can tell.
 
-        `in_bytes`: an element of each input.
+        Args:
+            n_lines, length: elements of the tile, across and along its lines.
+            in_bytes: bytes of an element of each input.
+            out_bytes: bytes of an element of the output.
+            hardware: facts of the device.
         """
 
     def resources(self, compiled: Any) -> KernelResources:
-        """Read from the compiled kernel itself, the same way offline and live."""
+        """Reads what a program uses from the compiled kernel itself, the same way offline and live."""
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
-        """The vendor's exact rule."""
+        """Counts resident programs by the vendor's exact rule."""
 
 
 def round_up(value: int, multiple: int) -> int:
+    """Returns the least multiple of `multiple` that is not below `value`."""
     return -(-value // multiple) * multiple
 
 
 def simt_limits(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
-    """Programs per multiprocessor by each resource that NVIDIA and AMD count alike.
+    """Counts programs per multiprocessor by each resource that NVIDIA and AMD count alike.
 
     Registers are allocated per warp in granules, from the slice of one partition (SM sub-partition, SIMD): whole warps
     must fit a slice, so the division comes before the multiplication. Sources: NVIDIA's cuda_occupancy.h
     (cudaOccMaxBlocksPerSMRegsLimit), LLVM's AMDGPUBaseInfo.cpp (getNumWavesPerEUWithNumVGPRs).
+
+    Raises:
+        ValueError: the kernel has no num_warps, or the device no warp_size or partitions.
     """
     warps = resources.num_warps
     partitions, warp_size = hardware.partitions_per_multiprocessor, hardware.warp_size
@@ -146,7 +165,7 @@ def simt_limits(resources: KernelResources, hardware: Hardware) -> dict[str, int
 
 
 def shared_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
-    """Programs per multiprocessor by shared memory; the largest carve-out is assumed where that can be chosen."""
+    """Counts programs per multiprocessor by shared memory, with the largest carve-out where that can be chosen."""
     used = resources.shared_memory_bytes
     if hardware.shared_memory_per_program_max and used > hardware.shared_memory_per_program_max:
         return {"shared memory": 0}
@@ -157,5 +176,6 @@ def shared_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[
 
 
 def occupancy_of(limits: dict[str, int], num_warps: int | None) -> Occupancy:
+    """Makes an Occupancy of the programs that each resource alone would allow."""
     programs = min(limits.values())
     return Occupancy(programs, limits, None if num_warps is None else programs * num_warps)

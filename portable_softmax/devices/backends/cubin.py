@@ -15,12 +15,14 @@ SIZED_VALUE = 0x04  # EIFMT_SVAL: a 16-bit size, then the value
 
 
 class Section(NamedTuple):
+    """A section of an ELF file: its bytes, and the index of the section that it refers to."""
+
     content: bytes
     link: int
 
 
 def kernel_attributes(cubin: bytes, kernel: str) -> dict[int, int]:
-    """The attributes of `kernel` in .nv.info, by number.
+    """Returns the attributes of `kernel` in .nv.info, by number.
 
     Raises:
         ValueError: not a cubin, or the kernel is not in it.
@@ -59,7 +61,7 @@ def _string(table: bytes, start: int) -> str:
 
 
 def _symbol_attributes(info: bytes) -> Iterator[tuple[int, int, int]]:
-    """(attribute, symbol index, value) of each record that has this form."""
+    """Yields (attribute, symbol index, value) of each record that has a value for a symbol."""
     at = 0
     while at + 4 <= len(info):
         form, attribute, size = struct.unpack_from("<BBH", info, at)

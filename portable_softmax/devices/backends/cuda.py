@@ -29,6 +29,7 @@ TORCH_FACTS = {
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+    """Collects what Triton's driver and torch tell of a device; see Backend."""
     import torch
 
     told = torch.cuda.get_device_properties(index)
@@ -44,15 +45,16 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
 
 
 def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
+    """Names Triton's options, of which `maxnreg` holds threads to registers."""
     return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "maxnreg": max_registers}
 
 
 def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
-    """Nothing is known before the compiler has allocated registers."""
+    """Returns None: nothing is known before the compiler has allocated registers."""
 
 
 def resources(compiled: Any) -> KernelResources:
-    """From the cubin; the frame of a thread is what its spilled registers need (this kernel has no other local data)."""
+    """Reads the cubin; the frame of a thread is what its spilled registers need (this kernel has no other local data)."""
     attributes = cubin.kernel_attributes(compiled.asm["cubin"], compiled.metadata.name)
     return KernelResources(
         num_warps=compiled.metadata.num_warps,
@@ -63,7 +65,7 @@ def resources(compiled: Any) -> KernelResources:
 
 
 def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
-    """As cudaOccupancyMaxActiveBlocksPerMultiprocessor counts, with the largest shared memory carve-out.
+    """Counts like cudaOccupancyMaxActiveBlocksPerMultiprocessor, with the largest shared memory carve-out.
 
     Source: cuda_occupancy.h of NVIDIA's pip package nvidia-cuda-runtime.
     """

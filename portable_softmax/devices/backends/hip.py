@@ -19,9 +19,10 @@ WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 w
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-    """The driver's `max_num_regs` is not believed: ROCm releases disagree whether it counts 256 or all VGPRs of a SIMD.
+    """Collects what Triton's driver and torch tell of a device; see Backend.
 
-    With GPU_ENABLE_WGP_MODE=0 the driver of an RDNA counts CUs; they are paired again, because Triton compiles for WGPs.
+    The driver's `max_num_regs` is not believed: ROCm releases disagree whether it counts 256 or all VGPRs of a SIMD. With
+    GPU_ENABLE_WGP_MODE=0 the driver of an RDNA counts CUs; they are paired again, because Triton compiles for WGPs.
     """
     import torch
 
@@ -42,15 +43,16 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
 
 
 def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
+    """Names Triton's options; a number of registers is not among them."""
     return {"num_warps": num_warps or 4, "num_stages": num_stages or 1}
 
 
 def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
-    """Nothing is known before the compiler has allocated registers."""
+    """Returns None: nothing is known before the compiler has allocated registers."""
 
 
 def resources(compiled: Any) -> KernelResources:
-    """From the metadata at the end of the assembly, which is what the HIP runtime reads too.
+    """Reads the metadata at the end of the assembly, which the HIP runtime reads too.
 
     `.vgpr_count` is what a wavefront is allocated: V + A on gfx90a and later, max(V, A) on gfx908.
     `.group_segment_fixed_size` is 0 for Triton's kernels, whose LDS is dynamic.
@@ -70,7 +72,10 @@ def resources(compiled: Any) -> KernelResources:
 
 
 def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
-    """As LLVM computes it, with the LDS that LLVM does not see (AMDGPUBaseInfo.cpp, GCNSubtarget)."""
+    """Counts like LLVM, with the LDS that LLVM does not see.
+
+    Source: AMDGPUBaseInfo.cpp and GCNSubtarget of LLVM.
+    """
     limits = base.simt_limits(resources, hardware)
     if hardware.warp_size == 64 and resources.scalar_registers:
         wavefronts = _wavefronts_by_scalar_registers(resources.scalar_registers)
@@ -79,7 +84,7 @@ def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
 
 
 def _wavefronts_by_scalar_registers(sgprs: int) -> int:
-    """Wavefronts per SIMD by its 800 SGPRs (gfx9; later architectures give each wavefront a fixed set).
+    """Counts wavefronts per SIMD by its 800 SGPRs (gfx9; later architectures give each wavefront a fixed set).
 
     A wavefront takes 16 more for the trap handler. The table of LLVM before Triton 3.9, 10 up to 80 SGPRs, forgot them.
     Sources: LLVM pull request 201342; ROCm/rocm-systems pull request 10618, where 92 SGPRs left room for 7 on gfx942.

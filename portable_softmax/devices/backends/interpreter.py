@@ -16,21 +16,25 @@ setup = ""
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+    """Tells no facts: all of them are the profile's."""
     return Detected(name="interpreter", arch=arch, driver={}, torch={})
 
 
 def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
+    """Returns no options: nothing is compiled."""
     return {}
 
 
 def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> KernelResources:
-    """The interpreter has no limits to run into."""
+    """Returns no use of anything: the interpreter has no limits to run into."""
     return KernelResources()
 
 
 def resources(compiled: Any) -> KernelResources:
+    """Returns no use of anything: nothing is compiled."""
     return KernelResources()
 
 
 def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
+    """Counts one program: programs run one after another."""
     return Occupancy(1, {"programs": 1})

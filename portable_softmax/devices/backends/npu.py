@@ -19,7 +19,9 @@ setup = (
 
 
 def overwritten_installation() -> str | None:
-    """What is wrong if stock triton was installed beside triton-ascend: both are a package `triton`, and share files.
+    """Says that stock triton was installed beside triton-ascend; returns None if it was not.
+
+    Both are a package `triton`, and share files.
 
     Source: triton-ascend's FAQ; triton-lang/triton-ascend issues 306 and 395.
     """
@@ -34,7 +36,7 @@ def overwritten_installation() -> str | None:
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-    """Vector cores as torch_npu tells them, else Triton's driver: its 2 x AI cores is wrong on the 310B.
+    """Takes the number of vector cores from torch_npu, else from Triton's driver, whose 2 x AI cores is wrong on the 310B.
 
     `max_shared_mem` of that driver is a dummy (1), and its warp size is 0.
     """
@@ -55,18 +57,23 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
 
 
 def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
-    """None: the compiler warns about num_warps and num_stages, and has no use for them."""
+    """Returns no options: the compiler warns about num_warps and num_stages, and has no use for them."""
     return {}
 
 
 def resources(compiled: Any) -> KernelResources:
-    """The compiler accepted the kernel, so its Unified Buffer suffices; it tells the bytes only if asked to print them."""
+    """Reads the bytes of the Unified Buffer, which the compiler tells only if asked to print them; else 0.
+
+    A kernel that the compiler accepted fits.
+    """
     return KernelResources(shared_memory_bytes=(getattr(compiled.metadata, "required_ub_bits", 0) or 0) // 8)
 
 
 def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> KernelResources:
-    """Unified Buffer of a [n_lines, length] tile: inputs and output twice (double buffering), a copy of each input in fp32,
-    and half of one for the reduction. A fit to what is known to compile and to overflow on A2; it errs high.
+    """Estimates the Unified Buffer of a [n_lines, length] tile.
+
+    Inputs and output take twice their size (double buffering), each input a copy in fp32, and the reduction half of one.
+    That fits what is known to compile and to overflow on A2, and errs high.
 
     Sources: AscendNPU-IR ExtraBufferOpInterface (the reduction's buffer), Liger's softmax of 8192 elements (fits 192 KiB),
     sgl-kernel-npu's argmax_softmax_prob (fp32 8192 compiles, 16384 overflows).
@@ -77,7 +84,7 @@ def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, 
 
 
 def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
-    """One program, if its tile fits the Unified Buffer."""
+    """Counts one program if its tile fits the Unified Buffer, else none."""
     limits = {"programs": 1}
     if resources.shared_memory_bytes and hardware.shared_memory_per_program_max:
         limits["unified buffer"] = hardware.shared_memory_per_program_max // resources.shared_memory_bytes

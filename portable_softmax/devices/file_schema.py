@@ -1,0 +1,40 @@
+"""Contents of a file of device_profiles/; device_profiles/schema.json is generated from ProfileFile."""
+
+import msgspec
+
+from portable_softmax.devices.policy import LaunchPolicy, LaunchRule
+from portable_softmax.devices.schema import HardwareFacts, Release, Source, Text
+
+
+class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A device that can be bought; `hardware` and `rules` add to its architecture's and go before them."""
+
+    matches: list[Text]  # regular expressions; one must match the whole name that the runtime reports
+    hardware: HardwareFacts
+    arch: Text | msgspec.UnsetType = msgspec.UNSET  # Triton's target, where products of an architecture differ in it
+    rules: list[LaunchRule] = []
+
+
+class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An architecture and its products."""
+
+    backend: str
+    architecture: Text
+    arch: Text  # regular expression for the whole of Triton's target architecture: 90, gfx942, Ascend910B[1-9].*
+    multiprocessor: Text  # the vendor's word for it, for reports
+    sources: dict[str, Source]
+    hardware: HardwareFacts
+    launch: LaunchPolicy
+    first_triton: Release | msgspec.UnsetType = msgspec.UNSET  # first release that compiles for it with no device
+    products: dict[str, Product] = {}
+
+
+class Extension(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One product of a user's, in a file of its own; the file's name is the product's."""
+
+    extends: Text  # an architecture or a product, by its name: nvidia/sm90, nvidia/h200
+    matches: list[Text] = []  # as a product's; left out, no live device is taken for it
+    sources: dict[str, Source] = {}  # beside those of what it extends
+    hardware: HardwareFacts = HardwareFacts()
+    rules: list[LaunchRule] = []
+    arch: Text | msgspec.UnsetType = msgspec.UNSET

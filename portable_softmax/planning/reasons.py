@@ -1,0 +1,54 @@
+"""The decisions of a plan in sentences, each with the source of the rule behind it."""
+
+from collections.abc import Iterator
+
+from portable_softmax.devices.device import Device
+from portable_softmax.devices.policy import LaunchRule
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
+
+
+def why(problem: Problem, rule: LaunchRule, tiling: Tiling, num_programs: int, resident: int, device: Device) -> Iterator[str]:
+    """Sentences: the rule, the tile, num_warps and num_programs."""
+    yield _why_rule(rule, device)
+    yield _why_tile(problem, tiling)
+    if tiling.num_warps is not None and device.hardware.warp_size:
+        elements = tiling.tile_rows * tiling.tile_cols / (tiling.num_warps * device.hardware.warp_size)
+        yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} of the tile"
+    yield _why_programs(problem, tiling, num_programs, resident, device)
+
+
+def _why_rule(rule: LaunchRule, device: Device) -> str:
+    number = device.profile.launch.rules.index(rule) + 1
+    conditions = ", ".join(f"{key} {value}" for key, value in rule.conditions.items()) or "whatever no other rule takes"
+    return f"rule {number} of {device.profile.name} ({conditions}; {device.profile.sources[rule.source].title})"
+
+
+def _why_tile(problem: Problem, tiling: Tiling) -> str:
+    if tiling.strategy == "online":
+        return f"online: a row of {problem.n_cols} columns is taken in tiles of {tiling.tile_cols} and read twice"
+    if tiling.strategy == "shared":
+        return (
+            f"shared: {problem.n_rows} rows of {problem.n_cols} columns are shared by {tiling.parts} programs each, "
+            f"which take a tile of {tiling.tile_cols} and tell each other what they find"
+        )
+    rows = "a row is" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows are"
+    pieces = f", in {tiling.pieces} pieces of {tiling.tile_cols // tiling.pieces}" if tiling.pieces > 1 else ""
+    return f"tile: {rows} read once, as a tile of {tiling.tile_rows} x {tiling.tile_cols}{pieces}"
+
+
+def _why_programs(problem: Problem, tiling: Tiling, num_programs: int, resident: int, device: Device) -> str:
+    tiles = problem.tiles(tiling.tile_rows) * tiling.parts
+    grid = device.profile.launch.grid
+    if num_programs == tiles:
+        found = f"one per tile; {resident} are resident at once"
+    elif num_programs < resident or tiling.parts > 1 or grid.value == "tile":
+        found = f"the most that one launch may have, for {tiles} tiles"
+    else:
+        found = f"as many as are resident at once, each walking {tiles / num_programs:.3g} tiles on average"
+    chosen = (
+        f"{tiling.parts} for each row"
+        if tiling.parts > 1
+        else f"grid: {grid.value}; {device.profile.sources[grid.source].title}"
+    )
+    return f"num_programs {num_programs}: {found} ({chosen})"

@@ -1,0 +1,117 @@
+"""Launch rules: which of them take a problem, and that they are complete on every profile."""
+
+import dataclasses
+import itertools
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from offline import A2, GPUS, H200, MI300X, light, planned, with_rules
+
+from portable_softmax import Device, profiles
+from portable_softmax.devices.policy import LaunchRule
+from portable_softmax.planning.planner import choose
+from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.planning.rules import load_of, matching, takes
+
+FLOAT32 = Problem(4096, 4096, "float32", "float32", 4)
+
+
+def rule(**conditions) -> LaunchRule:
+    return msgspec.convert({"strategy": "online", "tile_cols": 1024, "source": "any", **conditions}, LaunchRule)
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem", "holds"),
+    [
+        ({}, FLOAT32, True),
+        ({"direction": "forward"}, FLOAT32, True),
+        ({"direction": "backward"}, FLOAT32, False),
+        ({"direction": "backward"}, dataclasses.replace(FLOAT32, backward=True), True),
+        ({"element_bytes": 4}, FLOAT32, True),
+        ({"element_bytes": 2}, FLOAT32, False),
+        ({"element_bytes": 2}, dataclasses.replace(FLOAT32, y_dtype="bfloat16"), True),
+        ({"access": "vector"}, FLOAT32, True),
+        ({"access": "scalar"}, FLOAT32, False),
+        ({"access": "scalar"}, dataclasses.replace(FLOAT32, vector=1), True),
+        ({"access": "ragged"}, dataclasses.replace(FLOAT32, ragged=True), True),
+        ({"from_cols": 4096}, FLOAT32, True),
+        ({"from_cols": 4097}, FLOAT32, False),
+        ({"to_cols": 4096}, FLOAT32, True),
+        ({"to_cols": 4095}, FLOAT32, False),
+        ({"from_load": 8}, FLOAT32, True),
+        ({"from_load": 9}, FLOAT32, False),
+        ({"to_load": 8}, FLOAT32, True),
+        ({"to_load": 7}, FLOAT32, False),
+        ({"from_cols": 4096, "to_load": 7}, FLOAT32, False),
+    ],
+)
+def test_a_rule_takes_a_problem_if_each_condition_holds(condition, problem, holds):
+    assert takes(rule(**condition), problem, load=8.0) is holds
+
+
+def test_a_condition_on_a_load_that_is_unknown_does_not_hold():
+    assert not takes(rule(from_load=1), FLOAT32, None)
+    assert not takes(rule(to_load=10**6), FLOAT32, None)
+    assert takes(rule(), FLOAT32, None)
+    assert load_of(FLOAT32, Device.from_profile(A2)) is None, "vector cores have no threads"
+
+
+def test_the_load_counts_elements_for_each_thread_that_the_device_holds():
+    device = Device.from_profile(H200)
+    assert load_of(dataclasses.replace(FLOAT32, n_rows=132 * 64, n_cols=32), device) == 1.0
+    any_number = dataclasses.replace(FLOAT32, n_rows=1, batch_invariant=True)
+    assert load_of(any_number, device) == float("inf")
+
+
+@pytest.mark.parametrize("profile", sorted(profiles()))
+def test_every_problem_has_a_plan_by_the_first_rule_that_fits(profile):
+    device = Device.from_profile(profile)
+    for n_rows, n_cols, dtype, backward in itertools.product(
+        (1, 4096), (1, 781, 16384, 50_257, 10**6), device.vendor.dtypes, (False, True)
+    ):
+        problem = contiguous_problem(n_rows, n_cols, dtype, device, backward=backward)
+        rules = list(matching(problem, device))
+        assert rules[-1] == device.profile.launch.rules[-1]
+        numbers = [device.profile.launch.rules.index(each) + 1 for each in rules]
+        reasons = choose(problem, device, light).reasons
+        assert any(f"rule {number} of {profile} (" in reason for reason in reasons for number in numbers)
+
+
+@pytest.mark.parametrize("profile", sorted(profiles()))
+def test_a_profile_has_at_most_a_dozen_rules_and_none_is_out_of_reach(profile):
+    """A rule is out of reach where an earlier one of the same strategy takes all that it takes."""
+    rules = Device.from_profile(profile).profile.launch.rules
+    assert len(rules) <= 12
+    for earlier, later in itertools.combinations(rules, 2):
+        implied = earlier.conditions.items() <= later.conditions.items()
+        assert not (implied and earlier.strategy == later.strategy), (earlier, later)
+
+
+def test_a_new_rule_for_one_architecture_changes_its_plans():
+    before = planned(MI300X, 4096, 12672)
+    device = with_rules(MI300X, {"from_cols": 8192, "strategy": "shared", "tile_cols": 4096, "num_warps": 4})
+    after = choose(contiguous_problem(4096, 12672, "float32", device), device, light)
+    assert (before.tiling.strategy, after.tiling.strategy, after.tiling.parts) == ("tile", "shared", 4)
+    assert after.reasons[0].startswith("rule 1 of amd/mi300x (from_cols 8192; ")
+    assert planned(MI300X, 4096, 4096).tiling == choose(FLOAT32, device, light).tiling
+
+
+@settings(max_examples=200, deadline=None)
+@given(first=st.integers(1, 10**6), last=st.integers(1, 10**6), n_cols=st.integers(1, 10**6))
+def test_a_range_of_lengths_takes_its_ends_and_what_lies_between(first, last, n_cols):
+    if first > last:
+        with pytest.raises(msgspec.ValidationError, match=f"from_cols {first} is above to_cols {last}"):
+            rule(from_cols=first, to_cols=last)
+    else:
+        problem = dataclasses.replace(FLOAT32, n_cols=n_cols)
+        assert takes(rule(from_cols=first, to_cols=last), problem, None) is (first <= n_cols <= last)
+
+
+@pytest.mark.parametrize("profile", GPUS)
+def test_gpus_share_long_rows_and_say_how_often_programs_look(profile):
+    launch = Device.from_profile(profile).profile.launch
+    assert any(each.strategy == "shared" and "from_load" not in each.conditions for each in launch.rules)
+    assert 1 <= launch.polls.value <= 2**16
