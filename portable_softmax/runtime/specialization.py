@@ -65,9 +65,9 @@ class KernelSpec:
     @property
     def kernel(self) -> Any:
         """The @triton.jit function."""
-        from portable_softmax.kernels import gradient, softmax
+        from portable_softmax.kernels import softmax
 
-        return gradient.softmax_backward_kernel if self.backward else softmax.softmax_kernel
+        return softmax.softmax_backward_kernel if self.backward else softmax.softmax_kernel
 
     def signature(self) -> dict[str, str]:
         dtypes = {"y": self.y_dtype, "x": self.x_dtype}
