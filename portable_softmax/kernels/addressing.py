@@ -21,7 +21,7 @@ def rows_of(tile, row_tiles, TILE_ROWS: tl.constexpr, AXIS: tl.constexpr):
 
 @triton.jit
 def starts_of(ptr, tile, rows, stride, VECTOR: tl.constexpr, RAGGED: tl.constexpr, AXIS: tl.constexpr):
-    """Pointers to the first column of rows, [rows, 1] for AXIS 1 and [1, rows] for AXIS 0; one to a RAGGED row's first vector."""
+    """Pointers to the first column of rows, [rows, 1] for AXIS 1, [1, rows] for AXIS 0; one, to its first vector, if RAGGED."""
     if RAGGED:
         offsets = tl.cast(tile, tl.int64) * stride // VECTOR * VECTOR
     elif AXIS == 1:

@@ -14,32 +14,35 @@ from portable_softmax.kernels.twice import reduce_part, store_again
 @triton.jit
 def do_alone(
     out_ptr, a_ptr, b_ptr, row_words, launch, firsts, seconds, row, part, n_cols, out_stride, a_stride, b_stride,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, TILE_COLS: tl.constexpr, PIECES: tl.constexpr,
-    PARTS: tl.constexpr, LANES: tl.constexpr, POLL: tl.constexpr,
-    BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
+    TILE_COLS: tl.constexpr, PIECES: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr, POLL: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr,
+    BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
+    ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
     """Finds the numbers of the parts of a row that are missing, then stores the results of a program's own part."""
+    WIDTH: tl.constexpr = TILE_COLS // PIECES
     rows = tl.cast(row, tl.int64) + tl.arange(0, 1)
     lead = lead_of(row, a_stride, VECTOR, RAGGED)
     a = starts_of(a_ptr, row, rows, a_stride, VECTOR, RAGGED, 1)
     b = starts_of(b_ptr, row, rows, b_stride, VECTOR, RAGGED, 1)
+    end = n_cols + VECTOR  # no more pieces than the row has
     for other in tl.range(0, PARTS):
         if is_missing(seconds, other, LANES):
-            edge_a, edge_b = load_edges(a, b, lead, other, n_cols, out_ptr, VECTOR, RAGGED, BACKWARD, NEGATE, COMPUTE)
+            edge_a, edge_b = load_edges(a, b, lead, other, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
+            first_col = other * TILE_COLS
             first, second = reduce_part(
-                a, b, edge_a, edge_b, rows, lead, other * TILE_COLS, n_cols, out_ptr,
-                VECTOR, RAGGED, PADDED, TILE_COLS, PIECES, BACKWARD, LOG, NEGATE, EXACT, COMPUTE,
+                a, b, edge_a, edge_b, rows, lead, first_col, tl.minimum(first_col + TILE_COLS, end), n_cols, WIDTH,
+                VECTOR, RAGGED, PADDED, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
             )  # fmt: skip
             firsts, seconds = found(row_words, other, first, second, firsts, seconds, launch, PARTS, LANES, POLL, BACKWARD)
     first, second = combine(firsts, seconds, highest_of(firsts, seconds, BACKWARD), BACKWARD, EXACT)
     own_first = tl.max(tl.where(tl.arange(0, LANES) == part, firsts, -float("inf")), axis=0)
     base = tl.full((1,), base_of(own_first), tl.float32)
     out = starts_of(out_ptr, row, rows, out_stride, VECTOR, RAGGED, 1)
+    edge_a, edge_b = load_edges(a, b, lead, part, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
     first_col = part * TILE_COLS
-    width = tl.minimum(TILE_COLS, n_cols + VECTOR - first_col)  # no more pieces than the row has
-    edge_a, edge_b = load_edges(a, b, lead, part, n_cols, out_ptr, VECTOR, RAGGED, BACKWARD, NEGATE, COMPUTE)
     store_again(
-        out, a, b, base, first, second, rows, lead, first_col, width, 0, n_cols, 0, 0, 0, out_ptr,
-        VECTOR, RAGGED, PADDED, TILE_COLS // PIECES, PARTS, 1, BACKWARD, LOG, NEGATE, EXACT, COMPUTE,
+        out, a, b, base, first, second, rows, lead, first_col, tl.minimum(first_col + TILE_COLS, end), 1, n_cols, 0, 0, 0,
+        WIDTH, False, VECTOR, RAGGED, PADDED, 1, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
     )  # fmt: skip
     store_edges(out, edge_a, edge_b, first, second, lead, part, n_cols, VECTOR, RAGGED, BACKWARD, LOG, NEGATE, EXACT)

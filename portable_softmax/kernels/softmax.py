@@ -45,7 +45,7 @@ def softmax_kernel(
     COMPUTE: tl.constexpr,
 ):
     """y = exp(x - max(x)) / sum(exp(x - max(x))) for each row; its logarithm with LOG; of -x with NEGATE."""
-    _walk(
+    walk(
         y_ptr, x_ptr, x_ptr, n_lines, n_line_vectors, y_line_vectors, x_line_vectors, x_line_vectors,
         n_matrices, y_matrix_vectors, x_matrix_vectors, x_matrix_vectors, words_ptr, launch,
         VECTOR, RAGGED, PADDED, TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, PARTS, WORDS, LANES, POLL, POLLS, WALK, AXIS,
@@ -55,42 +55,15 @@ def softmax_kernel(
 
 @triton.jit
 def softmax_backward_kernel(
-    dx_ptr,
-    dy_ptr,
-    y_ptr,
-    n_lines,
-    n_line_vectors,
-    dx_line_vectors,
-    dy_line_vectors,
-    y_line_vectors,
-    n_matrices,
-    dx_matrix_vectors,
-    dy_matrix_vectors,
-    y_matrix_vectors,
-    words_ptr,  # this and what follows: as softmax_kernel
-    launch,
-    VECTOR: tl.constexpr,
-    RAGGED: tl.constexpr,
-    PADDED: tl.constexpr,
-    TILE_ROWS: tl.constexpr,
-    TILE_COLS: tl.constexpr,
-    PIECES: tl.constexpr,
-    ONE_TILE: tl.constexpr,
-    PARTS: tl.constexpr,
-    WORDS: tl.constexpr,
-    LANES: tl.constexpr,
-    POLL: tl.constexpr,
-    POLLS: tl.constexpr,
-    WALK: tl.constexpr,
-    AXIS: tl.constexpr,
-    LOG: tl.constexpr,
-    NEGATE: tl.constexpr,
-    STAGES: tl.constexpr,
-    EXACT: tl.constexpr,
-    COMPUTE: tl.constexpr,
-):
+    dx_ptr, dy_ptr, y_ptr, n_lines, n_line_vectors, dx_line_vectors, dy_line_vectors, y_line_vectors,
+    n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors, words_ptr, launch,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+    PIECES: tl.constexpr, ONE_TILE: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, LANES: tl.constexpr,
+    POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr, LOG: tl.constexpr,
+    NEGATE: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
+):  # fmt: skip
     """dx = y * (dy - sum(dy * y)) for each row; dy - exp(y) * sum(dy) with LOG; the negative with NEGATE."""
-    _walk(
+    walk(
         dx_ptr, dy_ptr, y_ptr, n_lines, n_line_vectors, dx_line_vectors, dy_line_vectors, y_line_vectors,
         n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors, words_ptr, launch,
         VECTOR, RAGGED, PADDED, TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, PARTS, WORDS, LANES, POLL, POLLS, WALK, AXIS,
@@ -99,7 +72,7 @@ def softmax_backward_kernel(
 
 
 @triton.jit
-def _walk(
+def walk(
     out_ptr, a_ptr, b_ptr, n_lines, n_line_vectors, out_line_vectors, a_line_vectors, b_line_vectors,
     n_matrices, out_matrix_vectors, a_matrix_vectors, b_matrix_vectors, words_ptr, launch,
     VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
@@ -107,8 +80,9 @@ def _walk(
     POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr, BACKWARD: tl.constexpr,
     LOG: tl.constexpr, NEGATE: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
-    """The body of both: tiles from operands a and b to out; see directions.py."""
+    """The body of both: loads tiles of a and b, reduces them, exchanges the rows' numbers, and stores what it maps to."""
     UNIT: tl.constexpr = 1 if RAGGED else VECTOR
+    ROUND: tl.constexpr = out_ptr.dtype.element_ty
     length = n_line_vectors * UNIT
     n_rows = n_lines if AXIS == 1 else length
     n_cols = length if AXIS == 1 else n_lines
@@ -119,39 +93,39 @@ def _walk(
     tiles = n_matrices * row_tiles if WALK else group + 1
     for tile in tl.range(group, tiles, groups if WALK else 1, num_stages=STAGES):
         matrix, rows = rows_of(tile, row_tiles, TILE_ROWS, AXIS)
-        lead = lead_of(tile, a_stride, VECTOR, RAGGED)
+        cols = part * TILE_COLS + tl.arange(0, TILE_COLS // PIECES)
         a = starts_of(a_ptr + matrix * a_matrix_vectors * UNIT, tile, rows, a_stride, VECTOR, RAGGED, AXIS)
         b = starts_of(b_ptr + matrix * b_matrix_vectors * UNIT, tile, rows, b_stride, VECTOR, RAGGED, AXIS)
-        edge_a, edge_b = load_edges(a, b, lead, part, n_cols, out_ptr, VECTOR, RAGGED, BACKWARD, NEGATE, COMPUTE)
+        lead = lead_of(tile, a_stride, VECTOR, RAGGED)
+        edge_a, edge_b = load_edges(a, b, lead, part, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
         if ONE_TILE:
-            cols = part * TILE_COLS + tl.arange(0, TILE_COLS // PIECES)
             tile_a, tile_b = load_tile(
-                a, b, rows, cols, lead, n_rows, n_cols, a_stride, b_stride, out_ptr,
-                PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, NEGATE, COMPUTE,
+                a, b, rows, cols, lead, n_rows, n_cols, a_stride, b_stride,
+                PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE,
             )  # fmt: skip
             tile_b, base, first, second = reduce(
-                tile_a, tile_b, edge_a, edge_b, part, RAGGED, PIECES, PARTS, AXIS, BACKWARD, LOG, EXACT
+                tile_a, tile_b, edge_a, edge_b, part, PIECES, PARTS, RAGGED, AXIS, BACKWARD, LOG, EXACT
             )
         else:
             first, second = reduce_long(
-                a, b, edge_a, edge_b, rows, lead, n_rows, n_cols, a_stride, b_stride, out_ptr,
-                VECTOR, RAGGED, PADDED, TILE_COLS, AXIS, BACKWARD, LOG, NEGATE, EXACT, COMPUTE,
+                a, b, edge_a, edge_b, rows, lead, n_rows, n_cols, a_stride, b_stride,
+                TILE_COLS, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
             )  # fmt: skip
         if PARTS > 1:
             row_words = words_ptr + tl.cast(tile, tl.int64) * WORDS
-            firsts, seconds, highest = swap(
-                row_words, part, tl.max(first, axis=0), tl.max(second, axis=0), launch, PARTS, LANES, POLL, POLLS, BACKWARD
-            )
+            own_first, own_second = tl.max(first, axis=0), tl.max(second, axis=0)
+            firsts, seconds, highest = swap(row_words, part, own_first, own_second, launch, PARTS, LANES, POLL, POLLS, BACKWARD)
             first, second = combine(firsts, seconds, highest, BACKWARD, EXACT)
         if highest == MISSING if PARTS > 1 else False:
             again = tile + (highest - MISSING)  # the compiler does not know that it is `tile`, and holds nothing for it
             do_alone(
                 out_ptr, a_ptr, b_ptr, row_words, launch, firsts, seconds, again, part, n_cols, out_stride, a_stride, b_stride,
-                VECTOR, RAGGED, PADDED, TILE_COLS, PIECES, PARTS, LANES, POLL, BACKWARD, LOG, NEGATE, EXACT, COMPUTE,
+                TILE_COLS, PIECES, PARTS, LANES, POLL, VECTOR, RAGGED, PADDED,
+                BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
             )  # fmt: skip
         else:
-            lead = lead_of(tile, out_stride, VECTOR, RAGGED)  # the same, but not held while others are waited for
             out = starts_of(out_ptr + matrix * out_matrix_vectors * UNIT, tile, rows, out_stride, VECTOR, RAGGED, AXIS)
+            lead = lead_of(tile, out_stride, VECTOR, RAGGED)  # alike; a's would be held, with its masks, during the exchange
             if ONE_TILE:
                 store_tile(
                     out, tile_a, tile_b, base, first, second, rows, cols, lead, n_rows, n_cols, out_stride,
@@ -159,8 +133,7 @@ def _walk(
                 )  # fmt: skip
             else:
                 store_again(
-                    out, a, b, first, first, second, rows, lead, 0, n_cols, n_rows, n_cols,
-                    out_stride, a_stride, b_stride, out_ptr,
-                    VECTOR, RAGGED, PADDED, TILE_COLS, PARTS, AXIS, BACKWARD, LOG, NEGATE, EXACT, COMPUTE,
+                    out, a, b, first, first, second, rows, lead, 0, n_cols, n_rows, n_cols, out_stride, a_stride, b_stride,
+                    TILE_COLS, True, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
                 )  # fmt: skip
             store_edges(out, edge_a, edge_b, first, second, lead, part, n_cols, VECTOR, RAGGED, BACKWARD, LOG, NEGATE, EXACT)

@@ -11,30 +11,30 @@ from portable_softmax.kernels.pieces import get, joined, max_of
 
 @triton.jit
 def load_tile(
-    a, b, rows, cols, lead, n_rows, n_cols, a_stride, b_stride, out_ptr,
+    a, b, rows, cols, lead, n_rows, n_cols, a_stride, b_stride,
     PIECES: tl.constexpr, PARTS: tl.constexpr,
     VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
-    BACKWARD: tl.constexpr, NEGATE: tl.constexpr, COMPUTE: tl.constexpr,
+    BACKWARD: tl.constexpr, NEGATE: tl.constexpr, ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
     """(a, b) of a tile, in pieces; `cols` are those of the first one."""
     tile_a = None
     tile_b = None
     for k in tl.static_range(PIECES):
         piece, mask = piece_of(rows, cols, lead, n_rows, n_cols, k, PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS)
-        piece_a, piece_b = load(a, b, piece, mask, a_stride, b_stride, out_ptr, AXIS, BACKWARD, NEGATE, COMPUTE)
+        piece_a, piece_b = load(a, b, piece, mask, a_stride, b_stride, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE)
         tile_a, tile_b = joined(tile_a, piece_a, k, PIECES), joined(tile_b, piece_b, k, PIECES)
     return tile_a, tile_b
 
 
 @triton.jit
 def load_edges(
-    a, b, lead, part, n_cols, out_ptr,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, BACKWARD: tl.constexpr, NEGATE: tl.constexpr, COMPUTE: tl.constexpr,
+    a, b, lead, part, n_cols, VECTOR: tl.constexpr, RAGGED: tl.constexpr,
+    BACKWARD: tl.constexpr, NEGATE: tl.constexpr, ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
-    """(a, b) of a RAGGED row before and after its body, for the first of its parts: [2 * VECTOR]."""
+    """(a, b) of a RAGGED row before and after its body, for the first of its parts: [2 * VECTOR] each."""
     if RAGGED:
         cols, mask = edges_of(lead, part, n_cols, VECTOR)
-        edge_a, edge_b = load(a, b, cols, mask, 0, 0, out_ptr, None, BACKWARD, NEGATE, COMPUTE)
+        edge_a, edge_b = load(a, b, cols, mask, 0, 0, None, BACKWARD, NEGATE, ROUND, COMPUTE)
     else:
         edge_a = tl.zeros((1,), COMPUTE)
         edge_b = edge_a
@@ -43,37 +43,36 @@ def load_edges(
 
 @triton.jit
 def reduce(
-    a, b, edge_a, edge_b, part,
-    RAGGED: tl.constexpr, PIECES: tl.constexpr, PARTS: tl.constexpr, AXIS: tl.constexpr,
+    a, b, edge_a, edge_b, part, PIECES: tl.constexpr, PARTS: tl.constexpr, RAGGED: tl.constexpr, AXIS: tl.constexpr,
     BACKWARD: tl.constexpr, LOG: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """(b, base, first, second) of a tile's rows and their edges, or of parts of rows, which may be all -inf."""
-    if BACKWARD:
-        first = None
-        base = None
-    else:
-        first = max_of(a, PIECES, AXIS)
+    """(b, base, first, second) of a tile and its edges: b in pieces, the numbers of each row, or of parts of rows."""
+    peak = None
+    base = None
+    if not BACKWARD:
+        peak = max_of(a, PIECES, AXIS)
         if RAGGED:
             if part == 0:  # a constant 0 where a program has the whole row
-                first = tl.maximum(first, tl.max(edge_a, axis=0))
-        base = first if PARTS == 1 else base_of(first)
+                peak = tl.maximum(peak, tl.max(edge_a, axis=0))
+        base = peak if PARTS == 1 else base_of(peak)  # a part may be all -inf
     tile_b = None
     sums = None
     for k in tl.static_range(PIECES):
-        piece_b = weights(get(a, k, PIECES), get(b, k, PIECES), base, AXIS, BACKWARD, EXACT)
+        piece_a = get(a, k, PIECES)
+        piece_b = weights(piece_a, get(b, k, PIECES), base, AXIS, BACKWARD, EXACT)
         if k == 0:
-            sums = shares(get(a, k, PIECES), piece_b, BACKWARD, LOG)
+            sums = shares(piece_a, piece_b, BACKWARD, LOG)
         else:
-            sums = add_shares(sums, get(a, k, PIECES), piece_b, BACKWARD, LOG)
+            sums = add_shares(sums, piece_a, piece_b, BACKWARD, LOG)
         tile_b = joined(tile_b, piece_b, k, PIECES)
     total = tl.sum(sums, axis=AXIS)
     if RAGGED:
         if part == 0:
             total += tl.sum(shares(edge_a, weights(edge_a, edge_b, base, None, BACKWARD, EXACT), BACKWARD, LOG), axis=0)
     if BACKWARD:
-        first, base, second = total, total, tl.zeros_like(total)
+        base, first, second = total, total, tl.zeros_like(total)
     else:
-        second = total
+        first, second = peak, total
     return tile_b, base, first, second
 
 
@@ -89,8 +88,8 @@ def store_tile(
     VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
     BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """The results of a tile, by what was subtracted in b, and the rows' numbers."""
-    scale, rest = scale_from(base, first, second, PARTS, BACKWARD, EXACT)
+    """Maps a tile, by the numbers of its rows, and stores the results."""
+    scale, rest = scale_from(base, first, second, PARTS == 1, BACKWARD, EXACT)
     for k in tl.static_range(PIECES):
         piece_a, piece_b = get(a, k, PIECES), get(b, k, PIECES)
         result = finish(piece_a, piece_b, first, second, scale, rest, AXIS, BACKWARD, LOG, NEGATE, EXACT)
@@ -100,14 +99,14 @@ def store_tile(
 
 @triton.jit
 def store_edges(
-    out, a, b, first, second, lead, part, n_cols,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr,
+    out, a, b, first, second, lead, part, n_cols, VECTOR: tl.constexpr, RAGGED: tl.constexpr,
     BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """The results of a RAGGED row before and after its body, by the first of its parts."""
+    """Maps what load_edges gave, and stores the results."""
     if RAGGED:
         if part == 0:
             cols, mask = edges_of(lead, part, n_cols, VECTOR)
-            scale, rest = scale_from(first, first, second, 1, BACKWARD, EXACT)
+            scale, rest = scale_from(first, first, second, True, BACKWARD, EXACT)
             b = weights(a, b, first, None, BACKWARD, EXACT)
-            store(pointers(out, cols, 0, None), finish(a, b, first, second, scale, rest, None, BACKWARD, LOG, NEGATE, EXACT), mask)
+            result = finish(a, b, first, second, scale, rest, None, BACKWARD, LOG, NEGATE, EXACT)
+            store(pointers(out, cols, 0, None), result, mask)

@@ -1,60 +1,75 @@
-"""Rows, and parts of rows, that a program reads once more for their results, as it holds no more than a piece of them."""
+"""Rows, and parts of rows, that a program reads once more for their results, as it holds a piece of them at a time."""
 
 import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import mask_of, pointers
-from portable_softmax.kernels.directions import add_shares, add_tile, finish, load, lowest, scale_from, shares, weights
+from portable_softmax.kernels.directions import add_shares, add_tile, finish, load, scale_from, shares, weights
 from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.tiles import store
 
 
 @triton.jit
+def load_at(
+    a, b, rows, first_col, lead, n_rows, n_cols, a_stride, b_stride, WIDTH: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
+    BACKWARD: tl.constexpr, NEGATE: tl.constexpr, ROUND: tl.constexpr, COMPUTE: tl.constexpr,
+):  # fmt: skip
+    """(a, b, columns, mask) of WIDTH columns of rows."""
+    cols = first_col + tl.arange(0, WIDTH)
+    mask = mask_of(rows, cols, lead, n_rows, n_cols, True, PADDED, VECTOR, RAGGED, AXIS)
+    tile_a, tile_b = load(a, b, cols, mask, a_stride, b_stride, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE)
+    return tile_a, tile_b, cols, mask
+
+
+@triton.jit
 def reduce_long(
-    a, b, edge_a, edge_b, rows, lead, n_rows, n_cols, a_stride, b_stride, out_ptr,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, TILE_COLS: tl.constexpr, AXIS: tl.constexpr,
-    BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
+    a, b, edge_a, edge_b, rows, lead, n_rows, n_cols, a_stride, b_stride, TILE_COLS: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
+    BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
+    ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
     """(first, second) of rows that are longer than a tile, tile by tile."""
-    first, second = tl.full((rows.shape[0],), lowest(BACKWARD), COMPUTE), tl.zeros((rows.shape[0],), COMPUTE)
+    first = tl.full((rows.shape[0],), 0.0 if BACKWARD else -float("inf"), COMPUTE)
+    second = tl.zeros((rows.shape[0],), COMPUTE)
     if RAGGED:
-        first, second = add_tile(first, second, tl.expand_dims(edge_a, 0), tl.expand_dims(edge_b, 0), 1, BACKWARD, LOG, EXACT)
+        first, second = add_tile(
+            first, second, tl.expand_dims(edge_a, 0), tl.expand_dims(edge_b, 0), 1, BACKWARD, LOG, EXACT
+        )  # fmt: skip
     for col in tl.range(0, n_cols, TILE_COLS):
-        cols = col + tl.arange(0, TILE_COLS)
-        mask = mask_of(rows, cols, lead, n_rows, n_cols, True, PADDED, VECTOR, RAGGED, AXIS)
-        tile_a, tile_b = load(a, b, cols, mask, a_stride, b_stride, out_ptr, AXIS, BACKWARD, NEGATE, COMPUTE)
+        tile_a, tile_b, _, _ = load_at(
+            a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, TILE_COLS,
+            VECTOR, RAGGED, PADDED, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE,
+        )  # fmt: skip
         first, second = add_tile(first, second, tile_a, tile_b, AXIS, BACKWARD, LOG, EXACT)
     return first, second
 
 
 @triton.jit
 def reduce_part(
-    a, b, edge_a, edge_b, rows, lead, first_col, n_cols, out_ptr,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, TILE_COLS: tl.constexpr, PIECES: tl.constexpr,
-    BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
+    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_cols, WIDTH: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr,
+    BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
+    ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
-    """(first, second) of a part of a row, to the bit as `reduce` finds them in a tile, but a piece at a time: in few registers."""
-    WIDTH: tl.constexpr = TILE_COLS // PIECES
-    past = tl.minimum(first_col + TILE_COLS, n_cols + VECTOR)  # no more pieces than the row has
-    if BACKWARD:
-        peak = tl.zeros((1,), COMPUTE)
-        base = peak
-    else:
+    """(first, second) of a part of a row, to the bit as `reduce` finds them, but a piece at a time: in few registers."""
+    peak = tl.zeros((1,), COMPUTE)
+    if not BACKWARD:
         most = tl.full((1, WIDTH), -float("inf"), COMPUTE)
-        for col in tl.range(first_col, past, WIDTH):
-            cols = col + tl.arange(0, WIDTH)
-            mask = mask_of(rows, cols, lead, 0, n_cols, True, PADDED, VECTOR, RAGGED, 1)
-            piece_a, piece_b = load(a, b, cols, mask, 0, 0, out_ptr, 1, BACKWARD, NEGATE, COMPUTE)
-            most = tl.maximum(most, piece_a)
+        for col in tl.range(first_col, past_col, WIDTH):
+            x, _, _, _ = load_at(
+                a, b, rows, col, lead, 1, n_cols, 0, 0, WIDTH, VECTOR, RAGGED, PADDED, 1, BACKWARD, NEGATE, ROUND, COMPUTE
+            )
+            most = tl.maximum(most, x)
         peak = tl.max(most, axis=1)
         if RAGGED:
             peak = tl.maximum(peak, tl.max(edge_a, axis=0))
-        base = base_of(peak)
+    base = base_of(peak)
     sums = tl.full((1, WIDTH), -0.0, COMPUTE)  # which changes no number that is added to it, 0.0 included
-    for col in tl.range(first_col, past, WIDTH):
-        cols = col + tl.arange(0, WIDTH)
-        mask = mask_of(rows, cols, lead, 0, n_cols, True, PADDED, VECTOR, RAGGED, 1)
-        piece_a, piece_b = load(a, b, cols, mask, 0, 0, out_ptr, 1, BACKWARD, NEGATE, COMPUTE)
+    for col in tl.range(first_col, past_col, WIDTH):
+        piece_a, piece_b, _, _ = load_at(
+            a, b, rows, col, lead, 1, n_cols, 0, 0, WIDTH, VECTOR, RAGGED, PADDED, 1, BACKWARD, NEGATE, ROUND, COMPUTE
+        )
         sums = add_shares(sums, piece_a, weights(piece_a, piece_b, base, 1, BACKWARD, EXACT), BACKWARD, LOG)
     total = tl.sum(sums, axis=1)
     if RAGGED:
@@ -65,18 +80,21 @@ def reduce_part(
 
 @triton.jit
 def store_again(
-    out, a, b, base, first, second, rows, lead, first_col, width, n_rows, n_cols, out_stride, a_stride, b_stride, out_ptr,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
-    AXIS: tl.constexpr,
-    BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
+    out, a, b, base, first, second, rows, lead, first_col, past_col, n_rows, n_cols, out_stride, a_stride, b_stride,
+    WIDTH: tl.constexpr, WHOLE: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
+    BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
+    ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
-    """The results of `width` columns of rows, to the bit as `store_tile` gives them, WIDTH at a time."""
-    scale, rest = scale_from(base, first, second, PARTS, BACKWARD, EXACT)
-    last = first_col + (width - 1) // WIDTH * WIDTH
-    for done in tl.range(0, width, WIDTH):
-        cols = (last - done if PARTS == 1 else first_col + done) + tl.arange(0, WIDTH)
-        mask = mask_of(rows, cols, lead, n_rows, n_cols, True, PADDED, VECTOR, RAGGED, AXIS)
-        tile_a, tile_b = load(a, b, cols, mask, a_stride, b_stride, out_ptr, AXIS, BACKWARD, NEGATE, COMPUTE)
+    """Loads columns of rows again, WIDTH at a time, maps them to the bit as `store_tile` does, and stores the results."""
+    scale, rest = scale_from(base, first, second, WHOLE, BACKWARD, EXACT)
+    last = (past_col - 1) // WIDTH * WIDTH
+    for col in tl.range(first_col, past_col, WIDTH):
+        tile_a, tile_b, cols, mask = load_at(
+            a, b, rows, last - col if WHOLE else col,  # WHOLE rows backwards: what was read last is still in a cache
+            lead, n_rows, n_cols, a_stride, b_stride, WIDTH,
+            VECTOR, RAGGED, PADDED, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE,
+        )  # fmt: skip
         tile_b = weights(tile_a, tile_b, base, AXIS, BACKWARD, EXACT)
         result = finish(tile_a, tile_b, first, second, scale, rest, AXIS, BACKWARD, LOG, NEGATE, EXACT)
         store(pointers(out, cols, out_stride, AXIS), result, mask)
