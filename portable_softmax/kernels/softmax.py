@@ -116,7 +116,7 @@ def walk(
             own_first, own_second = tl.max(first, axis=0), tl.max(second, axis=0)
             firsts, seconds, highest = swap(row_words, part, own_first, own_second, launch, PARTS, LANES, POLL, POLLS, BACKWARD)
             first, second = combine(firsts, seconds, highest, BACKWARD, EXACT)
-        if highest == MISSING if PARTS > 1 else False:
+        if highest == MISSING if PARTS > 1 else False:  # a constant where no row is shared, and the branch is not compiled
             again = tile + (highest - MISSING)  # the compiler does not know that it is `tile`, and holds nothing for it
             do_alone(
                 out_ptr, a_ptr, b_ptr, row_words, launch, firsts, seconds, again, part, n_cols, out_stride, a_stride, b_stride,
@@ -125,7 +125,6 @@ def walk(
             )  # fmt: skip
         else:
             out = starts_of(out_ptr + matrix * out_matrix_vectors * UNIT, tile, rows, out_stride, VECTOR, RAGGED, AXIS)
-            lead = lead_of(tile, out_stride, VECTOR, RAGGED)  # alike; a's would be held, with its masks, during the exchange
             if ONE_TILE:
                 store_tile(
                     out, tile_a, tile_b, base, first, second, rows, cols, lead, n_rows, n_cols, out_stride,

@@ -105,7 +105,7 @@ def store_edges(
     """Maps what load_edges gave, and stores the results."""
     if RAGGED:
         if part == 0:
-            cols, mask = edges_of(lead, part, n_cols, VECTOR)
+            cols, mask = edges_of(lead, 0, n_cols, VECTOR)
             scale, rest = scale_from(first, first, second, True, BACKWARD, EXACT)
             b = weights(a, b, first, None, BACKWARD, EXACT)
             result = finish(a, b, first, second, scale, rest, None, BACKWARD, LOG, NEGATE, EXACT)
