@@ -5,7 +5,7 @@ import triton.language as tl
 
 from portable_softmax.kernels.addressing import mask_of, pointers
 from portable_softmax.kernels.directions import add_shares, add_tile, finish, load, scale_from, shares, weights
-from portable_softmax.kernels.exponents import base_of
+from portable_softmax.kernels.exponents import add, base_of
 from portable_softmax.kernels.tiles import store
 
 
@@ -33,9 +33,10 @@ def reduce_long(
     first = tl.full((rows.shape[0],), 0.0 if BACKWARD else -float("inf"), COMPUTE)
     second = tl.zeros((rows.shape[0],), COMPUTE)
     if RAGGED:
-        first, second = add_tile(
-            first, second, tl.expand_dims(edge_a, 0), tl.expand_dims(edge_b, 0), 1, BACKWARD, LOG, EXACT
-        )  # fmt: skip
+        if BACKWARD:
+            first += tl.sum(shares(edge_a, edge_b, BACKWARD, LOG), axis=0)
+        else:
+            first, second = add(first, second, tl.expand_dims(edge_a, 0), 1.0, 1, EXACT)
     for col in tl.range(0, n_cols, TILE_COLS):
         tile_a, tile_b, _, _ = load_at(
             a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, TILE_COLS,
