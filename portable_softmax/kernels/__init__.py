@@ -1,19 +1,30 @@
-"""The fused softmax and its gradient, for all vendors: softmax.py and gradient.py are the kernels, other files parts of them.
+"""The fused softmax and its gradient, for all vendors: one body, softmax.py's `walk`, with an entry for each.
+
+It loads a tile, reduces it to two numbers of each row, exchanges these with programs that share the row, maps and stores.
+
+    softmax.py     the entries, and the body
+    directions.py  differences between softmax and gradient, which BACKWARD chooses from
+    tiles.py       a tile that is read once, in pieces.py, and edges: load, reduce, map and store
+    twice.py       rows and parts that are read a second time
+    exchange.py    numbers told to other programs; alone.py, what a program does that gets none
+    addressing.py  pointers and masks; exponents.py, exact exponentials and running sums
 
 A tensor is taken as matrices of lines; the elements of a line are next to each other in memory. AXIS 1: a line is a row,
 a softmax is taken along it. AXIS 0: a line holds the same column of neighbouring rows, and the softmax is taken across
 lines; so an inner dimension of a tensor needs no transposed copy. A program walks tiles of TILE_ROWS rows and TILE_COLS
 columns, `tl.num_programs(0)` apart, so any number of programs is correct. A row that fits a tile is read once; a longer
-one is read twice, with a running (maximum, sum) in between; or PARTS programs read a tile of it each, and exchange theirs
-(exchange.py): a program whose neighbours have not published in time reads their parts too, and its own once more.
+one is read twice, with running numbers in between; or PARTS programs read a tile of it each, and exchange theirs: a
+program whose neighbours have not published in time reads their parts too, and its own once more.
 What a program reads once, it holds in PIECES of a power of two columns each.
 
 Rules that keep it one kernel on three vendors:
 * Lengths of lines and all strides come in units of VECTOR elements, from which compilers make 16-byte accesses; the JIT
-  alone would tell them only about multiples of 16. RAGGED rows start anywhere, and come in elements: their columns are
-  counted from the last multiple of VECTOR before them, whole vectors are a row's body, and what is left its two edges; a
-  tile holds one.
+  alone would tell them only about multiples of 16. RAGGED rows start anywhere, but in all operands alike, and come in
+  elements: their columns are counted from the last multiple of VECTOR before them, `lead` elements away, whole vectors are
+  a row's body, and what is left its two edges; a tile holds one.
 * Masked loads take their padding from `other=`: a `tl.where` on columns becomes a scalar loop on Ascend's vector unit.
 * Offsets of lines are 64 bits wide, offsets within a line 32.
+* Of a tile in one piece, no tuple is made: Triton 3.2 has none. Two operands are two variables, for the same reason.
+* A variable has one type in all branches of an `if` that the compiler does not choose from.
 * No parameter is called num_stages: Triton 3.2's interpreter swallows it.
 """

@@ -1,4 +1,7 @@
-"""Which elements of memory a tile stands for; see __init__.py for lines, AXIS, VECTOR, RAGGED and PIECES."""
+"""Which elements of memory a tile stands for; see __init__.py for lines, AXIS, VECTOR, RAGGED and PIECES.
+
+Operands differ in where their rows start and in their strides, and in nothing else: one mask serves them all.
+"""
 
 import triton
 import triton.language as tl
@@ -17,85 +20,74 @@ def rows_of(tile, row_tiles, TILE_ROWS: tl.constexpr, AXIS: tl.constexpr):
 
 
 @triton.jit
-def body_of(
-    ptr,
-    rows,
-    cols,
-    n_rows,
-    n_cols,
-    stride,
-    FIRST: tl.constexpr,  # whether columns may lie before those of a RAGGED row
-    LAST: tl.constexpr,  # whether columns may lie behind those of a row
-    VECTOR: tl.constexpr,
-    RAGGED: tl.constexpr,
-    AXIS: tl.constexpr,
-):
-    """Pointers and mask of elements: [rows, cols] for AXIS 1, [cols, rows] for AXIS 0."""
+def starts_of(ptr, tile, rows, stride, VECTOR: tl.constexpr, RAGGED: tl.constexpr, AXIS: tl.constexpr):
+    """Pointers to the first column of rows, [rows, 1] for AXIS 1, [1, rows] for AXIS 0; one, to its first vector, if RAGGED."""
+    if RAGGED:
+        offsets = tl.cast(tile, tl.int64) * stride // VECTOR * VECTOR
+    elif AXIS == 1:
+        offsets = tl.expand_dims(rows, 1) * stride
+    else:
+        offsets = tl.expand_dims(rows, 0)
+    return ptr + offsets
+
+
+@triton.jit
+def lead_of(row, stride, VECTOR: tl.constexpr, RAGGED: tl.constexpr):
+    """Elements between the start of a RAGGED row's first vector and the row, alike in all operands."""
+    return (tl.cast(row, tl.int64) * stride % VECTOR).to(tl.int32) if RAGGED else 0
+
+
+@triton.jit
+def pointers(starts, cols, stride, AXIS: tl.constexpr):
+    """Pointers to columns of rows: [rows, cols] for AXIS 1, [cols, rows] for AXIS 0; [cols] of one row for None."""
+    if AXIS is None:
+        ptrs = starts + cols
+    elif AXIS == 1:
+        ptrs = starts + tl.expand_dims(cols, 0)
+    else:
+        ptrs = starts + tl.expand_dims(cols, 1) * stride
+    return ptrs
+
+
+@triton.jit
+def mask_of(
+    rows, cols, lead, n_rows, n_cols,
+    FIRST: tl.constexpr, LAST: tl.constexpr, VECTOR: tl.constexpr, RAGGED: tl.constexpr, AXIS: tl.constexpr,
+):  # fmt: skip
+    """Mask of columns of rows; FIRST, LAST: whether some may lie before those of a RAGGED row, or behind those of a row."""
     if rows.shape[0] == 1:
         mask = tl.full((1, 1), True, tl.int1)  # there is no tile without a row
     else:
         mask = tl.expand_dims(rows, AXIS) < n_rows
     if RAGGED:
-        starts = tl.expand_dims(rows * stride, 1)
-        lead = (starts % VECTOR).to(tl.int32)
-        ptrs = ptr + starts // VECTOR * VECTOR + tl.expand_dims(cols, 0)
         vectors = tl.expand_dims(cols // VECTOR, 0)
         if FIRST:
             mask = mask & (vectors * VECTOR >= lead)
         if LAST:
             mask = mask & (vectors < (lead + n_cols) // VECTOR)
-    elif AXIS == 1:
-        ptrs = ptr + tl.expand_dims(rows, 1) * stride + tl.expand_dims(cols, 0)
-    else:
-        ptrs = ptr + tl.expand_dims(cols, 1) * stride + tl.expand_dims(rows, 0)
-    if LAST and not RAGGED:
+    elif LAST:
         mask = mask & (tl.expand_dims(cols, 1 - AXIS) < n_cols)
-    return ptrs, mask
+    return mask
 
 
 @triton.jit
 def piece_of(
-    ptr,
-    rows,
-    cols,
-    n_rows,
-    n_cols,
-    stride,
-    PIECE: tl.constexpr,
-    PIECES: tl.constexpr,
-    PARTS: tl.constexpr,
-    VECTOR: tl.constexpr,
-    RAGGED: tl.constexpr,
-    PADDED: tl.constexpr,
-    AXIS: tl.constexpr,
-):
-    """body_of a piece of a program's tile; `cols` are those of its first one."""
+    rows, cols, lead, n_rows, n_cols,
+    PIECE: tl.constexpr, PIECES: tl.constexpr, PARTS: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
+):  # fmt: skip
+    """(columns, mask) of a piece of a program's tile; `cols` are those of its first one."""
     FIRST: tl.constexpr = PIECE == 0
     LAST: tl.constexpr = (PIECE == PIECES - 1 or PARTS > 1) and PADDED
-    piece_cols = PIECE * cols.shape[0] + cols
-    return body_of(ptr, rows, piece_cols, n_rows, n_cols, stride, FIRST, LAST, VECTOR, RAGGED, AXIS)
+    cols = cols + PIECE * cols.shape[0]
+    return cols, mask_of(rows, cols, lead, n_rows, n_cols, FIRST, LAST, VECTOR, RAGGED, AXIS)
 
 
 @triton.jit
-def edges_of(ptr, row, part, n_cols, stride, VECTOR: tl.constexpr):
-    """Pointers and mask of what belongs to a RAGGED row before and after its body: [2 * VECTOR]."""
-    start = tl.cast(row, tl.int64) * stride
-    lead = (start % VECTOR).to(tl.int32)
+def edges_of(lead, part, n_cols, VECTOR: tl.constexpr):
+    """(columns, mask) of what belongs to a RAGGED row before and after its body: [2 * VECTOR] each."""
     place = tl.arange(0, 2 * VECTOR)
     cols = tl.where(place < VECTOR, place, (lead + n_cols) // VECTOR * VECTOR - VECTOR + place)
     mask = (part == 0) & (cols >= lead) & (cols < lead + n_cols)
     mask = mask & ((place >= VECTOR) | (lead > 0))  # with no lead, a row's first vector belongs to its body
-    return ptr + start // VECTOR * VECTOR + cols, mask
-
-
-@triton.jit
-def load(ptrs, mask, y_ptr, NEGATE: tl.constexpr, COMPUTE: tl.constexpr):
-    """Elements as torch sees them: rounded to the output's type first, then negated; -inf outside of the input."""
-    padding = float("inf") if NEGATE else -float("inf")
-    x = tl.load(ptrs, mask=mask, other=padding).to(y_ptr.dtype.element_ty).to(COMPUTE)
-    return -x if NEGATE else x  # not before: the interpreter keeps bfloat16 as integers, and would negate those
-
-
-@triton.jit
-def store(ptrs, value, mask):
-    tl.store(ptrs, value.to(ptrs.dtype.element_ty), mask=mask)
+    return cols, mask

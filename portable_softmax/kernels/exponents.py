@@ -79,14 +79,3 @@ def scale_of(base, peak, total, EXACT: tl.constexpr):
 def times(e, scale, rest, EXACT: tl.constexpr):
     """e * (scale + rest), rounded once."""
     return tl.fma(e, scale, e * rest) if EXACT else e * scale
-
-
-@triton.jit
-def normalise(x, peak, total, LOG: tl.constexpr, EXACT: tl.constexpr):
-    """The softmax of elements of rows, or its logarithm, by the rows' maximum and sum of exp(x - maximum)."""
-    if LOG:
-        y = x - peak - tl.log(total)
-    else:
-        inverse, rest = inverse_of(total, EXACT)
-        y = times(exp(x - peak, EXACT), inverse, rest, EXACT)
-    return y

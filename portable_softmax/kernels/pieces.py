@@ -8,8 +8,6 @@ tuple of them, which Triton 3.2 does not have.
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.exponents import exp
-
 
 @triton.jit
 def joined(tile, piece, PIECE: tl.constexpr, PIECES: tl.constexpr):
@@ -30,20 +28,8 @@ def get(tile, PIECE: tl.constexpr, PIECES: tl.constexpr):
 
 @triton.jit
 def max_of(tile, PIECES: tl.constexpr, AXIS: tl.constexpr):
-    """Of each row."""
+    """The maximum of each row."""
     most = get(tile, 0, PIECES)
     for k in tl.static_range(1, PIECES):
         most = tl.maximum(most, get(tile, k, PIECES))
     return tl.max(most, axis=AXIS)
-
-
-@triton.jit
-def exp_of(tile, base, PIECES: tl.constexpr, AXIS: tl.constexpr, EXACT: tl.constexpr):
-    """(exp(x - base), its sum) of each row."""
-    exps = None
-    sums = None
-    for k in tl.static_range(PIECES):
-        e = exp(get(tile, k, PIECES) - tl.expand_dims(base, AXIS), EXACT)
-        exps = joined(exps, e, k, PIECES)
-        sums = e if k == 0 else sums + e
-    return exps, tl.sum(sums, axis=AXIS)

@@ -1,13 +1,14 @@
-"""The fused softmax, for all vendors."""
+"""The fused softmax and its gradient, for all vendors: one body, and a kernel for each, as their operands differ."""
 
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import body_of, edges_of, load, rows_of, store
+from portable_softmax.kernels.addressing import lead_of, rows_of, starts_of
 from portable_softmax.kernels.alone import do_alone
-from portable_softmax.kernels.exchange import MISSING, peak_of, swap
-from portable_softmax.kernels.exponents import add, normalise, sum_of
-from portable_softmax.kernels.tiles import read, read_edges, reduce, write
+from portable_softmax.kernels.directions import combine
+from portable_softmax.kernels.exchange import MISSING, swap
+from portable_softmax.kernels.tiles import load_edges, load_tile, reduce, store_edges, store_tile
+from portable_softmax.kernels.twice import reduce_long, store_again
 
 
 @triton.jit
@@ -44,66 +45,94 @@ def softmax_kernel(
     COMPUTE: tl.constexpr,
 ):
     """y = exp(x - max(x)) / sum(exp(x - max(x))) for each row; its logarithm with LOG; of -x with NEGATE."""
+    walk(
+        y_ptr, x_ptr, x_ptr, n_lines, n_line_vectors, y_line_vectors, x_line_vectors, x_line_vectors,
+        n_matrices, y_matrix_vectors, x_matrix_vectors, x_matrix_vectors, words_ptr, launch,
+        VECTOR, RAGGED, PADDED, TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, PARTS, WORDS, LANES, POLL, POLLS, WALK, AXIS,
+        False, LOG, NEGATE, STAGES, EXACT, COMPUTE,
+    )  # fmt: skip
+
+
+@triton.jit
+def softmax_backward_kernel(
+    dx_ptr, dy_ptr, y_ptr, n_lines, n_line_vectors, dx_line_vectors, dy_line_vectors, y_line_vectors,
+    n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors, words_ptr, launch,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+    PIECES: tl.constexpr, ONE_TILE: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, LANES: tl.constexpr,
+    POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr, LOG: tl.constexpr,
+    NEGATE: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
+):  # fmt: skip
+    """dx = y * (dy - sum(dy * y)) for each row; dy - exp(y) * sum(dy) with LOG; the negative with NEGATE."""
+    walk(
+        dx_ptr, dy_ptr, y_ptr, n_lines, n_line_vectors, dx_line_vectors, dy_line_vectors, y_line_vectors,
+        n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors, words_ptr, launch,
+        VECTOR, RAGGED, PADDED, TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, PARTS, WORDS, LANES, POLL, POLLS, WALK, AXIS,
+        True, LOG, NEGATE, STAGES, EXACT, COMPUTE,
+    )  # fmt: skip
+
+
+@triton.jit
+def walk(
+    out_ptr, a_ptr, b_ptr, n_lines, n_line_vectors, out_line_vectors, a_line_vectors, b_line_vectors,
+    n_matrices, out_matrix_vectors, a_matrix_vectors, b_matrix_vectors, words_ptr, launch,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+    PIECES: tl.constexpr, ONE_TILE: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, LANES: tl.constexpr,
+    POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr, BACKWARD: tl.constexpr,
+    LOG: tl.constexpr, NEGATE: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
+):  # fmt: skip
+    """The body of both: loads tiles of a and b, reduces them, exchanges the rows' numbers, and stores what it maps to."""
     UNIT: tl.constexpr = 1 if RAGGED else VECTOR
+    ROUND: tl.constexpr = out_ptr.dtype.element_ty
     length = n_line_vectors * UNIT
     n_rows = n_lines if AXIS == 1 else length
     n_cols = length if AXIS == 1 else n_lines
-    x_stride, y_stride = x_line_vectors * UNIT, y_line_vectors * UNIT
+    out_stride, a_stride, b_stride = out_line_vectors * UNIT, a_line_vectors * UNIT, b_line_vectors * UNIT
     group, groups = tl.program_id(0) // PARTS, tl.num_programs(0) // PARTS
     part = tl.program_id(0) % PARTS
-    tile_cols = tl.arange(0, TILE_COLS // PIECES)
-    last = (n_cols - 1) // TILE_COLS * TILE_COLS
     row_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS
     tiles = n_matrices * row_tiles if WALK else group + 1
     for tile in tl.range(group, tiles, groups if WALK else 1, num_stages=STAGES):
         matrix, rows = rows_of(tile, row_tiles, TILE_ROWS, AXIS)
-        x_matrix, y_matrix = x_ptr + matrix * x_matrix_vectors * UNIT, y_ptr + matrix * y_matrix_vectors * UNIT
+        cols = part * TILE_COLS + tl.arange(0, TILE_COLS // PIECES)
+        a = starts_of(a_ptr + matrix * a_matrix_vectors * UNIT, tile, rows, a_stride, VECTOR, RAGGED, AXIS)
+        b = starts_of(b_ptr + matrix * b_matrix_vectors * UNIT, tile, rows, b_stride, VECTOR, RAGGED, AXIS)
+        lead = lead_of(tile, a_stride, VECTOR, RAGGED)
+        edge_a, edge_b = load_edges(a, b, lead, part, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
         if ONE_TILE:
-            cols = part * TILE_COLS + tile_cols
-            edges = read_edges(x_matrix, y_ptr, tile, part, n_cols, x_stride, VECTOR, RAGGED, NEGATE, COMPUTE)
-            x = read(
-                x_matrix, y_ptr, rows, cols, n_rows, n_cols, x_stride,
-                VECTOR, RAGGED, PADDED, PIECES, PARTS, AXIS, NEGATE, COMPUTE,
+            tile_a, tile_b = load_tile(
+                a, b, rows, cols, lead, n_rows, n_cols, a_stride, b_stride,
+                PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE,
             )  # fmt: skip
-            e, base, peak, total = reduce(x, edges, part, RAGGED, PARTS > 1, PIECES, AXIS, EXACT)
-            if PARTS == 1:
-                write(
-                    y_matrix, x, e, edges, base, peak, total, rows, cols, tile, part, n_rows, n_cols, y_stride,
-                    VECTOR, RAGGED, PADDED, PIECES, PARTS, AXIS, LOG, EXACT,
+            tile_b, base, first, second = reduce(
+                tile_a, tile_b, edge_a, edge_b, part, PIECES, PARTS, RAGGED, AXIS, BACKWARD, LOG, EXACT
+            )
+        else:
+            first, second = reduce_long(
+                a, b, edge_a, edge_b, rows, lead, n_rows, n_cols, a_stride, b_stride,
+                TILE_COLS, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
+            )  # fmt: skip
+        if PARTS > 1:
+            row_words = words_ptr + tl.cast(tile, tl.int64) * WORDS
+            own_first, own_second = tl.max(first, axis=0), tl.max(second, axis=0)
+            firsts, seconds, highest = swap(row_words, part, own_first, own_second, launch, PARTS, LANES, POLL, POLLS, BACKWARD)
+            first, second = combine(firsts, seconds, highest, BACKWARD, EXACT)
+        if highest == MISSING if PARTS > 1 else False:  # a constant where no row is shared, and the branch is not compiled
+            again = tile + (highest - MISSING)  # the compiler does not know that it is `tile`, and holds nothing for it
+            do_alone(
+                out_ptr, a_ptr, b_ptr, row_words, launch, firsts, seconds, again, part, n_cols, out_stride, a_stride, b_stride,
+                TILE_COLS, PIECES, PARTS, LANES, POLL, VECTOR, RAGGED, PADDED,
+                BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
+            )  # fmt: skip
+        else:
+            out = starts_of(out_ptr + matrix * out_matrix_vectors * UNIT, tile, rows, out_stride, VECTOR, RAGGED, AXIS)
+            if ONE_TILE:
+                store_tile(
+                    out, tile_a, tile_b, base, first, second, rows, cols, lead, n_rows, n_cols, out_stride,
+                    PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, LOG, NEGATE, EXACT,
                 )  # fmt: skip
             else:
-                own_peak, own_total = tl.max(peak, axis=0), tl.max(total, axis=0)
-                row_words = words_ptr + tl.cast(tile, tl.int64) * WORDS
-                peaks, totals, highest = swap(row_words, part, own_peak, own_total, launch, PARTS, LANES, POLL, POLLS, False)
-                if highest == MISSING:
-                    again = tile + (highest - MISSING)  # the compiler does not know that it is `tile`, and holds nothing for it
-                    do_alone(
-                        y_ptr, x_ptr, row_words, launch, peaks, totals, again, part, n_rows, n_cols, x_stride, y_stride,
-                        VECTOR, RAGGED, PADDED, TILE_COLS, PIECES, PARTS, LANES, POLL, LOG, NEGATE, EXACT, COMPUTE,
-                    )  # fmt: skip
-                else:
-                    row_peak = tl.full((1,), peak_of(highest), tl.float32)
-                    row_total = tl.full((1,), sum_of(peaks, totals, peak_of(highest), EXACT), tl.float32)
-                    write(
-                        y_matrix, x, e, edges, base, row_peak, row_total, rows, cols, tile, part, n_rows, n_cols, y_stride,
-                        VECTOR, RAGGED, PADDED, PIECES, PARTS, AXIS, LOG, EXACT,
-                    )  # fmt: skip
-        else:
-            peak, total = tl.full((TILE_ROWS,), -float("inf"), COMPUTE), tl.zeros((TILE_ROWS,), COMPUTE)
-            edges = read_edges(x_matrix, y_ptr, tile, 0, n_cols, x_stride, VECTOR, RAGGED, NEGATE, COMPUTE)
-            if RAGGED:
-                peak, total = add(peak, total, tl.expand_dims(edges, 0), 1.0, 1, EXACT)
-            for col in tl.range(0, n_cols, TILE_COLS):
-                cols = col + tile_cols
-                ptrs, mask = body_of(x_matrix, rows, cols, n_rows, n_cols, x_stride, True, PADDED, VECTOR, RAGGED, AXIS)
-                peak, total = add(peak, total, load(ptrs, mask, y_ptr, NEGATE, COMPUTE), 1.0, AXIS, EXACT)
-            for done in tl.range(0, n_cols, TILE_COLS):
-                cols = last - done + tile_cols  # backwards: what was read last is still in a cache
-                ptrs, mask = body_of(x_matrix, rows, cols, n_rows, n_cols, x_stride, True, PADDED, VECTOR, RAGGED, AXIS)
-                x = load(ptrs, mask, y_ptr, NEGATE, COMPUTE)
-                y = normalise(x, tl.expand_dims(peak, AXIS), tl.expand_dims(total, AXIS), LOG, EXACT)
-                ptrs, mask = body_of(y_matrix, rows, cols, n_rows, n_cols, y_stride, True, PADDED, VECTOR, RAGGED, AXIS)
-                store(ptrs, y, mask)
-            if RAGGED:
-                ptrs, mask = edges_of(y_matrix, tile, 0, n_cols, y_stride, VECTOR)
-                store(ptrs, normalise(edges, tl.max(peak, axis=0), tl.max(total, axis=0), LOG, EXACT), mask)
+                store_again(
+                    out, a, b, first, first, second, rows, lead, 0, n_cols, n_rows, n_cols, out_stride, a_stride, b_stride,
+                    TILE_COLS, True, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
+                )  # fmt: skip
+            store_edges(out, edge_a, edge_b, first, second, lead, part, n_cols, VECTOR, RAGGED, BACKWARD, LOG, NEGATE, EXACT)

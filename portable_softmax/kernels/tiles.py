@@ -1,116 +1,112 @@
-"""A tile of the softmax: read once, reduced, and written; see __init__.py for what parameters mean."""
+"""A tile that is read once, in pieces, and the edges of a RAGGED row: loaded, reduced, stored."""
 
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import edges_of, load, piece_of, store
-from portable_softmax.kernels.exponents import base_of, exp, inverse_of, normalise, scale_of, times
-from portable_softmax.kernels.pieces import exp_of, get, joined, max_of
+from portable_softmax.kernels.addressing import edges_of, piece_of, pointers
+from portable_softmax.kernels.directions import add_shares, finish, load, scale_from, shares, weights
+from portable_softmax.kernels.exponents import base_of
+from portable_softmax.kernels.pieces import get, joined, max_of
 
 
 @triton.jit
-def read(
-    x_matrix,
-    y_ptr,
-    rows,
-    cols,
-    n_rows,
-    n_cols,
-    stride,
-    VECTOR: tl.constexpr,
-    RAGGED: tl.constexpr,
-    PADDED: tl.constexpr,
-    PIECES: tl.constexpr,
-    PARTS: tl.constexpr,
-    AXIS: tl.constexpr,
-    NEGATE: tl.constexpr,
-    COMPUTE: tl.constexpr,
-):
-    """A tile's elements, in pieces; `cols` are those of the first one."""
-    x = None
+def load_tile(
+    a, b, rows, cols, lead, n_rows, n_cols, a_stride, b_stride,
+    PIECES: tl.constexpr, PARTS: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
+    BACKWARD: tl.constexpr, NEGATE: tl.constexpr, ROUND: tl.constexpr, COMPUTE: tl.constexpr,
+):  # fmt: skip
+    """(a, b) of a tile, in pieces; `cols` are those of the first one."""
+    tile_a = None
+    tile_b = None
     for k in tl.static_range(PIECES):
-        ptrs, mask = piece_of(x_matrix, rows, cols, n_rows, n_cols, stride, k, PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS)
-        x = joined(x, load(ptrs, mask, y_ptr, NEGATE, COMPUTE), k, PIECES)
-    return x
+        piece, mask = piece_of(rows, cols, lead, n_rows, n_cols, k, PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS)
+        piece_a, piece_b = load(a, b, piece, mask, a_stride, b_stride, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE)
+        tile_a, tile_b = joined(tile_a, piece_a, k, PIECES), joined(tile_b, piece_b, k, PIECES)
+    return tile_a, tile_b
 
 
 @triton.jit
-def read_edges(
-    x_matrix,
-    y_ptr,
-    row,
-    part,
-    n_cols,
-    stride,
-    VECTOR: tl.constexpr,
-    RAGGED: tl.constexpr,
-    NEGATE: tl.constexpr,
-    COMPUTE: tl.constexpr,
-):
-    """The elements of a RAGGED row before and after its body, for the first of its parts."""
+def load_edges(
+    a, b, lead, part, n_cols, VECTOR: tl.constexpr, RAGGED: tl.constexpr,
+    BACKWARD: tl.constexpr, NEGATE: tl.constexpr, ROUND: tl.constexpr, COMPUTE: tl.constexpr,
+):  # fmt: skip
+    """(a, b) of a RAGGED row before and after its body, for the first of its parts: [2 * VECTOR] each."""
     if RAGGED:
-        ptrs, mask = edges_of(x_matrix, row, part, n_cols, stride, VECTOR)
-        edges = load(ptrs, mask, y_ptr, NEGATE, COMPUTE)
+        cols, mask = edges_of(lead, part, n_cols, VECTOR)
+        edge_a, edge_b = load(a, b, cols, mask, 0, 0, None, BACKWARD, NEGATE, ROUND, COMPUTE)
     else:
-        edges = tl.zeros((1,), COMPUTE)
-    return edges
+        edge_a = tl.zeros((1,), COMPUTE)
+        edge_b = edge_a
+    return edge_a, edge_b
 
 
 @triton.jit
 def reduce(
-    x, edges, part, RAGGED: tl.constexpr, PARTIAL: tl.constexpr, PIECES: tl.constexpr, AXIS: tl.constexpr, EXACT: tl.constexpr
-):
-    """(exp(x - base), base, maximum, sum of the first and of the edges') of rows, or of PARTIAL ones, which may be all -inf."""
-    peak = max_of(x, PIECES, AXIS)
-    if RAGGED:
-        if part == 0:  # a constant 0 where a program has the whole row
-            peak = tl.maximum(peak, tl.max(edges, axis=0))
-    base = base_of(peak) if PARTIAL else peak
-    e, total = exp_of(x, base, PIECES, AXIS, EXACT)
+    a, b, edge_a, edge_b, part, PIECES: tl.constexpr, PARTS: tl.constexpr, RAGGED: tl.constexpr, AXIS: tl.constexpr,
+    BACKWARD: tl.constexpr, LOG: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """(b, base, first, second) of a tile and its edges: b in pieces, the numbers of each row, or of parts of rows."""
+    peak = None
+    base = None
+    if not BACKWARD:
+        peak = max_of(a, PIECES, AXIS)
+        if RAGGED:
+            if part == 0:  # a constant 0 where a program has the whole row
+                peak = tl.maximum(peak, tl.max(edge_a, axis=0))
+        base = peak if PARTS == 1 else base_of(peak)  # a part may be all -inf
+    tile_b = None
+    sums = None
+    for k in tl.static_range(PIECES):
+        piece_a = get(a, k, PIECES)
+        piece_b = weights(piece_a, get(b, k, PIECES), base, AXIS, BACKWARD, EXACT)
+        if k == 0:
+            sums = shares(piece_a, piece_b, BACKWARD, LOG)
+        else:
+            sums = add_shares(sums, piece_a, piece_b, BACKWARD, LOG)
+        tile_b = joined(tile_b, piece_b, k, PIECES)
+    total = tl.sum(sums, axis=AXIS)
     if RAGGED:
         if part == 0:
-            total += tl.sum(exp(edges - tl.max(base, axis=0), EXACT), axis=0)
-    return e, base, peak, total
+            total += tl.sum(shares(edge_a, weights(edge_a, edge_b, base, None, BACKWARD, EXACT), BACKWARD, LOG), axis=0)
+    if BACKWARD:
+        base, first, second = total, total, tl.zeros_like(total)
+    else:
+        first, second = peak, total
+    return tile_b, base, first, second
 
 
 @triton.jit
-def write(
-    y_matrix,
-    x,
-    e,
-    edges,
-    base,
-    peak,
-    total,
-    rows,
-    cols,
-    row,
-    part,
-    n_rows,
-    n_cols,
-    stride,
-    VECTOR: tl.constexpr,
-    RAGGED: tl.constexpr,
-    PADDED: tl.constexpr,
-    PIECES: tl.constexpr,
-    PARTS: tl.constexpr,
-    AXIS: tl.constexpr,
-    LOG: tl.constexpr,
-    EXACT: tl.constexpr,
-):
-    """The results of a tile and of its edges, by what is subtracted in e, and the rows' maximum and sum."""
-    if PARTS == 1:
-        scale, rest = inverse_of(total, EXACT)
-    else:
-        scale, rest = scale_of(base, peak, total, EXACT)
+def store(ptrs, value, mask):
+    tl.store(ptrs, value.to(ptrs.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def store_tile(
+    out, a, b, base, first, second, rows, cols, lead, n_rows, n_cols, out_stride,
+    PIECES: tl.constexpr, PARTS: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
+    BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """Maps a tile, by the numbers of its rows, and stores the results."""
+    scale, rest = scale_from(base, first, second, PARTS == 1, BACKWARD, EXACT)
     for k in tl.static_range(PIECES):
-        if LOG:
-            y = normalise(get(x, k, PIECES), tl.expand_dims(peak, AXIS), tl.expand_dims(total, AXIS), LOG, EXACT)
-        else:
-            y = times(get(e, k, PIECES), tl.expand_dims(scale, AXIS), tl.expand_dims(rest, AXIS), EXACT)
-        ptrs, mask = piece_of(y_matrix, rows, cols, n_rows, n_cols, stride, k, PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS)
-        store(ptrs, y, mask)
+        piece_a, piece_b = get(a, k, PIECES), get(b, k, PIECES)
+        result = finish(piece_a, piece_b, first, second, scale, rest, AXIS, BACKWARD, LOG, NEGATE, EXACT)
+        piece, mask = piece_of(rows, cols, lead, n_rows, n_cols, k, PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS)
+        store(pointers(out, piece, out_stride, AXIS), result, mask)
+
+
+@triton.jit
+def store_edges(
+    out, a, b, first, second, lead, part, n_cols, VECTOR: tl.constexpr, RAGGED: tl.constexpr,
+    BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """Maps what load_edges gave, and stores the results."""
     if RAGGED:
         if part == 0:
-            edge_ptrs, edge_mask = edges_of(y_matrix, row, part, n_cols, stride, VECTOR)
-            store(edge_ptrs, normalise(edges, tl.max(peak, axis=0), tl.max(total, axis=0), LOG, EXACT), edge_mask)
+            cols, mask = edges_of(lead, 0, n_cols, VECTOR)
+            scale, rest = scale_from(first, first, second, True, BACKWARD, EXACT)
+            b = weights(a, b, first, None, BACKWARD, EXACT)
+            result = finish(a, b, first, second, scale, rest, None, BACKWARD, LOG, NEGATE, EXACT)
+            store(pointers(out, cols, 0, None), result, mask)

@@ -58,9 +58,9 @@ class KernelSpec:
     @property
     def kernel(self) -> Any:
         """The @triton.jit function: of the softmax, or of its gradient."""
-        from portable_softmax.kernels import gradient, softmax
+        from portable_softmax.kernels import softmax
 
-        return gradient.softmax_backward_kernel if self.backward else softmax.softmax_kernel
+        return softmax.softmax_backward_kernel if self.backward else softmax.softmax_kernel
 
     def signature(self) -> dict[str, str]:
         """Returns Triton's types of the run-time parameters, by name."""

@@ -256,11 +256,11 @@ def several_processes(turns):
 @contextlib.contextmanager
 def publishing(replacement):
     """Kernels compiled within publish by `replacement`, a @triton.jit function."""
-    from portable_softmax.kernels import alone, exchange, gradient, gradient_alone, softmax
+    from portable_softmax.kernels import alone, exchange, softmax
     from portable_softmax.runtime import specialization as spec
     from portable_softmax.torch_api import layout as rows
 
-    rooms = exchange, alone, gradient_alone, softmax, gradient
+    rooms = exchange, alone, softmax
     before = [dict(vars(room)) for room in rooms]
 
     def forget():

@@ -1,0 +1,117 @@
+"""Differences between the softmax and its gradient: operands a and b, two numbers of each row, results made of all four.
+
+          a   b              first                        second              result
+softmax   x   exp(x - base)  max(x)                       sum(exp(x - first)) b * scale; a - first - log(second) if LOG
+gradient  dy  y              sum(dy * y); sum(dy) if LOG  0                   y * (dy - first); dy - exp(y) * first if LOG
+
+A base is the first number, or that of a part of a row; scale is then exp(base - first) / second.
+AXIS None, here: of one row's elements, [cols].
+"""
+
+import triton
+import triton.language as tl
+
+from portable_softmax.kernels.addressing import pointers
+from portable_softmax.kernels.exchange import peak_of
+from portable_softmax.kernels.exponents import add, exp, inverse_of, scale_of, sum_of, times
+
+
+@triton.jit
+def load(
+    a, b, cols, mask, a_stride, b_stride,
+    AXIS: tl.constexpr, BACKWARD: tl.constexpr, NEGATE: tl.constexpr, ROUND: tl.constexpr, COMPUTE: tl.constexpr,
+):  # fmt: skip
+    """(a, b) of columns of rows that start at a and b, b as it is in memory; where masked, what changes no row's numbers.
+
+    An input of the softmax is as torch sees it: rounded to the output's type, ROUND, first, then negated.
+    """
+    padding = 0.0 if BACKWARD else float("inf") if NEGATE else -float("inf")
+    elements = tl.load(pointers(a, cols, a_stride, AXIS), mask=mask, other=padding)
+    if BACKWARD:
+        loaded_a = elements.to(COMPUTE)
+        loaded_b = tl.load(pointers(b, cols, b_stride, AXIS), mask=mask, other=padding).to(COMPUTE)
+    else:
+        x = elements.to(ROUND).to(COMPUTE)
+        loaded_a = -x if NEGATE else x  # not before: the interpreter keeps bfloat16 as integers, and would negate those
+        loaded_b = loaded_a
+    return loaded_a, loaded_b
+
+
+@triton.jit
+def along(numbers, AXIS: tl.constexpr):
+    """Numbers of rows in a shape that goes with elements of theirs."""
+    return tl.max(numbers, axis=0) if AXIS is None else tl.expand_dims(numbers, AXIS)
+
+
+@triton.jit
+def weights(a, b, base, AXIS: tl.constexpr, BACKWARD: tl.constexpr, EXACT: tl.constexpr):
+    """Makes b, of what was loaded and the base of each row."""
+    return b if BACKWARD else exp(a - along(base, AXIS), EXACT)
+
+
+@triton.jit
+def shares(a, b, BACKWARD: tl.constexpr, LOG: tl.constexpr):
+    """Makes of elements what their row's sum is the sum of."""
+    if BACKWARD:
+        terms = a if LOG else a * b
+    else:
+        terms = b
+    return terms
+
+
+@triton.jit
+def add_shares(sums, a, b, BACKWARD: tl.constexpr, LOG: tl.constexpr):
+    """Adds the shares of as many more elements."""
+    return tl.fma(a, b, sums) if BACKWARD and not LOG else sums + shares(a, b, BACKWARD, LOG)
+
+
+@triton.jit
+def add_tile(first, second, a, b, AXIS: tl.constexpr, BACKWARD: tl.constexpr, LOG: tl.constexpr, EXACT: tl.constexpr):
+    """Adds a tile, as it was loaded, to the running (first, second) of its rows."""
+    if BACKWARD:
+        first += tl.sum(shares(a, b, BACKWARD, LOG), axis=AXIS)
+    else:
+        first, second = add(first, second, a, 1.0, AXIS, EXACT)
+    return first, second
+
+
+@triton.jit
+def combine(firsts, seconds, highest, BACKWARD: tl.constexpr, EXACT: tl.constexpr):
+    """(first, second) of a row by those of all of its parts and their `highest_of`: [1] each."""
+    if BACKWARD:
+        first, second = tl.sum(firsts, axis=0), tl.cast(0.0, tl.float32)
+    else:
+        first = peak_of(highest)
+        second = sum_of(firsts, seconds, first, EXACT)
+    return tl.full((1,), first, tl.float32), tl.full((1,), second, tl.float32)
+
+
+@triton.jit
+def scale_from(base, first, second, WHOLE: tl.constexpr, BACKWARD: tl.constexpr, EXACT: tl.constexpr):
+    """(scale, what its rounding left) of rows; WHOLE: their base is the first number."""
+    if BACKWARD:
+        scale, rest = first, first  # it has none
+    elif WHOLE:
+        scale, rest = inverse_of(second, EXACT)
+    else:
+        scale, rest = scale_of(base, first, second, EXACT)
+    return scale, rest
+
+
+@triton.jit
+def finish(
+    a, b, first, second, scale, rest,
+    AXIS: tl.constexpr, BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """Results of elements, by the numbers of their rows."""
+    if BACKWARD:
+        if LOG:
+            dx = a - exp(b, EXACT) * along(first, AXIS)
+        else:
+            dx = b * (a - along(first, AXIS))
+        result = -dx if NEGATE else dx
+    elif LOG:
+        result = a - along(first, AXIS) - tl.log(along(second, AXIS))
+    else:
+        result = times(b, along(scale, AXIS), along(rest, AXIS), EXACT)
+    return result
