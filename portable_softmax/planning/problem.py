@@ -23,7 +23,8 @@ class Problem:
     """The softmax of rows, or its gradient, as far as a kernel depends on it.
 
     Args:
-        n_rows, n_cols: number of rows and their length in elements; at least 1, at most MAX_COLS in a line and MAX_BYTES in all.
+        n_rows, n_cols: number of rows and their length in elements: at least 1, at most MAX_COLS in a line.
+            All of them take at most MAX_BYTES.
         x_dtype, y_dtype: torch's names of the types of the input and of the output; their gradients have the same.
         vector: elements that divide the length and the strides of all lines, at most what 16 bytes hold.
         ragged: rows start anywhere, but those of all operands alike; `vector` is then what 16 bytes hold.
