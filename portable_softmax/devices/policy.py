@@ -45,6 +45,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     elements_per_thread: Positive | Unset = msgspec.UNSET  # 32-bit elements that a thread holds of a tile in one piece
     elements_per_piece: Power | Unset = msgspec.UNSET  # that a thread holds of a piece, where a tile is held in several
     max_registers: Positive | Unset = msgspec.UNSET  # per thread, that the compiler may use
+    spilled_bytes: Positive | Unset = msgspec.UNSET  # per thread, that it may spill; left out, none
     num_stages: Annotated[int, msgspec.Meta(ge=1, le=MOST_STAGES)] | Unset = msgspec.UNSET
 
     def __post_init__(self) -> None:
@@ -71,7 +72,7 @@ NEEDED = {"tile": ("tile_elements",), "online": ("tile_cols",), "shared": ("tile
 USED = {
     "tile": ("tile_elements", "max_tile_elements", "elements_per_thread", "elements_per_piece", "num_stages"),
     "online": ("tile_cols", "elements_per_thread", "num_stages"),
-    "shared": ("tile_cols", "num_warps", "elements_per_piece", "max_registers", "num_stages"),
+    "shared": ("tile_cols", "num_warps", "elements_per_piece", "max_registers", "spilled_bytes", "num_stages"),
 }
 CHOICES = tuple(dict.fromkeys(key for keys in USED.values() for key in keys))
 POWERS_OF_TWO = ("tile_elements", "max_tile_elements", "num_warps", "elements_per_piece")

@@ -1,4 +1,4 @@
-"""Which elements of memory a tile stands for; see __init__.py for lines, AXIS, VECTOR, RAGGED and PIECES.
+"""Elements of memory that a tile stands for; see __init__.py for lines, AXIS, VECTOR, RAGGED and PIECES.
 
 Operands differ in where their rows start and in their strides, and in nothing else: one mask serves them all.
 """

@@ -1,4 +1,4 @@
-"""How programs that share a row tell each other what they found, with no program that another must wait for.
+"""Exchange of numbers between programs that share a row, with no program that another must wait for.
 
 Each part of a row has two 64-bit words, written and read whole. A word holds a number of 32 bits and, above it, half of the
 launch's number. So whatever else lies in that memory (an earlier launch's words, any tensor's elements, another launch's

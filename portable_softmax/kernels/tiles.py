@@ -78,6 +78,7 @@ def reduce(
 
 @triton.jit
 def store(ptrs, value, mask):
+    """Stores results, rounded to the type of the tensor."""
     tl.store(ptrs, value.to(ptrs.dtype.element_ty), mask=mask)
 
 

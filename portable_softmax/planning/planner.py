@@ -76,8 +76,8 @@ def _shape(tiling: Tiling) -> tuple[str, int, int]:
 
 def _unfit(found: Compiled, device: Device) -> str | None:
     """Says why a candidate cannot be launched; None if it can."""
-    if spilled := found.resources.spilled_bytes_per_thread:
-        return f"spills {spilled} bytes per thread"
+    if found.resources.spilled_bytes_per_thread > (found.rule.spilled_bytes or 0):
+        return f"spills {found.resources.spilled_bytes_per_thread} bytes per thread"
     if not found.occupancy.programs_per_multiprocessor:
         return f"does not fit: {', '.join(found.occupancy.limited_by)}"
     most = min(_resident(found.occupancy, device), _most_programs(found.tiling, device))

@@ -198,7 +198,8 @@ def test_gradients_have_a_plan_for_every_length(profile, form):
     device = Device.from_profile(profile)
     for n_cols in (1, 781, 32768, 131072):
         found = plan(4096, n_cols, "bfloat16", device, form=form, backward=True)
-        assert not found.resources.spilled_bytes_per_thread
+        rules = (rule for rule in device.profile.launch.rules if rule.strategy == found.tiling.strategy)
+        assert found.resources.spilled_bytes_per_thread <= max(rule.spilled_bytes or 0 for rule in rules)
         assert found.occupancy.programs_per_multiprocessor >= 1
         assert found.tiling.tile_cols * found.tiling.parts >= n_cols or found.tiling.strategy == "online"
 

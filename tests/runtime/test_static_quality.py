@@ -61,7 +61,8 @@ def faults_of_plan(device, n_cols, dtype, backward):
         yield "does not fit a multiprocessor"
     if found.tiling.tile_cols < n_cols and found.tiling.strategy == "tile":
         yield f"a tile of {found.tiling.tile_cols} columns"
-    if found.resources.spilled_bytes_per_thread:
+    allowed = max(rule.spilled_bytes or 0 for rule in device.profile.launch.rules if rule.strategy == found.tiling.strategy)
+    if found.resources.spilled_bytes_per_thread > allowed:
         yield f"{found.tiling}: spills {found.resources.spilled_bytes_per_thread} bytes per thread"
     if found.tiling.max_registers and found.resources.registers_per_thread > found.tiling.max_registers:
         yield f"{found.tiling}: takes {found.resources.registers_per_thread} registers"
@@ -84,7 +85,8 @@ def faults_of_kernel(device, n_cols, dtype, backward):
     if n_cols >= device.profile.launch.ragged_from_cols.value and problem.vector * element < VECTOR_BYTES:
         yield f"vectors of {problem.vector}"
     compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
-    per_thread = max(1, found.tiling.tile_rows * found.tiling.tile_cols // (found.num_warps * device.hardware.warp_size))
+    piece = found.tiling.tile_rows * found.tiling.tile_cols // found.tiling.pieces
+    per_thread = max(1, piece // (found.num_warps * device.hardware.warp_size))
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * element)
     narrow = [(width, access) for access, width in access_widths(compiled.asm) if width < possible]
     operands = 2 if backward else 1
