@@ -58,7 +58,7 @@ GRANULE = "register_granule: {value: 8, source: occupancy}"
         ("strategy: online, ", "strategy: offline, ", r"Invalid enum value 'offline'.*launch.rules"),
         ("strategy: online, ", "to_cols: 5, strategy: online, ", r"the last rule takes whatever no other rule takes"),
         ("to_load: 8,", "to_load: 8, from_load: 9,", r"from_load 9 is above to_load 8"),
-        ("direction: forward, to_load", "direction: sideways, to_load", r"Invalid enum value 'sideways'"),
+        ("direction: backward, to_load", "direction: sideways, to_load", r"Invalid enum value 'sideways'"),
         (
             "elements_per_thread: 32, source",
             "elements_per_thread: 256, source",
