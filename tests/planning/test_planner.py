@@ -242,3 +242,5 @@ def test_what_is_ragged():
     assert kind(781, "float64") == (2, True)
     assert kind(781, device=Device.from_profile(MI300X)) == (4, True)
     assert kind(781, device=Device.from_profile(A2)) == (1, False)
+    invariant = contiguous_problem(64, 781, "float32", device, batch_invariant=True)
+    assert not invariant.ragged, "the order in which its elements are added would depend on where a row starts"
