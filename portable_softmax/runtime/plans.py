@@ -12,7 +12,7 @@ from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import checked_problem
 from portable_softmax.runtime import compiler
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec, resources_of
 
 if TYPE_CHECKING:
     import torch
@@ -82,5 +82,5 @@ def _measure(problem: Problem, tiling: Tiling, device: Device) -> KernelResource
     modelled = device.vendor.model(*(lines[::-1] if problem.across else lines), in_bytes, out_bytes, device.hardware)
     if modelled is not None and device.index is None:
         return modelled  # no compiler here that could say more
-    used = device.vendor.resources(compile_kernel(KernelSpec.of(problem, tiling), device))
+    used = resources_of(KernelSpec.of(problem, tiling), device)
     return modelled or used

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import Tiling
@@ -126,6 +126,16 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
             options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1
             _compiled[key] = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), *options)
         return _compiled[key]
+
+
+@functools.cache
+def resources_of(spec: KernelSpec, device: Device) -> KernelResources:
+    """Reads what a program of the compiled kernel uses; kept, as new row counts are planned with kernels that are here.
+
+    Raises:
+        CompileError: see compiler.compile_for.
+    """
+    return device.vendor.resources(compile_kernel(spec, device))
 
 
 @functools.cache
