@@ -14,16 +14,20 @@ from tabulate import tabulate
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles
-from portable_softmax.errors import NoDeviceError, PortableSoftmaxError
+from portable_softmax.errors import DeviceError, NoDeviceError, PortableSoftmaxError
 from portable_softmax.planning.request import contiguous_problem
-from portable_softmax.probe.inspection import compile_any, dump, load_kernel
-from portable_softmax.probe.options import parser
-from portable_softmax.probe.report import SCHEMA_VERSION, describe, describe_kernel, explanations, software
+from portable_softmax.probe.explain import next_step
+from portable_softmax.probe.inspection import compile_any, dump
+from portable_softmax.probe.loading import load_kernel
+from portable_softmax.probe.options import parsed
+from portable_softmax.probe.report import SCHEMA_VERSION, describe, describe_device, describe_kernel, explanations, software
 from portable_softmax.probe.text import as_text, side_by_side
 from portable_softmax.runtime.plans import plan
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
-MATRIX = Path(__file__).parents[2] / ".github" / "matrix.json"
+PACKAGED = Path(__file__).parents[1] / "matrix.json"  # in a wheel
+MATRIX = PACKAGED if PACKAGED.is_file() else Path(__file__).parents[2] / ".github" / "matrix.json"
+BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,12 +40,17 @@ def main(arguments: list[str] | None = None) -> int:
         SystemExit: wrong usage, with code 2.
     """
     given = sys.argv[1:] if arguments is None else arguments
-    options = parser().parse_args(given)
+    options = parsed(given)
     try:
-        return _answer(options)
+        code = _answer(options)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # nobody reads on: `... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except NoDeviceError as error:
         return _without_accelerator(error, given, options)
-    except (PortableSoftmaxError, OSError, TypeError, ValueError, ImportError) as error:
+    except BROKEN as error:
         if options.json:
             print(json.dumps({"schema_version": SCHEMA_VERSION, "error": type(error).__name__, "message": str(error)}))
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -54,26 +63,38 @@ def _answer(options: argparse.Namespace) -> int:
     if options.matrix:
         print(json.dumps(json.loads(MATRIX.read_text())))
         return 0
-    if options.verify and (options.profile or options.compare or options.kernel):
-        raise PortableSoftmaxError("--verify runs the softmax kernel on the device that is here; leave out the other options")
     names = options.compare or [options.profile]
     devices = [Device.from_profile(name) if name else current_device(options.index) for name in names]
+    if options.require and (others := sorted({device.backend for device in devices} - {options.require})):
+        raise DeviceError(f"a {options.require} device was required; this is {', '.join(others)}")
     if options.plot:
         from portable_softmax.probe.plot import plot
 
         plot(devices, options.rows, options.dtype, Path(options.plot))
-    reports = [_report(device, options) for device in devices]
+    reports = [_column(device, options) for device in devices] if options.compare else [_report(devices[0], options)]
     if options.json:
         print(json.dumps(reports if options.compare else reports[0], indent=2))
     else:
         print(side_by_side(reports) if options.compare else as_text(reports[0]))
-    return 0 if all(report.get("verify", {"right": True})["right"] for report in reports) else 1
+    if "error" in reports[0] and not options.compare:
+        print(f"{reports[0]['error']}: {reports[0]['message']}", file=sys.stderr)
+    wrong = (report for report in reports if "error" in report or not report.get("verify", {"right": True})["right"])
+    return 1 if any(wrong) else 0
+
+
+def _column(device: Device, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the report of one device of several, or why there is none: the others are still worth a look."""
+    try:
+        return _report(device, options)
+    except BROKEN as error:
+        return describe_device(device) | {"error": type(error).__name__, "message": str(error)}
 
 
 def _report(device: Device, options: argparse.Namespace) -> dict[str, Any]:
     if options.kernel:
         kernel, constexprs = load_kernel(options.kernel), {name: _literal(value) for name, value in options.constexpr}
-        compiled = compile_any(kernel, dict(options.signature), constexprs, options.num_warps, options.num_stages, device)
+        warps, stages = options.num_warps, options.num_stages
+        compiled = compile_any(kernel, dict(options.signature), constexprs, warps, stages, device, options.config)
         resources = device.vendor.resources(compiled)
         report = describe_kernel(device, options.kernel, resources, device.vendor.occupancy(resources, device.hardware))
     else:
@@ -84,9 +105,13 @@ def _report(device: Device, options: argparse.Namespace) -> dict[str, Any]:
             problem = contiguous_problem(options.rows, options.cols, options.dtype, device)
             compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
     if options.dump:
-        report["dump"] = [str(path) for path in dump(compiled, options.dump, Path(options.out))]
+        directory = Path(options.out, device.profile.name) if options.compare else Path(options.out)
+        report["dump"] = [str(path) for path in dump(compiled, options.dump, directory)]
     if options.verify:
         report["verify"] = _verify(device, options)
+    counted = device.vendor.occupancy(resources, device.hardware)
+    if not counted.programs_per_multiprocessor:
+        report |= {"error": "PlanError", "message": next_step(resources, device, counted)}
     return report | explanations(device, resources, options.explain, options.textbook)
 
 
@@ -120,12 +145,17 @@ def _without_accelerator(error: NoDeviceError, given: list[str], options: argpar
         return subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False).returncode
     if options.json:
         print(json.dumps({"schema_version": SCHEMA_VERSION, "software": software(), "device": None, "message": str(error)}))
+    elif options.require:
+        print(f"a {options.require} device was required. No accelerator: {error}", file=sys.stderr)
+    elif needs := [f"--{name}" for name in ("kernel", "dump", "plot", "explain", "textbook") if getattr(options, name)]:
+        print(f"{', '.join(needs)} needs a device, as --profile NAME or --compare. No accelerator: {error}", file=sys.stderr)
+        return 1
     else:
         print(
             f"No accelerator: {error}\n--profile NAME plans for one that is not here; --list names them; "
             "--verify runs the kernel in Triton's interpreter."
         )
-    return 0
+    return 1 if options.require else 0
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ def next_step(resources: KernelResources, device: Device, found: Occupancy) -> s
     here = found.programs_per_multiprocessor
     binding = [REDUCIBLE[name] for name in found.limited_by if name in REDUCIBLE]
     fixed = [name for name in found.limited_by if name not in REDUCIBLE]
+    if fixed and not here:
+        return _no_program(resources, device, fixed)
     if fixed:
         return f"nothing that the kernel could save raises it: {' and '.join(fixed)} bind"
     reduced = resources
@@ -41,6 +43,18 @@ def next_step(resources: KernelResources, device: Device, found: Occupancy) -> s
         reduced = replace(reduced, **{field: fewer})
     now = device.vendor.occupancy(reduced, device.hardware).programs_per_multiprocessor
     return f"{' and '.join(steps)}: {now} programs instead of {here}"
+
+
+def _no_program(resources: KernelResources, device: Device, fixed: list[str]) -> str:
+    """Tells the largest number of warps, by halves, of which a program would fit."""
+    bind = f"no program fits: {' and '.join(fixed)} bind"
+    warps = (resources.num_warps or 1) // 2
+    while warps:
+        fit = device.vendor.occupancy(replace(resources, num_warps=warps), device.hardware).programs_per_multiprocessor
+        if fit:
+            return f"{bind}; with {warps} warps instead of {resources.num_warps}, if a thread needs no more then, {fit} would"
+        warps //= 2
+    return f"{bind}, and fewer warps do not help: it needs smaller tiles"
 
 
 def _first_that_helps(resources: KernelResources, field: str, device: Device, here: int) -> int | None:

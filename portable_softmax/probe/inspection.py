@@ -1,8 +1,6 @@
 """Inspects any Triton kernel: what it uses and how many of its programs fit a multiprocessor, on devices here or not."""
 
-import importlib.util
 import json
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,7 @@ from typing import Any
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.detect import chosen, current_device, interpreting
 from portable_softmax.devices.device import Device
+from portable_softmax.probe.loading import choose
 from portable_softmax.runtime import compiler
 
 TYPES = {
@@ -28,8 +27,8 @@ def inspect_kernel(
     signature_or_args: Mapping[str, Any],
     constexprs: Mapping[str, Any],
     *,
-    num_warps: int = 4,
-    num_stages: int = 1,
+    num_warps: int | None = None,
+    num_stages: int | None = None,
     device: Device | str | None = None,
 ) -> tuple[KernelResources, Occupancy]:
     """Compiles a @triton.jit function, and counts how many of its programs fit a multiprocessor.
@@ -39,7 +38,7 @@ def inspect_kernel(
         signature_or_args: by name of each parameter that is no constexpr: its type as Triton writes it ("*fp32:16" is a
             pointer that starts on a multiple of 16 bytes, "i32:16" a multiple of 16), or an argument to take the type of.
         constexprs: values of the others, by name.
-        num_warps, num_stages: Triton's options.
+        num_warps, num_stages: Triton's options; those of a decorator, or 4 and 1, if None.
         device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
 
     Returns:
@@ -49,7 +48,8 @@ def inspect_kernel(
         CompileError: the kernel does not compile; in the compiler's own words.
         TypeError: a parameter is missing or unknown, an argument has no type that Triton knows, or the device is not one.
         ProfileError: there is no profile of that name.
-        ValueError: the device's kernels cannot be compiled here.
+        ValueError: the kernel is under @triton.autotune with several configurations (inspect `kernel.fn`, with the constexprs
+            of one), or under a @triton.heuristics that asks for arguments (give its constexpr).
     """
     device = chosen(device)
     compiled = compile_any(kernel, signature_or_args, constexprs, num_warps, num_stages, device)
@@ -61,13 +61,15 @@ def compile_any(
     kernel: Any,
     signature_or_args: Mapping[str, Any],
     constexprs: Mapping[str, Any],
-    num_warps: int,
-    num_stages: int,
+    num_warps: int | None,
+    num_stages: int | None,
     device: Device,
+    config: int | None = None,
 ) -> Any:
     """Compiles a kernel and returns Triton's CompiledKernel; arguments and errors are those of inspect_kernel."""
     signature = {name: each if isinstance(each, str) else type_of(each) for name, each in signature_or_args.items()}
-    return compiler.compile_for(device, kernel, signature, constexprs, num_warps, num_stages)
+    kernel, constants, num_warps, num_stages = choose(kernel, constexprs, num_warps, num_stages, config)
+    return compiler.compile_for(device, kernel, signature, constants, num_warps, num_stages)
 
 
 def launch_any(
@@ -114,28 +116,6 @@ def type_of(argument: Any) -> str:
     if name not in TYPES:
         raise TypeError(f"Triton has no type for {type(argument).__name__} {name}; give the signature as text")
     return f"*{TYPES[name]}" + (":16" if argument.data_ptr() % 16 == 0 else "")
-
-
-def load_kernel(where: str) -> Any:
-    """Imports the kernel that FILE:NAME names.
-
-    Raises:
-        ValueError: there is none.
-    """
-    file, _, name = where.rpartition(":")
-    if not Path(file).is_file():
-        raise ValueError(f"{where!r} should be FILE:NAME, and {file!r} is no file")
-    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where inspect looks for the kernel's source
-    spec.loader.exec_module(module)
-    kernel = getattr(module, name, None)
-    if not hasattr(kernel, "arg_names"):
-        known = [each for each, value in vars(module).items() if hasattr(value, "arg_names")]
-        raise ValueError(f"{file} has no @triton.jit function {name!r}; it has {', '.join(known) or 'none'}")
-    return kernel
 
 
 def dump(compiled: Any, stages: str, directory: Path) -> list[Path]:

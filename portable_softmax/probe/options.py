@@ -3,6 +3,7 @@
 import argparse
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.probe import usage
 
 EXIT_CODES = "Exit codes: 0 answered, also that there is no accelerator; 1 something is broken, or a result is wrong; 2 usage."
 
@@ -20,24 +21,40 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    """Parses a command line, and refuses options that do not go together.
+
+    Raises:
+        SystemExit: wrong usage, with code 2.
+    """
+    made = parser()
+    options = made.parse_args(arguments)
+    for complaint in usage.complaints(options):
+        made.error(complaint)
+    usage.complete(options)
+    return options
+
+
 def _which_device(group: argparse._ArgumentGroup) -> None:
     which = group.add_mutually_exclusive_group()
     which.add_argument("--profile", metavar="NAME", help="a device that need not be here, such as amd/mi300x")
     which.add_argument("--index", type=int, metavar="N", help="of the device here, as torch counts (its current one)")
     which.add_argument("--compare", nargs="+", metavar="NAME", help="profiles side by side")
+    group.add_argument("--require", metavar="BACKEND", help="fail unless the device is one of cuda, hip, npu")
     which.add_argument("--list", action="store_true", help="the products that have a profile")
     which.add_argument("--matrix", action="store_true", help="the CI matrix of vendors, for GitHub's fromJSON")
 
 
 def _which_kernel(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--rows", type=_positive, default=4096, metavar="N", help="rows of the softmax (4096)")
-    group.add_argument("--cols", type=_positive, default=4096, metavar="N", help="columns of the softmax (4096)")
-    group.add_argument("--dtype", choices=tuple(DTYPE_BYTES), default="float32", help="of input and output (float32)")
+    group.add_argument("--rows", type=_positive, metavar="N", help="rows of the softmax (4096)")
+    group.add_argument("--cols", type=_positive, metavar="N", help="columns of the softmax (4096)")
+    group.add_argument("--dtype", choices=tuple(DTYPE_BYTES), help="of input and output (float32)")
     group.add_argument("--kernel", metavar="FILE:NAME", help="another @triton.jit function instead of the softmax")
     group.add_argument("--signature", type=_pair, nargs="+", default=[], metavar="NAME=TYPE", help="x_ptr=*fp32:16 n=i32 ...")
     group.add_argument("--constexpr", type=_pair, nargs="+", default=[], metavar="NAME=VALUE", help="BLOCK_SIZE=1024 ...")
-    group.add_argument("--num-warps", type=_positive, default=4, metavar="N", help="of --kernel (4)")
-    group.add_argument("--num-stages", type=_positive, default=1, metavar="N", help="of --kernel (1)")
+    group.add_argument("--num-warps", type=_positive, metavar="N", help="of --kernel (its configuration's, or 4)")
+    group.add_argument("--num-stages", type=_positive, metavar="N", help="of --kernel (its configuration's, or 1)")
+    group.add_argument("--config", type=int, metavar="N", help="of --kernel under @triton.autotune: one of its configurations")
 
 
 def _what_to_show(group: argparse._ArgumentGroup) -> None:
@@ -46,7 +63,7 @@ def _what_to_show(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--verify", action="store_true", help="run the kernel and compare with float64")
     group.add_argument("--json", action="store_true", help="the same as JSON, described in docs/probe.md")
     group.add_argument("--dump", metavar="STAGES", help="write ttir, ttgir, llir, ptx, cubin, amdgcn ... or all of them")
-    group.add_argument("--out", default=".", metavar="DIR", help="where --dump writes (.)")
+    group.add_argument("--out", metavar="DIR", help="where --dump writes (.)")
     group.add_argument("--plot", metavar="FILE.png", help="programs per multiprocessor over row length (needs matplotlib)")
 
 

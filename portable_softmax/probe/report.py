@@ -21,7 +21,7 @@ def describe(device: Device, n_rows: int, n_cols: int, dtype: str) -> dict[str, 
         DtypeError, PlanError, TypeError, ValueError: the cases of `plan`.
     """
     launch_plan = plan(n_rows, n_cols, dtype, device)
-    return _of_device(device) | {
+    return describe_device(device) | {
         "problem": {"n_rows": n_rows, "n_cols": n_cols, "dtype": dtype},
         "plan": {
             **dataclasses.asdict(launch_plan.tiling),
@@ -35,7 +35,7 @@ def describe(device: Device, n_rows: int, n_cols: int, dtype: str) -> dict[str, 
 
 def describe_kernel(device: Device, name: str, resources: KernelResources, occupancy: Occupancy) -> dict[str, Any]:
     """Describes a device, and what any kernel uses of it."""
-    return _of_device(device) | {
+    return describe_device(device) | {
         "kernel": {"name": name, "resources": dataclasses.asdict(resources), "occupancy": _occupancy(occupancy)},
     }
 
@@ -57,7 +57,8 @@ def software() -> dict[str, str]:
     return found
 
 
-def _of_device(device: Device) -> dict[str, Any]:
+def describe_device(device: Device) -> dict[str, Any]:
+    """Returns a device and its facts, with nothing about any kernel."""
     return {
         "schema_version": SCHEMA_VERSION,
         "software": software(),

@@ -31,10 +31,12 @@ def side_by_side(reports: list[dict[str, Any]]) -> str:
 
 
 def _column(report: dict[str, Any]) -> dict[str, Any]:
-    device, body = report["device"], report.get("plan") or report["kernel"]
-    occupancy = body["occupancy"]
+    device, body = report["device"], report.get("plan") or report.get("kernel")
     identity = (device["name"], f"{device['backend']}/{device['arch']}", device["multiprocessor"])
     facts = {key: fact["used"] for key, fact in report["facts"].items()}
+    if body is None:
+        return dict(zip(IDENTITY, identity, strict=True)) | facts
+    occupancy = body["occupancy"]
     launch = {key: body[key] for key in LAUNCH if key in body}
     counted = occupancy["programs_per_multiprocessor"], ", ".join(occupancy["limited_by"])
     named = dict(zip((*IDENTITY, *COUNTED), (*identity, *counted), strict=True))
@@ -44,6 +46,7 @@ def _column(report: dict[str, Any]) -> dict[str, Any]:
 
 def _remarks(report: dict[str, Any]) -> Iterator[str]:
     name = report["device"]["name"]
+    yield from [f"{name}: {report['error']}: {report['message']}"] if "error" in report else []
     yield from [f"{name}: {report['explain'][-1]}"] if "explain" in report else []
     yield from [f"{name}: the textbook says {report['textbook']}"] if "textbook" in report else []
 

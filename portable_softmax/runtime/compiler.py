@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from portable_softmax.devices.detect import interpreting
+from portable_softmax.devices.detect import INSTALL, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError
 
@@ -40,15 +40,21 @@ def compile_for(
     Raises:
         CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.
     """
+    check_target(device)
     import triton
+    from triton.backends import backends
     from triton.backends.compiler import GPUTarget
 
     if interpreting():
         raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
-    check_target(device)
     if tuples and triton_version() < (3, 3):
         raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
     target = GPUTarget(device.backend, device.arch, device.hardware.warp_size or 0)
+    if not any(each.compiler.supports_target(target) for each in backends.values()):
+        raise CompileError(
+            f"this Triton's backends ({', '.join(backends)}) do not compile for {device.backend}; "
+            "README.md, Install, says which Triton does"
+        )
     options = device.vendor.compile_options(num_warps, num_stages, max_registers)
     try:
         return triton.compile(_source(kernel, signature, constexprs), target=target, options=options)
@@ -138,7 +144,9 @@ def _source(kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str, 
 @functools.cache
 def triton_version() -> tuple[int, int]:
     """Returns the major and minor number of Triton's release."""
-    import triton
-
+    try:
+        import triton
+    except ImportError as error:
+        raise CompileError(f"plans are made of compiled kernels, and Triton cannot be imported: {error}; {INSTALL}") from error
     major, minor = triton.__version__.split(".")[:2]
     return int(major), int(minor)

@@ -30,7 +30,7 @@ from portable_softmax import (
     warm_up,
 )
 from portable_softmax.devices import detect as device_module
-from portable_softmax.probe.inspection import load_kernel
+from portable_softmax.probe.loading import load_kernel
 
 SUPPORT = Path(__file__).parents[1] / "support"
 RECORDED = SUPPORT / "recorded"

@@ -8,7 +8,8 @@ import torch
 
 from portable_softmax import Device, KernelResources, inspect_kernel
 from portable_softmax.probe.__main__ import main
-from portable_softmax.probe.inspection import dump, launch_any, load_kernel, type_of
+from portable_softmax.probe.inspection import dump, launch_any, type_of
+from portable_softmax.probe.loading import load_kernel
 
 FILE = Path(__file__).parents[1] / "support" / "example_kernels.py"
 ADD = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": "i32:16"}

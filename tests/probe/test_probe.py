@@ -109,12 +109,6 @@ def test_a_wrong_result_is_1(capsys, monkeypatch):
     assert "verify    WRONG: largest error 0.5, 7 of what is allowed" in out
 
 
-def test_a_profile_cannot_be_verified(capsys):
-    code, _, err = printed(capsys, *PROFILE, "--verify")
-    assert code == 1
-    assert "--verify runs the softmax kernel on the device that is here" in err
-
-
 @pytest.mark.parametrize(
     "arguments",
     [["--rows", "0"], ["--cols", "many"], ["--dtype", "int8"], ["--profile", "x", "--index", "0"], ["--nonsense"]],

@@ -1,0 +1,41 @@
+"""Options of the probe that do not go together: each is an error, none is ignored in silence."""
+
+import argparse
+from collections.abc import Iterator
+
+SOFTMAX = {"rows": 4096, "cols": 4096, "dtype": "float32"}  # defaults, set once it is known that nobody gave them
+OF_KERNEL = ("signature", "constexpr", "num_warps", "num_stages", "config")
+SHOWN = ("rows", "cols", "dtype", "kernel", *OF_KERNEL, "explain", "textbook", "verify", "dump", "out", "plot", "require")
+
+
+def complaints(options: argparse.Namespace) -> Iterator[str]:
+    """Yields what is wrong with the options together, in words for their user."""
+    given = {name for name, value in vars(options).items() if value is not None and value is not False and value != []}
+    for alone in ("list", "matrix"):
+        if alone in given and (unused := _named(given & set(SHOWN))):
+            yield f"--{alone} has no use for {unused}"
+    if "profile" in given and not options.profile.strip():
+        yield "--profile is empty; --list names the products"
+    if "kernel" in given:
+        if unused := _named(given & {*SOFTMAX, "verify", "plot"}):
+            yield f"--kernel has no use for {unused}, which are of the softmax"
+        if ":" not in options.kernel:
+            yield f"--kernel should be FILE:NAME, not {options.kernel!r}"
+    elif unused := _named(given & set(OF_KERNEL)):
+        yield f"{unused} are of a kernel of yours; name it: --kernel FILE:NAME"
+    if "verify" in given and given & {"profile", "compare"}:
+        yield "--verify runs the softmax on the device that is here; leave out --profile and --compare"
+    if "out" in given and "dump" not in given:
+        yield "--out says where --dump writes, and there is no --dump"
+
+
+def complete(options: argparse.Namespace) -> None:
+    """Fills in the defaults that `complaints` must tell from what was given."""
+    for name, value in SOFTMAX.items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    options.out = options.out or "."
+
+
+def _named(names: set[str]) -> str:
+    return ", ".join(sorted(f"--{name.replace('_', '-')}" for name in names))

@@ -1,0 +1,166 @@
+"""The probe's command line as strangers use it: wrong options, wrong files, and one device of several that fails."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from portable_softmax import NoDeviceError
+from portable_softmax.probe import __main__ as probe
+
+ROOT = Path(__file__).parents[2]
+KERNELS = ROOT / "tests" / "support" / "decorated_kernels.py"
+TYPES = ["--signature", "x_ptr=*fp32:16", "y_ptr=*fp32:16", "out_ptr=*fp32:16", "n_elements=i32:16"]
+H200 = ["--profile", "nvidia/h200"]
+
+
+def printed(capsys, *arguments):
+    code = probe.main([str(word) for word in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def refused(capsys, *arguments):
+    """The complaint of a command line that is wrong usage."""
+    with pytest.raises(SystemExit) as stopped:
+        probe.main([str(word) for word in arguments])
+    assert stopped.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--list", "--rows", "5"], "--list has no use for --rows"),
+        (["--matrix", "--explain"], "--matrix has no use for --explain"),
+        (["--profile", ""], "--profile is empty"),
+        ([*H200, "--num-warps", "8"], "--num-warps are of a kernel of yours; name it: --kernel FILE:NAME"),
+        ([*H200, "--signature", "x=i32", "--config", "0"], "--config, --signature are of a kernel of yours"),
+        ([*H200, "--kernel", "f.py:k", "--rows", "4", "--dtype", "float16"], "--kernel has no use for --dtype, --rows"),
+        ([*H200, "--kernel", "f.py:k", "--plot", "p.png"], "--kernel has no use for --plot"),
+        ([*H200, "--kernel", "f.py"], "--kernel should be FILE:NAME, not 'f.py'"),
+        ([*H200, "--verify"], "--verify runs the softmax on the device that is here; leave out --profile"),
+        ([*H200, "--out", "somewhere"], "--out says where --dump writes, and there is no --dump"),
+    ],
+)
+def test_no_option_is_ignored_in_silence(capsys, arguments, complaint):
+    assert complaint in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("def broken(:\n", "cannot be imported: SyntaxError"),
+        ("1 / 0\n", "cannot be imported: ZeroDivisionError: division by zero"),
+        ("raise SystemExit(3)\n", "cannot be imported: SystemExit: 3"),
+        ("x = 1\n", "has no @triton.jit function 'k'; it has none"),
+    ],
+)
+def test_a_file_that_is_not_right_gives_one_clear_error_in_json_too(tmp_path, capsys, text, complaint):
+    file = tmp_path / "theirs.py"
+    file.write_text(text)
+    code, out, err = printed(capsys, *H200, "--kernel", f"{file}:k", "--json")
+    assert code == 1
+    assert complaint in err
+    assert complaint in json.loads(out)["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "num_warps"),
+    [
+        ("tuned", ["--config", "0"], 4),
+        ("tuned", ["--config", "1"], 8),
+        ("tuned", ["--config", "1", "--num-warps", "2"], 2),
+        ("tuned_once", [], 8),
+        ("by_heuristic", [], 4),
+        ("by_arguments", ["--constexpr", "BLOCK_SIZE=256"], 4),
+        ("logged", [], 8),
+    ],
+)
+def test_kernels_are_taken_out_of_their_decorators(capsys, name, options, num_warps):
+    code, out, err = printed(capsys, *H200, "--kernel", f"{KERNELS}:{name}", *TYPES, *options, "--json")
+    assert code == 0, err
+    assert json.loads(out)["kernel"]["resources"]["num_warps"] == num_warps
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "complaint"),
+    [
+        (
+            "tuned",
+            [],
+            "tuned over 2 configurations, and none was chosen; --config N takes one:\n  0: BLOCK_SIZE: 1024, num_warps: 4",
+        ),
+        ("tuned", ["--config", "2"], "and 2 is none of them"),
+        ("by_arguments", [], "the heuristic of BLOCK_SIZE needs 'n_elements'; give its value: --constexpr BLOCK_SIZE=VALUE"),
+    ],
+)
+def test_a_choice_that_only_the_user_can_make_is_asked_for(capsys, name, options, complaint):
+    code, _, err = printed(capsys, *H200, "--kernel", f"{KERNELS}:{name}", *TYPES, *options)
+    assert code == 1
+    assert complaint in err
+
+
+def test_a_device_that_cannot_be_shown_leaves_the_others(capsys):
+    kernel = ["--kernel", f"{KERNELS}:tuned_once", *TYPES]
+    code, out, _ = printed(capsys, "--compare", "nvidia/h200", "ascend/910b3", *kernel)
+    assert code == 1
+    assert "registers_per_thread" in out
+    assert "ascend/910b3: CompileError: this Triton's backends (" in out
+    code, out, _ = printed(capsys, "--compare", "nvidia/h200", "ascend/910b3", *kernel, "--json")
+    here, missing = json.loads(out)
+    assert here["kernel"]["resources"]["num_warps"] == 8
+    assert (missing["device"]["name"], missing["error"]) == ("ascend/910b3", "CompileError")
+
+
+def test_each_device_dumps_into_a_folder_of_its_own(tmp_path, capsys):
+    names = "nvidia/h200", "nvidia/a100-80gb-sxm"
+    code, out, _ = printed(
+        capsys, "--compare", *names, "--kernel", f"{KERNELS}:tuned_once", *TYPES, "--dump", "ptx", "--out", tmp_path, "--json"
+    )
+    assert code == 0
+    targets = [(tmp_path / name / "add_kernel.ptx").read_text() for name in names]
+    assert [".target sm_90a" in targets[0], ".target sm_80" in targets[1]] == [True, True]
+    assert all(Path(path).is_file() for report in json.loads(out) for path in report["dump"])
+
+
+@pytest.mark.parametrize("options", [["--dump", "all"], ["--explain"], ["--plot", "p.png"], ["--textbook"]])
+def test_what_needs_a_device_fails_without_one(capsys, monkeypatch, options):
+    def nothing(index):
+        raise NoDeviceError("nothing there")
+
+    monkeypatch.setattr(probe, "current_device", nothing)
+    code, _, err = printed(capsys, *options)
+    assert code == 1
+    assert f"{options[0]} needs a device, as --profile NAME or --compare. No accelerator: nothing there" in err
+
+
+def test_a_device_that_is_required_and_missing_fails(capsys, monkeypatch):
+    def nothing(index):
+        raise NoDeviceError("nothing there")
+
+    assert printed(capsys, *H200, "--require", "cuda")[0] == 0
+    code, _, err = printed(capsys, *H200, "--require", "hip")
+    assert (code, err) == (1, "DeviceError: a hip device was required; this is cuda\n")
+    monkeypatch.setattr(probe, "current_device", nothing)
+    code, _, err = printed(capsys, "--require", "cuda")
+    assert code == 1
+    assert "a cuda device was required. No accelerator: nothing there" in err
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_a_kernel_of_which_no_program_fits_is_an_error_with_the_way_out(capsys, as_json):
+    kernel = ["--kernel", f"{KERNELS}:plain", "--signature", "x_ptr=*fp32:16", "--constexpr", "BLOCK_SIZE=8192"]
+    code, out, err = printed(capsys, *H200, *kernel, "--num-warps", "64", *as_json)
+    assert code == 1
+    way_out = "no program fits: threads per program bind; with 32 warps instead of 64, if a thread needs no more then, 2 would"
+    assert way_out in (json.loads(out)["message"] if as_json else err)
+
+
+def test_a_closed_pipe_is_no_traceback():
+    command = f"{sys.executable} {ROOT / 'scripts' / 'probe_device.py'} --list | head -1"
+    outcome = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert outcome.stdout.count("\n") == 1
