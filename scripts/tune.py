@@ -24,7 +24,7 @@ import torch
 from tqdm import tqdm
 from triton.testing import do_bench
 
-from portable_softmax import CompileError, Device, KernelResources, current_device, occupancy, plan
+from portable_softmax import CompileError, Device, KernelResources, PortableSoftmaxError, current_device, occupancy, plan
 from portable_softmax.devices.policy import LaunchRule
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import Tiling
@@ -180,4 +180,7 @@ def _gb_per_s(function: Callable[[], Any], operands: list[torch.Tensor], warmup:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except PortableSoftmaxError as error:
+        raise SystemExit(f"{type(error).__name__}: {error}") from None

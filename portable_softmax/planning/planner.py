@@ -57,10 +57,16 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
             passed_over.append(f"{tiling}: would be alone on its multiprocessor")
     if alone:
         return _plan(problem, alone[0], device, alone[1])
-    raise PlanError(
-        f"no launch of a {problem.name} of {problem.n_rows} x {problem.n_cols} fits {device}; tried:\n  "
-        + "\n  ".join(passed_over)
-    )
+    tried = "\n  ".join(_told_once(passed_over))
+    raise PlanError(f"no launch of a {problem.name} of {problem.n_rows} x {problem.n_cols} fits {device}; tried:\n  {tried}")
+
+
+def _told_once(passed_over: list[str]) -> list[str]:
+    """One line where no candidate compiles, for one and the same reason: the compiler cannot be used at all."""
+    reasons = {reason.partition(": ")[2] for reason in passed_over}
+    if len(reasons) == 1 < len(passed_over) and (reason := reasons.pop()).startswith("does not compile"):
+        return [f"{len(passed_over)} launches, and each {reason}"]
+    return passed_over
 
 
 def _candidates(problem: Problem, device: Device) -> Iterator[tuple[LaunchRule, Tiling]]:

@@ -9,6 +9,8 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from portable_softmax import PortableSoftmaxError
+
 COMMANDS = ("report", "cold_start")
 
 
@@ -16,7 +18,11 @@ def main() -> int:
     """Runs the command that is named first; without one, the benchmark."""
     chosen = sys.argv.pop(1) if sys.argv[1:] and sys.argv[1] in COMMANDS else "run"
     sys.argv[0] = f"benchmark {chosen}" if chosen in COMMANDS else "benchmark"
-    result: int = import_module(f"benchmark.{chosen}").main()
+    try:
+        result: int = import_module(f"benchmark.{chosen}").main()
+    except PortableSoftmaxError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
     return result
 
 

@@ -244,3 +244,14 @@ def test_what_is_ragged():
     assert kind(781, device=Device.from_profile(A2)) == (1, False)
     invariant = contiguous_problem(64, 781, "float32", device, batch_invariant=True)
     assert not invariant.ragged, "the order in which its elements are added would depend on where a row starts"
+
+
+def test_a_reason_that_stands_against_every_launch_is_told_once():
+    def measure(problem, tiling, device):
+        raise CompileError("there is no compiler")
+
+    with pytest.raises(PlanError) as failed:
+        planned(MI300X, 64, 4096, measure=measure)
+    message = str(failed.value)
+    assert message.count("there is no compiler") == 1
+    assert "launches, and each does not compile: there is no compiler" in message
