@@ -61,8 +61,7 @@ def _answer(options: argparse.Namespace) -> int:
     if options.list:
         return _list(options.json)
     if options.matrix:
-        print(json.dumps(json.loads(MATRIX.read_text())))
-        return 0
+        return _matrix(options.backend, options.runner)
     names = options.compare or [options.profile]
     devices = [Device.from_profile(name) if name else current_device(options.index) for name in names]
     if options.require and (others := sorted({device.backend for device in devices} - {options.require})):
@@ -124,6 +123,19 @@ def _verify(device: Device, options: argparse.Namespace) -> dict[str, Any]:
 
     outcome = verify(options.rows, options.cols, options.dtype, device)
     return dataclasses.asdict(outcome) | {"right": outcome.right}
+
+
+def _matrix(backends: list[str] | None, labels: list[str] | None) -> int:
+    """Prints the legs of these backends that a runner with these labels can take: one that no runner takes waits for ever."""
+    legs = json.loads(MATRIX.read_text())["include"]
+    wanted = [leg for leg in legs if not backends or leg["device"] in backends]
+    needed = [(leg, {leg["runner"]} if isinstance(leg["runner"], str) else set(leg["runner"])) for leg in wanted]
+    runnable = [leg for leg, runner in needed if not labels or runner <= set(labels)]
+    if not runnable:
+        print(f"no leg of {', '.join(leg['name'] for leg in legs)} is left", file=sys.stderr)
+        return 1
+    print(json.dumps({"include": runnable}))
+    return 0
 
 
 def _list(as_json: bool) -> int:

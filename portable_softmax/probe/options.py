@@ -43,6 +43,8 @@ def _which_device(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--require", metavar="BACKEND", help="fail unless the device is one of cuda, hip, npu")
     which.add_argument("--list", action="store_true", help="the products that have a profile")
     which.add_argument("--matrix", action="store_true", help="the CI matrix of vendors, for GitHub's fromJSON")
+    group.add_argument("--backend", nargs="+", metavar="NAME", help="of --matrix: legs of cuda, hip, npu or interpreter alone")
+    group.add_argument("--runner", nargs="+", metavar="LABEL", help="of --matrix: legs that runners with these labels can take")
 
 
 def _which_kernel(group: argparse._ArgumentGroup) -> None:

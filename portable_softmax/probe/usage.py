@@ -14,6 +14,8 @@ def complaints(options: argparse.Namespace) -> Iterator[str]:
     for alone in ("list", "matrix"):
         if alone in given and (unused := _named(given & set(SHOWN))):
             yield f"--{alone} has no use for {unused}"
+    if "matrix" not in given and (unused := _named(given & {"backend", "runner"})):
+        yield f"{unused} choose legs of --matrix"
     if "profile" in given and not options.profile.strip():
         yield "--profile is empty; --list names the products"
     if "kernel" in given:

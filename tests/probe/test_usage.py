@@ -36,6 +36,7 @@ def refused(capsys, *arguments):
         (["--list", "--rows", "5"], "--list has no use for --rows"),
         (["--matrix", "--explain"], "--matrix has no use for --explain"),
         (["--profile", ""], "--profile is empty"),
+        ([*H200, "--runner", "self-hosted"], "--runner choose legs of --matrix"),
         ([*H200, "--num-warps", "8"], "--num-warps are of a kernel of yours; name it: --kernel FILE:NAME"),
         ([*H200, "--signature", "x=i32", "--config", "0"], "--config, --signature are of a kernel of yours"),
         ([*H200, "--kernel", "f.py:k", "--rows", "4", "--dtype", "float16"], "--kernel has no use for --dtype, --rows"),
@@ -47,6 +48,37 @@ def refused(capsys, *arguments):
 )
 def test_no_option_is_ignored_in_silence(capsys, arguments, complaint):
     assert complaint in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ([], ["offline", "nvidia-h200", "amd-mi300x", "ascend-910b3"]),
+        (["--backend", "hip", "npu"], ["amd-mi300x", "ascend-910b3"]),
+        (["--runner", "ubuntu-24.04"], ["offline"]),
+        (["--runner", "self-hosted", "amd-mi300x", "other"], ["amd-mi300x"]),
+        (["--runner", "self-hosted"], []),
+        (["--backend", "cuda", "--runner", "ubuntu-24.04"], []),
+    ],
+)
+def test_the_matrix_has_the_legs_that_are_wanted_and_that_a_runner_takes(capsys, options, names):
+    code, out, err = printed(capsys, "--matrix", *options)
+    assert code == (0 if names else 1)
+    assert [leg["name"] for leg in json.loads(out)["include"]] == names if names else "no leg of offline, nvidia-h200" in err
+
+
+def test_images_are_pinned_and_containers_have_their_vendors_devices():
+    legs = {leg["device"]: leg for leg in json.loads((ROOT / ".github" / "matrix.json").read_text())["include"]}
+    needed = {
+        "cuda": ["--gpus all"],
+        "hip": ["/dev/kfd", "/dev/dri", "--group-add video", "--group-add render"],
+        "npu": ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"],
+    }
+    for device, options in needed.items():
+        container = legs[device]["container"]
+        assert container["image"].partition(":")[2] not in ("", "latest"), device
+        assert all(option in container["options"] for option in options), device
+    assert any("npu-smi" in volume for volume in legs["npu"]["container"]["volumes"])
 
 
 @pytest.mark.parametrize(
