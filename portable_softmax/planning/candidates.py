@@ -26,24 +26,23 @@ def candidates(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[T
 
 def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
     """Whole rows in one tile: as many as the rule has room for, then ever fewer."""
-    tile_cols = next_power_of_2(problem.width)
-    n_rows = MANY_ROWS if problem.batch_invariant else problem.n_rows
-    gathered = _gathered(rule, n_rows, tile_cols * problem.registers_per_element, problem, device)
-    if not problem.across:
-        tile_rows, fewest = 1 if problem.ragged else gathered, 1
-    else:
-        lines, policy = next_power_of_2(problem.inner), device.profile.launch
+    tile_cols, policy = next_power_of_2(problem.width), device.profile.launch
+    tile_rows = 1 if problem.ragged else _gathered(rule, tile_cols * problem.registers_per_element, problem, device)
+    fewest, most_elements = 1, MOST_ELEMENTS
+    if problem.across:  # whole cache lines of neighbouring rows come before whole rows
+        lines = next_power_of_2(problem.inner)
         fewest = min(lines, policy.min_line_elements.value if policy.min_line_elements else 1)
-        tile_rows = min(lines, max(gathered, policy.line_elements.value if policy.line_elements else 1))
+        tile_rows = min(lines, max(tile_rows, policy.line_elements.value if policy.line_elements else 1))
+        most_elements = (rule.max_tile_elements or 0) // problem.registers_per_element
     while tile_rows >= fewest:
-        most = (rule.max_tile_elements or 0) // problem.registers_per_element if problem.across else MOST_ELEMENTS
-        if tile_rows * tile_cols <= most:
+        if tile_rows * tile_cols <= most_elements:
             yield from _with_warps(Tiling("tile", tile_rows, tile_cols), rule, problem, device)
         tile_rows //= 2
 
 
-def _gathered(rule: LaunchRule, n_rows: int, row_registers: int, problem: Problem, device: Device) -> int:
+def _gathered(rule: LaunchRule, row_registers: int, problem: Problem, device: Device) -> int:
     """Rows that share a tile: as many as the rule has room for, while each multiprocessor keeps enough programs."""
+    n_rows = MANY_ROWS if problem.batch_invariant else problem.n_rows
     kept = device.profile.launch.min_programs_per_multiprocessor
     programs = (device.hardware.multiprocessor_count or 1) * (kept.value if kept else 1)
     operands = 2 if problem.backward and not problem.across else 1
