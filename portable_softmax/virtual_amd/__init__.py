@@ -6,14 +6,13 @@ instruction does, for gfx9 (waves of 64 lanes), gfx10, gfx11 and gfx12 (waves of
 Backend" for the descriptor and the state of registers at entry.
 
     parsing.py     text: instructions, labels, the kernel's descriptor, the layout of its arguments
-    state.py       registers of a wave
-    operands.py    operands: registers, constants, negation, halves
-    arithmetic.py  numbers: fused multiply-add, bfloat16, division steps
-    scalar.py      scalar arithmetic, scalar loads, branches, waits; scalar_table.py, its opcodes
+    state.py       registers of a wave; operands.py, the operands that name them; arrays.py, lanes and masks
+    scalar.py      scalar arithmetic, scalar loads, branches, barriers, waits; scalar_table.py, its opcodes
     vector.py      vector arithmetic; vector_table.py, its opcodes; packed.py, two numbers at once and mixed precision
-    lanes.py       lanes that read other lanes: DPP, permutes, v_readlane
-    memory.py      global memory, with the bounds of each allocation; local.py, LDS with races
-    access.py      loads, stores and atomics
+    arithmetic.py  floating-point numbers; integers.py, integers and bits
+    dpp.py         operands read from other lanes; lanes.py, instructions that do nothing else
+    memory.py      global memory, with the bounds of each allocation; access.py, its loads, stores and atomics
+    local.py       LDS, with its races; local_access.py, its loads and stores; shapes.py, what both kinds of access share
     machine.py     a kernel's text as functions; dispatch.py, its launch
     faults.py      errors of a kernel that runs here
 

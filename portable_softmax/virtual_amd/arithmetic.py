@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from portable_softmax.virtual_amd.arrays import Array
 from portable_softmax.virtual_amd.faults import Fault
-from portable_softmax.virtual_amd.state import Array
 
 _TINY = np.float32(2.0**-126)
 
@@ -74,7 +74,7 @@ def div_scale(chosen: Array, denominator: Array, numerator: Array) -> tuple[Arra
         (_exponent(numerator) <= 23, up),
     ]
     conditions = [condition for condition, _ in cases]
-    first = np.select(conditions, np.arange(len(cases)), default=len(cases))
+    first = np.select(conditions, list(range(len(cases))), default=len(cases))
     return np.select(conditions, [value for _, value in cases], default=chosen), np.isin(first, (1, 3, 5))
 
 
@@ -101,21 +101,3 @@ def div_fixup(quotient: Array, denominator: Array, numerator: Array) -> Array:
     ]
     values = [np.full_like(sign, np.nan), sign * np.float32(np.inf), sign * np.float32(0)]
     return np.select(conditions, values, default=sign * np.abs(quotient)).astype(np.float32)
-
-
-def permute_bytes(high: Array, low: Array, selector: Array) -> Array:
-    """Returns V_PERM_B32's bytes: each byte of the selector names one of eight, a sign, or 0 or 255."""
-    both = high.astype(np.uint64) << np.uint64(32) | low
-    result = np.zeros(np.broadcast(high, low, selector).shape, np.uint32)
-    for place in range(4):
-        wanted = (selector >> np.uint32(8 * place) & np.uint32(255)).astype(np.uint64)
-        byte = both >> (np.minimum(wanted, 7) * np.uint64(8)) & np.uint64(255)
-        sign = (both >> ((np.clip(wanted, 8, 11) - 8) * np.uint64(16) + np.uint64(15)) & np.uint64(1)) * np.uint64(255)
-        chosen = np.select([wanted < 8, wanted < 12, wanted == 12], [byte, sign, np.zeros_like(byte)], default=np.uint64(255))
-        result |= chosen.astype(np.uint32) << np.uint32(8 * place)
-    return result
-
-
-def reverse_bits(x: Array) -> Array:
-    """Returns the bits in the other order."""
-    return np.array([int(f"{int(each):032b}"[::-1], 2) for each in x], np.uint32)

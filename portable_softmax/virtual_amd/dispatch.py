@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from portable_softmax.virtual_amd.arrays import Array
 from portable_softmax.virtual_amd.faults import Fault, Stuck
 from portable_softmax.virtual_amd.local import LocalMemory
 from portable_softmax.virtual_amd.machine import Kernel
 from portable_softmax.virtual_amd.memory import GlobalMemory
-from portable_softmax.virtual_amd.state import TTMP, Array, Wave
+from portable_softmax.virtual_amd.state import TTMP, Wave
 
 _SCRATCH_POINTERS = 2  # that Triton appends to a kernel's arguments, and none of these kernels uses
 _LONGEST_TURN = 48  # instructions of a wave before another may go on
@@ -29,6 +30,7 @@ def launch(
     seed: int = 0,
     resident: int | None = None,
     order: Callable[[Iterable[int]], Iterable[int]] = sorted,
+    strict: bool = True,
     most_steps: int = 2_000_000,
 ) -> int:
     """Runs a kernel in a one-dimensional grid, and returns the number of instructions that its waves ran.
@@ -43,6 +45,8 @@ def launch(
         seed: of the interleaving of waves and programs.
         resident: programs that run at once, at most; None is all.
         order: of the numbers of programs, in which they begin.
+        strict: whether LDS that was never written may not be read. A kernel may read it into a lane whose value it then
+            drops, as Triton's kernels do with lanes of an atomic that are masked; with False, random bytes are read.
         most_steps: instructions of all waves, after which they are taken to run for ever.
 
     Raises:
@@ -50,18 +54,21 @@ def launch(
         ValueError: the arguments are not those of the kernel.
     """
     arguments_at = memory.register(_argument_memory(kernel, num_programs, arguments, num_warps))
+    local_bytes = max(shared_bytes, kernel.assembly.descriptor["group_segment_fixed_size"])
     chance = random.Random(seed)
     waiting = list(order(range(num_programs)))
     running: list[list[Wave]] = []
     steps = 0
     while waiting or running:
         while waiting and (resident is None or len(running) < resident):
-            running.append(_program(kernel, waiting.pop(0), num_warps, shared_bytes, memory, arguments_at))
+            local = LocalMemory(local_bytes, num_warps, strict, seed)
+            running.append(_program(kernel, waiting.pop(0), num_warps, memory, local, arguments_at))
         waves = [wave for program in running for wave in program if not wave.ended]
         ready = [wave for wave in waves if not wave.blocked or wave.local.all_arrived(wave.waits)]
         if not ready or steps > most_steps:
             raise Stuck(f"{len(waves)} waves of {len(running)} programs still run after {steps} instructions")
-        steps += _turn(kernel, chance.choice(ready), chance.randint(1, _LONGEST_TURN))
+        with np.errstate(all="ignore"):  # overflow and nan are what the hardware gives too
+            steps += _turn(kernel, chance.choice(ready), chance.randint(1, _LONGEST_TURN))
         running = [program for program in running if not all(wave.ended for wave in program)]
     memory.release(arguments_at)
     return steps
@@ -111,11 +118,10 @@ def _argument_memory(kernel: Kernel, num_programs: int, arguments: Sequence[int]
 
 
 def _program(
-    kernel: Kernel, number: int, num_warps: int, shared_bytes: int, memory: GlobalMemory, arguments_at: int
+    kernel: Kernel, number: int, num_warps: int, memory: GlobalMemory, local: LocalMemory, arguments_at: int
 ) -> list[Wave]:
     """Returns the waves of one program, as they are at entry."""
     assembly, descriptor = kernel.assembly, kernel.assembly.descriptor
-    local = LocalMemory(max(shared_bytes, descriptor["group_segment_fixed_size"]), num_warps)
     waves = [Wave(assembly.wave_size, index, memory, local) for index in range(num_warps)]
     before = {"private_segment_buffer": 4, "dispatch_ptr": 2, "queue_ptr": 2}  # user SGPRs ahead of the arguments' address
     first = sum(count for name, count in before.items() if descriptor.get(f"user_sgpr_{name}"))

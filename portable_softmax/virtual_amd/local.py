@@ -6,8 +6,8 @@ another wave is ordered after it if that wave has passed a barrier which the fir
 
 import numpy as np
 
+from portable_softmax.virtual_amd.arrays import Array
 from portable_softmax.virtual_amd.faults import OutOfBounds, Race, Uninitialised
-from portable_softmax.virtual_amd.state import Array
 
 _NOBODY, _SEVERAL = -1, -2
 
@@ -16,12 +16,15 @@ class LocalMemory:
     """Bytes that the waves of one workgroup share.
 
     Args:
-        size: bytes; zeros are not promised.
+        size: bytes.
         n_waves: of the workgroup.
+        strict: whether a byte that was never written may not be read; else it is random.
+        seed: of what lies there at first.
     """
 
-    def __init__(self, size: int, n_waves: int) -> None:
-        self._data = np.zeros(size, np.uint8)
+    def __init__(self, size: int, n_waves: int, strict: bool, seed: int) -> None:
+        self._data = np.random.default_rng(seed).integers(0, 256, size, np.uint8)
+        self._strict = strict
         self._writer, self._reader = np.full(size, _NOBODY), np.full(size, _NOBODY)
         self._written, self._read = np.full(size, -1), np.full(size, -1)  # barriers that they had arrived at
         self.arrived: dict[int, int] = dict.fromkeys(range(n_waves), 0)  # barriers of the waves that have not ended
@@ -48,9 +51,9 @@ class LocalMemory:
         """
         places = self._places(addresses, size)
         writer = self._writer[places]
-        if (writer == _NOBODY).any():
+        if self._strict and (writer == _NOBODY).any():
             raise Uninitialised(f"LDS at {int(places[writer == _NOBODY][0])} was never written")
-        if ((writer != wave) & (self._written[places] >= passed)).any():
+        if ((writer != wave) & (writer != _NOBODY) & (self._written[places] >= passed)).any():
             raise Race(f"wave {wave} reads LDS that another wave wrote, with no barrier between")
         others = (self._reader[places] != wave) & (self._reader[places] != _NOBODY) & (self._read[places] >= passed)
         self._reader[places] = np.where(others, _SEVERAL, wave)

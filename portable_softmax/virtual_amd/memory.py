@@ -1,9 +1,11 @@
 """Global memory: allocations far apart, so that an address out of the bounds of one lies in none."""
 
+from collections.abc import Callable
+
 import numpy as np
 
+from portable_softmax.virtual_amd.arrays import Array
 from portable_softmax.virtual_amd.faults import OutOfBounds
-from portable_softmax.virtual_amd.state import Array
 
 _SHIFT = 36  # allocations begin at multiples of 64 GiB
 
@@ -94,7 +96,7 @@ class GlobalMemory:
 
 
 # GLOBAL_ATOMIC_<operation>: the new word from the old one and the operand.
-ATOMICS = {
+ATOMICS: dict[str, Callable[[int, int], int]] = {
     "swap": lambda old, value: value,
     "add": lambda old, value: old + value,
     "sub": lambda old, value: old - value,

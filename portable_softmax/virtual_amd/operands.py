@@ -6,11 +6,13 @@ element, which numpy spreads over lanes.
 
 import re
 from collections.abc import Callable
+from operator import attrgetter
 
 import numpy as np
 
+from portable_softmax.virtual_amd.arrays import Array
 from portable_softmax.virtual_amd.faults import UnknownInstruction
-from portable_softmax.virtual_amd.state import EXEC, M0, TTMP, VCC, Array, Wave
+from portable_softmax.virtual_amd.state import EXEC, M0, TTMP, VCC, Wave
 
 DTYPES = {
     f"{letter}{width}": np.dtype(f"{dtype}{width // 8}")
@@ -154,8 +156,8 @@ def _plain(text: str, kind: str, high: bool, selection: str) -> Lanes:
         narrow = DTYPES[f"u{width}"]
         return lambda wave: (wave.bits[first] >> np.uint32(shift) & np.uint32((1 << bits) - 1)).astype(narrow).view(dtype)
     if width == 32:
-        view = _VIEWS[kind]
-        return lambda wave: getattr(wave, view)[first]  # type: ignore[no-any-return]
+        rows = attrgetter(_VIEWS[kind])
+        return lambda wave: rows(wave)[first]
     if width == 16:
         half = 1 if high else 0
         return lambda wave: wave.bits[first].view(dtype)[half::2]

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from portable_softmax.virtual_amd.arithmetic import fma
+from portable_softmax.virtual_amd.arrays import Array
 from portable_softmax.virtual_amd.operands import Lanes, constant, scalar_register, source, target, vector_register
 from portable_softmax.virtual_amd.parsing import Instruction
-from portable_softmax.virtual_amd.state import Array, Wave
+from portable_softmax.virtual_amd.state import Wave
 from portable_softmax.virtual_amd.vector import Operation
 
 _PACKED: dict[str, Callable[..., Array]] = {

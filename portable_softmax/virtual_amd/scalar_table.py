@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from portable_softmax.virtual_amd.arithmetic import fma, transcendental
-from portable_softmax.virtual_amd.state import Array
+from portable_softmax.virtual_amd.arrays import Array
 
 Flag = Callable[..., bool]  # of the whole result, before it is cut to the width, and the operands
 
@@ -125,6 +125,10 @@ SCALAR_OPS: dict[str, ScalarOp] = {
     "s_add_f32": ScalarOp(32, _floats(lambda a, b: a + b)),
     "s_sub_f32": ScalarOp(32, _floats(lambda a, b: a - b)),
     "s_mul_f32": ScalarOp(32, _floats(lambda a, b: a * b)),
+    "s_max_f32": ScalarOp(32, _floats(np.fmax)),
+    "s_min_f32": ScalarOp(32, _floats(np.fmin)),
+    "s_fmaak_f32": ScalarOp(32, _floats(fma)),
+    "s_fmamk_f32": ScalarOp(32, _floats(fma)),
     "s_fmac_f32": ScalarOp(32, _floats(fma)),
     "v_s_exp_f32": ScalarOp(32, _floats(transcendental(np.exp2))),
     "v_s_log_f32": ScalarOp(32, _floats(transcendental(np.log2))),
@@ -136,6 +140,8 @@ SCALAR_OPS: dict[str, ScalarOp] = {
 ACCUMULATING = {"s_fmac_f32"}
 WITH_CONSTANT = {"s_movk_i32": "s_mov_b32", "s_addk_i32": "s_add_i32", "s_mulk_i32": "s_mul_i32"}
 RENAMED = {
+    "s_max_num_f32": "s_max_f32",
+    "s_min_num_f32": "s_min_f32",
     "s_add_co_u32": "s_add_u32",
     "s_sub_co_u32": "s_sub_u32",
     "s_add_co_ci_u32": "s_addc_u32",
@@ -163,6 +169,8 @@ RELATIONS: dict[str, Callable[..., bool]] = {
     "nle": lambda a, b: not a <= b,
     "ngt": lambda a, b: not a > b,
     "nge": lambda a, b: not a >= b,
+    "o": lambda a, b: a == a and b == b,  # neither is nan
+    "u": lambda a, b: a != a or b != b,
 }
 
 # S_<logic>_SAVEEXEC: the old EXEC is kept, EXEC = logic(operand, EXEC), SCC: some lane is active.

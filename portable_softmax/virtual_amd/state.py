@@ -1,32 +1,18 @@
 """Registers of a wave ("Kernel State" in the ISA guides): VGPRs, SGPRs, VCC, EXEC, SCC."""
 
-import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from portable_softmax.virtual_amd.arrays import Array, lanes_of
 
 if TYPE_CHECKING:
     from portable_softmax.virtual_amd.local import LocalMemory
     from portable_softmax.virtual_amd.memory import GlobalMemory
 
-Array = np.ndarray[Any, Any]
-
 N_SGPRS, N_VGPRS = 128, 512  # ACC registers are VGPRs 256 and up
 VCC, TTMP, M0, EXEC = 106, 108, 124, 126  # numbers of scalar registers, in the guides' tables of operands
 POISON = 0xFFFBFFFD  # in registers that nothing was written to: nan as float32, float16 and bfloat16
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def lanes_of(mask: int, size: int) -> Array:
-    """Returns a mask's bits as [size] booleans, not to be written to."""
-    bits = np.unpackbits(np.frombuffer(mask.to_bytes(8, "little"), np.uint8), bitorder="little")[:size].astype(bool)
-    bits.flags.writeable = False
-    return bits
-
-
-def mask_of(lanes: Array) -> int:
-    """Returns booleans of lanes as the bits of an integer."""
-    return int.from_bytes(np.packbits(lanes, bitorder="little").tobytes(), "little")
 
 
 class Wave:

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from portable_softmax.virtual_amd.lanes import Dpp, dpp_of
+from portable_softmax.virtual_amd.arrays import Array, mask_of
+from portable_softmax.virtual_amd.dpp import Dpp, dpp_of
+from portable_softmax.virtual_amd.integers import bitop3
 from portable_softmax.virtual_amd.operands import Lanes, scalar_register, source, target, width_of
 from portable_softmax.virtual_amd.parsing import Instruction
-from portable_softmax.virtual_amd.state import Array, Wave, mask_of
-from portable_softmax.virtual_amd.vector_table import RENAMED, VECTOR_OPS, VectorOp, bitop3
+from portable_softmax.virtual_amd.state import Wave
+from portable_softmax.virtual_amd.vector_table import RENAMED, VECTOR_OPS, VectorOp
 
 Write = Callable[[Wave, Any, Array], None]
 
@@ -160,5 +162,3 @@ def compile_vector_or_pair(instruction: Instruction, compiled: Callable[[Instruc
         second.commit(wave, other)
 
     return both
-
-

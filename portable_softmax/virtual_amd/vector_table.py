@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from portable_softmax.virtual_amd import arithmetic
+from portable_softmax.virtual_amd import arithmetic, integers
 from portable_softmax.virtual_amd.arithmetic import transcendental
-from portable_softmax.virtual_amd.state import Array
+from portable_softmax.virtual_amd.arrays import Array
 
 
 class VectorOp(NamedTuple):
@@ -27,56 +27,6 @@ def op(form: str, function: Callable[..., Any]) -> VectorOp:
     """Returns the entry for a form such as `f32 = f32, f32`."""
     results, operands = ([kind.strip() for kind in side.split(",")] for side in form.split("="))
     return VectorOp(tuple(results), tuple(operands), function)
-
-
-def _shift(count: Array, width: int) -> Array:
-    return count & np.asarray(count).dtype.type(width - 1)
-
-
-def _carry(a: Array, b: Array, c: Array | int = 0) -> tuple[Array, Array]:
-    whole = a.astype(np.uint64) + b + np.asarray(c, np.uint64)
-    return whole.astype(np.uint32), whole >> np.uint64(32) != 0
-
-
-def _borrow(a: Array, b: Array, c: Array | int = 0) -> tuple[Array, Array]:
-    whole = a.astype(np.int64) - b - np.asarray(c, np.int64)
-    return whole.astype(np.uint32), whole < 0
-
-
-def _field(x: Array, first: Array, width: Array) -> Array:
-    width = width & np.uint32(31)
-    return x >> _shift(first, 32) & ((np.uint32(1) << width) - np.uint32(1))
-
-
-def _signed_field(x: Array, first: Array, width: Array) -> Array:
-    width = (width & np.uint32(31)).astype(np.int64)
-    bits = x.astype(np.int64) >> (first & np.uint32(31)).astype(np.int64) & (np.int64(1) << width) - 1
-    sign = np.where(width > 0, np.int64(1) << np.maximum(width - 1, 0), 0)
-    return ((bits ^ sign) - sign).astype(np.int32)
-
-
-def _median(a: Array, b: Array, c: Array) -> Array:
-    return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
-
-
-def _pack(low: Array, high: Array) -> Array:
-    return low.view(np.uint16) | high.view(np.uint16).astype(np.uint32) << np.uint32(16)
-
-
-def _both(a: Array, b: Array, c: Array) -> Callable[[int], Array]:
-    """Bits of three operands where they stand in V_BITOP3's table: the first is bit 2 of the row's number."""
-    return lambda row: (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
-
-
-def bitop3(table: int) -> Callable[[Array, Array, Array], Array]:
-    """Returns V_BITOP3_B32 for a truth table of eight bits."""
-    rows = [row for row in range(8) if table >> row & 1]
-
-    def function(a: Array, b: Array, c: Array) -> Array:
-        bits, none = _both(a, b, c), np.zeros_like(a)
-        return np.bitwise_or.reduce(np.broadcast_arrays(none, *(bits(row) for row in rows)), axis=0)
-
-    return function
 
 
 _FLOATS: dict[str, tuple[str, Callable[..., Array]]] = {  # float32 and float16
@@ -102,7 +52,7 @@ _WHOLE: dict[str, tuple[str, Callable[..., Array]]] = {  # signed and unsigned i
     "min": ("n = n, n", np.minimum),
     "max3": ("n = n, n, n", lambda a, b, c: np.maximum(np.maximum(a, b), c)),
     "min3": ("n = n, n, n", lambda a, b, c: np.minimum(np.minimum(a, b), c)),
-    "med3": ("n = n, n, n", _median),
+    "med3": ("n = n, n, n", integers.median),
     "minmax": ("n = n, n, n", lambda a, b, c: np.maximum(np.minimum(a, b), c)),
     "maxmin": ("n = n, n, n", lambda a, b, c: np.minimum(np.maximum(a, b), c)),
 }
@@ -171,33 +121,33 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_xor3_b32": op("b32 = b32, b32, b32", lambda a, b, c: a ^ b ^ c),
     "v_xad_u32": op("u32 = u32, u32, u32", lambda a, b, c: (a ^ b) + c),
     "v_bfi_b32": op("b32 = b32, b32, b32", lambda a, b, c: a & b | ~a & c),
-    "v_bfe_u32": op("u32 = u32, u32, u32", _field),
-    "v_bfe_i32": op("i32 = u32, u32, u32", _signed_field),
-    "v_bfrev_b32": op("b32 = b32", arithmetic.reverse_bits),
-    "v_perm_b32": op("b32 = b32, b32, b32", arithmetic.permute_bytes),
+    "v_bfe_u32": op("u32 = u32, u32, u32", integers.field),
+    "v_bfe_i32": op("i32 = u32, u32, u32", integers.signed_field),
+    "v_bfrev_b32": op("b32 = b32", integers.reverse_bits),
+    "v_perm_b32": op("b32 = b32, b32, b32", integers.permute_bytes),
     # shifts; `rev` takes the count first
-    "v_lshlrev_b32": op("b32 = b32, b32", lambda n, a: a << _shift(n, 32)),
-    "v_lshrrev_b32": op("b32 = b32, b32", lambda n, a: a >> _shift(n, 32)),
-    "v_ashrrev_i32": op("i32 = i32, i32", lambda n, a: a >> _shift(n, 32)),
-    "v_lshlrev_b16": op("b16 = b16, b16", lambda n, a: a << _shift(n, 16)),
-    "v_lshrrev_b16": op("b16 = b16, b16", lambda n, a: a >> _shift(n, 16)),
-    "v_lshlrev_b64": op("b64 = b32, b64", lambda n, a: a << _shift(n, 64).astype(np.uint64)),
-    "v_lshrrev_b64": op("b64 = b32, b64", lambda n, a: a >> _shift(n, 64).astype(np.uint64)),
-    "v_ashrrev_i64": op("i64 = i32, i64", lambda n, a: a >> _shift(n, 64).astype(np.int64)),
-    "v_lshl_add_u32": op("u32 = u32, u32, u32", lambda a, n, b: (a << _shift(n, 32)) + b),
-    "v_lshl_or_b32": op("b32 = b32, b32, b32", lambda a, n, b: a << _shift(n, 32) | b),
-    "v_add_lshl_u32": op("u32 = u32, u32, u32", lambda a, b, n: a + b << _shift(n, 32)),
-    "v_lshl_add_u64": op("u64 = u64, u32, u64", lambda a, n, b: (a << _shift(n, 8).astype(np.uint64)) + b),
+    "v_lshlrev_b32": op("b32 = b32, b32", lambda n, a: a << integers.shift(n, 32)),
+    "v_lshrrev_b32": op("b32 = b32, b32", lambda n, a: a >> integers.shift(n, 32)),
+    "v_ashrrev_i32": op("i32 = i32, i32", lambda n, a: a >> integers.shift(n, 32)),
+    "v_lshlrev_b16": op("b16 = b16, b16", lambda n, a: a << integers.shift(n, 16)),
+    "v_lshrrev_b16": op("b16 = b16, b16", lambda n, a: a >> integers.shift(n, 16)),
+    "v_lshlrev_b64": op("b64 = b32, b64", lambda n, a: a << integers.shift(n, 64).astype(np.uint64)),
+    "v_lshrrev_b64": op("b64 = b32, b64", lambda n, a: a >> integers.shift(n, 64).astype(np.uint64)),
+    "v_ashrrev_i64": op("i64 = i32, i64", lambda n, a: a >> integers.shift(n, 64).astype(np.int64)),
+    "v_lshl_add_u32": op("u32 = u32, u32, u32", lambda a, n, b: (a << integers.shift(n, 32)) + b),
+    "v_lshl_or_b32": op("b32 = b32, b32, b32", lambda a, n, b: a << integers.shift(n, 32) | b),
+    "v_add_lshl_u32": op("u32 = u32, u32, u32", lambda a, b, n: a + b << integers.shift(n, 32)),
+    "v_lshl_add_u64": op("u64 = u64, u32, u64", lambda a, n, b: (a << integers.shift(n, 8).astype(np.uint64)) + b),
     # integers; `co` writes a carry, `ci` reads one
     "v_add_u32": op("u32 = u32, u32", np.add),
     "v_sub_u32": op("u32 = u32, u32", np.subtract),
     "v_subrev_u32": op("u32 = u32, u32", lambda a, b: b - a),
     "v_add3_u32": op("u32 = u32, u32, u32", lambda a, b, c: a + b + c),
-    "v_add_co_u32": op("u32, mask = u32, u32", _carry),
-    "v_sub_co_u32": op("u32, mask = u32, u32", _borrow),
-    "v_subrev_co_u32": op("u32, mask = u32, u32", lambda a, b: _borrow(b, a)),
-    "v_addc_co_u32": op("u32, mask = u32, u32, mask", _carry),
-    "v_subb_co_u32": op("u32, mask = u32, u32, mask", _borrow),
+    "v_add_co_u32": op("u32, mask = u32, u32", integers.carry),
+    "v_sub_co_u32": op("u32, mask = u32, u32", integers.borrow),
+    "v_subrev_co_u32": op("u32, mask = u32, u32", lambda a, b: integers.borrow(b, a)),
+    "v_addc_co_u32": op("u32, mask = u32, u32, mask", integers.carry),
+    "v_subb_co_u32": op("u32, mask = u32, u32, mask", integers.borrow),
     "v_mul_lo_u32": op("u32 = u32, u32", np.multiply),
     "v_mul_hi_u32": op("u32 = u32, u32", lambda a, b: (a.astype(np.uint64) * b >> np.uint64(32)).astype(np.uint32)),
     "v_mul_u32_u24": op("u32 = u32, u32", lambda a, b: (a & np.uint32(0xFFFFFF)) * (b & np.uint32(0xFFFFFF))),
@@ -207,8 +157,8 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_cvt_f32_i32": op("f32 = i32", lambda a: a.astype(np.float32)),
     "v_cvt_f32_u32": op("f32 = u32", lambda a: a.astype(np.float32)),
     "v_cvt_pk_bf16_f32": op("b32 = f32, f32", lambda a, b: arithmetic.bfloat16(a) | arithmetic.bfloat16(b) << np.uint32(16)),
-    "v_cvt_pk_f16_f32": op("b32 = f32, f32", lambda a, b: _pack(a.astype(np.float16), b.astype(np.float16))),
-    "v_pack_b32_f16": op("b32 = f16, f16", _pack),
+    "v_cvt_pk_f16_f32": op("b32 = f32, f32", lambda a, b: integers.pack(a.astype(np.float16), b.astype(np.float16))),
+    "v_pack_b32_f16": op("b32 = f16, f16", integers.pack),
 }
 # Names from gfx10 on ("nc": no carry), gfx11 and gfx12 ("num": IEEE's maximumNumber).
 RENAMED = {
