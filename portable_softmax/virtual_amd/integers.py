@@ -24,6 +24,12 @@ def borrow(a: Array, b: Array, c: Array | int = 0) -> tuple[Array, Array]:
     return whole.astype(np.uint32), whole < 0
 
 
+def multiply_add(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
+    """Returns V_MAD_U64_U32: a product of 64 bits plus another number, and the carry."""
+    whole = a.astype(np.uint64) * b + c
+    return whole, whole < c
+
+
 def field(x: Array, first: Array, width: Array) -> Array:
     """Returns V_BFE_U32: bits from `first` on."""
     width = width & np.uint32(31)

@@ -151,6 +151,7 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_mul_lo_u32": op("u32 = u32, u32", np.multiply),
     "v_mul_hi_u32": op("u32 = u32, u32", lambda a, b: (a.astype(np.uint64) * b >> np.uint64(32)).astype(np.uint32)),
     "v_mul_u32_u24": op("u32 = u32, u32", lambda a, b: (a & np.uint32(0xFFFFFF)) * (b & np.uint32(0xFFFFFF))),
+    "v_mad_u64_u32": op("u64, mask = u32, u32, u64", integers.multiply_add),
     # conversions
     "v_cvt_f32_f16": op("f32 = f16", lambda a: a.astype(np.float32)),
     "v_cvt_f16_f32": op("f16 = f32", lambda a: a.astype(np.float16)),
