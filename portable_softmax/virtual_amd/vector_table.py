@@ -168,5 +168,6 @@ RENAMED = {
     "v_subrev_nc_u32": "v_subrev_u32",
     "v_add_co_ci_u32": "v_addc_co_u32",
     "v_sub_co_ci_u32": "v_subb_co_u32",
+    "v_mad_co_u64_u32": "v_mad_u64_u32",
     **{f"v_{n}_num_{k}": f"v_{n}_{k}" for k in ("f32", "f16") for n in ("max", "min", "max3", "min3", "minmax", "maxmin")},
 }

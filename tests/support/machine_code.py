@@ -16,6 +16,7 @@ from portable_softmax.virtual_amd.memory import GlobalMemory
 
 PRODUCTS = {Device.from_profile(name).arch: name for name, profile in sorted(profiles().items()) if profile.backend == "hip"}
 PRODUCTS = {arch: PRODUCTS[arch] for arch in ARCHITECTURES}
+FOREMOST = {"gfx942", "gfx1100"}  # one of 64 lanes, one of 32; tests of the others take turns, or are slow
 CPU = torch.device("cpu")
 
 CASES = {  # tiling, columns, stride of ragged rows

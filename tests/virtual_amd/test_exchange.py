@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 from direct import as_they_are, backward, forward
-from machine_code import CASES, PRODUCTS, compare, in_virtual_device
+from machine_code import CASES, FOREMOST, PRODUCTS, compare, in_virtual_device
 
 from portable_softmax.virtual_amd.faults import Stuck
 from portable_softmax.virtual_amd.memory import GlobalMemory
@@ -42,7 +42,7 @@ class Words(GlobalMemory):
         return super().load(addresses, size)
 
 
-@pytest.fixture(params=PRODUCTS)
+@pytest.fixture(params=[arch if arch in FOREMOST else pytest.param(arch, marks=pytest.mark.slow) for arch in PRODUCTS])
 def arch(request):
     return request.param
 
@@ -50,6 +50,13 @@ def arch(request):
 @pytest.fixture(params=[forward, backward])
 def direction(request):
     return request.param
+
+
+@pytest.mark.parametrize("arch", [arch for arch in PRODUCTS if arch not in FOREMOST])
+def test_words_that_never_arrive_on_the_others(arch, direction):
+    together = compare(direction, in_virtual_device(arch), "shared", special=as_they_are, n_rows=1)
+    run = in_virtual_device(arch, lambda: Words({1}), seed=1)
+    assert torch.equal(compare(direction, run, "shared", special=as_they_are, n_rows=1), together)
 
 
 def shuffled(numbers):

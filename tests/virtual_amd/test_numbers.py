@@ -3,14 +3,22 @@
 import pytest
 import torch
 from direct import as_they_are, backward, forward
-from machine_code import CASES, PRODUCTS, compare, in_virtual_device, spikes
+from machine_code import CASES, FOREMOST, PRODUCTS, compare, in_virtual_device, spikes
 
-NARROW = [torch.float16, torch.bfloat16]
+CASES_OF_ALL = [(arch, name) for arch in PRODUCTS for name in CASES]
+STRATEGIES = {"rows", "pieces", "ragged", "shared", "online"}  # a case of each
 
 
-@pytest.fixture(params=PRODUCTS)
-def run(request):
-    return in_virtual_device(request.param)
+def mostly_slow(cases, nth):
+    """All cases; slow, but for those of one strategy each on two architectures, and every nth of the others."""
+    return [
+        pytest.param(
+            *case,
+            marks=[] if index % nth == 0 or (case[0] in FOREMOST and case[1] in STRATEGIES) else pytest.mark.slow,
+            id=" ".join(map(str, case)),
+        )
+        for index, case in enumerate(cases)
+    ]
 
 
 @pytest.fixture(params=[forward, backward])
@@ -18,30 +26,39 @@ def direction(request):
     return request.param
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_rows_that_are_masked_or_not_finite(run, direction, name):
-    rows = {"n_rows": 5} if direction is forward else {}
-    compare(direction, run, name, **rows)
+@pytest.mark.parametrize(
+    ("arch", "name"),
+    [
+        pytest.param(*case, marks=[] if case[0] in FOREMOST or case[1] in STRATEGIES else pytest.mark.slow)
+        for case in CASES_OF_ALL
+    ],
+)
+def test_rows_that_are_masked_or_not_finite(arch, name, direction):
+    compare(direction, in_virtual_device(arch), name, n_rows=5)
 
 
-@pytest.mark.parametrize("dtype", NARROW, ids=str)
-@pytest.mark.parametrize("name", CASES)
-def test_narrow_types(run, direction, name, dtype):
-    compare(direction, run, name, dtype=dtype, special=as_they_are)
+@pytest.mark.parametrize(
+    ("arch", "name", "dtype"),
+    mostly_slow([(*case, dtype) for dtype in (torch.float16, torch.bfloat16) for case in CASES_OF_ALL], 7),
+)
+def test_narrow_types(arch, name, dtype, direction):
+    compare(direction, in_virtual_device(arch), name, dtype=dtype, special=as_they_are)
 
 
-@pytest.mark.parametrize("form", ["log_softmax", "softmin"])
-@pytest.mark.parametrize("name", ["rows", "ragged", "shared", "online"])
-def test_forms(run, direction, name, form):
-    compare(direction, run, name, form=form, special=as_they_are)
+@pytest.mark.parametrize(
+    ("arch", "name", "form"),
+    mostly_slow([(*case, form) for form in ("log_softmax", "softmin") for case in CASES_OF_ALL], 11),
+)
+def test_forms(arch, name, form, direction):
+    compare(direction, in_virtual_device(arch), name, form=form, special=as_they_are)
 
 
-@pytest.mark.parametrize("name", ["rows", "ragged", "shared"])
-def test_a_spike_in_every_lane_of_negative_rows(run, direction, name):
-    compare(direction, run, name, special=spikes, n_rows=64 if name == "rows" else 12)
+@pytest.mark.parametrize(("arch", "name"), [(arch, name) for arch in PRODUCTS for name in ("rows", "ragged", "shared")])
+def test_a_spike_in_every_lane_of_negative_rows(arch, name, direction):
+    compare(direction, in_virtual_device(arch), name, special=spikes, n_rows=64 if name == "rows" else 8)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_more_spikes(run, direction, name):
-    compare(direction, run, name, special=spikes, n_rows=128)
+@pytest.mark.parametrize(("arch", "name"), CASES_OF_ALL)
+def test_more_spikes(arch, name, direction):
+    compare(direction, in_virtual_device(arch), name, special=spikes, n_rows=128)
