@@ -12,7 +12,7 @@ ROOMS = [
     "portable_softmax",  # its own files; the rooms below hold the others
     *(
         f"portable_softmax/{room}"
-        for room in ("torch_api", "probe", "runtime", "planning", "devices", "devices/backends", "kernels")
+        for room in ("torch_api", "probe", "runtime", "planning", "devices", "devices/backends", "kernels", "virtual_amd")
     ),
     "scripts",
     "scripts/benchmark",

@@ -1,8 +1,9 @@
-"""The rooms of the package: imports go one way, and vendors' names stay in devices/backends and in the probe's reports."""
+"""The rooms of the package: imports go one way, and vendors' names stay in a few rooms: see REPORTS."""
 
 import ast
 import graphlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ ARROWS = {
     "runtime": {"planning", "devices", "errors"},
     "torch_api": {"runtime", "planning", "devices", "errors"},
     "probe": {"runtime", "planning", "devices", "errors"},
+    "virtual_amd": {"errors"},  # and no room imports it: only those who ask for it load it, and numpy
 }
 MORE = {"runtime/specialization.py": {"kernels"}}  # the one file that knows them
 TOP = "__init__.py"  # imports what the package offers, and is imported by no room
@@ -29,7 +31,7 @@ VENDORS = re.compile(
     r"|v100|t4|a100|h20|g?h[12]00|b[23]00|rtx|mi\d\d\d?\w?|rx|910\w*|950pr\w*)(?![a-z])",
     re.IGNORECASE,
 )
-REPORTS = "probe/", "devices/backends/"
+REPORTS = "probe/", "devices/backends/", "virtual_amd/"  # the last is one vendor's device
 
 
 def room_of(module):
@@ -62,6 +64,13 @@ def test_rooms_import_one_way(file):
     allowed = {room} | ARROWS[room] | MORE.get(file, set())
     wrong = [name for name in imported(file) if room_of(name) not in allowed]
     assert not wrong, f"{file} may import {', '.join(sorted(allowed))}, and imports {', '.join(wrong)}"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("virtual_amd/")])
+def test_a_virtual_device_needs_numpy_alone(file):
+    named = [node for node in ast.walk(ast.parse(FILES[file].read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {(getattr(node, "module", None) or node.names[0].name).split(".")[0] for node in named}
+    assert names <= {"numpy", "portable_softmax"} | sys.stdlib_module_names
 
 
 def test_no_modules_import_each_other():

@@ -1,0 +1,138 @@
+"""Launches: programs as workgroups of waves, which run one at a time, in an order that a seed chooses.
+
+Registers at entry are those of "Initial Kernel Execution State" in LLVM's "User Guide for AMDGPU Backend".
+"""
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from portable_softmax.virtual_amd.arrays import Array
+from portable_softmax.virtual_amd.faults import Fault, Stuck
+from portable_softmax.virtual_amd.local import LocalMemory
+from portable_softmax.virtual_amd.machine import Kernel
+from portable_softmax.virtual_amd.memory import GlobalMemory
+from portable_softmax.virtual_amd.state import TTMP, Wave
+
+_SCRATCH_POINTERS = 2  # that Triton appends to a kernel's arguments, and none of these kernels uses
+_LONGEST_TURN = 48  # instructions of a wave before another may go on
+
+
+def launch(
+    kernel: Kernel,
+    num_programs: int,
+    arguments: Sequence[int],
+    memory: GlobalMemory,
+    *,
+    num_warps: int,
+    shared_bytes: int,
+    seed: int = 0,
+    resident: int | None = None,
+    order: Callable[[Iterable[int]], Iterable[int]] = sorted,
+    strict: bool = True,
+    most_steps: int = 2_000_000,
+) -> int:
+    """Runs a kernel in a one-dimensional grid, and returns the number of instructions that its waves ran.
+
+    Args:
+        kernel: the machine code.
+        num_programs: of the grid.
+        arguments: integers, and addresses that `memory` gave, in the kernel's order.
+        memory: all that the kernel may access.
+        num_warps: waves of a program.
+        shared_bytes: LDS of a program, from the compiled kernel's metadata.
+        seed: of the interleaving of waves and programs.
+        resident: programs that run at once, at most; None is all.
+        order: of the numbers of programs, in which they begin.
+        strict: whether LDS that was never written may not be read. A kernel may read it into a lane whose value it then
+            drops, as Triton's kernels do with lanes of an atomic that are masked; with False, random bytes are read.
+        most_steps: instructions of all waves, after which they are taken to run for ever.
+
+    Raises:
+        Fault: the kernel did what none should; the text ends with the instruction.
+        ValueError: the arguments are not those of the kernel.
+    """
+    arguments_at = memory.register(_argument_memory(kernel, num_programs, arguments, num_warps))
+    local_bytes = max(shared_bytes, kernel.assembly.descriptor["group_segment_fixed_size"])
+    chance = random.Random(seed)
+    waiting = list(order(range(num_programs)))
+    running: list[list[Wave]] = []
+    steps = 0
+    while waiting or running:
+        while waiting and (resident is None or len(running) < resident):
+            local = LocalMemory(local_bytes, num_warps, strict, seed)
+            running.append(_program(kernel, waiting.pop(0), num_warps, memory, local, arguments_at))
+        waves = [wave for program in running for wave in program if not wave.ended]
+        ready = [wave for wave in waves if not wave.blocked or wave.local.all_arrived(wave.waits)]
+        if not ready or steps > most_steps:
+            raise Stuck(f"{len(waves)} waves of {len(running)} programs still run after {steps} instructions")
+        with np.errstate(all="ignore"):  # overflow and nan are what the hardware gives too
+            steps += _turn(kernel, chance.choice(ready), chance.randint(1, _LONGEST_TURN))
+        running = [program for program in running if not all(wave.ended for wave in program)]
+    memory.release(arguments_at)
+    return steps
+
+
+def _turn(kernel: Kernel, wave: Wave, count: int) -> int:
+    """Runs so many instructions of a wave, or fewer if it ends or waits; returns how many."""
+    steps, done = kernel.steps, 0
+    try:
+        while done < count and not wave.ended:
+            step = steps[wave.pc]
+            wave.pc += 1
+            step(wave)
+            done += 1
+            if wave.blocked:
+                break
+    except Fault as error:
+        instruction = kernel.assembly.instructions[wave.pc - 1]
+        error.args = (f"{error}: line {instruction.line}: {instruction.text}",)
+        raise
+    if wave.ended:
+        del wave.local.arrived[wave.index]  # no barrier waits for it
+    return done
+
+
+def _argument_memory(kernel: Kernel, num_programs: int, arguments: Sequence[int], num_warps: int) -> Array:
+    """Returns the kernel's arguments as they lie in memory."""
+    hidden = {
+        "hidden_block_count_x": num_programs,
+        "hidden_block_count_y": 1,
+        "hidden_block_count_z": 1,
+        "hidden_group_size_x": num_warps * kernel.assembly.wave_size,
+        "hidden_group_size_y": 1,
+        "hidden_group_size_z": 1,
+        "hidden_grid_dims": 1,
+    }
+    own = [argument for argument in kernel.assembly.arguments if not argument.kind.startswith("hidden_")]
+    if len(own) != len(arguments) + _SCRATCH_POINTERS:
+        raise ValueError(f"the kernel has {len(own) - _SCRATCH_POINTERS} arguments, not {len(arguments)}")
+    values = iter([*arguments, *[0] * _SCRATCH_POINTERS])
+    data = np.zeros(kernel.assembly.descriptor["kernarg_size"], np.uint8)
+    for argument in kernel.assembly.arguments:
+        value = hidden.get(argument.kind, 0) if argument.kind.startswith("hidden_") else next(values)
+        encoded = (int(value) % (1 << 8 * argument.size)).to_bytes(argument.size, "little")
+        data[argument.offset : argument.offset + argument.size] = np.frombuffer(encoded, np.uint8)
+    return data
+
+
+def _program(
+    kernel: Kernel, number: int, num_warps: int, memory: GlobalMemory, local: LocalMemory, arguments_at: int
+) -> list[Wave]:
+    """Returns the waves of one program, as they are at entry."""
+    assembly, descriptor = kernel.assembly, kernel.assembly.descriptor
+    waves = [Wave(assembly.wave_size, index, memory, local) for index in range(num_warps)]
+    before = {"private_segment_buffer": 4, "dispatch_ptr": 2, "queue_ptr": 2}  # user SGPRs ahead of the arguments' address
+    first = sum(count for name, count in before.items() if descriptor.get(f"user_sgpr_{name}"))
+    preloaded = descriptor.get("user_sgpr_kernarg_preload_length", 0)
+    offset = 4 * descriptor.get("user_sgpr_kernarg_preload_offset", 0)
+    for wave in waves:
+        wave.scalars[first : first + 2] = [arguments_at & 0xFFFFFFFF, arguments_at >> 32]
+        wave.scalars[first + 2 : first + 2 + preloaded] = memory.words(arguments_at + offset, preloaded)
+        if assembly.arch.startswith("gfx12"):
+            wave.scalars[TTMP + 9], wave.scalars[TTMP + 7] = number, 0
+            wave.scalars[TTMP + 8] = wave.index << 25
+        else:
+            wave.scalars[descriptor["user_sgpr_count"]] = number
+    return waves

@@ -1,0 +1,89 @@
+"""DPP: the first operand of a vector instruction, read from other lanes of its row ("Data Parallel Processing" in the guides).
+
+A row is 16 lanes, a bank and a quad 4.
+"""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from portable_softmax.virtual_amd.arrays import Array
+from portable_softmax.virtual_amd.operands import Lanes
+from portable_softmax.virtual_amd.state import Wave
+
+_GFX9_ONLY = {"row_bcast", "wave_shr", "wave_shl", "wave_ror", "wave_rol"}
+_GFX10_ONLY = {"row_share", "row_xmask"}
+
+
+class Dpp:
+    """Lanes that the first operand of a DPP instruction is read from.
+
+    Args:
+        origin: of each lane, the lane that it reads.
+        inside: whether there is one, in its row.
+        enabled: lanes that row_mask and bank_mask let be written.
+        bound_ctrl: whether a lane that reads from none, or from an inactive one, reads 0; else it is not written.
+        fetch_inactive: whether inactive lanes can be read (gfx10 and later).
+    """
+
+    def __init__(self, origin: Array, inside: Array, enabled: Array, bound_ctrl: bool, fetch_inactive: bool) -> None:
+        self.origin, self.inside, self.enabled = np.where(inside, origin, 0), inside, enabled
+        self.bound_ctrl, self.fetch_inactive = bound_ctrl, fetch_inactive
+
+    def _found(self, wave: Wave) -> Array:
+        return self.inside if self.fetch_inactive or wave.all_active else self.inside & wave.active[self.origin]
+
+    def of(self, read: Lanes) -> Lanes:
+        """Returns the operand as the lanes read it."""
+        return lambda wave: np.where(self._found(wave), values := read(wave)[self.origin], values.dtype.type(0))
+
+    def written(self, wave: Wave) -> Array:
+        """Lanes whose results are written."""
+        lanes = wave.active & self.enabled
+        return lanes if self.bound_ctrl else lanes & self._found(wave)
+
+
+def dpp_of(modifiers: dict[str, str], arch: str, wave_size: int) -> Dpp | None:
+    """Takes a DPP control and its masks from an instruction's modifiers; None if there is no control that is known."""
+    controls = [name for name in modifiers if name in _CONTROLS]
+    forbidden = _GFX10_ONLY if arch.startswith("gfx9") else _GFX9_ONLY
+    if len(controls) != 1 or controls[0] in forbidden:
+        return None
+    lane = np.arange(wave_size)
+    origin = np.asarray(_CONTROLS[controls[0]](lane, modifiers.pop(controls[0])))
+    rows, banks = (int(modifiers.pop(name, "0xf"), 0) for name in ("row_mask", "bank_mask"))
+    enabled = (rows >> lane // 16 & 1 & banks >> lane % 16 // 4).astype(bool)
+    zero, inactive = (modifiers.pop(name, "0") == "1" for name in ("bound_ctrl", "fi"))
+    return Dpp(origin, origin >= 0, enabled, zero, inactive)
+
+
+def _within(lane: Array, place: Array) -> Array:
+    """Lanes at these places of their rows; -1 where that is in another row."""
+    return np.where((place >= 0) & (place < 16), lane // 16 * 16 + place, -1)
+
+
+def _broadcast(lane: Array, last: str) -> Array:
+    """ROW_BCAST15: the last lane of each row to the next row; ROW_BCAST31: lane 31 to rows 2 and 3."""
+    if last == "15":
+        return lane // 16 * 16 - 1
+    return np.where(lane >= 32, 31, -1)
+
+
+def _numbers(text: str) -> Array:
+    return np.array([int(number) for number in re.findall(r"\d+", text)])
+
+
+# DPP_CTRL: of each lane, the lane that it reads; -1 is none.
+_CONTROLS: dict[str, Callable[[Array, str], Array]] = {
+    "quad_perm": lambda lane, order: lane // 4 * 4 + _numbers(order)[lane % 4],
+    "row_shl": lambda lane, count: _within(lane, lane % 16 + int(count)),
+    "row_shr": lambda lane, count: _within(lane, lane % 16 - int(count)),
+    "row_ror": lambda lane, count: _within(lane, (lane - int(count)) % 16),
+    "row_mirror": lambda lane, _: _within(lane, 15 - lane % 16),
+    "row_half_mirror": lambda lane, _: lane // 8 * 8 + 7 - lane % 8,
+    "row_bcast": _broadcast,
+    "row_newbcast": lambda lane, which: _within(lane, np.full_like(lane, int(which))),
+    "row_share": lambda lane, which: _within(lane, np.full_like(lane, int(which))),
+    "row_xmask": lambda lane, mask: _within(lane, lane % 16 ^ int(mask)),
+}

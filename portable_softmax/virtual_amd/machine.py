@@ -1,0 +1,57 @@
+"""A kernel's text as one function per instruction."""
+
+from collections.abc import Callable
+
+from portable_softmax.virtual_amd.access import compile_access
+from portable_softmax.virtual_amd.faults import UnknownInstruction
+from portable_softmax.virtual_amd.lanes import compile_lanes
+from portable_softmax.virtual_amd.packed import NAMES, compile_packed
+from portable_softmax.virtual_amd.parsing import Assembly, Instruction, parse
+from portable_softmax.virtual_amd.scalar import compile_scalar
+from portable_softmax.virtual_amd.state import Wave
+from portable_softmax.virtual_amd.vector import Operation, compile_vector, compile_vector_or_pair
+
+Step = Callable[[Wave], None]
+
+ARCHITECTURES = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
+
+
+class Kernel:
+    """A kernel that can be launched: its text, taken apart, and what each instruction does.
+
+    Args:
+        text: Triton's `asm["amdgcn"]`.
+
+    Raises:
+        UnknownInstruction: the text has anything that the virtual device does not know.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.assembly: Assembly = parse(text)
+        if self.assembly.arch not in ARCHITECTURES:
+            raise UnknownInstruction(f"{self.assembly.arch} is none of {', '.join(ARCHITECTURES)}")
+        if self.assembly.descriptor["private_segment_fixed_size"]:
+            raise UnknownInstruction("the kernel uses scratch memory")
+        self.steps: list[Step] = [self._step(instruction) for instruction in self.assembly.instructions]
+
+    def _step(self, instruction: Instruction) -> Step:
+        arch = self.assembly.arch
+        try:
+            if instruction.mnemonic.startswith(("s_", "v_s_")):  # V_S_*: of one number, in SGPRs (gfx12)
+                return compile_scalar(instruction, self.assembly.labels)
+            if step := compile_lanes(instruction):
+                return step
+            if instruction.mnemonic.startswith("v_"):
+                return compile_vector_or_pair(instruction, self._operation)
+            return compile_access(instruction, arch)
+        except UnknownInstruction as error:
+            if instruction.text in str(error):
+                raise
+            raise instruction.unknown(str(error)) from error
+        except (KeyError, ValueError, IndexError) as error:
+            raise instruction.unknown(f"unknown operand or modifier ({error})") from error
+
+    def _operation(self, instruction: Instruction) -> Operation:
+        if instruction.mnemonic in NAMES:
+            return compile_packed(instruction)
+        return compile_vector(instruction, self.assembly.arch, self.assembly.wave_size)

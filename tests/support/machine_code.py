@@ -1,0 +1,86 @@
+"""Launches of compiled AMD machine code in the package's virtual device, on tensors of the CPU."""
+
+import functools
+
+import direct
+import numpy as np
+import torch
+
+from portable_softmax import Device, profiles
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.workspace import next_number
+from portable_softmax.virtual_amd.dispatch import launch
+from portable_softmax.virtual_amd.machine import ARCHITECTURES, Kernel
+from portable_softmax.virtual_amd.memory import GlobalMemory
+
+PRODUCTS = {Device.from_profile(name).arch: name for name, profile in sorted(profiles().items()) if profile.backend == "hip"}
+PRODUCTS = {arch: PRODUCTS[arch] for arch in ARCHITECTURES}
+FOREMOST = {"gfx942", "gfx1100"}  # one of 64 lanes, one of 32; tests of the others take turns, or are slow
+CPU = torch.device("cpu")
+
+CASES = {  # tiling, columns, stride of ragged rows
+    "rows": (Tiling("tile", 4, 256, 1), 200, None),
+    "one element at a time": (Tiling("tile", 2, 256, 2), 199, None),
+    "no mask": (Tiling("tile", 1, 1024, 4), 1024, None),
+    "pieces": (Tiling("tile", 1, 768, 2, pieces=3), 704, None),
+    "ragged": (Tiling("tile", 1, 512, 2), 391, 403),
+    "shared": (Tiling("shared", 1, 256, 2, None, 3, pieces=2, walk=False), 704, None),
+    "shared, ragged": (Tiling("shared", 1, 256, 1, None, 3, pieces=2), 645, 651),
+    "shared, in one piece": (Tiling("shared", 1, 256, 1, None, 3), 704, None),
+    "online": (Tiling("online", 1, 256, 2), 704, None),
+    "online rows": (Tiling("online", 2, 64, 1), 200, None),
+}
+WIDEST = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}  # elements of 16 bytes
+
+
+@functools.cache
+def compiled(spec, arch):
+    return compile_kernel(spec, Device.from_profile(PRODUCTS[arch]))
+
+
+@functools.cache
+def kernel_of(spec, arch, edit=None):
+    """The virtual device's kernel; `edit` changes the text."""
+    text = compiled(spec, arch).asm["amdgcn"]
+    return Kernel(edit(text) if edit else text)
+
+
+def in_virtual_device(arch, make_memory=GlobalMemory, edit=None, **interleaving):
+    """`run(operands, problem, tiling, programs)`, as direct.forward and direct.backward take it."""
+
+    def run(operands, problem, tiling, programs):
+        spec = KernelSpec.of(problem, tiling)
+        memory = make_memory()
+        arguments = [*(address_of(tensor, memory) for tensor in operands), *direct.sizes_of(operands, problem)]
+        if tiling.parts > 1:
+            words = np.random.default_rng(0).integers(-(2**62), 2**62, problem.n_rows * tiling.words_per_row)
+            arguments += [memory.register(words), next_number()]
+        sizes = {"num_warps": tiling.num_warps, "shared_bytes": compiled(spec, arch).metadata.shared}
+        # Atomics that look for words leave nothing in lanes that are masked; those lanes' values are moved, and dropped.
+        launch(kernel_of(spec, arch, edit), programs, arguments, memory, strict=tiling.parts == 1, **sizes, **interleaving)
+
+    return run
+
+
+def address_of(tensor, memory):
+    """The address of its first element; all of the memory that it is a view of can be accessed."""
+    whole = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
+    return memory.register(whole) + tensor.storage_offset() * tensor.element_size()
+
+
+def compare(direction, run, name, form="softmax", dtype=torch.float32, **rows):
+    """The result of a case, compared with float64: direct.forward or direct.backward, with fewer programs than tiles."""
+    tiling, n_cols, stride = CASES[name]
+    vector = 1 if n_cols % WIDEST[dtype] and stride is None else WIDEST[dtype]
+    n_rows = rows.pop("n_rows", 5 if tiling.parts == 1 else 2)
+    programs = tiling.parts * (1 if tiling.walk else n_rows) if tiling.parts > 1 else 3
+    return direction(run, form, dtype, CPU, n_cols, tiling, programs, vector, stride, n_rows=n_rows, **rows)
+
+
+def spikes(x, sign):
+    """One large value in each row, in another place of each; below it, all are negative, so that padding must not win."""
+    n_rows, n_cols = x.shape
+    row = torch.arange(n_rows)
+    x -= sign * 250
+    x[row, row * n_cols // n_rows] += sign * 200

@@ -1,0 +1,112 @@
+"""Programs that share a row, interleaved at random: their words arrive at once, late, or never, and the bits are the same."""
+
+import random
+
+import pytest
+import torch
+from direct import as_they_are, backward, forward
+from machine_code import CASES, FOREMOST, PRODUCTS, compare, in_virtual_device
+
+from portable_softmax.virtual_amd.faults import Stuck
+from portable_softmax.virtual_amd.memory import GlobalMemory
+
+SHARED = ["shared", "shared, ragged"]
+
+
+class Words(GlobalMemory):
+    """Memory in which the words of some parts arrive after `late` more accesses, or never.
+
+    Args:
+        parts: whose words are kept back.
+        late: accesses, until they are there; None is never.
+    """
+
+    def __init__(self, parts, late=None):
+        super().__init__()
+        self.parts, self.late, self.accesses, self.kept, self.swaps = parts, late, 0, [], 0
+
+    def exchange(self, address, value, size, operation):
+        assert (operation, size) == ("swap", 8)
+        self.swaps += 1
+        if (address % 2**36 // 8) % 16 // 2 not in self.parts:  # 16 words for up to 8 parts of a row
+            return super().exchange(address, value, size, operation)
+        self.kept.append((self.accesses, address, value))
+        return 0
+
+    def load(self, addresses, size):
+        self.accesses += 1
+        arrived = [each for each in self.kept if self.late is not None and self.accesses > each[0] + self.late]
+        self.kept = [each for each in self.kept if each not in arrived]
+        for _, address, value in arrived:
+            super().exchange(address, value, 8, "swap")
+        return super().load(addresses, size)
+
+
+@pytest.fixture(params=[arch if arch in FOREMOST else pytest.param(arch, marks=pytest.mark.slow) for arch in PRODUCTS])
+def arch(request):
+    return request.param
+
+
+@pytest.fixture(params=[forward, backward])
+def direction(request):
+    return request.param
+
+
+@pytest.mark.parametrize("arch", [arch for arch in PRODUCTS if arch not in FOREMOST])
+def test_words_that_never_arrive_on_the_others(arch, direction):
+    together = compare(direction, in_virtual_device(arch), "shared", special=as_they_are, n_rows=1)
+    run = in_virtual_device(arch, lambda: Words({1}), seed=1)
+    assert torch.equal(compare(direction, run, "shared", special=as_they_are, n_rows=1), together)
+
+
+def shuffled(numbers):
+    return random.Random(5).sample(list(numbers), len(list(numbers)))
+
+
+def backwards(numbers):
+    return list(numbers)[::-1]
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_any_interleaving(arch, direction, name):
+    together = compare(direction, in_virtual_device(arch), name, special=as_they_are)
+    for seed, resident, order in [(1, None, sorted), (2, 2, shuffled), (3, 1, backwards)]:
+        run = in_virtual_device(arch, seed=seed, resident=resident, order=order)
+        assert torch.equal(compare(direction, run, name, special=as_they_are), together)
+
+
+@pytest.mark.xfail(strict=True, reason="a gradient's part of one piece differs in its last bits when another program finds it")
+def test_the_gradient_of_one_piece():
+    """The compiler makes fused multiply-adds of products and the sum in `reduce`; `reduce_part` has its own."""
+    name = "shared, in one piece"
+    together = compare(backward, in_virtual_device("gfx942"), name, special=as_they_are, n_rows=6)
+    alone = compare(backward, in_virtual_device("gfx942", seed=2, resident=1), name, special=as_they_are, n_rows=6)
+    assert torch.equal(alone, together)
+
+
+@pytest.mark.parametrize("parts", [{0}, {2}, {0, 1, 2}], ids=str)
+@pytest.mark.parametrize("late", [None, 30])
+def test_words_that_arrive_late_or_never(arch, direction, parts, late):
+    together = compare(direction, in_virtual_device(arch), "shared", special=as_they_are)
+    memories = []
+
+    def memory():
+        memories.append(Words(parts, late))
+        return memories[0]
+
+    assert torch.equal(compare(direction, in_virtual_device(arch, memory), "shared", special=as_they_are), together)
+    tiling = CASES["shared"][0]
+    own = 2 * 2 * tiling.parts  # words of two rows
+    assert memories[0].swaps > own or late, "no program found a part of another by itself"
+
+
+def test_a_program_that_waits_for_ever_is_seen():
+    """With a loop that no number of looks ends; so the tests above would fail, not hang."""
+
+    def endless(text):
+        assert text.count("s_cmpk_gt_u32 ") == 1
+        return text.replace("s_cmpk_gt_u32 ", "s_cmpk_lt_u32 0, s0 ;").replace("0, s0 ;", "s0, 0x0 ;")
+
+    run = in_virtual_device("gfx942", lambda: Words({0}), endless, most_steps=50_000)
+    with pytest.raises(Stuck, match="programs still run"):
+        compare(forward, run, "shared", special=as_they_are)

@@ -1,0 +1,64 @@
+"""The machine code of each architecture, strategy, type and direction, executed and compared with float64."""
+
+import pytest
+import torch
+from direct import as_they_are, backward, forward
+from machine_code import CASES, FOREMOST, PRODUCTS, compare, in_virtual_device, spikes
+
+CASES_OF_ALL = [(arch, name) for arch in PRODUCTS for name in CASES]
+STRATEGIES = {"rows", "pieces", "ragged", "shared", "online"}  # a case of each
+
+
+def mostly_slow(cases, nth):
+    """All cases; slow, but for those of one strategy each on two architectures, and every nth of the others."""
+    return [
+        pytest.param(
+            *case,
+            marks=[] if index % nth == 0 or (case[0] in FOREMOST and case[1] in STRATEGIES) else pytest.mark.slow,
+            id=" ".join(map(str, case)),
+        )
+        for index, case in enumerate(cases)
+    ]
+
+
+@pytest.fixture(params=[forward, backward])
+def direction(request):
+    return request.param
+
+
+@pytest.mark.parametrize(
+    ("arch", "name"),
+    [
+        pytest.param(*case, marks=[] if case[0] in FOREMOST or case[1] in STRATEGIES else pytest.mark.slow)
+        for case in CASES_OF_ALL
+    ],
+)
+def test_rows_that_are_masked_or_not_finite(arch, name, direction):
+    compare(direction, in_virtual_device(arch), name, n_rows=5)
+
+
+@pytest.mark.parametrize(
+    ("arch", "name", "dtype"),
+    mostly_slow([(*case, dtype) for dtype in (torch.float16, torch.bfloat16) for case in CASES_OF_ALL], 7),
+)
+def test_narrow_types(arch, name, dtype, direction):
+    compare(direction, in_virtual_device(arch), name, dtype=dtype, special=as_they_are)
+
+
+@pytest.mark.parametrize(
+    ("arch", "name", "form"),
+    mostly_slow([(*case, form) for form in ("log_softmax", "softmin") for case in CASES_OF_ALL], 11),
+)
+def test_forms(arch, name, form, direction):
+    compare(direction, in_virtual_device(arch), name, form=form, special=as_they_are)
+
+
+@pytest.mark.parametrize(("arch", "name"), [(arch, name) for arch in PRODUCTS for name in ("rows", "ragged", "shared")])
+def test_a_spike_in_every_lane_of_negative_rows(arch, name, direction):
+    compare(direction, in_virtual_device(arch), name, special=spikes, n_rows=64 if name == "rows" else 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arch", "name"), CASES_OF_ALL)
+def test_more_spikes(arch, name, direction):
+    compare(direction, in_virtual_device(arch), name, special=spikes, n_rows=128)
