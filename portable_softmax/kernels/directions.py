@@ -60,6 +60,20 @@ def shares(a, b, BACKWARD: tl.constexpr, LOG: tl.constexpr):
 
 
 @triton.jit
+def first_shares(a, b, n_cols, ALONE: tl.constexpr, BACKWARD: tl.constexpr, LOG: tl.constexpr):
+    """Makes the shares of a tile's first piece; ALONE: there is no other.
+
+    The compiler would join products with the additions of their sum, and round otherwise than `add_shares` in a loop. So they
+    are added to a zero that it does not know: no row has fewer than no columns.
+    """
+    if ALONE and BACKWARD and not LOG:
+        terms = tl.fma(a, b, tl.where(n_cols < 0, 1.0, -0.0).to(a.dtype))
+    else:
+        terms = shares(a, b, BACKWARD, LOG)
+    return terms
+
+
+@triton.jit
 def add_shares(sums, a, b, BACKWARD: tl.constexpr, LOG: tl.constexpr):
     """Adds the shares of as many more elements."""
     return tl.fma(a, b, sums) if BACKWARD and not LOG else sums + shares(a, b, BACKWARD, LOG)

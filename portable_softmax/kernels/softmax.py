@@ -104,7 +104,7 @@ def walk(
                 PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE,
             )  # fmt: skip
             tile_b, base, first, second = reduce(
-                tile_a, tile_b, edge_a, edge_b, part, PIECES, PARTS, RAGGED, AXIS, BACKWARD, LOG, EXACT
+                tile_a, tile_b, edge_a, edge_b, part, n_cols, PIECES, PARTS, RAGGED, AXIS, BACKWARD, LOG, EXACT
             )
         else:
             first, second = reduce_long(

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import edges_of, piece_of, pointers
-from portable_softmax.kernels.directions import add_shares, finish, load, scale_from, shares, weights
+from portable_softmax.kernels.directions import add_shares, finish, first_shares, load, scale_from, shares, weights
 from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.pieces import get, joined, max_of
 
@@ -43,7 +43,7 @@ def load_edges(
 
 @triton.jit
 def reduce(
-    a, b, edge_a, edge_b, part, PIECES: tl.constexpr, PARTS: tl.constexpr, RAGGED: tl.constexpr, AXIS: tl.constexpr,
+    a, b, edge_a, edge_b, part, n_cols, PIECES: tl.constexpr, PARTS: tl.constexpr, RAGGED: tl.constexpr, AXIS: tl.constexpr,
     BACKWARD: tl.constexpr, LOG: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """(b, base, first, second) of a tile and its edges: b in pieces, the numbers of each row, or of parts of rows."""
@@ -61,7 +61,7 @@ def reduce(
         piece_a = get(a, k, PIECES)
         piece_b = weights(piece_a, get(b, k, PIECES), base, AXIS, BACKWARD, EXACT)
         if k == 0:
-            sums = shares(piece_a, piece_b, BACKWARD, LOG)
+            sums = first_shares(piece_a, piece_b, n_cols, PIECES == 1 and PARTS > 1, BACKWARD, LOG)
         else:
             sums = add_shares(sums, piece_a, piece_b, BACKWARD, LOG)
         tile_b = joined(tile_b, piece_b, k, PIECES)
