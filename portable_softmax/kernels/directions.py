@@ -66,7 +66,7 @@ def first_shares(a, b, n_cols, ALONE: tl.constexpr, BACKWARD: tl.constexpr, LOG:
     The compiler would join products with the additions of their sum, and round otherwise than `add_shares` in a loop. So they
     are added to a zero that it does not know: no row has fewer than no columns.
     """
-    if ALONE and BACKWARD and not LOG:
+    if ALONE and (BACKWARD and not LOG):  # no chain of three: Triton 3.2 has none
         terms = tl.fma(a, b, tl.where(n_cols < 0, 1.0, -0.0).to(a.dtype))
     else:
         terms = shares(a, b, BACKWARD, LOG)
