@@ -26,5 +26,6 @@ Rules that keep it one kernel on three vendors:
 * Offsets of lines are 64 bits wide, offsets within a line 32.
 * Of a tile in one piece, no tuple is made: Triton 3.2 has none. Two operands are two variables, for the same reason.
 * A variable has one type in all branches of an `if` that the compiler does not choose from.
+* No more than two conditions are joined without parentheses: Triton 3.2 refuses `a and b and c`.
 * No parameter is called num_stages: Triton 3.2's interpreter swallows it.
 """

@@ -62,6 +62,7 @@ def _answer(options: argparse.Namespace) -> int:
         return _list(options.json)
     if options.matrix:
         return _matrix(options.backend, options.runner)
+    kernel = load_kernel(options.kernel) if options.kernel else None
     names = options.compare or [options.profile]
     devices = [Device.from_profile(name) if name else current_device(options.index) for name in names]
     if options.require and (others := sorted({device.backend for device in devices} - {options.require})):
@@ -70,7 +71,8 @@ def _answer(options: argparse.Namespace) -> int:
         from portable_softmax.probe.plot import plot
 
         plot(devices, options.rows, options.dtype, Path(options.plot))
-    reports = [_column(device, options) for device in devices] if options.compare else [_report(devices[0], options)]
+    report = _column if options.compare else _report
+    reports = [report(device, kernel, options) for device in devices]
     if options.json:
         print(json.dumps(reports if options.compare else reports[0], indent=2))
     else:
@@ -81,17 +83,17 @@ def _answer(options: argparse.Namespace) -> int:
     return 1 if any(wrong) else 0
 
 
-def _column(device: Device, options: argparse.Namespace) -> dict[str, Any]:
+def _column(device: Device, kernel: Any, options: argparse.Namespace) -> dict[str, Any]:
     """Returns the report of one device of several, or why there is none: the others are still worth a look."""
     try:
-        return _report(device, options)
+        return _report(device, kernel, options)
     except BROKEN as error:
         return describe_device(device) | {"error": type(error).__name__, "message": str(error)}
 
 
-def _report(device: Device, options: argparse.Namespace) -> dict[str, Any]:
-    if options.kernel:
-        kernel, constexprs = load_kernel(options.kernel), {name: _literal(value) for name, value in options.constexpr}
+def _report(device: Device, kernel: Any, options: argparse.Namespace) -> dict[str, Any]:
+    if kernel is not None:
+        constexprs = {name: _literal(value) for name, value in options.constexpr}
         warps, stages = options.num_warps, options.num_stages
         compiled = compile_any(kernel, dict(options.signature), constexprs, warps, stages, device, options.config)
         resources = device.vendor.resources(compiled)

@@ -78,8 +78,8 @@ def launch_any(
     arguments: Mapping[str, Any],
     constexprs: Mapping[str, Any],
     *,
-    num_warps: int = 4,
-    num_stages: int = 1,
+    num_warps: int | None = None,
+    num_stages: int | None = None,
 ) -> Callable[[], None]:
     """Compiles the kernel for its arguments, given by name, and returns what launches it on the current device and stream.
 
@@ -87,16 +87,17 @@ def launch_any(
         ValueError: a constexpr stands before a run-time parameter, which a compiled kernel takes by position.
         CompileError, TypeError: the cases of inspect_kernel.
     """
+    kernel, constants, warps, stages = choose(kernel, constexprs, num_warps, num_stages)
     first = kernel.arg_names[: len(arguments)]
     if set(first) != arguments.keys():
         raise ValueError(f"{', '.join(first)} should be the run-time parameters, and {', '.join(arguments)} were given")
     values = tuple(arguments[name] for name in first)
     whole_grid = (*grid, 1, 1)[:3]
     if interpreting():
-        return lambda: kernel[whole_grid](*values, **constexprs)
+        return lambda: kernel[whole_grid](*values, **constants)
     device = current_device()
-    compiled = compile_any(kernel, arguments, constexprs, num_warps, num_stages, device)
-    launch = compiler.launcher(compiled, constexprs, device.index)
+    compiled = compile_any(kernel, arguments, constants, warps, stages, device)
+    launch = compiler.launcher(compiled, constants, device.index)
     return lambda: launch(whole_grid, *values)
 
 

@@ -73,6 +73,8 @@ def choose(
     Raises:
         ValueError: there are several configurations and none was chosen, or no such one; or a heuristic asks for arguments.
     """
+    if config is not None and not any(hasattr(layer, "configs") for layer in layers(kernel)):
+        raise ValueError(f"configuration {config} was chosen, and the kernel is not under @triton.autotune")
     chosen = dict(constexprs)
     for layer in layers(kernel):
         if hasattr(layer, "configs"):

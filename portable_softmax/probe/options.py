@@ -2,6 +2,7 @@
 
 import argparse
 
+from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.probe import usage
 
@@ -40,10 +41,10 @@ def _which_device(group: argparse._ArgumentGroup) -> None:
     which.add_argument("--profile", metavar="NAME", help="a device that need not be here, such as amd/mi300x")
     which.add_argument("--index", type=int, metavar="N", help="of the device here, as torch counts (its current one)")
     which.add_argument("--compare", nargs="+", metavar="NAME", help="profiles side by side")
-    group.add_argument("--require", metavar="BACKEND", help="fail unless the device is one of cuda, hip, npu")
+    group.add_argument("--require", choices=tuple(BACKENDS), help="fail unless that backend has the device")
     which.add_argument("--list", action="store_true", help="the products that have a profile")
     which.add_argument("--matrix", action="store_true", help="the CI matrix of vendors, for GitHub's fromJSON")
-    group.add_argument("--backend", nargs="+", metavar="NAME", help="of --matrix: legs of cuda, hip, npu or interpreter alone")
+    group.add_argument("--backend", nargs="+", choices=tuple(BACKENDS), help="of --matrix: legs of these alone")
     group.add_argument("--runner", nargs="+", metavar="LABEL", help="of --matrix: legs that runners with these labels can take")
 
 

@@ -97,6 +97,8 @@ def test_a_file_that_is_not_right_gives_one_clear_error_in_json_too(tmp_path, ca
     assert code == 1
     assert complaint in err
     assert complaint in json.loads(out)["message"]
+    code, _, err = printed(capsys, "--compare", "nvidia/h200", "amd/mi300x", "--kernel", f"{file}:k")
+    assert (code, err.count(complaint)) == (1, 1), "once, not for each device"
 
 
 @pytest.mark.parametrize(
@@ -126,6 +128,7 @@ def test_kernels_are_taken_out_of_their_decorators(capsys, name, options, num_wa
             "tuned over 2 configurations, and none was chosen; --config N takes one:\n  0: BLOCK_SIZE: 1024, num_warps: 4",
         ),
         ("tuned", ["--config", "2"], "and 2 is none of them"),
+        ("by_heuristic", ["--config", "0"], "configuration 0 was chosen, and the kernel is not under @triton.autotune"),
         ("by_arguments", [], "the heuristic of BLOCK_SIZE needs 'n_elements'; give its value: --constexpr BLOCK_SIZE=VALUE"),
     ],
 )
