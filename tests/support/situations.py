@@ -18,6 +18,7 @@ from portable_softmax.runtime.workspace import next_number
 
 LONG, FULL, FEW = (600, 65_536), (24, 131_072), (3, 200_000)  # more programs than run at once; about as many; few
 RAGGED = (40, 100_003)
+STREAM_PER_THREAD = 2  # cudaStreamPerThread: in each thread another stream
 SITUATIONS = {}
 
 
@@ -219,20 +220,22 @@ def a_memory_pool_of_the_callers(turns):
 
 @situation
 def threads_with_streams_of_their_own(turns):
+    """The handle of a thread's default stream means another stream in autograd's thread: its case calls the gradient itself."""
     shapes, failures = (FULL, LONG, FEW, RAGGED), []
     cases = [Case(shapes[n % len(shapes)], n) for n in range(8)]
 
     def work(case, stream):
+        step = case.step_in_this_thread if stream.cuda_stream == STREAM_PER_THREAD else case.step
         try:
             for _ in range(turns):
                 with torch.cuda.stream(stream):
-                    result = case.step()
+                    result = step()
                     stream.synchronize()
                     case.check(*result)
         except BaseException as error:
             failures.append(error)
 
-    per_thread = [torch.cuda.ExternalStream(2), *(torch.cuda.Stream() for _ in cases[1:])]  # 2: each thread's default stream
+    per_thread = [torch.cuda.ExternalStream(STREAM_PER_THREAD), *(torch.cuda.Stream() for _ in cases[1:])]
     threads = [threading.Thread(target=work, args=each) for each in zip(cases, per_thread, strict=True)]
     for thread in threads:
         thread.start()
