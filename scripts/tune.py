@@ -30,7 +30,8 @@ from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel, launcher
+from portable_softmax.runtime.prepared import prepare
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 from portable_softmax.runtime.workspace import with_words
 
 SHAPES = ["32768x128", "32768x512", "32768x781", "32768x1024", "16384x2048", "4096x781", "4096x4096", "4096x8192", "4096x12672",
@@ -165,13 +166,13 @@ def _rate(problem: Problem, tiling: Tiling, num_programs: int, operands: list[to
     fits = num_programs and occupancy(resources, device).programs_per_multiprocessor
     if resources.spilled_bytes_per_thread or not fits:
         return 0.0
-    launch = launcher(KernelSpec.of(problem, tiling), device)
-    if tiling.parts > 1:
-        launch = with_words(launch, problem, tiling, operands[0].device)
     length = problem.n_cols // (1 if problem.ragged else problem.vector)
     lines = [length] * len(operands)
     sizes = problem.n_rows, length, *lines, 1, *(0 for _ in operands)  # one matrix of contiguous rows
-    return _gb_per_s(lambda: launch((num_programs, 1, 1), *operands, *sizes), operands, warmup=2, rep=12)
+    launch = prepare(KernelSpec.of(problem, tiling), device, (num_programs, 1, 1), sizes)
+    if tiling.parts > 1:
+        launch = with_words(launch, problem, tiling, operands[0].device)
+    return _gb_per_s(lambda: launch(*operands), operands, warmup=2, rep=12)
 
 
 def _gb_per_s(function: Callable[[], Any], operands: list[torch.Tensor], warmup: int, rep: int) -> float:

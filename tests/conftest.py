@@ -54,7 +54,7 @@ def plans(monkeypatch):
     from portable_softmax.torch_api import layout as rows
 
     made = []
-    monkeypatch.setattr(rows, "_calls", {})  # a launch that is kept is not planned
+    monkeypatch.setattr(rows, "_again", {})  # a launch that is kept is not planned
 
     def recorded(problem, device, plan_problem=launch.plan_problem):
         made.append((problem, plan_problem(problem, device)))

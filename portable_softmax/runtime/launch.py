@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.invariance import is_batch_invariant
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.planning.request import as_ragged
 from portable_softmax.runtime.plans import plan_problem
-from portable_softmax.runtime.specialization import KernelSpec, launcher
+from portable_softmax.runtime.prepared import prepare
+from portable_softmax.runtime.specialization import KernelSpec
 
 if TYPE_CHECKING:
     import torch
@@ -46,34 +47,24 @@ def softmax_backward_rows(
     bind((dx, dy, y), dx, y, form, True, device, is_batch_invariant())(dx, dy, y)
 
 
-class Call(NamedTuple):
-    """Launch with all decided but the operands: it is right for any of the same shapes, strides, types and alignment."""
-
-    launch: Callable[..., Any]
-    grid: tuple[int, int, int]
-    sizes: tuple[int, ...]
-    device_index: int | None
-    current_index: Callable[[], int | None]
-    module: Any  # torch's module of the device's type; None for the interpreter
-
-    def __call__(self, *operands: "torch.Tensor") -> None:
-        """Launches on the current stream of the operands' device, which is made the current one for that."""
-        launch, grid, sizes, device_index, current_index, module = self
-        if current_index() == device_index:
-            launch(grid, *operands, *sizes)
-        else:
-            with module.device(device_index):
-                launch(grid, *operands, *sizes)
-
-
-def _current_index(device_type: str, module: Any) -> Callable[[], int | None]:
-    """Returns a quick module.current_device, which need not initialise the type first: it has tensors already."""
+def on_device(launch: Callable[..., None], device_type: str, device_index: int | None) -> Callable[..., None]:
+    """Returns a launch that makes the operands' device the current one, where another is."""
     import torch
 
-    if module is None:
-        return lambda: None
-    query: Callable[[], int] = getattr(torch._C, f"_{device_type}_getDevice", module.current_device)
-    return query
+    if device_type == "cpu":
+        return launch
+    module = getattr(torch, device_type)
+    # quicker than module.current_device, which initialises the type first: it has tensors already
+    current_index = getattr(torch._C, f"_{device_type}_getDevice", module.current_device)
+
+    def call(*operands: "torch.Tensor") -> None:
+        if current_index() == device_index:
+            launch(*operands)
+        else:
+            with module.device(device_index):
+                launch(*operands)
+
+    return call
 
 
 def bind(
@@ -84,8 +75,8 @@ def bind(
     backward: bool,
     device: Device,
     batch_invariant: bool,
-) -> Call:
-    """Plans and compiles a launch.
+) -> Callable[..., None]:
+    """Plans and compiles a launch: all is decided but the operands, of the same shapes, strides, types and alignment.
 
     Args:
         operands: tensors in the kernel's order, x and y among them; layouts as of softmax_rows.
@@ -95,11 +86,12 @@ def bind(
         device: where the operands are.
         batch_invariant: True if a row's bits may not depend on the other rows.
 
+    Returns:
+        launch(*operands), on the current stream of their device.
+
     Raises:
         PlanError, CompileError: the kernel cannot run on the device.
     """
-    import torch
-
     from portable_softmax.runtime.workspace import with_words
 
     n_lines, length = x.shape[-2:]
@@ -122,15 +114,13 @@ def bind(
     problem = as_ragged(problem, line_strides, device)
     launch_plan = plan_problem(problem, device)
     tiling = launch_plan.tiling
-    launch = launcher(KernelSpec.of(problem, tiling), device)
-    if tiling.parts > 1:
-        launch = with_words(launch, problem, tiling, x.device)
     unit = 1 if problem.ragged else problem.vector
     strides = [stride // unit for stride in line_strides], [stride // unit for stride in matrix_strides]
     sizes = n_lines, length // unit, *strides[0], n_matrices, *strides[1]
-    module = None if x.device.type == "cpu" else getattr(torch, x.device.type)
-    current_index = _current_index(x.device.type, module)
-    return Call(launch, (launch_plan.num_programs, 1, 1), sizes, x.device.index, current_index, module)
+    launch = prepare(KernelSpec.of(problem, tiling), device, (launch_plan.num_programs, 1, 1), sizes)
+    if tiling.parts > 1:
+        launch = with_words(launch, problem, tiling, x.device)
+    return on_device(launch, x.device.type, x.device.index)
 
 
 def name_of(dtype: "torch.dtype") -> str:

@@ -6,12 +6,10 @@ never specialised on their values, so a kept kernel is right for every problem o
 
 import functools
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
-from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Form, Problem, next_power_of_2
@@ -136,16 +134,3 @@ def resources_of(spec: KernelSpec, device: Device) -> KernelResources:
         CompileError: see compiler.compile_for.
     """
     return device.vendor.resources(compile_kernel(spec, device))
-
-
-@functools.cache
-def launcher(spec: KernelSpec, device: Device) -> Callable[..., Any]:
-    """Returns `launch(grid, *arguments)`, with the run-time parameters by position; kept.
-
-    Raises:
-        CompileError: see compiler.compile_for.
-    """
-    if interpreting():
-        constexprs = spec.constexprs(device)
-        return lambda grid, *arguments: spec.kernel[grid](*arguments, **constexprs)
-    return compiler.launcher(compile_kernel(spec, device), spec.constexprs(device), device.index)

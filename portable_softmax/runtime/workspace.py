@@ -16,7 +16,7 @@ _NEVER_ZERO = 1 << 32 | 1  # bits of both halves: zeroed memory holds no launch'
 
 
 def with_words(launch: Callable[..., Any], problem: Problem, tiling: Tiling, where: torch.device) -> Callable[..., Any]:
-    """Returns `launch(grid, *arguments)` with words for each part of each row, and a number that no launch had before.
+    """Returns `launch(*operands)` with words for each part of each row after them, and a number that no launch had before.
 
     The words belong to the call: they are allocated on the current stream, as its result is. A graph replays its launch with
     the same number, so while one is captured they are cleared on the stream too.
@@ -24,11 +24,11 @@ def with_words(launch: Callable[..., Any], problem: Problem, tiling: Tiling, whe
     n_words = problem.n_rows * tiling.words_per_row
     is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", lambda: False)
 
-    def shared(grid: tuple[int, int, int], *arguments: Any) -> None:
+    def shared(*operands: Any) -> None:
         words = torch.empty(n_words, dtype=torch.int64, device=where)
         if is_capturing():
             words.zero_()
-        launch(grid, *arguments, words, next_number())
+        launch(*operands, words, next_number())
 
     return shared
 

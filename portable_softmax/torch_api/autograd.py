@@ -5,7 +5,6 @@ The choice of batch_invariant is read once, in the forward, and kept for the gra
 """
 
 import contextlib
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,6 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from portable_softmax.planning.invariance import in_context, is_batch_invariant
-from portable_softmax.planning.problem import FORMS
 from portable_softmax.torch_api.fast_path import backward, forward, nobody_listens
 
 
@@ -82,12 +80,7 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
-        (y,) = ctx.saved_tensors
-        if not torch.is_grad_enabled() and nobody_listens(dy) and nobody_listens(y):
-            dx = backward(dy, y, ctx.dim, ctx.x_dtype, ctx.form, ctx.batch_invariant)
-        else:
-            dx = _fused(ctx, ctx.form, dy, y, ctx.x_dtype)
-        return None, None, None, dx, None, None
+        return None, None, None, _gradient(ctx, dy), None, None
 
     @staticmethod
     @_recorded_outside
@@ -99,14 +92,35 @@ class _Softmax(torch.autograd.Function):
         return _fused(ctx, ctx.form, tangent, y, y.dtype)  # this Jacobian is symmetric
 
 
-# Function.apply asks for torch.func's levels first, and there are none.
-_apply = super(torch.autograd.Function, _Softmax).apply
-_below: dict[str, Callable[..., torch.Tensor]] = {form: functools.partial(forward, form=form) for form in FORMS}
+class _OnlyReverse(torch.autograd.Function):
+    """Does what _Softmax does where autograd alone listens, in half of the time: each argument and attribute costs some."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, asked: tuple[int, torch.dtype | None, str, bool]) -> torch.Tensor:
+        y = forward(x, *asked)
+        ctx.save_for_backward(y)
+        ctx.asked, ctx.x_dtype = asked, x.dtype
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
+        ctx.dim, _, ctx.form, ctx.batch_invariant = ctx.asked
+        return _gradient(ctx, dy), None
+
+
+def _gradient(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
+    (y,) = ctx.saved_tensors
+    if not torch.is_grad_enabled() and nobody_listens(dy) and nobody_listens(y):
+        return backward(dy, y, ctx.dim, ctx.x_dtype, ctx.form, ctx.batch_invariant)
+    return _fused(ctx, ctx.form, dy, y, ctx.x_dtype)
+
+
+_apply = super(torch.autograd.Function, _OnlyReverse).apply  # Function.apply asks for torch.func's levels, and there are none
 
 
 def recorded(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> torch.Tensor:
     """Computes the operator for a tensor that needs a gradient, if only autograd is listening; see functional.softmax."""
-    result: torch.Tensor = _apply(_below[form], form, batch_invariant, x, dim, dtype)
+    result: torch.Tensor = _apply(x, (dim, dtype, form, batch_invariant))
     return result
 
 

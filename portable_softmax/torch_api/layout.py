@@ -1,7 +1,9 @@
 """Turns tensors of any shape and strides into matrices of contiguous lines, which the kernels take (kernels/__init__.py)."""
 
+import functools
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -10,26 +12,13 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, DtypeError
 from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.planning.request import check_dtype
-from portable_softmax.runtime.launch import Call, bind, name_of
+from portable_softmax.runtime.launch import bind, name_of
 
 MOST_CALLS = 4096  # kept; a process sees few shapes, or so many that planning anew does not matter
 SHORTEST_LINE = 16  # neighbouring rows below which rows are copied together: half of what memory moves would be unused
 
 
-class Kept(NamedTuple):
-    """A ready launch, kept by types, shapes, strides and alignment of the tensors."""
-
-    call: Call
-    alike: bool  # the result is of the type and strides of its model
-
-    def new_like(self, model: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
-        """Allocates the contiguous result by empty_like, which is quicker than empty, and quickest without arguments."""
-        if self.alike:
-            return torch.empty_like(model)
-        return torch.empty_like(model, dtype=dtype, memory_format=torch.contiguous_format)
-
-
-_calls: dict[tuple[Any, ...], Kept] = {}
+_again: dict[tuple[Any, ...], Callable[..., torch.Tensor]] = {}  # calls like one before, by all that they depend on
 
 
 def wrap_dim(dim: int, rank: int) -> int:
@@ -61,11 +50,9 @@ def softmax_of(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, 
         IndexError, DtypeError, DeviceError, PlanError, CompileError: the cases of functional.softmax.
     """
     aligned = x.data_ptr() % VECTOR_BYTES == 0  # torch allocates y so
-    key = form, dim, dtype, x.dtype, x.shape, x.stride(), x.device, aligned, batch_invariant
-    if kept := _calls.get(key):
-        y = kept.new_like(x, dtype)
-        kept.call(y, x)
-        return y
+    key = form, dim, dtype, x.dtype, x.shape, x.stride(), x.get_device(), aligned, batch_invariant
+    if again := _again.get(key):
+        return again(x)
     dtype = dtype or x.dtype
     dim = wrap_dim(dim, x.dim())
     device = _device_of(x, x.dtype, dtype)
@@ -100,12 +87,10 @@ def gradient_of(
         ValueError: dy and y differ in shape.
     """
     aligned = dy.data_ptr() % VECTOR_BYTES == y.data_ptr() % VECTOR_BYTES == 0
-    layouts = dy.dtype, dy.shape, dy.stride(), y.dtype, y.shape, y.stride(), y.device
+    layouts = dy.dtype, dy.shape, dy.stride(), y.dtype, y.shape, y.stride(), y.get_device()
     key = form, dim, x_dtype, layouts, aligned, batch_invariant
-    if kept := _calls.get(key):
-        dx = kept.new_like(y, x_dtype)
-        kept.call(dx, dy, y)
-        return dx
+    if again := _again.get(key):
+        return again(dy, y)
     if dy.dtype != y.dtype:
         raise DtypeError(f"a gradient of {dy.dtype} was given for an output of {y.dtype}")
     if dy.shape != y.shape:
@@ -120,25 +105,39 @@ def gradient_of(
         call = bind((lines, dy_lines, y_lines), lines, y_lines, form, True, device, batch_invariant)
         call(lines, dy_lines, y_lines)
         _put_back(lines, dx, shape)
-        _keep(key, call, (dx, y, dy), (lines, y_lines, dy_lines))
+        _keep(key, call, (dx, dy, y), (lines, dy_lines, y_lines))
     return dx
 
 
-def _keep(key: tuple[Any, ...], call: Call, tensors: tuple[torch.Tensor, ...], lines: tuple[torch.Tensor, ...]) -> None:
+def _keep(
+    key: tuple[Any, ...],
+    launch: Callable[..., None],
+    tensors: tuple[torch.Tensor, ...],
+    lines: tuple[torch.Tensor, ...],
+) -> None:
     """Keeps a launch for the next tensors like these, unless something had to be copied.
 
     Args:
         key: everything that the launch depends on.
-        call: the launch.
-        tensors: the result, its model, and the others.
+        launch: of the operands.
+        tensors: the result, and the operands; the last of them has the result's shape.
         lines: what was launched for each of them.
     """
     if any(each.data_ptr() != line.data_ptr() for each, line in zip(tensors, lines, strict=True)):
         return
-    if len(_calls) >= MOST_CALLS:
-        _calls.clear()
-    result, model = tensors[:2]
-    _calls[key] = Kept(call, (result.dtype, result.stride()) == (model.dtype, model.stride()))
+    result, model = tensors[0], tensors[-1]
+    new_like: Callable[[torch.Tensor], torch.Tensor] = torch.empty_like  # quicker than empty, and quickest without arguments
+    if (result.dtype, result.stride()) != (model.dtype, model.stride()):
+        new_like = functools.partial(torch.empty_like, dtype=result.dtype, memory_format=torch.contiguous_format)
+
+    def again(*operands: torch.Tensor) -> torch.Tensor:
+        result = new_like(operands[-1])
+        launch(result, *operands)
+        return result
+
+    if len(_again) >= MOST_CALLS:
+        _again.clear()
+    _again[key] = again
 
 
 def _matrices(shape: torch.Size, dim: int) -> tuple[int, int, int]:

@@ -71,12 +71,12 @@ def at_once(device, seed, left=lambda words, number: None, **together):
     def run(operands, problem, tiling, num_programs):
         spec = KernelSpec.of(problem, tiling)
 
-        def launch_together(grid, *arguments):
-            left(*arguments[-2:])
-            Together(seed, **together).launch(spec.kernel, grid[0], *arguments, **spec.constexprs(device))
+        def launch_together(*given):
+            left(*given[-2:])
+            arguments = *given[:-2], *sizes_of(operands, problem), *given[-2:]
+            Together(seed, **together).launch(spec.kernel, num_programs, *arguments, **spec.constexprs(device))
 
-        words = with_words(launch_together, problem, tiling, operands[0].device)
-        words((num_programs, 1, 1), *operands, *sizes_of(operands, problem))
+        with_words(launch_together, problem, tiling, operands[0].device)(*operands)
 
     return run
 

@@ -104,13 +104,14 @@ def test_views(where, view, dtype):
 @pytest.mark.parametrize("num_programs", [1, 2, 5, 64])
 @pytest.mark.parametrize("n_cols", [40, 70000])
 def test_any_number_of_programs_is_right(device, where, num_programs, n_cols):
-    from portable_softmax.runtime.specialization import KernelSpec, launcher
+    from portable_softmax.runtime.prepared import prepare
+    from portable_softmax.runtime.specialization import KernelSpec
 
     x, y = matrix(where, 50, n_cols), torch.full((50, n_cols), NAN, device=where)
     problem = Problem(50, n_cols, "float32", "float32", 1)
     tiling = next(each for each in every_candidate(problem, device) if each.parts == 1)
-    launch = launcher(KernelSpec.of(problem, tiling), device)
-    launch((num_programs, 1, 1), y, x, 50, n_cols, n_cols, n_cols, 1, 0, 0)
+    sizes = 50, n_cols, n_cols, n_cols, 1, 0, 0
+    prepare(KernelSpec.of(problem, tiling), device, (num_programs, 1, 1), sizes)(y, x)
     assert_softmax(y, x)
 
 

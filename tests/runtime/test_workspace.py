@@ -32,8 +32,8 @@ def launch(calls):
 
 def test_each_call_has_words_and_a_number_of_its_own(launch, calls):
     for _ in range(3):
-        launch((35, 1, 1), "y", "x", 5)
-    assert [each[:-2] for each in calls] == [((35, 1, 1), "y", "x", 5)] * 3
+        launch("y", "x")
+    assert [each[:-2] for each in calls] == [("y", "x")] * 3
     words, numbers = zip(*(each[-2:] for each in calls), strict=True)
     assert len({each.data_ptr() for each in words}) == len(set(numbers)) == 3
     assert all((each.dtype, each.device) == (torch.int64, CPU) for each in words)
@@ -42,8 +42,8 @@ def test_each_call_has_words_and_a_number_of_its_own(launch, calls):
 @pytest.mark.parametrize("parts", [2, 7, 8, 9, 64])
 def test_each_part_of_each_row_has_two_words_and_no_row_shares_a_cache_line(calls, parts):
     tiling = Tiling("shared", 1, 16, 1, 1, parts)
-    workspace.with_words(lambda *arguments: calls.append(arguments), PROBLEM, tiling, CPU)((5 * parts, 1, 1))
-    ((_, words, _),) = calls
+    workspace.with_words(lambda *arguments: calls.append(arguments), PROBLEM, tiling, CPU)()
+    ((words, _),) = calls
     assert words.numel() == 5 * tiling.words_per_row
     assert tiling.words_per_row >= 2 * parts
     assert tiling.words_per_row * words.element_size() % 128 == 0
@@ -51,8 +51,8 @@ def test_each_part_of_each_row_has_two_words_and_no_row_shares_a_cache_line(call
 
 def test_words_are_not_kept():
     seen = []
-    launch = workspace.with_words(lambda grid, words, number: seen.append(weakref.ref(words)), PROBLEM, SEVEN_PARTS, CPU)
-    launch((35, 1, 1))
+    launch = workspace.with_words(lambda words, number: seen.append(weakref.ref(words)), PROBLEM, SEVEN_PARTS, CPU)
+    launch()
     gc.collect()
     assert seen[0]() is None
 
@@ -76,8 +76,8 @@ def capturing(request, monkeypatch):
 def test_words_are_cleared_where_a_graph_replays_them(left, capturing, calls):
     """They hold what a launch of the same number left there; elsewhere there is no need, and it would cost a launch."""
     launch = workspace.with_words(lambda *arguments: calls.append(arguments), PROBLEM, SEVEN_PARTS, CPU)
-    launch((35, 1, 1))
-    ((_, words, _),) = calls
+    launch()
+    ((words, _),) = calls
     assert left != 0
     assert (words == (0 if capturing else left)).all()
 
@@ -90,8 +90,8 @@ def test_words_are_cleared_in_a_graph_of_a_device(where, left, calls):
     launch = workspace.with_words(lambda *arguments: calls.append(arguments), PROBLEM, SEVEN_PARTS, where)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        launch((35, 1, 1))
-    ((_, words, _),) = calls
+        launch()
+    ((words, _),) = calls
     for _ in range(2):
         words.fill_(left)
         graph.replay()

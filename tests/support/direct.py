@@ -5,7 +5,8 @@ from closeness import assert_close, expected, expected_gradient, gradient_scale,
 
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.launch import name_of
-from portable_softmax.runtime.specialization import KernelSpec, launcher
+from portable_softmax.runtime.prepared import prepare
+from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.workspace import with_words
 
 GUARD = 7.0  # around results
@@ -27,10 +28,10 @@ def sizes_of(operands, problem):
 
 
 def launch(device, operands, problem, tiling, num_programs):
-    run = launcher(KernelSpec.of(problem, tiling), device)
+    run = prepare(KernelSpec.of(problem, tiling), device, (num_programs, 1, 1), sizes_of(operands, problem))
     if tiling.parts > 1:
         run = with_words(run, problem, tiling, operands[0].device)
-    run((num_programs, 1, 1), *operands, *sizes_of(operands, problem))
+    run(*operands)
 
 
 def rows_in(n_rows, n_cols, stride, dtype, where, outside, seed=0):

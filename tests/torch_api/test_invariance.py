@@ -181,7 +181,7 @@ def test_compiled_code_reads_the_choice_when_it_runs(where, plans):
     x = torch.randn(3, 20, device=where)
     for choice in (*CHOICES, *CHOICES):
         plans.clear()
-        rows._calls.clear()
+        rows._again.clear()
         with batch_invariant(choice):
             compiled(x)
         assert choices_of(plans) == {choice}

@@ -1,6 +1,6 @@
 """The protocol that each vendor's module fills, and the occupancy rule that SIMT vendors share."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,6 +18,8 @@ SIMT_REQUIRED = (
     "max_warps_per_multiprocessor",
     "shared_memory_per_multiprocessor",
 )
+
+DirectLaunch = Callable[..., None]  # of a stream, as the vendor's runtime names it, and what changes from launch to launch
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,26 @@ class Backend(Protocol):
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts resident programs by the vendor's exact rule."""
+
+    def direct_launch(
+        self, compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int], sizes: Sequence[int]
+    ) -> DirectLaunch | None:
+        """Prepares a launch that is quicker than Triton's; returns None where there is none.
+
+        Args:
+            compiled: Triton's CompiledKernel, loaded on the current device.
+            kinds: Triton's types of its run-time parameters, in order: operands, i32 and i64, and what a launch of shared rows
+                has of its own, a pointer and an i64.
+            grid: numbers of programs.
+            sizes: values of the parameters between the operands and those of the launch.
+
+        Returns:
+            launch(stream, *operands), with the launch's own words and number after them where rows are shared.
+        """
+
+
+def by_triton_only(compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int], sizes: Sequence[int]) -> None:
+    """Returns None: kernels are launched by Triton; see Backend.direct_launch."""
 
 
 def round_up(value: int, multiple: int) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from portable_softmax.devices.backends import base, cubin
+from portable_softmax.devices.backends import base, cubin, cuda_driver
 from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
@@ -13,6 +13,7 @@ required = base.SIMT_REQUIRED
 aligned_access = True
 poll = "volatile"
 setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
+direct_launch = cuda_driver.direct_launch
 
 # Triton's driver, the same seven keys from 3.2 to 3.9; max_num_regs is per program and so left alone.
 DRIVER_FACTS = {

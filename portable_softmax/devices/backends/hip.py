@@ -14,6 +14,7 @@ required = base.SIMT_REQUIRED
 aligned_access = True
 poll = "atomic"  # Triton 3.8 makes a plain load of a volatile one, which LLVM then takes out of the loop that polls
 setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
+direct_launch = base.by_triton_only
 
 WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64
 

@@ -13,6 +13,7 @@ required = ("multiprocessor_count",)
 aligned_access = False  # it takes rows one by one then; tests run that way of the kernel by itself
 poll = "volatile"
 setup = ""
+direct_launch = base.by_triton_only
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:

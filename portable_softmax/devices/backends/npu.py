@@ -4,6 +4,7 @@ import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
+from portable_softmax.devices.backends import base
 from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
@@ -16,6 +17,7 @@ setup = (
     "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
     "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
 )
+direct_launch = base.by_triton_only
 
 
 def overwritten_installation() -> str | None:

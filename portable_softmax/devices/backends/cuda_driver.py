@@ -1,0 +1,120 @@
+"""Launches through NVIDIA's driver itself, in a microsecond; Triton's launcher takes several, as it asks about each pointer.
+
+Source of names, numbers and structures: CUDA Driver API, cuda.h of CUDA 12.4 and later.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from portable_softmax.devices.backends.base import DirectLaunch
+from portable_softmax.errors import DeviceError
+
+INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
+CELL = 8  # bytes of memory that each argument has; of an i32 the lower half is read
+SIZES = {"i32": 4}  # bytes of a parameter, where they are not 8
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig of cuda.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared_bytes")),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("n_attributes", ctypes.c_uint),
+    )
+
+
+STREAM_CELL = LaunchConfig.stream.offset // CELL
+
+
+def direct_launch(compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int], sizes: Sequence[int]) -> DirectLaunch | None:
+    """Prepares the launch of a kernel that needs nothing but arguments, and returns None of any other; see Backend."""
+    metadata = compiled.metadata
+    special = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
+    if metadata.num_ctas > 1 or any(getattr(metadata, name, 0) for name in special):
+        return None
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    parameters = _sizes_of_parameters(cuda, compiled.function)
+    expected = [SIZES.get(kind, CELL) for kind in kinds]
+    unused = parameters[len(expected) :]  # what Triton gives to kernels that need scratch memory: null pointers
+    if parameters[: len(expected)] != expected or any(size != CELL for size in unused):
+        return None
+    return _prepare(cuda, compiled, kinds, grid, sizes, len(parameters))
+
+
+def _sizes_of_parameters(cuda: Any, function: int) -> list[int]:
+    """Asks the driver how many bytes each parameter of a kernel has; one before CUDA 12.4 cannot tell, and lists none."""
+    sizes: list[int] = []
+    offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+    if not hasattr(cuda, "cuFuncGetParamInfo"):
+        return sizes
+    told = ctypes.byref(offset), ctypes.byref(size)
+    while not cuda.cuFuncGetParamInfo(ctypes.c_void_p(function), ctypes.c_size_t(len(sizes)), *told):
+        sizes.append(size.value)
+    return sizes
+
+
+class Slot(NamedTuple):
+    """Memory for the arguments of one launch at a time, as 64-bit integers, and the call that takes them from there."""
+
+    cells: memoryview
+    config: memoryview
+    call: tuple[Any, ...]
+
+
+def _prepare(
+    cuda: Any, compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int], sizes: Sequence[int], n_parameters: int
+) -> DirectLaunch:
+    n_operands = next(cell for cell, kind in enumerate(kinds) if not kind.startswith("*"))
+    words_cell = n_operands + len(sizes)
+    is_shared = words_cell < len(kinds)
+    submit, context = cuda.cuLaunchKernelEx, ctypes.c_void_p()
+    slots: list[Slot] = []  # that no launch uses now: as each has one of its own, threads need no lock
+    _check(cuda, cuda.cuCtxGetCurrent(ctypes.byref(context)))
+
+    def new_slot() -> Slot:
+        cells = (ctypes.c_int64 * n_parameters)(*[0] * n_operands, *sizes)
+        start, end = ctypes.addressof(cells), ctypes.addressof(cells) + ctypes.sizeof(cells)
+        parameters = (ctypes.c_void_p * n_parameters)(*range(start, end, CELL))
+        config = LaunchConfig(*grid, 32 * compiled.metadata.num_warps, 1, 1, compiled.metadata.shared)
+        call = ctypes.byref(config), ctypes.c_void_p(compiled.function), parameters, None
+        return Slot(memoryview(cells).cast("B").cast("q"), memoryview(config).cast("B").cast("q"), call)
+
+    def launch(stream: int, *operands: Any) -> None:  # plain loops and integers: each microsecond here is one of every call
+        try:
+            slot = slots.pop()
+        except IndexError:
+            slot = new_slot()
+        cells, config, call = slot
+        if is_shared:
+            *operands, words, number = operands  # type: ignore[assignment]
+            cells[words_cell] = words.data_ptr()
+            cells[words_cell + 1] = number
+        cell = 0
+        for each in operands:
+            cells[cell] = each.data_ptr()
+            cell += 1  # noqa: SIM113 - slower
+        config[STREAM_CELL] = stream
+        error = submit(*call)
+        if error == INVALID_CONTEXT:  # this thread has not used the device yet
+            _check(cuda, cuda.cuCtxSetCurrent(context))
+            error = submit(*call)
+        slots.append(slot)
+        if error:
+            _check(cuda, error)
+
+    return launch
+
+
+def _check(cuda: Any, error: int) -> None:
+    """Raises a DeviceError in the driver's words unless `error` is 0."""
+    if error:
+        words = ctypes.c_char_p()
+        cuda.cuGetErrorString(error, ctypes.byref(words))
+        told = words.value.decode() if words.value else "an error without a name"
+        raise DeviceError(f"NVIDIA's driver refused a launch: {told} ({error}); errors of earlier launches are told here too")

@@ -1,0 +1,65 @@
+"""Launches of a kernel for which all is decided but the operands."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from portable_softmax.devices.backends.base import DirectLaunch
+from portable_softmax.devices.detect import interpreting
+from portable_softmax.devices.device import Device
+from portable_softmax.runtime.compiler import launcher, load, triton_version
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+
+
+def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes: Sequence[int]) -> Callable[..., None]:
+    """Compiles a kernel, and returns its launch on the current stream of the device, which must be the current one then.
+
+    Args:
+        spec: the kernel.
+        device: where it runs.
+        grid: numbers of programs.
+        sizes: values of the parameters from n_lines on, but for the words and the number of a launch.
+
+    Returns:
+        launch(*operands), with the launch's own words and number after them where rows are shared.
+
+    Raises:
+        CompileError: see compiler.compile_for.
+    """
+    kinds, constexprs = tuple(spec.signature().values()), spec.constexprs(device)
+    n_operands = 3 if spec.backward else 2
+    if interpreting():
+        kernel = spec.kernel[grid]
+        return lambda *given: kernel(*given[:n_operands], *sizes, *given[n_operands:], **constexprs)
+    compiled = compile_kernel(spec, device)
+    launch = launcher(compiled, constexprs, device.index)
+
+    def by_triton(*given: Any) -> None:
+        launch(grid, *given[:n_operands], *sizes, *given[n_operands:])
+
+    if triton_version() < (3, 5):
+        return by_triton
+    return _direct(by_triton, lambda: device.vendor.direct_launch(compiled, kinds, grid, sizes), compiled, device.index)
+
+
+def _direct(
+    by_triton: Callable[..., None], find: Callable[[], DirectLaunch | None], compiled: Any, device_index: int | None
+) -> Callable[..., None]:
+    """Returns the vendor's own launch; Triton's where there is none, and while profilers' hooks are set."""
+    from triton import knobs
+    from triton.runtime import driver
+
+    entering, leaving = knobs.runtime.launch_enter_hook.calls, knobs.runtime.launch_exit_hook.calls  # profilers add to them
+    current_stream = driver.active.get_current_stream
+    found: list[DirectLaunch | None] = []
+
+    def launch(*given: Any) -> None:
+        if not found:
+            load(compiled)
+            found.append(find())
+        direct = found[0]
+        if direct is None or entering or leaving:
+            by_triton(*given)
+        else:
+            direct(current_stream(device_index), *given)
+
+    return launch
