@@ -168,7 +168,7 @@ def _rate(problem: Problem, tiling: Tiling, num_programs: int, operands: list[to
         return 0.0
     length = problem.n_cols // (1 if problem.ragged else problem.vector)
     lines = [length] * len(operands)
-    sizes = problem.n_rows, length, *lines, 1, *(0 for _ in operands)  # one matrix of contiguous rows
+    sizes = problem.n_rows, length, *lines, *[1, *(0 for _ in operands)] * 2  # one matrix
     launch = prepare(KernelSpec.of(problem, tiling), device, (num_programs, 1, 1), sizes)
     if tiling.parts > 1:
         launch = with_words(launch, problem, tiling, operands[0].device)

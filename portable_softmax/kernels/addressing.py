@@ -8,27 +8,38 @@ import triton.language as tl
 
 
 @triton.jit
-def rows_of(tile, row_tiles, TILE_ROWS: tl.constexpr, AXIS: tl.constexpr):
-    """(matrix, rows) of a tile; the rows of AXIS 1 are all in one matrix."""
-    if AXIS == 1:
-        matrix = tl.cast(0, tl.int64)
-        rows = tl.cast(tile, tl.int64) * TILE_ROWS + tl.arange(0, TILE_ROWS)
+def rows_of(tile, row_tiles, per_matrix, TILE_ROWS: tl.constexpr, DEPTH: tl.constexpr, FLAT: tl.constexpr):
+    """(matrix, line, number) of a tile's rows; `number` is that in their matrix unless FLAT, as then they lie in several."""
+    if FLAT:
+        number = tl.cast(tile, tl.int64) * TILE_ROWS + tl.arange(0, TILE_ROWS)
+        if DEPTH == 1:
+            matrix, line = tl.cast(0, tl.int64), number
+        else:
+            matrix, line = number // per_matrix, number % per_matrix
     else:
         matrix = tl.cast(tile, tl.int64) // row_tiles
-        rows = tl.cast(tl.cast(tile, tl.int64) % row_tiles, tl.int32) * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    return matrix, rows
+        number = tl.cast(tl.cast(tile, tl.int64) % row_tiles, tl.int32) * TILE_ROWS + tl.arange(0, TILE_ROWS)
+        line = number
+    return matrix, line, number
 
 
 @triton.jit
-def starts_of(ptr, tile, rows, stride, VECTOR: tl.constexpr, RAGGED: tl.constexpr, AXIS: tl.constexpr):
+def starts_of(
+    ptr, tile, matrix, line, n_matrices, stride, matrix_stride, block_stride,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, AXIS: tl.constexpr, DEPTH: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
     """Pointers to the first column of rows, [rows, 1] for AXIS 1, [1, rows] for AXIS 0; one, to its first vector, if RAGGED."""
     if RAGGED:
-        offsets = tl.cast(tile, tl.int64) * stride // VECTOR * VECTOR
-    elif AXIS == 1:
-        offsets = tl.expand_dims(rows, 1) * stride
+        starts = ptr + tl.cast(tile, tl.int64) * stride // VECTOR * VECTOR
     else:
-        offsets = tl.expand_dims(rows, 0)
-    return ptr + offsets
+        if DEPTH == 3:
+            outer = matrix // n_matrices * block_stride + matrix % n_matrices * matrix_stride
+        else:
+            outer = matrix * matrix_stride
+        if FLAT and DEPTH > 1:
+            outer = tl.expand_dims(outer, AXIS)
+        starts = ptr + outer + tl.expand_dims(line * stride if AXIS == 1 else line, AXIS)
+    return starts
 
 
 @triton.jit

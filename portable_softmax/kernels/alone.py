@@ -23,8 +23,8 @@ def do_alone(
     WIDTH: tl.constexpr = TILE_COLS // PIECES
     rows = tl.cast(row, tl.int64) + tl.arange(0, 1)
     lead = lead_of(row, a_stride, VECTOR, RAGGED)
-    a = starts_of(a_ptr, row, rows, a_stride, VECTOR, RAGGED, 1)
-    b = starts_of(b_ptr, row, rows, b_stride, VECTOR, RAGGED, 1)
+    a = starts_of(a_ptr, row, 0, rows, 1, a_stride, 0, 0, VECTOR, RAGGED, 1, 1, True)
+    b = starts_of(b_ptr, row, 0, rows, 1, b_stride, 0, 0, VECTOR, RAGGED, 1, 1, True)
     end = n_cols + VECTOR  # no more pieces than the row has
     for other in tl.range(0, PARTS):
         if is_missing(seconds, other, LANES):
@@ -38,7 +38,7 @@ def do_alone(
     first, second = combine(firsts, seconds, highest_of(firsts, seconds, BACKWARD), BACKWARD, EXACT)
     own_first = tl.max(tl.where(tl.arange(0, LANES) == part, firsts, -float("inf")), axis=0)
     base = tl.full((1,), base_of(own_first), tl.float32)
-    out = starts_of(out_ptr, row, rows, out_stride, VECTOR, RAGGED, 1)
+    out = starts_of(out_ptr, row, 0, rows, 1, out_stride, 0, 0, VECTOR, RAGGED, 1, 1, True)
     edge_a, edge_b = load_edges(a, b, lead, part, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
     first_col = part * TILE_COLS
     store_again(

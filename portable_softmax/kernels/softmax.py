@@ -22,6 +22,9 @@ def softmax_kernel(
     n_matrices,
     y_matrix_vectors,
     x_matrix_vectors,
+    n_blocks,
+    y_block_vectors,
+    x_block_vectors,
     words_ptr,  # of the exchange, and the launch's number; None without
     launch,
     VECTOR: tl.constexpr,
@@ -38,6 +41,8 @@ def softmax_kernel(
     POLLS: tl.constexpr,  # how often at most, before a program finds what is missing by itself
     WALK: tl.constexpr,  # whether a program takes more than one tile
     AXIS: tl.constexpr,
+    DEPTH: tl.constexpr,  # 1 if rows follow each other at one distance, 2 if they do in matrices, 3 if these do in blocks
+    FLAT: tl.constexpr,  # whether a tile's rows may lie in several matrices
     LOG: tl.constexpr,
     NEGATE: tl.constexpr,
     STAGES: tl.constexpr,
@@ -47,55 +52,68 @@ def softmax_kernel(
     """y = exp(x - max(x)) / sum(exp(x - max(x))) for each row; its logarithm with LOG; of -x with NEGATE."""
     walk(
         y_ptr, x_ptr, x_ptr, n_lines, n_line_vectors, y_line_vectors, x_line_vectors, x_line_vectors,
-        n_matrices, y_matrix_vectors, x_matrix_vectors, x_matrix_vectors, words_ptr, launch,
+        n_matrices, y_matrix_vectors, x_matrix_vectors, x_matrix_vectors,
+        n_blocks, y_block_vectors, x_block_vectors, x_block_vectors, words_ptr, launch,
         VECTOR, RAGGED, PADDED, TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, PARTS, WORDS, LANES, POLL, POLLS, WALK, AXIS,
-        False, LOG, NEGATE, STAGES, EXACT, COMPUTE,
+        DEPTH, FLAT, False, LOG, NEGATE, STAGES, EXACT, COMPUTE,
     )  # fmt: skip
 
 
 @triton.jit
 def softmax_backward_kernel(
     dx_ptr, dy_ptr, y_ptr, n_lines, n_line_vectors, dx_line_vectors, dy_line_vectors, y_line_vectors,
-    n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors, words_ptr, launch,
+    n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors,
+    n_blocks, dx_block_vectors, dy_block_vectors, y_block_vectors, words_ptr, launch,
     VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
     PIECES: tl.constexpr, ONE_TILE: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, LANES: tl.constexpr,
-    POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr, LOG: tl.constexpr,
-    NEGATE: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
+    POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr, DEPTH: tl.constexpr,
+    FLAT: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr,
+    COMPUTE: tl.constexpr,
 ):  # fmt: skip
     """dx = y * (dy - sum(dy * y)) for each row; dy - exp(y) * sum(dy) with LOG; the negative with NEGATE."""
     walk(
         dx_ptr, dy_ptr, y_ptr, n_lines, n_line_vectors, dx_line_vectors, dy_line_vectors, y_line_vectors,
-        n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors, words_ptr, launch,
+        n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors,
+        n_blocks, dx_block_vectors, dy_block_vectors, y_block_vectors, words_ptr, launch,
         VECTOR, RAGGED, PADDED, TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, PARTS, WORDS, LANES, POLL, POLLS, WALK, AXIS,
-        True, LOG, NEGATE, STAGES, EXACT, COMPUTE,
+        DEPTH, FLAT, True, LOG, NEGATE, STAGES, EXACT, COMPUTE,
     )  # fmt: skip
 
 
 @triton.jit
 def walk(
     out_ptr, a_ptr, b_ptr, n_lines, n_line_vectors, out_line_vectors, a_line_vectors, b_line_vectors,
-    n_matrices, out_matrix_vectors, a_matrix_vectors, b_matrix_vectors, words_ptr, launch,
+    n_matrices, out_matrix_vectors, a_matrix_vectors, b_matrix_vectors,
+    n_blocks, out_block_vectors, a_block_vectors, b_block_vectors, words_ptr, launch,
     VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
     PIECES: tl.constexpr, ONE_TILE: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, LANES: tl.constexpr,
-    POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr, BACKWARD: tl.constexpr,
+    POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr, DEPTH: tl.constexpr,
+    FLAT: tl.constexpr, BACKWARD: tl.constexpr,
     LOG: tl.constexpr, NEGATE: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
     """The body of both: loads tiles of a and b, reduces them, exchanges the rows' numbers, and stores what it maps to."""
     UNIT: tl.constexpr = 1 if RAGGED else VECTOR
     ROUND: tl.constexpr = out_ptr.dtype.element_ty
     length = n_line_vectors * UNIT
-    n_rows = n_lines if AXIS == 1 else length
+    per_matrix = n_lines if AXIS == 1 else length
     n_cols = length if AXIS == 1 else n_lines
+    n_rows = per_matrix * n_matrices * n_blocks if FLAT and DEPTH > 1 else per_matrix
     out_stride, a_stride, b_stride = out_line_vectors * UNIT, a_line_vectors * UNIT, b_line_vectors * UNIT
     group, groups = tl.program_id(0) // PARTS, tl.num_programs(0) // PARTS
     part = tl.program_id(0) % PARTS
     row_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS
-    tiles = n_matrices * row_tiles if WALK else group + 1
+    tiles = (row_tiles if FLAT else n_blocks * n_matrices * row_tiles) if WALK else group + 1
     for tile in tl.range(group, tiles, groups if WALK else 1, num_stages=STAGES):
-        matrix, rows = rows_of(tile, row_tiles, TILE_ROWS, AXIS)
+        matrix, line, rows = rows_of(tile, row_tiles, per_matrix, TILE_ROWS, DEPTH, FLAT)
         cols = part * TILE_COLS + tl.arange(0, TILE_COLS // PIECES)
-        a = starts_of(a_ptr + matrix * a_matrix_vectors * UNIT, tile, rows, a_stride, VECTOR, RAGGED, AXIS)
-        b = starts_of(b_ptr + matrix * b_matrix_vectors * UNIT, tile, rows, b_stride, VECTOR, RAGGED, AXIS)
+        a = starts_of(
+            a_ptr, tile, matrix, line, n_matrices, a_stride, a_matrix_vectors * UNIT, a_block_vectors * UNIT,
+            VECTOR, RAGGED, AXIS, DEPTH, FLAT,
+        )  # fmt: skip
+        b = starts_of(
+            b_ptr, tile, matrix, line, n_matrices, b_stride, b_matrix_vectors * UNIT, b_block_vectors * UNIT,
+            VECTOR, RAGGED, AXIS, DEPTH, FLAT,
+        )  # fmt: skip
         lead = lead_of(tile, a_stride, VECTOR, RAGGED)
         edge_a, edge_b = load_edges(a, b, lead, part, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
         if ONE_TILE:
@@ -124,7 +142,10 @@ def walk(
                 BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
             )  # fmt: skip
         else:
-            out = starts_of(out_ptr + matrix * out_matrix_vectors * UNIT, tile, rows, out_stride, VECTOR, RAGGED, AXIS)
+            out = starts_of(
+                out_ptr, tile, matrix, line, n_matrices, out_stride, out_matrix_vectors * UNIT, out_block_vectors * UNIT,
+                VECTOR, RAGGED, AXIS, DEPTH, FLAT,
+            )  # fmt: skip
             if ONE_TILE:
                 store_tile(
                     out, tile_a, tile_b, base, first, second, rows, cols, lead, n_rows, n_cols, out_stride,

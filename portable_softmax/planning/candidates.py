@@ -30,7 +30,7 @@ def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling
     tile_rows = 1 if problem.ragged else _gathered(rule, tile_cols * problem.registers_per_element, problem, device)
     fewest, most_elements = 1, MOST_ELEMENTS
     if problem.across:  # whole cache lines of neighbouring rows come before whole rows
-        lines = next_power_of_2(problem.inner)
+        lines = next_power_of_2(problem.neighbours)
         fewest = min(lines, policy.min_line_elements.value if policy.min_line_elements else 1)
         tile_rows = min(lines, max(tile_rows, policy.line_elements.value if policy.line_elements else 1))
         most_elements = (rule.max_tile_elements or 0) // problem.registers_per_element
@@ -53,7 +53,7 @@ def _gathered(rule: LaunchRule, row_registers: int, problem: Problem, device: De
 def _online(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
     """Rows in several tiles, from the widest that the rule allows."""
     line = device.profile.launch.line_elements
-    tile_rows = min(next_power_of_2(problem.inner), line.value if line else 1) if problem.across else 1
+    tile_rows = min(next_power_of_2(problem.neighbours), line.value if line else 1) if problem.across else 1
     widest = max(1, (rule.tile_cols or 1) // (problem.registers_per_element * tile_rows))
     tile_cols = min(widest, next_power_of_2(problem.width))
     while tile_cols * tile_rows >= min(NARROWEST_TILE, tile_rows * problem.n_cols):
@@ -63,8 +63,8 @@ def _online(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tili
 
 def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
     """A row in parts of the rule's size, then in parts twice as wide with twice the warps, and so on."""
-    if problem.across or problem.y_dtype == "float64":
-        return  # a word of the exchange holds a number of 32 bits
+    if problem.across or problem.depth > 1 or problem.y_dtype == "float64":
+        return  # parts are of rows at one distance; a word of the exchange holds a number of 32 bits
     num_stages = rule.num_stages or 1
     tile_cols, num_warps = rule.tile_cols or 1, rule.num_warps or 1
     while tile_cols < min(problem.width, MOST_ELEMENTS) and num_warps <= _most_warps(device):

@@ -34,6 +34,8 @@ class Problem:
         inner: 1 where the elements of a row are next to each other; else so many rows lie side by side, as in a
             contiguous [n_rows // inner, n_cols, inner] tensor.
         batch_invariant: whether the tile must not depend on n_rows.
+        depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in blocks.
+        scattered: rows lie side by side, but so few that a tile takes those of several matrices.
 
     Raises:
         ValueError: a size is not positive or too large.
@@ -50,6 +52,8 @@ class Problem:
     inner: int = 1
     batch_invariant: bool = False
     ragged: bool = False
+    depth: int = 1
+    scattered: bool = False
 
     def __post_init__(self) -> None:
         n_rows, n_cols = self.n_rows, self.n_cols
@@ -95,6 +99,11 @@ class Problem:
         return self.inner > 1
 
     @property
+    def neighbours(self) -> int:
+        """Rows among which a tile finds its own: all, or those that lie side by side."""
+        return self.inner if self.across and not self.scattered else self.n_rows
+
+    @property
     def width(self) -> int:
         """Columns that a tile of whole rows needs; the whole vectors of a ragged row, wherever it starts, are no more."""
         return max(self.n_cols, self.vector)
@@ -106,6 +115,4 @@ class Problem:
 
     def tiles(self, tile_rows: int) -> int:
         """Number of tiles of `tile_rows` rows that cover all rows."""
-        if self.across:
-            return self.n_rows // self.inner * -(-self.inner // tile_rows)
-        return -(-self.n_rows // tile_rows)
+        return self.n_rows // self.neighbours * -(-self.neighbours // tile_rows)

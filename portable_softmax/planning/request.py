@@ -63,9 +63,17 @@ def as_ragged(problem: Problem, strides: list[int], device: Device) -> Problem:
     long_enough = from_cols and problem.n_cols >= from_cols.value and problem.vector < problem.widest
     if not (alike and long_enough and problem.aligned and device.vendor.aligned_access):
         return problem
-    if problem.across or problem.batch_invariant:
+    if problem.across or problem.depth > 1 or problem.batch_invariant:
         return problem
     return replace(problem, vector=problem.widest, ragged=True)
+
+
+def as_scattered(problem: Problem, device: Device) -> Problem:
+    """The problem with tiles of rows of several matrices, where a matrix has fewer side by side than a tile takes."""
+    line = device.profile.launch.line_elements
+    if not (problem.across and line and problem.inner < line.value and device.vendor.scattered_rows):
+        return problem
+    return replace(problem, scattered=True)
 
 
 def check_dtype(name: str, device: Device) -> None:

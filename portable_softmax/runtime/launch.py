@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from portable_softmax.devices.device import Device
+from portable_softmax.errors import LayoutError
 from portable_softmax.planning.invariance import is_batch_invariant
+from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
-from portable_softmax.planning.request import as_ragged
+from portable_softmax.planning.request import as_ragged, as_scattered
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec
@@ -27,8 +29,9 @@ def softmax_rows(x: "torch.Tensor", y: "torch.Tensor", device: Device, form: str
 
     Raises:
         PlanError, CompileError: the kernel cannot run on the device.
+        LayoutError: the lines are not contiguous.
     """
-    bind((y, x), x, y, form, False, device, is_batch_invariant())(y, x)
+    _launch((y, x), device, form, False)
 
 
 def softmax_backward_rows(
@@ -43,8 +46,17 @@ def softmax_backward_rows(
 
     Raises:
         PlanError, CompileError: the kernel cannot run on the device.
+        LayoutError: the lines are not contiguous.
     """
-    bind((dx, dy, y), dx, y, form, True, device, is_batch_invariant())(dx, dy, y)
+    _launch((dx, dy, y), device, form, True)
+
+
+def _launch(operands: tuple["torch.Tensor", ...], device: Device, form: str, backward: bool) -> None:
+    lines = lines_of(operands[0].shape, 1, [each.stride() for each in operands], device.vendor.scattered_rows)
+    if lines is None:
+        strides = ", ".join(str(each.stride()) for each in operands)
+        raise LayoutError(f"tensors of strides {strides} were given; their lines must be contiguous: copy them first")
+    bind(operands, lines, form, backward, device, is_batch_invariant())(*operands)
 
 
 def on_device(launch: Callable[..., None], device_type: str, device_index: int | None) -> Callable[..., None]:
@@ -69,8 +81,7 @@ def on_device(launch: Callable[..., None], device_type: str, device_index: int |
 
 def bind(
     operands: tuple["torch.Tensor", ...],
-    x: "torch.Tensor",
-    y: "torch.Tensor",
+    lines: Lines,
     form: str,
     backward: bool,
     device: Device,
@@ -79,8 +90,8 @@ def bind(
     """Plans and compiles a launch: all is decided but the operands, of the same shapes, strides, types and alignment.
 
     Args:
-        operands: tensors in the kernel's order, x and y among them; layouts as of softmax_rows.
-        x, y: the operands of the input's type and shape, and of the output's.
+        operands: tensors in the kernel's order: (y, x), or (dx, dy, y).
+        lines: how they lie.
         form: softmax, log_softmax or softmin.
         backward: True for the gradient.
         device: where the operands are.
@@ -94,33 +105,40 @@ def bind(
     """
     from portable_softmax.runtime.workspace import with_words
 
-    n_lines, length = x.shape[-2:]
-    n_matrices = x.shape[0] if x.dim() == 3 else 1
-    line_strides = [each.stride(-2) if n_lines > 1 else 0 for each in operands]
-    matrix_strides = [each.stride(0) if n_matrices > 1 else 0 for each in operands]
+    where = operands[0].device
+    problem = problem_of(operands, lines, form, backward, device, batch_invariant)
+    launch_plan = plan_problem(problem, device)
+    tiling, unit = launch_plan.tiling, 1 if problem.ragged else problem.vector
+    (n_blocks, blocks), (n_matrices, matrices), (n_lines, within) = lines.levels
+    in_units = [tuple(stride // unit for stride in each) for each in (within, matrices, blocks)]
+    sizes = n_lines, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_blocks, *in_units[2]
+    launch = prepare(KernelSpec.of(problem, tiling), device, (launch_plan.num_programs, 1, 1), sizes)
+    if tiling.parts > 1:
+        launch = with_words(launch, problem, tiling, where)
+    return on_device(launch, where.type, where.index)
+
+
+def problem_of(
+    operands: tuple["torch.Tensor", ...], lines: Lines, form: str, backward: bool, device: Device, batch_invariant: bool
+) -> Problem:
+    """Describes what `bind` plans."""
+    x, y = (operands[0], operands[-1]) if backward else (operands[1], operands[0])
     widest = VECTOR_BYTES // max(each.element_size() for each in operands)
+    n_lines, outer = lines.levels[2][0], lines.levels[0][0] * lines.levels[1][0]
     problem = Problem(
-        n_rows=n_matrices * length if x.dim() == 3 else n_lines,
-        n_cols=n_lines if x.dim() == 3 else length,
+        n_rows=outer * (lines.length if lines.across else n_lines),
+        n_cols=n_lines if lines.across else lines.length,
         x_dtype=name_of(x.dtype),
         y_dtype=name_of(y.dtype),
-        vector=math.gcd(length, *line_strides, *matrix_strides, widest),
+        vector=math.gcd(lines.length, *lines.strides, widest),
         aligned=all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands),
         form=form,
         backward=backward,
-        inner=length if x.dim() == 3 else 1,
+        inner=lines.length if lines.across else 1,
+        depth=lines.depth,
         batch_invariant=batch_invariant,
     )
-    problem = as_ragged(problem, line_strides, device)
-    launch_plan = plan_problem(problem, device)
-    tiling = launch_plan.tiling
-    unit = 1 if problem.ragged else problem.vector
-    strides = [stride // unit for stride in line_strides], [stride // unit for stride in matrix_strides]
-    sizes = n_lines, length // unit, *strides[0], n_matrices, *strides[1]
-    launch = prepare(KernelSpec.of(problem, tiling), device, (launch_plan.num_programs, 1, 1), sizes)
-    if tiling.parts > 1:
-        launch = with_words(launch, problem, tiling, x.device)
-    return on_device(launch, x.device.type, x.device.index)
+    return as_scattered(as_ragged(problem, list(lines.levels[2][1]), device), device)
 
 
 def name_of(dtype: "torch.dtype") -> str:

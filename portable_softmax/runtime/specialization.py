@@ -21,7 +21,7 @@ _compiling = threading.Lock()
 _compiled: dict[tuple[Any, ...], Any] = {}
 
 
-OF_THE_PROBLEM = ("x_dtype", "y_dtype", "vector", "aligned", "form", "backward", "across", "ragged")
+OF_THE_PROBLEM = ("x_dtype", "y_dtype", "vector", "aligned", "form", "backward", "across", "ragged", "depth", "scattered")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,8 @@ class KernelSpec:
     backward: bool = False
     across: bool = False
     ragged: bool = False
+    depth: int = 1
+    scattered: bool = False
     padded: bool = True  # tiles end elsewhere than rows do
 
     @classmethod
@@ -73,6 +75,8 @@ class KernelSpec:
             **{f"{name}_line_vectors": "i64" for name in dtypes},
             "n_matrices": "i64",
             **{f"{name}_matrix_vectors": "i64" for name in dtypes},
+            "n_blocks": "i64",
+            **{f"{name}_block_vectors": "i64" for name in dtypes},
             **({} if self.tiling.parts == 1 else {"words_ptr": "*i64:16", "launch": "i64"}),
         }
 
@@ -97,6 +101,8 @@ class KernelSpec:
             "POLLS": polls.value if polls else 1,
             "WALK": self.tiling.walk,
             "AXIS": 0 if self.across else 1,
+            "DEPTH": self.depth,
+            "FLAT": self.scattered or not self.across,
             "LOG": self.form == "log_softmax",
             "NEGATE": self.form == "softmin",
             "STAGES": self.tiling.num_stages or 1,

@@ -1,4 +1,4 @@
-"""Turns tensors of any shape and strides into matrices of contiguous lines, which the kernels take (kernels/__init__.py)."""
+"""Launches on tensors of any shape and strides: as they lie, if they are lines (planning/lines.py), or copies of them."""
 
 import functools
 import math
@@ -9,13 +9,13 @@ import torch
 
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import DeviceError, DtypeError
+from portable_softmax.errors import DeviceError, DtypeError, LayoutError
+from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.planning.request import check_dtype
 from portable_softmax.runtime.launch import bind, name_of
 
 MOST_CALLS = 4096  # kept; a process sees few shapes, or so many that planning anew does not matter
-SHORTEST_LINE = 16  # neighbouring rows below which rows are copied together: half of what memory moves would be unused
 
 
 _again: dict[tuple[Any, ...], Callable[..., torch.Tensor]] = {}  # calls like one before, by all that they depend on
@@ -58,12 +58,7 @@ def softmax_of(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, 
     device = _device_of(x, x.dtype, dtype)
     y = x.new_empty(x.shape, dtype=dtype)
     if x.numel():
-        shape = _matrices(x.shape, dim)
-        lines, x_lines = _new_lines(y, shape, batch_invariant), _lines(x, shape, batch_invariant)
-        call = bind((lines, x_lines), x_lines, lines, form, False, device, batch_invariant)
-        call(lines, x_lines)
-        _put_back(lines, y, shape)
-        _keep(key, call, (y, x), (lines, x_lines))
+        _launch(key, (y, x), dim, form, False, device, batch_invariant)
     return y
 
 
@@ -99,33 +94,56 @@ def gradient_of(
     device = _device_of(y, y.dtype, x_dtype)
     dx = y.new_empty(y.shape, dtype=x_dtype)
     if y.numel():
-        shape = _matrices(y.shape, dim)
-        lines = _new_lines(dx, shape, batch_invariant)
-        dy_lines, y_lines = _lines(dy, shape, batch_invariant), _lines(y, shape, batch_invariant)
-        call = bind((lines, dy_lines, y_lines), lines, y_lines, form, True, device, batch_invariant)
-        call(lines, dy_lines, y_lines)
-        _put_back(lines, dx, shape)
-        _keep(key, call, (dx, dy, y), (lines, dy_lines, y_lines))
+        _launch(key, (dx, dy, y), dim, form, True, device, batch_invariant)
     return dx
 
 
-def _keep(
+def _launch(
     key: tuple[Any, ...],
-    launch: Callable[..., None],
-    tensors: tuple[torch.Tensor, ...],
-    lines: tuple[torch.Tensor, ...],
+    operands: tuple[torch.Tensor, ...],
+    dim: int,
+    form: str,
+    backward: bool,
+    device: Device,
+    batch_invariant: bool,
 ) -> None:
-    """Keeps a launch for the next tensors like these, unless something had to be copied.
-
-    Args:
-        key: everything that the launch depends on.
-        launch: of the operands.
-        tensors: the result, and the operands; the last of them has the result's shape.
-        lines: what was launched for each of them.
-    """
-    if any(each.data_ptr() != line.data_ptr() for each, line in zip(tensors, lines, strict=True)):
+    """Launches on the operands as they lie, and keeps the launch; on copies where no kernel takes them so."""
+    if lines := _lines(operands, dim, device, batch_invariant):
+        launch = bind(operands, lines, form, backward, device, batch_invariant)
+        launch(*operands)
+        _keep(key, launch, operands[0], operands[-1])
         return
-    result, model = tensors[0], tensors[-1]
+    result, *inputs = operands
+    copies = result, *(each.contiguous() for each in inputs)
+    lines = _lines(copies, dim, device, batch_invariant)
+    if lines is None:  # rows are copied together, and the result back
+        rows = torch.empty_like(result.movedim(dim, -1), memory_format=torch.contiguous_format)
+        copies = rows, *(each.movedim(dim, -1).clone(memory_format=torch.contiguous_format) for each in inputs)
+        lines = _lines(copies, result.dim() - 1, device, batch_invariant)
+    if lines is None:
+        raise LayoutError(f"contiguous rows of {tuple(copies[0].shape)} are refused, which is an error of this package")
+    bind(copies, lines, form, backward, device, batch_invariant)(*copies)
+    if copies[0] is not result:
+        result.copy_(copies[0].movedim(-1, dim))
+
+
+def _lines(operands: tuple[torch.Tensor, ...], dim: int, device: Device, batch_invariant: bool) -> Lines | None:
+    """Returns how the kernel takes the operands without a copy; None if it does not."""
+    lines = lines_of(operands[0].shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
+    if lines and batch_invariant and (lines.across or not _aligned_by_length(operands, lines)):
+        return None
+    return lines
+
+
+def _aligned_by_length(operands: tuple[torch.Tensor, ...], lines: Lines) -> bool:
+    """Tells whether rows start on the multiple that their length alone implies, so that all are read alike."""
+    vector = math.gcd(lines.length, VECTOR_BYTES // max(each.element_size() for each in operands))
+    aligned = all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands)
+    return aligned and all(stride % vector == 0 for stride in lines.strides)
+
+
+def _keep(key: tuple[Any, ...], launch: Callable[..., None], result: torch.Tensor, model: torch.Tensor) -> None:
+    """Keeps a launch for the next operands like these, the last of which has the result's shape, like `model`."""
     new_like: Callable[[torch.Tensor], torch.Tensor] = torch.empty_like  # quicker than empty, and quickest without arguments
     if (result.dtype, result.stride()) != (model.dtype, model.stride()):
         new_like = functools.partial(torch.empty_like, dtype=result.dtype, memory_format=torch.contiguous_format)
@@ -138,52 +156,6 @@ def _keep(
     if len(_again) >= MOST_CALLS:
         _again.clear()
     _again[key] = again
-
-
-def _matrices(shape: torch.Size, dim: int) -> tuple[int, int, int]:
-    """Returns (outer, n_cols, inner): the numbers of elements before dim, along it, and after it."""
-    return math.prod(shape[:dim]), shape[dim] if shape else 1, math.prod(shape[dim + 1 :])
-
-
-def _by_lines(shape: tuple[int, int, int], batch_invariant: bool) -> bool:
-    """Tells whether the softmax is taken across lines of neighbouring rows, without copying rows together."""
-    return shape[2] >= SHORTEST_LINE and not batch_invariant
-
-
-def _lines(x: torch.Tensor, shape: tuple[int, int, int], batch_invariant: bool) -> torch.Tensor:
-    """Returns x as [rows, n_cols], or [outer, n_cols, inner] to go across lines; a copy if strides or alignment need it."""
-    outer, n_cols, inner = shape
-    if inner == 1:
-        lines = x.reshape(outer, n_cols)
-    elif _by_lines(shape, batch_invariant):
-        lines = x.reshape(shape)
-    else:
-        lines = x.reshape(shape).transpose(1, 2).reshape(outer * inner, n_cols)
-    if lines.shape[-1] > 1 and lines.stride(-1) != 1:
-        lines = lines.contiguous()
-    if batch_invariant and not _aligned_by_length(lines):
-        lines = lines.clone(memory_format=torch.contiguous_format)
-    return lines
-
-
-def _aligned_by_length(rows: torch.Tensor) -> bool:
-    """Tells whether rows start on the multiple that their length alone implies, so that all are read alike."""
-    vector = math.gcd(rows.shape[1], VECTOR_BYTES // rows.element_size())
-    return rows.data_ptr() % VECTOR_BYTES == 0 and rows.stride(0) % vector == 0
-
-
-def _new_lines(y: torch.Tensor, shape: tuple[int, int, int], batch_invariant: bool) -> torch.Tensor:
-    """Returns the lines that the kernel writes for a contiguous y: y itself, or rows that `_put_back` copies into it."""
-    outer, n_cols, inner = shape
-    if inner == 1:
-        return y.view(outer, n_cols)
-    return y.view(shape) if _by_lines(shape, batch_invariant) else y.new_empty(outer * inner, n_cols)
-
-
-def _put_back(lines: torch.Tensor, y: torch.Tensor, shape: tuple[int, int, int]) -> None:
-    outer, n_cols, inner = shape
-    if inner > 1 and lines.dim() == 2:
-        y.view(shape).copy_(lines.view(outer, inner, n_cols).transpose(1, 2))
 
 
 def _device_of(x: torch.Tensor, *dtypes: torch.dtype) -> Device:

@@ -24,7 +24,7 @@ def sizes_of(operands, problem):
     """What the kernels take after their operands; see kernels.py."""
     unit = 1 if problem.ragged else problem.vector
     n_rows, n_cols = operands[0].shape
-    return (n_rows, n_cols // unit, *(each.stride(0) // unit for each in operands), 1, *(0 for _ in operands))
+    return (n_rows, n_cols // unit, *(each.stride(0) // unit for each in operands), *[1, *(0 for _ in operands)] * 2)
 
 
 def launch(device, operands, problem, tiling, num_programs):

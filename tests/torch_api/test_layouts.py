@@ -20,14 +20,62 @@ def test_inner_dimensions(where, form, shape, dtype):
     assert_like_torch(form, x, 1)
 
 
+NESTED = {
+    "heads": lambda **like: torch.randn(2, 20, 4, 40, **like).transpose(1, 2),
+    "heads of odd length": lambda **like: torch.randn(2, 6, 3, 33, **like).transpose(1, 2),
+    "long heads": lambda **like: torch.randn(2, 3, 2, 20_000, **like).transpose(1, 2),
+    "a slice of the rows": lambda **like: torch.randn(3, 9, 800, **like)[:, 1:6],
+    "every second matrix": lambda **like: torch.randn(6, 5, 64, **like)[::2],
+    "matrices side by side": lambda **like: torch.randn(3, 2, 300, 40, **like).transpose(0, 1),
+}
+SIDE_BY_SIDE = [(2, 500, 32), (1, 70_000, 16), (700, 3, 2), (50, 19, 3), (9, 1200, 15), (1, 900, 7), (5, 9, 1), (1, 1, 40)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", NESTED)
+def test_rows_in_matrices_and_blocks_are_taken_as_they_lie(where, plans, name, dtype):
+    x = NESTED[name](device=where, dtype=dtype)
+    dim = 2 if name == "matrices side by side" else -1
+    x[0, 0, : x.shape[2] // 2 + 1] = -INF
+    x[-1, -1, -1, ...] = -INF
+    assert_like_torch("softmax", x, dim)
+    assert all(problem.depth > 1 for problem, _ in plans)
+
+
+@pytest.mark.parametrize("form_of_all", ["log_softmax", "softmin"])
+def test_nested_rows_of_the_other_forms(where, form_of_all):
+    assert_like_torch(form_of_all, NESTED["heads"](device=where), -1)
+    assert_like_torch(form_of_all, torch.randn(30, 5, 3, device=where), 1)
+
+
+@pytest.mark.parametrize("shape", SIDE_BY_SIDE, ids=str)
+def test_inner_dimensions_of_any_size_are_one_launch(where, plans, shape):
+    x = torch.randn(shape, device=where)
+    assert_close(softmax(x, 1), expected("softmax", x, 1))
+    ((problem, _),) = plans
+    assert problem.across == (min(shape[1:]) > 1)  # rows of one element are anywhere
+    assert problem.scattered == (problem.across and shape[2] < 32)
+
+
 @pytest.mark.parametrize(
-    ("shape", "strategy", "across"),
-    [((2, 500, 32), "tile", True), ((1, 70000, 16), "online", True), ((700, 3, 2), "tile", False), ((4, 60), "tile", False)],
+    "x", [torch.randn(40, 30).t(), torch.randn(9, 60)[:, ::2], torch.randn(3, 2, 4, 5, 6).permute(1, 3, 0, 2, 4)]
 )
-def test_inner_dimensions_are_copied_only_where_they_are_short(where, plans, shape, strategy, across):
-    softmax(torch.randn(shape, device=where), 1)
-    ((problem, plan),) = plans
-    assert (plan.tiling.strategy, problem.across) == (strategy, across)
+def test_rows_that_no_stride_leads_to_are_copied(where, x):
+    assert_like_torch("softmax", x.to(where), -1)
+
+
+@pytest.mark.parametrize("shape", [(4, 60), (50, 19, 3), (2, 40, 33)], ids=str)
+def test_batch_invariant_rows_are_alike_wherever_they_lie(where, shape):
+    """Along rows, each of which is a matrix of its own, or one of many side by side."""
+    from portable_softmax import batch_invariant
+
+    x = torch.randn(shape, device=where)
+    with batch_invariant():
+        y = softmax(x, 1)
+        rows = x.movedim(1, -1).reshape(-1, shape[1]).contiguous()
+        assert torch.equal(y.movedim(1, -1).reshape(-1, shape[1]), softmax(rows, -1))
+        memory = torch.randn(rows.numel() + 3, device=where)[3:].view(rows.shape)  # not aligned
+        assert torch.equal(softmax(memory.copy_(rows), -1), softmax(rows, -1))
 
 
 def test_output_rows_next_to_the_result_stay_as_they_are(device, where):

@@ -102,6 +102,7 @@ class Backend(Protocol):
     dtypes: tuple[str, ...]  # that the kernel computes there
     required: tuple[str, ...]  # fields of Hardware without which launches cannot be planned
     aligned_access: bool  # whether a thread's widest load starts on a multiple of its size
+    scattered_rows: bool  # whether the rows of a tile may lie in several places: at more than one distance from each other
     poll: str  # how a kernel reads a word that another program writes: by a "volatile" load or an "atomic" operation
     setup: str  # how to see that the vendor's software works, for errors
 

@@ -11,6 +11,7 @@ torch_device_type = "cuda"
 dtypes = tuple(base.DTYPE_BYTES)
 required = base.SIMT_REQUIRED
 aligned_access = True
+scattered_rows = True
 poll = "volatile"
 setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
 direct_launch = cuda_driver.direct_launch

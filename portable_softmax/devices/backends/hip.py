@@ -12,6 +12,7 @@ torch_device_type = "cuda"  # ROCm builds of torch keep the name
 dtypes = tuple(base.DTYPE_BYTES)
 required = base.SIMT_REQUIRED
 aligned_access = True
+scattered_rows = True
 poll = "atomic"  # Triton 3.8 makes a plain load of a volatile one, which LLVM then takes out of the loop that polls
 setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
 direct_launch = base.by_triton_only

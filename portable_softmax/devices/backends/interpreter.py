@@ -11,6 +11,7 @@ torch_device_type = "cpu"
 dtypes = tuple(base.DTYPE_BYTES)
 required = ("multiprocessor_count",)
 aligned_access = False  # it takes rows one by one then; tests run that way of the kernel by itself
+scattered_rows = True
 poll = "volatile"
 setup = ""
 direct_launch = base.by_triton_only

@@ -1,0 +1,74 @@
+"""Tensors as the kernels take them: blocks of matrices of lines, whose elements are next to each other; by strides alone."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MOST_LEVELS = 3  # lines, matrices and blocks
+SHORTEST_LINE = 16  # neighbouring rows that a device must find side by side if its tiles cannot reach into several matrices
+
+Level = tuple[int, tuple[int, ...]]  # a size, and each operand's stride
+
+
+class Lines(NamedTuple):
+    """Operands of one shape, as nested lines.
+
+    Args:
+        levels: (size, strides of the operands in elements) of blocks, of matrices in a block, and of lines in a matrix.
+        length: elements of a line.
+        across: False where a line is a row; True where it holds the same column of so many rows, and a matrix these rows.
+    """
+
+    levels: tuple[Level, Level, Level]
+    length: int
+    across: bool
+
+    @property
+    def depth(self) -> int:
+        """Levels that there are: 1 of lines alone, 2 of matrices, 3 of blocks."""
+        return 3 if self.levels[0][0] > 1 else 2 if self.levels[1][0] > 1 else 1
+
+    @property
+    def strides(self) -> list[int]:
+        """All strides that lead somewhere."""
+        return [stride for size, strides in self.levels if size > 1 for stride in strides]
+
+
+def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], scattered: bool) -> Lines | None:
+    """Describes operands of a softmax along `dim`, which is counted from 0; None if some must be copied first.
+
+    Args:
+        shape: of all operands; no size is 0.
+        dim: the axis of the softmax.
+        strides: of each operand, in elements.
+        scattered: False where all rows of a tile must be one distance apart, or side by side.
+    """
+    n_cols = shape[dim] if shape else 1
+    columns: Level = n_cols, tuple(each[dim] if n_cols > 1 else 1 for each in strides)
+    others = [(size, tuple(each[at] for each in strides)) for at, size in enumerate(shape) if at != dim and size > 1]
+    levels, nowhere = _merged(others), (1, (0,) * len(strides))
+    if set(columns[1]) == {1}:
+        if len(levels) > (MOST_LEVELS if scattered else 1):
+            return None
+        return Lines(_three(levels, nowhere), n_cols, across=False)
+    if not levels or set(levels[-1][1]) != {1} or len(levels) > (MOST_LEVELS if scattered else 2):
+        return None
+    *outer, (length, _) = levels
+    if length < SHORTEST_LINE and not scattered:
+        return None
+    return Lines(_three([*outer, columns], nowhere), length, across=True)
+
+
+def _merged(levels: list[Level]) -> list[Level]:
+    """Joins neighbours of which all operands hold one directly after another."""
+    merged: list[Level] = []
+    for size, strides in levels:
+        if merged and all(outer == size * inner for outer, inner in zip(merged[-1][1], strides, strict=True)):
+            merged[-1] = merged[-1][0] * size, strides
+        else:
+            merged.append((size, strides))
+    return merged
+
+
+def _three(levels: list[Level], nowhere: Level) -> tuple[Level, Level, Level]:
+    blocks, matrices, lines = [nowhere] * (MOST_LEVELS - len(levels)) + levels
+    return blocks, matrices, lines

@@ -1,0 +1,93 @@
+"""Operands by their strides alone: the rows that a kernel would find are those that torch means."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from portable_softmax.planning.lines import SHORTEST_LINE, lines_of
+
+
+def view(sizes, order, steps, cut):
+    """A tensor of numbers that say where they lie: permuted, of every so manieth element, cut at its ends."""
+    whole = torch.arange(math.prod(size * step + cut for size, step in zip(sizes, steps, strict=True)))
+    x = whole.view([size * step + cut for size, step in zip(sizes, steps, strict=True)])
+    x = x[tuple(slice(0, size * step, step) for size, step in zip(sizes, steps, strict=True))]
+    return x.permute(order)
+
+
+def rows_of(lines, operand):
+    """Where each row's elements lie, [rows, columns], in the kernel's order."""
+    sizes = [size for size, _ in lines.levels] + [lines.length]
+    strides = [strides[operand] for _, strides in lines.levels] + [1]
+    addresses = sum(
+        (torch.arange(size) * stride).view([-1 if at == axis else 1 for at in range(4)])
+        for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True))
+    )
+    if lines.across:
+        addresses = addresses.transpose(2, 3)
+    return addresses.reshape(-1, addresses.shape[-1])
+
+
+@st.composite
+def layouts(draw):
+    rank = draw(st.integers(1, 4))
+    sizes = draw(st.lists(st.sampled_from([1, 2, 3, 5, 16, 17]), min_size=rank, max_size=rank))
+    steps = draw(st.lists(st.sampled_from([1, 1, 1, 2]), min_size=rank, max_size=rank))
+    return view(sizes, draw(st.permutations(range(rank))), steps, draw(st.sampled_from([0, 0, 3])))
+
+
+@settings(max_examples=400, deadline=None)
+@given(x=layouts(), dim=st.integers(0, 3), scattered=st.booleans())
+def test_the_rows_found_are_the_rows_meant(x, dim, scattered):
+    dim %= x.dim()
+    y = torch.arange(x.numel()).view(x.shape)
+    lines = lines_of(x.shape, dim, [y.stride(), x.stride()], scattered)
+    if lines is None:
+        return
+    assert all(size >= 1 for size, _ in lines.levels)
+    assert {len(strides) for _, strides in lines.levels} == {2}
+    for operand, tensor in enumerate((y, x)):
+        meant = tensor.movedim(dim, -1).reshape(-1, x.shape[dim])
+        found = rows_of(lines, operand) + tensor.storage_offset()
+        assert torch.equal(found, meant)  # in the same order in all operands, so results go where they belong
+    if not scattered:
+        assert lines.depth == 1 if not lines.across else lines.depth < 3 and lines.length >= SHORTEST_LINE
+
+
+HEADS = torch.empty(2, 20, 4, 8).transpose(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("x", "dim", "depth", "across"),
+    [
+        (torch.empty(5, 7), 1, 1, False),
+        (torch.empty(3, 5, 7), 2, 1, False),
+        (torch.empty(5, 9)[:, :7], 1, 1, False),
+        (torch.empty(3, 9, 7)[:, :5], 2, 2, False),
+        (HEADS[:1], 3, 2, False),
+        (HEADS, 3, 3, False),
+        (torch.empty(7, 5), 0, 1, True),
+        (torch.empty(3, 7, 5), 1, 2, True),
+        (torch.empty(2, 3, 7, 5).transpose(0, 1), 2, 3, True),
+        (torch.empty(3, 7, 4, 9)[..., :5], 1, 3, True),
+        (torch.empty(3, 7, 1, 1), 1, 1, False),
+        (torch.empty(()), 0, 1, False),
+        (torch.empty(4, 1).expand(4, 9), 0, None, None),  # a column of one element, which all columns are
+        (torch.empty(5, 7).t(), 1, None, None),
+        (torch.empty(5, 14)[:, ::2], 1, None, None),
+        (torch.empty(3, 2, 20, 4, 8).permute(1, 3, 0, 2, 4), 4, None, None),  # four levels
+    ],
+)
+def test_what_is_taken_as_it_lies(x, dim, depth, across):
+    lines = lines_of(x.shape, dim, [torch.empty(x.shape).stride(), x.stride()], True)
+    assert (lines and (lines.depth, lines.across)) == (None if depth is None else (depth, across))
+
+
+@pytest.mark.parametrize(
+    ("x", "dim", "taken"), [(HEADS, 3, False), (torch.empty(3, 7, 16), 1, True), (torch.empty(7, 15), 0, False)]
+)
+def test_where_tiles_reach_one_matrix_only_short_lines_and_nested_rows_are_copied(x, dim, taken):
+    assert bool(lines_of(x.shape, dim, [torch.empty(x.shape).stride(), x.stride()], False)) == taken
