@@ -59,26 +59,6 @@ def _launch(operands: tuple["torch.Tensor", ...], device: Device, form: str, bac
     bind(operands, lines, form, backward, device, is_batch_invariant())(*operands)
 
 
-def on_device(launch: Callable[..., None], device_type: str, device_index: int | None) -> Callable[..., None]:
-    """Returns a launch that makes the operands' device the current one, where another is."""
-    import torch
-
-    if device_type == "cpu":
-        return launch
-    module = getattr(torch, device_type)
-    # quicker than module.current_device, which initialises the type first: it has tensors already
-    current_index = getattr(torch._C, f"_{device_type}_getDevice", module.current_device)
-
-    def call(*operands: "torch.Tensor") -> None:
-        if current_index() == device_index:
-            launch(*operands)
-        else:
-            with module.device(device_index):
-                launch(*operands)
-
-    return call
-
-
 def bind(
     operands: tuple["torch.Tensor", ...],
     lines: Lines,
@@ -105,7 +85,6 @@ def bind(
     """
     from portable_softmax.runtime.workspace import with_words
 
-    where = operands[0].device
     problem = problem_of(operands, lines, form, backward, device, batch_invariant)
     launch_plan = plan_problem(problem, device)
     tiling, unit = launch_plan.tiling, 1 if problem.ragged else problem.vector
@@ -114,8 +93,8 @@ def bind(
     sizes = n_lines, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_blocks, *in_units[2]
     launch = prepare(KernelSpec.of(problem, tiling), device, (launch_plan.num_programs, 1, 1), sizes)
     if tiling.parts > 1:
-        launch = with_words(launch, problem, tiling, where)
-    return on_device(launch, where.type, where.index)
+        launch = with_words(launch, problem, tiling, operands[0].device)
+    return launch
 
 
 def problem_of(

@@ -11,7 +11,7 @@ from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 
 def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes: Sequence[int]) -> Callable[..., None]:
-    """Compiles a kernel, and returns its launch on the current stream of the device, which must be the current one then.
+    """Compiles a kernel, and returns its launch on the current stream of the device.
 
     Args:
         spec: the kernel.
@@ -37,11 +37,12 @@ def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes:
         launch(grid, *given[:n_operands], *sizes, *given[n_operands:])
 
     if triton_version() < (3, 5):
-        return by_triton
-    return _direct(by_triton, lambda: device.vendor.direct_launch(compiled, kinds, grid, sizes), compiled, device.index)
+        return _on_device(by_triton, device)
+    find = lambda: device.vendor.direct_launch(compiled, kinds, grid, sizes)  # noqa: E731 - asked when the kernel is loaded
+    return _on_device(_directly(by_triton, find, compiled, device.index), device)
 
 
-def _direct(
+def _directly(
     by_triton: Callable[..., None], find: Callable[[], DirectLaunch | None], compiled: Any, device_index: int | None
 ) -> Callable[..., None]:
     """Returns the vendor's own launch; Triton's where there is none, and while profilers' hooks are set."""
@@ -51,15 +52,35 @@ def _direct(
     entering, leaving = knobs.runtime.launch_enter_hook.calls, knobs.runtime.launch_exit_hook.calls  # profilers add to them
     current_stream = driver.active.get_current_stream
     found: list[DirectLaunch | None] = []
+    direct: list[DirectLaunch] = []
 
     def launch(*given: Any) -> None:
+        if direct and not entering and not leaving:
+            direct[0](current_stream(device_index), *given)
+            return
         if not found:
             load(compiled)
             found.append(find())
-        direct = found[0]
-        if direct is None or entering or leaving:
-            by_triton(*given)
-        else:
-            direct(current_stream(device_index), *given)
+            direct.extend(each for each in found if each)
+        by_triton(*given)
 
     return launch
+
+
+def _on_device(launch: Callable[..., None], device: Device) -> Callable[..., None]:
+    """Returns a launch that makes the operands' device the current one, where another is."""
+    import torch
+
+    kind, device_index = device.vendor.torch_device_type, device.index
+    module = getattr(torch, kind)
+    # The quicker of two ways to ask: there are tensors, so torch has initialised the type.
+    current_index: Callable[[], int] = getattr(torch._C, f"_{kind}_getDevice", module.current_device)
+
+    def call(*given: Any) -> None:
+        if current_index() == device_index:
+            launch(*given)
+        else:
+            with module.device(device_index):
+                launch(*given)
+
+    return call

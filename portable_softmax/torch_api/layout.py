@@ -130,7 +130,7 @@ def _launch(
 def _lines(operands: tuple[torch.Tensor, ...], dim: int, device: Device, batch_invariant: bool) -> Lines | None:
     """Returns how the kernel takes the operands without a copy; None if it does not."""
     lines = lines_of(operands[0].shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
-    if lines and batch_invariant and (lines.across or not _aligned_by_length(operands, lines)):
+    if lines and batch_invariant and (lines.across or lines.depth > 1 or not _aligned_by_length(operands, lines)):
         return None
     return lines
 

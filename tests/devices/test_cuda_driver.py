@@ -42,8 +42,12 @@ class Driver:
         size._obj.value = self.parameters[index.value]
         return 0
 
-    def cuCtxGetCurrent(self, context):
-        context._obj.value = 0xC0
+    def cuDeviceGet(self, device, index):
+        device._obj.value = 100 + index
+        return 0
+
+    def cuDevicePrimaryCtxRetain(self, context, device):
+        context._obj.value = 1000 + device.value
         return 0
 
     def cuCtxSetCurrent(self, context):
@@ -99,13 +103,15 @@ def test_launches_at_once_do_not_share_memory(monkeypatch, tensors):
 
 def test_a_thread_that_has_not_used_the_device_gets_its_context(monkeypatch, tensors):
     driver = Driver((8, 8, 8, 4, 8), errors=[INVALID_CONTEXT])
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     prepared(monkeypatch, driver)(77, *tensors[:2])
     assert len(driver.launches) == 2
-    assert driver.contexts == [0xC0]
+    assert driver.contexts == [1103]
 
 
 @pytest.mark.parametrize("errors", [[701], [INVALID_CONTEXT, INVALID_CONTEXT]])
 def test_a_refusal_is_an_error_in_the_drivers_words(monkeypatch, tensors, errors):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     launch = prepared(monkeypatch, Driver((8, 8, 8, 4, 8), errors))
     with pytest.raises(DeviceError, match=rf"refused a launch: too many resources \({errors[-1]}\)"):
         launch(77, *tensors[:2])

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from portable_softmax.runtime import compiler
-from portable_softmax.runtime.launch import on_device
 from portable_softmax.runtime.prepared import prepare
 
 pytestmark = pytest.mark.skipif(compiler.triton_version() < (3, 5), reason="older Tritons launch by themselves")
@@ -70,7 +69,67 @@ def test_triton_launches_while_a_hook_listens(driver, which):
     assert len(compiled.ran) == len(compiled.launched) == 1
 
 
-def test_the_device_of_the_tensors_is_made_the_current_one(monkeypatch):
+class Vendor:
+    """Launches by itself, or not, and records what it is asked for."""
+
+    def __init__(self, direct):
+        self.direct, self.asked = direct, []
+
+    torch_device_type = "somewhere"
+
+    def direct_launch(self, compiled, kinds, grid, sizes):
+        self.asked.append((compiled.loaded, kinds[:2], grid, sizes))
+        return self.direct
+
+
+@pytest.fixture(autouse=True)
+def somewhere(monkeypatch):
+    """A type of device of which the first is the current one."""
+    monkeypatch.setattr(torch, "somewhere", SimpleNamespace(current_device=lambda: 0, device=None), raising=False)
+
+
+def prepared(monkeypatch, direct, index=0):
+    compiled, vendor = Compiled(), Vendor(direct)
+    monkeypatch.setattr("portable_softmax.runtime.prepared.compile_kernel", lambda spec, device: compiled)
+    spec = SimpleNamespace(signature=lambda: {"y": "*fp32", "x": "*fp32", "n": "i64"}, constexprs=lambda device: {"TILE": 8})
+    spec.backward, device = False, SimpleNamespace(vendor=vendor, index=index)
+    return prepare(spec, device, GRID, (7,)), compiled, vendor
+
+
+def test_the_vendors_own_launch_is_prepared_once_and_gets_the_stream(driver, monkeypatch):
+    launched = []
+    launch, compiled, vendor = prepared(monkeypatch, lambda *given: launched.append(given))
+    assert not compiled.loaded  # the device may be another one's yet
+    for _ in range(3):
+        launch("y", "x")
+    assert launched == [(100, "y", "x")] * 2
+    assert vendor.asked == [(1, ("*fp32", "*fp32"), GRID, (7,))]
+    assert len(compiled.ran) == 1  # the first one, which loads the kernel
+
+
+def test_triton_launches_where_the_vendor_has_no_way_of_its_own(driver, monkeypatch):
+    launch, compiled, _ = prepared(monkeypatch, None)
+    launch("y", "x", "words", 5)
+    assert compiled.ran == [(*GRID, 100, "function", "metadata", None, None, None, "y", "x", 7, "words", 5, 8)]
+
+
+def test_triton_launches_while_a_hook_listens_and_the_vendor_after(driver, monkeypatch):
+    from triton import knobs
+
+    launched = []
+    launch, compiled, _ = prepared(monkeypatch, lambda *given: launched.append(given))
+    launch("y", "x")
+    knobs.runtime.launch_enter_hook.add(print)
+    try:
+        launch("y", "x")
+    finally:
+        knobs.runtime.launch_enter_hook.remove(print)
+    assert compiled.launched == [(GRID, "y", "x", 7, 8)]
+    launch("y", "x")
+    assert launched == [(100, "y", "x")]
+
+
+def test_the_device_of_the_tensors_is_made_the_current_one(driver, monkeypatch):
     current, launched = [0], []
 
     @contextlib.contextmanager
@@ -81,57 +140,9 @@ def test_the_device_of_the_tensors_is_made_the_current_one(monkeypatch):
 
     monkeypatch.setattr(torch, "somewhere", SimpleNamespace(current_device=lambda: current[0], device=guard), raising=False)
     for index in (0, 1):
-        on_device(lambda *operands: launched.append((current[0], *operands)), "somewhere", index)("y", "x")
-    assert launched == [(0, "y", "x"), (1, "y", "x")]
-    assert current == [0]
-
-
-class Vendor:
-    """Launches by itself, or not, and records what it is asked for."""
-
-    def __init__(self, direct):
-        self.direct, self.asked = direct, []
-
-    def direct_launch(self, compiled, kinds, grid, sizes):
-        self.asked.append((compiled.loaded, kinds[:2], grid, sizes))
-        return self.direct
-
-
-def prepared(monkeypatch, direct):
-    compiled, vendor = Compiled(), Vendor(direct)
-    monkeypatch.setattr("portable_softmax.runtime.prepared.compile_kernel", lambda spec, device: compiled)
-    spec = SimpleNamespace(signature=lambda: {"y": "*fp32", "x": "*fp32", "n": "i64"}, constexprs=lambda device: {"TILE": 8})
-    spec.backward, device = False, SimpleNamespace(vendor=vendor, index=3)
-    return prepare(spec, device, GRID, (7,)), compiled, vendor
-
-
-def test_the_vendors_own_launch_is_prepared_once_and_gets_the_stream(driver, monkeypatch):
-    launched = []
-    launch, compiled, vendor = prepared(monkeypatch, lambda *given: launched.append(given))
-    assert not compiled.loaded  # the device may be another one's yet
-    launch("y", "x")
-    launch("y", "z")
-    assert launched == [(103, "y", "x"), (103, "y", "z")]
-    assert vendor.asked == [(1, ("*fp32", "*fp32"), GRID, (7,))]
-    assert not compiled.ran
-
-
-def test_triton_launches_where_the_vendor_has_no_way_of_its_own(driver, monkeypatch):
-    launch, compiled, _ = prepared(monkeypatch, None)
-    launch("y", "x", "words", 5)
-    assert compiled.ran == [(*GRID, 103, "function", "metadata", None, None, None, "y", "x", 7, "words", 5, 8)]
-
-
-def test_triton_launches_while_a_hook_listens_and_the_vendor_after(driver, monkeypatch):
-    from triton import knobs
-
-    launched = []
-    launch, compiled, _ = prepared(monkeypatch, lambda *given: launched.append(given))
-    knobs.runtime.launch_enter_hook.add(print)
-    try:
+        launch, compiled, _ = prepared(monkeypatch, lambda *given: launched.append((current[0], *given)), index)
         launch("y", "x")
-    finally:
-        knobs.runtime.launch_enter_hook.remove(print)
-    assert compiled.launched == [(GRID, "y", "x", 7, 8)]
-    launch("y", "x")
-    assert launched == [(103, "y", "x")]
+        assert len(compiled.ran) == 1
+        launch("y", "z")
+    assert launched == [(0, 100, "y", "z"), (1, 101, "y", "z")]
+    assert current == [0]

@@ -73,9 +73,8 @@ def _prepare(
     n_operands = next(cell for cell, kind in enumerate(kinds) if not kind.startswith("*"))
     words_cell = n_operands + len(sizes)
     is_shared = words_cell < len(kinds)
-    submit, context = cuda.cuLaunchKernelEx, ctypes.c_void_p()
+    submit = cuda.cuLaunchKernelEx
     slots: list[Slot] = []  # that no launch uses now: as each has one of its own, threads need no lock
-    _check(cuda, cuda.cuCtxGetCurrent(ctypes.byref(context)))
 
     def new_slot() -> Slot:
         cells = (ctypes.c_int64 * n_parameters)(*[0] * n_operands, *sizes)
@@ -102,13 +101,23 @@ def _prepare(
         config[STREAM_CELL] = stream
         error = submit(*call)
         if error == INVALID_CONTEXT:  # this thread has not used the device yet
-            _check(cuda, cuda.cuCtxSetCurrent(context))
+            _enter_primary_context(cuda)
             error = submit(*call)
         slots.append(slot)
         if error:
             _check(cuda, error)
 
     return launch
+
+
+def _enter_primary_context(cuda: Any) -> None:
+    """Makes the context that torch uses on the current device that of this thread."""
+    import torch
+
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    _check(cuda, cuda.cuDeviceGet(ctypes.byref(device), torch.cuda.current_device()))
+    _check(cuda, cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+    _check(cuda, cuda.cuCtxSetCurrent(context))
 
 
 def _check(cuda: Any, error: int) -> None:
