@@ -137,7 +137,6 @@ def test_the_direct_path_records_a_gradient_as_the_operator_does(form, x, monkey
         monkeypatch.setattr(ops, "operator", None)
         results[1] = ours(leaves[1], 0)
     assert len(packed) == 2
-    assert type(results[0].grad_fn).__name__ == type(results[1].grad_fn).__name__
     weights = torch.randn_like(x)
     first = [torch.autograd.grad(y, leaf, weights, create_graph=True)[0] for y, leaf in zip(results, leaves, strict=True)]
     second = [torch.autograd.grad(dx.square().sum(), leaf)[0] for dx, leaf in zip(first, leaves, strict=True)]
