@@ -16,6 +16,7 @@ MOST_STAGES = 8  # a choice of this project: Triton unrolls the prologue of its 
 Strategy = Literal["tile", "online", "shared"]
 Direction = Literal["forward", "backward"]
 Access = Literal["vector", "scalar", "ragged"]
+Layout = Literal["rows", "across"]
 Unset = msgspec.UnsetType
 Elements = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE)]
 Power = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE, extra_json_schema={"enum": [2**power for power in range(21)]})]
@@ -32,6 +33,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     direction: Direction | Unset = msgspec.UNSET
     element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type
     access: Access | Unset = msgspec.UNSET  # vector: whole vectors; scalar: single elements; ragged: vectors between two edges
+    layout: Layout | Unset = msgspec.UNSET  # rows: whose elements are next to each other; across: rows that lie side by side
     from_cols: Positive | Unset = msgspec.UNSET  # the first row length, in elements
     to_cols: Positive | Unset = msgspec.UNSET  # the last
     from_load: Positive | Unset = msgspec.UNSET  # elements of all rows for each thread that the device holds at once
@@ -67,7 +69,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return {key: value for key in CONDITIONS if (value := getattr(self, key)) is not msgspec.UNSET}
 
 
-CONDITIONS = ("direction", "element_bytes", "access", "from_cols", "to_cols", "from_load", "to_load")
+CONDITIONS = ("direction", "element_bytes", "access", "layout", "from_cols", "to_cols", "from_load", "to_load")
 NEEDED = {"tile": ("tile_elements",), "online": ("tile_cols",), "shared": ("tile_cols", "num_warps")}
 USED = {
     "tile": ("tile_elements", "max_tile_elements", "elements_per_thread", "elements_per_piece", "num_stages"),

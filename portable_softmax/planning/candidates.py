@@ -88,7 +88,7 @@ def _with_warps(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Devi
     num_warps = min(most, next_power_of_2(max(1, wanted)))
     twice = sorted({num_warps, min(2 * num_warps, most)})
     tilings = [replace(tiling, num_warps=each, num_stages=rule.num_stages or 1) for each in twice]
-    if tiling.strategy == "tile" and not problem.across:
+    if tiling.strategy == "tile" and (rule.layout or not problem.across):
         halved = [replace(each, num_warps=max(1, (each.num_warps or 1) // 2)) for each in tilings]
         yield from (each for each in _in_pieces(halved, rule, problem, device) if each.tile_cols < tiling.tile_cols)
     yield from tilings

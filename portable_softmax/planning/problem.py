@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.devices.policy import Access, Direction
+from portable_softmax.devices.policy import Access, Direction, Layout
 
 VECTOR_BYTES = 16  # the widest load or store of one thread
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
@@ -82,6 +82,11 @@ class Problem:
         if self.ragged:
             return "ragged"
         return "scalar" if self.vector == 1 else "vector"
+
+    @property
+    def layout(self) -> Layout:
+        """Layout that launch rules name: rows whose elements are next to each other, or rows that lie side by side."""
+        return "across" if self.across else "rows"
 
     @property
     def registers_per_element(self) -> int:

@@ -21,6 +21,8 @@ def takes(rule: LaunchRule, problem: Problem, load: float | None) -> bool:
         return False
     if rule.access and rule.access != problem.access:
         return False
+    if rule.layout and rule.layout != problem.layout:
+        return False
     if not (rule.from_cols or 0) <= problem.n_cols <= (rule.to_cols or problem.n_cols):
         return False
     if load is None:
