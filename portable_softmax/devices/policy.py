@@ -15,7 +15,7 @@ MOST_STAGES = 8  # a choice of this project: Triton unrolls the prologue of its 
 
 Strategy = Literal["tile", "online", "shared"]
 Direction = Literal["forward", "backward"]
-Access = Literal["vector", "scalar", "ragged"]
+Access = Literal["vector", "narrow", "scalar", "ragged"]
 Layout = Literal["rows", "across"]
 Unset = msgspec.UnsetType
 Elements = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE)]
@@ -32,7 +32,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     source: str
     direction: Direction | Unset = msgspec.UNSET
     element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type
-    access: Access | Unset = msgspec.UNSET  # vector: whole vectors; scalar: single elements; ragged: vectors between two edges
+    access: Access | Unset = msgspec.UNSET  # vector: of 16 bytes; narrow: of fewer; scalar: of an element; ragged: see Problem
     layout: Layout | Unset = msgspec.UNSET  # rows: whose elements are next to each other; across: rows that lie side by side
     from_cols: Positive | Unset = msgspec.UNSET  # the first row length, in elements
     to_cols: Positive | Unset = msgspec.UNSET  # the last

@@ -78,10 +78,12 @@ class Problem:
 
     @property
     def access(self) -> Access:
-        """Accesses that a thread reads a row with: whole vectors, vectors between two edges, or single elements."""
+        """Accesses that a thread reads a row with: vectors of 16 bytes, also between two edges, narrower ones, or elements."""
         if self.ragged:
             return "ragged"
-        return "scalar" if self.vector == 1 else "vector"
+        if self.vector == self.widest:
+            return "vector"
+        return "scalar" if self.vector == 1 else "narrow"
 
     @property
     def layout(self) -> Layout:

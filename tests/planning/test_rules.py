@@ -81,10 +81,10 @@ def test_every_problem_has_a_plan_by_the_first_rule_that_fits(profile):
 
 
 @pytest.mark.parametrize("profile", sorted(profiles()))
-def test_a_profile_has_at_most_a_dozen_rules_and_none_is_out_of_reach(profile):
+def test_a_profile_has_at_most_eighteen_rules_and_none_is_out_of_reach(profile):
     """A rule is out of reach where an earlier one of the same strategy takes all that it takes."""
     rules = Device.from_profile(profile).profile.launch.rules
-    assert len(rules) <= 12
+    assert len(rules) <= 18
     for earlier, later in itertools.combinations(rules, 2):
         implied = earlier.conditions.items() <= later.conditions.items()
         assert not (implied and earlier.strategy == later.strategy), (earlier, later)
