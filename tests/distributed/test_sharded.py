@@ -7,7 +7,7 @@ from sharded_cases import CASES, FAULTS
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one process starts the ranks of all cases
 ALL = [(world, name) for world in (2, 3, 4) for name in CASES[world]]
-INTERPRETED = "forms_and_their_gradients", "every_dim", "views", "masked_shards_and_special_values", "under_torch_compile"
+INTERPRETED = "forms_and_their_gradients", "masked_shards_and_special_values", "views", "dtensors"
 
 
 def assert_passed(failures):
