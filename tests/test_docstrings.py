@@ -12,7 +12,17 @@ ROOMS = [
     "portable_softmax",  # its own files; the rooms below hold the others
     *(
         f"portable_softmax/{room}"
-        for room in ("torch_api", "probe", "runtime", "planning", "devices", "devices/backends", "kernels", "virtual_amd")
+        for room in (
+            "torch_api",
+            "distributed",
+            "probe",
+            "runtime",
+            "planning",
+            "devices",
+            "devices/backends",
+            "kernels",
+            "virtual_amd",
+        )
     ),
     "scripts",
     "scripts/benchmark",

@@ -19,10 +19,14 @@ ARROWS = {
     "planning": {"devices", "errors"},
     "runtime": {"planning", "devices", "errors"},
     "torch_api": {"runtime", "planning", "devices", "errors"},
+    "distributed": {"torch_api", "runtime", "planning", "devices", "errors"},
     "probe": {"runtime", "planning", "devices", "errors"},
     "virtual_amd": {"errors"},  # and no room imports it: only those who ask for it load it, and numpy
 }
-MORE = {"runtime/specialization.py": {"kernels"}}  # the one file that knows them
+MORE = {
+    "runtime/specialization.py": {"kernels"},  # the one file that knows them
+    "torch_api/functional.py": {"distributed"},  # when a group or a DTensor is given
+}
 TOP = "__init__.py"  # imports what the package offers, and is imported by no room
 
 # Words of code that only one vendor's users would know; letters end them, so `is_cuda` and `H200_POLLS` hold one too.

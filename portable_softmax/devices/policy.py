@@ -17,6 +17,7 @@ Strategy = Literal["tile", "online", "shared"]
 Direction = Literal["forward", "backward"]
 Access = Literal["vector", "narrow", "scalar", "ragged"]
 Layout = Literal["rows", "across"]
+Step = Literal["reduce", "map"]
 Unset = msgspec.UnsetType
 Elements = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE)]
 Power = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE, extra_json_schema={"enum": [2**power for power in range(21)]})]
@@ -30,6 +31,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """
 
     source: str
+    step: Step | Unset = msgspec.UNSET  # of rows that are sharded over devices: to numbers of each row, or to results
     direction: Direction | Unset = msgspec.UNSET
     element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type
     access: Access | Unset = msgspec.UNSET  # vector: of 16 bytes; narrow: of fewer; scalar: of an element; ragged: see Problem
@@ -69,7 +71,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return {key: value for key in CONDITIONS if (value := getattr(self, key)) is not msgspec.UNSET}
 
 
-CONDITIONS = ("direction", "element_bytes", "access", "layout", "from_cols", "to_cols", "from_load", "to_load")
+CONDITIONS = ("step", "direction", "element_bytes", "access", "layout", "from_cols", "to_cols", "from_load", "to_load")
 NEEDED = {"tile": ("tile_elements",), "online": ("tile_cols",), "shared": ("tile_cols", "num_warps")}
 USED = {
     "tile": ("tile_elements", "max_tile_elements", "elements_per_thread", "elements_per_piece", "num_stages"),

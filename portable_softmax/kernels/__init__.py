@@ -7,6 +7,7 @@ It loads a tile, reduces it to two numbers of each row, exchanges these with pro
     tiles.py       a tile that is read once, in pieces.py, and edges: load, reduce, map and store
     twice.py       rows and parts that are read a second time
     exchange.py    numbers told to other programs; alone.py, what a program does that gets none
+    sharded.py     the same in two kernels, for rows that are sharded over devices
     addressing.py  pointers and masks; exponents.py, exact exponentials and running sums
 
 A tensor is taken as matrices of lines; the elements of a line are next to each other in memory. AXIS 1: a line is a row,

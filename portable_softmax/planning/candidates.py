@@ -17,11 +17,13 @@ MANY_ROWS = 2**31  # what a batch-invariant tile is chosen for
 def candidates(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
     """Tilings for a problem that the rule takes; none where its strategy cannot compute it."""
     if rule.strategy == "shared":
-        yield from _shared(rule, problem, device)
+        tilings = _shared(rule, problem, device)
     elif rule.strategy == "tile":
-        yield from _tile(rule, problem, device)
+        tilings = _tile(rule, problem, device)
     else:
-        yield from _online(rule, problem, device)
+        tilings = _online(rule, problem, device)
+    # A step of a sharded row goes tile by tile, whatever the strategy is called.
+    yield from (each for each in tilings if not problem.step or each.parts == each.pieces == 1)
 
 
 def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.devices.policy import Access, Direction, Layout
+from portable_softmax.devices.policy import Access, Direction, Layout, Step
 
 VECTOR_BYTES = 16  # the widest load or store of one thread
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
@@ -36,6 +36,8 @@ class Problem:
         batch_invariant: whether the tile must not depend on n_rows.
         depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in blocks.
         scattered: rows lie side by side, but so few that a tile takes those of several matrices.
+        step: of rows that are sharded over devices, the "reduce" of a shard to numbers of each row, or its "map" to results by
+            the numbers of whole rows; None for all of a softmax in one launch.
 
     Raises:
         ValueError: a size is not positive or too large.
@@ -54,6 +56,7 @@ class Problem:
     ragged: bool = False
     depth: int = 1
     scattered: bool = False
+    step: Step | None = None
 
     def __post_init__(self) -> None:
         n_rows, n_cols = self.n_rows, self.n_cols
@@ -117,8 +120,9 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """Words for error messages: the output's type, the form and the direction."""
-        return f"gradient of a {self.y_dtype} {self.form}" if self.backward else f"{self.y_dtype} {self.form}"
+        """Words for error messages: the step, the output's type, the form and the direction."""
+        step = f"{self.step} of a shard for a " if self.step else ""
+        return f"{step}gradient of a {self.y_dtype} {self.form}" if self.backward else f"{step}{self.y_dtype} {self.form}"
 
     def tiles(self, tile_rows: int) -> int:
         """Number of tiles of `tile_rows` rows that cover all rows."""

@@ -25,6 +25,9 @@ def _why_rule(rule: LaunchRule, device: Device) -> str:
 
 
 def _why_tile(problem: Problem, tiling: Tiling) -> str:
+    if problem.step:
+        taken = f"rows of {problem.n_cols} columns are taken in tiles of {tiling.tile_rows} x {tiling.tile_cols}"
+        return f"{problem.step}: {taken}, for rows that are sharded over devices"
     if tiling.strategy == "online":
         return f"online: a row of {problem.n_cols} columns is taken in tiles of {tiling.tile_cols} and read twice"
     if tiling.strategy == "shared":

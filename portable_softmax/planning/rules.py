@@ -15,6 +15,8 @@ def matching(problem: Problem, device: Device) -> Iterator[LaunchRule]:
 
 def takes(rule: LaunchRule, problem: Problem, load: float | None) -> bool:
     """Tells whether all of the rule's conditions hold; one on a load that is unknown does not."""
+    if rule.step and rule.step != problem.step:
+        return False
     if rule.direction and rule.direction != problem.direction:
         return False
     if rule.element_bytes and rule.element_bytes != problem.element_bytes:

@@ -83,17 +83,35 @@ def bind(
     Raises:
         PlanError, CompileError: the kernel cannot run on the device.
     """
+    problem = problem_of(operands, lines, form, backward, device, batch_invariant)
+    return bind_problem(problem, lines, device, operands[0].device)
+
+
+def bind_problem(
+    problem: Problem, lines: Lines, device: Device, where: "torch.device", more_sizes: tuple[int, ...] = ()
+) -> Callable[..., None]:
+    """Plans and compiles a launch, as `bind` does, of a problem that is described already.
+
+    Args:
+        problem: what is computed.
+        lines: how the operands lie.
+        device: where they are.
+        where: torch's name of the device.
+        more_sizes: values of parameters that only this problem's kernel has.
+
+    Raises:
+        PlanError, CompileError: the kernel cannot run on the device.
+    """
     from portable_softmax.runtime.workspace import with_words
 
-    problem = problem_of(operands, lines, form, backward, device, batch_invariant)
     launch_plan = plan_problem(problem, device)
     tiling, unit = launch_plan.tiling, 1 if problem.ragged else problem.vector
     (n_blocks, blocks), (n_matrices, matrices), (n_lines, within) = lines.levels
     in_units = [tuple(stride // unit for stride in each) for each in (within, matrices, blocks)]
-    sizes = n_lines, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_blocks, *in_units[2]
+    sizes = n_lines, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_blocks, *in_units[2], *more_sizes
     launch = prepare(KernelSpec.of(problem, tiling), device, (launch_plan.num_programs, 1, 1), sizes)
     if tiling.parts > 1:
-        launch = with_words(launch, problem, tiling, operands[0].device)
+        launch = with_words(launch, problem, tiling, where)
     return launch
 
 

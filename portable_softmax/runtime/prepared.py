@@ -26,7 +26,7 @@ def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes:
         CompileError: see compiler.compile_for.
     """
     kinds, constexprs = tuple(spec.signature().values()), spec.constexprs(device)
-    n_operands = 3 if spec.backward else 2
+    n_operands = next(at for at, kind in enumerate(kinds) if not kind.startswith("*"))
     if interpreting():
         kernel = spec.kernel[grid]
         return lambda *given: kernel(*given[:n_operands], *sizes, *given[n_operands:], **constexprs)

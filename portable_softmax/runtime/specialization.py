@@ -11,6 +11,7 @@ from typing import Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
 from portable_softmax.devices.device import Device
+from portable_softmax.devices.policy import Step
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Form, Problem, next_power_of_2
 from portable_softmax.runtime import compiler
@@ -21,7 +22,9 @@ _compiling = threading.Lock()
 _compiled: dict[tuple[Any, ...], Any] = {}
 
 
-OF_THE_PROBLEM = ("x_dtype", "y_dtype", "vector", "aligned", "form", "backward", "across", "ragged", "depth", "scattered")
+OF_THE_PROBLEM = (
+    *("x_dtype", "y_dtype", "vector", "aligned", "form", "backward", "across", "ragged", "depth", "scattered", "step"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,7 @@ class KernelSpec:
     ragged: bool = False
     depth: int = 1
     scattered: bool = False
+    step: Step | None = None
     padded: bool = True  # tiles end elsewhere than rows do
 
     @classmethod
@@ -57,9 +61,11 @@ class KernelSpec:
 
     @property
     def kernel(self) -> Any:
-        """The @triton.jit function: of the softmax, or of its gradient."""
-        from portable_softmax.kernels import softmax
+        """The @triton.jit function: of the softmax, of its gradient, or of a step of either."""
+        from portable_softmax.kernels import sharded, softmax
 
+        if self.step:
+            return sharded.reduce_kernel if self.step == "reduce" else sharded.map_kernel
         return softmax.softmax_backward_kernel if self.backward else softmax.softmax_kernel
 
     def signature(self) -> dict[str, str]:
@@ -67,9 +73,15 @@ class KernelSpec:
         dtypes = {"y": self.y_dtype, "x": self.x_dtype}
         if self.backward:
             dtypes = {"dx": self.x_dtype, "dy": self.y_dtype, "y": self.y_dtype}
+        numbers = {}
+        if self.step:
+            out, given = (self.x_dtype, self.y_dtype) if self.backward else (self.y_dtype, self.x_dtype)
+            dtypes = {**({"out": out} if self.step == "map" else {}), "a": given, "b": given}
+            numbers = {"numbers_ptr": "*fp64" if self.y_dtype == "float64" else "*fp32"}
         alignment = ":16" if self.aligned else ""
         return {
             **{f"{name}_ptr": f"*{TRITON_NAMES[dtype]}{alignment}" for name, dtype in dtypes.items()},
+            **numbers,
             "n_lines": "i64",
             "n_line_vectors": "i32",
             **{f"{name}_line_vectors": "i64" for name in dtypes},
@@ -77,6 +89,7 @@ class KernelSpec:
             **{f"{name}_matrix_vectors": "i64" for name in dtypes},
             "n_blocks": "i64",
             **{f"{name}_block_vectors": "i64" for name in dtypes},
+            **({"n_groups": "i64"} if self.step == "map" else {}),
             **({} if self.tiling.parts == 1 else {"words_ptr": "*i64:16", "launch": "i64"}),
         }
 
@@ -85,7 +98,7 @@ class KernelSpec:
         import triton.language as tl
 
         shared, polls = self.tiling.parts > 1, device.profile.launch.polls
-        return {
+        values = {
             **({} if shared else {"words_ptr": None, "launch": None}),
             "VECTOR": self.vector,
             "RAGGED": self.ragged,
@@ -108,7 +121,10 @@ class KernelSpec:
             "STAGES": self.tiling.num_stages or 1,
             "EXACT": DTYPE_BYTES[self.y_dtype] > 2,
             "COMPUTE": tl.float64 if self.y_dtype == "float64" else tl.float32,
+            "BACKWARD": self.backward,
+            "ROUND": getattr(tl, self.y_dtype),
         }
+        return {name: value for name, value in values.items() if name in self.kernel.arg_names}
 
     def _most_threads(self, device: Device) -> int:
         """Returns the threads of a program, or the most that it may have if the vendor's compiler chooses its warps."""

@@ -1,5 +1,7 @@
 """softmax, log_softmax and softmin as torch has them."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch.overrides import has_torch_function_unary
 
@@ -10,8 +12,18 @@ from portable_softmax.torch_api.autograd import recorded
 from portable_softmax.torch_api.fast_path import BY_TORCH, forward, nobody_listens
 from portable_softmax.torch_api.operators import operator
 
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
-def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+
+def softmax(
+    input: torch.Tensor,
+    dim: int = -1,
+    dtype: torch.dtype | None = None,
+    *,
+    group: "ProcessGroup | None" = None,
+    chunks: int = 1,
+) -> torch.Tensor:
     """Computes exp(input) / sum(exp(input)) along `dim`, by one fused kernel.
 
     A tensor on the CPU is computed by torch.softmax, unless TRITON_INTERPRET=1: then Triton's interpreter runs the kernel.
@@ -25,9 +37,12 @@ def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
         dim: the axis along which the result sums to 1.
         dtype: the type that the input is rounded to first, and that of the result; the input's if None, but float32 under
             torch.autocast.
+        group: a process group whose ranks each hold a part of the input along `dim`, and of the result; see docs/sharded.md.
+            A DTensor needs none.
+        chunks: in which the rows of an input that is sharded along `dim` are exchanged, one's beside another's kernels.
 
     Returns:
-        A contiguous tensor of the input's shape.
+        A contiguous tensor of the input's shape; a DTensor for a DTensor.
 
     Raises:
         IndexError: there is no such dim.
@@ -36,36 +51,60 @@ def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
         LayoutError: the tensor is nested, sparse or of another layout than strided; a NotImplementedError too.
         DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
     """
-    return _call("softmax", input, dim, dtype)
+    return _call("softmax", input, dim, dtype, group, chunks)
 
 
-def log_softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+def log_softmax(
+    input: torch.Tensor,
+    dim: int = -1,
+    dtype: torch.dtype | None = None,
+    *,
+    group: "ProcessGroup | None" = None,
+    chunks: int = 1,
+) -> torch.Tensor:
     """Computes input - max - log(sum(exp(input - max))), the logarithm of softmax, by one fused kernel.
 
     Arguments, result and errors are those of `softmax`.
     """
-    return _call("log_softmax", input, dim, dtype)
+    return _call("log_softmax", input, dim, dtype, group, chunks)
 
 
-def softmin(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+def softmin(
+    input: torch.Tensor,
+    dim: int = -1,
+    dtype: torch.dtype | None = None,
+    *,
+    group: "ProcessGroup | None" = None,
+    chunks: int = 1,
+) -> torch.Tensor:
     """Computes softmax of -input, by one fused kernel.
 
     Arguments, result and errors are those of `softmax`.
     """
-    return _call("softmin", input, dim, dtype)
+    return _call("softmin", input, dim, dtype, group, chunks)
 
 
 for _function in (softmax, log_softmax, softmin):  # in torch.jit.script a call of it is one of the operator
     torch.jit._builtins._register_builtin(_function, f"portable_softmax::{_function.__name__}")
 
 
-def _call(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None) -> torch.Tensor:
+def _call(
+    form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, group: "ProcessGroup | None" = None, chunks: int = 1
+) -> torch.Tensor:
+    if group is not None:
+        from portable_softmax.distributed.entry import sharded
+
+        return sharded(form, x, dim, dtype, [group], chunks)
     if nobody_listens(x) and type(dim) is int and (dtype is None or type(dtype) is torch.dtype):
         if not x.requires_grad or not torch.is_grad_enabled():
             return forward(x, dim, dtype, form, is_batch_invariant())
         if not x.is_cpu or interpreting():
             return recorded(x, dim, dtype, form, is_batch_invariant())
     if isinstance(x, torch.Tensor):
+        if hasattr(x, "device_mesh"):
+            from portable_softmax.distributed.dtensor import of_dtensor
+
+            return of_dtensor(form, x, dim, dtype, chunks, lambda part: _call(form, part, dim, dtype))
         if x.device.type == "cpu" and not interpreting():
             return BY_TORCH[form](x, dim, dtype=dtype)
         check_layout(form, x)

@@ -55,7 +55,7 @@ def softmax_of(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, 
         return again(x)
     dtype = dtype or x.dtype
     dim = wrap_dim(dim, x.dim())
-    device = _device_of(x, x.dtype, dtype)
+    device = device_of(x, x.dtype, dtype)
     y = x.new_empty(x.shape, dtype=dtype)
     if x.numel():
         _launch(key, (y, x), dim, form, False, device, batch_invariant)
@@ -91,7 +91,7 @@ def gradient_of(
     if dy.shape != y.shape:
         raise ValueError(f"a gradient of shape {tuple(dy.shape)} was given for an output of shape {tuple(y.shape)}")
     dim = wrap_dim(dim, y.dim())
-    device = _device_of(y, y.dtype, x_dtype)
+    device = device_of(y, y.dtype, x_dtype)
     dx = y.new_empty(y.shape, dtype=x_dtype)
     if y.numel():
         _launch(key, (dx, dy, y), dim, form, True, device, batch_invariant)
@@ -108,18 +108,18 @@ def _launch(
     batch_invariant: bool,
 ) -> None:
     """Launches on the operands as they lie, and keeps the launch; on copies where no kernel takes them so."""
-    if lines := _lines(operands, dim, device, batch_invariant):
+    if lines := lines_as_they_lie(operands, dim, device, batch_invariant):
         launch = bind(operands, lines, form, backward, device, batch_invariant)
         launch(*operands)
         _keep(key, launch, operands[0], operands[-1])
         return
     result, *inputs = operands
     copies = result, *(each.contiguous() for each in inputs)
-    lines = _lines(copies, dim, device, batch_invariant)
+    lines = lines_as_they_lie(copies, dim, device, batch_invariant)
     if lines is None:  # rows are copied together, and the result back
         rows = torch.empty_like(result.movedim(dim, -1), memory_format=torch.contiguous_format)
         copies = rows, *(each.movedim(dim, -1).clone(memory_format=torch.contiguous_format) for each in inputs)
-        lines = _lines(copies, result.dim() - 1, device, batch_invariant)
+        lines = lines_as_they_lie(copies, result.dim() - 1, device, batch_invariant)
     if lines is None:
         raise LayoutError(f"contiguous rows of {tuple(copies[0].shape)} are refused, which is an error of this package")
     bind(copies, lines, form, backward, device, batch_invariant)(*copies)
@@ -127,7 +127,7 @@ def _launch(
         result.copy_(copies[0].movedim(-1, dim))
 
 
-def _lines(operands: tuple[torch.Tensor, ...], dim: int, device: Device, batch_invariant: bool) -> Lines | None:
+def lines_as_they_lie(operands: tuple[torch.Tensor, ...], dim: int, device: Device, batch_invariant: bool) -> Lines | None:
     """Returns how the kernel takes the operands without a copy; None if it does not."""
     lines = lines_of(operands[0].shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
     if lines and batch_invariant and (lines.across or lines.depth > 1 or not _aligned_by_length(operands, lines)):
@@ -158,7 +158,13 @@ def _keep(key: tuple[Any, ...], launch: Callable[..., None], result: torch.Tenso
     _again[key] = again
 
 
-def _device_of(x: torch.Tensor, *dtypes: torch.dtype) -> Device:
+def device_of(x: torch.Tensor, *dtypes: torch.dtype) -> Device:
+    """Returns the device of a tensor.
+
+    Raises:
+        DeviceError: kernels run on devices of another type.
+        DtypeError: it does not compute one of the types.
+    """
     device = current_device(x.device.index)
     if device.vendor.torch_device_type != x.device.type:
         raise DeviceError(f"a tensor on {x.device} was given; {device} computes tensors on {device.vendor.torch_device_type}")

@@ -56,7 +56,7 @@ GRANULE = "register_granule: {value: 8, source: occupancy}"
         ("tile_cols: 2048, num_warps: 2, el", "num_warps: 2, el", r"strategy shared needs tile_cols"),
         ("strategy: online, ", "strategy: online, num_warps: 2, ", r"strategy online has no use for num_warps"),
         ("strategy: online, ", "strategy: offline, ", r"Invalid enum value 'offline'.*launch.rules"),
-        ("strategy: online, ", "to_cols: 5, strategy: online, ", r"the last rule takes whatever no other rule takes"),
+        ("- {strategy: online, ", "- {to_cols: 5, strategy: online, ", r"the last rule takes whatever no other rule takes"),
         ("to_load: 8,", "to_load: 8, from_load: 9,", r"from_load 9 is above to_load 8"),
         ("direction: backward, to_load", "direction: sideways, to_load", r"Invalid enum value 'sideways'"),
         (

@@ -54,7 +54,8 @@ def table(profile: str) -> dict[str, str]:
     for dtype in ("float32", "bfloat16", "float64"):
         for backward in (False, True):
             for n_rows in (1, 132, 4096):
-                for n_cols in (7, 10, 17, 64, 100, 333, 781, 1000, 4096, 12672, 16384, 20_000, 20_001, 24576, 32768, 32769, 50_257, 65_536, 100_000,
+                for n_cols in (7, 10, 17, 64, 100, 333, 781, 1000, 4096,
+                               12672, 16384, 20_000, 20_001, 24576, 32768, 32769, 50_257, 65_536, 100_000,
                                131_072, 151_936, 262_144, 10**6):  # fmt: skip
                     plan = planned(profile, n_rows, n_cols, dtype, backward=backward)
                     name = f"{dtype} {'gradient' if backward else 'softmax'} of {n_rows} x {n_cols}"

@@ -219,7 +219,7 @@ def test_compiled_autograd_runs(where):
 
 @kernel
 @pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize("function", ["wrap_dim", "_lines", "lines_of", "bind", "_keep"])
+@pytest.mark.parametrize("function", ["wrap_dim", "lines_as_they_lie", "lines_of", "bind", "_keep"])
 def test_a_choice_that_changes_during_a_call_changes_nothing_in_it(where, plans, of_process, monkeypatch, function, choice):
     """Where lines are copied in one choice and not in the other, results laid out by one and read by the other are garbage."""
     original = getattr(rows, function)

@@ -1,0 +1,75 @@
+"""The softmax of a DTensor: local where each rank holds whole rows, else as of a shard."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.experimental import register_sharding
+
+from portable_softmax.distributed.entry import sharded
+from portable_softmax.planning.problem import FORMS
+from portable_softmax.torch_api.arguments import int_of
+from portable_softmax.torch_api.layout import wrap_dim
+from portable_softmax.torch_api.operators import operator
+
+
+def of_dtensor(
+    form: str,
+    x: Any,
+    dim: int,
+    dtype: torch.dtype | None,
+    chunks: int,
+    local: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """Computes the softmax of a DTensor, and gives a DTensor of the same placements, but no partial ones.
+
+    Partial placements are redistributed first, as replicated ones: that is an all-reduce of the whole tensor.
+
+    Args:
+        form: softmax, log_softmax or softmin.
+        x: a DTensor, of any mesh and placements.
+        dim: the axis along which the result sums to 1; it may be sharded over any number of the mesh's dimensions.
+        dtype: as of functional.softmax.
+        chunks: as of entry.sharded.
+        local: computes the softmax of a plain tensor that holds whole rows, along `dim`.
+
+    Raises:
+        IndexError, TypeError, ValueError, RuntimeError: the cases of entry.sharded.
+    """
+    dim, mesh = wrap_dim(int_of(form, dim), x.dim()), x.device_mesh
+    placements = tuple(Replicate() if each.is_partial() else each for each in x.placements)
+    if placements != x.placements:
+        x = x.redistribute(placements=placements)
+    groups = [mesh.get_group(at) for at, each in enumerate(placements) if getattr(each, "dim", None) == dim]
+    part = x.to_local()
+    y = sharded(form, part, dim, dtype, groups, chunks) if groups else local(part)
+    strides = torch.empty(x.shape, device="meta").stride()
+    result: torch.Tensor = DTensor.from_local(y, mesh, placements, run_check=False, shape=x.shape, stride=strides)
+    return result
+
+
+def _register_rules() -> None:
+    """Tells DTensor how the package's operators keep their shards, for calls that go to an operator itself.
+
+    There a dim that is sharded is gathered first: an operator has no group.
+    """
+
+    def forward(x: Any, dim: int = -1, dtype: torch.dtype | None = None) -> Any:
+        return [([each], [each, None, None]) for each in _kept(x, dim)]
+
+    def backward(dy: Any, y: Any, dim: int, x_dtype: torch.dtype) -> Any:
+        return [([each], [each, each, None, None]) for each in _kept(y, dim)]
+
+    for form in FORMS:
+        register_sharding(operator(form))(forward)
+        register_sharding(operator(f"{form}_backward"))(backward)
+
+
+def _kept(x: Any, dim: int) -> list[Any]:
+    """Returns the placements with which a rank holds whole rows."""
+    dim = wrap_dim(dim, x.ndim)
+    return [Replicate(), *(Shard(each) for each in range(x.ndim) if each != dim)]
+
+
+_register_rules()

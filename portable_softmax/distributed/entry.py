@@ -1,0 +1,162 @@
+"""The softmax of a shard, whose rows are completed by the other ranks of process groups, and its gradient."""
+
+import contextlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.compiler import is_dynamo_compiling
+from torch.distributed import ProcessGroup, all_gather_object
+from torch.distributed.distributed_c10d import DebugLevel, get_debug_level
+
+from portable_softmax.distributed import exchange
+from portable_softmax.distributed.exchange import Group, Groups
+from portable_softmax.distributed.operators import map_shard, reduce_shard
+from portable_softmax.errors import DtypeError
+from portable_softmax.planning.invariance import in_context, is_batch_invariant
+from portable_softmax.torch_api.arguments import check_layout, dtype_of, int_of
+from portable_softmax.torch_api.fast_path import KERNEL_DTYPES
+from portable_softmax.torch_api.layout import wrap_dim
+
+
+def sharded(
+    form: str,
+    x: torch.Tensor,
+    dim: int,
+    dtype: torch.dtype | None,
+    groups: Sequence[ProcessGroup],
+    chunks: int = 1,
+) -> torch.Tensor:
+    """Computes the softmax of rows of which each rank of the groups holds a part, in two launches and one collective or two.
+
+    Every rank calls it with the same arguments but for x, whose shapes may differ along `dim` alone, and may be 0 there.
+    Differentiable once, in reverse mode, with one more collective.
+
+    Args:
+        form: softmax, log_softmax or softmin.
+        x: this rank's part, any strides; its type is one of functional.softmax.
+        dim: the axis along which the results of all ranks sum to 1.
+        dtype: as of functional.softmax.
+        groups: process groups whose ranks together hold each row, as a mesh has them: one for each of its dimensions.
+        chunks: in so many at most the longest other dimension is cut: one's collective runs beside another's kernels.
+
+    Returns:
+        A contiguous tensor of the shape of x: this rank's part of the result.
+
+    Raises:
+        TypeError, ValueError: `groups` or `chunks` are something else.
+        IndexError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the cases of functional.softmax.
+        RuntimeError: a rank is lost, or its shapes differ; as torch.distributed finds it, at latest at the group's timeout.
+        ValueError: shapes differ, and TORCH_DISTRIBUTED_DEBUG is INFO or DETAIL: then they are compared first.
+    """
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
+    if hasattr(x, "device_mesh"):
+        raise ValueError(
+            f"{form} of a DTensor was asked for with a group; its mesh says which ranks hold its rows: give no group"
+        )
+    check_layout(form, x)
+    if not isinstance(chunks, int) or chunks < 1:
+        raise ValueError(f"chunks is a number of at least 1, not {chunks!r}")
+    dim, dtype = wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
+    if x.dtype not in KERNEL_DTYPES and dtype is not None:
+        x, form = (-x, "softmax") if form == "softmin" else (x, form)
+        x = x.to(dtype)
+    dtype = dtype or _autocast(x)
+    if not {x.dtype, dtype} <= KERNEL_DTYPES:
+        raise DtypeError(f"{form} of {x.dtype} as {dtype} was asked for; name a floating-point dtype of 16, 32 or 64 bits")
+    if not is_dynamo_compiling() and get_debug_level() != DebugLevel.OFF:
+        for each in groups:
+            _compare(each, f"{form} of {dtype} along dim {dim}", [*x.shape[:dim], "...", *x.shape[dim + 1 :]])
+    named = tuple([Group(each.group_name, each.size()) for each in groups if _checked(each).size() > 1])
+    result: torch.Tensor = _Sharded.apply(x, dim, dtype, form, named, chunks)
+    return result
+
+
+def _autocast(x: torch.Tensor) -> torch.dtype:
+    """Applies torch's rule for softmax under autocast: float32, but float64 stays."""
+    autocast = torch.is_autocast_enabled(x.device.type) and x.dtype in (torch.float16, torch.bfloat16)
+    return torch.float32 if autocast else x.dtype
+
+
+def _compare(group: ProcessGroup, *said: Any) -> None:
+    """Compares what the ranks of a group are about to do.
+
+    Raises:
+        ValueError: it differs; on all ranks.
+    """
+    everyones: list[Any] = [None] * _checked(group).size()
+    all_gather_object(everyones, said, group)
+    if any(each != said for each in everyones):
+        raise ValueError(
+            f"ranks of one group differ in what they compute: {'; '.join(f'{form}, {shape}' for form, shape in everyones)}"
+        )
+
+
+def _checked(group: Any) -> ProcessGroup:
+    if not isinstance(group, ProcessGroup):
+        raise TypeError(f"group is a torch.distributed.ProcessGroup that this rank belongs to, not {type(group).__name__}")
+    return group
+
+
+class _Sharded(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, dim: int, dtype: torch.dtype, form: str, groups: Groups, chunks: int
+    ) -> torch.Tensor:
+        y = x.new_empty(x.shape, dtype=dtype)
+        _compute(x, x, y, dim, dtype, form, groups, chunks, False)
+        ctx.save_for_backward(y)
+        ctx.dim, ctx.x_dtype, ctx.form, ctx.groups, ctx.chunks = dim, x.dtype, form, groups, chunks
+        ctx.invariant = None if is_dynamo_compiling() else is_batch_invariant()
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
+        (y,) = ctx.saved_tensors
+        with contextlib.nullcontext() if ctx.invariant is None else in_context(ctx.invariant):
+            dx = _Gradient.apply(dy, y, ctx.dim, ctx.x_dtype, ctx.form, ctx.groups, ctx.chunks)
+        return dx, None, None, None, None, None
+
+
+class _Gradient(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str, groups: Groups, chunks: int
+    ) -> torch.Tensor:
+        dx = y.new_empty(y.shape, dtype=x_dtype)
+        _compute(dy, y, dx, dim, y.dtype, form, groups, chunks, True)
+        return dx
+
+    @staticmethod
+    def backward(ctx: Any, ddx: torch.Tensor) -> tuple[Any, ...]:
+        raise RuntimeError("a second derivative of a sharded softmax was asked for; it has only a first one")
+
+
+def _compute(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, dim: int, dtype: torch.dtype,
+    form: str, groups: Groups, chunks: int, backward: bool,
+) -> None:  # fmt: skip
+    """Reduces a chunk, begins its collective, and meanwhile finishes and maps the chunk before."""
+    if not out.dim():  # a number is a row of one
+        a, b, out = a.view(1), b.view(1), out.view(1)
+    others = [at for at in range(out.dim()) if at != dim]
+    sizes = [out.shape[at] for at in others]
+    if not math.prod(sizes):
+        return  # no rows, on any rank
+    longest = others[sizes.index(max(sizes))] if others else dim
+    cut = [each.chunk(chunks if others else 1, longest) for each in (a, b, out)]
+    begun: list[Any] = []
+
+    def finish() -> None:
+        a, b, out, numbers, exchanged = begun.pop()
+        map_shard(a, b, exchange.finish(exchanged, numbers, groups), out, dim, form, backward)
+
+    for a_chunk, b_chunk, out_chunk in zip(*cut, strict=True):
+        numbers = reduce_shard(a_chunk, b_chunk, dim, dtype, form, backward)
+        exchanged = exchange.begin(numbers, groups)
+        if begun:
+            finish()
+        begun.append((a_chunk, b_chunk, out_chunk, numbers, exchanged))
+    finish()

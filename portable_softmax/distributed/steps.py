@@ -1,0 +1,169 @@
+"""Both steps of a sharded softmax on one device, by a kernel each, or by torch for tensors on the CPU.
+
+Operands a and b are those of kernels/directions.py: both are x forward; dy and y backward. Rows are numbered as their
+elements lie in a contiguous tensor. kernels/sharded.py describes numbers.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from portable_softmax.devices.detect import interpreting
+from portable_softmax.devices.device import Device
+from portable_softmax.devices.policy import Step
+from portable_softmax.errors import LayoutError
+from portable_softmax.planning.invariance import is_batch_invariant
+from portable_softmax.planning.lines import Lines
+from portable_softmax.planning.problem import VECTOR_BYTES
+from portable_softmax.runtime.launch import bind_problem, name_of, problem_of
+from portable_softmax.torch_api.layout import MOST_CALLS, device_of, lines_as_they_lie
+
+Operands = tuple[torch.Tensor, ...]
+
+_launches: dict[tuple[Any, ...], Callable[..., None]] = {}  # by all that they depend on
+
+
+def numbers_like(a: torch.Tensor, dim: int, dtype: torch.dtype, backward: bool) -> torch.Tensor:
+    """Allocates one group of numbers for the rows of `a`: [1, 2, n_rows], or [1, 1, n_rows] for a gradient.
+
+    Args:
+        a: any shape.
+        dim: the axis of the softmax, counted from 0.
+        dtype: type of the softmax's result.
+        backward: True for a gradient.
+    """
+    compute = torch.float64 if dtype == torch.float64 else torch.float32
+    n_rows = math.prod([*a.shape[:dim], *a.shape[dim + 1 :]])
+    return a.new_empty((1, 1 if backward else 2, n_rows), dtype=compute)
+
+
+def reduce_shard(a: torch.Tensor, b: torch.Tensor, dim: int, dtype: torch.dtype, form: str, backward: bool) -> torch.Tensor:
+    """Computes one group of numbers of a shard; those of a shard of no columns change no other's.
+
+    Args:
+        a, b: any shape of at least one dimension, any strides.
+        dim: the axis of the softmax, counted from 0.
+        dtype: type of the softmax's result, which an input is rounded to first.
+        form: softmax, log_softmax or softmin.
+        backward: True for a gradient.
+
+    Returns:
+        [1, 2, n_rows], or [1, 1, n_rows] for a gradient: float32, but float64 for float64.
+
+    Raises:
+        DtypeError, DeviceError, PlanError, CompileError: the kernel cannot run on the device.
+    """
+    numbers = numbers_like(a, dim, dtype, backward)
+    if not a.numel():
+        numbers.zero_()
+        if not backward:
+            numbers[:, 0] = -torch.inf
+    elif a.is_cpu and not interpreting():
+        _reduce_by_torch(a, b, dim, dtype, form, numbers)
+    else:
+        _launch("reduce", (a, b), numbers, dim, dtype, form, backward)
+    return numbers
+
+
+def map_shard(
+    a: torch.Tensor, b: torch.Tensor, numbers: torch.Tensor, out: torch.Tensor, dim: int, form: str, backward: bool
+) -> None:
+    """Writes the results of a shard.
+
+    Args:
+        a, b: as of reduce_shard.
+        numbers: [groups, 2, n_rows], contiguous, or [groups, 1, n_rows] for a gradient; of all groups.
+        out: of the same shape, any strides.
+        dim: the axis of the softmax, counted from 0.
+        form: softmax, log_softmax or softmin.
+        backward: True for a gradient.
+
+    Raises:
+        DtypeError, DeviceError, PlanError, CompileError: the kernel cannot run on the device.
+    """
+    if not a.numel():
+        return
+    if a.is_cpu and not interpreting():
+        _map_by_torch(a, b, numbers, out, dim, form, backward)
+    else:
+        _launch("map", (out, a, b), numbers, dim, b.dtype if backward else out.dtype, form, backward)
+
+
+def _launch(
+    step: Step, operands: Operands, numbers: torch.Tensor, dim: int, dtype: torch.dtype, form: str, backward: bool
+) -> None:
+    """Launches a step on its operands as they lie, and keeps the launch; or on copies, if no kernel takes them so."""
+    invariant = is_batch_invariant()
+    layouts = tuple((each.dtype, each.shape, each.stride(), each.data_ptr() % VECTOR_BYTES == 0) for each in operands)
+    key = step, layouts, operands[0].device, len(numbers), dim, dtype, form, backward, invariant
+    if launch := _launches.get(key):
+        launch(*operands, numbers)
+        return
+    device = device_of(operands[0], dtype, *(each.dtype for each in operands))
+    taken, at, lines = _taken(operands, dim, device, invariant)
+    problem = replace(problem_of(taken, lines, form, backward, device, invariant), step=step, y_dtype=name_of(dtype))
+    launch = bind_problem(problem, lines, device, taken[0].device, (len(numbers),) if step == "map" else ())
+    launch(*taken, numbers)
+    if taken is operands:
+        if len(_launches) >= MOST_CALLS:
+            _launches.clear()
+        _launches[key] = launch
+    elif step == "map" and taken[0] is not operands[0]:
+        operands[0].copy_(taken[0].movedim(at, dim))
+
+
+def _taken(operands: Operands, dim: int, device: Device, invariant: bool) -> tuple[Operands, int, Lines]:
+    """Returns operands that a kernel takes, the axis of the softmax in them, and how they lie."""
+    for at, taken in _ways(operands, dim):
+        if lines := lines_as_they_lie(taken, at, device, invariant):
+            return taken, at, lines
+    raise LayoutError(f"contiguous rows of {tuple(operands[0].shape)} are refused, which is an error of this package")
+
+
+def _ways(operands: Operands, dim: int) -> Iterator[tuple[int, Operands]]:
+    """Yields the operands as they are, copied, and with their rows copied together."""
+    yield dim, operands
+    yield dim, tuple(each.contiguous() for each in operands)
+    yield operands[0].dim() - 1, tuple(each.movedim(dim, -1).clone(memory_format=torch.contiguous_format) for each in operands)
+
+
+def _input(x: torch.Tensor, dtype: torch.dtype, form: str) -> torch.Tensor:
+    x = x.to(dtype).to(torch.promote_types(dtype, torch.float32))
+    return -x if form == "softmin" else x
+
+
+def _base_of(first: torch.Tensor) -> torch.Tensor:
+    return torch.where(first == -torch.inf, 0.0, first)
+
+
+def combined(firsts: torch.Tensor, seconds: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+    """Returns what groups' sums are, by the maximum of all of them: to be added up. All -inf gives 0."""
+    return seconds * (firsts - _base_of(first)).exp()
+
+
+def _reduce_by_torch(a: torch.Tensor, b: torch.Tensor, dim: int, dtype: torch.dtype, form: str, numbers: torch.Tensor) -> None:
+    if numbers.shape[1] == 1:
+        a = a.to(numbers.dtype)
+        numbers[0, 0] = (a if form == "log_softmax" else a * b).sum(dim).flatten()
+        return
+    x = _input(a, dtype, form)
+    first = x.amax(dim, keepdim=True)
+    numbers[0, 0], numbers[0, 1] = first.flatten(), (x - _base_of(first)).exp().sum(dim).flatten()
+
+
+def _map_by_torch(
+    a: torch.Tensor, b: torch.Tensor, numbers: torch.Tensor, out: torch.Tensor, dim: int, form: str, backward: bool
+) -> None:
+    rows = [*a.shape[:dim], 1, *a.shape[dim + 1 :]]
+    if backward:
+        first, a, b = numbers.sum(0).view(rows), a.to(numbers.dtype), b.to(numbers.dtype)
+        dx = a - b.exp() * first if form == "log_softmax" else b * (a - first)
+        out.copy_(-dx if form == "softmin" else dx)
+        return
+    first = numbers[:, 0].amax(0)
+    second = combined(numbers[:, 0], numbers[:, 1], first).sum(0).view(rows)
+    shifted = _input(a, out.dtype, form) - first.view(rows)
+    out.copy_(shifted - second.log() if form == "log_softmax" else shifted.exp() / second)

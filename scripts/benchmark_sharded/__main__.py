@@ -1,0 +1,174 @@
+"""Times a vocabulary-parallel log_softmax against torch's own, and checks every result against float64.
+
+    torchrun --standalone --nproc-per-node 2 scripts/benchmark_sharded --out sharded.json
+    torchrun --standalone --nproc-per-node 2 scripts/benchmark_sharded --shapes 16x400    # without GPUs: over Gloo
+    python scripts/benchmark_sharded/cost.py                                              # the cost at more ranks, on paper
+
+`forward` is log_softmax; `both` its gradient for any dy too; `loss` the mean cross entropy and its gradient. Tokens per second
+are rows over the slowest rank's median time. A provider ends in ` x1` if each rank computes all columns by itself, as one
+device would. `loss_parallel` has no gradient for any dy; without it, torch's DTensor gathers its shards. A run that takes
+longer than --limit ends, and says where it was; what was measured until then is in the file.
+"""
+
+import argparse
+import contextlib
+import datetime
+import faulthandler
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+if not __package__:  # started by the folder's name, which puts the folder itself on the path
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmark_sharded.checks import check
+from benchmark_sharded.kernels import time_steps, time_tiles
+from benchmark_sharded.providers import DIRECTIONS, Given, Provider, call_of, providers
+from benchmark_sharded.tables import table_of_tiles, tables
+from benchmark_sharded.timing import slowest, time_call
+from portable_softmax import log_softmax
+
+
+def main() -> int:
+    """Measures what the command line asks for; rank 0 prints tables and writes JSON."""
+    options = _options()
+    faulthandler.dump_traceback_later(options.limit, exit=True)
+    where, began = _begin(options), time.monotonic()
+    name = "cpu" if where.type == "cpu" else torch.cuda.get_device_name(where)
+    run: dict[str, Any] = {"world": dist.get_world_size(), "device": name, "torch": torch.__version__}
+    run |= {"cells": [], "steps": [], "runs": []}
+    for shape in options.shapes:
+        n_rows, n_cols = map(int, shape.split("x"))
+        given = Given.random(n_rows, n_cols, where)
+        for direction in DIRECTIONS:
+            _measure(run, given, direction, options)
+            _write(run, options.out)
+            _tell(f"{time.monotonic() - began:.0f} s: {direction} of {shape}")
+        run["steps"] += time_steps(given, options.calls)
+        run["runs"].append(f"{shape}: {_late(given, options.runs)}")
+        _write(run, options.out)
+    _tell(tables(run))
+    if options.tiles and where.type == "cuda" and slowest(time.monotonic() - began, where) < options.limit / 2:
+        run["tiles"] = time_tiles(options.shapes[0], where, began + 0.8 * options.limit)
+        _tell(table_of_tiles(run["tiles"]))
+    if options.graph and where.type == "cuda":
+        run["graph"] = _graph(where)
+        _tell(f"CUDA graph: {run['graph']}")
+    run["seconds"] = time.monotonic() - began
+    _write(run, options.out)
+    faulthandler.cancel_dump_traceback_later()
+    with contextlib.suppress(Exception):
+        dist.destroy_process_group()
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    switch = argparse.BooleanOptionalAction
+    parser.add_argument("--shapes", nargs="+", default=["4096x151936", "8192x262144"], help="ROWSxCOLS, of all ranks together")
+    parser.add_argument("--out", type=Path, default=Path("sharded.json"))
+    parser.add_argument("--turns", type=int, default=3, help="times that a provider is timed; the median counts")
+    parser.add_argument("--calls", type=int, default=5, help="calls of a turn")
+    parser.add_argument("--chunks", type=int, nargs="+", default=[2, 4, 16])
+    parser.add_argument("--runs", type=int, default=20, help="in which one rank comes late, and whose bits are compared")
+    parser.add_argument("--limit", type=float, default=170, help="seconds after which the process ends")
+    parser.add_argument("--graph", action=switch, default=True, help="capture a CUDA graph, last of all")
+    parser.add_argument("--tiles", action=switch, default=True, help="time both kernels in tiles of other sizes")
+    parser.add_argument("--cpu", action="store_true", help="Gloo, though there are GPUs")
+    return parser.parse_args()
+
+
+def _begin(options: argparse.Namespace) -> torch.device:
+    """Joins the group that torchrun describes; alone, a group of one."""
+    for key, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29512"}.items():
+        os.environ.setdefault(key, value)
+    timeout = datetime.timedelta(seconds=60)
+    if options.cpu or not torch.cuda.is_available():
+        dist.init_process_group("gloo", timeout=timeout)
+        return torch.device("cpu")
+    where = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(where)
+    dist.init_process_group("nccl", timeout=timeout, device_id=where)
+    return where
+
+
+def _measure(run: dict[str, Any], given: Given, direction: str, options: argparse.Namespace) -> None:
+    """Adds a cell for each provider that has the direction, with its time and its errors, or why it failed."""
+    for name, make in providers(given, options.chunks).items():
+        cell: dict[str, Any] = {
+            "n_rows": given.x.shape[0],
+            "n_cols": given.x.shape[1],
+            "direction": direction,
+            "provider": name,
+        }
+        try:
+            cell |= _cell(make(), given, direction, options)
+        except Exception as error:  # a peer that refuses a shape does so on all ranks alike
+            cell["error"] = f"{type(error).__name__}: {str(error)[:300]}"
+        if len(cell) > 4:
+            run["cells"].append(cell)
+        if given.x.is_cuda:
+            torch.cuda.empty_cache()
+
+
+def _cell(provider: Provider, given: Given, direction: str, options: argparse.Namespace) -> dict[str, Any]:
+    if direction not in provider.directions:
+        return {}
+    call = call_of(provider, given, direction)
+    errors = check(call(), given, direction)
+    seconds = time_call(call, given.x.device, options.turns, options.calls)
+    return {**errors, "ms": 1e3 * seconds, "tokens_per_s": len(given.x) / seconds}
+
+
+def _late(given: Given, runs: int) -> str:
+    """Runs forward and backward with a rank that comes late each time, and compares the sums of all results."""
+    x, dy = given.own_x(), given.dy[:, given.part].contiguous()
+    first, alike = None, 0
+    for run in range(runs):
+        time.sleep(0.02 * ((run + dist.get_rank()) % dist.get_world_size()))
+        y = log_softmax(x, group=dist.group.WORLD, chunks=1 + run % 3)
+        (dx,) = torch.autograd.grad(y, x, dy)
+        found = y.detach().sum(dtype=torch.float64).item(), dx.sum(dtype=torch.float64).item()
+        first = first or found
+        alike += found == first
+    return f"{runs} of {runs} without a hang, {alike} with the same sums"
+
+
+def _graph(where: torch.device) -> str:
+    """Captures a sharded log_softmax with its collective, and replays it with other numbers."""
+    x, group = torch.randn(512, 16384, device=where, dtype=torch.bfloat16), dist.group.WORLD
+    try:
+        for _ in range(3):
+            log_softmax(x, group=group)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            y = log_softmax(x, group=group)
+        alike = 0
+        for _ in range(20):
+            x.copy_(torch.randn_like(x))
+            graph.replay()
+            alike += torch.equal(y, log_softmax(x, group=group))
+    except Exception as error:  # last of all, as the process may be of no more use
+        return f"{type(error).__name__}: {str(error)[:300]}"
+    return f"{alike} of 20 replays give the bits of a call"
+
+
+def _write(run: dict[str, Any], path: Path) -> None:
+    if dist.get_rank() == 0:
+        path.write_text(json.dumps(run, indent=1) + "\n")
+
+
+def _tell(text: str) -> None:
+    if dist.get_rank() == 0:
+        print(text, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

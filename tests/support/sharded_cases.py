@@ -1,0 +1,364 @@
+"""Cases of a sharded softmax, which all ranks of a group run in one order: see `ranks.py`, which starts them."""
+
+import functools
+import os
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+from portable_softmax import batch_invariant, log_softmax, softmax, softmin
+from portable_softmax.distributed import exchange
+
+FUNCTIONS = {"softmax": softmax, "log_softmax": log_softmax, "softmin": softmin}
+SIZES = {2: (7, 4), 3: (5, 0, 6), 4: (3, 3, 2, 3)}  # of shards: uneven, and with one that is empty
+INF, NAN = float("inf"), float("nan")
+CASES = {}
+WHERE = ["cpu"]  # the device of this rank's tensors
+
+
+def case(*worlds):
+    """Registers a case for these numbers of ranks."""
+
+    def register(function):
+        for world in worlds or (2, 3, 4):
+            CASES.setdefault(world, {})[function.__name__] = function
+        return function
+
+    return register
+
+
+def inputs(shape, dtype=torch.float32, seed=0):
+    """The same on every rank."""
+    generator = torch.Generator().manual_seed(seed)
+    return (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(WHERE[0], dtype)
+
+
+def mesh_of(*shape):
+    return init_device_mesh(WHERE[0].split(":")[0], shape)
+
+
+def world():
+    return dist.get_world_size()
+
+
+def shard(x, dim=-1, sizes=None):
+    return x.split(sizes or SIZES[world()], dim)[dist.get_rank()]
+
+
+def whole(part, dim):
+    """All ranks' parts, put together."""
+    parts = [None] * world()
+    dist.all_gather_object(parts, part.cpu())
+    return torch.cat(parts, dim).to(WHERE[0])
+
+
+def check(form, x, dim=-1, sizes=None, group=None, gradient=True, dtype=None, **options):
+    """Compares this rank's part of the result, and of its gradient, with float64."""
+    group = group or dist.group.WORLD
+    part = shard(x, dim, sizes).detach().clone().requires_grad_(gradient)
+    y = FUNCTIONS[form](part, dim, dtype, group=group, **options)
+    rounded = x.to(dtype or x.dtype)
+    exact = shard(expected(form, rounded, dim), dim, sizes)
+    assert (y.dtype, y.shape, y.is_contiguous()) == (dtype or x.dtype, part.shape, True)
+    assert_close(y.detach(), exact, terms_of(form))
+    if not gradient:
+        return y
+    whole_y = whole(y.detach(), dim)
+    dy = inputs(x.shape, y.dtype, seed=1)
+    (dx,) = torch.autograd.grad(y, part, shard(dy, dim, sizes))
+    exact = shard(expected_gradient(form, dy, whole_y, dim), dim, sizes)
+    scale = shard(gradient_scale(form, dy, whole_y, dim), dim, sizes)
+    assert dx.dtype == x.dtype
+    assert_close(dx, exact, scale)
+    return y
+
+
+@case()
+def forms_and_their_gradients():
+    for form in FUNCTIONS:
+        for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+            check(form, inputs((6, sum(SIZES[world()])), dtype))
+
+
+@case()
+def a_sum_of_maxima_for_many_ranks():
+    most, exchange.MOST_GATHERED = exchange.MOST_GATHERED, 1
+    try:
+        forms_and_their_gradients()
+        masked_shards_and_special_values()
+    finally:
+        exchange.MOST_GATHERED = most
+
+
+@case()
+def every_dim():
+    n = sum(SIZES[world()])
+    for form in FUNCTIONS:
+        for dim in (0, 1, 2, -1, -3):
+            shape = [2, 3, 20]
+            shape[dim] = n
+            check(form, inputs(shape), dim)
+        check(form, inputs((n,)), 0)
+
+
+@case()
+def views():
+    x = inputs((sum(SIZES[world()]), 6, 2))
+    check("softmax", x.transpose(0, 2), -1)
+    check("log_softmax", x.permute(1, 0, 2), 1)
+    check("softmax", x[:, ::2], 0)
+
+
+@case()
+def masked_shards_and_special_values():
+    n = sum(SIZES[world()])
+    first = SIZES[world()][0]
+    x = inputs((8, n))
+    x[1, :first] = -INF  # all of the first shard
+    x[2, first:] = -INF  # all but the first
+    x[3] = -INF
+    x[4, 0] = NAN
+    x[5, -1] = INF
+    x[6] = 1e30
+    x[7, 0] = 80.0
+    for form in FUNCTIONS:
+        given = -x if form == "softmin" else x
+        y = check(form, given, gradient=False)
+        like = shard((torch.log_softmax if form == "log_softmax" else torch.softmax)(x, -1))
+        assert torch.equal(y.isnan(), like.isnan())
+
+
+@case()
+def ranks_that_hold_only_padding():
+    n = 4 * world()
+    x = inputs((5, n))
+    x[:, 4:] = -INF
+    for form in ("softmax", "log_softmax"):
+        check(form, x, sizes=[4] * world(), gradient=False)
+
+
+@case()
+def another_type():
+    check("softmax", inputs((5, sum(SIZES[world()])), torch.bfloat16), dtype=torch.float32)
+    n = sum(SIZES[world()])
+    integers = torch.arange(3 * n, device=WHERE[0]).view(3, n) % 7
+    y = softmax(shard(integers), dtype=torch.float32, group=dist.group.WORLD)
+    assert_close(y, shard(expected("softmax", integers)))
+    with torch.autocast(WHERE[0].split(":")[0], torch.bfloat16):
+        assert softmax(shard(inputs((2, n), torch.bfloat16)), group=dist.group.WORLD).dtype == torch.float32
+
+
+@case()
+def no_rows():
+    y = softmax(inputs((0, SIZES[world()][dist.get_rank()])), group=dist.group.WORLD)
+    assert y.shape == (0, SIZES[world()][dist.get_rank()])
+
+
+@case()
+def chunks_give_the_same_bits():
+    x = shard(inputs((7, sum(SIZES[world()]))))
+    whole = log_softmax(x, group=dist.group.WORLD)
+    for chunks in (2, 3, 7, 100):
+        assert torch.equal(log_softmax(x, group=dist.group.WORLD, chunks=chunks), whole)
+    check("softmin", inputs((7, sum(SIZES[world()]), 3)), 1, chunks=3)
+
+
+@case()
+def one_rank_of_its_own_group():
+    alone = [dist.new_group([rank]) for rank in range(world())][dist.get_rank()]
+    x = inputs((4, 9), seed=dist.get_rank())
+    assert_close(softmax(x, group=alone), expected("softmax", x))
+
+
+@case()
+def batch_invariant_rows():
+    x = shard(inputs((40, sum(SIZES[world()]))))
+    with batch_invariant():
+        many, few = (softmax(each.clone(), group=dist.group.WORLD) for each in (x, x[:2]))
+    assert torch.equal(many[:2], few)
+
+
+@case(2)
+def wrong_arguments():
+    x, group = inputs((2, 4)), dist.group.WORLD
+    wrong = [
+        (TypeError, "ProcessGroup", lambda: softmax(x, group="world")),
+        (ValueError, "chunks", lambda: softmax(x, group=group, chunks=0)),
+        (IndexError, "Dimension out of range", lambda: softmax(x, 2, group=group)),
+        (NotImplementedError, "int64", lambda: softmax(x.long(), group=group)),
+        (NotImplementedError, "layout", lambda: softmax(x.to_sparse(), group=group)),
+        (TypeError, "must be Tensor", lambda: softmax([1.0], group=group)),
+        (ValueError, "DTensor", lambda: softmax(distribute_tensor(x, mesh_of(2), [Shard(1)]), group=group)),
+    ]
+    for error, words, call in wrong:
+        with pytest.raises(error, match=words):
+            call()
+
+
+@case(2)
+def second_derivatives_are_refused():
+    x = inputs((2, 4)).requires_grad_()
+    (dx,) = torch.autograd.grad(softmax(x, group=dist.group.WORLD)[0, 0], x, create_graph=True)
+    with pytest.raises(RuntimeError, match="second derivative"):
+        dx.sum().backward()
+
+
+def check_dtensor(x, mesh, placements, dim, form="softmax", result=None, **options):
+    """Compares a DTensor's result, placements and gradient with torch's for the whole tensor."""
+    sharded = distribute_tensor(x, mesh, placements).requires_grad_()
+    y = FUNCTIONS[form](sharded, dim, **options)
+    assert isinstance(y, DTensor)
+    assert y.placements == tuple(result or placements)
+    assert (y.shape, y.stride()) == (x.shape, torch.empty(x.shape).stride())
+    assert_close(y.full_tensor().detach(), expected(form, x, dim), terms_of(form))
+    dy = inputs(x.shape, seed=1)
+    y.backward(distribute_tensor(dy, mesh, y.placements))
+    assert sharded.grad.placements == sharded.placements
+    whole_y = y.detach().full_tensor()
+    assert_close(sharded.grad.full_tensor(), expected_gradient(form, dy, whole_y, dim), gradient_scale(form, dy, whole_y, dim))
+
+
+@case()
+def dtensors():
+    mesh = mesh_of(world())
+    for form in FUNCTIONS:
+        check_dtensor(inputs((5, 7)), mesh, [Shard(1)], 1, form)  # uneven, with 4 ranks: 2, 2, 2, 1
+        check_dtensor(inputs((5, 7)), mesh, [Shard(0)], 1, form)
+        check_dtensor(inputs((5, 7)), mesh, [Replicate()], -1, form)
+    check_dtensor(inputs((5, 2)), mesh, [Shard(1)], 1)  # with 3 and 4 ranks some have nothing
+    check_dtensor(inputs((3, 8, 20)), mesh, [Shard(1)], 1, "log_softmax", chunks=2)
+
+
+@case()
+def partial_dtensors():
+    mesh = mesh_of(world())
+    parts = [inputs((4, 6), seed=rank) for rank in range(world())]
+    x = DTensor.from_local(parts[dist.get_rank()], mesh, [Partial()], run_check=False)
+    y = softmax(x, 1)
+    assert y.placements == (Replicate(),)
+    assert_close(y.to_local(), expected("softmax", sum(parts)), 10)
+
+
+@case(4)
+def several_dimensions_of_a_mesh():
+    mesh = mesh_of(2, 2)
+    x = inputs((6, 9, 4))
+    for form in FUNCTIONS:
+        check_dtensor(x, mesh, [Shard(1), Shard(1)], 1, form)
+        check_dtensor(x, mesh, [Shard(0), Shard(1)], 1, form)
+        check_dtensor(x, mesh, [Shard(1), Replicate()], 1, form)
+        check_dtensor(x, mesh, [Shard(1), Shard(2)], 1, form)
+    most, exchange.MOST_GATHERED = exchange.MOST_GATHERED, 1
+    try:
+        check_dtensor(x, mesh, [Shard(1), Shard(1)], 1, "log_softmax")
+    finally:
+        exchange.MOST_GATHERED = most
+    partial = DTensor.from_local(x[:3], mesh, [Partial(), Shard(0)], run_check=False)
+    assert_close(softmax(partial, 1).full_tensor(), expected("softmax", torch.cat(2 * [2 * x[:3]]), 1))
+
+
+@case()
+def a_gradient_of_another_placement():
+    mesh = mesh_of(world())
+    x = distribute_tensor(inputs((5, 7)), mesh, [Shard(1)]).requires_grad_()
+    y = softmax(x, 1)
+    y.backward(distribute_tensor(inputs((5, 7), seed=1), mesh, [Replicate()]))
+    exact = expected_gradient("softmax", inputs((5, 7), seed=1), expected("softmax", inputs((5, 7))))
+    assert_close(x.grad.full_tensor(), exact, 4)
+
+
+@case(2)
+def operators_have_sharding_rules():
+    mesh = mesh_of(2)
+    for placement, kept in ((Shard(0), Shard(0)), (Shard(1), Replicate())):
+        x = distribute_tensor(inputs((6, 8)), mesh, [placement])
+        y = torch.ops.portable_softmax.softmax(x, 1)
+        assert y.placements != (Shard(1),)
+        assert placement == Shard(1) or y.placements == (kept,)
+        assert_close(y.full_tensor(), expected("softmax", inputs((6, 8))))
+        dx = torch.ops.portable_softmax.softmax_backward(y, y, 1, torch.float32)
+        exact = expected_gradient("softmax", y.full_tensor(), y.full_tensor(), 1)
+        assert_close(dx.full_tensor(), exact, 1)
+
+
+def compiled(backend):
+    torch._dynamo.reset()
+    x = inputs((6, sum(SIZES[world()])))
+    part = shard(x).clone().requires_grad_()
+    group = dist.group.WORLD
+    for chunks in (1, 2):
+        function = functools.partial(log_softmax, group=group, chunks=chunks)
+        call = torch.compile(lambda x, function=function: function(x + 0.0) * 2, fullgraph=True, backend=backend)
+        y = call(part)
+        assert_close(y.detach(), 2 * shard(expected("log_softmax", x)), 2)
+        (dx,) = torch.autograd.grad(y, part, shard(inputs(x.shape, seed=1)))
+        exact = expected_gradient("log_softmax", 2 * inputs(x.shape, seed=1), expected("log_softmax", x))
+        assert_close(dx, shard(exact), 8)
+
+
+@case(2, 3)
+def under_torch_compile():
+    compiled("aot_eager")
+
+
+@case(2)
+def dtensors_under_torch_compile():
+    torch._dynamo.reset()
+    mesh = mesh_of(2)
+    x = inputs((5, 7))
+    sharded = distribute_tensor(x, mesh, [Shard(1)]).requires_grad_()
+    y = torch.compile(lambda x: softmax(x, 1), fullgraph=True, backend="aot_eager")(sharded)
+    assert_close(y.full_tensor().detach(), expected("softmax", x))
+    y.backward(distribute_tensor(inputs((5, 7), seed=1), mesh, [Shard(1)]))
+    exact = expected_gradient("softmax", inputs((5, 7), seed=1), expected("softmax", x))
+    assert_close(sharded.grad.full_tensor(), exact, 4)
+
+
+FAULTS = {}  # run one at a time, by name
+
+
+def fault(function):
+    FAULTS[function.__name__] = function
+    return function
+
+
+@fault
+def a_rank_that_dies():
+    """The last rank ends before its second collective; the others get an error."""
+    x = shard(inputs((4, sum(SIZES[world()])))).requires_grad_()
+    y = softmax(x, group=dist.group.WORLD)
+    if dist.get_rank() == world() - 1:
+        os._exit(7)
+    y.sum().backward()
+
+
+@fault
+def a_rank_that_never_comes():
+    """The last rank sleeps for longer than the group's timeout."""
+    if dist.get_rank() == world() - 1:
+        time.sleep(4)
+    softmax(shard(inputs((4, sum(SIZES[world()])))), group=dist.group.WORLD)
+
+
+@fault
+def shapes_that_differ():
+    """Ranks have different numbers of rows."""
+    softmax(inputs((4 + dist.get_rank(), 8)), group=dist.group.WORLD)
+
+
+@fault
+def shapes_that_differ_while_debugging():
+    dist.set_debug_level(dist.DebugLevel.INFO)  # as TORCH_DISTRIBUTED_DEBUG=INFO does
+    shapes_that_differ()
+
+
+@fault
+def a_case_that_is_wrong():
+    """A rank's part that is compared with another's."""
+    part = shard(inputs((4, sum(SIZES[world()]))))
+    assert_close(softmax(part, group=dist.group.WORLD), expected("softmax", part))
