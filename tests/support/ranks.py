@@ -52,8 +52,9 @@ def main():
     options = parser.parse_args()
     import sharded_cases
 
-    for name in PRELOADED:
-        importlib.import_module(name)
+    if options.backend != "nccl":  # CUDA may not be in use before a process is forked
+        for name in PRELOADED:
+            importlib.import_module(name)
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for world in options.worlds:
@@ -126,7 +127,8 @@ def _rank(rank, world, names, options, folder):
             finally:
                 (folder / f"rank{rank}").write_text(json.dumps(said))
     except BaseException:
-        traceback.print_exc()
+        said |= {name: traceback.format_exc() for name in names if name not in said}
+        (folder / f"rank{rank}").write_text(json.dumps(said))
         os._exit(1)
     os._exit(0)
 
