@@ -1,7 +1,8 @@
-"""Three commands; each tells its options with --help.
+"""Four commands; each tells its options with --help.
 
 python scripts/benchmark              times softmax against its peers (run.py)
 python scripts/benchmark report       ratios and plots of what was measured, on any machine (report.py)
+python scripts/benchmark layouts      times tensors that are no matrix of contiguous rows (layouts.py)
 python scripts/benchmark cold_start   what a first call waits for (cold_start.py)
 """
 
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from portable_softmax import PortableSoftmaxError
 
-COMMANDS = ("report", "cold_start")
+COMMANDS = ("report", "layouts", "cold_start")
 
 
 def main() -> int:

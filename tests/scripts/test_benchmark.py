@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmark import report
+from benchmark import layouts, report
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
 from benchmark.providers import Provider, load
 from benchmark.results import read, save
@@ -81,11 +81,19 @@ def test_a_provider_without_a_direction_is_left_out():
     assert [name for name, call in calls.items() if call] == ["forward"]
 
 
-@pytest.mark.parametrize("command", [[], ["report"], ["cold_start"]], ids=str)
+@pytest.mark.parametrize("command", [[], ["report"], ["layouts"], ["cold_start"]], ids=str)
 def test_a_command_tells_its_options(command):
     told = run(SCRIPTS / "benchmark", *command, "--help")
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout.startswith(" ".join(["usage: benchmark", *command]))
+
+
+def test_a_layout_whose_result_is_wrong_has_no_rate(monkeypatch):
+    monkeypatch.setattr(layouts, "do_bench", lambda call, **_: call() is None or 1.0)
+    providers = {"torch": torch.softmax, "wrong": lambda x, dim: torch.softmax(x, dim) * 1.01}
+    heads = layouts.Layout((4, 6, 3, 8), -1, lambda x: x.transpose(1, 2))
+    rates = layouts.measure(heads, "float32", "cpu", providers, backward=False)
+    assert rates == {"copy": pytest.approx(2e-6 * 576 * 4), "torch": pytest.approx(2e-6 * 576 * 4), "wrong": "WRONG"}
 
 
 def test_it_starts_as_a_module_too():
