@@ -32,7 +32,7 @@ def jit_launch(grid, index, **options):
         constexprs = KernelSpec(
             x_dtype="float32", y_dtype="float32", vector=1, aligned=True, tiling=Tiling("tile", 4, 8, None, None)
         ).constexprs(current_device())
-        softmax_kernel[grid](y, x, 4, 8, 8, 8, 1, 0, 0, **constexprs, **options)
+        softmax_kernel[grid](y, x, 4, 8, 8, 8, 1, 0, 0, 1, 0, 0, **constexprs, **options)
     return x, y
 
 
@@ -55,7 +55,7 @@ def test_too_many_programs_are_refused():
     kernel = compiled(Tiling("tile", 4, 64, None, None), "float32", "float32", current_device(0))
     x = torch.zeros(64, 64, device="npu:0")
     with pytest.raises(RuntimeError, match="65536 x 1 x 1 programs, more than 65535"):
-        kernel[(MOST_PROGRAMS + 1, 1, 1)](x, x, 64, 64, 64, 64, 1, 0, 0)
+        kernel[(MOST_PROGRAMS + 1, 1, 1)](x, x, 64, 64, 64, 64, 1, 0, 0, 1, 0, 0)
 
 
 def test_no_options_of_gpus(machine):
@@ -130,11 +130,11 @@ def test_tensors_of_another_device_are_refused():
     kernel = compiled(Tiling("tile", 1, 8, None, None), "float32", "float32", current_device(0))
     x = torch.zeros(3, 5, device="npu:1")
     with pytest.raises(RuntimeError, match="a tensor on npu:1 in a launch on device 0"):
-        kernel[(1, 1, 1)](x, x, 3, 5, 5, 5, 1, 0, 0)
+        kernel[(1, 1, 1)](x, x, 3, 5, 5, 5, 1, 0, 0, 1, 0, 0)
 
 
 def test_sizes_that_do_not_fit_their_type():
     kernel = compiled(Tiling("tile", 1, 8, None, None), "float32", "float32", current_device(0))
     x = torch.zeros(3, 5, device="npu:0")
     with pytest.raises(OverflowError, match="2147483648 is not an i32"):
-        kernel[(1, 1, 1)](x, x, 3, 2**31, 5, 5, 1, 0, 0)
+        kernel[(1, 1, 1)](x, x, 3, 2**31, 5, 5, 1, 0, 0, 1, 0, 0)
