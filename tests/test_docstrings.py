@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = [
     "portable_softmax",  # its own files; the rooms below hold the others
     "portable_softmax/devices/backends",
+    "portable_softmax/probe/page",
     *(
         f"portable_softmax/{room}"
         for room in ("torch_api", "distributed", "testing", "probe", "runtime", "planning", "devices", "kernels", "virtual_amd")

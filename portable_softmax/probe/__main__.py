@@ -15,13 +15,11 @@ from portable_softmax.errors import DeviceError, NoDeviceError
 from portable_softmax.probe.cases import BROKEN, Wanted, again, reports_of, words_of
 from portable_softmax.probe.matrix import print_legs
 from portable_softmax.probe.options import parsed
-from portable_softmax.probe.regression import as_table, compare, load, save
+from portable_softmax.probe.regression import REGRESSED, as_table, compare, load, save
 from portable_softmax.probe.report import Case, software
 from portable_softmax.probe.schema import SCHEMA_VERSION, Failure, Known, NoDevice, Report, SoftmaxProblem, encoded
 from portable_softmax.probe.text import as_text, side_by_side
 from portable_softmax.probe.usage import cases
-
-REGRESSED = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,7 +31,12 @@ def main(arguments: list[str] | None = None) -> int:
     Raises:
         SystemExit: wrong usage, with code 2.
     """
-    options = parsed(sys.argv[1:] if arguments is None else arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["report"]:
+        from portable_softmax.probe.page.command import main as report
+
+        return report(words[1:])
+    options = parsed(words)
     try:
         code = _answer(options)
         sys.stdout.flush()

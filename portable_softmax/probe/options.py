@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="portable-softmax",
         description="The device that Triton drives, or one that is not here; the launch of a softmax on it, and why.",
-        epilog=EXIT_CODES,
+        epilog=f"{EXIT_CODES} Another command: portable-softmax report RUN... makes a page of several runs.",
     )
     _which_device(made.add_argument_group("device"))
     _which_kernel(made.add_argument_group("kernel"))
@@ -83,7 +83,7 @@ def _earlier_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--save", metavar="FILE", help="also write the answer there, for --baseline")
     group.add_argument("--baseline", metavar="FILE", help="ask again what FILE holds, and show what changed")
     group.add_argument(
-        "--tolerate", type=_tolerated, nargs="+", default=[], metavar="KIND[=BY]",
+        "--tolerate", type=tolerated, nargs="+", default=[], metavar="KIND[=BY]",
         help=f"changes that are no regression, of {', '.join(KINDS)}; by how much at most, or any",
     )  # fmt: skip
 
@@ -101,7 +101,12 @@ def _shape(text: str) -> tuple[int, int]:
     return _positive(rows), _positive(cols)
 
 
-def _tolerated(text: str) -> tuple[str, float | None]:
+def tolerated(text: str) -> tuple[str, float | None]:
+    """Parses KIND or KIND=BY: a kind of change, and by how much worse is still all right (None: any).
+
+    Raises:
+        argparse.ArgumentTypeError: it is neither.
+    """
     kind, equals, by = text.partition("=")
     if kind not in KINDS:
         raise argparse.ArgumentTypeError(f"{kind!r} should be one of {', '.join(KINDS)}")

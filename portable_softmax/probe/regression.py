@@ -7,7 +7,7 @@ import msgspec
 from tabulate import tabulate
 
 from portable_softmax.probe.cases import words_of
-from portable_softmax.probe.report import software, use_of
+from portable_softmax.probe.report import use_of
 from portable_softmax.probe.schema import SCHEMA_VERSION, Change, Comparison, Launch, Report, Verified, encoded
 
 PLAN = ("strategy", "tile_rows", "tile_cols", "parts", "pieces", "num_warps", "num_stages", "max_registers", "num_programs")
@@ -18,6 +18,8 @@ RESOURCES = {
     "spilled_bytes_per_thread": "spills",
 }
 KINDS = ("plan", "registers", "memory", "spills", "occupancy", "accuracy")
+CHANGE_HEADER = ("device", "case", "kind", "", "before", "after", "verdict")
+REGRESSED = 3  # exit code
 TOLERATED = {"accuracy": 0.1}  # of what is allowed: another order of the same sums
 Value = int | float | str | None
 
@@ -57,7 +59,7 @@ def compare(before: list[Report], after: list[Report], tolerated: Mapping[str, f
     return Comparison(
         schema_version=SCHEMA_VERSION,
         before=before[0].software if before else {},
-        after=software(),
+        after=after[0].software if after else {},
         cases=len(before),
         changes=changes,
         regressed=not all(change.tolerated for change in changes),
@@ -70,15 +72,15 @@ def as_table(comparison: Comparison, form: str = "plain") -> str:
     verdict = f"{len(comparison.changes)} changes in {comparison.cases} cases, {len(new)} of them regressions"
     old, now = comparison.before, comparison.after
     moved = [f"{name} {old.get(name)} -> {now.get(name)}" for name in sorted(old | now) if old.get(name) != now.get(name)]
-    header = ("device", "case", "kind", "", "before", "after", "verdict")
-    rows = [_row(change) for change in comparison.changes]
-    table = [tabulate(rows, header, form, disable_numparse=True)] if rows else []
+    rows = [change_row(change) for change in comparison.changes]
+    table = [tabulate(rows, CHANGE_HEADER, form, disable_numparse=True)] if rows else []
     return "\n\n".join([verdict, *([f"software: {', '.join(moved)}"] if moved else []), *table])
 
 
-def _row(change: Change) -> tuple[str, ...]:
+def change_row(change: Change) -> tuple[str, ...]:
+    """Returns a change as a row below CHANGE_HEADER."""
     ends: tuple[Value, Value] = change.before, change.after
-    values = ("-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value) for value in ends)
+    values = ("-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value) for value in ends)
     verdict = "worse, tolerated" if change.tolerated and change.verdict == "worse" else change.verdict
     return change.device, change.case, change.kind, change.what, *values, verdict
 

@@ -5,6 +5,7 @@ A device that is named and missing ends the session with an error, whatever the 
 
 import importlib.metadata
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -87,9 +88,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def portable_device(request: pytest.FixtureRequest) -> Device:
-    """The Device of --device, or the one of --profile, which need not be here."""
-    return _device_or_skip(request.config)
+def portable_device(request: pytest.FixtureRequest, record_testsuite_property: Callable[[str, object], None]) -> Device:
+    """The Device of --device, or the one of --profile, which need not be here; --junit-xml keeps which it was."""
+    device = _device_or_skip(request.config)
+    if device.detected is not None:
+        told = {"device": device.name, "backend": device.backend, "profile": device.profile.name}
+        for name, value in told.items():
+            record_testsuite_property(name, value)
+    return device
 
 
 @pytest.fixture(scope="session")
