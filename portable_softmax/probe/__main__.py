@@ -58,6 +58,8 @@ def _answer(options: argparse.Namespace) -> int:
         return _list(options.json)
     if options.matrix:
         return print_legs(options.backend, options.runner, options.offline)
+    if options.new_profile:
+        return _new_profile(Path(options.new_profile))
     if options.baseline:
         return _regressions(options)
     names = options.compare or [options.profile]
@@ -117,6 +119,14 @@ def _require(backend: str | None, devices: list[Device]) -> None:
         raise DeviceError(f"a {backend} device was required; this is {', '.join(others)}")
 
 
+def _new_profile(directory: Path) -> int:
+    from portable_softmax.probe.new_profile import write_profile
+
+    profile, fixture = write_profile(current_device(), directory)
+    print(f"{profile}: PORTABLE_SOFTMAX_PROFILES={directory} takes the device for it\n{fixture}: for tests/support/recorded")
+    return 0
+
+
 def _list(as_json: bool) -> int:
     known = profiles()
     if as_json:
@@ -131,13 +141,14 @@ def _without_accelerator(error: NoDeviceError, options: argparse.Namespace) -> i
     if options.verify:
         print(f"No accelerator: {error}\nThe same kernel runs in Triton's interpreter instead.\n", file=sys.stderr, flush=True)
         return _interpreted(options.words)
-    names = ("kernel", "dump", "plot", "explain", "textbook", "save", "baseline", "markdown")
+    names = ("kernel", "dump", "plot", "explain", "textbook", "save", "baseline", "markdown", "new_profile")
     if options.json:
         print(encoded(NoDevice(schema_version=SCHEMA_VERSION, software=software(), device=None, message=str(error))))
     if options.require:
         print(f"a {options.require} device was required. No accelerator: {error}", file=sys.stderr)
-    elif needs := [f"--{name}" for name in names if getattr(options, name)]:
-        print(f"{', '.join(needs)} needs a device, as --profile NAME or --compare. No accelerator: {error}", file=sys.stderr)
+    elif needs := [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]:
+        way_out = "here" if options.new_profile else "as --profile NAME or --compare"
+        print(f"{', '.join(needs)} needs a device, {way_out}. No accelerator: {error}", file=sys.stderr)
         return 1
     elif not options.json:
         print(

@@ -49,6 +49,7 @@ def _which_device(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--require", choices=tuple(BACKENDS), help="fail unless that backend has the device")
     which.add_argument("--list", action="store_true", help="the products that have a profile")
     which.add_argument("--matrix", action="store_true", help="the CI matrix of vendors, for GitHub's fromJSON")
+    which.add_argument("--new-profile", metavar="DIR", help="write a profile of the device here, and what its driver tells")
     group.add_argument("--backend", nargs="+", choices=tuple(BACKENDS), help="of --matrix: legs of these alone")
     group.add_argument("--runner", nargs="+", metavar="LABEL", help="of --matrix: legs that runners with these labels can take")
     group.add_argument("--offline", action="store_true", help="of --matrix: legs that need no accelerator")

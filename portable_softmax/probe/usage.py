@@ -17,9 +17,9 @@ SHOWN = (*ASKED, "require", "save", "baseline", "tolerate", "markdown")
 def complaints(options: argparse.Namespace) -> Iterator[str]:
     """Yields what is wrong with the options together, in words for their user."""
     given = {name for name, value in vars(options).items() if value is not None and value is not False and value != []}
-    for alone in ("list", "matrix"):
+    for alone in ("list", "matrix", "new_profile"):
         if alone in given and (unused := _named(given & set(SHOWN))):
-            yield f"--{alone} has no use for {unused}"
+            yield f"{_named({alone})} has no use for {unused}"
     if "matrix" not in given and (unused := _named(given & {"backend", "runner", "offline"})):
         yield f"{unused} choose legs of --matrix"
     if "profile" in given and not options.profile.strip():
