@@ -57,7 +57,7 @@ def _answer(options: argparse.Namespace) -> int:
     if options.list:
         return _list(options.json)
     if options.matrix:
-        return print_legs(options.backend, options.runner, options.offline)
+        return print_legs(options.backend, options.runner, options.offline, options.gitlab)
     if options.new_profile:
         return _new_profile(Path(options.new_profile))
     if options.baseline:

@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -34,6 +34,7 @@ class Leg(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     setup: Text  # a shell command, before each step
     torch: Text  # version, or where it comes from
     triton: Text
+    packages: list[Text] = []  # for the image's own Python, before anything else
     extras: list[Text] = []  # of this package
 
 
@@ -57,11 +58,23 @@ def legs(backends: list[str] | None = None, labels: list[str] | None = None, off
     return [leg for leg in here if labels is None or set(leg.runner) <= set(labels)]
 
 
-def print_legs(backends: list[str] | None, labels: list[str] | None, offline: bool) -> int:
-    """Prints one line for GitHub's fromJSON; returns 1 and prints none where no leg is left."""
+def print_legs(backends: list[str] | None, labels: list[str] | None, offline: bool, gitlab: bool) -> int:
+    """Prints one line, for GitHub's fromJSON or as GitLab's child pipeline; returns 1 and prints none where no leg is left."""
     found = legs(backends, labels, offline)
     if not found:
         print(f"no leg of {', '.join(leg.name for leg in legs())} is left", file=sys.stderr)
         return 1
-    print(json.dumps(msgspec.to_builtins(Matrix(include=found))))
+    print(json.dumps({leg.name: _gitlab_job(leg) for leg in found} if gitlab else msgspec.to_builtins(Matrix(include=found))))
     return 0
+
+
+def _gitlab_job(leg: Leg) -> dict[str, Any]:
+    """Returns a leg as GitLab has it. Options of containers are its runners' own business: their config.toml has them."""
+    variables = {"DEVICE": leg.device, "PROFILE": leg.profile or "", "SETUP": leg.setup}
+    variables |= {"PACKAGES": " ".join(leg.packages), "EXTRAS": ",".join(leg.extras)}
+    job: dict[str, Any] = {"tags": leg.runner, "variables": variables, "script": ["bash scripts/hardware.sh all"]}
+    if leg.container:
+        job["image"] = leg.container.image
+    job["artifacts"] = {"when": "always", "paths": ["results"], "reports": {"junit": "results/tests.xml"}}
+    job["cache"] = {"key": f"hardware-{leg.name}", "paths": ["last"], "when": "on_success"}
+    return job | {"after_script": ['[ "$CI_JOB_STATUS" != success ] || { rm -rf last && cp -r results last; }']}

@@ -52,6 +52,7 @@ def _which_device(group: argparse._ArgumentGroup) -> None:
     which.add_argument("--new-profile", metavar="DIR", help="write a profile of the device here, and what its driver tells")
     group.add_argument("--backend", nargs="+", choices=tuple(BACKENDS), help="of --matrix: legs of these alone")
     group.add_argument("--runner", nargs="+", metavar="LABEL", help="of --matrix: legs that runners with these labels can take")
+    group.add_argument("--gitlab", action="store_true", help="of --matrix: as a child pipeline of GitLab's")
     group.add_argument("--offline", action="store_true", help="of --matrix: legs that need no accelerator")
 
 

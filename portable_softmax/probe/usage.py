@@ -20,7 +20,7 @@ def complaints(options: argparse.Namespace) -> Iterator[str]:
     for alone in ("list", "matrix", "new_profile"):
         if alone in given and (unused := _named(given & set(SHOWN))):
             yield f"{_named({alone})} has no use for {unused}"
-    if "matrix" not in given and (unused := _named(given & {"backend", "runner", "offline"})):
+    if "matrix" not in given and (unused := _named(given & {"backend", "runner", "offline", "gitlab"})):
         yield f"{unused} choose legs of --matrix"
     if "profile" in given and not options.profile.strip():
         yield "--profile is empty; --list names the products"

@@ -1,10 +1,12 @@
 """The matrix of vendor CI: every leg is complete, and none waits for a runner that is not there."""
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from portable_softmax import profiles
 from portable_softmax.probe import __main__ as probe
@@ -74,3 +76,48 @@ def test_its_schema_is_published():
         "python -c 'import json, msgspec; from portable_softmax.probe.matrix import Matrix; "
         "print(json.dumps(msgspec.json.schema(Matrix), indent=2))' > .github/matrix.schema.json"
     )
+
+
+def test_gitlab_gets_the_same_legs(capsys):
+    assert probe.main(["--matrix", "--gitlab", "--backend", "hip", "interpreter"]) == 0
+    jobs = json.loads(capsys.readouterr().out)
+    assert jobs.keys() == {"offline", "amd-mi300x"}
+    job, leg = jobs["amd-mi300x"], next(leg for leg in legs() if leg.name == "amd-mi300x")
+    assert (job["tags"], job["image"]) == (leg.runner, leg.container.image)
+    assert job["variables"] | {"SETUP": ""} == {
+        "DEVICE": "hip",
+        "PROFILE": "amd/mi300x",
+        "SETUP": "",
+        "PACKAGES": "",
+        "EXTRAS": "bench",
+    }
+    assert "image" not in jobs["offline"]
+
+
+STEPS = re.compile(r"bash (scripts/[a-z_]+\.sh)")
+
+
+@pytest.mark.parametrize("file", [".github/workflows/ci.yml", ".github/workflows/hardware.yml", ".gitlab-ci.yml"])
+def test_every_step_is_a_script_that_is_there(file):
+    scripts = set(STEPS.findall((ROOT / file).read_text()))
+    assert scripts
+    assert [script for script in scripts if not (ROOT / script).is_file()] == []
+
+
+@pytest.mark.parametrize("file", ["ci.yml", "hardware.yml"])
+def test_workflows_have_the_least_permissions_and_no_stranger_reaches_a_runner_of_ones_own(file):
+    workflow = yaml.load((ROOT / ".github" / "workflows" / file).read_text(), yaml.BaseLoader)
+    assert workflow["permissions"] == {"contents": "read"}
+    assert "pull_request_target" not in workflow["on"]
+    for name, job in workflow["jobs"].items():
+        if "uses" in job:
+            assert "github.event_name == 'push'" in job["if"], name
+        elif job["runs-on"] != "ubuntu-24.04":
+            assert job["environment"] == "hardware", name
+            assert "pull_request" not in workflow["on"], name
+
+
+def test_versions_are_the_same_in_both():
+    github = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["versions"]["strategy"]["matrix"]
+    gitlab = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())["versions"]["parallel"]["matrix"]
+    assert [tuple(each.values()) for each in github["include"]] == [tuple(each.values()) for each in gitlab]

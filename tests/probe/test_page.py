@@ -26,6 +26,7 @@ def runs(tmp_path):
     for name in ("monday", "tuesday"):
         folder = tmp_path / name
         folder.mkdir()
+        (folder / "benchmark.json").write_text('{"device": "of scripts/benchmark"}')
         (folder / "tests.xml").write_text(JUNIT.format(outcome=""))
         (folder / "h200_forward.csv").write_text(RATES.format(ours=1200))
     plans = tmp_path / "monday" / "plans.json"
@@ -54,6 +55,7 @@ def test_the_summary_has_everything(runs, capsys):
     assert "32 per SM (programs)" in out
     assert ["monday", "tests", "AMD Instinct MI300X", "3", "0", "0"] in cells
     assert "## What changed\n\nNothing." in out
+    assert "cannot be read" not in out
 
 
 @pytest.mark.parametrize(

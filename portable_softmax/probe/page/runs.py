@@ -2,6 +2,7 @@
 
 import ast
 import csv
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -100,7 +101,9 @@ def read(path: Path) -> Run:
 
 
 def _reports(file: Path, run: Run) -> None:
-    run.reports.extend(load(file))
+    content = json.loads(file.read_bytes())
+    if isinstance(content, list) or "schema_version" in content:  # other JSON is of others, as of scripts/benchmark
+        run.reports.extend(load(file))
 
 
 def _suite(file: Path, run: Run) -> None:
