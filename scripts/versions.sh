@@ -16,5 +16,7 @@ pip --group test --editable .
 "$environment/bin/python" -c 'import sys, torch, triton; print("Python", *sys.version_info[:3], "torch", torch.__version__, "Triton", triton.__version__)'
 export PATH=$environment/bin:$PATH
 portable-softmax --profile nvidia/h100-sxm --shapes 4096x781 128x151936 --markdown
-python -m pytest -q tests/planning/test_rules.py tests/planning/test_limits.py tests/devices/test_occupancy.py tests/runtime/test_plans.py -m "not slow and not kernel"
-python -m pytest -q tests/kernels/test_accuracy.py tests/torch_api -m "kernel and not slow" --device interpreter
+# Not all tests: many compile for devices that an old Triton does not know.
+python -m pytest -q tests/planning/test_rules.py tests/devices/test_occupancy.py
+python -m pytest -q tests/kernels/test_accuracy.py tests/torch_api/test_torch_semantics.py tests/torch_api/test_gradients.py \
+    -m "kernel and not slow" --device interpreter
