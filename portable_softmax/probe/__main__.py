@@ -13,6 +13,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles
 from portable_softmax.errors import DeviceError, NoDeviceError
 from portable_softmax.probe.cases import BROKEN, Wanted, again, reports_of, words_of
+from portable_softmax.probe.inspection import UnknownStageError
 from portable_softmax.probe.matrix import print_legs
 from portable_softmax.probe.options import parsed
 from portable_softmax.probe.regression import REGRESSED, as_table, compare, load, save
@@ -46,6 +47,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     except NoDeviceError as error:
         return _without_accelerator(error, options)
+    except UnknownStageError as error:
+        print(f"--dump: {error}", file=sys.stderr)
+        return 2
     except BROKEN as error:
         if options.json:
             print(encoded(Failure(schema_version=SCHEMA_VERSION, error=type(error).__name__, message=str(error))))
@@ -69,15 +73,16 @@ def _answer(options: argparse.Namespace) -> int:
         from portable_softmax.probe.plot import plot
 
         plot(devices, options.rows or 4096, (options.dtype or ["float32"])[0], Path(options.plot))
-    asked = [(device, case) for device in devices for case in cases(options)]
-    reports = reports_of([(*each, _wanted(options, *each, several=len(asked) > 1)) for each in asked])
+    wanted = cases(options)
+    asked = [(device, case, _wanted(options, device, case, len(wanted) > 1)) for device in devices for case in wanted]
+    reports = reports_of(asked)
     if options.save:
         save(reports, Path(options.save))
     return _show(reports, options)
 
 
 def _wanted(options: argparse.Namespace, device: Device, case: Case, several: bool) -> Wanted:
-    """Returns the additions that are asked for; each of several cases dumps to a folder of its own."""
+    """Returns the additions that are asked for; each device, and each of several cases, dumps to a folder of its own."""
     parts = [options.out or "."]
     if options.compare:
         parts.append(device.profile.name)

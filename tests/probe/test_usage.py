@@ -136,6 +136,11 @@ def test_each_device_dumps_into_a_folder_of_its_own(tmp_path, capsys):
     targets = [(tmp_path / name / "add_kernel.ptx").read_text() for name in names]
     assert [".target sm_90a" in targets[0], ".target sm_80" in targets[1]] == [True, True]
     assert all(Path(path).is_file() for report in json.loads(out) for path in report["dump"])
+    shapes = ["--shapes", "8x64", "8x4096", "--dtype", "float16"]
+    assert printed(capsys, "--profile", names[0], *shapes, "--dump", "ptx", "--out", tmp_path / "two")[0] == 0
+    assert printed(capsys, "--compare", *names, "--cols", 64, "--dump", "ptx", "--out", tmp_path / "one")[0] == 0
+    found = {str(path.parent.relative_to(tmp_path)) for path in tmp_path.glob("[ot]*/**/*.ptx")}
+    assert found == {"two/8-x-64-float16", "two/8-x-4096-float16", *(f"one/{name}" for name in names)}
 
 
 @pytest.mark.parametrize("options", [["--dump", "all"], ["--explain"], ["--plot", "p.png"], ["--textbook"]])
