@@ -39,7 +39,8 @@ print(len(profiles()), occupancy(KernelResources(4, 66, 16), device).programs_pe
     assert "CompileError: plans are made of compiled kernels, and Triton cannot be imported" in without_triton.stderr
     installed = next((tmp_path / "venv").glob("lib/python*/site-packages/portable_softmax"))
     assert all((installed / name).is_file() for name in ("py.typed", "matrix.json", "probe/page/template.html"))
-    empty = subprocess.run([str(planned[0]), "report", "."], cwd=tmp_path / "venv", capture_output=True, text=True, check=False)
+    (tmp_path / "empty").mkdir()
+    empty = subprocess.run([str(planned[0]), "report", "empty"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (empty.returncode, "holds no reports" in empty.stderr) == (1, True)
 
 
