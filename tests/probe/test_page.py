@@ -15,7 +15,8 @@ JUNIT = """<?xml version="1.0"?><testsuites><testsuite name="pytest"><properties
 <testcase classname="tests.kernels.test_accuracy" name="test_one"/>
 <testcase classname="tests.virtual.test_softmax" name="test_two">{outcome}</testcase>
 <testcase classname="tests.runtime.test_static_quality" name="test_three"><properties>
-<property name="count" value="['static quality, cuda/90', 25, 0]"/></properties></testcase>
+<property name="count" value="['static quality, cuda/90', 25, 0]"/>
+<property name="count" value="['plans, npu/Ascend910B3', 9, 2]"/></properties></testcase>
 </testsuite></testsuites>"""
 RATES = "direction,sweep,dtype,n_rows,n_cols,copy,ours\nforward,tutorial,float32,4096,256,1236.5,{ours}\n"
 
@@ -47,15 +48,19 @@ def test_the_summary_has_everything(runs, capsys):
     code, out, _ = printed(capsys, *runs)
     assert code == 0
     cells = [re.split(r"\s*\|\s*", line.strip("| ")) for line in out.splitlines() if line.startswith("|")]
-    assert ["cuda", "1 device, 4 cases", "25 kernels, 0 faults; 25 kernels, 0 faults", "-", "-"] in cells
-    hardware = "amd/mi300x: 3 passed, 0 failed"
-    assert ["hip", "1 device, 4 cases", "-", "-", f"{hardware}; {hardware}"] in cells
-    assert "virtual device: 1 passed, 0 failed" in out
+    assert ["cuda", "1 device, 4 cases", "25 kernels, 0 faults", "-", "-"] in cells
+    assert ["hip", "1 device, 4 cases", "-", "-", "amd/mi300x: 3 passed, 0 failed"] in cells
+    assert ["npu", "9 plans, 2 faults", "-", "virtual device: 1 passed, 0 failed", "-"] in cells
     assert "| 64 x 781 bfloat16" in out
     assert "32 per SM (programs)" in out
     assert ["monday", "tests", "AMD Instinct MI300X", "3", "0", "0"] in cells
     assert "## What changed\n\nNothing." in out
     assert "cannot be read" not in out
+
+
+def test_many_devices_are_rows(capsys, tmp_path):
+    assert probe.main(["--compare", "nvidia/h200", "amd/mi300x", "--cols", "64", "--save", str(tmp_path / "plans.json")]) == 0
+    assert re.search(r"\n\| +\| 4096 x 64 float32 +\|\n", printed(capsys, tmp_path)[1])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from portable_softmax.probe.schema import Change, KernelUse, Launch, Report, Sof
 
 LEVELS = ("planned", "compiled", "executed on a CPU", "run on hardware")
 VIRTUAL = {"tests.virtual_amd.": "hip", "tests.virtual.": "npu"}  # tests of this project that execute on a virtual device
-COMPILED = "static quality, "  # cases that tests/runtime/test_static_quality.py compiles, by backend and architecture
+# What tests/runtime/test_static_quality.py counts, by backend and architecture, and what it proves.
+COUNTED = {"plans": ("planned", "plan"), "static quality": ("compiled", "kernel")}
 Table = tuple[list[str], list[list[str]]]  # header and rows
 
 
@@ -25,7 +26,8 @@ def proof(runs: list[Run]) -> Table:
         products = {report.device.profile for report in here if use_of(report)}
         if products:
             found[backend]["planned"].append(f"{_many(len(products), 'device')}, {_many(len(here), 'case')}")
-    for suite in (suite for run in runs for suite in run.suites):
+    newest = {(suite.name, suite.properties.get("profile")): suite for run in runs for suite in run.suites}
+    for suite in newest.values():
         for backend, level, words in _of_suite(suite):
             if backend in found:
                 found[backend][level].append(words)
@@ -40,15 +42,17 @@ def proof(runs: list[Run]) -> Table:
 
 def _of_suite(suite: Suite) -> Iterator[tuple[str, str, str]]:
     """Yields backend, level and words of what a suite proves."""
-    by_backend: Counter[str] = Counter()
-    wrong: Counter[str] = Counter()
-    for name, (cases, differences) in suite.counts.items():
-        if name.startswith(COMPILED):
-            backend = name.removeprefix(COMPILED).partition("/")[0]
-            by_backend[backend] += cases
-            wrong[backend] += differences
-    for backend, cases in by_backend.items():
-        yield backend, LEVELS[1], f"{_many(cases, 'kernel')}, {_many(wrong[backend], 'fault')}"
+    cases: Counter[tuple[str, str]] = Counter()
+    faults: Counter[tuple[str, str]] = Counter()
+    for name, (compared, different) in suite.counts.items():
+        kind, _, target = name.partition(", ")
+        if kind in COUNTED:
+            key = target.partition("/")[0], kind
+            cases[key] += compared
+            faults[key] += different
+    for (backend, kind), number in cases.items():
+        level, word = COUNTED[kind]
+        yield backend, level, f"{_many(number, word)}, {_many(faults[backend, kind], 'fault')}"
     for prefix, backend in VIRTUAL.items():
         tests = [each for group, each in suite.tests.items() if group.startswith(prefix)]
         if tests:
@@ -61,12 +65,13 @@ def _of_suite(suite: Suite) -> Iterator[tuple[str, str, str]]:
 
 
 def plans(runs: list[Run]) -> Table:
-    """Returns the newest plans or kernels side by side: a row for each case, a column for each device."""
+    """Returns the newest plans or kernels side by side, by device and case; the fewer of the two are the columns."""
     latest = _latest(runs)
     devices = list(dict.fromkeys(device for device, _ in latest))
-    cases = dict.fromkeys(case for _, case in latest)
-    rows = [[case, *(_plan(latest.get((device, case))) for device in devices)] for case in cases]
-    return ["", *devices], rows
+    cases = list(dict.fromkeys(case for _, case in latest))
+    if len(devices) > len(cases):
+        return ["", *cases], [[device, *(_plan(latest.get((device, case))) for case in cases)] for device in devices]
+    return ["", *devices], [[case, *(_plan(latest.get((device, case))) for device in devices)] for case in cases]
 
 
 def _plan(report: Report | None) -> str:
