@@ -76,5 +76,5 @@ def _gitlab_job(leg: Leg) -> dict[str, Any]:
     if leg.container:
         job["image"] = leg.container.image
     job["artifacts"] = {"when": "always", "paths": ["results"], "reports": {"junit": "results/tests.xml"}}
-    job["cache"] = {"key": f"hardware-{leg.name}", "paths": ["last"], "when": "on_success"}
-    return job | {"after_script": ['[ "$CI_JOB_STATUS" != success ] || { rm -rf last && cp -r results last; }']}
+    job["cache"] = {"key": f"hardware-{leg.name}", "paths": ["last"], "when": "always"}
+    return job | {"after_script": ["[ ! -f results/plans.json ] || { rm -rf last && cp -r results last; }"]}
