@@ -1,10 +1,9 @@
 """A saved run asked again: nothing changed, or each change with its kind, its verdict and the exit code."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -120,28 +119,34 @@ def test_a_kernel_of_ones_own(tmp_path, capsys):
     assert load(tmp_path / "again.json") == [report]
 
 
-def test_accuracy_is_the_same_each_time_and_a_worse_one_is_seen(tmp_path):
-    """In the interpreter, which a baseline of it starts by itself: in processes of their own, as its users have it."""
-
-    def run(interpret, *arguments):
-        command = [sys.executable, "-m", "portable_softmax.probe", *map(str, arguments)]
-        environment = {**os.environ, "TRITON_INTERPRET": interpret}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
-
+@pytest.mark.kernel
+def test_accuracy_is_the_same_each_time_and_a_worse_one_is_seen(device, tmp_path, capsys):
     file = tmp_path / "verified.json"
-    assert run("1", "--verify", "--shapes", "16x65", "--save", file).returncode == 0
+    assert printed(capsys, "--verify", "--shapes", "16x65", "--save", file)[0] == 0
     (report,) = load(file)
     better = msgspec.structs.replace(report, verify=msgspec.structs.replace(report.verify, worst=report.verify.worst - 0.2))
     file.write_text(encoded([report, better]))
-    again = run("0", "--baseline", file, "--json")
-    assert again.returncode == 3, again.stdout + again.stderr
-    before, after = [report, better], [report, report]
-    assert msgspec.json.decode(again.stdout, type=Comparison) == compare(before, after, {})
-    (change,) = compare(before, after, {}).changes
+    code, out, _ = printed(capsys, "--baseline", file, "--json")
+    (change,) = msgspec.json.decode(out, type=Comparison).changes
+    assert code == 3
     assert (change.kind, change.verdict, change.tolerated) == ("accuracy", "worse", False)
-    assert not compare(before, after, {"accuracy": 0.3}).regressed
+    assert printed(capsys, "--baseline", file, "--tolerate", "accuracy=0.3")[0] == 0
     wrong = msgspec.structs.replace(report, verify=msgspec.structs.replace(report.verify, worst=None, right=False))
     assert compare([report], [wrong], {"accuracy": None}).regressed
+
+
+def test_a_baseline_of_the_interpreter_is_asked_again_in_it(altered, capsys, monkeypatch):
+    file = altered("device", "backend", to="interpreter")
+    started = []
+
+    def run(command, env, check):
+        started.append((command[-2:], env["TRITON_INTERPRET"]))
+        return SimpleNamespace(returncode=3)
+
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(subprocess, "run", run)
+    assert printed(capsys, "--baseline", file)[0] == 3
+    assert started == [(["--baseline", str(file)], "1")]
 
 
 def test_what_is_wrong_with_a_baseline(tmp_path, capsys, saved):
