@@ -19,17 +19,13 @@ import importlib
 import io
 import json
 import sys
-from datetime import date
 from pathlib import Path
 from typing import Any
-
-import torch
-import triton
-from triton.runtime import driver
 
 from portable_softmax import Device, current_device, plan
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.probe.__main__ import main as probe_main
+from portable_softmax.probe.new_profile import provenance, recording
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 SUPPORT = Path(__file__).resolve().parents[1] / "tests" / "support"
@@ -37,29 +33,6 @@ ROWS = (1, 64, 1823, 4096, 100_000)
 COLS = (1, 7, 16, 33, 64, 128, 200, 256, 500, 512, 781, 1000, 1024, 1823, 2048, 3000, 4096, 6000, 8192, 12672, 16384, 25000,
         32000, 32768, 50257, 65536, 128256, 151936, 262144)  # fmt: skip
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-
-
-def provenance() -> str:
-    """Versions, device and day of a recording."""
-    return f"Triton {triton.__version__} and torch {torch.__version__} on {torch.cuda.get_device_name()}, {date.today()}"
-
-
-def machine(device: Device) -> dict[str, Any]:
-    """Answers of Triton's driver and of torch, and what this package makes of them."""
-    told = torch.cuda.get_device_properties(device.index)
-    names = [name for name in dir(told) if not name.startswith("_")]
-    return {
-        "provenance": provenance(),
-        "target": list(dataclasses.astuple(driver.active.get_current_target()))[:3],
-        "torch_device_type": "cuda",
-        "properties": [driver.active.utils.get_device_properties(device.index)],
-        "torch": [{name: value for name in names if isinstance(value := getattr(told, name), int | str)}],
-        "expected": {
-            "profile": device.profile.name,
-            "arch": device.arch,
-            "facts": {key: [getattr(device.hardware, key), origin] for key, origin in device.origins.items()},
-        },
-    }
 
 
 def occupancies(device: Device) -> dict[str, Any]:
@@ -88,7 +61,7 @@ def occupancies(device: Device) -> dict[str, Any]:
                     "resources": dataclasses.asdict(found.resources),
                     "driver": {"n_regs": kernel.n_regs, "n_spills": kernel.n_spills, "programs": count.value},
                 })  # fmt: skip
-    return {"provenance": provenance(), "profile": device.profile.name, "cells": cells}
+    return {"provenance": provenance(device), "profile": device.profile.name, "cells": cells}
 
 
 def plans(directory: Path) -> None:
@@ -106,8 +79,8 @@ def everything(directory: Path) -> None:
     with contextlib.redirect_stdout(printed):
         assert probe_main(["--rows", "1823", "--cols", "781", "--verify", "--json"]) == 0
     records: dict[str, dict[str, Any]] = {
-        "driver": machine(device),
-        "probe": {"provenance": provenance(), "arguments": "--rows 1823 --cols 781 --verify --json"}
+        "driver": recording(device),
+        "probe": {"provenance": provenance(device), "arguments": "--rows 1823 --cols 781 --verify --json"}
         | json.loads(printed.getvalue()),
         "occupancy": occupancies(device),
     }

@@ -6,12 +6,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/environment.sh
 set_up --group test
+results() { [ -z "${RESULTS:-}" ] || echo "--junit-xml=$RESULTS/$1.xml"; } # RESULTS=DIR keeps them for `portable-softmax report`
 ruff check .
 ruff format --check .
 mypy
-python -m pytest -n 2 --dist loadgroup -m "not kernel and not slow" "$@"
+python -m pytest -n 2 --dist loadgroup -m "not kernel and not slow" $(results offline) "$@"
 case " $* " in
-    *" --device "*) python -m pytest -m "kernel and not slow" "$@" ;;
-    *) python -m pytest -n 2 -m "kernel and not accelerator and not slow" --device interpreter "$@" ;;
+    *" --device "*) python -m pytest -m "kernel and not slow" $(results kernels) "$@" ;;
+    *) python -m pytest -n 2 -m "kernel and not accelerator and not slow" --device interpreter $(results kernels) "$@" ;;
 esac
 bash scripts/virtual_npu.sh ${REQUIRE_VIRTUAL_NPU:+--required}

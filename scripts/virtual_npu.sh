@@ -46,6 +46,10 @@ unpack_mlir() {
     return "$outcome"
 }
 
+state() { # what an environment that is ready was made from
+    cat "$0" pyproject.toml | sha256sum
+}
+
 [ "$(uname -sm)" = "Linux x86_64" ] || not_run "it executes x86-64 code on Linux; this is $(uname -sm)"
 grep -q -m1 '\bavx2\b.*\bf16c\b\|\bf16c\b.*\bavx2\b' /proc/cpuinfo || not_run "this processor has no AVX2 and F16C"
 command -v gcc >/dev/null || not_run "gcc, which links the kernels, is missing"
@@ -53,12 +57,12 @@ command -v apt-get >/dev/null && command -v dpkg >/dev/null || not_run "MLIR 19 
 python=$(find_python) || not_run "triton-ascend 3.2.0 needs Python 3.10 or 3.11; neither is on PATH (PYTHON=... names one)"
 
 stamp=$environment/ready
-if [ "$(cat "$stamp" 2>/dev/null)" != "$(sha256sum <"$0")" ]; then
+if [ "$(cat "$stamp" 2>/dev/null)" != "$(state)" ]; then
     [ -x "$environment/bin/python" ] || "$python" -m venv "$environment" || not_run "$python cannot make a virtual environment"
     echo '*' >"$environment/.gitignore"
     echo "virtual NPU: installing torch 2.13.0, triton-ascend 3.2.0 and MLIR 19 into $environment" >&2
     install_packages || not_run "pip cannot install torch 2.13.0 and triton-ascend 3.2.0"
     [ -x "$environment/mlir/usr/lib/llvm-19/bin/mlir-opt" ] || unpack_mlir || not_run "apt-get cannot download ${mlir_packages[*]}"
-    sha256sum <"$0" >"$stamp"
+    state >"$stamp"
 fi
 exec "$environment/bin/python" -m pytest tests/virtual "$@"

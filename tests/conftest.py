@@ -1,44 +1,19 @@
-"""--device says what kernels run on. `auto` takes what is there, or skips them; a named device that is missing fails."""
-
-import os
+"""The project's fixtures; --device, and what it means, are of the package's own plugin (portable_softmax/testing)."""
 
 import pytest
 from counts import pytest_terminal_summary, record_count  # noqa: F401  (fixture and hook)
 
-NAMES = ("auto", "interpreter", "cuda", "hip", "npu")
-
-
-def pytest_addoption(parser):
-    parser.addoption("--device", choices=NAMES, default="auto", help="what kernels run on (auto)")
-
-
-def pytest_configure(config):
-    if config.getoption("--device") == "interpreter":
-        os.environ["TRITON_INTERPRET"] = "1"  # before any test imports a kernel
-
 
 @pytest.fixture(scope="session")
-def device(request):
+def device(portable_torch_device, portable_device):
     """The Device that kernels run on."""
-    from portable_softmax import NoDeviceError, current_device
-
-    wanted = request.config.getoption("--device")
-    try:
-        found = current_device()
-    except NoDeviceError as error:
-        if wanted == "auto":
-            pytest.skip(f"{error}; --device interpreter runs kernels without an accelerator")
-        raise
-    assert wanted in ("auto", found.backend), f"--device {wanted} was asked for, but Triton drives {found}"
-    return found
+    return portable_device
 
 
 @pytest.fixture(scope="session")
-def where(device):
+def where(portable_torch_device):
     """The torch.device of tensors for the kernel."""
-    import torch
-
-    return torch.device(device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}"))
+    return portable_torch_device
 
 
 @pytest.fixture(params=("softmax", "log_softmax", "softmin"))

@@ -10,19 +10,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOMS = [
     "portable_softmax",  # its own files; the rooms below hold the others
+    "portable_softmax/devices/backends",
+    "portable_softmax/probe/page",
     *(
         f"portable_softmax/{room}"
-        for room in (
-            "torch_api",
-            "distributed",
-            "probe",
-            "runtime",
-            "planning",
-            "devices",
-            "devices/backends",
-            "kernels",
-            "virtual_amd",
-        )
+        for room in ("torch_api", "distributed", "testing", "probe", "runtime", "planning", "devices", "kernels", "virtual_amd")
     ),
     "scripts",
     "scripts/benchmark",

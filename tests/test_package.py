@@ -37,7 +37,11 @@ print(len(profiles()), occupancy(KernelResources(4, 66, 16), device).programs_pe
     without_triton = subprocess.run([str(word) for word in planned], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert without_triton.returncode == 1
     assert "CompileError: plans are made of compiled kernels, and Triton cannot be imported" in without_triton.stderr
-    assert list((tmp_path / "venv").glob("lib/python*/site-packages/portable_softmax/py.typed"))
+    installed = next((tmp_path / "venv").glob("lib/python*/site-packages/portable_softmax"))
+    assert all((installed / name).is_file() for name in ("py.typed", "matrix.json", "probe/page/template.html"))
+    (tmp_path / "empty").mkdir()
+    empty = subprocess.run([str(planned[0]), "report", "empty"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (empty.returncode, "holds no reports" in empty.stderr) == (1, True)
 
 
 def list_profiles():

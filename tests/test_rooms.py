@@ -21,6 +21,7 @@ ARROWS = {
     "torch_api": {"runtime", "planning", "devices", "errors"},
     "distributed": {"torch_api", "runtime", "planning", "devices", "errors"},
     "probe": {"runtime", "planning", "devices", "errors"},
+    "testing": {"probe", "devices", "errors"},
     "virtual_amd": {"errors"},  # and no room imports it: only those who ask for it load it, and numpy
 }
 MORE = {
@@ -35,7 +36,7 @@ VENDORS = re.compile(
     r"|v100|t4|a100|h20|g?h[12]00|b[23]00|rtx|mi\d\d\d?\w?|rx|910\w*|950pr\w*)(?![a-z])",
     re.IGNORECASE,
 )
-REPORTS = "probe/", "devices/backends/", "virtual_amd/"  # the last is one vendor's device
+REPORTS = "probe/", "testing/", "devices/backends/", "virtual_amd/"  # the last is one vendor's device
 
 
 def room_of(module):

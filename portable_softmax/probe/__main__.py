@@ -1,33 +1,26 @@
 """The probe's command: options -> device -> report -> text or JSON, and an exit code."""
 
 import argparse
-import dataclasses
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from tabulate import tabulate
 
-from portable_softmax.devices.detect import current_device
+from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles
-from portable_softmax.errors import DeviceError, NoDeviceError, PortableSoftmaxError
-from portable_softmax.planning.request import contiguous_problem
-from portable_softmax.probe.explain import next_step
-from portable_softmax.probe.inspection import compile_any, dump
-from portable_softmax.probe.loading import load_kernel
+from portable_softmax.errors import DeviceError, NoDeviceError
+from portable_softmax.probe.cases import BROKEN, Wanted, again, reports_of, words_of
+from portable_softmax.probe.inspection import UnknownStageError
+from portable_softmax.probe.matrix import print_legs
 from portable_softmax.probe.options import parsed
-from portable_softmax.probe.report import SCHEMA_VERSION, describe, describe_device, describe_kernel, explanations, software
+from portable_softmax.probe.regression import REGRESSED, as_table, compare, load, save
+from portable_softmax.probe.report import Case, software
+from portable_softmax.probe.schema import SCHEMA_VERSION, Failure, Known, NoDevice, Report, SoftmaxProblem, encoded
 from portable_softmax.probe.text import as_text, side_by_side
-from portable_softmax.runtime.plans import plan
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
-
-PACKAGED = Path(__file__).parents[1] / "matrix.json"  # in a wheel
-MATRIX = PACKAGED if PACKAGED.is_file() else Path(__file__).parents[2] / ".github" / "matrix.json"
-BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
+from portable_softmax.probe.usage import cases
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,8 +32,12 @@ def main(arguments: list[str] | None = None) -> int:
     Raises:
         SystemExit: wrong usage, with code 2.
     """
-    given = sys.argv[1:] if arguments is None else arguments
-    options = parsed(given)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["report"]:
+        from portable_softmax.probe.page.command import main as report
+
+        return report(words[1:])
+    options = parsed(words)
     try:
         code = _answer(options)
         sys.stdout.flush()
@@ -49,10 +46,13 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except NoDeviceError as error:
-        return _without_accelerator(error, given, options)
+        return _without_accelerator(error, options)
+    except UnknownStageError as error:
+        print(f"--dump: {error}", file=sys.stderr)
+        return 2
     except BROKEN as error:
         if options.json:
-            print(json.dumps({"schema_version": SCHEMA_VERSION, "error": type(error).__name__, "message": str(error)}))
+            print(encoded(Failure(schema_version=SCHEMA_VERSION, error=type(error).__name__, message=str(error))))
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
 
@@ -61,115 +61,113 @@ def _answer(options: argparse.Namespace) -> int:
     if options.list:
         return _list(options.json)
     if options.matrix:
-        return _matrix(options.backend, options.runner)
-    kernel = load_kernel(options.kernel) if options.kernel else None
+        return print_legs(options.backend, options.runner, options.offline, options.gitlab)
+    if options.new_profile:
+        return _new_profile(Path(options.new_profile))
+    if options.baseline:
+        return _regressions(options)
     names = options.compare or [options.profile]
     devices = [Device.from_profile(name) if name else current_device(options.index) for name in names]
-    if options.require and (others := sorted({device.backend for device in devices} - {options.require})):
-        raise DeviceError(f"a {options.require} device was required; this is {', '.join(others)}")
+    _require(options.require, devices)
     if options.plot:
         from portable_softmax.probe.plot import plot
 
-        plot(devices, options.rows, options.dtype, Path(options.plot))
-    report = _column if options.compare else _report
-    reports = [report(device, kernel, options) for device in devices]
+        plot(devices, options.rows or 4096, (options.dtype or ["float32"])[0], Path(options.plot))
+    wanted = cases(options)
+    asked = [(device, case, _wanted(options, device, case, len(wanted) > 1)) for device in devices for case in wanted]
+    reports = reports_of(asked)
+    if options.save:
+        save(reports, Path(options.save))
+    return _show(reports, options)
+
+
+def _wanted(options: argparse.Namespace, device: Device, case: Case, several: bool) -> Wanted:
+    """Returns the additions that are asked for; each device, and each of several cases, dumps to a folder of its own."""
+    parts = [options.out or "."]
+    if options.compare:
+        parts.append(device.profile.name)
+    if several and isinstance(case, SoftmaxProblem):
+        parts.append(words_of(case).replace(" ", "-"))
+    return Wanted(options.explain, options.textbook, options.verify, options.dump, Path(*parts))
+
+
+def _show(reports: list[Report], options: argparse.Namespace) -> int:
+    alone = len(reports) == 1 and not options.compare
     if options.json:
-        print(json.dumps(reports if options.compare else reports[0], indent=2))
+        print(encoded(reports[0] if alone else reports))
+    elif alone and not options.markdown:
+        print(as_text(reports[0]))
     else:
-        print(side_by_side(reports) if options.compare else as_text(reports[0]))
-    if "error" in reports[0] and not options.compare:
-        print(f"{reports[0]['error']}: {reports[0]['message']}", file=sys.stderr)
-    wrong = (report for report in reports if "error" in report or not report.get("verify", {"right": True})["right"])
-    return 1 if any(wrong) else 0
+        print(side_by_side(reports, "github" if options.markdown else "plain"))
+    if alone and reports[0].error:
+        print(f"{reports[0].error}: {reports[0].message}", file=sys.stderr)
+    return 1 if any(report.error or (report.verify and not report.verify.right) for report in reports) else 0
 
 
-def _column(device: Device, kernel: Any, options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the report of one device of several, or why there is none: the others are still worth a look."""
-    try:
-        return _report(device, kernel, options)
-    except BROKEN as error:
-        return describe_device(device) | {"error": type(error).__name__, "message": str(error)}
+def _regressions(options: argparse.Namespace) -> int:
+    """Asks a saved run's cases once more, and shows what changed."""
+    before = load(Path(options.baseline))
+    if not interpreting() and any(report.device.backend == "interpreter" for report in before):
+        return _interpreted(options.words)
+    asked = [again(report) for report in before]
+    _require(options.require, [device for device, _, _ in asked])
+    after = reports_of(asked)
+    if options.save:
+        save(after, Path(options.save))
+    comparison = compare(before, after, dict(options.tolerate))
+    print(encoded(comparison) if options.json else as_table(comparison, "github" if options.markdown else "plain"))
+    return REGRESSED if comparison.regressed else 0
 
 
-def _report(device: Device, kernel: Any, options: argparse.Namespace) -> dict[str, Any]:
-    if kernel is not None:
-        constexprs = {name: _literal(value) for name, value in options.constexpr}
-        warps, stages = options.num_warps, options.num_stages
-        compiled = compile_any(kernel, dict(options.signature), constexprs, warps, stages, device, options.config)
-        resources = device.vendor.resources(compiled)
-        report = describe_kernel(device, options.kernel, resources, device.vendor.occupancy(resources, device.hardware))
-    else:
-        report = describe(device, options.rows, options.cols, options.dtype)
-        found = plan(options.rows, options.cols, options.dtype, device)
-        resources = found.resources
-        if options.dump:
-            problem = contiguous_problem(options.rows, options.cols, options.dtype, device)
-            compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
-    if options.dump:
-        directory = Path(options.out, device.profile.name) if options.compare else Path(options.out)
-        report["dump"] = [str(path) for path in dump(compiled, options.dump, directory)]
-    if options.verify:
-        report["verify"] = _verify(device, options)
-    counted = device.vendor.occupancy(resources, device.hardware)
-    if not counted.programs_per_multiprocessor:
-        report |= {"error": "PlanError", "message": next_step(resources, device, counted)}
-    return report | explanations(device, resources, options.explain, options.textbook)
+def _require(backend: str | None, devices: list[Device]) -> None:
+    if backend and (others := sorted({device.backend for device in devices} - {backend})):
+        raise DeviceError(f"a {backend} device was required; this is {', '.join(others)}")
 
 
-def _literal(text: str) -> int | bool | str:
-    return {"True": True, "False": False}.get(text, int(text) if text.lstrip("-").isdigit() else text)
+def _new_profile(directory: Path) -> int:
+    from portable_softmax.probe.new_profile import write_profile
 
-
-def _verify(device: Device, options: argparse.Namespace) -> dict[str, Any]:
-    from portable_softmax.probe.verify import verify
-
-    outcome = verify(options.rows, options.cols, options.dtype, device)
-    return dataclasses.asdict(outcome) | {"right": outcome.right}
-
-
-def _matrix(backends: list[str] | None, labels: list[str] | None) -> int:
-    """Prints the legs of these backends that a runner with these labels can take: one that no runner takes waits for ever."""
-    legs = json.loads(MATRIX.read_text())["include"]
-    wanted = [leg for leg in legs if not backends or leg["device"] in backends]
-    needed = [(leg, {leg["runner"]} if isinstance(leg["runner"], str) else set(leg["runner"])) for leg in wanted]
-    runnable = [leg for leg, runner in needed if not labels or runner <= set(labels)]
-    if not runnable:
-        print(f"no leg of {', '.join(leg['name'] for leg in legs)} is left", file=sys.stderr)
-        return 1
-    print(json.dumps({"include": runnable}))
+    profile, fixture = write_profile(current_device(), directory)
+    print(f"{profile}: PORTABLE_SOFTMAX_PROFILES={directory} takes the device for it\n{fixture}: for tests/support/recorded")
     return 0
 
 
 def _list(as_json: bool) -> int:
     known = profiles()
     if as_json:
-        print(json.dumps({"schema_version": SCHEMA_VERSION, "profiles": sorted(known)}))
+        print(encoded(Known(schema_version=SCHEMA_VERSION, profiles=sorted(known))))
     else:
         rows = [(name, f"{profile.backend}/{profile.arch}", profile.architecture) for name, profile in known.items()]
         print(tabulate(rows, tablefmt="plain", disable_numparse=True))
     return 0
 
 
-def _without_accelerator(error: NoDeviceError, given: list[str], options: argparse.Namespace) -> int:
+def _without_accelerator(error: NoDeviceError, options: argparse.Namespace) -> int:
     if options.verify:
-        # Triton decides at import whether it interprets, so another process has to.
         print(f"No accelerator: {error}\nThe same kernel runs in Triton's interpreter instead.\n", file=sys.stderr, flush=True)
-        quiet = ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]  # nan of masked rows, in numpy
-        command = [sys.executable, *quiet, "-m", "portable_softmax.probe", *given]
-        return subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False).returncode
+        return _interpreted(options.words)
+    names = ("kernel", "dump", "plot", "explain", "textbook", "save", "baseline", "markdown", "new_profile")
     if options.json:
-        print(json.dumps({"schema_version": SCHEMA_VERSION, "software": software(), "device": None, "message": str(error)}))
-    elif options.require:
+        print(encoded(NoDevice(schema_version=SCHEMA_VERSION, software=software(), device=None, message=str(error))))
+    if options.require:
         print(f"a {options.require} device was required. No accelerator: {error}", file=sys.stderr)
-    elif needs := [f"--{name}" for name in ("kernel", "dump", "plot", "explain", "textbook") if getattr(options, name)]:
-        print(f"{', '.join(needs)} needs a device, as --profile NAME or --compare. No accelerator: {error}", file=sys.stderr)
+    elif needs := [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]:
+        way_out = "here" if options.new_profile else "as --profile NAME or --compare"
+        print(f"{', '.join(needs)} needs a device, {way_out}. No accelerator: {error}", file=sys.stderr)
         return 1
-    else:
+    elif not options.json:
         print(
             f"No accelerator: {error}\n--profile NAME plans for one that is not here; --list names them; "
             "--verify runs the kernel in Triton's interpreter."
         )
     return 1 if options.require else 0
+
+
+def _interpreted(words: list[str]) -> int:
+    """Answers in another process, since Triton decides at import whether it interprets."""
+    quiet = ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]  # nan of masked rows, in numpy
+    command = [sys.executable, *quiet, "-m", "portable_softmax.probe", *words]
+    return subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False).returncode
 
 
 if __name__ == "__main__":

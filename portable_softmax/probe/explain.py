@@ -1,10 +1,10 @@
 """Explains why a multiprocessor holds no more programs, and what would raise the number."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
+from portable_softmax.probe.schema import Explanation, NextStep, Textbook
 from portable_softmax.probe.textbook import textbook, why_it_differs
 
 REDUCIBLE = {
@@ -15,46 +15,51 @@ REDUCIBLE = {
 }
 
 
-def explain(resources: KernelResources, device: Device) -> Iterator[str]:
-    """Yields lines: each limit's own count, with those that bind marked, and the next step."""
+def explain(resources: KernelResources, device: Device) -> Explanation:
+    """Returns each limit's own count, those that bind, and the next step."""
     found = device.vendor.occupancy(resources, device.hardware)
-    for name, programs in found.limits.items():
-        yield f"{name:20}{programs:>6}{'   binds' if name in found.limited_by else ''}"
-    yield next_step(resources, device, found)
+    step = next_step(resources, device, found)
+    return Explanation(limits=dict(found.limits), binds=list(found.limited_by), next_step=step)
 
 
-def next_step(resources: KernelResources, device: Device, found: Occupancy) -> str:
-    """Tells in words the least reduction of what binds that lets one more program in."""
+def next_step(resources: KernelResources, device: Device, found: Occupancy) -> NextStep:
+    """Finds the least reduction of what binds that lets one more program in."""
     here = found.programs_per_multiprocessor
     binding = [REDUCIBLE[name] for name in found.limited_by if name in REDUCIBLE]
     fixed = [name for name in found.limited_by if name not in REDUCIBLE]
     if fixed and not here:
         return _no_program(resources, device, fixed)
     if fixed:
-        return f"nothing that the kernel could save raises it: {' and '.join(fixed)} bind"
-    reduced = resources
-    steps = []
+        return _none(here, f"nothing that the kernel could save raises it: {' and '.join(fixed)} bind")
+    reduced, fewer = resources, {}
     for field, words in binding:
-        fewer = _first_that_helps(reduced, field, device, here)
-        if fewer is None:
-            return f"no smaller number of {words} raises it"
-        if spared := (getattr(reduced, field) or 0) - fewer:
-            steps.append(f"{spared} {words} fewer")
-        reduced = replace(reduced, **{field: fewer})
+        least = _first_that_helps(reduced, field, device, here)
+        if least is None:
+            return _none(here, f"no smaller number of {words} raises it")
+        if spared := (getattr(reduced, field) or 0) - least:
+            fewer[field] = spared
+        reduced = replace(reduced, **{field: least})
     now = device.vendor.occupancy(reduced, device.hardware).programs_per_multiprocessor
-    return f"{' and '.join(steps)}: {now} programs instead of {here}"
+    steps = " and ".join(f"{fewer[field]} {words} fewer" for field, words in binding if field in fewer)
+    return NextStep(fewer=fewer, programs=now, instead_of=here, text=f"{steps}: {now} programs instead of {here}")
 
 
-def _no_program(resources: KernelResources, device: Device, fixed: list[str]) -> str:
-    """Tells the largest number of warps, by halves, of which a program would fit."""
+def _none(here: int, text: str) -> NextStep:
+    return NextStep(fewer={}, programs=here, instead_of=here, text=text)
+
+
+def _no_program(resources: KernelResources, device: Device, fixed: list[str]) -> NextStep:
+    """Finds the largest number of warps, by halves, of which a program would fit."""
     bind = f"no program fits: {' and '.join(fixed)} bind"
-    warps = (resources.num_warps or 1) // 2
+    given = resources.num_warps or 1
+    warps = given // 2
     while warps:
         fit = device.vendor.occupancy(replace(resources, num_warps=warps), device.hardware).programs_per_multiprocessor
         if fit:
-            return f"{bind}; with {warps} warps instead of {resources.num_warps}, if a thread needs no more then, {fit} would"
+            text = f"{bind}; with {warps} warps instead of {given}, if a thread needs no more then, {fit} would"
+            return NextStep(fewer={"num_warps": given - warps}, programs=fit, instead_of=0, text=text)
         warps //= 2
-    return f"{bind}, and fewer warps do not help: it needs smaller tiles"
+    return _none(0, f"{bind}, and fewer warps do not help: it needs smaller tiles")
 
 
 def _first_that_helps(resources: KernelResources, field: str, device: Device, here: int) -> int | None:
@@ -67,10 +72,9 @@ def _first_that_helps(resources: KernelResources, field: str, device: Device, he
     return None
 
 
-def against_textbook(resources: KernelResources, device: Device) -> str:
-    """Tells the tutorial's number beside ours, and why it differs."""
+def against_textbook(resources: KernelResources, device: Device) -> Textbook:
+    """Returns the tutorial's number beside ours, and why it differs."""
     theirs = textbook(device.backend, device.arch, resources, device.hardware)
     ours = device.vendor.occupancy(resources, device.hardware)
-    return f"{'none' if theirs is None else theirs}, not {ours.programs_per_multiprocessor}: " + why_it_differs(
-        theirs, ours, device.arch, device.hardware
-    )
+    why = why_it_differs(theirs, ours, device.arch, device.hardware)
+    return Textbook(programs=theirs, exact=ours.programs_per_multiprocessor, why=why)

@@ -22,6 +22,10 @@ TYPES = {
 }
 
 
+class UnknownStageError(ValueError):
+    """The compiler has no such stage for the device."""
+
+
 def inspect_kernel(
     kernel: Any,
     signature_or_args: Mapping[str, Any],
@@ -123,11 +127,11 @@ def dump(compiled: Any, stages: str, directory: Path) -> list[Path]:
     """Writes compilation stages (comma-separated, or "all") and the metadata of a compiled kernel; returns the files.
 
     Raises:
-        ValueError: the kernel has no such stage.
+        UnknownStageError: the kernel has no such stage.
     """
     wanted = list(compiled.asm) if stages == "all" else stages.split(",")
     if unknown := [stage for stage in wanted if stage not in compiled.asm]:
-        raise ValueError(f"no stage {', '.join(unknown)}; there are {', '.join(compiled.asm)}")
+        raise UnknownStageError(f"no stage {', '.join(unknown)}; there are {', '.join(compiled.asm)}")
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for stage in wanted:

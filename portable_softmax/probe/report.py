@@ -1,49 +1,70 @@
-"""The probe's report as a dictionary: what --json prints, and what the text is made of."""
+"""Describes a device, and a softmax or a kernel on it: what --json prints, and what the text is made of."""
 
 import dataclasses
 import importlib.metadata
 import platform
-from typing import Any
+
+import msgspec
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
-from portable_softmax.probe.explain import against_textbook, explain
-from portable_softmax.runtime.plans import plan
+from portable_softmax.planning.plan import LaunchPlan
+from portable_softmax.probe.schema import (
+    SCHEMA_VERSION,
+    Counted,
+    DeviceInfo,
+    Fact,
+    FactSource,
+    KernelUse,
+    Launch,
+    Report,
+    SoftmaxProblem,
+)
 
-SCHEMA_VERSION = 1
 PACKAGES = ("portable-softmax", "torch", "triton", "triton-ascend", "torch-npu", "numpy")
+Case = SoftmaxProblem | KernelUse
 
 
-def describe(device: Device, n_rows: int, n_cols: int, dtype: str) -> dict[str, Any]:
-    """Describes a device, and the plan of a softmax of [n_rows, n_cols] on it.
-
-    Raises:
-        DtypeError, PlanError, TypeError, ValueError: the cases of `plan`.
-    """
-    launch_plan = plan(n_rows, n_cols, dtype, device)
-    return describe_device(device) | {
-        "problem": {"n_rows": n_rows, "n_cols": n_cols, "dtype": dtype},
-        "plan": {
-            **dataclasses.asdict(launch_plan.tiling),
-            "num_programs": launch_plan.num_programs,
-            "resources": dataclasses.asdict(launch_plan.resources),
-            "occupancy": _occupancy(launch_plan.occupancy),
-            "reasons": list(launch_plan.reasons),
-        },
-    }
+def describe(device: Device, case: Case) -> Report:
+    """Describes a device and what is asked about it, with no answer yet."""
+    about = Report(
+        schema_version=SCHEMA_VERSION,
+        software=software(),
+        device=_device(device),
+        facts={key: _fact(device, key) for key in device.origins},
+    )
+    asked = {"problem": case} if isinstance(case, SoftmaxProblem) else {"kernel": case}
+    return msgspec.structs.replace(about, **asked)
 
 
-def describe_kernel(device: Device, name: str, resources: KernelResources, occupancy: Occupancy) -> dict[str, Any]:
-    """Describes a device, and what any kernel uses of it."""
-    return describe_device(device) | {
-        "kernel": {"name": name, "resources": dataclasses.asdict(resources), "occupancy": _occupancy(occupancy)},
-    }
+def launch_of(plan: LaunchPlan) -> Launch:
+    """Returns a plan as the report has it."""
+    return Launch(
+        **dataclasses.asdict(plan.tiling),
+        num_programs=plan.num_programs,
+        resources=plan.resources,
+        occupancy=counted(plan.occupancy),
+        reasons=list(plan.reasons),
+    )
 
 
-def explanations(device: Device, resources: KernelResources, with_limits: bool, with_textbook: bool) -> dict[str, Any]:
-    """Returns the lines that --explain and --textbook add."""
-    limits = {"explain": list(explain(resources, device))} if with_limits else {}
-    return limits | ({"textbook": against_textbook(resources, device)} if with_textbook else {})
+def counted(occupancy: Occupancy) -> Counted:
+    """Returns an occupancy as the report has it."""
+    return Counted(
+        programs_per_multiprocessor=occupancy.programs_per_multiprocessor,
+        limits=dict(occupancy.limits),
+        warps_per_multiprocessor=occupancy.warps_per_multiprocessor,
+        limited_by=list(occupancy.limited_by),
+    )
+
+
+def use_of(report: Report) -> tuple[KernelResources, Counted] | None:
+    """Returns what a program of the reported plan or kernel uses, and how many fit; None if there was none."""
+    if isinstance(report.plan, Launch):
+        return report.plan.resources, report.plan.occupancy
+    if isinstance(report.kernel, KernelUse) and report.kernel.resources and report.kernel.occupancy:
+        return report.kernel.resources, report.kernel.occupancy
+    return None
 
 
 def software() -> dict[str, str]:
@@ -57,37 +78,27 @@ def software() -> dict[str, str]:
     return found
 
 
-def describe_device(device: Device) -> dict[str, Any]:
-    """Returns a device and its facts, with nothing about any kernel."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "software": software(),
-        "device": {
-            "name": device.name,
-            "backend": device.backend,
-            "arch": device.arch,
-            "architecture": device.profile.architecture,
-            "here": device.detected is not None,
-            "index": device.index,
-            "profile": device.profile.name,
-            "multiprocessor": device.profile.multiprocessor,
-        },
-        "facts": {key: _fact(device, key) for key in device.origins},
-    }
+def _device(device: Device) -> DeviceInfo:
+    return DeviceInfo(
+        name=device.name,
+        backend=device.backend,
+        arch=device.arch,
+        architecture=device.profile.architecture,
+        here=device.detected is not None,
+        index=device.index,
+        profile=device.profile.name,
+        multiprocessor=device.profile.multiprocessor,
+    )
 
 
-def _occupancy(occupancy: Occupancy) -> dict[str, Any]:
-    return dataclasses.asdict(occupancy) | {"limited_by": list(occupancy.limited_by)}
-
-
-def _fact(device: Device, key: str) -> dict[str, Any]:
+def _fact(device: Device, key: str) -> Fact:
     """Collects what each side says of one field of Hardware, and which is used."""
     runtime = dict(device.detected.torch) | dict(device.detected.driver) if device.detected else {}
     source = device.profile.origins.get(key)
-    return {
-        "runtime": runtime.get(key),
-        "profile": getattr(device.profile.hardware, key),
-        "used": getattr(device.hardware, key),
-        "from": device.origins[key],
-        "profile_source": source and {"title": source.title, "verified": source.verified},
-    }
+    return Fact(
+        runtime=runtime.get(key),
+        profile=getattr(device.profile.hardware, key),
+        used=getattr(device.hardware, key),
+        origin=device.origins[key],
+        profile_source=FactSource(title=source.title, verified=source.verified) if source else None,
+    )

@@ -1,23 +1,38 @@
 """Options of the probe that do not go together: each is an error, none is ignored in silence."""
 
 import argparse
+import itertools
 from collections.abc import Iterator
 
-SOFTMAX = {"rows": 4096, "cols": 4096, "dtype": "float32"}  # defaults, set once it is known that nobody gave them
+from portable_softmax.probe.report import Case
+from portable_softmax.probe.schema import KernelUse, SoftmaxProblem
+
+SOFTMAX = ("rows", "cols", "shapes", "dtype")
 OF_KERNEL = ("signature", "constexpr", "num_warps", "num_stages", "config")
-SHOWN = ("rows", "cols", "dtype", "kernel", *OF_KERNEL, "explain", "textbook", "verify", "dump", "out", "plot", "require")
+EXTRAS = ("explain", "textbook", "verify", "dump", "out", "plot")
+ASKED = (*SOFTMAX, "kernel", *OF_KERNEL, *EXTRAS)
+SHOWN = (*ASKED, "require", "save", "baseline", "tolerate", "markdown")
 
 
 def complaints(options: argparse.Namespace) -> Iterator[str]:
     """Yields what is wrong with the options together, in words for their user."""
     given = {name for name, value in vars(options).items() if value is not None and value is not False and value != []}
-    for alone in ("list", "matrix"):
+    for alone in ("list", "matrix", "new_profile"):
         if alone in given and (unused := _named(given & set(SHOWN))):
-            yield f"--{alone} has no use for {unused}"
-    if "matrix" not in given and (unused := _named(given & {"backend", "runner"})):
+            yield f"{_named({alone})} has no use for {unused}"
+    if "matrix" not in given and (unused := _named(given & {"backend", "runner", "offline", "gitlab"})):
         yield f"{unused} choose legs of --matrix"
     if "profile" in given and not options.profile.strip():
         yield "--profile is empty; --list names the products"
+    if "baseline" in given:
+        if unused := _named(given & {*ASKED, "profile", "compare", "index"}):
+            yield f"--baseline asks again what its file holds, and has no use for {unused}"
+    elif "tolerate" in given:
+        yield "--tolerate is of --baseline, and there is none"
+    if "shapes" in given and (unused := _named(given & {"rows", "cols"})):
+        yield f"--shapes has no use for {unused}"
+    if "plot" in given and ("shapes" in given or len(options.dtype or ()) > 1):
+        yield "--plot draws rows of every length in one type; leave out --shapes, and all types but one"
     if "kernel" in given:
         if unused := _named(given & {*SOFTMAX, "verify", "plot"}):
             yield f"--kernel has no use for {unused}, which are of the softmax"
@@ -31,12 +46,19 @@ def complaints(options: argparse.Namespace) -> Iterator[str]:
         yield "--out says where --dump writes, and there is no --dump"
 
 
-def complete(options: argparse.Namespace) -> None:
-    """Fills in the defaults that `complaints` must tell from what was given."""
-    for name, value in SOFTMAX.items():
-        if getattr(options, name) is None:
-            setattr(options, name, value)
-    options.out = options.out or "."
+def cases(options: argparse.Namespace) -> list[Case]:
+    """Returns the kernel that the options ask about, or the softmaxes, with the defaults of what was not given."""
+    if options.kernel:
+        constexprs = {name: _literal(value) for name, value in options.constexpr}
+        settings = {name: getattr(options, name) for name in ("num_warps", "num_stages", "config")}
+        return [KernelUse(name=options.kernel, signature=dict(options.signature), constexprs=constexprs, **settings)]
+    shapes = options.shapes or [(options.rows or 4096, options.cols or 4096)]
+    pairs = itertools.product(shapes, options.dtype or ["float32"])
+    return [SoftmaxProblem(n_rows=rows, n_cols=cols, dtype=dtype) for (rows, cols), dtype in pairs]
+
+
+def _literal(text: str) -> int | bool | str:
+    return {"True": True, "False": False}.get(text, int(text) if text.lstrip("-").isdigit() else text)
 
 
 def _named(names: set[str]) -> str:

@@ -5,17 +5,15 @@ The drivers are played back from tests/support/recorded/driver_*.json. Each says
 """
 
 import importlib.metadata
-import json
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
+from playback import MACHINES, RecordedDriver, fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
 from portable_softmax import (
     Device,
@@ -33,53 +31,8 @@ from portable_softmax.devices import detect as device_module
 from portable_softmax.probe.loading import load_kernel
 
 SUPPORT = Path(__file__).parents[1] / "support"
-RECORDED = SUPPORT / "recorded"
 ADD = f"{SUPPORT / 'example_kernels.py'}:add_kernel"
 ADD_TYPES = dict.fromkeys(("x_ptr", "y_ptr", "out_ptr"), "*fp32:16") | {"n_elements": "i32:16"}
-MACHINES = sorted(path.stem for path in RECORDED.glob("driver_*.json"))
-
-
-class RecordedDriver:
-    """Triton's side of a recorded machine."""
-
-    def __init__(self, machine):
-        self.machine = machine
-        self.utils = self
-
-    def get_current_target(self):
-        return GPUTarget(*self.machine["target"])
-
-    def get_device_properties(self, index):
-        return self.machine["properties"][index]
-
-
-def play(monkeypatch, machine):
-    """Makes this process look like the recorded machine, to Triton's users and to torch's."""
-    module = SimpleNamespace(
-        __name__="torch." + machine["torch_device_type"],
-        is_available=lambda: machine.get("available", True),
-        device_count=lambda: len(machine["properties"]),
-        current_device=lambda: 0,
-        device=lambda index: nullcontext(),
-        get_device_properties=lambda index: SimpleNamespace(**machine["torch"][index]),
-    )
-    monkeypatch.setattr(torch, machine["torch_device_type"], module, raising=False)
-    monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=RecordedDriver(machine)))
-
-
-def recorded(name):
-    return json.loads((RECORDED / f"{name}.json").read_text())
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    def forget():
-        device_module._device.cache_clear()
-        device_module._active_backend.cache_clear()
-
-    forget()
-    yield
-    forget()
 
 
 @pytest.mark.parametrize("name", MACHINES)

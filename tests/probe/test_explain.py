@@ -1,14 +1,17 @@
 """The next step is the least that raises the number of programs, and the textbook's number is told apart from the right one."""
 
+import json
+
 import pytest
 
 from portable_softmax import Device, KernelResources, occupancy
 from portable_softmax.probe.__main__ import main
 from portable_softmax.probe.explain import against_textbook, explain
+from portable_softmax.probe.text import compared, explained
 
 
 def lines(profile, *resources, **more):
-    return list(explain(KernelResources(*resources, **more), Device.from_profile(profile)))
+    return list(explained(explain(KernelResources(*resources, **more), Device.from_profile(profile))))
 
 
 def programs(profile, *resources):
@@ -73,7 +76,7 @@ def test_the_next_step_is_the_least_that_helps():
     ],
 )
 def test_the_textbook(profile, resources, words):
-    assert words in against_textbook(KernelResources(*resources), Device.from_profile(profile))
+    assert words in compared(against_textbook(KernelResources(*resources), Device.from_profile(profile)))
 
 
 def test_the_probe_shows_them(capsys):
@@ -81,6 +84,19 @@ def test_the_probe_shows_them(capsys):
     text = capsys.readouterr().out
     assert "limits    warps" in text
     assert "textbook  " in text
+
+
+def test_they_are_data_in_json(capsys):
+    softmax = ["--shapes", "4096x4096", "--dtype", "float32"]
+    assert main(["--profile", "amd/mi100", *softmax, "--explain", "--textbook", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    here = report["plan"]["occupancy"]["programs_per_multiprocessor"]
+    assert report["explain"]["limits"] == report["plan"]["occupancy"]["limits"]
+    assert report["explain"]["binds"] == ["registers"]
+    step = report["explain"]["next_step"]
+    assert step["fewer"].keys() == {"registers_per_thread"}
+    assert step["programs"] > step["instead_of"] == here
+    assert report["textbook"]["exact"] == here < report["textbook"]["programs"]
 
 
 def test_devices_side_by_side(capsys):

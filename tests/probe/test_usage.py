@@ -43,42 +43,19 @@ def refused(capsys, *arguments):
         ([*H200, "--kernel", "f.py:k", "--plot", "p.png"], "--kernel has no use for --plot"),
         ([*H200, "--kernel", "f.py"], "--kernel should be FILE:NAME, not 'f.py'"),
         ([*H200, "--verify"], "--verify runs the softmax on the device that is here; leave out --profile"),
+        (["--baseline", "f.json", "--rows", "4"], "--baseline asks again what its file holds, and has no use for --rows"),
+        ([*H200, "--tolerate", "plan"], "--tolerate is of --baseline, and there is none"),
+        ([*H200, "--shapes", "4x4", "--rows", "4"], "--shapes has no use for --rows"),
+        ([*H200, "--shapes", "44"], "'44' should be ROWSxCOLS"),
+        ([*H200, "--dtype", "float16", "float32", "--plot", "p.png"], "--plot draws rows of every length in one type"),
+        (["--baseline", "f.json", "--tolerate", "luck"], "'luck' should be one of plan, registers"),
+        (["--baseline", "f.json", "--tolerate", "plan=2"], "a plan is the same or not"),
+        ([*H200, "--offline"], "--offline choose legs of --matrix"),
         ([*H200, "--out", "somewhere"], "--out says where --dump writes, and there is no --dump"),
     ],
 )
 def test_no_option_is_ignored_in_silence(capsys, arguments, complaint):
     assert complaint in refused(capsys, *arguments)
-
-
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        ([], ["offline", "nvidia-h200", "amd-mi300x", "ascend-910b3"]),
-        (["--backend", "hip", "npu"], ["amd-mi300x", "ascend-910b3"]),
-        (["--runner", "ubuntu-24.04"], ["offline"]),
-        (["--runner", "self-hosted", "amd-mi300x", "other"], ["amd-mi300x"]),
-        (["--runner", "self-hosted"], []),
-        (["--backend", "cuda", "--runner", "ubuntu-24.04"], []),
-    ],
-)
-def test_the_matrix_has_the_legs_that_are_wanted_and_that_a_runner_takes(capsys, options, names):
-    code, out, err = printed(capsys, "--matrix", *options)
-    assert code == (0 if names else 1)
-    assert [leg["name"] for leg in json.loads(out)["include"]] == names if names else "no leg of offline, nvidia-h200" in err
-
-
-def test_images_are_pinned_and_containers_have_their_vendors_devices():
-    legs = {leg["device"]: leg for leg in json.loads((ROOT / ".github" / "matrix.json").read_text())["include"]}
-    needed = {
-        "cuda": ["--gpus all"],
-        "hip": ["/dev/kfd", "/dev/dri", "--group-add video", "--group-add render"],
-        "npu": ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"],
-    }
-    for device, options in needed.items():
-        container = legs[device]["container"]
-        assert container["image"].partition(":")[2] not in ("", "latest"), device
-        assert all(option in container["options"] for option in options), device
-    assert any("npu-smi" in volume for volume in legs["npu"]["container"]["volumes"])
 
 
 @pytest.mark.parametrize(
@@ -159,6 +136,11 @@ def test_each_device_dumps_into_a_folder_of_its_own(tmp_path, capsys):
     targets = [(tmp_path / name / "add_kernel.ptx").read_text() for name in names]
     assert [".target sm_90a" in targets[0], ".target sm_80" in targets[1]] == [True, True]
     assert all(Path(path).is_file() for report in json.loads(out) for path in report["dump"])
+    shapes = ["--shapes", "8x64", "8x4096", "--dtype", "float16"]
+    assert printed(capsys, "--profile", names[0], *shapes, "--dump", "ptx", "--out", tmp_path / "two")[0] == 0
+    assert printed(capsys, "--compare", *names, "--cols", 64, "--dump", "ptx", "--out", tmp_path / "one")[0] == 0
+    found = {str(path.parent.relative_to(tmp_path)) for path in tmp_path.glob("[ot]*/**/*.ptx")}
+    assert found == {"two/8-x-64-float16", "two/8-x-4096-float16", *(f"one/{name}" for name in names)}
 
 
 @pytest.mark.parametrize("options", [["--dump", "all"], ["--explain"], ["--plot", "p.png"], ["--textbook"]])

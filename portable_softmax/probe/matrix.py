@@ -1,0 +1,80 @@
+"""Legs of vendor CI, from .github/matrix.json."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+PACKAGED = Path(__file__).parents[1] / "matrix.json"  # in a wheel
+MATRIX = PACKAGED if PACKAGED.is_file() else Path(__file__).parents[2] / ".github" / "matrix.json"
+
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Image = Annotated[str, msgspec.Meta(pattern=r"^[^:@\s]+(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})$")]  # of one version
+
+
+class Container(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A container in GitHub's words."""
+
+    image: Image
+    options: str = ""
+    volumes: list[Text] = []
+    env: dict[str, str] = {}
+
+
+class Leg(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One machine of CI, and how its software is set up."""
+
+    name: Text
+    device: Literal["cuda", "hip", "npu", "interpreter"]
+    profile: Text | None  # that the device should be taken for; null where there is none
+    runner: Annotated[list[Text], msgspec.Meta(min_length=1)]  # labels
+    container: Container | None
+    setup: Text  # a shell command, before each step
+    torch: Text  # version, or where it comes from
+    triton: Text
+    packages: list[Text] = []  # for the image's own Python, before anything else
+    extras: list[Text] = []  # of this package
+
+
+class Matrix(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Contents of .github/matrix.json, and of what --matrix prints."""
+
+    include: list[Leg]
+
+
+def legs(backends: list[str] | None = None, labels: list[str] | None = None, offline: bool = False) -> list[Leg]:
+    """Returns the legs that are wanted and that a runner can take: one that no runner takes would wait for ever.
+
+    Args:
+        backends: of these alone; None for all.
+        labels: of the runners there are; None for any.
+        offline: only legs that need no accelerator.
+    """
+    every = msgspec.json.decode(MATRIX.read_bytes(), type=Matrix).include
+    wanted = (leg for leg in every if not backends or leg.device in backends)
+    here = (leg for leg in wanted if not offline or leg.device == "interpreter")
+    return [leg for leg in here if labels is None or set(leg.runner) <= set(labels)]
+
+
+def print_legs(backends: list[str] | None, labels: list[str] | None, offline: bool, gitlab: bool) -> int:
+    """Prints one line, for GitHub's fromJSON or as GitLab's child pipeline; returns 1 and prints none where no leg is left."""
+    found = legs(backends, labels, offline)
+    if not found:
+        print(f"no leg of {', '.join(leg.name for leg in legs())} is left", file=sys.stderr)
+        return 1
+    print(json.dumps({leg.name: _gitlab_job(leg) for leg in found} if gitlab else msgspec.to_builtins(Matrix(include=found))))
+    return 0
+
+
+def _gitlab_job(leg: Leg) -> dict[str, Any]:
+    """Returns a leg as GitLab has it. Options of containers are its runners' own business: their config.toml has them."""
+    variables = {"DEVICE": leg.device, "PROFILE": leg.profile or "", "SETUP": leg.setup}
+    variables |= {"PACKAGES": " ".join(leg.packages), "EXTRAS": ",".join(leg.extras)}
+    job: dict[str, Any] = {"tags": leg.runner, "variables": variables, "script": ["bash scripts/hardware.sh all"]}
+    if leg.container:
+        job["image"] = leg.container.image
+    job["artifacts"] = {"when": "always", "paths": ["results"], "reports": {"junit": "results/tests.xml"}}
+    job["cache"] = {"key": f"hardware-{leg.name}", "paths": ["last"], "when": "always"}
+    return job | {"after_script": ["[ ! -f results/plans.json ] || { rm -rf last && cp -r results last; }"]}

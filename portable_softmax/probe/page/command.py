@@ -1,0 +1,90 @@
+"""`portable-softmax report RUN...`: makes the page, and tells by its exit code whether something regressed."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tabulate import tabulate
+
+from portable_softmax.probe.options import tolerated
+from portable_softmax.probe.page.figures import figures
+from portable_softmax.probe.page.findings import plans, proof, regressions, tests
+from portable_softmax.probe.page.runs import Run, read
+from portable_softmax.probe.regression import CHANGE_HEADER, REGRESSED, change_row
+from portable_softmax.probe.schema import Change
+
+
+def main(words: list[str]) -> int:
+    """Writes the page of the runs that the command line names; returns 0, 1 where one cannot be read, 3 if something regressed.
+
+    Raises:
+        SystemExit: wrong usage, with code 2.
+    """
+    options = _parser().parse_args(words)
+    try:
+        runs = [read(path) for path in options.runs]
+        changes = regressions(runs, options.slower, dict(options.tolerate))
+        if options.html:
+            options.html.write_text(html(runs, changes), encoding="utf-8")
+        print(markdown(runs, changes))
+    except (OSError, ValueError, ImportError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return REGRESSED if any(not change.tolerated for change in changes) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="portable-softmax report", description="Makes one page of several runs and devices.")
+    made.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a folder of JSON, XML and CSV files; the oldest first")
+    made.add_argument("--html", type=Path, metavar="FILE", help="write the page there; a summary in Markdown is printed anyway")
+    made.add_argument("--slower", type=float, default=0.05, metavar="PART", help="that a benchmark may lose (0.05)")
+    made.add_argument("--tolerate", type=tolerated, nargs="+", default=[], metavar="KIND[=BY]", help="as of --baseline")
+    return made
+
+
+def markdown(runs: list[Run], changes: list[Change]) -> str:
+    """Returns the summary: what changed, proof, plans and tests, as tables in Markdown."""
+    sections = {
+        "What changed": (list(CHANGE_HEADER), [list(change_row(change)) for change in changes]),
+        "How far each vendor is proven": proof(runs),
+        "Plans side by side": plans(runs),
+        "Tests": tests(runs),
+    }
+    lines = [f"# portable_softmax: {', '.join(run.label for run in runs)}"]
+    for title, (header, rows) in sections.items():
+        table = tabulate(rows, header, "github", disable_numparse=True) if rows else "Nothing."
+        lines += ["", f"## {title}", "", table]
+    return "\n".join([*lines, *(f"\n{note}" for run in runs for note in run.notes)])
+
+
+def html(runs: list[Run], changes: list[Change]) -> str:
+    """Returns the page, with plots and all that they need in it.
+
+    Raises:
+        ImportError: plotly or jinja2 is missing.
+    """
+    try:
+        import jinja2
+        from markupsafe import Markup
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise ImportError(f"--html needs {error.name}: pip install 'portable-softmax[report]'") from error
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment.filters["versions"] = _versions
+    template = environment.from_string(Path(__file__).with_name("template.html").read_text(encoding="utf-8"))
+    return template.render(
+        runs=runs,
+        changes=[(change, change_row(change)) for change in changes],
+        change_header=CHANGE_HEADER,
+        proof=proof(runs),
+        plans=plans(runs),
+        tests=tests(runs),
+        notes=[note for run in runs for note in run.notes],
+        # No name of a device may end the script.
+        figures=[Markup(figure.to_json().replace("<", "\\u003c")) for figure in figures(runs)],
+        plotly_js=Markup(get_plotlyjs()),
+    )
+
+
+def _versions(software: dict[str, str]) -> str:
+    return ", ".join(f"{name} {software[name]}" for name in ("triton", "triton-ascend", "torch") if name in software)

@@ -1,0 +1,168 @@
+"""Finds what a page tells: how far each vendor is proven, the plans side by side, and what regressed between runs."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+
+from portable_softmax.devices.backends import BACKENDS
+from portable_softmax.probe.cases import words_of
+from portable_softmax.probe.page.runs import OURS, Run, Suite
+from portable_softmax.probe.regression import compare
+from portable_softmax.probe.report import use_of
+from portable_softmax.probe.schema import Change, KernelUse, Launch, Report, SoftmaxProblem
+
+LEVELS = ("planned", "compiled", "executed on a CPU", "run on hardware")
+VIRTUAL = {"tests.virtual_amd.": "hip", "tests.virtual.": "npu"}  # tests of this project that execute on a virtual device
+# What tests/runtime/test_static_quality.py counts, by backend and architecture, and what it proves.
+COUNTED = {"plans": ("planned", "plan"), "static quality": ("compiled", "kernel")}
+Table = tuple[list[str], list[list[str]]]  # header and rows
+
+
+def proof(runs: list[Run]) -> Table:
+    """Returns how far each vendor is proven by these runs, level by level."""
+    found: dict[str, dict[str, list[str]]] = {name: defaultdict(list) for name in BACKENDS}
+    latest = list(_latest(runs).values())
+    for backend in BACKENDS:
+        here = [report for report in latest if report.device.backend == backend]
+        products = {report.device.profile for report in here if use_of(report)}
+        if products:
+            found[backend]["planned"].append(f"{_many(len(products), 'device')}, {_many(len(here), 'case')}")
+    newest = {(suite.name, suite.properties.get("profile")): suite for run in runs for suite in run.suites}
+    for suite in newest.values():
+        for backend, level, words in _of_suite(suite):
+            if backend in found:
+                found[backend][level].append(words)
+    for report in latest:
+        if report.verify and report.device.here:
+            level = LEVELS[2] if report.device.backend == "interpreter" else LEVELS[3]
+            right = "right" if report.verify.right else "WRONG"
+            found[report.device.backend][level].append(f"{_case(report)} {right}")
+    rows = [[backend, *("; ".join(levels[level]) or "-" for level in LEVELS)] for backend, levels in found.items() if levels]
+    return ["", *LEVELS], rows
+
+
+def _of_suite(suite: Suite) -> Iterator[tuple[str, str, str]]:
+    """Yields backend, level and words of what a suite proves."""
+    cases: Counter[tuple[str, str]] = Counter()
+    faults: Counter[tuple[str, str]] = Counter()
+    for name, (compared, different) in suite.counts.items():
+        kind, _, target = name.partition(", ")
+        if kind in COUNTED:
+            key = target.partition("/")[0], kind
+            cases[key] += compared
+            faults[key] += different
+    for (backend, kind), number in cases.items():
+        level, word = COUNTED[kind]
+        yield backend, level, f"{_many(number, word)}, {_many(faults[backend, kind], 'fault')}"
+    for prefix, backend in VIRTUAL.items():
+        tests = [each for group, each in suite.tests.items() if group.startswith(prefix)]
+        if tests:
+            passed, failed, _ = (sum(each) for each in zip(*tests, strict=True))
+            yield backend, LEVELS[2], f"virtual device: {passed} passed, {failed} failed"
+    if backend := suite.properties.get("backend", ""):
+        passed, failed, _ = suite.totals
+        level = LEVELS[2] if backend == "interpreter" else LEVELS[3]
+        yield backend, level, f"{suite.properties.get('profile')}: {passed} passed, {failed} failed"
+
+
+def plans(runs: list[Run]) -> Table:
+    """Returns the newest plans or kernels side by side, by device and case; the fewer of the two are the columns."""
+    latest = _latest(runs)
+    devices = list(dict.fromkeys(device for device, _ in latest))
+    cases = list(dict.fromkeys(case for _, case in latest))
+    if len(devices) > len(cases):
+        return ["", *cases], [[device, *(_plan(latest.get((device, case))) for case in cases)] for device in devices]
+    return ["", *devices], [[case, *(_plan(latest.get((device, case))) for device in devices)] for case in cases]
+
+
+def _plan(report: Report | None) -> str:
+    if report is None:
+        return "-"
+    use = use_of(report)
+    if use is None:
+        return f"{report.error}: {report.message}"
+    resources, occupancy = use
+    tile = f"{report.plan.strategy} {report.plan.tile_rows} x {report.plan.tile_cols}, " if report.plan else ""
+    warps = "" if resources.num_warps is None else f"{_many(resources.num_warps, 'warp')}, "
+    registers = "" if resources.registers_per_thread is None else f"{resources.registers_per_thread} registers, "
+    spills = f"{resources.spilled_bytes_per_thread} bytes spilled, " if resources.spilled_bytes_per_thread else ""
+    fit = f"{occupancy.programs_per_multiprocessor} per {report.device.multiprocessor}"
+    return f"{tile}{warps}{registers}{spills}{fit} ({' and '.join(occupancy.limited_by)})"
+
+
+def regressions(runs: list[Run], slower: float, tolerated: Mapping[str, float | None]) -> list[Change]:
+    """Returns what changed between each run and the last earlier one that has the same case, the oldest run first.
+
+    Args:
+        runs: the oldest first.
+        slower: the part of its rate that a benchmark may lose.
+        tolerated: by kind of change, as `regression.compare` takes them.
+    """
+    changes: list[Change] = []
+    known: dict[tuple[str, str], Report] = {}
+    rates: dict[tuple[str, ...], float] = {}
+    for run in runs:
+        for report in run.reports:
+            key = report.device.profile, _case(report)
+            if key in known:
+                changes += compare([known[key]], [report], tolerated).changes
+            known[key] = report
+        for rate in (rate for rate in run.rates if OURS in rate.gb_per_s):
+            where, now = (run.measured_on(rate), rate.direction, rate.dtype, rate.shape), rate.gb_per_s[OURS]
+            before = rates.get(where, now)
+            if abs(now - before) > slower * before:
+                changes.append(_speed(where, before, now))
+            rates[where] = now
+        changes += [_failed(run, suite) for suite in run.suites if suite.failures]
+    return changes
+
+
+def _speed(where: tuple[str, ...], before: float, now: float) -> Change:
+    device, *case = where
+    return Change(
+        device=device, case=" ".join(case), kind="speed", what="GB/s", before=before, after=now,
+        verdict="worse" if now < before else "better", tolerated=now > before,
+    )  # fmt: skip
+
+
+def _failed(run: Run, suite: Suite) -> Change:
+    return Change(
+        device=suite.properties.get("profile", run.label), case=suite.name, kind="tests", what=", ".join(suite.failures[:5]),
+        before=0, after=len(suite.failures), verdict="worse", tolerated=False,
+    )  # fmt: skip
+
+
+def tests(runs: list[Run]) -> Table:
+    """Returns test results, a row for each file of them."""
+    rows = [
+        [run.label, suite.name, suite.properties.get("device", ""), *map(str, suite.totals)]
+        for run in runs
+        for suite in run.suites
+    ]
+    return ["run", "tests", "device", "passed", "failed", "skipped"], rows
+
+
+def _latest(runs: list[Run]) -> dict[tuple[str, str], Report]:
+    return {(report.device.profile, _case(report)): report for run in runs for report in run.reports}
+
+
+def _case(report: Report) -> str:
+    case = report.problem or report.kernel
+    return words_of(case) if isinstance(case, SoftmaxProblem | KernelUse) else "the device"
+
+
+def _many(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def launches(runs: list[Run]) -> dict[tuple[str, str], list[Report]]:
+    """Returns the newest plans by device and type, each list by columns."""
+    groups: dict[tuple[str, str], list[Report]] = defaultdict(list)
+    for report in _latest(runs).values():
+        if isinstance(report.plan, Launch) and isinstance(report.problem, SoftmaxProblem):
+            groups[report.device.profile, report.problem.dtype].append(report)
+    return {key: sorted(each, key=_columns) for key, each in groups.items()}
+
+
+def _columns(report: Report) -> tuple[int, int]:
+    problem = report.problem
+    return (problem.n_cols, problem.n_rows) if isinstance(problem, SoftmaxProblem) else (0, 0)

@@ -1,0 +1,143 @@
+"""Reads runs: folders with reports of the probe (JSON), test results (JUnit's XML) and benchmarks (CSV)."""
+
+import ast
+import csv
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+from portable_softmax.probe.regression import load
+from portable_softmax.probe.schema import Report
+
+SHAPE = ("direction", "dtype", "n_rows", "n_cols")
+OURS = "ours"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Test results of one file of JUnit's.
+
+    Args:
+        name: the file's name.
+        properties: of the whole suite; the plugin of `testing` says device, backend and profile.
+        tests: by class, how many passed, failed and were skipped.
+        failures: names of tests that failed.
+        counts: cases that were compared and differences that were found, by what they were compared with.
+    """
+
+    name: str
+    properties: dict[str, str]
+    tests: dict[str, tuple[int, int, int]]
+    failures: list[str]
+    counts: dict[str, tuple[int, int]]
+
+    @property
+    def totals(self) -> tuple[int, int, int]:
+        """Number of tests that passed, failed and were skipped."""
+        passed, failed, skipped = (sum(each) for each in zip(*self.tests.values(), strict=True)) if self.tests else (0, 0, 0)
+        return passed, failed, skipped
+
+
+@dataclass(frozen=True)
+class Rate:
+    """GB/s of one shape, by provider; `file` is the name of the one that it was read from."""
+
+    file: str
+    sweep: str
+    direction: str
+    dtype: str
+    n_rows: int
+    n_cols: int
+    gb_per_s: dict[str, float]
+
+    @property
+    def shape(self) -> str:
+        """Rows and columns, for a table."""
+        return f"{self.n_rows} x {self.n_cols}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that one run left behind; `notes` tell of files that could not be read."""
+
+    label: str
+    reports: list[Report] = field(default_factory=list)
+    suites: list[Suite] = field(default_factory=list)
+    rates: list[Rate] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def device(self) -> str | None:
+        """Profile of the device that was here; None if no report tells one."""
+        return next((report.device.profile for report in self.reports if report.device.here), None)
+
+    def measured_on(self, rate: Rate) -> str:
+        """Names the device of a benchmark; by its file's name if no report tells it."""
+        return self.device or rate.file
+
+
+def read(path: Path) -> Run:
+    """Reads a folder, or a single file, as one run.
+
+    Raises:
+        ValueError: there is no such folder or file, or nothing in it can be read.
+    """
+    if not path.exists():
+        raise ValueError(f"there is no {path}; a run is a folder of JSON, XML and CSV files, or one of them")
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    readers = {".json": _reports, ".xml": _suite, ".csv": _rates}
+    run = Run(path.name or str(path.resolve().name))
+    for file in (each for each in files if each.suffix in readers):
+        try:
+            readers[file.suffix](file, run)
+        except (ValueError, KeyError, SyntaxError, ElementTree.ParseError) as error:
+            run.notes.append(f"{file.name} cannot be read: {error}")
+    if not (run.reports or run.suites or run.rates):
+        raise ValueError("; ".join([f"{path} holds no reports, test results or benchmarks", *run.notes]))
+    return run
+
+
+def _reports(file: Path, run: Run) -> None:
+    content = json.loads(file.read_bytes())
+    if isinstance(content, list) or "schema_version" in content:  # other JSON is of others, as of scripts/benchmark
+        run.reports.extend(load(file))
+
+
+def _suite(file: Path, run: Run) -> None:
+    root = ElementTree.parse(file).getroot()
+    tests: dict[str, tuple[int, int, int]] = {}
+    counts: dict[str, tuple[int, int]] = {}
+    failures = []
+    for case in root.iter("testcase"):
+        outcomes = {each.tag for each in case}
+        failed, skipped = bool(outcomes & {"failure", "error"}), "skipped" in outcomes
+        group = case.get("classname", "")
+        before = tests.get(group, (0, 0, 0))
+        tests[group] = before[0] + (not failed and not skipped), before[1] + failed, before[2] + skipped
+        failures += [f"{group}::{case.get('name')}"] if failed else []
+        for name, cases, differences in _counted(case):
+            seen = counts.get(name, (0, 0))
+            counts[name] = seen[0] + cases, seen[1] + differences
+    told = {each.get("name", ""): each.get("value", "") for each in root.iterfind(".//testsuite/properties/property")}
+    run.suites.append(Suite(file.stem, told, tests, failures, counts))
+
+
+def _counted(case: ElementTree.Element) -> Iterator[tuple[str, int, int]]:
+    for each in case.iterfind("properties/property"):
+        if each.get("name") == "count":
+            name, cases, differences = ast.literal_eval(each.get("value", ""))
+            yield str(name), int(cases), int(differences)
+
+
+def _rates(file: Path, run: Run) -> None:
+    with file.open(newline="") as opened:
+        for row in csv.DictReader(opened):
+            direction, dtype, n_rows, n_cols = (row[key] for key in SHAPE)
+            told = {name: value for name, value in row.items() if name not in (*SHAPE, "sweep") and value}
+            rates = {name: float(value) for name, value in told.items()}
+            if not all(map(math.isfinite, rates.values())):
+                raise ValueError(f"a rate of {n_rows} x {n_cols} is not a number")
+            run.rates.append(Rate(file.stem, row.get("sweep", ""), direction, dtype, int(n_rows), int(n_cols), rates))

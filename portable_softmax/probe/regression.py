@@ -1,0 +1,130 @@
+"""Saved reports, and what a new run changes of them."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+from tabulate import tabulate
+
+from portable_softmax.probe.cases import words_of
+from portable_softmax.probe.report import use_of
+from portable_softmax.probe.schema import SCHEMA_VERSION, Change, Comparison, Launch, Report, Verified, encoded
+
+PLAN = ("strategy", "tile_rows", "tile_cols", "parts", "pieces", "num_warps", "num_stages", "max_registers", "num_programs")
+RESOURCES = {
+    "registers_per_thread": "registers",
+    "scalar_registers": "registers",
+    "shared_memory_bytes": "memory",
+    "spilled_bytes_per_thread": "spills",
+}
+KINDS = ("plan", "registers", "memory", "spills", "occupancy", "accuracy")
+CHANGE_HEADER = ("device", "case", "kind", "", "before", "after", "verdict")
+REGRESSED = 3  # exit code
+TOLERATED = {"accuracy": 0.1}  # of what is allowed: another order of the same sums
+Value = int | float | str | None
+
+
+def save(reports: list[Report], path: Path) -> None:
+    """Writes reports to a file for `load`: what --json prints for several."""
+    path.write_text(encoded(reports) + "\n")
+
+
+def load(path: Path) -> list[Report]:
+    """Reads the reports that `save` wrote, or the one that --json printed.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it holds no such reports, or those of another schema version.
+    """
+    text = path.read_bytes()
+    try:
+        several = text.lstrip().startswith(b"[")
+        reports = msgspec.json.decode(text, type=list[Report]) if several else [msgspec.json.decode(text, type=Report)]
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path} holds no reports of this probe: {error}; --save writes them") from error
+    if others := {report.schema_version for report in reports} - {SCHEMA_VERSION}:
+        raise ValueError(f"{path} is of schema version {others.pop()}, and this is {SCHEMA_VERSION}: write it anew, by --save")
+    return reports
+
+
+def compare(before: list[Report], after: list[Report], tolerated: Mapping[str, float | None]) -> Comparison:
+    """Compares reports pairwise.
+
+    Args:
+        before, after: of the same cases in the same order.
+        tolerated: by kind of change, by how much worse is still all right; None for any change.
+    """
+    limits = {**TOLERATED, **tolerated}
+    changes = [change for pair in zip(before, after, strict=True) for change in _changes(*pair, limits)]
+    return Comparison(
+        schema_version=SCHEMA_VERSION,
+        before=before[0].software if before else {},
+        after=after[0].software if after else {},
+        cases=len(before),
+        changes=changes,
+        regressed=not all(change.tolerated for change in changes),
+    )
+
+
+def as_table(comparison: Comparison, form: str = "plain") -> str:
+    """Returns a comparison as text, or as Markdown with the form "github"."""
+    new = [change for change in comparison.changes if not change.tolerated]
+    verdict = f"{len(comparison.changes)} changes in {comparison.cases} cases, {len(new)} of them regressions"
+    old, now = comparison.before, comparison.after
+    moved = [f"{name} {old.get(name)} -> {now.get(name)}" for name in sorted(old | now) if old.get(name) != now.get(name)]
+    rows = [change_row(change) for change in comparison.changes]
+    table = [tabulate(rows, CHANGE_HEADER, form, disable_numparse=True)] if rows else []
+    return "\n\n".join([verdict, *([f"software: {', '.join(moved)}"] if moved else []), *table])
+
+
+def change_row(change: Change) -> tuple[str, ...]:
+    """Returns a change as a row below CHANGE_HEADER."""
+    ends: tuple[Value, Value] = change.before, change.after
+    values = ("-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value) for value in ends)
+    verdict = "worse, tolerated" if change.tolerated and change.verdict == "worse" else change.verdict
+    return change.device, change.case, change.kind, change.what, *values, verdict
+
+
+def _changes(before: Report, after: Report, limits: Mapping[str, float | None]) -> Iterator[Change]:
+    old, new = _values(before), _values(after)
+    case = before.problem or before.kernel
+    for kind, what in (key for key in old if key in new and old[key] != new[key]):
+        was, now = old[kind, what], new[kind, what]
+        worse_by = _worse_by(kind, was, now)
+        limit = limits.get(kind, 0)
+        yield Change(
+            device=after.device.profile,
+            case=words_of(case) if case else "",
+            kind=kind,
+            what=what,
+            before=was,
+            after=now,
+            verdict="changed" if worse_by is None else "worse" if worse_by > 0 else "better",
+            tolerated=limit is None or (worse_by is not None and worse_by <= limit),
+        )
+
+
+def _worse_by(kind: str, was: Value, now: Value) -> float | None:
+    """Returns by how much a value is worse; None where two values are not better or worse than each other."""
+    if kind == "error":
+        return -1 if now is None else 1
+    if kind == "plan" or not isinstance(was, int | float) or not isinstance(now, int | float):
+        return None
+    return was - now if kind == "occupancy" else now - was
+
+
+def _values(report: Report) -> dict[tuple[str, str], Value]:
+    """Returns what is compared, by kind and name."""
+    wrong = isinstance(report.verify, Verified) and not report.verify.right
+    message = report.message if isinstance(report.message, str) else "wrong result" if wrong else None
+    found: dict[tuple[str, str], Value] = {("error", ""): message}
+    if isinstance(report.plan, Launch):
+        found |= {("plan", name): getattr(report.plan, name) for name in PLAN}
+    if use := use_of(report):
+        resources, occupancy = use
+        found["plan", "num_warps"] = resources.num_warps
+        found |= {(kind, name): getattr(resources, name) for name, kind in RESOURCES.items()}
+        found["occupancy", "programs_per_multiprocessor"] = occupancy.programs_per_multiprocessor
+    if isinstance(report.verify, Verified):
+        found |= {("accuracy", "worst"): report.verify.worst, ("accuracy", "overwritten"): report.verify.overwritten}
+    return found

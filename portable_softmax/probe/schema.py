@@ -1,0 +1,206 @@
+"""Types of the probe's JSON; docs/probe.schema.json is generated from them."""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from portable_softmax.devices.backends.base import KernelResources
+
+SCHEMA_VERSION = 2
+
+
+class Fields(msgspec.Struct, frozen=True, kw_only=True):
+    """A JSON object; keys that a newer version adds are passed over."""
+
+
+class DeviceInfo(Fields, frozen=True, kw_only=True):
+    """A device that was asked about, and which profile it was taken for."""
+
+    name: str
+    backend: str
+    arch: int | str
+    architecture: str
+    here: bool
+    index: int | None
+    profile: str
+    multiprocessor: str  # the vendor's word for it
+
+
+class FactSource(Fields, frozen=True, kw_only=True):
+    """The source that a profile names for a number."""
+
+    title: str
+    verified: str
+
+
+class Fact(Fields, frozen=True, kw_only=True):
+    """One number of the hardware: by runtime and profile, and which is used."""
+
+    runtime: int | None
+    profile: int | None
+    used: int
+    origin: str = msgspec.field(name="from")
+    profile_source: FactSource | None
+
+
+class SoftmaxProblem(Fields, frozen=True, kw_only=True):
+    """A softmax of the rows of a contiguous matrix."""
+
+    n_rows: int
+    n_cols: int
+    dtype: str
+
+
+class Counted(Fields, frozen=True, kw_only=True):
+    """Programs per multiprocessor, and what each resource alone would allow."""
+
+    programs_per_multiprocessor: int
+    limits: dict[str, int]
+    warps_per_multiprocessor: int | None
+    limited_by: list[str]
+
+
+class Launch(Fields, frozen=True, kw_only=True):
+    """The plan of a softmax, what a program of it uses, and how many fit."""
+
+    strategy: str
+    tile_rows: int
+    tile_cols: int
+    num_warps: int | None
+    num_stages: int | None
+    parts: int
+    max_registers: int | None
+    pieces: int
+    walk: bool
+    num_programs: int
+    resources: KernelResources
+    occupancy: Counted
+    reasons: list[str]
+
+
+class KernelUse(Fields, frozen=True, kw_only=True):
+    """A kernel of the user's: how to compile it again (null is the default), what a program uses, and how many fit."""
+
+    name: str  # FILE:NAME
+    signature: dict[str, str]
+    constexprs: dict[str, bool | int | str]
+    num_warps: int | None
+    num_stages: int | None
+    config: int | None
+    resources: KernelResources | UnsetType = UNSET  # left out where it does not compile
+    occupancy: Counted | UnsetType = UNSET
+
+
+class NextStep(Fields, frozen=True, kw_only=True):
+    """The least reduction that lets one more program in; `fewer` is empty where none does."""
+
+    fewer: dict[str, int]
+    programs: int
+    instead_of: int
+    text: str
+
+
+class Explanation(Fields, frozen=True, kw_only=True):
+    """Reasons for an occupancy: each limit's own count, and those that bind."""
+
+    limits: dict[str, int]
+    binds: list[str]
+    next_step: NextStep
+
+
+class Textbook(Fields, frozen=True, kw_only=True):
+    """The tutorial's occupancy beside the exact one; null where its formula fails."""
+
+    programs: int | None
+    exact: int
+    why: str
+
+
+class Verified(Fields, frozen=True, kw_only=True):
+    """Distance of a result from float64; null is not finite."""
+
+    max_error: float | None
+    worst: float | None  # largest error in units of what is allowed
+    overwritten: int
+    right: bool
+
+
+class Report(Fields, frozen=True, kw_only=True):
+    """One device and one softmax or kernel on it; a key is left out where it was not asked for, or could not be had."""
+
+    schema_version: int
+    software: dict[str, str]
+    device: DeviceInfo
+    facts: dict[str, Fact]
+    problem: SoftmaxProblem | UnsetType = UNSET
+    plan: Launch | UnsetType = UNSET
+    kernel: KernelUse | UnsetType = UNSET
+    explain: Explanation | UnsetType = UNSET
+    textbook: Textbook | UnsetType = UNSET
+    verify: Verified | UnsetType = UNSET
+    dump: list[str] | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+
+
+class Change(Fields, frozen=True, kw_only=True):
+    """One number of a case that is not what it was."""
+
+    device: str
+    case: str
+    kind: str  # plan, registers, memory, spills, occupancy, accuracy, error
+    what: str
+    before: int | float | str | None
+    after: int | float | str | None
+    verdict: Literal["worse", "better", "changed"]
+    tolerated: bool  # an improvement always is
+
+
+class Comparison(Fields, frozen=True, kw_only=True):
+    """Difference of a run from a saved one."""
+
+    schema_version: int
+    before: dict[str, str]  # versions, as `software`
+    after: dict[str, str]
+    cases: int
+    changes: list[Change]
+    regressed: bool  # some change is not tolerated
+
+
+class NoDevice(Fields, frozen=True, kw_only=True):
+    """The answer where there is no accelerator."""
+
+    schema_version: int
+    software: dict[str, str]
+    device: None
+    message: str
+
+
+class Failure(Fields, frozen=True, kw_only=True):
+    """The answer where something is broken."""
+
+    schema_version: int
+    error: str
+    message: str
+
+
+class Known(Fields, frozen=True, kw_only=True):
+    """The names of all profiles."""
+
+    schema_version: int
+    profiles: list[str]
+
+
+ANSWERS = Report, list[Report], Comparison, NoDevice, Failure, Known
+
+
+def json_schema() -> dict[str, Any]:
+    """Returns the JSON Schema of what --json prints."""
+    alternatives, components = msgspec.json.schema_components(ANSWERS, ref_template="#/$defs/{name}")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "oneOf": list(alternatives), "$defs": components}
+
+
+def encoded(answer: Any) -> str:
+    """Returns an answer as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()

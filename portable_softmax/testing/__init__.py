@@ -1,0 +1,8 @@
+"""Tests of Triton kernels, of this project and others: a pytest plugin with a device, and assertions of what a kernel uses.
+
+Pytest loads `plugin` by itself. The assertions are `assert_occupancy` and `assert_plan_unchanged`.
+"""
+
+from portable_softmax.testing.assertions import assert_occupancy, assert_plan_unchanged
+
+__all__ = ["assert_occupancy", "assert_plan_unchanged"]

@@ -1,0 +1,150 @@
+"""Assertions of what a compiled kernel uses, on devices here or not."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from portable_softmax.devices.backends.base import Occupancy
+from portable_softmax.devices.detect import chosen
+from portable_softmax.devices.device import Device
+from portable_softmax.probe.explain import explain
+from portable_softmax.probe.inspection import inspect_kernel, type_of
+from portable_softmax.probe.loading import layers
+from portable_softmax.probe.regression import as_table, compare, load, save
+from portable_softmax.probe.report import counted, describe
+from portable_softmax.probe.schema import KernelUse, Report
+
+HOW_TO_SAVE = "pytest --save-plans writes it"
+_saving = False
+
+
+def saving(on: bool) -> None:
+    """Makes `assert_plan_unchanged` write its files instead of comparing with them, as --save-plans does."""
+    global _saving
+    _saving = on
+
+
+def assert_occupancy(
+    kernel: Any,
+    device: Device | str | None = None,
+    *,
+    signature: Mapping[str, Any],
+    constexprs: Mapping[str, Any] | None = None,
+    num_warps: int | None = None,
+    num_stages: int | None = None,
+    at_least: int = 1,
+    no_spills: bool = True,
+) -> Occupancy:
+    """Compiles a kernel, and asserts how many of its programs a multiprocessor holds.
+
+    Args:
+        kernel: the @triton.jit function, with its decorators.
+        device: the device; the current one if None, and a profile's name gives one that is not here.
+        signature: by name of each parameter that is no constexpr, its type or an argument, as `inspect_kernel` takes them.
+        constexprs: values of the others, by name.
+        num_warps, num_stages: Triton's options; those of a decorator, or 4 and 1, if None.
+        at_least: programs per multiprocessor.
+        no_spills: True if no register may live in memory.
+
+    Returns:
+        Programs per multiprocessor, with their limits.
+
+    Raises:
+        AssertionError: there are fewer programs, or registers are spilled; it says what binds and what would help.
+        CompileError, TypeError, ProfileError, ValueError: the cases of `inspect_kernel`.
+    """
+    __tracebackhide__ = True  # a failure stands in the test that asserts
+    device = _compiled_for(device)
+    given = {"num_warps": num_warps, "num_stages": num_stages}
+    resources, found = inspect_kernel(kernel, signature, constexprs or {}, device=device, **given)
+    step = explain(resources, device).next_step.text
+    name, word = _name(kernel), device.profile.multiprocessor
+    if found.programs_per_multiprocessor < at_least:
+        raise AssertionError(
+            f"{name} on {device.name}: {found.programs_per_multiprocessor} programs per {word}, and at least {at_least} are "
+            f"asked for; {' and '.join(found.limited_by)} bind\n{step}\n{resources}"
+        )
+    if no_spills and resources.spilled_bytes_per_thread:
+        raise AssertionError(f"{name} on {device.name} spills {resources.spilled_bytes_per_thread} bytes per thread")
+    return found
+
+
+def assert_plan_unchanged(
+    kernel: Any,
+    device: Device | str | None,
+    file: Path | str,
+    *,
+    signature: Mapping[str, Any],
+    constexprs: Mapping[str, Any] | None = None,
+    num_warps: int | None = None,
+    num_stages: int | None = None,
+    tolerate: Mapping[str, float | None] | None = None,
+) -> None:
+    """Compiles a kernel, and asserts that its warps, registers, memory, spills and occupancy are those of a file.
+
+    Args:
+        kernel, device, signature, constexprs, num_warps, num_stages: as `assert_occupancy` takes them.
+        file: saved results of any number of kernels and devices; `pytest --save-plans` writes it.
+        tolerate: by kind of change (plan, registers, memory, spills, occupancy), by how much worse is all right; None for any.
+
+    Raises:
+        AssertionError: something is worse or another plan, or the file has no such kernel and device.
+        ValueError: the file is none of this version's, and the cases of `assert_occupancy`.
+    """
+    __tracebackhide__ = True
+    device, path = _compiled_for(device), Path(file)
+    now = _report(kernel, device, signature, constexprs or {}, num_warps, num_stages)
+    known = load(path) if path.exists() else []
+    before = [report for report in known if _case(report) == _case(now)]
+    if _saving:
+        save([*(report for report in known if report not in before), now], path)
+        return
+    if not before:
+        case = f"{_name(kernel)} on {device.profile.name} with these types and constexprs"
+        raise AssertionError(f"{path} has no {case}; {HOW_TO_SAVE}")
+    comparison = compare(before, [now], tolerate or {})
+    if comparison.regressed:
+        raise AssertionError(f"{as_table(comparison)}\n{path} has what was; {HOW_TO_SAVE} anew")
+
+
+def _report(
+    kernel: Any,
+    device: Device,
+    signature: Mapping[str, Any],
+    constexprs: Mapping[str, Any],
+    warps: int | None,
+    stages: int | None,
+) -> Report:
+    resources, found = inspect_kernel(kernel, signature, constexprs, num_warps=warps, num_stages=stages, device=device)
+    types = {name: each if isinstance(each, str) else type_of(each) for name, each in signature.items()}
+    values = {name: each if isinstance(each, bool | int) else str(each) for name, each in constexprs.items()}
+    case = KernelUse(
+        name=_name(kernel), signature=types, constexprs=values, num_warps=warps, num_stages=stages, config=None,
+        resources=resources, occupancy=counted(found),
+    )  # fmt: skip
+    return describe(device, case)
+
+
+def _case(report: Report) -> tuple[str, KernelUse] | None:
+    """Returns what a report is about, without its numbers."""
+    if not isinstance(report.kernel, KernelUse):
+        return None
+    asked = msgspec.structs.replace(report.kernel, resources=msgspec.UNSET, occupancy=msgspec.UNSET)
+    return report.device.profile, asked
+
+
+def _name(kernel: Any) -> str:
+    *_, inner = layers(kernel)
+    return f"{inner.__module__}:{inner.__name__}"
+
+
+def _compiled_for(device: Device | str | None) -> Device:
+    """Returns a device that Triton compiles for; the interpreter has nothing to assert, so that the test is skipped there."""
+    found = chosen(device)
+    if found.backend == "interpreter":
+        import pytest
+
+        pytest.skip("Triton's interpreter compiles nothing; --profile NAME asserts for a device that need not be here")
+    return found

@@ -1,0 +1,142 @@
+"""Plugin of pytest: --device and --profile say what kernels run on or are compiled for.
+
+A device that is named and missing ends the session with an error, whatever the tests are: none of them is skipped for it.
+"""
+
+import importlib.metadata
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from portable_softmax.devices.backends import BACKENDS
+from portable_softmax.devices.detect import current_device
+from portable_softmax.devices.device import Device
+from portable_softmax.errors import DeviceError, NoDeviceError, PortableSoftmaxError
+
+if TYPE_CHECKING:
+    import torch
+
+MARKERS = (
+    "accelerator: runs on an accelerator only; skipped in Triton's interpreter, and where --device auto finds none",
+    "backends(*names): runs on devices of these backends only, such as cuda, hip or npu",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the options."""
+    group = parser.getgroup("portable-softmax", "devices of Triton kernels")
+    group.addoption("--device", choices=("auto", *BACKENDS), default="auto", help="what kernels run on (auto)")
+    group.addoption("--profile", metavar="NAME", help="a device that need not be here, such as amd/mi300x, to compile for")
+    group.addoption("--save-plans", action="store_true", help="write the files of assert_plan_unchanged")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sets Triton's interpreter up before a test imports a kernel.
+
+    Raises:
+        UsageError: options do not go together.
+    """
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+    if config.getoption("--device") == "interpreter":
+        if config.getoption("--profile"):
+            raise pytest.UsageError("Triton's interpreter compiles for no --profile; leave out one of the two")
+        os.environ["TRITON_INTERPRET"] = "1"
+    if config.getoption("--save-plans"):
+        if hasattr(config, "workerinput"):
+            raise pytest.UsageError("--save-plans writes files that several processes would write at once; leave out -n")
+        from portable_softmax.testing.assertions import saving
+
+        saving(True)
+        config.add_cleanup(lambda: saving(False))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Looks for a device that was named.
+
+    Raises:
+        UsageError: it is missing, or another one.
+    """
+    if _named(session.config):
+        try:
+            _device(session.config)
+        except PortableSoftmaxError as error:
+            raise pytest.UsageError(f"{type(error).__name__}: {error}") from error
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Tells the device, its profile, and the versions of Triton and torch."""
+    found = "taken when a test first asks (--device auto)"
+    if _named(config):
+        device = _device(config)
+        found = f"{device.name}, {device.backend}/{device.arch}, profile {device.profile.name}"
+        found += ", not here" if device.detected is None else ""
+    return f"device: {found}; {', '.join(_version(name) for name in ('triton', 'torch'))}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips tests that the markers keep from this device."""
+    marked = item.get_closest_marker("backends")
+    if marked or item.get_closest_marker("accelerator"):
+        device = _device_or_skip(item.config)
+        if marked and device.backend not in marked.args:
+            pytest.skip(f"for {', '.join(marked.args)}; this is {device.backend}")
+        if item.get_closest_marker("accelerator") and (device.detected is None or device.backend == "interpreter"):
+            pytest.skip(f"runs on an accelerator; {device.name} is none that is here")
+
+
+@pytest.fixture(scope="session")
+def portable_device(request: pytest.FixtureRequest, record_testsuite_property: Callable[[str, object], None]) -> Device:
+    """The Device of --device, or the one of --profile, which need not be here; --junit-xml keeps which it was."""
+    device = _device_or_skip(request.config)
+    if device.detected is not None:
+        told = {"device": device.name, "backend": device.backend, "profile": device.profile.name}
+        for name, value in told.items():
+            record_testsuite_property(name, value)
+    return device
+
+
+@pytest.fixture(scope="session")
+def portable_torch_device(portable_device: Device) -> "torch.device":
+    """The torch.device for tensors that kernels are given."""
+    import torch
+
+    if portable_device.detected is None:
+        pytest.skip(f"runs kernels, and {portable_device.name} is not here")
+    index = portable_device.index
+    return torch.device(portable_device.vendor.torch_device_type + ("" if index is None else f":{index}"))
+
+
+def _named(config: pytest.Config) -> bool:
+    return config.getoption("--device") != "auto" or bool(config.getoption("--profile"))
+
+
+def _device(config: pytest.Config) -> Device:
+    """Returns the device that the options mean; of both options, the live one, which must be taken for that profile."""
+    name, profile = config.getoption("--device"), config.getoption("--profile")
+    if profile and name == "auto":
+        return Device.from_profile(profile)
+    found = current_device()
+    if name not in ("auto", found.backend):
+        raise DeviceError(f"--device {name} was asked for, and Triton drives {found}")
+    if profile and found.profile.name != profile:
+        raise DeviceError(f"--profile {profile} was asked for, and {found.name} is taken for {found.profile.name}")
+    return found
+
+
+def _device_or_skip(config: pytest.Config) -> Device:
+    try:
+        return _device(config)
+    except NoDeviceError as error:
+        if _named(config):
+            raise
+        pytest.skip(f"{error}; --device interpreter runs kernels without an accelerator, --profile NAME compiles for one")
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        return f"no {package}"

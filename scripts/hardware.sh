@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# What CI does on one device, a step at a time or `all`; here just as there: DEVICE=cuda bash scripts/hardware.sh probe
+#   DEVICE   backend that must be here: cuda, hip, npu or interpreter
+#   PROFILE  the profile that the device must be taken for, if it matters
+#   SETUP    shell command before each step, such as `source .../set_env.sh`
+#   PACKAGES for the Python that is there, before .venv is made: a build of torch and Triton for the device, if there is none
+#   EXTRAS   of this package, as `bench`
+#   RESULTS, LAST  folders: of this run (results), and of the last one, if there is any (last)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+: "${DEVICE:?is cuda, hip, npu or interpreter}" "${PROFILE:=}" "${SETUP:=true}" "${PACKAGES:=}" "${EXTRAS:=}" "${RESULTS:=results}" "${LAST:=last}"
+set +u
+eval "$SETUP"
+set -u
+source scripts/environment.sh
+[ "$DEVICE" != interpreter ] || export TRITON_INTERPRET=1
+mkdir -p "$RESULTS"
+
+summary() { # Markdown, for people: the step summary on GitHub, and the output
+    tee -a "${GITHUB_STEP_SUMMARY:-/dev/null}"
+}
+
+setup() {
+    [ -z "$PACKAGES" ] || "${PYTHON:-python3}" -m pip install $PACKAGES
+    set_up --group test
+    python -m pip install --quiet --disable-pip-version-check --editable ".[report${EXTRAS:+,$EXTRAS}]"
+}
+
+probe() {
+    portable-softmax --require "$DEVICE" --json >"$RESULTS/probe.json"
+    { echo '```'; portable-softmax --require "$DEVICE" --explain; echo '```'; } | summary
+}
+
+regression() {
+    local softmaxes=(--shapes 4096x781 4096x4096 4096x12672 128x151936 --dtype float32 bfloat16)
+    [ "$DEVICE" != interpreter ] || softmaxes=(--shapes 16x65 16x781 --dtype float32 bfloat16)
+    if [ -f "$LAST/plans.json" ]; then
+        portable-softmax --require "$DEVICE" --baseline "$LAST/plans.json" --save "$RESULTS/plans.json" --markdown | summary
+    else
+        portable-softmax --require "$DEVICE" --verify "${softmaxes[@]}" --save "$RESULTS/plans.json" --markdown | summary
+    fi
+}
+
+tests() {
+    python -m pytest -m "kernel and not slow" --device "$DEVICE" ${PROFILE:+--profile "$PROFILE"} --junit-xml="$RESULTS/tests.xml"
+}
+
+benchmark() {
+    if [ "$DEVICE" = interpreter ]; then
+        echo "The interpreter's speed is nobody's." >&2
+    else
+        python scripts/benchmark --quick --out "$RESULTS/benchmark"
+    fi
+}
+
+page() {
+    local runs=("$RESULTS")
+    [ ! -d "$LAST" ] || runs=("$LAST" "$RESULTS")
+    portable-softmax report "${runs[@]}" --html "$RESULTS/page.html" | summary
+}
+
+[ $# -gt 0 ] || set -- all
+[ "$1" != all ] || set -- setup probe regression tests benchmark page
+[ "$1" = setup ] || PATH=$PWD/.venv/bin:$PATH
+for step; do
+    echo "== $step" >&2
+    "$step"
+done

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Plans of every profile and the static quality of their kernels, with no device; what changed since the last run; a page.
+#   RESULTS, LAST  folders: of this run (results), and of the last one, if there is any (last)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/environment.sh
+set_up --group test
+: "${RESULTS:=results}" "${LAST:=last}"
+mkdir -p "$RESULTS"
+python -m pytest -n 2 --dist loadgroup tests/runtime/test_static_quality.py -m "not slow" --junit-xml="$RESULTS/quality.xml"
+mapfile -t names < <(portable-softmax --list | cut -d ' ' -f 1)
+portable-softmax --compare "${names[@]}" --shapes 4096x781 4096x4096 4096x12672 128x151936 --dtype float32 bfloat16 \
+    --save "$RESULTS/plans.json" >/dev/null
+runs=("$RESULTS")
+[ ! -d "$LAST" ] || runs=("$LAST" "$RESULTS")
+portable-softmax report "${runs[@]}" --html "$RESULTS/page.html" | tee -a "${GITHUB_STEP_SUMMARY:-/dev/null}"

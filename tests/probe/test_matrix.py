@@ -1,0 +1,123 @@
+"""The matrix of vendor CI: every leg is complete, and none waits for a runner that is not there."""
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from portable_softmax import profiles
+from portable_softmax.probe import __main__ as probe
+from portable_softmax.probe.matrix import Matrix, legs
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ([], ["offline", "nvidia-h200", "amd-mi300x", "ascend-910b3"]),
+        (["--backend", "hip", "npu"], ["amd-mi300x", "ascend-910b3"]),
+        (["--runner", "ubuntu-24.04"], ["offline"]),
+        (["--offline"], ["offline"]),
+        (["--offline", "--backend", "cuda"], []),
+        (["--runner", "self-hosted", "amd-mi300x", "other"], ["amd-mi300x"]),
+        (["--runner", "self-hosted"], []),
+        (["--backend", "cuda", "--runner", "ubuntu-24.04"], []),
+    ],
+)
+def test_the_matrix_has_the_legs_that_are_wanted_and_that_a_runner_takes(capsys, options, names):
+    code = probe.main(["--matrix", *options])
+    out, err = capsys.readouterr()
+    assert code == (0 if names else 1)
+    assert [leg["name"] for leg in json.loads(out)["include"]] == names if names else "no leg of offline, nvidia-h200" in err
+
+
+def test_images_are_pinned_and_containers_have_their_vendors_devices():
+    legs = {leg["device"]: leg for leg in json.loads((ROOT / ".github" / "matrix.json").read_text())["include"]}
+    needed = {
+        "cuda": ["--gpus all"],
+        "hip": ["/dev/kfd", "/dev/dri", "--group-add video", "--group-add render"],
+        "npu": ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"],
+    }
+    for device, options in needed.items():
+        container = legs[device]["container"]
+        assert container["image"].partition(":")[2] not in ("", "latest"), device
+        assert all(option in container["options"] for option in options), device
+    assert any("npu-smi" in volume for volume in legs["npu"]["container"]["volumes"])
+
+
+def test_each_profile_of_a_leg_is_there():
+    assert {leg.profile for leg in legs() if leg.profile} <= profiles().keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"container": {"image": "rocm/pytorch:latest"}}, "matching regex"),
+        ({"container": {"image": "rocm/pytorch"}}, "matching regex"),
+        ({"runner": []}, "length >= 1"),
+        ({"device": "tpu"}, "Invalid enum value 'tpu'"),
+        ({"setpu": "true"}, "unknown field `setpu`"),
+        ({"triton": ""}, "length >= 1"),
+    ],
+)
+def test_a_leg_that_is_not_right_is_refused(change, complaint):
+    leg = msgspec.to_builtins(legs()[0]) | change
+    with pytest.raises(msgspec.ValidationError, match=complaint):
+        msgspec.convert({"include": [leg]}, Matrix)
+
+
+def test_its_schema_is_published():
+    written = json.loads((ROOT / ".github" / "matrix.schema.json").read_text())
+    assert written == msgspec.json.schema(Matrix), (
+        "python -c 'import json, msgspec; from portable_softmax.probe.matrix import Matrix; "
+        "print(json.dumps(msgspec.json.schema(Matrix), indent=2))' > .github/matrix.schema.json"
+    )
+
+
+def test_gitlab_gets_the_same_legs(capsys):
+    assert probe.main(["--matrix", "--gitlab", "--backend", "hip", "interpreter"]) == 0
+    jobs = json.loads(capsys.readouterr().out)
+    assert jobs.keys() == {"offline", "amd-mi300x"}
+    job, leg = jobs["amd-mi300x"], next(leg for leg in legs() if leg.name == "amd-mi300x")
+    assert (job["tags"], job["image"]) == (leg.runner, leg.container.image)
+    assert job["variables"] | {"SETUP": ""} == {
+        "DEVICE": "hip",
+        "PROFILE": "amd/mi300x",
+        "SETUP": "",
+        "PACKAGES": "",
+        "EXTRAS": "bench",
+    }
+    assert "image" not in jobs["offline"]
+
+
+STEPS = re.compile(r"bash (scripts/[a-z_]+\.sh)")
+
+
+@pytest.mark.parametrize("file", [".github/workflows/ci.yml", ".github/workflows/hardware.yml", ".gitlab-ci.yml"])
+def test_every_step_is_a_script_that_is_there(file):
+    scripts = set(STEPS.findall((ROOT / file).read_text()))
+    assert scripts
+    assert [script for script in scripts if not (ROOT / script).is_file()] == []
+
+
+@pytest.mark.parametrize("file", ["ci.yml", "hardware.yml"])
+def test_workflows_have_the_least_permissions_and_no_stranger_reaches_a_runner_of_ones_own(file):
+    workflow = yaml.load((ROOT / ".github" / "workflows" / file).read_text(), yaml.BaseLoader)
+    assert workflow["permissions"] == {"contents": "read"}
+    assert "pull_request_target" not in workflow["on"]
+    for name, job in workflow["jobs"].items():
+        if "uses" in job:
+            assert "github.event_name == 'push'" in job["if"], name
+        elif job["runs-on"] != "ubuntu-24.04":
+            assert job["environment"] == "hardware", name
+            assert "pull_request" not in workflow["on"], name
+
+
+def test_versions_are_the_same_in_both():
+    github = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["versions"]["strategy"]["matrix"]
+    gitlab = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())["versions"]["parallel"]["matrix"]
+    assert [tuple(each.values()) for each in github["include"]] == [tuple(each.values()) for each in gitlab]

@@ -1,0 +1,163 @@
+"""The page of several runs: what it tells, that it needs nothing else, and what turns its exit code."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from portable_softmax.probe import __main__ as probe
+
+JUNIT = """<?xml version="1.0"?><testsuites><testsuite name="pytest"><properties>
+<property name="device" value="AMD Instinct MI300X"/><property name="backend" value="hip"/>
+<property name="profile" value="amd/mi300x"/></properties>
+<testcase classname="tests.kernels.test_accuracy" name="test_one"/>
+<testcase classname="tests.virtual.test_softmax" name="test_two">{outcome}</testcase>
+<testcase classname="tests.runtime.test_static_quality" name="test_three"><properties>
+<property name="count" value="['static quality, cuda/90', 25, 0]"/>
+<property name="count" value="['plans, npu/Ascend910B3', 9, 2]"/></properties></testcase>
+</testsuite></testsuites>"""
+RATES = "direction,sweep,dtype,n_rows,n_cols,copy,ours\nforward,tutorial,float32,4096,256,1236.5,{ours}\n"
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two runs of two devices, the same but for what a test changes."""
+    for name in ("monday", "tuesday"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "benchmark.json").write_text('{"device": "of scripts/benchmark"}')
+        (folder / "tests.xml").write_text(JUNIT.format(outcome=""))
+        (folder / "h200_forward.csv").write_text(RATES.format(ours=1200))
+    plans = tmp_path / "monday" / "plans.json"
+    shapes = ["--shapes", "64x781", "64x4096", "--dtype", "float32", "bfloat16"]
+    assert probe.main(["--compare", "nvidia/h200", "amd/mi300x", *shapes, "--save", str(plans)]) == 0
+    shutil.copy(plans, tmp_path / "tuesday")
+    return tmp_path / "monday", tmp_path / "tuesday"
+
+
+def printed(capsys, *arguments):
+    capsys.readouterr()
+    code = probe.main(["report", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_the_summary_has_everything(runs, capsys):
+    code, out, _ = printed(capsys, *runs)
+    assert code == 0
+    cells = [re.split(r"\s*\|\s*", line.strip("| ")) for line in out.splitlines() if line.startswith("|")]
+    assert ["cuda", "1 device, 4 cases", "25 kernels, 0 faults", "-", "-"] in cells
+    assert ["hip", "1 device, 4 cases", "-", "-", "amd/mi300x: 3 passed, 0 failed"] in cells
+    assert ["npu", "9 plans, 2 faults", "-", "virtual device: 1 passed, 0 failed", "-"] in cells
+    assert "| 64 x 781 bfloat16" in out
+    assert "32 per SM (programs)" in out
+    assert ["monday", "tests", "AMD Instinct MI300X", "3", "0", "0"] in cells
+    assert "## What changed\n\nNothing." in out
+    assert "cannot be read" not in out
+
+
+def test_many_devices_are_rows(capsys, tmp_path):
+    assert probe.main(["--compare", "nvidia/h200", "amd/mi300x", "--cols", "64", "--save", str(tmp_path / "plans.json")]) == 0
+    assert re.search(r"\n\| +\| 4096 x 64 float32 +\|\n", printed(capsys, tmp_path)[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "row", "option"),
+    [
+        ("plan", r"\| plan +\| num_programs ", "plan"),
+        ("occupancy", r"\| occupancy +\| programs_per_multiprocessor ", "occupancy=1"),
+    ],
+)
+def test_a_worse_plan_turns_the_exit_code(runs, capsys, change, row, option):
+    file = runs[1] / "plans.json"
+    reports = json.loads(file.read_text())
+    if change == "plan":
+        reports[0]["plan"]["num_programs"] += 1
+    else:
+        reports[0]["plan"]["occupancy"]["programs_per_multiprocessor"] -= 1
+    file.write_text(json.dumps(reports))
+    code, out, _ = printed(capsys, *runs)
+    assert code == 3
+    assert re.search(row, out)
+    assert printed(capsys, *runs, "--tolerate", option)[0] == 0
+    assert printed(capsys, *runs[::-1])[0] == (3 if change == "plan" else 0)
+
+
+@pytest.mark.parametrize(("ours", "code", "verdict"), [(1080, 3, "worse"), (1150, 0, None), (1400, 0, "better")])
+def test_a_slower_benchmark_turns_the_exit_code(runs, capsys, ours, code, verdict):
+    (runs[1] / "h200_forward.csv").write_text(RATES.format(ours=ours))
+    found, out, _ = printed(capsys, *runs)
+    assert (found, f"| {verdict} " in out) == (code, verdict is not None)
+    assert printed(capsys, *runs, "--slower", "0.2")[0] == 0
+
+
+def test_tests_that_fail_turn_the_exit_code(runs, capsys):
+    (runs[1] / "tests.xml").write_text(JUNIT.format(outcome="<failure/>"))
+    code, out, _ = printed(capsys, *runs)
+    assert code == 3
+    assert "tests.virtual.test_softmax::test_two" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("old.json", '{"schema_version": 1}', "old.json cannot be read"),
+        ("broken.xml", "<testsuites>", "broken.xml cannot be read"),
+        ("rates.csv", "a,b\n1,2\n", "rates.csv cannot be read"),
+        ("rates.csv", RATES.format(ours="nan"), "a rate of 4096 x 256 is not a number"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_and_leaves_the_others(runs, capsys, tmp_path, name, text, complaint):
+    (runs[1] / name).write_text(text)
+    code, out, _ = printed(capsys, *runs)
+    assert (code, complaint in out) == (0, True)
+    alone = tmp_path / name
+    alone.write_text(text)
+    code, _, err = printed(capsys, alone)
+    assert (code, complaint in err) == (1, True)
+    assert "there is no " in printed(capsys, tmp_path / "nowhere")[2]
+
+
+def test_the_page_needs_nothing_else_and_no_name_ends_its_script(runs, capsys):
+    pytest.importorskip("plotly")
+    file = runs[0] / "plans.json"
+    file.write_text(file.read_text().replace('"nvidia/h200"', '"<script>alert(1)</script>"'))
+    page = runs[0] / "page.html"
+    assert printed(capsys, *runs, "--html", page)[0] == 0
+    text = page.read_text()
+    assert "alert(1)" in text
+    assert "<script>alert(1)" not in text
+    outside_of_plotly = re.sub(r"<script>.*?</script>", "", text, count=1, flags=re.DOTALL)
+    assert not re.search(r"(src|href)\s*=|url\(|@import|https?://", outside_of_plotly)
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_a_page_without_plotly(runs, capsys, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "plotly.offline", None)
+    code, _, err = printed(capsys, *runs, "--html", runs[0] / "page.html")
+    assert code == 1
+    assert "pip install 'portable-softmax[report]'" in err
+
+
+@pytest.mark.slow
+def test_a_browser_draws_it(runs, capsys, tmp_path):
+    """In a real one, which is no package of Python's: apt-get install chromium."""
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert browser, "no chromium and no google-chrome on PATH"
+    page = tmp_path / "page.html"
+    assert printed(capsys, *runs, "--html", page)[0] == 0
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", page.as_uri()]
+    seen = subprocess.run([*command, "--dump-dom"], capture_output=True, text=True, check=True, timeout=100).stdout
+    legends = re.findall(r'class="legendtext"[^>]*>([^<]*)', seen)
+    assert {"nvidia/h200, float32", "amd/mi300x, bfloat16", "copy", "ours"} <= set(legends)
+    assert seen.count('class="js-plotly-plot') + seen.count(" js-plotly-plot") == 2
+    assert "32 per SM (programs)" in seen
+    for scheme in ("light", "dark"):
+        shot = tmp_path / f"{scheme}.png"
+        setting = f"--blink-settings=preferredColorScheme={scheme == 'light':d}"
+        options = [setting, "--window-size=1100,1500", f"--screenshot={shot}"]
+        subprocess.run([*command[:-1], *options, command[-1]], check=True, capture_output=True, timeout=100)
+        assert shot.read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "light.png").read_bytes() != (tmp_path / "dark.png").read_bytes()
