@@ -95,9 +95,7 @@ def _turn(kernel: Kernel, wave: Wave, count: int) -> int:
     return done
 
 
-def _argument_memory(
-    kernel: Kernel, grid: tuple[int, int, int], arguments: Sequence[int | float], num_warps: int
-) -> Array:
+def _argument_memory(kernel: Kernel, grid: tuple[int, int, int], arguments: Sequence[int | float], num_warps: int) -> Array:
     """Returns the kernel's arguments as they lie in memory."""
     sizes = {"group_size_x": num_warps * kernel.assembly.wave_size, "group_size_y": 1, "group_size_z": 1}
     counts = {f"block_count_{axis}": count for axis, count in zip("xyz", grid, strict=True)}

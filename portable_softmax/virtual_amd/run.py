@@ -36,13 +36,15 @@ def run(
         num_warps: waves of a program.
         shared_bytes: LDS of a program, from the compiled kernel's metadata.
         memory: where the tensors are put; a new one if None.
-        interleaving: options of `dispatch.launch`.
+        interleaving: options of `dispatch.launch`. `strict` is on unless the kernel has atomics, of which Triton moves the
+            results of masked lanes too, and drops them.
 
     Raises:
         UnknownInstruction: the text has what the virtual device does not know.
         Fault: the kernel did what none should.
         ValueError: the arguments are not those of the kernel.
     """
+    interleaving.setdefault("strict", "_atomic_" not in text)
     memory = memory or GlobalMemory()
     placed: dict[int, int] = {}
     values = [_value(argument, memory, placed) for argument in arguments]

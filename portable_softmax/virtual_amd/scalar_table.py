@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from portable_softmax.virtual_amd.arithmetic import fma, transcendental
+from portable_softmax.virtual_amd.arithmetic import fma, transcendental, whole
 from portable_softmax.virtual_amd.arrays import Array
 
 Flag = Callable[..., bool]  # of the whole result, before it is cut to the width, and the operands
@@ -127,6 +127,11 @@ SCALAR_OPS: dict[str, ScalarOp] = {
     "s_mul_f32": ScalarOp(32, _floats(lambda a, b: a * b)),
     "s_max_f32": ScalarOp(32, _floats(np.fmax)),
     "s_min_f32": ScalarOp(32, _floats(np.fmin)),
+    "s_trunc_f32": ScalarOp(32, _floats(np.trunc)),
+    "s_cvt_f32_u32": ScalarOp(32, lambda a: int(np.float32(a).view(np.uint32))),
+    "s_cvt_f32_i32": ScalarOp(32, lambda a: int(np.float32(signed(a, 32)).view(np.uint32))),
+    "s_cvt_u32_f32": ScalarOp(32, lambda a: int(whole("uint32")(float_of(a))[0])),
+    "s_cvt_i32_f32": ScalarOp(32, lambda a: int(whole("int32")(float_of(a))[0])),
     "s_fmaak_f32": ScalarOp(32, _floats(fma)),
     "s_fmamk_f32": ScalarOp(32, _floats(fma)),
     "s_fmac_f32": ScalarOp(32, _floats(fma)),
