@@ -109,7 +109,7 @@ def _report(device: Device, kernel: Any, options: argparse.Namespace) -> dict[st
         directory = Path(options.out, device.profile.name) if options.compare else Path(options.out)
         report["dump"] = [str(path) for path in dump(compiled, options.dump, directory)]
     if options.verify:
-        report["verify"] = _verify(device, options)
+        report["verify"] = _verify(device, options, compiled if kernel is not None else None)
     counted = device.vendor.occupancy(resources, device.hardware)
     if not counted.programs_per_multiprocessor:
         report |= {"error": "PlanError", "message": next_step(resources, device, counted)}
@@ -120,7 +120,13 @@ def _literal(text: str) -> int | bool | str:
     return {"True": True, "False": False}.get(text, int(text) if text.lstrip("-").isdigit() else text)
 
 
-def _verify(device: Device, options: argparse.Namespace) -> dict[str, Any]:
+def _verify(device: Device, options: argparse.Namespace, compiled: Any) -> dict[str, Any]:
+    if options.profile:
+        from portable_softmax.probe import virtual
+
+        if compiled is not None:
+            return virtual.verify_case(compiled, virtual.load_case(options.kernel, options.case))
+        return virtual.verify_softmax(options.rows, options.cols, options.dtype, device)
     from portable_softmax.probe.verify import verify
 
     outcome = verify(options.rows, options.cols, options.dtype, device)

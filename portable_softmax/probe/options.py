@@ -63,7 +63,8 @@ def _which_kernel(group: argparse._ArgumentGroup) -> None:
 def _what_to_show(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--explain", action="store_true", help="each limit's own count, which binds, and the next step")
     group.add_argument("--textbook", action="store_true", help="the tutorial's occupancy, and why it differs")
-    group.add_argument("--verify", action="store_true", help="run the kernel and compare with float64")
+    group.add_argument("--verify", action="store_true", help="run the kernel and compare; with --profile, in a virtual device")
+    group.add_argument("--case", metavar="NAME", help="of --kernel and --verify: its file's function that makes arguments")
     group.add_argument("--json", action="store_true", help="the same as JSON, described in docs/probe.md")
     group.add_argument("--dump", metavar="STAGES", help="write ttir, ttgir, llir, ptx, cubin, amdgcn ... or all of them")
     group.add_argument("--out", metavar="DIR", help="where --dump writes (.)")

@@ -117,3 +117,6 @@ def _verification(verify: dict[str, Any]) -> Iterator[str]:
         f"verify    {'right' if verify['right'] else 'WRONG'}: largest error {verify['max_error']:.3g}, "
         f"{verify['worst']:.2g} of what is allowed; {verify['overwritten']} elements next to it overwritten"
     )
+    if "executed" in verify:
+        rows = f"{verify['rows']} rows, " if "rows" in verify else ""
+        yield f"          {verify['executed']}; {rows}{verify['instructions']} instructions of waves"

@@ -16,7 +16,7 @@ from portable_softmax.virtual_amd.machine import Kernel
 from portable_softmax.virtual_amd.memory import GlobalMemory
 from portable_softmax.virtual_amd.state import TTMP, Wave
 
-_SCRATCH_POINTERS = 2  # that Triton appends to a kernel's arguments, and none of these kernels uses
+_SCRATCH_POINTERS = 2  # that Triton appends to a kernel's arguments, at most, and that few kernels use
 _LONGEST_TURN = 48  # instructions of a wave before another may go on
 
 
@@ -101,9 +101,12 @@ def _argument_memory(kernel: Kernel, grid: tuple[int, int, int], arguments: Sequ
     counts = {f"block_count_{axis}": count for axis, count in zip("xyz", grid, strict=True)}
     hidden: dict[str, int] = {**sizes, **counts, "grid_dims": 3 if grid[2] > 1 else 2 if grid[1] > 1 else 1}
     own = [argument for argument in kernel.assembly.arguments if not argument.kind.startswith("hidden_")]
-    if len(own) != len(arguments) + _SCRATCH_POINTERS:
-        raise ValueError(f"the kernel has {len(own) - _SCRATCH_POINTERS} arguments, not {len(arguments)}")
-    values = iter([*arguments, *[0] * _SCRATCH_POINTERS])
+    appended = len(own) - len(arguments)
+    if not 0 <= appended <= _SCRATCH_POINTERS:
+        raise ValueError(
+            f"the kernel has {len(own)} arguments with those that Triton appends, not {len(arguments)} and up to 2"
+        )
+    values = iter([*arguments, *[0] * appended])
     data = np.zeros(kernel.assembly.descriptor["kernarg_size"], np.uint8)
     for argument in kernel.assembly.arguments:
         is_hidden = argument.kind.startswith("hidden_")

@@ -43,6 +43,10 @@ def refused(capsys, *arguments):
         ([*H200, "--kernel", "f.py:k", "--plot", "p.png"], "--kernel has no use for --plot"),
         ([*H200, "--kernel", "f.py"], "--kernel should be FILE:NAME, not 'f.py'"),
         ([*H200, "--verify"], "--verify runs the softmax on the device that is here; leave out --profile"),
+        (["--compare", "amd/mi300x", "--verify"], "--verify runs the softmax on the device that is here; leave out --profile"),
+        (["--profile", "amd/mi300x", "--kernel", "f.py:k", "--verify"], "it needs --profile, and --case for the arguments"),
+        (["--kernel", "f.py:k", "--verify", "--case", "c"], "it needs --profile, and --case for the arguments"),
+        (["--profile", "amd/mi300x", "--verify", "--case", "c"], "--case is of --kernel with --verify"),
         ([*H200, "--out", "somewhere"], "--out says where --dump writes, and there is no --dump"),
     ],
 )

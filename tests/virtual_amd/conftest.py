@@ -16,7 +16,7 @@ def machine():
     def forget():
         detect._device.cache_clear()
         detect._active_backend.cache_clear()
-        layout._calls.clear()
+        layout._again.clear()
 
     forget()
     with pytest.MonkeyPatch.context() as patch:
