@@ -49,12 +49,12 @@ def test_a_wrong_result_is_told(capsys, monkeypatch):
 
 
 def wrong(compile_kernel):
-    """Kernels whose machine code takes the smallest number of a row for the largest."""
+    """Kernels whose machine code computes logarithms where it should take powers."""
 
     class Wrong:
         def __init__(self, compiled):
             self.metadata = compiled.metadata
-            self.asm = {"amdgcn": compiled.asm["amdgcn"].replace("v_max3_f32", "v_min3_f32")}
+            self.asm = {"amdgcn": compiled.asm["amdgcn"].replace("v_exp_f32", "v_log_f32")}
             assert self.asm["amdgcn"] != compiled.asm["amdgcn"]
 
     return lambda spec, device: Wrong(compile_kernel(spec, device))
