@@ -13,7 +13,16 @@ from portable_softmax.virtual_amd.local_access import compile_local
 from portable_softmax.virtual_amd.memory import ATOMICS
 from portable_softmax.virtual_amd.operands import scalar_register, scalar_source
 from portable_softmax.virtual_amd.parsing import Instruction
-from portable_softmax.virtual_amd.shapes import Access, cache_modifiers, offset_of, put, register_of, shape_of, take
+from portable_softmax.virtual_amd.shapes import (
+    Access,
+    cache_modifiers,
+    offset_of,
+    put,
+    register_of,
+    returns_old,
+    shape_of,
+    take,
+)
 from portable_softmax.virtual_amd.state import Wave
 
 _NAME = re.compile(
@@ -114,7 +123,7 @@ def _atomic(
     instruction: Instruction, modifiers: dict[str, str], cache: dict[str, str], operation: str, size: int
 ) -> Callable[[Wave], None]:
     """GLOBAL_ATOMIC: of each lane in turn; GLC, SC0 or TH_ATOMIC_RETURN ask for what was there before."""
-    returns = "glc" in cache or "sc0" in cache or "RETURN" in cache.get("th", "")
+    returns = returns_old(cache)
     *result, address, data, base = instruction.operands
     if operation not in ATOMICS or len(result) != int(returns):
         raise instruction.unknown("unknown atomic")
