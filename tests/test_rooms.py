@@ -23,10 +23,6 @@ ARROWS = {
     "probe": {"runtime", "planning", "devices", "errors"},
     "virtual_amd": {"errors"},  # and one file imports it: only those who ask for it load it, and numpy
 }
-MORE = {  # the one file that knows each of these rooms
-    "runtime/specialization.py": {"kernels"},
-    "probe/virtual.py": {"virtual_amd"},
-}
 MORE = {
     "runtime/specialization.py": {"kernels"},  # the one file that knows them
     "torch_api/functional.py": {"distributed"},  # when a group or a DTensor is given

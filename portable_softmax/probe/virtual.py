@@ -62,7 +62,7 @@ def verify_softmax(n_rows: int, n_cols: int, dtype: str, device: Device) -> dict
     steps: list[int] = []
 
     def launch(y: torch.Tensor, x: torch.Tensor, *words: Any) -> None:
-        steps.append(run([y, x, rows, n_cols // unit, stride, stride, 1, 0, 0, *words]))
+        steps.append(run([y, x, rows, n_cols // unit, stride, stride, *[1, 0, 0] * 2, *words]))
 
     call = with_words(launch, fewer, tiling, x.device) if tiling.parts > 1 else launch
     call(y, x)

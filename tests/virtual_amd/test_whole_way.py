@@ -89,6 +89,6 @@ def test_a_kernel_runs_where_it_can_and_where_its_tensors_are(machine, file, mes
     device = current_device(machine.index("driver_mi300x"))
     x = random(2, 64).to(f"cuda:{device.index}")
     spec = KernelSpec.of(contiguous_problem(2, 64, "float32", device), plan(2, 64, "float32", device).tiling)
-    launch = prepare(spec, device, (2, 1, 1), (2, 16, 16, 16, 1, 0, 0))
+    launch = prepare(spec, device, (2, 1, 1), (2, 16, 16, 16, 1, 0, 0, 1, 0, 0))
     with torch.cuda.device(machine.index(file)), pytest.raises(RuntimeError, match=message):
         launch(x, x)
