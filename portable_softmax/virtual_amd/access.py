@@ -30,6 +30,12 @@ _NAME = re.compile(
     r"(?P<two>2(?:addr)?(?P<stride>_?st(?:ride)?64)?_)?(?P<type>\w+)"
 )
 
+# Instructions that make a cache forget or write back what it holds.
+_CACHES = {
+    "buffer_gl0_inv", "buffer_gl1_inv", "buffer_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_wbl2", "buffer_invl2",
+    "global_inv", "global_wb", "global_wbinv",
+}  # fmt: skip
+
 
 def compile_access(instruction: Instruction, arch: str) -> Callable[[Wave], None]:
     """Returns what a load, a store or an atomic does.
@@ -39,7 +45,9 @@ def compile_access(instruction: Instruction, arch: str) -> Callable[[Wave], None
     """
     modifiers = dict(instruction.modifiers)
     cache = {name: modifiers.pop(name) for name in cache_modifiers(arch) & modifiers.keys()}
-    if found := re.fullmatch(r"global_atomic_(\w+?)(_x2|_b64|_b32|_u64|_u32)?", instruction.mnemonic):
+    if instruction.mnemonic in _CACHES:
+        step: Callable[[Wave], None] = _nothing
+    elif found := re.fullmatch(r"global_atomic_(\w+?)(_x2|_b64|_b32|_u64|_u32)?", instruction.mnemonic):
         step = _atomic(instruction, modifiers, cache, found[1], 8 if found[2] in ("_x2", "_b64", "_u64") else 4)
     else:
         found = _NAME.fullmatch(instruction.mnemonic)
@@ -58,6 +66,10 @@ def compile_access(instruction: Instruction, arch: str) -> Callable[[Wave], None
     if modifiers:
         raise instruction.unknown("unknown modifier")
     return step
+
+
+def _nothing(wave: Wave) -> None:
+    """There is no cache."""
 
 
 def _addresses(instruction: Instruction, vector: str, base: str, offset: int) -> Callable[[Wave, Array], Array]:

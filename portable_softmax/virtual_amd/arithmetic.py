@@ -49,6 +49,12 @@ def _halves(x: Array) -> tuple[Array, Array]:
     return high, x - high
 
 
+def dot2(a: Array, b: Array, c: Array) -> Array:
+    """Returns V_DOT2: the products of two pairs of float16 and a float32, added up and rounded once."""
+    pairs = [np.ascontiguousarray(x).view(np.float16).reshape(-1, 2).astype(np.float64) for x in (a, b)]
+    return ((pairs[0] * pairs[1]).sum(axis=1) + c).astype(np.float32)
+
+
 def mac(a: Array, b: Array, c: Array) -> Array:
     """Returns V_MAC_F32: a * b + c, each rounded, with denormals taken and given as 0."""
     return _flushed(_flushed(_flushed(a) * _flushed(b)) + _flushed(c))

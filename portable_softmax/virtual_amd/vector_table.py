@@ -88,6 +88,9 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_fma_f64": op("f64 = f64, f64, f64", arithmetic.fma64),
     "v_fmac_f64": op("f64 = f64, f64, +f64", arithmetic.fma64),
     "v_mac_f32": op("f32 = f32, f32, +f32", arithmetic.mac),
+    "v_dot2_f32_f16": op("f32 = b32, b32, f32", arithmetic.dot2),
+    "v_dot2acc_f32_f16": op("f32 = b32, b32, +f32", arithmetic.dot2),
+    "v_dot2c_f32_f16": op("f32 = b32, b32, +f32", arithmetic.dot2),
     "v_fma_f16": op("f16 = f16, f16, f16", arithmetic.fma16),
     "v_fmac_f16": op("f16 = f16, f16, +f16", arithmetic.fma16),
     # transcendental functions; `iflag` raises integer exceptions only
@@ -138,6 +141,8 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_bfe_u32": op("u32 = u32, u32, u32", integers.field),
     "v_bfe_i32": op("i32 = u32, u32, u32", integers.signed_field),
     "v_bfrev_b32": op("b32 = b32", integers.reverse_bits),
+    "v_alignbit_b32": op("b32 = b32, b32, b32", integers.align(1)),
+    "v_alignbyte_b32": op("b32 = b32, b32, b32", integers.align(8)),
     "v_perm_b32": op("b32 = b32, b32, b32", integers.permute_bytes),
     # shifts; `rev` takes the count first
     "v_lshlrev_b32": op("b32 = b32, b32", lambda n, a: a << integers.shift(n, 32)),
