@@ -160,11 +160,36 @@ def test_halves_of_registers():
         ("s_movk_i32 s0, 0x8000", 0xFFFF8000, 0),
         ("s_min_i32 s0, s1, 5", 0xFFFFFFFF, 1),
         ("s_mul_hi_u32 s0, s1, s1", 0xFFFFFFFE, 0),
+        ("s_cvt_f32_u32 s0, 3", 0x40400000, 0),
+        ("s_cvt_u32_f32 s0, 0x40600000", 3, 0),
     ],
 )
 def test_scalars(line, result, scc):
     wave = after(line, s1=0xFFFFFFFF)
     assert (wave.scalars[0], wave.scc) == (result, scc)
+
+
+def test_one_bit_of_a_scalar():
+    assert after("s_bitset0_b32 s0, 31", s0=0xC0000000).scalars[0] == 0x40000000
+    assert after("s_bitset1_b32 s0, 2", s0=1).scalars[0] == 5
+
+
+def test_bits_across_registers():
+    registers = {"v2": np.uint32([0x12345678]), "v3": np.uint32([0x9ABCDEF0])}
+    assert after("v_alignbit_b32 v1, v2, v3, 4", **registers).bits[1, 0] == 0x89ABCDEF
+    assert after("v_alignbyte_b32 v1, v2, v3, 3", **registers).bits[1, 0] == 0x3456789A
+
+
+def test_a_dot_product_of_halves():
+    pairs = {f"v{number}": np.array(pair, np.float16).view(np.uint32) for number, pair in ((2, [1.5, 2]), (3, [4, -0.5]))}
+    assert after("v_dot2_f32_f16 v1, v2, v3, v4", v4=f32(10), **pairs).floats[1, 0] == 15
+    assert after("v_dot2c_f32_f16_e32 v1, v2, v3", "gfx1030", v1=f32(1), **pairs).floats[1, 0] == 6
+
+
+@pytest.mark.parametrize(("arch", "line"), [("gfx1100", "buffer_gl0_inv"), ("gfx1201", "global_inv scope:SCOPE_SE")])
+def test_there_is_no_cache(arch, line):
+    before = after("s_nop 0", arch)
+    assert (after(line, arch).bits == before.bits).all()
 
 
 def test_local_memory_knows_barriers():

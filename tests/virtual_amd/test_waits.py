@@ -6,6 +6,7 @@ import pytest
 from direct import as_they_are, forward
 from machine_code import PRODUCTS, compare, in_virtual_device
 
+from portable_softmax.runtime.compiler import triton_version
 from portable_softmax.virtual_amd.faults import MissingWait
 from portable_softmax.virtual_amd.parsing import parse
 from portable_softmax.virtual_amd.waits import check_waits
@@ -80,7 +81,7 @@ def test_a_missing_wait(arch, lines, what):
     "arch", [arch if arch in ("gfx942", "gfx1201") else pytest.param(arch, marks=pytest.mark.slow) for arch in PRODUCTS]
 )
 def test_each_wait_of_a_kernel_is_needed(arch):
-    """Some of a loop's head or before a barrier are not, as another one has been there; they are 3 in 100."""
+    """Some of a loop's head or before a barrier are not, as another one has been there: 3 in 100, before Triton 3.8 more."""
     seen = left = 0
     for name in ("no mask", "shared", "online"):
         texts = []
@@ -93,4 +94,4 @@ def test_each_wait_of_a_kernel_is_needed(arch):
             except MissingWait:
                 seen += 1
     assert seen > 30
-    assert left <= 0.04 * seen
+    assert left <= (0.04 if triton_version() >= (3, 8) else 0.2) * seen
