@@ -7,6 +7,7 @@ import re
 from itertools import product
 
 import pytest
+from machine_code import PRODUCTS
 
 from portable_softmax import Device, plan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
@@ -20,7 +21,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 LENGTHS = (1, 7, 64, 500, 781, 1024, 3000, 4096, 12672, 32768, 50257, 65536, 131072)
 SOME = ((781, "float32"), (4096, "bfloat16"), (65536, "bfloat16"))  # which test_static_quality.py compiles too
 EVERY = tuple(product(LENGTHS, DTYPES))
-PROFILES = {name: profile.arch for name, profile in sorted(profiles().items()) if profile.backend == "hip"}
+PROFILES = {name: profile.arch for name, profile in sorted(profiles().items()) if profile.arch in PRODUCTS}
 FIRST = {arch: name for name, arch in reversed(PROFILES.items())}.values()  # a product of each architecture
 ACCESS = re.compile(r"\t(?:global|buffer)_(?:load|store)_(\S+)")
 WIDE = ("dwordx4", "b128")

@@ -81,7 +81,7 @@ def test_a_missing_wait(arch, lines, what):
     "arch", [arch if arch in ("gfx942", "gfx1201") else pytest.param(arch, marks=pytest.mark.slow) for arch in PRODUCTS]
 )
 def test_each_wait_of_a_kernel_is_needed(arch):
-    """Some of a loop's head or before a barrier are not, as another one has been there: 3 in 100, before Triton 3.8 more."""
+    """Some of a loop's head or before a barrier are not, as another one has been there: 3 in 100, more with other Tritons."""
     seen = left = 0
     for name in ("no mask", "shared", "online"):
         texts = []
@@ -94,4 +94,4 @@ def test_each_wait_of_a_kernel_is_needed(arch):
             except MissingWait:
                 seen += 1
     assert seen > 30
-    assert left <= (0.04 if triton_version() >= (3, 8) else 0.2) * seen
+    assert left <= (0.04 if triton_version() == (3, 8) else 0.3) * seen
