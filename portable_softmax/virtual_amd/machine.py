@@ -32,8 +32,10 @@ class Kernel:
         self.assembly: Assembly = parse(text)
         if self.assembly.arch not in ARCHITECTURES:
             raise UnknownInstruction(f"{self.assembly.arch} is none of {', '.join(ARCHITECTURES)}")
-        if self.assembly.descriptor["private_segment_fixed_size"]:
-            raise UnknownInstruction("the kernel uses scratch memory")
+        if spilled := self.assembly.descriptor["private_segment_fixed_size"]:
+            raise UnknownInstruction(
+                f"a lane has {spilled} bytes of scratch memory (spilled registers), which is not known here"
+            )
         self.steps: list[Step] = [self._step(instruction) for instruction in self.assembly.instructions]
         check_waits(self.assembly)
 

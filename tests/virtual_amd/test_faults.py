@@ -61,5 +61,11 @@ kernel:
 """
 
 
+def test_scratch_memory_is_an_error():
+    text = SMALL.format("s_nop 0").replace("private_segment_fixed_size 0", "private_segment_fixed_size 16")
+    with pytest.raises(UnknownInstruction, match="16 bytes of scratch memory"):
+        Kernel(text)
+
+
 def test_the_small_text_is_known():
     assert len(Kernel(SMALL.format("v_add_f32_e32 v1, v2, v3")).steps) == 3

@@ -34,12 +34,10 @@ def lint(text, wide):
         wide: whether all of its accesses to rows can be of 16 bytes.
     """
     try:
-        descriptor = Kernel(text).assembly.descriptor
+        Kernel(text)
     except PortableSoftmaxError as error:
         return [str(error)]
     faults = []
-    if descriptor["private_segment_fixed_size"]:
-        faults.append("scratch memory")
     if any(int(count) for count in re.findall(r"\.[sv]gpr_spill_count:\s+(\d+)", text)):
         faults.append("spilled registers")
     widths = set(ACCESS.findall(text))
