@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from portable_softmax.devices.backends.base import KernelResources
-from portable_softmax.devices.detect import current_device
+from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, PortableSoftmaxError
 from portable_softmax.planning.request import contiguous_problem
@@ -29,7 +29,7 @@ class Wanted:
     """Additions to a report.
 
     Args:
-        explain, textbook, verify: as the options of these names.
+        explain, textbook, verify, case: as the options of these names.
         dump: stages to write, comma-separated; None for none.
         out: folder for them.
     """
@@ -37,6 +37,7 @@ class Wanted:
     explain: bool = False
     textbook: bool = False
     verify: bool = False
+    case: str | None = None
     dump: str | None = None
     out: Path = Path()
 
@@ -70,7 +71,7 @@ def again(report: Report) -> tuple[Device, Case, Wanted]:
         raise ValueError("the earlier report is of a device alone; it should have a problem or a kernel")
     if isinstance(case, KernelUse):
         case = msgspec.structs.replace(case, resources=msgspec.UNSET, occupancy=msgspec.UNSET)
-    return device, case, Wanted(verify=bool(report.verify))
+    return device, case, Wanted(verify=bool(report.verify) and isinstance(case, SoftmaxProblem))
 
 
 def words_of(case: Case) -> str:
@@ -92,8 +93,8 @@ def _report(device: Device, case: Case, wanted: Wanted, kernels: Mapping[str, An
     added: dict[str, Any] = {}
     if wanted.dump:
         added["dump"] = [str(path) for path in dump(compiled, wanted.dump, wanted.out)]
-    if wanted.verify and isinstance(case, SoftmaxProblem):
-        added["verify"] = _verified(device, case)
+    if wanted.verify:
+        added["verify"] = _verified(device, case, compiled, wanted)
     if wanted.explain:
         added["explain"] = explain(resources, device)
     if wanted.textbook:
@@ -118,7 +119,14 @@ def _softmax(device: Device, case: SoftmaxProblem, with_kernel: bool) -> tuple[R
     return report, found.resources, problem and compile_kernel(KernelSpec.of(problem, found.tiling), device)
 
 
-def _verified(device: Device, case: SoftmaxProblem) -> Verified:
+def _verified(device: Device, case: Case, compiled: Any, wanted: Wanted) -> Verified:
+    """Runs the kernel on the device, or if that is not here in the virtual one of its vendor."""
+    if isinstance(case, KernelUse) or (device.index is None and not interpreting()):
+        from portable_softmax.probe import virtual
+
+        if isinstance(case, KernelUse):
+            return virtual.verify_case(compiled, virtual.load_case(case.name, wanted.case or ""))
+        return virtual.verify_softmax(case.n_rows, case.n_cols, case.dtype, device)
     from portable_softmax.probe.verify import verify
 
     outcome = verify(case.n_rows, case.n_cols, case.dtype, device)

@@ -72,7 +72,8 @@ def _which_kernel(group: argparse._ArgumentGroup) -> None:
 def _what_to_show(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--explain", action="store_true", help="each limit's own count, which binds, and the next step")
     group.add_argument("--textbook", action="store_true", help="the tutorial's occupancy, and why it differs")
-    group.add_argument("--verify", action="store_true", help="run the kernel and compare with float64")
+    group.add_argument("--verify", action="store_true", help="run the kernel and compare; with --profile, in a virtual device")
+    group.add_argument("--case", metavar="NAME", help="of --kernel and --verify: its file's function that makes arguments")
     form = group.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the same as JSON, described in docs/probe.md")
     form.add_argument("--markdown", action="store_true", help="the same as a table in Markdown")

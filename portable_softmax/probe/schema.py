@@ -124,6 +124,9 @@ class Verified(Fields, frozen=True, kw_only=True):
     worst: float | None  # largest error in units of what is allowed
     overwritten: int
     right: bool
+    executed: str | UnsetType = UNSET  # words that say so, of a virtual device
+    rows: int | UnsetType = UNSET  # of the softmax, that ran there
+    instructions: int | UnsetType = UNSET  # of waves, there
 
 
 class Report(Fields, frozen=True, kw_only=True):

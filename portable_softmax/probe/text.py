@@ -92,7 +92,7 @@ def _remarks(report: Report, with_problem: bool) -> Iterator[str]:
     if isinstance(report.textbook, Textbook):
         yield f"{name}: the textbook says {compared(report.textbook)}"
     if isinstance(report.verify, Verified):
-        yield f"{name}: {_verification(report.verify)}"
+        yield from (f"{name}: {line}" for line in _verification(report.verify))
 
 
 def _lines(report: Report) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _listed("limits", explained(report.explain) if isinstance(report.explain, Explanation) else ())
     yield from _listed("textbook", [compared(report.textbook)] if isinstance(report.textbook, Textbook) else ())
     yield from _listed("written", report.dump or ())
-    yield from ["", f"verify    {_verification(report.verify)}"] if isinstance(report.verify, Verified) else ()
+    yield from _listed("verify", _verification(report.verify)) if isinstance(report.verify, Verified) else ()
 
 
 def _facts(facts: dict[str, Fact]) -> str:
@@ -157,10 +157,13 @@ def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:
         yield f"{'' if number else title:10}{line}"
 
 
-def _verification(verify: Verified) -> str:
+def _verification(verify: Verified) -> Iterator[str]:
     error = "not finite" if verify.max_error is None else f"{verify.max_error:.3g}"
     worst = "not finite" if verify.worst is None else f"{verify.worst:.2g}"
-    return (
+    yield (
         f"{'right' if verify.right else 'WRONG'}: largest error {error}, {worst} of what is allowed; "
         f"{verify.overwritten} elements next to it overwritten"
     )
+    if verify.executed:
+        rows = f"{verify.rows} rows, " if verify.rows else ""
+        yield f"{verify.executed}; {rows}{verify.instructions} instructions of waves"

@@ -4,12 +4,14 @@ import argparse
 import itertools
 from collections.abc import Iterator
 
+from portable_softmax.devices.profiles import profiles
 from portable_softmax.probe.report import Case
 from portable_softmax.probe.schema import KernelUse, SoftmaxProblem
 
+VIRTUAL = ("hip",)  # backends of which a kernel runs without the device
 SOFTMAX = ("rows", "cols", "shapes", "dtype")
 OF_KERNEL = ("signature", "constexpr", "num_warps", "num_stages", "config")
-EXTRAS = ("explain", "textbook", "verify", "dump", "out", "plot")
+EXTRAS = ("explain", "textbook", "verify", "case", "dump", "out", "plot")
 ASKED = (*SOFTMAX, "kernel", *OF_KERNEL, *EXTRAS)
 SHOWN = (*ASKED, "require", "save", "baseline", "tolerate", "markdown")
 
@@ -34,16 +36,31 @@ def complaints(options: argparse.Namespace) -> Iterator[str]:
     if "plot" in given and ("shapes" in given or len(options.dtype or ()) > 1):
         yield "--plot draws rows of every length in one type; leave out --shapes, and all types but one"
     if "kernel" in given:
-        if unused := _named(given & {*SOFTMAX, "verify", "plot"}):
+        if unused := _named(given & {*SOFTMAX, "plot"}):
             yield f"--kernel has no use for {unused}, which are of the softmax"
         if ":" not in options.kernel:
             yield f"--kernel should be FILE:NAME, not {options.kernel!r}"
     elif unused := _named(given & set(OF_KERNEL)):
         yield f"{unused} are of a kernel of yours; name it: --kernel FILE:NAME"
-    if "verify" in given and given & {"profile", "compare"}:
-        yield "--verify runs the softmax on the device that is here; leave out --profile and --compare"
+    yield from _unverifiable(given, options)
     if "out" in given and "dump" not in given:
         yield "--out says where --dump writes, and there is no --dump"
+
+
+def _unverifiable(given: set[str], options: argparse.Namespace) -> Iterator[str]:
+    """Yields why nothing here can run the kernel."""
+    if "case" in given and not given >= {"kernel", "verify"}:
+        yield "--case is of --kernel with --verify"
+    if "verify" not in given:
+        return
+    known = profiles().get(options.profile or "")
+    if "compare" in given or (known and known.backend not in VIRTUAL):
+        yield (
+            "--verify runs the softmax on the device that is here; leave out --profile and --compare. "
+            f"Of devices that are not here, there is a virtual one for {' and '.join(VIRTUAL)}"
+        )
+    elif "kernel" in given and not given >= {"profile", "case"}:
+        yield "--verify of --kernel runs in a virtual device: it needs --profile, and --case for the arguments"
 
 
 def cases(options: argparse.Namespace) -> list[Case]:

@@ -36,14 +36,24 @@ def verify(n_rows: int, n_cols: int, dtype: str, device: Device) -> Verification
     Raises:
         DtypeError, PlanError, CompileError: the kernel cannot run on the device.
     """
-    kind = getattr(torch, dtype)
     where = device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}")
-    x, y = (torch.full((n_rows, n_cols + GUARD), float("nan"), dtype=kind, device=where) for _ in range(2))
-    x[:, :n_cols] = wide_rows(n_rows, n_cols, kind, where)
+    x, y = guarded(n_rows, n_cols, getattr(torch, dtype), where)
     softmax_rows(x[:, :n_cols], y[:, :n_cols], device)
+    return compared(x, y, n_cols)
+
+
+def guarded(n_rows: int, n_cols: int, dtype: torch.dtype, where: "torch.device | str") -> tuple[torch.Tensor, torch.Tensor]:
+    """Makes `wide_rows` and a place for their softmax, [n_rows, n_cols + GUARD] each, with nan in all other elements."""
+    x, y = (torch.full((n_rows, n_cols + GUARD), float("nan"), dtype=dtype, device=where) for _ in range(2))
+    x[:, :n_cols] = wide_rows(n_rows, n_cols, dtype, where)
+    return x, y
+
+
+def compared(x: torch.Tensor, y: torch.Tensor, n_cols: int) -> Verification:
+    """Compares what a kernel made of the tensors of `guarded` with float64."""
     reference = softmax_in_float64(x[:, :n_cols])
     error = (y[:, :n_cols].double() - reference).abs()
-    worst = (error / allowed_error(reference, kind)).nan_to_num(nan=float("inf")).max().item()
+    worst = (error / allowed_error(reference, x.dtype)).nan_to_num(nan=float("inf")).max().item()
     return Verification(error.max().item(), worst, int((~y[:, n_cols:].isnan()).sum()))
 
 

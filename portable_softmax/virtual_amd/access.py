@@ -13,13 +13,28 @@ from portable_softmax.virtual_amd.local_access import compile_local
 from portable_softmax.virtual_amd.memory import ATOMICS
 from portable_softmax.virtual_amd.operands import scalar_register, scalar_source
 from portable_softmax.virtual_amd.parsing import Instruction
-from portable_softmax.virtual_amd.shapes import Access, cache_modifiers, offset_of, put, register_of, shape_of, take
+from portable_softmax.virtual_amd.shapes import (
+    Access,
+    cache_modifiers,
+    offset_of,
+    put,
+    register_of,
+    returns_old,
+    shape_of,
+    take,
+)
 from portable_softmax.virtual_amd.state import Wave
 
 _NAME = re.compile(
     r"(?P<space>global|buffer|ds)_(?:(?P<action>load|store|read|write)_?)"
     r"(?P<two>2(?:addr)?(?P<stride>_?st(?:ride)?64)?_)?(?P<type>\w+)"
 )
+
+# Instructions that make a cache forget or write back what it holds.
+_CACHES = {
+    "buffer_gl0_inv", "buffer_gl1_inv", "buffer_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_wbl2", "buffer_invl2",
+    "global_inv", "global_wb", "global_wbinv",
+}  # fmt: skip
 
 
 def compile_access(instruction: Instruction, arch: str) -> Callable[[Wave], None]:
@@ -30,7 +45,9 @@ def compile_access(instruction: Instruction, arch: str) -> Callable[[Wave], None
     """
     modifiers = dict(instruction.modifiers)
     cache = {name: modifiers.pop(name) for name in cache_modifiers(arch) & modifiers.keys()}
-    if found := re.fullmatch(r"global_atomic_(\w+?)(_x2|_b64|_b32|_u64|_u32)?", instruction.mnemonic):
+    if instruction.mnemonic in _CACHES:
+        step: Callable[[Wave], None] = _nothing
+    elif found := re.fullmatch(r"global_atomic_(\w+?)(_x2|_b64|_b32|_u64|_u32)?", instruction.mnemonic):
         step = _atomic(instruction, modifiers, cache, found[1], 8 if found[2] in ("_x2", "_b64", "_u64") else 4)
     else:
         found = _NAME.fullmatch(instruction.mnemonic)
@@ -49,6 +66,10 @@ def compile_access(instruction: Instruction, arch: str) -> Callable[[Wave], None
     if modifiers:
         raise instruction.unknown("unknown modifier")
     return step
+
+
+def _nothing(wave: Wave) -> None:
+    """There is no cache."""
 
 
 def _addresses(instruction: Instruction, vector: str, base: str, offset: int) -> Callable[[Wave, Array], Array]:
@@ -114,7 +135,7 @@ def _atomic(
     instruction: Instruction, modifiers: dict[str, str], cache: dict[str, str], operation: str, size: int
 ) -> Callable[[Wave], None]:
     """GLOBAL_ATOMIC: of each lane in turn; GLC, SC0 or TH_ATOMIC_RETURN ask for what was there before."""
-    returns = "glc" in cache or "sc0" in cache or "RETURN" in cache.get("th", "")
+    returns = returns_old(cache)
     *result, address, data, base = instruction.operands
     if operation not in ATOMICS or len(result) != int(returns):
         raise instruction.unknown("unknown atomic")

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 
 from portable_softmax.virtual_amd.arrays import Array
-from portable_softmax.virtual_amd.faults import Fault
 
 _TINY = np.float32(2.0**-126)
 
@@ -32,6 +31,77 @@ def fma16(a: Array, b: Array, c: Array) -> Array:
     return (a.astype(np.float64) * b + c).astype(np.float16)
 
 
+def fma64(a: Array, b: Array, c: Array) -> Array:
+    """Returns a * b + c of float64; the error of each step is added at the end, so the last bit may be off."""
+    product = a * b
+    high, low = zip(*(_halves(x) for x in (a, b)), strict=True)
+    lost = low[0] * low[1] - (((product - high[0] * high[1]) - low[0] * high[1]) - high[0] * low[1])
+    total = product + c
+    part = total - product
+    result = total + ((product - (total - part)) + (c - part) + lost)
+    return np.where(np.isfinite(result), result, total)
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    """Returns a float64 as two numbers of half its digits (Dekker)."""
+    far = x * 134217729.0
+    high = far - (far - x)
+    return high, x - high
+
+
+def dot2(a: Array, b: Array, c: Array) -> Array:
+    """Returns V_DOT2: the products of two pairs of float16 and a float32, added up and rounded once."""
+    pairs = [np.ascontiguousarray(x).view(np.float16).reshape(-1, 2).astype(np.float64) for x in (a, b)]
+    return ((pairs[0] * pairs[1]).sum(axis=1) + c).astype(np.float32)
+
+
+def mac(a: Array, b: Array, c: Array) -> Array:
+    """Returns V_MAC_F32: a * b + c, each rounded, with denormals taken and given as 0."""
+    return _flushed(_flushed(_flushed(a) * _flushed(b)) + _flushed(c))
+
+
+def rcp64(x: Array) -> Array:
+    """Returns V_RCP_F64, which is exact in half of its digits only; the code that asks for it refines it."""
+    return ((1 / x).view(np.uint64) & np.uint64(2**64 - 2**28)).view(np.float64)
+
+
+def mantissa(x: Array) -> Array:
+    """Returns V_FREXP_MANT: the number without its exponent, from 0.5 to 1."""
+    return np.where(np.isfinite(x), np.frexp(x)[0], x)
+
+
+def exponent(x: Array) -> Array:
+    """Returns V_FREXP_EXP: the exponent that goes with V_FREXP_MANT, 0 of infinities and nan."""
+    return np.where(np.isfinite(x), np.frexp(x)[1], 0).astype(np.int32)
+
+
+def scale_by_power(x: Array, power: Array) -> Array:
+    """Returns V_LDEXP: x * 2 ** power, rounded once."""
+    wide = np.ldexp(x.astype(np.float64), np.clip(power, -4000, 4000))
+    return wide.astype(x.dtype)
+
+
+def is_class(x: Array, wanted: Array) -> Array:
+    """Returns V_CMP_CLASS: whether a number is in one of the classes whose bits are set; nan is always quiet."""
+    normal = np.isfinite(x) & (np.abs(x) >= np.finfo(x.dtype).tiny)
+    minus, nan, infinite, zero = np.signbit(x), np.isnan(x), np.isinf(x), x == 0
+    denormal = ~(nan | infinite | zero | normal)
+    below = [infinite & minus, normal & minus, denormal & minus, zero & minus]
+    above = [zero & ~minus, denormal & ~minus, normal & ~minus, infinite & ~minus]
+    classes = [np.zeros_like(nan), nan, *below, *above]
+    return np.logical_or.reduce([each & (wanted >> np.uint32(bit) & 1 != 0) for bit, each in enumerate(classes)])
+
+
+def whole(kind: str) -> Callable[[Array], Array]:
+    """Returns a conversion to integers of a kind: towards 0, nan to 0, and what is too large to the largest."""
+    limits = np.iinfo(kind)
+
+    def convert(x: Array) -> Array:
+        return np.clip(np.trunc(np.nan_to_num(x.astype(np.float64), nan=0)), limits.min, limits.max).astype(kind)
+
+    return convert
+
+
 def bfloat16(x: Array) -> Array:
     """Returns the bits of float32 numbers rounded to bfloat16, as uint32."""
     bits = np.ascontiguousarray(x).view(np.uint32).astype(np.uint64)
@@ -41,63 +111,13 @@ def bfloat16(x: Array) -> Array:
 
 def transcendental(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Returns a V_EXP, V_LOG, V_RCP, V_RSQ or V_SQRT: float32, denormals taken and given as 0, computed in float64."""
-
-    def flushed(x: Array) -> Array:
-        return np.where(np.abs(x) < _TINY, np.copysign(np.float32(0), x), x).astype(np.float32)
-
-    return lambda x: flushed(function(flushed(x).astype(np.float64)).astype(np.float32))
+    return lambda x: _flushed(rounded(function(_flushed(x).astype(np.float64))))
 
 
-def _exponent(x: Array) -> Array:
-    return (np.ascontiguousarray(x).view(np.uint32) >> 23 & 255).astype(np.int32)
+def rounded(x: Array) -> Array:
+    """Returns a transcendental result as float32: the nearest, where hardware may give a neighbour; a test may override it."""
+    return x.astype(np.float32)
 
 
-def _denormal(x: Array) -> Array:
-    return (x != 0) & (np.abs(x) < _TINY)
-
-
-def div_scale(chosen: Array, denominator: Array, numerator: Array) -> tuple[Array, Array]:
-    """Returns V_DIV_SCALE_F32's (operand, VCC): a division's operand scaled so that no step of it leaves the range."""
-    chosen, denominator, numerator = np.broadcast_arrays(chosen, denominator, numerator)
-    wide = denominator.astype(np.float64)
-    inverse, quotient = _denormal(1 / wide), _denormal(numerator / wide)
-    large = _exponent(numerator) - _exponent(denominator) >= 96
-    up, down = chosen * np.float32(2.0**64), chosen * np.float32(2.0**-64)
-    is_denominator, is_numerator = chosen == denominator, chosen == numerator
-    cases: list[tuple[Array, Array]] = [
-        ((numerator == 0) | (denominator == 0), np.full_like(chosen, np.nan)),
-        (large, np.where(is_denominator, up, chosen)),
-        (_denormal(denominator), up),
-        (inverse & quotient, np.where(is_denominator, up, chosen)),
-        (inverse, down),
-        (quotient, np.where(is_numerator, up, chosen)),
-        (_exponent(numerator) <= 23, up),
-    ]
-    conditions = [condition for condition, _ in cases]
-    first = np.select(conditions, list(range(len(cases))), default=len(cases))
-    return np.select(conditions, [value for _, value in cases], default=chosen), np.isin(first, (1, 3, 5))
-
-
-def div_fmas(a: Array, b: Array, c: Array, scaled: Array) -> Array:
-    """Returns V_DIV_FMAS_F32's fused multiply-add.
-
-    Raises:
-        Fault: a lane's VCC asks to undo a scaling; the guides give a factor that does not fit V_DIV_SCALE_F32's.
-    """
-    if scaled.any():
-        raise Fault("a division whose operands had to be scaled is not modelled")
-    return fma(a, b, c)
-
-
-def div_fixup(quotient: Array, denominator: Array, numerator: Array) -> Array:
-    """Returns V_DIV_FIXUP_F32's quotient: that of infinities, zeros and nan, or the one that was computed."""
-    negative = np.signbit(denominator) ^ np.signbit(numerator)
-    sign = np.where(negative, np.float32(-1), np.float32(1))
-    nothing = (denominator == 0) & (numerator == 0) | np.isinf(denominator) & np.isinf(numerator)
-    conditions = [
-        np.isnan(numerator) | np.isnan(denominator) | nothing,
-        (denominator == 0) | np.isinf(numerator),
-        np.isinf(denominator) | (numerator == 0),
-    ]
-    values = [np.full_like(sign, np.nan), sign * np.float32(np.inf), sign * np.float32(0)]
-    return np.select(conditions, values, default=sign * np.abs(quotient)).astype(np.float32)
+def _flushed(x: Array) -> Array:
+    return np.where(np.abs(x) < _TINY, np.copysign(np.float32(0), x), x).astype(np.float32)

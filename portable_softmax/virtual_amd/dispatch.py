@@ -3,6 +3,7 @@
 Registers at entry are those of "Initial Kernel Execution State" in LLVM's "User Guide for AMDGPU Backend".
 """
 
+import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 
@@ -15,14 +16,14 @@ from portable_softmax.virtual_amd.machine import Kernel
 from portable_softmax.virtual_amd.memory import GlobalMemory
 from portable_softmax.virtual_amd.state import TTMP, Wave
 
-_SCRATCH_POINTERS = 2  # that Triton appends to a kernel's arguments, and none of these kernels uses
+_SCRATCH_POINTERS = 2  # that Triton appends to a kernel's arguments, at most, and that few kernels use
 _LONGEST_TURN = 48  # instructions of a wave before another may go on
 
 
 def launch(
     kernel: Kernel,
-    num_programs: int,
-    arguments: Sequence[int],
+    grid: tuple[int, int, int],
+    arguments: Sequence[int | float],
     memory: GlobalMemory,
     *,
     num_warps: int,
@@ -33,12 +34,12 @@ def launch(
     strict: bool = True,
     most_steps: int = 2_000_000,
 ) -> int:
-    """Runs a kernel in a one-dimensional grid, and returns the number of instructions that its waves ran.
+    """Runs a kernel, and returns the number of instructions that its waves ran.
 
     Args:
         kernel: the machine code.
-        num_programs: of the grid.
-        arguments: integers, and addresses that `memory` gave, in the kernel's order.
+        grid: programs along x, y and z.
+        arguments: numbers, and addresses that `memory` gave, in the kernel's order.
         memory: all that the kernel may access.
         num_warps: waves of a program.
         shared_bytes: LDS of a program, from the compiled kernel's metadata.
@@ -53,16 +54,16 @@ def launch(
         Fault: the kernel did what none should; the text ends with the instruction.
         ValueError: the arguments are not those of the kernel.
     """
-    arguments_at = memory.register(_argument_memory(kernel, num_programs, arguments, num_warps))
+    arguments_at = memory.register(_argument_memory(kernel, grid, arguments, num_warps))
     local_bytes = max(shared_bytes, kernel.assembly.descriptor["group_segment_fixed_size"])
     chance = random.Random(seed)
-    waiting = list(order(range(num_programs)))
+    waiting = list(order(range(math.prod(grid))))
     running: list[list[Wave]] = []
     steps = 0
     while waiting or running:
         while waiting and (resident is None or len(running) < resident):
             local = LocalMemory(local_bytes, num_warps, strict, seed)
-            running.append(_program(kernel, waiting.pop(0), num_warps, memory, local, arguments_at))
+            running.append(_program(kernel, _place(waiting.pop(0), grid), num_warps, memory, local, arguments_at))
         waves = [wave for program in running for wave in program if not wave.ended]
         ready = [wave for wave in waves if not wave.blocked or wave.local.all_arrived(wave.waits)]
         if not ready or steps > most_steps:
@@ -94,31 +95,40 @@ def _turn(kernel: Kernel, wave: Wave, count: int) -> int:
     return done
 
 
-def _argument_memory(kernel: Kernel, num_programs: int, arguments: Sequence[int], num_warps: int) -> Array:
+def _argument_memory(kernel: Kernel, grid: tuple[int, int, int], arguments: Sequence[int | float], num_warps: int) -> Array:
     """Returns the kernel's arguments as they lie in memory."""
-    hidden = {
-        "hidden_block_count_x": num_programs,
-        "hidden_block_count_y": 1,
-        "hidden_block_count_z": 1,
-        "hidden_group_size_x": num_warps * kernel.assembly.wave_size,
-        "hidden_group_size_y": 1,
-        "hidden_group_size_z": 1,
-        "hidden_grid_dims": 1,
-    }
+    sizes = {"group_size_x": num_warps * kernel.assembly.wave_size, "group_size_y": 1, "group_size_z": 1}
+    counts = {f"block_count_{axis}": count for axis, count in zip("xyz", grid, strict=True)}
+    hidden: dict[str, int] = {**sizes, **counts, "grid_dims": 3 if grid[2] > 1 else 2 if grid[1] > 1 else 1}
     own = [argument for argument in kernel.assembly.arguments if not argument.kind.startswith("hidden_")]
-    if len(own) != len(arguments) + _SCRATCH_POINTERS:
-        raise ValueError(f"the kernel has {len(own) - _SCRATCH_POINTERS} arguments, not {len(arguments)}")
-    values = iter([*arguments, *[0] * _SCRATCH_POINTERS])
+    appended = len(own) - len(arguments)
+    if not 0 <= appended <= _SCRATCH_POINTERS:
+        raise ValueError(
+            f"the kernel has {len(own)} arguments with those that Triton appends, not {len(arguments)} and up to 2"
+        )
+    values = iter([*arguments, *[0] * appended])
     data = np.zeros(kernel.assembly.descriptor["kernarg_size"], np.uint8)
     for argument in kernel.assembly.arguments:
-        value = hidden.get(argument.kind, 0) if argument.kind.startswith("hidden_") else next(values)
-        encoded = (int(value) % (1 << 8 * argument.size)).to_bytes(argument.size, "little")
-        data[argument.offset : argument.offset + argument.size] = np.frombuffer(encoded, np.uint8)
+        is_hidden = argument.kind.startswith("hidden_")
+        value = hidden.get(argument.kind.removeprefix("hidden_"), 0) if is_hidden else next(values)
+        data[argument.offset : argument.offset + argument.size] = np.frombuffer(_encoded(value, argument.size), np.uint8)
     return data
 
 
+def _encoded(value: int | float, size: int) -> bytes:
+    if isinstance(value, int):
+        return (value % (1 << 8 * size)).to_bytes(size, "little")
+    if size < 4:
+        raise ValueError(f"{value} as an argument of {size} bytes: which type of number it should be is not known")
+    return np.array(value, f"f{size}").tobytes()
+
+
+def _place(number: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
+    return number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])
+
+
 def _program(
-    kernel: Kernel, number: int, num_warps: int, memory: GlobalMemory, local: LocalMemory, arguments_at: int
+    kernel: Kernel, place: tuple[int, int, int], num_warps: int, memory: GlobalMemory, local: LocalMemory, arguments_at: int
 ) -> list[Wave]:
     """Returns the waves of one program, as they are at entry."""
     assembly, descriptor = kernel.assembly, kernel.assembly.descriptor
@@ -127,12 +137,14 @@ def _program(
     first = sum(count for name, count in before.items() if descriptor.get(f"user_sgpr_{name}"))
     preloaded = descriptor.get("user_sgpr_kernarg_preload_length", 0)
     offset = 4 * descriptor.get("user_sgpr_kernarg_preload_offset", 0)
+    asked = [number for axis, number in zip("xyz", place, strict=True) if descriptor.get(f"system_sgpr_workgroup_id_{axis}")]
     for wave in waves:
         wave.scalars[first : first + 2] = [arguments_at & 0xFFFFFFFF, arguments_at >> 32]
         wave.scalars[first + 2 : first + 2 + preloaded] = memory.words(arguments_at + offset, preloaded)
         if assembly.arch.startswith("gfx12"):
-            wave.scalars[TTMP + 9], wave.scalars[TTMP + 7] = number, 0
+            wave.scalars[TTMP + 9], wave.scalars[TTMP + 7] = place[0], place[1] | place[2] << 16
             wave.scalars[TTMP + 8] = wave.index << 25
         else:
-            wave.scalars[descriptor["user_sgpr_count"]] = number
+            begin = descriptor["user_sgpr_count"]
+            wave.scalars[begin : begin + len(asked)] = asked
     return waves

@@ -25,3 +25,7 @@ class Race(Fault):
 
 class Stuck(Fault):
     """The waves wait for each other, or ran for more steps than any launch should take."""
+
+
+class MissingWait(Fault):
+    """A register is used before an instruction waited for the load that writes it."""

@@ -83,6 +83,17 @@ def permute_bytes(high: Array, low: Array, selector: Array) -> Array:
     return result
 
 
+def align(unit: int) -> Callable[[Array, Array, Array], Array]:
+    """Returns V_ALIGNBIT or V_ALIGNBYTE: 32 of the 64 bits of two registers, from so many units on."""
+    mask = np.uint64(31 // unit)
+
+    def function(high: Array, low: Array, count: Array) -> Array:
+        both = high.astype(np.uint64) << np.uint64(32) | low
+        return (both >> (count & mask) * np.uint64(unit)).astype(np.uint32)
+
+    return function
+
+
 def reverse_bits(x: Array) -> Array:
     """Returns the bits in the other order."""
     return np.array([int(f"{int(each):032b}"[::-1], 2) for each in x], np.uint32)

@@ -10,6 +10,7 @@ from portable_softmax.virtual_amd.parsing import Assembly, Instruction, parse
 from portable_softmax.virtual_amd.scalar import compile_scalar
 from portable_softmax.virtual_amd.state import Wave
 from portable_softmax.virtual_amd.vector import Operation, compile_vector, compile_vector_or_pair
+from portable_softmax.virtual_amd.waits import check_waits
 
 Step = Callable[[Wave], None]
 
@@ -24,15 +25,19 @@ class Kernel:
 
     Raises:
         UnknownInstruction: the text has anything that the virtual device does not know.
+        MissingWait: a register is used before a wait for the load that writes it; see waits.py.
     """
 
     def __init__(self, text: str) -> None:
         self.assembly: Assembly = parse(text)
         if self.assembly.arch not in ARCHITECTURES:
             raise UnknownInstruction(f"{self.assembly.arch} is none of {', '.join(ARCHITECTURES)}")
-        if self.assembly.descriptor["private_segment_fixed_size"]:
-            raise UnknownInstruction("the kernel uses scratch memory")
+        if spilled := self.assembly.descriptor["private_segment_fixed_size"]:
+            raise UnknownInstruction(
+                f"a lane has {spilled} bytes of scratch memory (spilled registers), which is not known here"
+            )
         self.steps: list[Step] = [self._step(instruction) for instruction in self.assembly.instructions]
+        check_waits(self.assembly)
 
     def _step(self, instruction: Instruction) -> Step:
         arch = self.assembly.arch

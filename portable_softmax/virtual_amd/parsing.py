@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from portable_softmax.virtual_amd.faults import UnknownInstruction
 
-# Directives in a function that stand for no instruction: debug lines, call frames and alignment.
-_SILENT = re.compile(r"\.(loc|file|cfi_\w+|p2align|long|section|text|globl|type|size)\b")
+# Directives in a function that stand for no instruction: debug lines, call frames, alignment; up to Triton 3.7, the descriptor.
+_SILENT = re.compile(r"\.(loc|amdhsa_\w+|end_amdhsa_kernel|file|cfi_\w+|p2align|long|section|text|globl|type|size)\b")
 # Instructions whose text is no list of operands; waits and hints of the scheduler.
 _FREE_TEXT = re.compile(r"s_(delay_alu|waitcnt|waitcnt_depctr|wait_alu|sendmsg)$")
 

@@ -52,6 +52,8 @@ def compile_scalar(instruction: Instruction, labels: dict[str, int]) -> Step:
         return lambda wave: None
     if name in _CONDITIONS:
         return _branch(_CONDITIONS[name], labels[operands[0]])
+    if name == "s_sendmsg" and operands == ("sendmsg(MSG_DEALLOC_VGPRS)",):
+        return lambda wave: None  # registers that another wave may have: nothing reads them after it
     if name == "s_endpgm":
         return _end
     if name in ("s_barrier", "s_barrier_signal", "s_barrier_wait"):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from portable_softmax.virtual_amd.arithmetic import fma, transcendental
+from portable_softmax.virtual_amd.arithmetic import fma, transcendental, whole
 from portable_softmax.virtual_amd.arrays import Array
 
 Flag = Callable[..., bool]  # of the whole result, before it is cut to the width, and the operands
@@ -120,6 +120,8 @@ SCALAR_OPS: dict[str, ScalarOp] = {
     "s_lshl2_add_u32": ScalarOp(32, lambda a, b: (a << 2) + b, _beyond(32)),
     "s_lshl3_add_u32": ScalarOp(32, lambda a, b: (a << 3) + b, _beyond(32)),
     "s_lshl4_add_u32": ScalarOp(32, lambda a, b: (a << 4) + b, _beyond(32)),
+    "s_bitset0_b32": ScalarOp(32, lambda n, a: a & ~(1 << (n & 31))),
+    "s_bitset1_b32": ScalarOp(32, lambda n, a: a | 1 << (n & 31)),
     "s_sext_i32_i16": ScalarOp(32, lambda a: signed(a & 0xFFFF, 16)),
     # numbers in SGPRs (gfx11.5 and gfx12)
     "s_add_f32": ScalarOp(32, _floats(lambda a, b: a + b)),
@@ -127,6 +129,11 @@ SCALAR_OPS: dict[str, ScalarOp] = {
     "s_mul_f32": ScalarOp(32, _floats(lambda a, b: a * b)),
     "s_max_f32": ScalarOp(32, _floats(np.fmax)),
     "s_min_f32": ScalarOp(32, _floats(np.fmin)),
+    "s_trunc_f32": ScalarOp(32, _floats(np.trunc)),
+    "s_cvt_f32_u32": ScalarOp(32, lambda a: int(np.float32(a).view(np.uint32))),
+    "s_cvt_f32_i32": ScalarOp(32, lambda a: int(np.float32(signed(a, 32)).view(np.uint32))),
+    "s_cvt_u32_f32": ScalarOp(32, lambda a: int(whole("uint32")(float_of(a))[0])),
+    "s_cvt_i32_f32": ScalarOp(32, lambda a: int(whole("int32")(float_of(a))[0])),
     "s_fmaak_f32": ScalarOp(32, _floats(fma)),
     "s_fmamk_f32": ScalarOp(32, _floats(fma)),
     "s_fmac_f32": ScalarOp(32, _floats(fma)),
@@ -137,7 +144,7 @@ SCALAR_OPS: dict[str, ScalarOp] = {
     "v_s_sqrt_f32": ScalarOp(32, _floats(transcendental(np.sqrt))),
 }
 # Opcodes that read their result too, and those with a signed constant of 16 bits.
-ACCUMULATING = {"s_fmac_f32"}
+ACCUMULATING = {"s_fmac_f32", "s_bitset0_b32", "s_bitset1_b32"}
 WITH_CONSTANT = {"s_movk_i32": "s_mov_b32", "s_addk_i32": "s_add_i32", "s_mulk_i32": "s_mul_i32"}
 RENAMED = {
     "s_max_num_f32": "s_max_f32",

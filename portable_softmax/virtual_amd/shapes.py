@@ -47,6 +47,11 @@ def cache_modifiers(arch: str) -> set[str]:
     return {"sc0", "sc1", "nt"} if arch in ("gfx942", "gfx950") else {"glc", "slc", "dlc"}
 
 
+def returns_old(modifiers: dict[str, str]) -> bool:
+    """Tells whether an atomic gives back what was there before."""
+    return "glc" in modifiers or "sc0" in modifiers or "RETURN" in modifiers.get("th", "")
+
+
 def offset_of(modifiers: dict[str, str], name: str = "offset") -> int:
     """Takes a constant offset from the modifiers."""
     return int(modifiers.pop(name, "0"), 0)

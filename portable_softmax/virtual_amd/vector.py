@@ -47,8 +47,9 @@ def compile_vector(instruction: Instruction, arch: str, wave_size: int) -> Opera
     name, encoding = base_name(instruction.mnemonic)
     modifiers = dict(instruction.modifiers)
     writes_exec = name.startswith("v_cmpx_")
-    if name == "v_bitop3_b32":
-        entry = VectorOp(("b32",), ("b32",) * 3, bitop3(int(modifiers.pop("bitop3", "0"), 0)))
+    if name in ("v_bitop3_b32", "v_bitop3_b16"):
+        kind = name[-3:]
+        entry = VectorOp((kind,), (kind,) * 3, bitop3(int(modifiers.pop("bitop3", "0"), 0)))
     else:
         entry = VECTOR_OPS.get(name.replace("v_cmpx_", "v_cmp_"), VectorOp((), (), np.array))
     if not entry.results:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from portable_softmax.virtual_amd import arithmetic, integers
+from portable_softmax.virtual_amd import arithmetic, division, integers
 from portable_softmax.virtual_amd.arithmetic import transcendental
 from portable_softmax.virtual_amd.arrays import Array
 
@@ -29,7 +29,7 @@ def op(form: str, function: Callable[..., Any]) -> VectorOp:
     return VectorOp(tuple(results), tuple(operands), function)
 
 
-_FLOATS: dict[str, tuple[str, Callable[..., Array]]] = {  # float32 and float16
+_FLOATS: dict[str, tuple[str, Callable[..., Array]]] = {  # float64, float32 and float16
     "add": ("f = f, f", lambda a, b: a + b),
     "sub": ("f = f, f", lambda a, b: a - b),
     "subrev": ("f = f, f", lambda a, b: b - a),
@@ -46,6 +46,8 @@ _FLOATS: dict[str, tuple[str, Callable[..., Array]]] = {  # float32 and float16
     "minimum3": ("f = f, f, f", lambda a, b, c: np.minimum(np.minimum(a, b), c)),
     "rndne": ("f = f", np.rint),
     "floor": ("f = f", np.floor),
+    "trunc": ("f = f", np.trunc),
+    "ceil": ("f = f", np.ceil),
 }
 _WHOLE: dict[str, tuple[str, Callable[..., Array]]] = {  # signed and unsigned integers of 32 bits
     "max": ("n = n, n", np.maximum),
@@ -70,7 +72,7 @@ _RELATIONS: dict[str, Callable[[Array, Array], Array]] = {
 _ONLY_FLOATS = {"neq", "lg", "o", "u", "nge", "nlg", "ngt", "nle", "nlt"}
 
 VECTOR_OPS: dict[str, VectorOp] = {
-    **{f"v_{n}_{k}": op(form.replace("f", k), f) for k in ("f32", "f16") for n, (form, f) in _FLOATS.items()},
+    **{f"v_{n}_{k}": op(form.replace("f", k), f) for k in ("f64", "f32", "f16") for n, (form, f) in _FLOATS.items()},
     **{f"v_{n}_{k}": op(form.replace("n", k), f) for k in ("i32", "u32") for n, (form, f) in _WHOLE.items()},
     **{
         f"v_cmp_{relation}_{kind}": op(f"mask = {kind}, {kind}", function)
@@ -83,6 +85,12 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_fmac_f32": op("f32 = f32, f32, +f32", arithmetic.fma),
     "v_fmaak_f32": op("f32 = f32, f32, f32", arithmetic.fma),
     "v_fmamk_f32": op("f32 = f32, f32, f32", arithmetic.fma),
+    "v_fma_f64": op("f64 = f64, f64, f64", arithmetic.fma64),
+    "v_fmac_f64": op("f64 = f64, f64, +f64", arithmetic.fma64),
+    "v_mac_f32": op("f32 = f32, f32, +f32", arithmetic.mac),
+    "v_dot2_f32_f16": op("f32 = b32, b32, f32", arithmetic.dot2),
+    "v_dot2acc_f32_f16": op("f32 = b32, b32, +f32", arithmetic.dot2),
+    "v_dot2c_f32_f16": op("f32 = b32, b32, +f32", arithmetic.dot2),
     "v_fma_f16": op("f16 = f16, f16, f16", arithmetic.fma16),
     "v_fmac_f16": op("f16 = f16, f16, +f16", arithmetic.fma16),
     # transcendental functions; `iflag` raises integer exceptions only
@@ -93,10 +101,19 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_rsq_f32": op("f32 = f32", transcendental(lambda x: 1 / np.sqrt(x))),
     "v_sqrt_f32": op("f32 = f32", transcendental(np.sqrt)),
     # a division's steps, and scaling by powers of two
-    "v_div_scale_f32": op("f32, mask = f32, f32, f32", arithmetic.div_scale),
-    "v_div_fmas_f32": op("f32 = f32, f32, f32, vcc", arithmetic.div_fmas),
-    "v_div_fixup_f32": op("f32 = f32, f32, f32", arithmetic.div_fixup),
-    "v_ldexp_f32": op("f32 = f32, i32", lambda x, n: np.ldexp(x.astype(np.float64), np.clip(n, -999, 999)).astype(np.float32)),
+    "v_div_scale_f32": op("f32, mask = f32, f32, f32", division.scale),
+    "v_div_fmas_f32": op("f32 = f32, f32, f32, vcc", division.fmas),
+    "v_div_fixup_f32": op("f32 = f32, f32, f32", division.fixup),
+    "v_rcp_f64": op("f64 = f64", arithmetic.rcp64),
+    "v_div_scale_f64": op("f64, mask = f64, f64, f64", division.scale),
+    "v_div_fmas_f64": op("f64 = f64, f64, f64, vcc", division.fmas),
+    "v_div_fixup_f64": op("f64 = f64, f64, f64", division.fixup),
+    "v_ldexp_f32": op("f32 = f32, i32", arithmetic.scale_by_power),
+    "v_ldexp_f64": op("f64 = f64, i32", arithmetic.scale_by_power),
+    "v_frexp_mant_f64": op("f64 = f64", arithmetic.mantissa),
+    "v_frexp_exp_i32_f64": op("i32 = f64", arithmetic.exponent),
+    "v_cmp_class_f32": op("mask = f32, u32", arithmetic.is_class),
+    "v_cmp_class_f64": op("mask = f64, u32", arithmetic.is_class),
     # moves and choices
     "v_mov_b32": op("b32 = b32", lambda a: a),
     "v_mov_b16": op("b16 = b16", lambda a: a),
@@ -124,6 +141,8 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_bfe_u32": op("u32 = u32, u32, u32", integers.field),
     "v_bfe_i32": op("i32 = u32, u32, u32", integers.signed_field),
     "v_bfrev_b32": op("b32 = b32", integers.reverse_bits),
+    "v_alignbit_b32": op("b32 = b32, b32, b32", integers.align(1)),
+    "v_alignbyte_b32": op("b32 = b32, b32, b32", integers.align(8)),
     "v_perm_b32": op("b32 = b32, b32, b32", integers.permute_bytes),
     # shifts; `rev` takes the count first
     "v_lshlrev_b32": op("b32 = b32, b32", lambda n, a: a << integers.shift(n, 32)),
@@ -148,6 +167,7 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_subrev_co_u32": op("u32, mask = u32, u32", lambda a, b: integers.borrow(b, a)),
     "v_addc_co_u32": op("u32, mask = u32, u32, mask", integers.carry),
     "v_subb_co_u32": op("u32, mask = u32, u32, mask", integers.borrow),
+    "v_subbrev_co_u32": op("u32, mask = u32, u32, mask", lambda a, b, c: integers.borrow(b, a, c)),
     "v_mul_lo_u32": op("u32 = u32, u32", np.multiply),
     "v_mul_hi_u32": op("u32 = u32, u32", lambda a, b: (a.astype(np.uint64) * b >> np.uint64(32)).astype(np.uint32)),
     "v_mul_u32_u24": op("u32 = u32, u32", lambda a, b: (a & np.uint32(0xFFFFFF)) * (b & np.uint32(0xFFFFFF))),
@@ -157,10 +177,19 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_cvt_f16_f32": op("f16 = f32", lambda a: a.astype(np.float16)),
     "v_cvt_f32_i32": op("f32 = i32", lambda a: a.astype(np.float32)),
     "v_cvt_f32_u32": op("f32 = u32", lambda a: a.astype(np.float32)),
+    "v_cvt_u32_f32": op("u32 = f32", arithmetic.whole("uint32")),
+    "v_cvt_i32_f32": op("i32 = f32", arithmetic.whole("int32")),
+    "v_cvt_i32_f64": op("i32 = f64", arithmetic.whole("int32")),
+    "v_cvt_u32_f64": op("u32 = f64", arithmetic.whole("uint32")),
+    "v_cvt_f64_i32": op("f64 = i32", lambda a: a.astype(np.float64)),
+    "v_cvt_f64_u32": op("f64 = u32", lambda a: a.astype(np.float64)),
+    "v_cvt_f64_f32": op("f64 = f32", lambda a: a.astype(np.float64)),
+    "v_cvt_f32_f64": op("f32 = f64", lambda a: a.astype(np.float32)),
     "v_cvt_pk_bf16_f32": op("b32 = f32, f32", lambda a, b: arithmetic.bfloat16(a) | arithmetic.bfloat16(b) << np.uint32(16)),
     "v_cvt_pk_f16_f32": op("b32 = f32, f32", lambda a, b: integers.pack(a.astype(np.float16), b.astype(np.float16))),
     "v_pack_b32_f16": op("b32 = f16, f16", integers.pack),
 }
+_NUM = ("max", "min", "max3", "min3", "minmax", "maxmin")
 # Names from gfx10 on ("nc": no carry), gfx11 and gfx12 ("num": IEEE's maximumNumber).
 RENAMED = {
     "v_add_nc_u32": "v_add_u32",
@@ -168,6 +197,11 @@ RENAMED = {
     "v_subrev_nc_u32": "v_subrev_u32",
     "v_add_co_ci_u32": "v_addc_co_u32",
     "v_sub_co_ci_u32": "v_subb_co_u32",
+    "v_subrev_co_ci_u32": "v_subbrev_co_u32",
     "v_mad_co_u64_u32": "v_mad_u64_u32",
-    **{f"v_{n}_num_{k}": f"v_{n}_{k}" for k in ("f32", "f16") for n in ("max", "min", "max3", "min3", "minmax", "maxmin")},
+    **{
+        f"v_{n}_num_{k}": f"v_{n}_{k}"
+        for k in ("f64", "f32", "f16")
+        for n in ("max", "min", "max3", "min3", "minmax", "maxmin")
+    },
 }

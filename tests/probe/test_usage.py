@@ -51,6 +51,10 @@ def refused(capsys, *arguments):
         (["--baseline", "f.json", "--tolerate", "luck"], "'luck' should be one of plan, registers"),
         (["--baseline", "f.json", "--tolerate", "plan=2"], "a plan is the same or not"),
         ([*H200, "--offline"], "--offline choose legs of --matrix"),
+        (["--compare", "amd/mi300x", "--verify"], "--verify runs the softmax on the device that is here; leave out --profile"),
+        (["--profile", "amd/mi300x", "--kernel", "f.py:k", "--verify"], "it needs --profile, and --case for the arguments"),
+        (["--kernel", "f.py:k", "--verify", "--case", "c"], "it needs --profile, and --case for the arguments"),
+        (["--profile", "amd/mi300x", "--verify", "--case", "c"], "--case is of --kernel with --verify"),
         ([*H200, "--out", "somewhere"], "--out says where --dump writes, and there is no --dump"),
     ],
 )

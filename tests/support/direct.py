@@ -21,10 +21,12 @@ def problem_of(operands, form, backward, vector=1, ragged=False):
 
 
 def sizes_of(operands, problem):
-    """What the kernels take after their operands; see kernels.py."""
+    """What the kernels take after their operands, of rows or of matrices of lines; see kernels.py."""
     unit = 1 if problem.ragged else problem.vector
-    n_rows, n_cols = operands[0].shape
-    return (n_rows, n_cols // unit, *(each.stride(0) // unit for each in operands), *[1, *(0 for _ in operands)] * 2)
+    *matrices, n_lines, length = operands[0].shape
+    between = [each.stride(0) // unit if matrices else 0 for each in operands]
+    one_block = [1, *(0 for _ in operands)]
+    return (n_lines, length // unit, *(each.stride(-2) // unit for each in operands), *(matrices or [1]), *between, *one_block)
 
 
 def launch(device, operands, problem, tiling, num_programs):

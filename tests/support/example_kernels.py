@@ -1,5 +1,6 @@
 """Two kernels of the usual introductions, to inspect and to run: a vector addition and a tiled matrix product."""
 
+import torch
 import triton
 import triton.language as tl
 
@@ -45,3 +46,22 @@ def matmul_kernel(
         total.to(c_ptr.dtype.element_ty),
         mask=(rows[:, None] < m) & (cols[None, :] < n),
     )
+
+
+def add_case():
+    """A launch of add_kernel with BLOCK_SIZE 64: (grid, arguments, expected)."""
+    x, y = torch.randn(2, 1000, generator=torch.Generator().manual_seed(0)) * 100
+    arguments = {"x_ptr": x, "y_ptr": y, "out_ptr": torch.full((1000,), float("nan")), "n_elements": 1000}
+    return (16,), arguments, {"out_ptr": x.double() + y}
+
+
+def matmul_case():
+    """A launch of matmul_kernel with blocks of 16 x 16 x 16 and groups of 1."""
+    a, b = torch.randn(2, 20, 20, generator=torch.Generator().manual_seed(0))
+    arguments = {"a_ptr": a, "b_ptr": b, "c_ptr": torch.full((20, 20), float("nan")), "m": 20, "n": 20, "k": 20}
+    return (4,), arguments, {"c_ptr": a.double() @ b.double()}
+
+
+def incomplete_case():
+    """A case without what is expected."""
+    return (16,), {}

@@ -59,6 +59,40 @@ def test_fma_of_what_two_roundings_get_wrong():
     assert arithmetic.fma(a, b, c)[0] == np.float32(1 + 2.0**-11 + 2.0**-23)
 
 
+def test_numbers_of_64_bits():
+    random = np.random.default_rng(0)
+    a, b = random.normal(size=(2, 500))
+    c = -(a * b) * random.choice([1, 0.5, 1 + 2.0**-50], 500)
+    for x, y, z, found in zip(a, b, c, arithmetic.fma64(a, b, c), strict=True):
+        exact = Fraction(x) * Fraction(y) + Fraction(z)
+        assert abs(Fraction(found) - exact) <= abs(exact) * Fraction(2) ** -52
+    wave = after("v_add_f64 v[4:5], v[0:1], -v[2:3]", **pair(0, 3.0), **pair(2, 1.25))
+    assert (wave.bits[4:6].T.copy().view(np.float64) == 1.75).all()
+    with np.errstate(divide="ignore"):
+        inverse = arithmetic.rcp64(np.array([3.0, 0.0]))
+    assert 0 < abs(inverse[0] * 3 - 1) < 2.0**-23
+    assert inverse[1] == np.inf
+
+
+def pair(register, value):
+    low, high = np.array([value]).view(np.uint32)
+    return {f"v{register}": np.uint32([low]), f"v{register + 1}": np.uint32([high])}
+
+
+def test_classes_of_numbers():
+    values = [np.nan, -np.inf, -1, -1e-40, -0.0, 0.0, 1e-40, 1, np.inf]  # bits 1 to 9
+    for bit, value in enumerate(values, 1):
+        for wanted in range(10):
+            vcc = after("v_cmp_class_f32_e64 vcc, v1, v2", v1=f32(value), v2=np.uint32([1 << wanted])).scalars[106]
+            assert bool(vcc) == (bit == wanted), (value, wanted)
+
+
+def test_conversions_to_integers():
+    numbers = f32(-1.5, 2.75, 3e10, np.nan)
+    assert arithmetic.whole("uint32")(numbers).tolist() == [0, 2, 2**32 - 1, 0]
+    assert arithmetic.whole("int32")(numbers).tolist() == [-1, 2, 2**31 - 1, 0]
+
+
 def test_a_division_in_its_steps():
     wave = after("v_div_fixup_f32 v0, v1, v2, v3", v1=f32(5), v2=f32(-0.0), v3=f32(1))
     assert (wave.floats[0] == -np.inf).all()
@@ -126,11 +160,36 @@ def test_halves_of_registers():
         ("s_movk_i32 s0, 0x8000", 0xFFFF8000, 0),
         ("s_min_i32 s0, s1, 5", 0xFFFFFFFF, 1),
         ("s_mul_hi_u32 s0, s1, s1", 0xFFFFFFFE, 0),
+        ("s_cvt_f32_u32 s0, 3", 0x40400000, 0),
+        ("s_cvt_u32_f32 s0, 0x40600000", 3, 0),
     ],
 )
 def test_scalars(line, result, scc):
     wave = after(line, s1=0xFFFFFFFF)
     assert (wave.scalars[0], wave.scc) == (result, scc)
+
+
+def test_one_bit_of_a_scalar():
+    assert after("s_bitset0_b32 s0, 31", s0=0xC0000000).scalars[0] == 0x40000000
+    assert after("s_bitset1_b32 s0, 2", s0=1).scalars[0] == 5
+
+
+def test_bits_across_registers():
+    registers = {"v2": np.uint32([0x12345678]), "v3": np.uint32([0x9ABCDEF0])}
+    assert after("v_alignbit_b32 v1, v2, v3, 4", **registers).bits[1, 0] == 0x89ABCDEF
+    assert after("v_alignbyte_b32 v1, v2, v3, 3", **registers).bits[1, 0] == 0x3456789A
+
+
+def test_a_dot_product_of_halves():
+    pairs = {f"v{number}": np.array(pair, np.float16).view(np.uint32) for number, pair in ((2, [1.5, 2]), (3, [4, -0.5]))}
+    assert after("v_dot2_f32_f16 v1, v2, v3, v4", v4=f32(10), **pairs).floats[1, 0] == 15
+    assert after("v_dot2c_f32_f16_e32 v1, v2, v3", "gfx1030", v1=f32(1), **pairs).floats[1, 0] == 6
+
+
+@pytest.mark.parametrize(("arch", "line"), [("gfx1100", "buffer_gl0_inv"), ("gfx1201", "global_inv scope:SCOPE_SE")])
+def test_there_is_no_cache(arch, line):
+    before = after("s_nop 0", arch)
+    assert (after(line, arch).bits == before.bits).all()
 
 
 def test_local_memory_knows_barriers():

@@ -9,12 +9,17 @@ CASES_OF_ALL = [(arch, name) for arch in PRODUCTS for name in CASES]
 STRATEGIES = {"rows", "pieces", "ragged", "shared", "online"}  # a case of each
 
 
-def mostly_slow(cases, nth):
-    """All cases; slow, but for those of one strategy each on two architectures, and every nth of the others."""
+def is_quick(arch, name):
+    """All cases of one architecture, those of each strategy of another, and the rows of the others."""
+    return arch == "gfx942" or (arch in FOREMOST and name in STRATEGIES) or name == "rows"
+
+
+def mostly_slow(cases, arch, nth):
+    """All cases; slow, but for those of each strategy on one architecture, and every nth of the others."""
     return [
         pytest.param(
             *case,
-            marks=[] if index % nth == 0 or (case[0] in FOREMOST and case[1] in STRATEGIES) else pytest.mark.slow,
+            marks=[] if index % nth == 0 or (case[0] == arch and case[1] in STRATEGIES) else pytest.mark.slow,
             id=" ".join(map(str, case)),
         )
         for index, case in enumerate(cases)
@@ -28,10 +33,7 @@ def direction(request):
 
 @pytest.mark.parametrize(
     ("arch", "name"),
-    [
-        pytest.param(*case, marks=[] if case[0] in FOREMOST or case[1] in STRATEGIES else pytest.mark.slow)
-        for case in CASES_OF_ALL
-    ],
+    [pytest.param(*case, marks=[] if is_quick(*case) else pytest.mark.slow) for case in CASES_OF_ALL],
 )
 def test_rows_that_are_masked_or_not_finite(arch, name, direction):
     compare(direction, in_virtual_device(arch), name, n_rows=5)
@@ -39,7 +41,7 @@ def test_rows_that_are_masked_or_not_finite(arch, name, direction):
 
 @pytest.mark.parametrize(
     ("arch", "name", "dtype"),
-    mostly_slow([(*case, dtype) for dtype in (torch.float16, torch.bfloat16) for case in CASES_OF_ALL], 7),
+    mostly_slow([(*case, dtype) for dtype in (torch.float16, torch.bfloat16) for case in CASES_OF_ALL], "gfx942", 29),
 )
 def test_narrow_types(arch, name, dtype, direction):
     compare(direction, in_virtual_device(arch), name, dtype=dtype, special=as_they_are)
@@ -47,13 +49,20 @@ def test_narrow_types(arch, name, dtype, direction):
 
 @pytest.mark.parametrize(
     ("arch", "name", "form"),
-    mostly_slow([(*case, form) for form in ("log_softmax", "softmin") for case in CASES_OF_ALL], 11),
+    mostly_slow([(*case, form) for form in ("log_softmax", "softmin") for case in CASES_OF_ALL], "gfx1100", 37),
 )
 def test_forms(arch, name, form, direction):
     compare(direction, in_virtual_device(arch), name, form=form, special=as_they_are)
 
 
-@pytest.mark.parametrize(("arch", "name"), [(arch, name) for arch in PRODUCTS for name in ("rows", "ragged", "shared")])
+@pytest.mark.parametrize(
+    ("arch", "name"),
+    [
+        pytest.param(arch, name, marks=[] if arch in FOREMOST or name == "rows" else pytest.mark.slow)
+        for arch in PRODUCTS
+        for name in ("rows", "ragged", "shared")
+    ],
+)
 def test_a_spike_in_every_lane_of_negative_rows(arch, name, direction):
     compare(direction, in_virtual_device(arch), name, special=spikes, n_rows=64 if name == "rows" else 8)
 

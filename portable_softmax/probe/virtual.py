@@ -1,0 +1,152 @@
+"""Runs the kernel of a device that is not here, in the virtual device of its vendor, and compares the numbers."""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from portable_softmax.devices.device import Device
+from portable_softmax.errors import DeviceError
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.probe.schema import Verified
+from portable_softmax.probe.verify import GUARD, Verification, compared, guarded
+from portable_softmax.runtime.plans import plan
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.workspace import with_words
+
+HOW = "executed on a CPU: the machine code, by the virtual device"
+MOST_ELEMENTS = 2**19  # of a matrix; a million takes seconds
+FEWEST_ROWS = 5  # wide_rows are of five kinds
+RESIDENT = 16  # programs at once, so that many take little memory
+
+# Of torch.testing.assert_close: relative, absolute.
+TOLERANCES = {torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch.float32: (1.3e-6, 1e-5)}
+
+
+class KernelCase(NamedTuple):
+    """A launch of somebody's kernel, and what should come out.
+
+    Args:
+        grid: numbers of programs, up to three.
+        arguments: values of the run-time parameters, by name: numbers, and tensors on the CPU.
+        expected: contents of tensors afterwards, by name of the parameter; all others should stay as they are.
+    """
+
+    grid: tuple[int, ...]
+    arguments: Mapping[str, Any]
+    expected: Mapping[str, torch.Tensor]
+
+
+def verify_softmax(n_rows: int, n_cols: int, dtype: str, device: Device) -> Verified:
+    """Runs the planned kernel on as many rows as a CPU computes in seconds, and compares them with float64.
+
+    Returns:
+        The distance, and what ran.
+
+    Raises:
+        DtypeError, PlanError, CompileError: there is no kernel.
+        DeviceError: the virtual device does not know an instruction, or lacks numpy.
+        Fault: the kernel did what none should; a PortableSoftmaxError.
+    """
+    found = plan(n_rows, n_cols, dtype, device)
+    problem, tiling = contiguous_problem(n_rows, n_cols, dtype, device), found.tiling
+    rows = min(n_rows, max(FEWEST_ROWS, tiling.tile_rows, MOST_ELEMENTS // n_cols))
+    fewer = dataclasses.replace(problem, n_rows=rows)
+    groups = min(fewer.tiles(tiling.tile_rows), found.num_programs // tiling.parts)
+    run = _runner(compile_kernel(KernelSpec.of(problem, tiling), device), (groups * tiling.parts, 1, 1))
+    x, y = guarded(rows, n_cols, getattr(torch, dtype), "cpu")
+    unit = 1 if problem.ragged else problem.vector
+    stride = (n_cols + GUARD) // unit
+    steps: list[int] = []
+
+    def launch(y: torch.Tensor, x: torch.Tensor, *words: Any) -> None:
+        steps.append(run([y, x, rows, n_cols // unit, stride, stride, *[1, 0, 0] * 2, *words]))
+
+    call = with_words(launch, fewer, tiling, x.device) if tiling.parts > 1 else launch
+    call(y, x)
+    return _verified(compared(x, y, n_cols), steps[0], rows=rows)
+
+
+def load_case(kernel_file: str, name: str) -> KernelCase:
+    """Calls the function of a kernel's file that makes its case; `kernel_file` is FILE:KERNEL, and loaded already.
+
+    Raises:
+        ValueError: there is no such function, or it gives no case.
+    """
+    module = sys.modules[Path(kernel_file.rpartition(":")[0]).stem]
+    make = getattr(module, name, None)
+    if not callable(make):
+        raise ValueError(f"{module.__file__} has no function {name!r} that makes a case")
+    try:
+        return KernelCase(*make())
+    except TypeError as error:
+        raise ValueError(f"{name}() should return (grid, arguments, expected): {error}") from error
+
+
+def verify_case(compiled: Any, case: KernelCase) -> Verified:
+    """Runs somebody's compiled kernel, and compares tensors with what is expected of them.
+
+    Args:
+        compiled: Triton's CompiledKernel.
+        case: the launch.
+
+    Returns:
+        As verify_softmax, without `rows`. An error is allowed that torch.testing.assert_close allows; `overwritten` counts
+        elements of the tensors that should stay as they are.
+
+    Raises:
+        ValueError: arguments or expected tensors are not those of the kernel.
+        DeviceError: the virtual device does not know an instruction, or lacks numpy.
+        Fault: the kernel did what none should; a PortableSoftmaxError.
+    """
+    names = [name for name, kind in compiled.src.signature.items() if kind != "constexpr"]
+    if set(names) != set(case.arguments):
+        raise ValueError(f"the kernel has {', '.join(names)}; the case gives {', '.join(case.arguments)}")
+    tensors = {name: value for name, value in case.arguments.items() if isinstance(value, torch.Tensor)}
+    if unknown := case.expected.keys() - tensors.keys():
+        raise ValueError(f"the case expects {', '.join(sorted(unknown))}, which are no tensors among its arguments")
+    before = {name: tensor.clone() for name, tensor in tensors.items() if name not in case.expected}
+    width, height, depth = (*case.grid, 1, 1)[:3]
+    steps = _runner(compiled, (width, height, depth))([case.arguments[name] for name in names])
+    errors = [_errors(tensors[name], expected) for name, expected in case.expected.items()]
+    changed = sum(int((~_same(tensors[name], kept)).sum()) for name, kept in before.items())
+    largest, worst = (max(each) for each in zip(*errors, strict=True))
+    return _verified(Verification(largest, worst, changed), steps)
+
+
+def _errors(result: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
+    """Returns the largest error, and that in units of what is allowed; nan where nan is expected is right."""
+    relative, absolute = TOLERANCES.get(result.dtype, (1e-7, 1e-7) if result.dtype.is_floating_point else (0, 0.5))
+    exact = expected.double()
+    error = torch.where(_same(result.double(), exact), 0.0, (result.double() - exact).abs()).nan_to_num(nan=float("inf"))
+    allowed = (absolute + relative * exact.abs()).nan_to_num(nan=1.0)
+    return error.max().item(), (error / allowed).max().item()
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return (one == other) | (one.isnan() & other.isnan())
+
+
+def _verified(outcome: Verification, steps: int, **also: int) -> Verified:
+    return Verified(**dataclasses.asdict(outcome), right=outcome.right, executed=HOW, instructions=steps, **also)
+
+
+def _runner(compiled: Any, grid: tuple[int, int, int]) -> Callable[[list[Any]], int]:
+    """Returns what runs a compiled kernel on its arguments by position, and counts the instructions."""
+    try:
+        from portable_softmax.virtual_amd.faults import UnknownInstruction
+        from portable_softmax.virtual_amd.run import run
+    except ImportError as error:
+        raise DeviceError(f"the virtual device needs numpy: pip install 'portable-softmax[virtual]' ({error})") from error
+    sizes = {"num_warps": compiled.metadata.num_warps, "shared_bytes": compiled.metadata.shared}
+
+    def counted(arguments: list[Any]) -> int:
+        try:
+            return run(compiled.asm["amdgcn"], grid, arguments, resident=RESIDENT, most_steps=10**9, **sizes)
+        except UnknownInstruction as error:
+            raise DeviceError(f"the virtual device cannot run this kernel: {error}") from error
+
+    return counted

@@ -1,0 +1,116 @@
+"""--verify of a device that is not here: its machine code runs in the virtual device."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from portable_softmax import Device
+from portable_softmax.probe import __main__ as probe
+from portable_softmax.probe import virtual
+from portable_softmax.probe.inspection import compile_any
+from portable_softmax.probe.loading import load_kernel
+from portable_softmax.probe.virtual import verify_case, verify_softmax
+
+KERNELS = Path(__file__).parents[1] / "support" / "example_kernels.py"
+OF_MATRICES = ["a_ptr=*fp32:16", "b_ptr=*fp32:16", "c_ptr=*fp32:16", "m=i32", "n=i32", "k=i32"]
+IN_BLOCKS = ["BLOCK_M=16", "BLOCK_N=16", "BLOCK_K=16", "GROUP_M=1"]
+
+
+def printed(capsys, *arguments):
+    code = probe.main([str(word) for word in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("profile", ["amd/mi300x", "amd/rx-7900-xtx"])
+def test_the_softmax_of_a_device_that_is_not_here(capsys, monkeypatch, profile):
+    monkeypatch.setattr(virtual, "MOST_ELEMENTS", 2**16)
+    shape = ["--rows", 1000, "--cols", 6500, "--dtype", "bfloat16"]  # of which 10 rows are few enough
+    code, out, _ = printed(capsys, "--profile", profile, *shape, "--verify")
+    assert (code, "verify    right: largest error" in out) == (0, True)
+    assert "executed on a CPU: the machine code, by the virtual device; 10 rows, " in out
+    code, out, _ = printed(capsys, "--profile", profile, "--rows", 3, "--cols", 200, "--verify", "--json")
+    found = json.loads(out)["verify"]
+    assert (code, found["right"], found["rows"], found["executed"]) == (0, True, 3, virtual.HOW)
+    assert found["instructions"] > 100
+
+
+@pytest.mark.parametrize(("n_rows", "n_cols", "dtype"), [(40, 64, "float32"), (3, 391, "float16"), (2, 300, "float64")])
+def test_other_tiles_and_types(n_rows, n_cols, dtype):
+    assert verify_softmax(n_rows, n_cols, dtype, Device.from_profile("amd/mi300x")).right
+
+
+def test_a_wrong_result_is_told(capsys, monkeypatch):
+    monkeypatch.setattr(virtual, "compile_kernel", wrong(virtual.compile_kernel))
+    code, out, _ = printed(capsys, "--profile", "amd/mi300x", "--rows", 8, "--cols", 200, "--verify")
+    assert (code, "verify    WRONG: largest error" in out) == (1, True)
+
+
+def wrong(compile_kernel):
+    """Kernels whose machine code computes logarithms where it should take powers."""
+
+    class Wrong:
+        def __init__(self, compiled):
+            self.metadata = compiled.metadata
+            self.asm = {"amdgcn": compiled.asm["amdgcn"].replace("v_exp_f32", "v_log_f32")}
+            assert self.asm["amdgcn"] != compiled.asm["amdgcn"]
+
+    return lambda spec, device: Wrong(compile_kernel(spec, device))
+
+
+@pytest.mark.parametrize("profile", ["amd/rx-7900-xtx", "amd/rx-6900-xt"])
+def test_a_kernel_of_ones_own(capsys, profile):
+    kernel = ["--kernel", f"{KERNELS}:matmul_kernel", "--signature", *OF_MATRICES, "--constexpr", *IN_BLOCKS]
+    code, out, _ = printed(capsys, "--profile", profile, *kernel, "--verify", "--case", "matmul_case")
+    assert (code, "verify    right" in out, "by the virtual device; " in out) == (0, True, True)
+
+
+def test_an_instruction_that_is_not_known_is_named(capsys):
+    """Matrix instructions."""
+    kernel = ["--kernel", f"{KERNELS}:matmul_kernel", "--signature", *OF_MATRICES, "--constexpr", *IN_BLOCKS]
+    code, _, errors = printed(capsys, "--profile", "amd/mi300x", *kernel, "--verify", "--case", "matmul_case")
+    assert code == 1
+    assert "the virtual device cannot run this kernel: unknown instruction: line" in errors
+    assert ": v_mfma_" in errors
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("nothing", "has no function 'nothing'"), ("incomplete_case", r"case\(\) should return \(grid, arguments, expected\)")],
+)
+def test_a_case_that_is_none(name, message):
+    load_kernel(f"{KERNELS}:add_kernel")
+    with pytest.raises(ValueError, match=message):
+        virtual.load_case(f"{KERNELS}:add_kernel", name)
+
+
+def added(**changed):
+    """The outcome of add_kernel, of a case in which something is changed."""
+    kernel = load_kernel(f"{KERNELS}:add_kernel")
+    case = virtual.load_case(f"{KERNELS}:add_kernel", "add_case")
+    compiled = compile_any(kernel, case.arguments, {"BLOCK_SIZE": 64}, 1, 1, Device.from_profile("amd/mi300x"))
+    arguments = dict(case.arguments) | changed.pop("arguments", {})
+    return verify_case(compiled, case._replace(arguments=arguments, **changed))
+
+
+def test_what_is_wrong_with_a_kernel_is_told():
+    assert added().right
+    assert not added(grid=(15,)).right  # the last elements are not written
+    _, _, expected = virtual.load_case(f"{KERNELS}:add_kernel", "add_case")
+    assert not added(expected={"out_ptr": expected["out_ptr"] + 0.01}).right
+    outcome = added(expected={"x_ptr": torch.zeros(1000)})
+    assert (outcome.right, outcome.overwritten) == (False, 1000)
+    with pytest.raises(RuntimeError, match=r"4 bytes at 0x\w+, of allocation \d+ with 2000 bytes: line \d+: "):
+        added(arguments={"x_ptr": torch.zeros(500)})
+    with pytest.raises(ValueError, match="the case gives x_ptr, y_ptr, out_ptr, n_elements, more"):
+        added(arguments={"more": 1})
+    with pytest.raises(ValueError, match="expects n_elements, which are no tensors"):
+        added(expected={"n_elements": torch.zeros(1)})
+
+
+def test_nan_is_right_where_it_is_expected():
+    x = torch.full((1000,), float("nan"))
+    assert added(arguments={"x_ptr": x}, expected={"out_ptr": x}).right
+    assert not added(arguments={"x_ptr": x}).right

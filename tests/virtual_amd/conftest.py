@@ -1,0 +1,27 @@
+"""The virtual machine of the tests that go the whole way."""
+
+import pytest
+import triton
+
+
+@pytest.fixture(scope="module")
+def machine():
+    """Makes this process's machine one with virtual AMD devices; `machine.index(file)` is the device of a recorded file."""
+    import hip_machine
+    import hip_tensor
+
+    from portable_softmax.devices import detect
+    from portable_softmax.torch_api import layout
+
+    def forget():
+        detect._device.cache_clear()
+        detect._active_backend.cache_clear()
+        layout._again.clear()
+
+    forget()
+    with pytest.MonkeyPatch.context() as patch:
+        operators = hip_tensor.install(patch, [machine["torch"][0] for machine in hip_machine.MACHINES])
+        patch.setattr(triton.runtime.driver, "_active", hip_machine.Driver())
+        yield hip_machine
+        operators._destroy()
+    forget()

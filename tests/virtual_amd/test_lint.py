@@ -1,0 +1,90 @@
+"""The machine code of each AMD profile's plans: known, with its waits, without scratch memory, and with accesses of 16 bytes.
+
+`tests/runtime/test_static_quality.py` counts spills and accesses of all vendors at more lengths.
+"""
+
+import re
+from itertools import product
+
+import pytest
+from machine_code import PRODUCTS
+
+from portable_softmax import Device, plan, profiles
+from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.errors import PortableSoftmaxError
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.virtual_amd.machine import Kernel
+
+N_ROWS = 4096
+DTYPES = ("float32", "bfloat16", "float16")
+LENGTHS = (1, 7, 64, 500, 781, 1024, 3000, 4096, 12672, 32768, 50257, 65536, 131072)
+SOME = ((781, "float32"), (65536, "bfloat16"))  # which test_static_quality.py compiles too
+EVERY = tuple(product(LENGTHS, DTYPES))
+PROFILES = {name: profile.arch for name, profile in sorted(profiles().items()) if profile.arch in PRODUCTS}
+FIRST = {arch: name for name, arch in reversed(PROFILES.items())}.values()  # a product of each architecture
+ACCESS = re.compile(r"\t(?:global|buffer)_(?:load|store)_(\S+)")
+WIDE = ("dwordx4", "b128")
+
+
+def lint(text, wide):
+    """What is wrong with a kernel's machine code.
+
+    Args:
+        wide: whether all of its accesses to rows can be of 16 bytes.
+    """
+    try:
+        Kernel(text)
+    except PortableSoftmaxError as error:
+        return [str(error)]
+    faults = []
+    if any(int(count) for count in re.findall(r"\.[sv]gpr_spill_count:\s+(\d+)", text)):
+        faults.append("spilled registers")
+    widths = set(ACCESS.findall(text))
+    if wide and (narrow := {width for width in widths if not width.endswith(WIDE)}):
+        faults.append(f"narrow accesses: {', '.join(sorted(narrow))}")
+    return faults
+
+
+def planned(device, n_cols, dtype, backward):
+    """The machine code of a plan, and whether all accesses can be wide: words of shared rows and ragged edges are not."""
+    tiling = plan(N_ROWS, n_cols, dtype, device, backward=backward).tiling
+    problem = contiguous_problem(N_ROWS, n_cols, dtype, device, backward=backward)
+    elements = tiling.tile_rows * tiling.tile_cols // tiling.pieces // (tiling.num_warps * device.hardware.warp_size)
+    wide = min(problem.vector, elements) * DTYPE_BYTES[dtype] >= 16 and tiling.parts == 1 and not problem.ragged
+    return compile_kernel(KernelSpec.of(problem, tiling), device).asm["amdgcn"], wide
+
+
+@pytest.mark.parametrize(
+    ("profile", "cases"),
+    [
+        *(pytest.param(name, SOME, marks=pytest.mark.xdist_group(PROFILES[name])) for name in FIRST),
+        *(pytest.param(name, EVERY, marks=pytest.mark.slow) for name in PROFILES),
+    ],
+)
+def test_machine_code_of_plans(profile, cases):
+    device = Device.from_profile(profile)
+    faults = [
+        f"{n_cols} {dtype}, {'backward' if backward else 'forward'}: {fault}"
+        for (n_cols, dtype), backward in product(cases, (False, True))
+        for fault in lint(*planned(device, n_cols, dtype, backward))
+    ]
+    assert not faults
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "fault"),
+    [
+        (r"\ts_waitcnt vmcnt\(\d+\)\n", "", "is used before a wait for its load: line"),
+        (r"(global|buffer)_load_dwordx4 v\[(\d+):\d+\]", r"\1_load_dword v\2", "narrow accesses: dword"),
+        (r"private_segment_fixed_size 0", "private_segment_fixed_size 16", "scratch memory"),
+        (r"vgpr_spill_count: 0", "vgpr_spill_count: 3", "spilled registers"),
+        (r"v_exp_f32_e32", "v_exp_f33_e32", "unknown instruction: line"),
+    ],
+)
+def test_what_is_wrong_is_seen(pattern, replacement, fault):
+    text, wide = planned(Device.from_profile("amd/mi300x"), 4096, "float32", False)
+    assert (lint(text, wide), wide) == ([], True)
+    wrong = re.sub(pattern, replacement, text, count=1)
+    assert wrong != text
+    assert fault in " ".join(lint(wrong, wide))

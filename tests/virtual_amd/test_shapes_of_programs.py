@@ -1,0 +1,80 @@
+"""Programs of 1 to 16 warps, and tiles across lines of neighbouring rows, executed and compared with float64."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
+from direct import GUARD, backward, forward
+from machine_code import FOREMOST, PRODUCTS, in_virtual_device, spikes
+
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
+
+CPU = torch.device("cpu")
+WARPS = (1, 2, 4, 8, 16)
+ACROSS = {  # tiling, and lines; only the last piece of a row is not full
+    "tile": (Tiling("tile", 16, 64, 2), 50),
+    "pieces": (Tiling("tile", 16, 96, 2, pieces=3), 90),
+    "online": (Tiling("online", 16, 32, 4), 75),
+    "many warps": (Tiling("tile", 32, 64, 8), 50),
+}
+DTYPES = torch.float32, torch.bfloat16, torch.float64
+
+
+def mostly_slow(cases, is_quick):
+    return [pytest.param(*case, marks=[] if is_quick(*case) else pytest.mark.slow) for case in cases]
+
+
+@pytest.fixture(params=[forward, backward])
+def direction(request):
+    return request.param
+
+
+@pytest.mark.parametrize(
+    ("arch", "num_warps"),
+    mostly_slow(
+        [(arch, warps) for arch in PRODUCTS for warps in WARPS],
+        lambda arch, warps: arch in FOREMOST or (arch, warps) == ("gfx1201", 16),
+    ),
+)
+def test_every_number_of_warps(arch, num_warps, direction):
+    """A row for all of them, of which the last lanes have nothing; with a spike in many lanes, and with others."""
+    n_cols = 64 * num_warps * 4
+    tiling, run = Tiling("tile", 1, n_cols, num_warps), in_virtual_device(arch)
+    for special, n_rows in ((spikes, 8 if num_warps < 8 else 24), (None, 5)):
+        direction(run, "softmax", torch.float32, CPU, n_cols - 20, tiling, 3, 4, None, n_rows=n_rows, special=special)
+
+
+@pytest.mark.parametrize(
+    ("arch", "name", "dtype"),
+    mostly_slow(
+        [
+            (arch, name, dtype)
+            for arch in PRODUCTS
+            for name in ACROSS
+            for dtype in (torch.float32, torch.bfloat16, torch.float64)
+        ],
+        lambda arch, name, dtype: dtype == torch.float32 and arch in FOREMOST,
+    ),
+)
+@pytest.mark.parametrize("form", ["softmax", pytest.param("log_softmax", marks=pytest.mark.slow)])
+def test_across_lines(arch, name, dtype, form):
+    """Three matrices of lines of 40 neighbouring rows; lines and matrices lie apart, and what is between them stays."""
+    (tiling, n_cols), inner, vector = ACROSS[name], 40, 16 // dtype.itemsize
+    frame = torch.full((3, n_cols + 1, inner + 16), GUARD, dtype=dtype)
+    x, dy = (torch.randn(3, n_cols, inner, generator=torch.Generator().manual_seed(seed)).to(dtype) for seed in (0, 1))
+    x[0] -= 600
+    x[1, 7], x[2, :, 5] = 300, -float("inf")
+    problem = Problem(3 * inner, n_cols, *[str(dtype).removeprefix("torch.")] * 2, vector, True, form, inner=inner, depth=2)
+    run = in_virtual_device(arch)
+    y, dx = (frame.clone()[:, :-1, :-16] for _ in range(2))
+    run((y, x), problem, tiling, 3)
+    assert_close(y, expected(form, x, 1), terms_of(form))
+    known = y.nan_to_num(0, 0, 0)
+    run((dx, dy, known), replace(problem, backward=True), tiling, 3)
+    assert_close(dx, expected_gradient(form, dy, known, 1), gradient_scale(form, dy, known, 1))
+    for result in (y, dx):
+        whole = result._base
+        assert (whole[:, -1] == GUARD).all()
+        assert (whole[:, :, -16:] == GUARD).all()
