@@ -12,10 +12,13 @@ It loads a tile, reduces it to two numbers of each row, exchanges these with pro
 
 A tensor is taken as matrices of lines; the elements of a line are next to each other in memory. AXIS 1: a line is a row,
 a softmax is taken along it. AXIS 0: a line holds the same column of neighbouring rows, and the softmax is taken across
-lines; so an inner dimension of a tensor needs no transposed copy. A program walks tiles of TILE_ROWS rows and TILE_COLS
-columns, `tl.num_programs(0)` apart, so any number of programs is correct. A row that fits a tile is read once; a longer
-one is read twice, with running numbers in between; or PARTS programs read a tile of it each, and exchange theirs: a
-program whose neighbours have not published in time reads their parts too, and its own once more.
+lines; so an inner dimension of a tensor needs no transposed copy. DEPTH 1: all lines are one distance apart; 2: they lie
+in matrices; 3: these lie in blocks. FLAT: a tile's rows may lie in several matrices, as those of AXIS 1 always may.
+
+A program walks tiles of TILE_ROWS rows and TILE_COLS columns, `tl.num_programs(0)` apart, so any number of programs is
+correct. A row that fits a tile is read once; a longer one is read twice, with running numbers in between; or, where DEPTH
+is 1, PARTS programs read a tile of it each, and exchange theirs: a program whose neighbours have not published in time
+reads their parts too, and its own once more.
 What a program reads once, it holds in PIECES of a power of two columns each.
 
 Rules that keep it one kernel on three vendors:

@@ -60,14 +60,19 @@ def shares(a, b, BACKWARD: tl.constexpr, LOG: tl.constexpr):
 
 
 @triton.jit
-def first_shares(a, b, n_cols, ALONE: tl.constexpr, BACKWARD: tl.constexpr, LOG: tl.constexpr):
-    """Makes the shares of a tile's first piece; ALONE: there is no other.
+def nothing(n_cols, COMPUTE: tl.constexpr):
+    """-0.0, which changes no number that is added to it, 0.0 included; the compiler does not know it, as it knows no n_cols.
 
-    The compiler would join products with the additions of their sum, and round otherwise than `add_shares` in a loop. So they
-    are added to a zero that it does not know: no row has fewer than no columns.
+    It would take the addition away, join products with the next one, and round otherwise than where there is none.
     """
+    return tl.where(n_cols < 0, 1.0, -0.0).to(COMPUTE)
+
+
+@triton.jit
+def first_shares(a, b, n_cols, ALONE: tl.constexpr, BACKWARD: tl.constexpr, LOG: tl.constexpr):
+    """Makes the shares of a tile's first piece. ALONE: there is no other; they are added to nothing, as in `reduce_part`."""
     if ALONE and (BACKWARD and not LOG):  # no chain of three: Triton 3.2 has none
-        terms = tl.fma(a, b, tl.where(n_cols < 0, 1.0, -0.0).to(a.dtype))
+        terms = tl.fma(a, b, nothing(n_cols, a.dtype))
     else:
         terms = shares(a, b, BACKWARD, LOG)
     return terms

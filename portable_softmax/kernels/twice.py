@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import mask_of, pointers
-from portable_softmax.kernels.directions import add_shares, add_tile, finish, load, scale_from, shares, weights
+from portable_softmax.kernels.directions import add_shares, add_tile, finish, load, nothing, scale_from, shares, weights
 from portable_softmax.kernels.exponents import add, base_of
 from portable_softmax.kernels.tiles import store
 
@@ -66,7 +66,7 @@ def reduce_part(
         if RAGGED:
             peak = tl.maximum(peak, tl.max(edge_a, axis=0))
     base = base_of(peak)
-    sums = tl.full((1, WIDTH), -0.0, COMPUTE)  # which changes no number that is added to it, 0.0 included
+    sums = tl.full((1, WIDTH), nothing(n_cols, COMPUTE), COMPUTE)
     for col in tl.range(first_col, past_col, WIDTH):
         piece_a, piece_b, _, _ = load_at(
             a, b, rows, col, lead, 1, n_cols, 0, 0, WIDTH, VECTOR, RAGGED, PADDED, 1, BACKWARD, NEGATE, ROUND, COMPUTE

@@ -32,8 +32,8 @@ def softmax(
 
     Args:
         input: any shape, any strides; float16, bfloat16, float32 or float64, and with `dtype` all others that torch converts.
-            A copy is made where neither the elements along `dim` nor those along the dimensions after it are next to each
-            other, or where the latter are fewer than 16.
+            A copy is made where neither the elements along `dim` nor those of a dimension after it are next to each other, or
+            where more than three strides lead from row to row; on Ascend, more than one, or fewer than 16 rows side by side.
         dim: the axis along which the result sums to 1.
         dtype: the type that the input is rounded to first, and that of the result; the input's if None, but float32 under
             torch.autocast.
