@@ -1,7 +1,11 @@
 """The project's fixtures; --device, and what it means, are of the package's own plugin (portable_softmax/testing)."""
 
+import os
+
 import pytest
 from counts import pytest_terminal_summary, record_count  # noqa: F401  (fixture and hook)
+
+os.environ.pop("PORTABLE_SOFTMAX_PROFILES", None)  # the tests are of the shipped profiles, and of those that they write
 
 
 @pytest.fixture(scope="session")

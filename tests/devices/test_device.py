@@ -80,8 +80,8 @@ ANSWERS = {
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
 def test_a_device_may_be_named(answer):
     assert answer("nvidia/h200") == answer(Device.from_profile("nvidia/h200"))
-    with pytest.raises(ProfileError, match=r"no profile named 'nvidia/h20O'; did you mean nvidia/h200"):
-        answer("nvidia/h20O")
+    with pytest.raises(ProfileError, match=r"no profile named 'nvidia/h200x'; did you mean nvidia/h200"):
+        answer("nvidia/h200x")
     with pytest.raises(
         TypeError, match=r"device should be a Device, a profile's name like vendor/product, or None, not device\("
     ):

@@ -52,7 +52,7 @@ DEVICES = [
     ("90", "NVIDIA H100 PCIe", "nvidia/h100-pcie"),
     ("90", "NVIDIA H200", "nvidia/h200"),
     ("90", "NVIDIA GH200 480GB", "nvidia/gh200"),
-    ("90", "NVIDIA H20", "nvidia/sm90"),
+    ("90", "NVIDIA H299", "nvidia/sm90"),
     ("100", "NVIDIA B200", "nvidia/b200"),
     ("103", "NVIDIA B300", "nvidia/estimated"),
     ("110", "NVIDIA Thor", "nvidia/jetson-agx-thor"),

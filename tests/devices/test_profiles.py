@@ -231,7 +231,7 @@ def test_a_product_of_eight_lines_extends_another_and_nothing_else_changes(exten
     assert mine.launch.rules[1:] == h200.launch.rules
     assert mine.origins["memory_bandwidth_gb_per_s"].title == "a product brief"
     assert match_profile("cuda", "90", "NVIDIA H200 NVL").name == "nvidia/nvl"
-    for name in ("NVIDIA H200", "NVIDIA H20", "NVIDIA H100 80GB HBM3"):
+    for name in ("NVIDIA H200", "NVIDIA H299", "NVIDIA H100 80GB HBM3"):
         assert match_profile("cuda", "90", name).name in {*before, "nvidia/sm90"}
     device = Device.from_profile("nvidia/nvl")
     plan = choose(contiguous_problem(4096, 256, "float32", device), device, light)
@@ -240,9 +240,9 @@ def test_a_product_of_eight_lines_extends_another_and_nothing_else_changes(exten
 
 def test_an_extension_of_an_architecture_or_of_an_extension(extending):
     extending(a="extends: nvidia/sm90\n", b="extends: nvidia/a\nmatches: [B]\n")
-    assert profiles()["nvidia/a"].hardware == match_profile("cuda", "90", "NVIDIA H20").hardware
+    assert profiles()["nvidia/a"].hardware == match_profile("cuda", "90", "NVIDIA H299").hardware
     assert profiles()["nvidia/b"].product.matches == ["B"]
-    assert match_profile("cuda", "90", "NVIDIA H20").name == "nvidia/sm90", "no device is taken for one with no names"
+    assert match_profile("cuda", "90", "NVIDIA H299").name == "nvidia/sm90", "no device is taken for one with no names"
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_an_unknown_name_lists_near_ones():
 
 @pytest.mark.parametrize(
     ("name", "first"),
-    [("nvidia/h20O", "nvidia/h200"), ("h200x", "nvidia/h200"), ("MI300Y", "amd/mi300x"), ("amd/rx7900xtx", "amd/rx-7900-xtx")],
+    [("nvidia/h200x", "nvidia/h200"), ("h200x", "nvidia/h200"), ("MI300Y", "amd/mi300x"), ("amd/rx7900xtx", "amd/rx-7900-xtx")],
 )
 def test_a_misspelt_name_finds_the_nearest_first(name, first):
     with pytest.raises(ProfileError, match=rf"no profile named '{name}'; did you mean {first}[,?]") as refused:
@@ -331,7 +331,7 @@ def test_a_product_called_estimated_is_no_estimate(tmp_path, monkeypatch):
 
 def test_live_devices_match_product_then_architecture_then_estimate():
     assert match_profile("cuda", "90", "NVIDIA H200").name == "nvidia/h200"
-    assert match_profile("cuda", "90", "NVIDIA H20").name == "nvidia/sm90"
+    assert match_profile("cuda", "90", "NVIDIA H299").name == "nvidia/sm90"
     assert match_profile("cuda", "200", "NVIDIA Z1").estimated
     assert match_profile("hip", "gfx1599", "AMD Radeon Z").name == "amd/estimated"
 
