@@ -117,6 +117,13 @@ def test_workflows_have_the_least_permissions_and_no_stranger_reaches_a_runner_o
             assert "pull_request" not in workflow["on"], name
 
 
+@pytest.mark.parametrize("file", ["ci.yml", "hardware.yml"])
+def test_actions_of_others_are_pinned_by_commit(file):
+    used = re.findall(r"uses: (.*)", (ROOT / ".github" / "workflows" / file).read_text())
+    assert used
+    assert [each for each in used if not re.fullmatch(r"\./\S+|[\w/-]+@[0-9a-f]{40} # v[\d.]+", each)] == []
+
+
 def test_versions_are_the_same_in_both():
     github = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["versions"]["strategy"]["matrix"]
     gitlab = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())["versions"]["parallel"]["matrix"]
