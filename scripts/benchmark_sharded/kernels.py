@@ -1,4 +1,4 @@
-"""What a sharded log_softmax consists of: its kernels and its collectives by themselves, and kernels in other tiles."""
+"""Times of the parts of a sharded log_softmax: kernels and collectives by themselves, and kernels in other tiles."""
 
 import dataclasses
 import itertools

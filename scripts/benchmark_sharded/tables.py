@@ -1,4 +1,4 @@
-"""What the benchmark prints."""
+"""Tables that the benchmark prints."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Launches through NVIDIA's driver itself, in a microsecond; Triton's launcher takes several, as it asks about each pointer.
+"""Launches through NVIDIA's driver itself, quicker than by Triton's launcher, which asks the driver about each pointer.
 
 Source of names, numbers and structures: CUDA Driver API, cuda.h of CUDA 12.4 and later.
 """
@@ -84,7 +84,7 @@ def _prepare(
         call = ctypes.byref(config), ctypes.c_void_p(compiled.function), parameters, None
         return Slot(memoryview(cells).cast("B").cast("q"), memoryview(config).cast("B").cast("q"), call)
 
-    def launch(stream: int, *operands: Any) -> None:  # plain loops and integers: each microsecond here is one of every call
+    def launch(stream: int, *operands: Any) -> None:  # plain loops and integers: it is in every call
         try:
             slot = slots.pop()
         except IndexError:
