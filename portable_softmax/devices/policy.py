@@ -16,7 +16,7 @@ MOST_STAGES = 8  # a choice of this project: Triton unrolls the prologue of its 
 Strategy = Literal["tile", "online", "shared"]
 Direction = Literal["forward", "backward"]
 Access = Literal["vector", "narrow", "scalar", "ragged"]
-Layout = Literal["rows", "across"]
+Layout = Literal["rows", "across", "turned"]
 Step = Literal["reduce", "map"]
 Unset = msgspec.UnsetType
 Elements = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE)]
@@ -35,7 +35,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     direction: Direction | Unset = msgspec.UNSET
     element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type
     access: Access | Unset = msgspec.UNSET  # vector: of 16 bytes; narrow: of fewer; scalar: of an element; ragged: see Problem
-    layout: Layout | Unset = msgspec.UNSET  # rows: whose elements are next to each other; across: rows that lie side by side
+    layout: Layout | Unset = msgspec.UNSET  # rows: of elements next to each other; across: side by side; turned: into the other
     from_cols: Positive | Unset = msgspec.UNSET  # the first row length, in elements
     to_cols: Positive | Unset = msgspec.UNSET  # the last
     from_load: Positive | Unset = msgspec.UNSET  # elements of all rows for each thread that the device holds at once
@@ -44,6 +44,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     strategy: Strategy
     tile_elements: Power | Unset = msgspec.UNSET  # tile: short rows share one of up to so many
     max_tile_elements: Power | Unset = msgspec.UNSET  # tile: of one of rows that lie side by side; left out, they have none
+    tile_rows: Power | Unset = msgspec.UNSET  # shared: rows that lie side by side, of which programs share so many at once
     tile_cols: Elements | Unset = msgspec.UNSET  # online: columns of a tile; shared: of a part of a row
     num_warps: Power | Unset = msgspec.UNSET  # shared: of a part
     elements_per_thread: Positive | Unset = msgspec.UNSET  # 32-bit elements that a thread holds of a tile in one piece
@@ -76,7 +77,7 @@ NEEDED = {"tile": ("tile_elements",), "online": ("tile_cols",), "shared": ("tile
 USED = {
     "tile": ("tile_elements", "max_tile_elements", "elements_per_thread", "elements_per_piece", "num_stages"),
     "online": ("tile_cols", "elements_per_thread", "num_stages"),
-    "shared": ("tile_cols", "num_warps", "elements_per_piece", "max_registers", "spilled_bytes", "num_stages"),
+    "shared": ("tile_rows", "tile_cols", "num_warps", "elements_per_piece", "max_registers", "spilled_bytes", "num_stages"),
 }
 CHOICES = tuple(dict.fromkeys(key for keys in USED.values() for key in keys))
 POWERS_OF_TWO = ("tile_elements", "max_tile_elements", "num_warps", "elements_per_piece")

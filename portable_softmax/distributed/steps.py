@@ -118,7 +118,7 @@ def _launch(
 def _taken(operands: Operands, dim: int, device: Device, invariant: bool) -> tuple[Operands, int, Lines]:
     """Returns operands that a kernel takes, the axis of the softmax in them, and how they lie."""
     for at, taken in _ways(operands, dim):
-        if lines := lines_as_they_lie(taken, at, device, invariant):
+        if (lines := lines_as_they_lie(taken, at, device, invariant)) and not lines.turned:
             return taken, at, lines
     raise LayoutError(f"contiguous rows of {tuple(operands[0].shape)} are refused, which is an error of this package")
 

@@ -1,6 +1,7 @@
 """Elements of memory that a tile stands for; see __init__.py for lines, AXIS, VECTOR, RAGGED and PIECES.
 
-Operands differ in where their rows start and in their strides, and in nothing else: one mask serves them all.
+Operands differ in where their rows start, in their strides, and the result in what is next to each other (LIES); in nothing
+else: one mask serves them all. Rows are [rows], columns of them [1, cols] or [rows, cols] for AXIS 1, [cols, 1] for AXIS 0.
 """
 
 import triton
@@ -25,39 +26,37 @@ def rows_of(tile, row_tiles, per_matrix, TILE_ROWS: tl.constexpr, DEPTH: tl.cons
 
 @triton.jit
 def starts_of(
-    ptr, tile, matrix, line, n_matrices, stride, matrix_stride, block_stride,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, AXIS: tl.constexpr, DEPTH: tl.constexpr, FLAT: tl.constexpr,
+    ptr, matrix, line, n_matrices, stride, matrix_stride, block_stride,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, AXIS: tl.constexpr, LIES: tl.constexpr, DEPTH: tl.constexpr,
+    FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Pointers to the first column of rows, [rows, 1] for AXIS 1, [1, rows] for AXIS 0; one, to its first vector, if RAGGED."""
+    """Pointers to the first column of rows, or to its vector if RAGGED: [rows, 1] for AXIS 1, [1, rows] for AXIS 0.
+
+    LIES: 1 if a row's elements are next to each other, and `stride` leads to the next row; 0 if those of a column are, and
+    it leads to the next column.
+    """
+    if DEPTH == 3:
+        outer = matrix // n_matrices * block_stride + matrix % n_matrices * matrix_stride
+    else:
+        outer = matrix * matrix_stride
+    if FLAT and DEPTH > 1:
+        outer = tl.expand_dims(outer, AXIS)
+    within = line * stride if LIES == 1 else line
     if RAGGED:
-        starts = ptr + tl.cast(tile, tl.int64) * stride // VECTOR * VECTOR
-    else:
-        if DEPTH == 3:
-            outer = matrix // n_matrices * block_stride + matrix % n_matrices * matrix_stride
-        else:
-            outer = matrix * matrix_stride
-        if FLAT and DEPTH > 1:
-            outer = tl.expand_dims(outer, AXIS)
-        starts = ptr + outer + tl.expand_dims(line * stride if AXIS == 1 else line, AXIS)
-    return starts
+        within = within // VECTOR * VECTOR
+    return ptr + outer + tl.expand_dims(within, AXIS)
 
 
 @triton.jit
-def lead_of(row, stride, VECTOR: tl.constexpr, RAGGED: tl.constexpr):
-    """Elements between the start of a RAGGED row's first vector and the row, alike in all operands."""
-    return (tl.cast(row, tl.int64) * stride % VECTOR).to(tl.int32) if RAGGED else 0
+def lead_of(line, stride, VECTOR: tl.constexpr, RAGGED: tl.constexpr):
+    """Elements between the starts of RAGGED rows' first vectors and the rows, alike in all operands: [rows, 1]."""
+    return tl.expand_dims((line * stride % VECTOR).to(tl.int32), 1) if RAGGED else 0
 
 
 @triton.jit
-def pointers(starts, cols, stride, AXIS: tl.constexpr):
-    """Pointers to columns of rows: [rows, cols] for AXIS 1, [cols, rows] for AXIS 0; [cols] of one row for None."""
-    if AXIS is None:
-        ptrs = starts + cols
-    elif AXIS == 1:
-        ptrs = starts + tl.expand_dims(cols, 0)
-    else:
-        ptrs = starts + tl.expand_dims(cols, 1) * stride
-    return ptrs
+def pointers(starts, cols, stride, LIES: tl.constexpr):
+    """Pointers to columns of rows that start at `starts`."""
+    return starts + cols if LIES == 1 else starts + cols * stride
 
 
 @triton.jit
@@ -71,13 +70,13 @@ def mask_of(
     else:
         mask = tl.expand_dims(rows, AXIS) < n_rows
     if RAGGED:
-        vectors = tl.expand_dims(cols // VECTOR, 0)
+        vectors = cols // VECTOR
         if FIRST:
             mask = mask & (vectors * VECTOR >= lead)
         if LAST:
             mask = mask & (vectors < (lead + n_cols) // VECTOR)
     elif LAST:
-        mask = mask & (tl.expand_dims(cols, 1 - AXIS) < n_cols)
+        mask = mask & (cols < n_cols)
     return mask
 
 
@@ -87,18 +86,20 @@ def piece_of(
     PIECE: tl.constexpr, PIECES: tl.constexpr, PARTS: tl.constexpr,
     VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
 ):  # fmt: skip
-    """(columns, mask) of a piece of a program's tile; `cols` are those of its first one."""
+    """(columns, mask) of a piece of a program's tile; `cols` are those of its first one, [cols]."""
     FIRST: tl.constexpr = PIECE == 0
     LAST: tl.constexpr = (PIECE == PIECES - 1 or PARTS > 1) and PADDED
-    cols = cols + PIECE * cols.shape[0]
+    cols = tl.expand_dims(cols + PIECE * cols.shape[0], 1 - AXIS)
     return cols, mask_of(rows, cols, lead, n_rows, n_cols, FIRST, LAST, VECTOR, RAGGED, AXIS)
 
 
 @triton.jit
-def edges_of(lead, part, n_cols, VECTOR: tl.constexpr):
-    """(columns, mask) of what belongs to a RAGGED row before and after its body: [2 * VECTOR] each."""
-    place = tl.arange(0, 2 * VECTOR)
+def edges_of(rows, lead, part, n_rows, n_cols, VECTOR: tl.constexpr):
+    """(columns, mask) of what belongs to RAGGED rows before and after their bodies: [rows, 2 * VECTOR] each."""
+    place = tl.expand_dims(tl.arange(0, 2 * VECTOR), 0)
     cols = tl.where(place < VECTOR, place, (lead + n_cols) // VECTOR * VECTOR - VECTOR + place)
     mask = (part == 0) & (cols >= lead) & (cols < lead + n_cols)
     mask = mask & ((place >= VECTOR) | (lead > 0))  # with no lead, a row's first vector belongs to its body
+    if rows.shape[0] > 1:
+        mask = mask & (tl.expand_dims(rows, 1) < n_rows)
     return cols, mask

@@ -5,7 +5,7 @@ softmax   x   exp(x - base)  max(x)                       sum(exp(x - first)) b 
 gradient  dy  y              sum(dy * y); sum(dy) if LOG  0                   y * (dy - first); dy - exp(y) * first if LOG
 
 A base is the first number, or that of a part of a row; scale is then exp(base - first) / second.
-AXIS None, here: of one row's elements, [cols].
+AXIS is that of the elements of a row, in tensors of [rows, cols] or [cols, rows]. Operands lie likewise, but for the result.
 """
 
 import triton
@@ -38,9 +38,15 @@ def load(
 
 
 @triton.jit
+def of_rows(numbers):
+    """Numbers of rows; that of a single row as a scalar, which the compiler need not move between layouts of tensors."""
+    return tl.max(numbers, axis=0) if numbers.shape[0] == 1 else numbers
+
+
+@triton.jit
 def along(numbers, AXIS: tl.constexpr):
     """Numbers of rows in a shape that goes with elements of theirs."""
-    return tl.max(numbers, axis=0) if AXIS is None else tl.expand_dims(numbers, AXIS)
+    return of_rows(numbers) if numbers.shape[0] == 1 else tl.expand_dims(numbers, AXIS)
 
 
 @triton.jit
@@ -96,13 +102,14 @@ def add_tile(first, second, a, b, AXIS: tl.constexpr, BACKWARD: tl.constexpr, LO
 
 @triton.jit
 def combine(firsts, seconds, highest, BACKWARD: tl.constexpr, EXACT: tl.constexpr):
-    """(first, second) of a row by those of all of its parts and their `highest_of`: [1] each."""
+    """(first, second) of rows by those of all of their parts, [parts, rows], and their `highest_of`: [rows] each."""
     if BACKWARD:
-        first, second = tl.sum(firsts, axis=0), tl.cast(0.0, tl.float32)
+        first = tl.sum(firsts, axis=0)
+        second = tl.zeros_like(first)
     else:
         first = peak_of(highest)
         second = sum_of(firsts, seconds, first, EXACT)
-    return tl.full((1,), first, tl.float32), tl.full((1,), second, tl.float32)
+    return first, second
 
 
 @triton.jit

@@ -1,8 +1,9 @@
-"""Exchange of numbers between programs that share a row, with no program that another must wait for.
+"""Exchange of numbers between programs that share the rows of a tile, with no program that another must wait for.
 
-Each part of a row has two 64-bit words, written and read whole. A word holds a number of 32 bits and, above it, half of the
-launch's number. So whatever else lies in that memory (an earlier launch's words, any tensor's elements, another launch's
-words that overwrote these) is a word that is missing, never a wrong one, and nothing has to be cleared.
+Each part of each row has two 64-bit words, written and read whole; those of a part's rows follow each other. A word holds a
+number of 32 bits and, above it, half of the launch's number. So whatever else lies in that memory (an earlier launch's
+words, any tensor's elements, another launch's words that overwrote these) is a word that is missing, never a wrong one,
+and nothing has to be cleared.
 
 A program publishes its part's numbers and looks for the others' a bounded number of times. What is then still missing it
 finds by itself: a part's numbers are a function of the row alone. It publishes them too, so no part is computed by all.
@@ -22,9 +23,10 @@ def _word(number, half):
 
 @triton.jit
 def publish(words_ptr, part, first, second, launch):
-    """Writes the two numbers of a part of a row whose words are at words_ptr."""
-    tl.atomic_xchg(words_ptr + 2 * part, _word(first, launch), sem="relaxed")
-    tl.atomic_xchg(words_ptr + 2 * part + 1, _word(second, launch >> 32), sem="relaxed")
+    """Writes the two numbers of a part of each row, [rows] each, whose words are at words_ptr."""
+    ptrs = words_ptr + 2 * (part * first.shape[0] + tl.arange(0, first.shape[0]))
+    tl.atomic_xchg(ptrs, _word(first, launch), sem="relaxed")
+    tl.atomic_xchg(ptrs + 1, _word(second, launch >> 32), sem="relaxed")
 
 
 @triton.jit
@@ -36,36 +38,40 @@ def _orderable(number):
 
 @triton.jit
 def highest_of(firsts, seconds, BACKWARD: tl.constexpr):
-    """The highest of the first numbers, for `peak_of` to read, or MISSING: one reduction of integers answers both."""
+    """The highest of each row's first numbers, for `peak_of` to read, or MISSING: one reduction of integers answers both."""
     keys = tl.zeros_like(firsts).to(tl.int32) if BACKWARD else tl.minimum(_orderable(firsts), MISSING - 1)
     return tl.max(tl.where(seconds < 0, MISSING, keys), axis=0)
 
 
 @triton.jit
 def peak_of(highest):
-    """The number that is highest."""
+    """The numbers that are highest."""
     bits = highest ^ ((highest >> 31) & 0x7FFFFFFF)
     return bits.to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def look(words_ptr, launch, PARTS: tl.constexpr, LANES: tl.constexpr, POLL: tl.constexpr, BACKWARD: tl.constexpr):
-    """(first numbers, second numbers) of a row's parts, as far as they are published: [LANES] each.
+def look(
+    words_ptr, launch, ROWS: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr, POLL: tl.constexpr, BACKWARD: tl.constexpr
+):
+    """(first numbers, second numbers) of the parts of rows, as far as they are published: [LANES // ROWS, ROWS] each.
 
     The second number of a part that is missing is -1, which none is else. A lane without a part changes no reduction.
     """
     lane = tl.arange(0, LANES)
-    part, half = tl.expand_dims(lane, 1), tl.expand_dims(tl.arange(0, 2), 0)
-    ptrs = words_ptr + 2 * part + half
+    place, half = tl.expand_dims(lane, 1), tl.expand_dims(tl.arange(0, 2), 0)
+    ptrs = words_ptr + 2 * place + half
     if POLL == "atomic":
-        words = tl.atomic_or(ptrs, tl.zeros((LANES, 2), tl.int64), mask=part < PARTS, sem="relaxed")
+        words = tl.atomic_or(ptrs, tl.zeros((LANES, 2), tl.int64), mask=place < PARTS * ROWS, sem="relaxed")
     else:
-        words = tl.load(ptrs, mask=part < PARTS, other=0, volatile=True)
+        words = tl.load(ptrs, mask=place < PARTS * ROWS, other=0, volatile=True)
     is_ours = (words >> 32).to(tl.int32) == (launch >> (32 * half)).to(tl.int32)
     first, second = tl.split(words.to(tl.int32).to(tl.float32, bitcast=True))
     second = tl.where(tl.min(is_ours.to(tl.int32), axis=1) != 0, second, -1.0)
     padding = 0.0 if BACKWARD else -float("inf")
-    return tl.where(lane < PARTS, first, padding), tl.where(lane < PARTS, second, 0.0)
+    first = tl.where(lane < PARTS * ROWS, first, padding)
+    second = tl.where(lane < PARTS * ROWS, second, 0.0)
+    return tl.reshape(first, (LANES // ROWS, ROWS)), tl.reshape(second, (LANES // ROWS, ROWS))
 
 
 @triton.jit
@@ -81,26 +87,34 @@ def swap(
     POLLS: tl.constexpr,
     BACKWARD: tl.constexpr,
 ):
-    """Publishes a part's numbers and looks for those of all parts, at most POLLS times.
+    """Publishes a part's numbers, [rows] each, and looks for those of all parts, at most POLLS times.
 
-    Returns `look`'s (firsts, seconds) and their `highest_of`.
+    Returns `look`'s (firsts, seconds), their `highest_of`, and the highest of these.
     """
     publish(words_ptr, part, first, second, launch)
-    firsts = tl.zeros((LANES,), tl.float32)
+    firsts = tl.zeros((LANES // first.shape[0], first.shape[0]), tl.float32)
     seconds = firsts
-    highest = MISSING
+    highest = tl.zeros((first.shape[0],), tl.int32)
+    top = MISSING
     polls = 0
-    while (highest == MISSING) & (polls < POLLS):
-        firsts, seconds = look(words_ptr, launch, PARTS, LANES, POLL, BACKWARD)
+    while (top == MISSING) & (polls < POLLS):
+        firsts, seconds = look(words_ptr, launch, first.shape[0], PARTS, LANES, POLL, BACKWARD)
         highest = highest_of(firsts, seconds, BACKWARD)
+        top = tl.max(highest, axis=0)
         polls += 1
-    return firsts, seconds, highest
+    return firsts, seconds, highest, top
 
 
 @triton.jit
-def is_missing(seconds, part, LANES: tl.constexpr):
-    """Tells whether the numbers of one part are not known."""
-    return tl.max(((tl.arange(0, LANES) == part) & (seconds < 0)).to(tl.int32), axis=0) != 0
+def are_of(part, numbers):
+    """Mask of one part's numbers."""
+    return tl.expand_dims(tl.arange(0, numbers.shape[0]), 1) == part
+
+
+@triton.jit
+def is_missing(seconds, part):
+    """Tells whether numbers of one part are not known."""
+    return tl.max(tl.max((are_of(part, seconds) & (seconds < 0)).to(tl.int32), axis=0), axis=0) != 0
 
 
 @triton.jit
@@ -119,7 +133,8 @@ def found(
 ):
     """(firsts, seconds) with those of one more part, which are published for others too, and with what came meanwhile."""
     publish(words_ptr, part, first, second, launch)
-    mine = tl.arange(0, LANES) == part
-    firsts, seconds = tl.where(mine, first, firsts), tl.where(mine, second, seconds)
-    more_firsts, more_seconds = look(words_ptr, launch, PARTS, LANES, POLL, BACKWARD)
+    mine = are_of(part, firsts)
+    firsts = tl.where(mine, tl.expand_dims(first, 0), firsts)
+    seconds = tl.where(mine, tl.expand_dims(second, 0), seconds)
+    more_firsts, more_seconds = look(words_ptr, launch, first.shape[0], PARTS, LANES, POLL, BACKWARD)
     return tl.where(seconds < 0, more_firsts, firsts), tl.where(seconds < 0, more_seconds, seconds)

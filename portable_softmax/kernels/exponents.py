@@ -46,8 +46,8 @@ def add(peak, total, peaks, totals, AXIS: tl.constexpr, EXACT: tl.constexpr):
 
 @triton.jit
 def sum_of(peaks, totals, peak, EXACT: tl.constexpr):
-    """The sum of exp(x - maximum) of one row, by the maxima and sums of all of its parts, and the maximum of all."""
-    return tl.sum(totals * exp(peaks - base_of(peak), EXACT), axis=0)
+    """The sums of exp(x - maximum) of rows, by the maxima and sums of all of their parts, [parts, rows], and the maxima."""
+    return tl.sum(totals * exp(peaks - tl.expand_dims(base_of(peak), 0), EXACT), axis=0)
 
 
 @triton.jit

@@ -39,15 +39,15 @@ def reduce_kernel(
     for tile in tl.range(tl.program_id(0), end, tl.num_programs(0) if WALK else 1, num_stages=STAGES):
         matrix, line, rows = rows_of(tile, row_tiles, per_matrix, TILE_ROWS, DEPTH, FLAT)
         a = starts_of(
-            a_ptr, tile, matrix, line, n_matrices, a_stride, a_matrix_vectors * UNIT, a_block_vectors * UNIT,
-            VECTOR, RAGGED, AXIS, DEPTH, FLAT,
+            a_ptr, matrix, line, n_matrices, a_stride, a_matrix_vectors * UNIT, a_block_vectors * UNIT,
+            VECTOR, RAGGED, AXIS, AXIS, DEPTH, FLAT,
         )  # fmt: skip
         b = starts_of(
-            b_ptr, tile, matrix, line, n_matrices, b_stride, b_matrix_vectors * UNIT, b_block_vectors * UNIT,
-            VECTOR, RAGGED, AXIS, DEPTH, FLAT,
+            b_ptr, matrix, line, n_matrices, b_stride, b_matrix_vectors * UNIT, b_block_vectors * UNIT,
+            VECTOR, RAGGED, AXIS, AXIS, DEPTH, FLAT,
         )  # fmt: skip
-        lead = lead_of(tile, a_stride, VECTOR, RAGGED)
-        edge_a, edge_b = load_edges(a, b, lead, 0, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
+        lead = lead_of(line, a_stride, VECTOR, RAGGED)
+        edge_a, edge_b = load_edges(a, b, rows, lead, 0, n_rows, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
         first, second = reduce_long(
             a, b, edge_a, edge_b, rows, lead, n_rows, n_cols, a_stride, b_stride,
             TILE_COLS, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
@@ -83,26 +83,28 @@ def map_kernel(
         tile = tiles - 1 - behind  # what reduce_kernel read last is still in a cache
         matrix, line, rows = rows_of(tile, row_tiles, per_matrix, TILE_ROWS, DEPTH, FLAT)
         out = starts_of(
-            out_ptr, tile, matrix, line, n_matrices, out_stride, out_matrix_vectors * UNIT, out_block_vectors * UNIT,
-            VECTOR, RAGGED, AXIS, DEPTH, FLAT,
+            out_ptr, matrix, line, n_matrices, out_stride, out_matrix_vectors * UNIT, out_block_vectors * UNIT,
+            VECTOR, RAGGED, AXIS, AXIS, DEPTH, FLAT,
         )  # fmt: skip
         a = starts_of(
-            a_ptr, tile, matrix, line, n_matrices, a_stride, a_matrix_vectors * UNIT, a_block_vectors * UNIT,
-            VECTOR, RAGGED, AXIS, DEPTH, FLAT,
+            a_ptr, matrix, line, n_matrices, a_stride, a_matrix_vectors * UNIT, a_block_vectors * UNIT,
+            VECTOR, RAGGED, AXIS, AXIS, DEPTH, FLAT,
         )  # fmt: skip
         b = starts_of(
-            b_ptr, tile, matrix, line, n_matrices, b_stride, b_matrix_vectors * UNIT, b_block_vectors * UNIT,
-            VECTOR, RAGGED, AXIS, DEPTH, FLAT,
+            b_ptr, matrix, line, n_matrices, b_stride, b_matrix_vectors * UNIT, b_block_vectors * UNIT,
+            VECTOR, RAGGED, AXIS, AXIS, DEPTH, FLAT,
         )  # fmt: skip
-        lead = lead_of(tile, a_stride, VECTOR, RAGGED)
+        lead = lead_of(line, a_stride, VECTOR, RAGGED)
         place = numbers_ptr + (rows if FLAT else matrix * per_matrix + rows)
         first, second = whole(place, rows < n_rows, n_groups, all_rows, BACKWARD, EXACT, COMPUTE)
-        edge_a, edge_b = load_edges(a, b, lead, 0, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
+        edge_a, edge_b = load_edges(a, b, rows, lead, 0, n_rows, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
         store_again(
             out, a, b, first, first, second, rows, lead, 0, n_cols, n_rows, n_cols, out_stride, a_stride, b_stride,
-            TILE_COLS, True, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
+            TILE_COLS, True, VECTOR, RAGGED, PADDED, AXIS, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
         )  # fmt: skip
-        store_edges(out, edge_a, edge_b, first, second, lead, 0, n_cols, VECTOR, RAGGED, BACKWARD, LOG, NEGATE, EXACT)
+        store_edges(
+            out, edge_a, edge_b, first, second, rows, lead, 0, n_rows, n_cols, VECTOR, RAGGED, BACKWARD, LOG, NEGATE, EXACT
+        )
 
 
 @triton.jit

@@ -34,15 +34,16 @@ def softmax_kernel(
     TILE_COLS: tl.constexpr,
     PIECES: tl.constexpr,
     ONE_TILE: tl.constexpr,  # whether a row, or a program's part of it, fits a tile
-    PARTS: tl.constexpr,  # programs that share a row
-    WORDS: tl.constexpr,  # in which those of one row exchange their numbers
-    LANES: tl.constexpr,  # a part each, of a look at all words: at least a program's threads, so that its warps see the same
+    PARTS: tl.constexpr,  # programs that share the rows of a tile
+    WORDS: tl.constexpr,  # in which those of one tile exchange their numbers
+    LANES: tl.constexpr,  # a row's part each, of a look at all words: at least a program's threads: its warps see the same
     POLL: tl.constexpr,  # how a word is read anew: "volatile" or "atomic"
     POLLS: tl.constexpr,  # how often at most, before a program finds what is missing by itself
     WALK: tl.constexpr,  # whether a program takes more than one tile
     AXIS: tl.constexpr,
     DEPTH: tl.constexpr,  # 1 if rows follow each other at one distance, 2 if they do in matrices, 3 if these do in blocks
     FLAT: tl.constexpr,  # whether a tile's rows may lie in several matrices
+    TURNED: tl.constexpr,  # whether the result lies the other way: its rows side by side where those of x are not, or back
     LOG: tl.constexpr,
     NEGATE: tl.constexpr,
     STAGES: tl.constexpr,
@@ -55,7 +56,7 @@ def softmax_kernel(
         n_matrices, y_matrix_vectors, x_matrix_vectors, x_matrix_vectors,
         n_blocks, y_block_vectors, x_block_vectors, x_block_vectors, words_ptr, launch,
         VECTOR, RAGGED, PADDED, TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, PARTS, WORDS, LANES, POLL, POLLS, WALK, AXIS,
-        DEPTH, FLAT, False, LOG, NEGATE, STAGES, EXACT, COMPUTE,
+        DEPTH, FLAT, TURNED, False, LOG, NEGATE, STAGES, EXACT, COMPUTE,
     )  # fmt: skip
 
 
@@ -67,8 +68,8 @@ def softmax_backward_kernel(
     VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
     PIECES: tl.constexpr, ONE_TILE: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, LANES: tl.constexpr,
     POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr, DEPTH: tl.constexpr,
-    FLAT: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr,
-    COMPUTE: tl.constexpr,
+    FLAT: tl.constexpr, TURNED: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, STAGES: tl.constexpr,
+    EXACT: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
     """dx = y * (dy - sum(dy * y)) for each row; dy - exp(y) * sum(dy) with LOG; the negative with NEGATE."""
     walk(
@@ -76,7 +77,7 @@ def softmax_backward_kernel(
         n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors,
         n_blocks, dx_block_vectors, dy_block_vectors, y_block_vectors, words_ptr, launch,
         VECTOR, RAGGED, PADDED, TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, PARTS, WORDS, LANES, POLL, POLLS, WALK, AXIS,
-        DEPTH, FLAT, True, LOG, NEGATE, STAGES, EXACT, COMPUTE,
+        DEPTH, FLAT, TURNED, True, LOG, NEGATE, STAGES, EXACT, COMPUTE,
     )  # fmt: skip
 
 
@@ -88,17 +89,21 @@ def walk(
     VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
     PIECES: tl.constexpr, ONE_TILE: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, LANES: tl.constexpr,
     POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr, DEPTH: tl.constexpr,
-    FLAT: tl.constexpr, BACKWARD: tl.constexpr,
+    FLAT: tl.constexpr, TURNED: tl.constexpr, BACKWARD: tl.constexpr,
     LOG: tl.constexpr, NEGATE: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
     """The body of both: loads tiles of a and b, reduces them, exchanges the rows' numbers, and stores what it maps to."""
     UNIT: tl.constexpr = 1 if RAGGED else VECTOR
     ROUND: tl.constexpr = out_ptr.dtype.element_ty
+    LIES: tl.constexpr = 1 - AXIS if TURNED else AXIS
     length = n_line_vectors * UNIT
-    per_matrix = n_lines if AXIS == 1 else length
-    n_cols = length if AXIS == 1 else n_lines
+    lines = n_lines * UNIT if TURNED else n_lines
+    per_matrix = lines if AXIS == 1 else length
+    n_cols = length if AXIS == 1 else lines
     n_rows = per_matrix * n_matrices * n_blocks if FLAT and DEPTH > 1 else per_matrix
     out_stride, a_stride, b_stride = out_line_vectors * UNIT, a_line_vectors * UNIT, b_line_vectors * UNIT
+    out_matrix, a_matrix, b_matrix = out_matrix_vectors * UNIT, a_matrix_vectors * UNIT, b_matrix_vectors * UNIT
+    out_block, a_block, b_block = out_block_vectors * UNIT, a_block_vectors * UNIT, b_block_vectors * UNIT
     group, groups = tl.program_id(0) // PARTS, tl.num_programs(0) // PARTS
     part = tl.program_id(0) % PARTS
     row_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS
@@ -106,16 +111,10 @@ def walk(
     for tile in tl.range(group, tiles, groups if WALK else 1, num_stages=STAGES):
         matrix, line, rows = rows_of(tile, row_tiles, per_matrix, TILE_ROWS, DEPTH, FLAT)
         cols = part * TILE_COLS + tl.arange(0, TILE_COLS // PIECES)
-        a = starts_of(
-            a_ptr, tile, matrix, line, n_matrices, a_stride, a_matrix_vectors * UNIT, a_block_vectors * UNIT,
-            VECTOR, RAGGED, AXIS, DEPTH, FLAT,
-        )  # fmt: skip
-        b = starts_of(
-            b_ptr, tile, matrix, line, n_matrices, b_stride, b_matrix_vectors * UNIT, b_block_vectors * UNIT,
-            VECTOR, RAGGED, AXIS, DEPTH, FLAT,
-        )  # fmt: skip
-        lead = lead_of(tile, a_stride, VECTOR, RAGGED)
-        edge_a, edge_b = load_edges(a, b, lead, part, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
+        a = starts_of(a_ptr, matrix, line, n_matrices, a_stride, a_matrix, a_block, VECTOR, RAGGED, AXIS, AXIS, DEPTH, FLAT)
+        b = starts_of(b_ptr, matrix, line, n_matrices, b_stride, b_matrix, b_block, VECTOR, RAGGED, AXIS, AXIS, DEPTH, FLAT)
+        lead = lead_of(line, a_stride, VECTOR, RAGGED)
+        edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
         if ONE_TILE:
             tile_a, tile_b = load_tile(
                 a, b, rows, cols, lead, n_rows, n_cols, a_stride, b_stride,
@@ -130,30 +129,34 @@ def walk(
                 TILE_COLS, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
             )  # fmt: skip
         if PARTS > 1:
-            row_words = words_ptr + tl.cast(tile, tl.int64) * WORDS
-            own_first, own_second = tl.max(first, axis=0), tl.max(second, axis=0)
-            firsts, seconds, highest = swap(row_words, part, own_first, own_second, launch, PARTS, LANES, POLL, POLLS, BACKWARD)
+            words = words_ptr + tl.cast(tile, tl.int64) * WORDS
+            firsts, seconds, highest, top = swap(words, part, first, second, launch, PARTS, LANES, POLL, POLLS, BACKWARD)
             first, second = combine(firsts, seconds, highest, BACKWARD, EXACT)
-        if highest == MISSING if PARTS > 1 else False:  # a constant where no row is shared, and the branch is not compiled
-            again = tile + (highest - MISSING)  # the compiler does not know that it is `tile`, and holds nothing for it
+        if top == MISSING if PARTS > 1 else False:  # a constant where no row is shared, and the branch is not compiled
+            again = tile + (top - MISSING)  # the compiler does not know that it is `tile`, and holds nothing for it
             do_alone(
-                out_ptr, a_ptr, b_ptr, row_words, launch, firsts, seconds, again, part, n_cols, out_stride, a_stride, b_stride,
-                TILE_COLS, PIECES, PARTS, LANES, POLL, VECTOR, RAGGED, PADDED,
+                out_ptr, a_ptr, b_ptr, words, launch, firsts, seconds, again, part,
+                row_tiles, per_matrix, n_rows, n_cols, n_matrices,
+                out_stride, a_stride, b_stride, out_matrix, a_matrix, b_matrix, out_block, a_block, b_block,
+                TILE_ROWS, TILE_COLS, PIECES, PARTS, LANES, POLL, VECTOR, RAGGED, PADDED, AXIS, LIES, DEPTH, FLAT,
                 BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
             )  # fmt: skip
         else:
             out = starts_of(
-                out_ptr, tile, matrix, line, n_matrices, out_stride, out_matrix_vectors * UNIT, out_block_vectors * UNIT,
-                VECTOR, RAGGED, AXIS, DEPTH, FLAT,
+                out_ptr, matrix, line, n_matrices, out_stride, out_matrix, out_block,
+                VECTOR, RAGGED, AXIS, LIES, DEPTH, FLAT,
             )  # fmt: skip
             if ONE_TILE:
                 store_tile(
                     out, tile_a, tile_b, base, first, second, rows, cols, lead, n_rows, n_cols, out_stride,
-                    PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, LOG, NEGATE, EXACT,
+                    PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, LOG, NEGATE, EXACT,
                 )  # fmt: skip
             else:
                 store_again(
                     out, a, b, first, first, second, rows, lead, 0, n_cols, n_rows, n_cols, out_stride, a_stride, b_stride,
-                    TILE_COLS, True, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
+                    TILE_COLS, True, VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
                 )  # fmt: skip
-            store_edges(out, edge_a, edge_b, first, second, lead, part, n_cols, VECTOR, RAGGED, BACKWARD, LOG, NEGATE, EXACT)
+            store_edges(
+                out, edge_a, edge_b, first, second, rows, lead, part, n_rows, n_cols,
+                VECTOR, RAGGED, BACKWARD, LOG, NEGATE, EXACT,
+            )  # fmt: skip

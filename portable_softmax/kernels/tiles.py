@@ -1,10 +1,10 @@
-"""A tile that is read once, in pieces, and the edges of a RAGGED row: loaded, reduced, stored."""
+"""A tile that is read once, in pieces, and the edges of RAGGED rows: loaded, reduced, stored."""
 
 import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import edges_of, piece_of, pointers
-from portable_softmax.kernels.directions import add_shares, finish, first_shares, load, scale_from, shares, weights
+from portable_softmax.kernels.directions import add_shares, finish, first_shares, load, of_rows, scale_from, shares, weights
 from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.pieces import get, joined, max_of
 
@@ -28,13 +28,13 @@ def load_tile(
 
 @triton.jit
 def load_edges(
-    a, b, lead, part, n_cols, VECTOR: tl.constexpr, RAGGED: tl.constexpr,
+    a, b, rows, lead, part, n_rows, n_cols, VECTOR: tl.constexpr, RAGGED: tl.constexpr,
     BACKWARD: tl.constexpr, NEGATE: tl.constexpr, ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
-    """(a, b) of a RAGGED row before and after its body, for the first of its parts: [2 * VECTOR] each."""
+    """(a, b) of RAGGED rows before and after their bodies, for the first of their parts: [rows, 2 * VECTOR] each."""
     if RAGGED:
-        cols, mask = edges_of(lead, part, n_cols, VECTOR)
-        edge_a, edge_b = load(a, b, cols, mask, 0, 0, None, BACKWARD, NEGATE, ROUND, COMPUTE)
+        cols, mask = edges_of(rows, lead, part, n_rows, n_cols, VECTOR)
+        edge_a, edge_b = load(a, b, cols, mask, 0, 0, 1, BACKWARD, NEGATE, ROUND, COMPUTE)
     else:
         edge_a = tl.zeros((1,), COMPUTE)
         edge_b = edge_a
@@ -53,7 +53,7 @@ def reduce(
         peak = max_of(a, PIECES, AXIS)
         if RAGGED:
             if part == 0:  # a constant 0 where a program has the whole row
-                peak = tl.maximum(peak, tl.max(edge_a, axis=0))
+                peak = tl.maximum(peak, of_rows(tl.max(edge_a, axis=1)))
         base = peak if PARTS == 1 else base_of(peak)  # a part may be all -inf
     tile_b = None
     sums = None
@@ -68,7 +68,8 @@ def reduce(
     total = tl.sum(sums, axis=AXIS)
     if RAGGED:
         if part == 0:
-            total += tl.sum(shares(edge_a, weights(edge_a, edge_b, base, None, BACKWARD, EXACT), BACKWARD, LOG), axis=0)
+            edges = shares(edge_a, weights(edge_a, edge_b, base, 1, BACKWARD, EXACT), BACKWARD, LOG)
+            total += of_rows(tl.sum(edges, axis=1))
     if BACKWARD:
         base, first, second = total, total, tl.zeros_like(total)
     else:
@@ -86,7 +87,7 @@ def store(ptrs, value, mask):
 def store_tile(
     out, a, b, base, first, second, rows, cols, lead, n_rows, n_cols, out_stride,
     PIECES: tl.constexpr, PARTS: tl.constexpr,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr, LIES: tl.constexpr,
     BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """Maps a tile, by the numbers of its rows, and stores the results."""
@@ -95,19 +96,19 @@ def store_tile(
         piece_a, piece_b = get(a, k, PIECES), get(b, k, PIECES)
         result = finish(piece_a, piece_b, first, second, scale, rest, AXIS, BACKWARD, LOG, NEGATE, EXACT)
         piece, mask = piece_of(rows, cols, lead, n_rows, n_cols, k, PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS)
-        store(pointers(out, piece, out_stride, AXIS), result, mask)
+        store(pointers(out, piece, out_stride, LIES), result, mask)
 
 
 @triton.jit
 def store_edges(
-    out, a, b, first, second, lead, part, n_cols, VECTOR: tl.constexpr, RAGGED: tl.constexpr,
+    out, a, b, first, second, rows, lead, part, n_rows, n_cols, VECTOR: tl.constexpr, RAGGED: tl.constexpr,
     BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """Maps what load_edges gave, and stores the results."""
     if RAGGED:
         if part == 0:
-            cols, mask = edges_of(lead, 0, n_cols, VECTOR)
+            cols, mask = edges_of(rows, lead, 0, n_rows, n_cols, VECTOR)
             scale, rest = scale_from(first, first, second, True, BACKWARD, EXACT)
-            b = weights(a, b, first, None, BACKWARD, EXACT)
-            result = finish(a, b, first, second, scale, rest, None, BACKWARD, LOG, NEGATE, EXACT)
-            store(pointers(out, cols, 0, None), result, mask)
+            b = weights(a, b, first, 1, BACKWARD, EXACT)
+            result = finish(a, b, first, second, scale, rest, 1, BACKWARD, LOG, NEGATE, EXACT)
+            store(pointers(out, cols, 0, 1), result, mask)

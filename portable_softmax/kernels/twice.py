@@ -4,7 +4,17 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import mask_of, pointers
-from portable_softmax.kernels.directions import add_shares, add_tile, finish, load, nothing, scale_from, shares, weights
+from portable_softmax.kernels.directions import (
+    add_shares,
+    add_tile,
+    finish,
+    load,
+    nothing,
+    of_rows,
+    scale_from,
+    shares,
+    weights,
+)
 from portable_softmax.kernels.exponents import add, base_of
 from portable_softmax.kernels.tiles import store
 
@@ -16,7 +26,7 @@ def load_at(
     BACKWARD: tl.constexpr, NEGATE: tl.constexpr, ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
     """(a, b, columns, mask) of WIDTH columns of rows."""
-    cols = first_col + tl.arange(0, WIDTH)
+    cols = tl.expand_dims(first_col + tl.arange(0, WIDTH), 1 - AXIS)
     mask = mask_of(rows, cols, lead, n_rows, n_cols, True, PADDED, VECTOR, RAGGED, AXIS)
     tile_a, tile_b = load(a, b, cols, mask, a_stride, b_stride, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE)
     return tile_a, tile_b, cols, mask
@@ -34,9 +44,9 @@ def reduce_long(
     second = tl.zeros((rows.shape[0],), COMPUTE)
     if RAGGED:
         if BACKWARD:
-            first += tl.sum(shares(edge_a, edge_b, BACKWARD, LOG), axis=0)
+            first += of_rows(tl.sum(shares(edge_a, edge_b, BACKWARD, LOG), axis=1))
         else:
-            first, second = add(first, second, tl.expand_dims(edge_a, 0), 1.0, 1, EXACT)
+            first, second = add(first, second, edge_a, 1.0, 1, EXACT)
     for col in tl.range(0, n_cols, TILE_COLS):
         tile_a, tile_b, _, _ = load_at(
             a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, TILE_COLS,
@@ -48,42 +58,57 @@ def reduce_long(
 
 @triton.jit
 def reduce_part(
-    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_cols, WIDTH: tl.constexpr,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr,
+    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, WIDTH: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
     BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
     ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
-    """(first, second) of a part of a row, to the bit as `reduce` finds them, but a piece at a time: in few registers."""
-    peak = tl.zeros((1,), COMPUTE)
+    """(first, second) of a part of rows, to the bit as `reduce` finds them, but a piece at a time: in few registers."""
+    peak = tl.zeros((rows.shape[0],), COMPUTE)
     if not BACKWARD:
-        most = tl.full((1, WIDTH), -float("inf"), COMPUTE)
+        most = _filled(rows.shape[0], WIDTH, -float("inf"), AXIS, COMPUTE)
         for col in tl.range(first_col, past_col, WIDTH):
             x, _, _, _ = load_at(
-                a, b, rows, col, lead, 1, n_cols, 0, 0, WIDTH, VECTOR, RAGGED, PADDED, 1, BACKWARD, NEGATE, ROUND, COMPUTE
-            )
+                a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, WIDTH,
+                VECTOR, RAGGED, PADDED, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE,
+            )  # fmt: skip
             most = tl.maximum(most, x)
-        peak = tl.max(most, axis=1)
+        peak = tl.max(most, axis=AXIS)
         if RAGGED:
-            peak = tl.maximum(peak, tl.max(edge_a, axis=0))
+            peak = tl.maximum(peak, of_rows(tl.max(edge_a, axis=1)))
     base = base_of(peak)
-    sums = tl.full((1, WIDTH), nothing(n_cols, COMPUTE), COMPUTE)
+    sums = _filled(rows.shape[0], WIDTH, nothing(n_cols, COMPUTE), AXIS, COMPUTE)
     for col in tl.range(first_col, past_col, WIDTH):
         piece_a, piece_b, _, _ = load_at(
-            a, b, rows, col, lead, 1, n_cols, 0, 0, WIDTH, VECTOR, RAGGED, PADDED, 1, BACKWARD, NEGATE, ROUND, COMPUTE
-        )
-        sums = add_shares(sums, piece_a, weights(piece_a, piece_b, base, 1, BACKWARD, EXACT), BACKWARD, LOG)
-    total = tl.sum(sums, axis=1)
+            a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, WIDTH,
+            VECTOR, RAGGED, PADDED, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE,
+        )  # fmt: skip
+        sums = add_shares(sums, piece_a, weights(piece_a, piece_b, base, AXIS, BACKWARD, EXACT), BACKWARD, LOG)
+    total = tl.sum(sums, axis=AXIS)
     if RAGGED:
-        total += tl.sum(shares(edge_a, weights(edge_a, edge_b, base, None, BACKWARD, EXACT), BACKWARD, LOG), axis=0)
-    first, second = (total, peak) if BACKWARD else (peak, total)
-    return tl.max(first, axis=0), tl.max(second, axis=0)
+        edges = shares(edge_a, weights(edge_a, edge_b, base, 1, BACKWARD, EXACT), BACKWARD, LOG)
+        total += of_rows(tl.sum(edges, axis=1))
+    if BACKWARD:
+        first, second = total, peak
+    else:
+        first, second = peak, total
+    return first, second
+
+
+@triton.jit
+def _filled(n_rows: tl.constexpr, n_cols: tl.constexpr, value, AXIS: tl.constexpr, COMPUTE: tl.constexpr):
+    if AXIS == 1:
+        tile = tl.full((n_rows, n_cols), value, COMPUTE)
+    else:
+        tile = tl.full((n_cols, n_rows), value, COMPUTE)
+    return tile
 
 
 @triton.jit
 def store_again(
     out, a, b, base, first, second, rows, lead, first_col, past_col, n_rows, n_cols, out_stride, a_stride, b_stride,
     WIDTH: tl.constexpr, WHOLE: tl.constexpr,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr, LIES: tl.constexpr,
     BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
     ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
@@ -98,4 +123,4 @@ def store_again(
         )  # fmt: skip
         tile_b = weights(tile_a, tile_b, base, AXIS, BACKWARD, EXACT)
         result = finish(tile_a, tile_b, first, second, scale, rest, AXIS, BACKWARD, LOG, NEGATE, EXACT)
-        store(pointers(out, cols, out_stride, AXIS), result, mask)
+        store(pointers(out, cols, out_stride, LIES), result, mask)

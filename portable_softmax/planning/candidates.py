@@ -64,14 +64,15 @@ def _online(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tili
 
 
 def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """A row in parts of the rule's size, then in parts twice as wide with twice the warps, and so on."""
-    if problem.across or problem.depth > 1 or problem.y_dtype == "float64":
-        return  # parts are of rows at one distance; a word of the exchange holds a number of 32 bits
+    """Rows in parts of the rule's size, then in parts twice as wide with twice the warps, and so on."""
+    if problem.y_dtype == "float64" or problem.layout not in ("rows", rule.layout):
+        return  # a word of the exchange holds a number of 32 bits
+    tile_rows = min(rule.tile_rows or 1, next_power_of_2(problem.neighbours))
     num_stages = rule.num_stages or 1
     tile_cols, num_warps = rule.tile_cols or 1, rule.num_warps or 1
     while tile_cols < min(problem.width, MOST_ELEMENTS) and num_warps <= _most_warps(device):
         parts = -(-problem.width // tile_cols)
-        tiling = Tiling("shared", 1, tile_cols, num_warps, num_stages, parts, rule.max_registers or None)
+        tiling = Tiling("shared", tile_rows, tile_cols, num_warps, num_stages, parts, rule.max_registers or None)
         if parts <= MOST_PARTS:
             yield from _in_pieces([tiling], rule, problem, device)
             if tile_cols.bit_count() == 1:

@@ -16,11 +16,14 @@ class Lines(NamedTuple):
         levels: (size, strides of the operands in elements) of blocks, of matrices in a block, and of lines in a matrix.
         length: elements of a line.
         across: False where a line is a row; True where it holds the same column of so many rows, and a matrix these rows.
+        turned: the first operand, the result, lies the other way: its lines hold what is at one place of all lines of the
+            others, and its stride of lines leads from one of its own to the next.
     """
 
     levels: tuple[Level, Level, Level]
     length: int
     across: bool
+    turned: bool = False
 
     @property
     def depth(self) -> int:
@@ -39,23 +42,33 @@ def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], s
     Args:
         shape: of all operands; no size is 0.
         dim: the axis of the softmax.
-        strides: of each operand, in elements.
-        scattered: False where all rows of a tile must be one distance apart, or side by side.
+        strides: of each operand, in elements; the result's first.
+        scattered: False where all rows of a tile must be one distance apart, or side by side, in all operands alike.
     """
     n_cols = shape[dim] if shape else 1
     columns: Level = n_cols, tuple(each[dim] if n_cols > 1 else 1 for each in strides)
     others = [(size, tuple(each[at] for each in strides)) for at, size in enumerate(shape) if at != dim and size > 1]
-    levels, nowhere = _merged(others), (1, (0,) * len(strides))
-    if set(columns[1]) == {1}:
-        if len(levels) > (MOST_LEVELS if scattered else 1):
-            return None
-        return Lines(_three(levels, nowhere), n_cols, across=False)
-    if not levels or set(levels[-1][1]) != {1} or len(levels) > (MOST_LEVELS if scattered else 2):
+    levels = _merged(others)
+    rows = levels[-1] if levels else (1, (0,) * len(strides))
+    in_rows, side_by_side = ([stride == 1 for stride in level[1]] for level in (columns, rows))
+    if all(in_rows):
+        across, turned = False, False
+    elif all(side_by_side):
+        across, turned = True, False
+    elif in_rows[0] and all(side_by_side[1:]):
+        across, turned = True, True
+    elif side_by_side[0] and all(in_rows[1:]):
+        across, turned = False, True
+    else:
         return None
-    *outer, (length, _) = levels
-    if length < SHORTEST_LINE and not scattered:
+    if not scattered and (turned or (across and rows[0] < SHORTEST_LINE)):
         return None
-    return Lines(_three([*outer, columns], nowhere), length, across=True)
+    if turned:  # to each operand its own way from line to line
+        columns, rows = (n_cols, (rows[1][0], *columns[1][1:])), (rows[0], (columns[1][0], *rows[1][1:]))
+    lines = [*levels[:-1], columns if across else rows]
+    if len(lines) > (MOST_LEVELS if scattered else 1 + across):
+        return None
+    return Lines(_three(lines), rows[0] if across else n_cols, across, turned)
 
 
 def _merged(levels: list[Level]) -> list[Level]:
@@ -69,6 +82,7 @@ def _merged(levels: list[Level]) -> list[Level]:
     return merged
 
 
-def _three(levels: list[Level], nowhere: Level) -> tuple[Level, Level, Level]:
+def _three(levels: list[Level]) -> tuple[Level, Level, Level]:
+    nowhere: Level = 1, (0,) * len(levels[-1][1])
     blocks, matrices, lines = [nowhere] * (MOST_LEVELS - len(levels)) + levels
     return blocks, matrices, lines

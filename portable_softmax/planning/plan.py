@@ -18,7 +18,7 @@ class Tiling:
             by several programs that tell each other what they find).
         tile_rows, tile_cols: elements of a tile.
         num_warps, num_stages: Triton's options; None where the vendor has no such thing, or its compiler chooses.
-        parts: programs that share a row.
+        parts: programs that share the rows of a tile.
         max_registers: per thread, that the compiler may use; None leaves it to the compiler.
         pieces: in which a tile's columns are held, a power of two of them each.
         walk: a program may take more than one tile, as fewer programs than tiles must.
@@ -35,9 +35,9 @@ class Tiling:
     walk: bool = True
 
     @property
-    def words_per_row(self) -> int:
-        """64-bit words in which a row's programs exchange numbers: two each, in whole cache lines of 128 bytes."""
-        return 2 * -(-self.parts // 8) * 8
+    def words_per_tile(self) -> int:
+        """64-bit words in which a tile's programs exchange numbers: two for each row, in whole cache lines of 128 bytes."""
+        return 2 * -(-self.parts * self.tile_rows // 8) * 8
 
     def __str__(self) -> str:
         warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"

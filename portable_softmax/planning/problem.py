@@ -35,6 +35,7 @@ class Problem:
             contiguous [n_rows // inner, n_cols, inner] tensor.
         batch_invariant: whether the tile must not depend on n_rows.
         depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in blocks.
+        turned: the result lies the other way: its rows side by side if those of the input are not, and back.
         scattered: rows lie side by side, but so few that a tile takes those of several matrices.
         step: of rows that are sharded over devices, the "reduce" of a shard to numbers of each row, or its "map" to results by
             the numbers of whole rows; None for all of a softmax in one launch.
@@ -55,6 +56,7 @@ class Problem:
     batch_invariant: bool = False
     ragged: bool = False
     depth: int = 1
+    turned: bool = False
     scattered: bool = False
     step: Step | None = None
 
@@ -90,8 +92,8 @@ class Problem:
 
     @property
     def layout(self) -> Layout:
-        """Layout that launch rules name: rows whose elements are next to each other, or rows that lie side by side."""
-        return "across" if self.across else "rows"
+        """Layout that launch rules name: of rows whose elements are next to each other, or side by side, or turned."""
+        return "turned" if self.turned else "across" if self.across else "rows"
 
     @property
     def registers_per_element(self) -> int:

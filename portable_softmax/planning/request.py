@@ -63,7 +63,7 @@ def as_ragged(problem: Problem, strides: list[int], device: Device) -> Problem:
     long_enough = from_cols and problem.n_cols >= from_cols.value and problem.vector < problem.widest
     if not (alike and long_enough and problem.aligned and device.vendor.aligned_access):
         return problem
-    if problem.across or problem.depth > 1 or problem.batch_invariant:
+    if problem.layout != "rows" or problem.depth > 1 or problem.batch_invariant:
         return problem
     return replace(problem, vector=problem.widest, ragged=True)
 

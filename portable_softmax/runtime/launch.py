@@ -108,7 +108,8 @@ def bind_problem(
     tiling, unit = launch_plan.tiling, 1 if problem.ragged else problem.vector
     (n_blocks, blocks), (n_matrices, matrices), (n_lines, within) = lines.levels
     in_units = [tuple(stride // unit for stride in each) for each in (within, matrices, blocks)]
-    sizes = n_lines, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_blocks, *in_units[2], *more_sizes
+    lines_given = n_lines // unit if lines.turned else n_lines
+    sizes = lines_given, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_blocks, *in_units[2], *more_sizes
     launch = prepare(KernelSpec.of(problem, tiling), device, (launch_plan.num_programs, 1, 1), sizes)
     if tiling.parts > 1:
         launch = with_words(launch, problem, tiling, where)
@@ -127,12 +128,13 @@ def problem_of(
         n_cols=n_lines if lines.across else lines.length,
         x_dtype=name_of(x.dtype),
         y_dtype=name_of(y.dtype),
-        vector=math.gcd(lines.length, *lines.strides, widest),
+        vector=math.gcd(lines.length, *lines.strides, *([n_lines] if lines.turned else []), widest),
         aligned=all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands),
         form=form,
         backward=backward,
         inner=lines.length if lines.across else 1,
         depth=lines.depth,
+        turned=lines.turned,
         batch_invariant=batch_invariant,
     )
     return as_scattered(as_ragged(problem, list(lines.levels[2][1]), device), device)

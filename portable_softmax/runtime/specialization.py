@@ -23,7 +23,8 @@ _compiled: dict[tuple[Any, ...], Any] = {}
 
 
 OF_THE_PROBLEM = (
-    *("x_dtype", "y_dtype", "vector", "aligned", "form", "backward", "across", "ragged", "depth", "scattered", "step"),
+    *("x_dtype", "y_dtype", "vector", "aligned", "form", "backward"),
+    *("across", "ragged", "depth", "turned", "scattered", "step"),
 )
 
 
@@ -41,6 +42,7 @@ class KernelSpec:
     across: bool = False
     ragged: bool = False
     depth: int = 1
+    turned: bool = False
     scattered: bool = False
     step: Step | None = None
     padded: bool = True  # tiles end elsewhere than rows do
@@ -98,6 +100,7 @@ class KernelSpec:
         import triton.language as tl
 
         shared, polls = self.tiling.parts > 1, device.profile.launch.polls
+        numbers = self.tiling.tile_rows * next_power_of_2(self.tiling.parts)
         values = {
             **({} if shared else {"words_ptr": None, "launch": None}),
             "VECTOR": self.vector,
@@ -108,14 +111,15 @@ class KernelSpec:
             "PIECES": self.tiling.pieces,
             "ONE_TILE": self.tiling.strategy != "online",
             "PARTS": self.tiling.parts,
-            "WORDS": self.tiling.words_per_row,
-            "LANES": max(self._most_threads(device), next_power_of_2(self.tiling.parts)) if shared else 1,
+            "WORDS": self.tiling.words_per_tile,
+            "LANES": max(self._most_threads(device), numbers) if shared else 1,
             "POLL": device.vendor.poll,
             "POLLS": polls.value if polls else 1,
             "WALK": self.tiling.walk,
             "AXIS": 0 if self.across else 1,
             "DEPTH": self.depth,
             "FLAT": self.scattered or not self.across,
+            "TURNED": self.turned,
             "LOG": self.form == "log_softmax",
             "NEGATE": self.form == "softmin",
             "STAGES": self.tiling.num_stages or 1,

@@ -21,7 +21,7 @@ def with_words(launch: Callable[..., Any], problem: Problem, tiling: Tiling, whe
     The words belong to the call: they are allocated on the current stream, as its result is. A graph replays its launch with
     the same number, so while one is captured they are cleared on the stream too.
     """
-    n_words = problem.n_rows * tiling.words_per_row
+    n_words = problem.tiles(tiling.tile_rows) * tiling.words_per_tile
     is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", lambda: False)
 
     def shared(*operands: Any) -> None:

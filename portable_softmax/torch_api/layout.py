@@ -130,13 +130,15 @@ def _launch(
 def lines_as_they_lie(operands: tuple[torch.Tensor, ...], dim: int, device: Device, batch_invariant: bool) -> Lines | None:
     """Returns how the kernel takes the operands without a copy; None if it does not."""
     lines = lines_of(operands[0].shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
-    if lines and batch_invariant and (lines.across or lines.depth > 1 or not _aligned_by_length(operands, lines)):
+    if lines and batch_invariant and not _as_if_contiguous(operands, lines):
         return None
     return lines
 
 
-def _aligned_by_length(operands: tuple[torch.Tensor, ...], lines: Lines) -> bool:
+def _as_if_contiguous(operands: tuple[torch.Tensor, ...], lines: Lines) -> bool:
     """Tells whether rows start on the multiple that their length alone implies, so that all are read alike."""
+    if lines.across or lines.turned or lines.depth > 1:
+        return False
     vector = math.gcd(lines.length, VECTOR_BYTES // max(each.element_size() for each in operands))
     aligned = all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands)
     return aligned and all(stride % vector == 0 for stride in lines.strides)

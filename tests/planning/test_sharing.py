@@ -74,8 +74,8 @@ def test_parts_cover_a_row_and_each_has_a_program_and_a_lane(profile, dtype):
             if tiling.parts > 1:
                 assert (tiling.parts - 1) * tiling.tile_cols < problem.width <= tiling.parts * tiling.tile_cols
                 assert tiling.parts <= KernelSpec.of(problem, tiling).constexprs(device)["LANES"]
-                assert tiling.words_per_row % 16 == 0, "whole cache lines"
-                assert tiling.words_per_row >= 2 * tiling.parts
+                assert tiling.words_per_tile % 16 == 0, "whole cache lines"
+                assert tiling.words_per_tile >= 2 * tiling.parts
 
 
 @pytest.mark.parametrize("n_cols", [100_000, 10**6])

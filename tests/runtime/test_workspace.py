@@ -44,9 +44,9 @@ def test_each_part_of_each_row_has_two_words_and_no_row_shares_a_cache_line(call
     tiling = Tiling("shared", 1, 16, 1, 1, parts)
     workspace.with_words(lambda *arguments: calls.append(arguments), PROBLEM, tiling, CPU)()
     ((words, _),) = calls
-    assert words.numel() == 5 * tiling.words_per_row
-    assert tiling.words_per_row >= 2 * parts
-    assert tiling.words_per_row * words.element_size() % 128 == 0
+    assert words.numel() == 5 * tiling.words_per_tile
+    assert tiling.words_per_tile >= 2 * parts
+    assert tiling.words_per_tile * words.element_size() % 128 == 0
 
 
 def test_words_are_not_kept():

@@ -56,7 +56,7 @@ def in_virtual_device(arch, make_memory=GlobalMemory, edit=None, **interleaving)
         arguments = [*operands, *direct.sizes_of(operands, problem)]
         if tiling.parts > 1:
             random = torch.Generator().manual_seed(0)
-            words = torch.randint(-(2**62), 2**62, (problem.n_rows * tiling.words_per_row,), generator=random)
+            words = torch.randint(-(2**62), 2**62, (problem.tiles(tiling.tile_rows) * tiling.words_per_tile,), generator=random)
             arguments += [words, next_number()]
         sizes = {"num_warps": tiling.num_warps, "shared_bytes": compiled(spec, arch).metadata.shared}
         run(text_of(spec, arch, edit), (programs, 1, 1), arguments, memory=make_memory(), **sizes, **interleaving)
