@@ -43,13 +43,14 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     strategy: Strategy
     tile_elements: Power | Unset = msgspec.UNSET  # tile: short rows share one of up to so many
-    max_tile_elements: Power | Unset = msgspec.UNSET  # tile: of one of rows that lie side by side; left out, they have none
+    max_tile_elements: Power | Unset = msgspec.UNSET  # tile: of one of rows that lie side by side or turned; without, none
     tile_rows: Power | Unset = msgspec.UNSET  # shared: rows that lie side by side, of which programs share so many at once
     tile_cols: Elements | Unset = msgspec.UNSET  # online: columns of a tile; shared: of a part of a row
     num_warps: Power | Unset = msgspec.UNSET  # shared: of a part
     elements_per_thread: Positive | Unset = msgspec.UNSET  # 32-bit elements that a thread holds of a tile in one piece
     elements_per_piece: Power | Unset = msgspec.UNSET  # that a thread holds of a piece, where a tile is held in several
     max_registers: Positive | Unset = msgspec.UNSET  # per thread, that the compiler may use
+    most_parts: Positive | Unset = msgspec.UNSET  # programs that share a row; left out, 64
     spilled_bytes: Positive | Unset = msgspec.UNSET  # per thread, that it may spill; left out, none
     num_stages: Annotated[int, msgspec.Meta(ge=1, le=MOST_STAGES)] | Unset = msgspec.UNSET
 
@@ -77,10 +78,33 @@ NEEDED = {"tile": ("tile_elements",), "online": ("tile_cols",), "shared": ("tile
 USED = {
     "tile": ("tile_elements", "max_tile_elements", "elements_per_thread", "elements_per_piece", "num_stages"),
     "online": ("tile_cols", "elements_per_thread", "num_stages"),
-    "shared": ("tile_rows", "tile_cols", "num_warps", "elements_per_piece", "max_registers", "spilled_bytes", "num_stages"),
+    "shared": (
+        "tile_rows",
+        "tile_cols",
+        "num_warps",
+        "most_parts",
+        "elements_per_piece",
+        "max_registers",
+        "spilled_bytes",
+        "num_stages",
+    ),
 }
 CHOICES = tuple(dict.fromkeys(key for keys in USED.values() for key in keys))
 POWERS_OF_TWO = ("tile_elements", "max_tile_elements", "num_warps", "elements_per_piece")
+
+
+class RaggedRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A row of `launch.ragged`: rows that are read in vectors of 16 bytes between two edges, though they start anywhere."""
+
+    from_cols: Positive  # the first length, in elements
+    source: str
+    element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type
+    access: Literal["scalar", "narrow"] | Unset = msgspec.UNSET  # that they would be read with else
+
+    def takes(self, n_cols: int, element_bytes: int, access: Access) -> bool:
+        """Tells whether rows of such elements, and so many, are taken."""
+        given = self.element_bytes or element_bytes, self.access or access
+        return n_cols >= self.from_cols and given == (element_bytes, access)
 
 
 class Polls(Fact, frozen=True, forbid_unknown_fields=True):
@@ -106,7 +130,7 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     grid: Grid
     rules: list[LaunchRule]
     polls: Polls | Unset = msgspec.UNSET  # for what another program finds, before it is computed again
-    ragged_from_cols: Fact | Unset = msgspec.UNSET  # shorter rows that start anywhere are read element by element
+    ragged: list[RaggedRows] = []  # of rows that start anywhere; others of them are read in narrower accesses
     min_programs_per_multiprocessor: Fact | Unset = msgspec.UNSET  # so many are kept before short rows share a tile
     line_elements: PowerOfTwo | Unset = msgspec.UNSET  # that a tile takes of each line, where rows lie side by side
     min_line_elements: PowerOfTwo | Unset = msgspec.UNSET  # that it takes at least, for the whole of a row

@@ -19,6 +19,8 @@ class Relation(NamedTuple):
     reason: str
 
 
+LISTED = ("rules", "ragged")  # rows of `launch`; all else in it are facts
+
 RELATIONS = (
     Relation(
         ("shared_memory_per_program_max", "shared_memory_per_multiprocessor"),
@@ -105,7 +107,7 @@ def _rules(where: str, rules: list[LaunchRule], facts: dict[str, tuple[str, Any]
         warp_size = facts.get("warp_size", ("", 0))[1]
         held = (rule.num_warps or 0) * warp_size * (rule.elements_per_piece or 0)
         tile_cols = rule.tile_cols or 1
-        if tile_cols % held if held else tile_cols.bit_count() != 1:
+        if (rule.tile_rows or 1) * tile_cols % held if held else tile_cols.bit_count() != 1:
             yield f"{here}.tile_cols: {tile_cols} is not {f'a whole number of pieces of {held}' if held else 'a power of two'}"
 
 
@@ -121,9 +123,9 @@ def _sources(file: ProfileFile) -> Iterator[str]:
 
 def _named_sources(file: ProfileFile) -> Iterator[tuple[str, str]]:
     """(path in the file, name of its source) for every fact and rule."""
-    policy = {key: value for key, value in given(file.launch).items() if key != "rules"}
+    policy = {key: value for key, value in given(file.launch).items() if key not in LISTED}
     groups = {"hardware": given(file.hardware), "launch": policy}
-    rules = {"launch.rules": file.launch.rules}
+    rules = {f"launch.{key}": getattr(file.launch, key) for key in LISTED}
     for name, product in file.products.items():
         groups[f"products.{name}.hardware"] = given(product.hardware)
         rules[f"products.{name}.rules"] = product.rules

@@ -8,7 +8,7 @@ from portable_softmax.devices.policy import LaunchRule
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem, next_power_of_2
 
-MOST_PARTS = 64  # of a row: each program reads two words of each
+MOST_PARTS = 64  # of a row, where a rule says nothing: each program reads two words of each
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 NARROWEST_TILE = 1024  # elements; a narrower one of a row that is read twice is not worth compiling
 MANY_ROWS = 2**31  # what a batch-invariant tile is chosen for
@@ -29,9 +29,11 @@ def candidates(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[T
 def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
     """Whole rows in one tile: as many as the rule has room for, then ever fewer."""
     tile_cols, policy = next_power_of_2(problem.width), device.profile.launch
-    tile_rows = 1 if problem.ragged else _gathered(rule, tile_cols * problem.registers_per_element, problem, device)
+    tile_rows = _gathered(rule, tile_cols * problem.registers_per_element, problem, device)
+    if problem.ragged and not rule.access:  # a rule that speaks of them may give them a tile together
+        tile_rows = 1
     fewest, most_elements = 1, MOST_ELEMENTS
-    if problem.across:  # whole cache lines of neighbouring rows come before whole rows
+    if problem.layout != "rows":  # whole cache lines of neighbouring rows come before whole rows
         lines = next_power_of_2(problem.neighbours)
         fewest = min(lines, policy.min_line_elements.value if policy.min_line_elements else 1)
         tile_rows = min(lines, max(tile_rows, policy.line_elements.value if policy.line_elements else 1))
@@ -55,7 +57,7 @@ def _gathered(rule: LaunchRule, row_registers: int, problem: Problem, device: De
 def _online(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
     """Rows in several tiles, from the widest that the rule allows."""
     line = device.profile.launch.line_elements
-    tile_rows = min(next_power_of_2(problem.neighbours), line.value if line else 1) if problem.across else 1
+    tile_rows = 1 if problem.layout == "rows" else min(next_power_of_2(problem.neighbours), line.value if line else 1)
     widest = max(1, (rule.tile_cols or 1) // (problem.registers_per_element * tile_rows))
     tile_cols = min(widest, next_power_of_2(problem.width))
     while tile_cols * tile_rows >= min(NARROWEST_TILE, tile_rows * problem.n_cols):
@@ -73,7 +75,7 @@ def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tili
     while tile_cols < min(problem.width, MOST_ELEMENTS) and num_warps <= _most_warps(device):
         parts = -(-problem.width // tile_cols)
         tiling = Tiling("shared", tile_rows, tile_cols, num_warps, num_stages, parts, rule.max_registers or None)
-        if parts <= MOST_PARTS:
+        if parts <= (rule.most_parts or MOST_PARTS):
             yield from _in_pieces([tiling], rule, problem, device)
             if tile_cols.bit_count() == 1:
                 yield tiling
@@ -91,9 +93,10 @@ def _with_warps(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Devi
     num_warps = min(most, next_power_of_2(max(1, wanted)))
     twice = sorted({num_warps, min(2 * num_warps, most)})
     tilings = [replace(tiling, num_warps=each, num_stages=rule.num_stages or 1) for each in twice]
-    if tiling.strategy == "tile" and (rule.layout or not problem.across):
+    if tiling.strategy == "tile" and (rule.layout or problem.layout == "rows"):
         halved = [replace(each, num_warps=max(1, (each.num_warps or 1) // 2)) for each in tilings]
-        yield from (each for each in _in_pieces(halved, rule, problem, device) if each.tile_cols < tiling.tile_cols)
+        most_cols = tiling.tile_cols if problem.ragged else tiling.tile_cols - 1  # narrower pieces fit ragged rows better
+        yield from (each for each in _in_pieces(halved, rule, problem, device) if each.tile_cols <= most_cols)
     yield from tilings
 
 
@@ -103,7 +106,7 @@ def _in_pieces(tilings: Iterable[Tiling], rule: LaunchRule, problem: Problem, de
         return
     for tiling in tilings:
         threads = (tiling.num_warps or 1) * device.hardware.warp_size
-        piece_cols = max(1, rule.elements_per_piece * threads // tiling.tile_rows)
+        piece_cols = max(problem.vector if problem.ragged else 1, rule.elements_per_piece * threads // tiling.tile_rows)
         pieces = -(-problem.width // (tiling.parts * piece_cols))
         if pieces > 1:
             yield replace(tiling, tile_cols=pieces * piece_cols, pieces=pieces)

@@ -48,9 +48,12 @@ def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], s
     n_cols = shape[dim] if shape else 1
     columns: Level = n_cols, tuple(each[dim] if n_cols > 1 else 1 for each in strides)
     others = [(size, tuple(each[at] for each in strides)) for at, size in enumerate(shape) if at != dim and size > 1]
-    levels = _merged(others)
-    rows = levels[-1] if levels else (1, (0,) * len(strides))
-    in_rows, side_by_side = ([stride == 1 for stride in level[1]] for level in (columns, rows))
+    levels = _merged(others) or [(1, (0,) * len(strides))]
+    in_rows = [stride == 1 for stride in columns[1]]
+    if in_rows[0] and not all(in_rows):  # rows of the result may lie in any order: those that the others have side by side
+        levels.sort(key=lambda level: set(level[1][1:]) == {1})
+    rows = levels[-1]
+    side_by_side = [stride == 1 for stride in rows[1]]
     if all(in_rows):
         across, turned = False, False
     elif all(side_by_side):

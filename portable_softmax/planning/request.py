@@ -58,10 +58,10 @@ def as_ragged(problem: Problem, strides: list[int], device: Device) -> Problem:
 
     Rows of a batch-invariant problem stay as they are: a ragged row's elements are added in an order that depends on its start.
     """
-    from_cols = device.profile.launch.ragged_from_cols
     alike = len({stride % problem.widest for stride in strides}) == 1
-    long_enough = from_cols and problem.n_cols >= from_cols.value and problem.vector < problem.widest
-    if not (alike and long_enough and problem.aligned and device.vendor.aligned_access):
+    rows = problem.n_cols, problem.element_bytes, problem.access
+    wanted = problem.vector < problem.widest and any(each.takes(*rows) for each in device.profile.launch.ragged)
+    if not (alike and wanted and problem.aligned and device.vendor.aligned_access):
         return problem
     if problem.layout != "rows" or problem.depth > 1 or problem.batch_invariant:
         return problem

@@ -121,7 +121,7 @@ def test_products_are_the_promised_ones():
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_source_is_used_and_listed(path):
     content = yaml.safe_load(path.read_text())
-    rules = content["launch"].pop("rules")
+    rules = content["launch"].pop("rules") + content["launch"].pop("ragged", [])
     groups = [content["hardware"], content["launch"], *(p["hardware"] for p in content.get("products", {}).values())]
     facts = [fact for group in groups for fact in group.values()]
     assert {each["source"] for each in [*facts, *rules]} == set(content["sources"])

@@ -244,11 +244,11 @@ def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
     """Of numbers that are all in range: programs of a power of two of warps, tiles of a power of two of rows."""
     path = tmp_path / "mutated.yaml"
     content = copy.deepcopy(CONTENTS[data.draw(st.sampled_from(FILES))])
-    rules = content["launch"].pop("rules")
+    rules, ragged = content["launch"].pop("rules"), content["launch"].pop("ragged", [])
     facts = [(fact, "value") for group in ("hardware", "launch") for fact in content[group].values()]
-    choices = [(rule, key) for rule in rules for key in rule]
+    choices = [(rule, key) for rule in (*rules, *ragged) for key in rule]
     numbers = [(holder, key) for holder, key in facts + choices if isinstance(holder[key], int)]
-    content["launch"]["rules"] = rules
+    content["launch"] |= {"rules": rules, "ragged": ragged}
     for holder, key in data.draw(st.lists(st.sampled_from(numbers), min_size=1, max_size=3)):
         holder[key] = data.draw(st.one_of(st.integers(0, 22).map(lambda power: 2**power), st.integers(1, 5000)))
     path.write_text(yaml.dump(content))

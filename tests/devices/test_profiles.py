@@ -51,7 +51,7 @@ GRANULE = "register_granule: {value: 8, source: occupancy}"
         ("  polls: {value: 256", "  pols: {value: 256", r"unknown field `pols`"),
         ("  polls: {value: 256", "  # {value: 256", r"rows that programs share need polls too"),
         ("tile_elements: 1024,", "tile_elements: 3000,", r"tile_elements 3000 is not a power of two - at `\$.launch.rules"),
-        ("tile_elements: 1024,", "tile_elements: 2097152,", r"<= 1048576.*launch.rules\[2\].tile_elements"),
+        ("tile_elements: 1024,", "tile_elements: 2097152,", r"<= 1048576.*launch.rules\[\d+\].tile_elements"),
         ("num_warps: 2, el", "num_warps: 3, el", r"num_warps 3 is not a power of two - at `\$.launch.rules"),
         ("tile_cols: 2048, num_warps: 2, el", "num_warps: 2, el", r"strategy shared needs tile_cols"),
         ("strategy: online, ", "strategy: online, num_warps: 2, ", r"strategy online has no use for num_warps"),

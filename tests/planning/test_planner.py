@@ -108,9 +108,10 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
         (64 * 512, 20, 512, "tile", 32, 20),
         (640 * 512, 9, 512, "tile", 32, 10),
         (64 * 512, 781, 512, "tile", 32, 1024),  # lines of 128 bytes
-        (64 * 512, 4000, 512, "tile", 8, 4096),  # of 32 bytes, the least that memory moves
-        (64 * 512, 5000, 512, "online", 32, 1024),
-        (2 * 17, 9000, 17, "online", 32, 1024),
+        (64 * 512, 1500, 512, "tile", 16, 2048),  # of 64 bytes
+        (64 * 512, 4000, 512, "shared", 16, 512),
+        (64 * 512, 5000, 512, "shared", 16, 512),
+        (2 * 17, 9000, 17, "shared", 16, 512),
         (6, 3, 2, "tile", 2, 4),
     ],
 )
@@ -118,7 +119,7 @@ def test_rows_that_lie_side_by_side(n_rows, n_cols, inner, strategy, tile_rows, 
     across = Problem(n_rows, n_cols, "float32", "float32", 1, inner=inner)
     plan = choose(across, Device.from_profile(H200), light)
     assert (plan.tiling.strategy, plan.tiling.tile_rows, plan.tiling.tile_cols) == (strategy, tile_rows, tile_cols)
-    assert plan.num_programs == n_rows // inner * -(-inner // tile_rows)
+    assert plan.num_programs == n_rows // inner * -(-inner // tile_rows) * plan.tiling.parts
 
 
 def test_what_has_no_plan_is_named_by_its_form():
@@ -132,10 +133,11 @@ def test_rows_whose_elements_are_loaded_one_by_one_get_fewer_per_thread():
         plan = planned(H200, 32768, n_cols)
         return plan.tiling.tile_rows, plan.tiling.tile_cols, plan.num_warps
 
-    assert tile(511) == (1, 512, 2)
+    assert tile(7) == (16, 8, 1)
     assert tile(508) == (2, 512, 1)
+    assert tile(511) == (4, 512, 4), "ragged rows are loaded in whole vectors"
     assert tile(1000) == (1, 1024, 1)
-    assert tile(781) == (1, 896, 1), "ragged rows are loaded in whole vectors"
+    assert tile(781) == (1, 896, 1)
 
 
 WHOLE = {"strategy": "tile", "tile_elements": 1024, "elements_per_thread": 32}  # a rule for rows of any length
@@ -236,7 +238,13 @@ def test_what_is_ragged():
         return found.vector, found.ragged
 
     assert kind(781) == kind(513) == kind(782) == (4, True)
-    assert kind(511) == (1, False), "too short"
+    assert kind(511) == kind(9) == (4, True)
+    assert kind(8) == kind(4) == (4, False), "whole vectors"
+    assert kind(7) == (1, False), "too short"
+    assert kind(17, "bfloat16") == (8, True)
+    assert kind(15, "bfloat16") == (1, False), "too short"
+    assert kind(198, "bfloat16") == (2, False), "read by 4 bytes, while a float32 is read by 16"
+    assert kind(511, device=Device.from_profile(MI300X)) == (1, False), "too short there"
     assert kind(512) == kind(780) == (4, False), "whole vectors"
     assert kind(780, "bfloat16") == (8, True)
     assert kind(781, "float64") == (2, True)

@@ -76,14 +76,16 @@ def faults_of_plan(device, n_cols, dtype, backward):
 def faults_of_kernel(device, n_cols, dtype, backward):
     """Narrow accesses; only where a compiler for the device is here.
 
-    Each operand of ragged rows has one access to both its edges. Programs that share a row read words of 8 bytes; where some
+    Each operand of ragged rows has one access to both its edges; where several rows share a tile, Triton may load them once
+    more, in the layout of the rows' numbers. Programs that share a row read words of 8 bytes; where some
     are missing, they read another's part and once more their own, and write it.
     """
     found = plan(N_ROWS, n_cols, dtype, device, backward=backward)
     if found.num_warps is None:
         return
     problem, element = contiguous_problem(N_ROWS, n_cols, dtype, device, backward=backward), DTYPE_BYTES[dtype]
-    if n_cols >= device.profile.launch.ragged_from_cols.value and problem.vector * element < VECTOR_BYTES:
+    wanted = any(each.takes(n_cols, element, problem.access) for each in device.profile.launch.ragged)
+    if wanted and problem.vector * element < VECTOR_BYTES:
         yield f"vectors of {problem.vector}"
     compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
     piece = found.tiling.tile_rows * found.tiling.tile_cols // found.tiling.pieces
@@ -92,6 +94,8 @@ def faults_of_kernel(device, n_cols, dtype, backward):
     narrow = [(width, access) for access, width in access_widths(compiled.asm) if width < possible]
     operands = 2 if backward else 1
     edges = problem.ragged * (3 * operands + 2 if found.tiling.parts > 1 else operands + 1)
+    if found.tiling.tile_rows > 1:
+        edges += problem.ragged * operands * 2 * problem.vector
     allowed = Counter({element: edges, 8: 4 * (found.tiling.parts > 1)})
     if extra := Counter(width for width, _ in narrow) - allowed:
         yield f"{dict(extra)} bytes: accesses, where {possible} bytes are possible: {sorted(set(narrow))}"
