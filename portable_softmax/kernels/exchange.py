@@ -22,9 +22,15 @@ def _word(number, half):
 
 
 @triton.jit
+def pairs_of(words_ptr, part, numbers):
+    """Pointers to the first words of a part of each row that it has numbers of."""
+    return words_ptr + 2 * (part * numbers.shape[0] + tl.arange(0, numbers.shape[0]))
+
+
+@triton.jit
 def publish(words_ptr, part, first, second, launch):
     """Writes the two numbers of a part of each row, [rows] each, whose words are at words_ptr."""
-    ptrs = words_ptr + 2 * (part * first.shape[0] + tl.arange(0, first.shape[0]))
+    ptrs = pairs_of(words_ptr, part, first)
     tl.atomic_xchg(ptrs, _word(first, launch), sem="relaxed")
     tl.atomic_xchg(ptrs + 1, _word(second, launch >> 32), sem="relaxed")
 

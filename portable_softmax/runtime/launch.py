@@ -105,15 +105,20 @@ def bind_problem(
     from portable_softmax.runtime.workspace import with_words
 
     launch_plan = plan_problem(problem, device)
-    tiling, unit = launch_plan.tiling, 1 if problem.ragged else problem.vector
-    (n_blocks, blocks), (n_matrices, matrices), (n_lines, within) = lines.levels
-    in_units = [tuple(stride // unit for stride in each) for each in (within, matrices, blocks)]
-    lines_given = n_lines // unit if lines.turned else n_lines
-    sizes = lines_given, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_blocks, *in_units[2], *more_sizes
+    tiling, sizes = launch_plan.tiling, (*sizes_of(problem, lines), *more_sizes)
     launch = prepare(KernelSpec.of(problem, tiling), device, (launch_plan.num_programs, 1, 1), sizes)
     if tiling.parts > 1:
         launch = with_words(launch, problem, tiling, where)
     return launch
+
+
+def sizes_of(problem: Problem, lines: Lines) -> tuple[int, ...]:
+    """Returns the values of the kernel's parameters from n_lines on, in the units that it takes them in."""
+    unit = 1 if problem.ragged else problem.vector
+    (n_blocks, blocks), (n_matrices, matrices), (n_lines, within) = lines.levels
+    in_units = [tuple(stride // unit for stride in each) for each in (within, matrices, blocks)]
+    lines_given = n_lines // unit if lines.turned else n_lines
+    return lines_given, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_blocks, *in_units[2]
 
 
 def problem_of(

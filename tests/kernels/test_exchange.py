@@ -8,9 +8,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 import torch
-from direct import NAN, assert_close, backward, expected, forward, launch, problem_of, result_in, rows_in, sizes_of
+from direct import NAN, assert_close, backward, beside, expected, forward, launch, problem_of, result_in, rows_in, sizes_of
 from together import Together
 
+from portable_softmax import current_device
 from portable_softmax.devices.policy import Polls
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.specialization import KernelSpec
@@ -23,10 +24,13 @@ def shared(tile_cols, parts, pieces=1, walk=True):
     return Tiling("shared", 1, tile_cols, None, None, parts, pieces=pieces, walk=walk)
 
 
+BESIDE = {"rows side by side": "across", "rows turned": "to rows"}  # in two matrices, by name
 CASES = {  # what `forward` and `backward` take, all but the programs
     "beyond the end": ("log_softmax", torch.float32, 40, shared(16, 4, walk=False), 1, None),
     "no mask": ("softmin", torch.bfloat16, 48, shared(16, 3), 8, None),
     "ragged, in pieces": ("softmax", torch.float32, 85, shared(32, 3, pieces=2), 4, 87),
+    "rows side by side": ("softmax", torch.float32, (2, 40, 3), Tiling("shared", 4, 16, None, None, 3, pieces=2), 1, None),
+    "rows turned": ("log_softmax", torch.bfloat16, (2, 48, 8), Tiling("shared", 8, 16, None, None, 3, walk=False), 1, None),
 }
 
 
@@ -46,6 +50,9 @@ class Case:
         """The result for two rows, compared with float64."""
         form, dtype, n_cols, tiling, vector, stride = CASES[self.name]
         where = torch.device("cpu")  # the interpreter's
+        if self.name in BESIDE:
+            how = form, dtype, where, n_cols, tiling, 2 * tiling.parts
+            return beside(self.direction, BESIDE[self.name], current_device(), run, *how)
         return self.direction(run, form, dtype, where, n_cols, tiling, 2 * tiling.parts, vector, stride, n_rows=2)
 
 

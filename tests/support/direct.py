@@ -3,7 +3,9 @@
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
 
+from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime import launch as runtime
 from portable_softmax.runtime.launch import name_of
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec
@@ -21,12 +23,13 @@ def problem_of(operands, form, backward, vector=1, ragged=False):
 
 
 def sizes_of(operands, problem):
-    """What the kernels take after their operands, of rows or of matrices of lines; see kernels.py."""
+    """What the kernels take after their operands: rows, or [matrices, columns, rows] that lie in any of LAYOUTS."""
+    if operands[0].dim() == 3:
+        return runtime.sizes_of(problem, lines_of(operands[0].shape, 1, [each.stride() for each in operands], True))
     unit = 1 if problem.ragged else problem.vector
-    *matrices, n_lines, length = operands[0].shape
-    between = [each.stride(0) // unit if matrices else 0 for each in operands]
-    one_block = [1, *(0 for _ in operands)]
-    return (n_lines, length // unit, *(each.stride(-2) // unit for each in operands), *(matrices or [1]), *between, *one_block)
+    n_rows, n_cols = operands[0].shape
+    one = [1, *(0 for _ in operands)]
+    return (n_rows, n_cols // unit, *(each.stride(0) // unit for each in operands), *one, *one)
 
 
 def launch(device, operands, problem, tiling, num_programs):
@@ -95,3 +98,46 @@ def one_nan(dy, sign):
 
 def as_they_are(x, sign):
     """Random rows without special values."""
+
+
+LAYOUTS = {  # whether columns of the result lie side by side, and those of what is read
+    "across": (False, False),
+    "to rows": (True, False),
+    "from rows": (False, True),
+}
+
+
+def beside(direction, layout, device, run, form, dtype, where, sizes, tiling, programs, special=None):
+    """As `forward` and `backward`, of [matrices, columns, rows] that lie in one of LAYOUTS; `programs` where they walk."""
+    matrices, n_cols, n_side = sizes
+    result_in_rows, read_in_rows = LAYOUTS[layout]
+
+    def tensor(in_rows, seed=None):
+        """(tensor, all of its memory), with guards around and between its lines."""
+        outer, inner = (n_side, n_cols) if in_rows else (n_cols, n_side)
+        width = -(-inner // 8) * 8 + 8
+        memory = torch.full((matrices, outer, width), GUARD if seed is None else NAN, dtype=dtype, device=where)
+        x = memory[..., :inner].transpose(1, 2) if in_rows else memory[..., :inner]
+        if seed is not None:
+            rows = torch.randn(matrices * n_side, n_cols, generator=torch.Generator().manual_seed(seed))
+            if seed == n_cols:
+                (special or (one_nan if backward_too else masked_and_not_finite))(rows, -1 if form == "softmin" else 1)
+            x.copy_(rows.view(matrices, n_side, n_cols).transpose(1, 2))
+        return x, memory
+
+    backward_too = direction is backward
+    inputs = [tensor(read_in_rows, n_cols + at)[0] for at in range(1 + backward_too)]
+    result, memory = tensor(result_in_rows)
+    result.fill_(-3.0)
+    operands = result, *inputs
+    lines = lines_of(result.shape, 1, [each.stride() for each in operands], True)
+    problem = runtime.problem_of(operands, lines, form, backward_too, device, False)
+    run(operands, problem, tiling, programs if tiling.walk else problem.tiles(tiling.tile_rows) * tiling.parts)
+    outside = torch.ones_like(memory, dtype=torch.bool)
+    (outside[..., :n_cols].transpose(1, 2) if result_in_rows else outside[..., :n_side]).fill_(False)
+    assert (memory[outside] == GUARD).all(), "something was written outside of the lines"
+    if backward_too:
+        assert_close(result, expected_gradient(form, *inputs, dim=1), gradient_scale(form, *inputs, dim=1))
+    else:
+        assert_close(result, expected(form, inputs[0], 1), terms_of(form))
+    return result

@@ -30,28 +30,30 @@ def situation(function):
 class Case:
     """A softmax and its gradient, and what they are in float64."""
 
-    def __init__(self, shape, seed=0, dtype=torch.float32):
+    def __init__(self, shape, seed=0, dtype=torch.float32, side_by_side=False):
+        self.dim = 0 if side_by_side else 1
+        shape = shape[::-1] if side_by_side else shape
         generator = torch.Generator("cuda").manual_seed(seed)
         self.x = torch.empty(shape, device="cuda", dtype=dtype).normal_(generator=generator).requires_grad_()
         self.dy = torch.empty(shape, device="cuda", dtype=dtype).normal_(generator=generator)
-        assert plan(*shape, self.x.dtype).tiling.strategy == "shared", f"{shape} is not shared here"
+        assert side_by_side or plan(*shape, self.x.dtype).tiling.strategy == "shared", f"{shape} is not shared here"
         y, dx = self.step()
         torch.cuda.synchronize()
-        exact = torch.softmax(self.x.detach().double(), -1)
-        gradient = exact * (self.dy.double() - (exact * self.dy).sum(-1, keepdim=True))
+        exact = torch.softmax(self.x.detach().double(), self.dim)
+        gradient = exact * (self.dy.double() - (exact * self.dy).sum(self.dim, keepdim=True))
         units = torch.finfo(dtype).eps
         torch.testing.assert_close(y.double(), exact, rtol=32 * units, atol=units * 1e-5)
         torch.testing.assert_close(dx.double(), gradient, rtol=256 * units, atol=units * 1e-2)
         self.y, self.dx = y, dx
 
     def step(self):
-        y = softmax(self.x, -1)
+        y = softmax(self.x, self.dim)
         return y.detach(), *torch.autograd.grad(y, self.x, self.dy)
 
     def step_in_this_thread(self):
         """Autograd's own threads have their own current contexts."""
-        y = softmax(self.x.detach(), -1)
-        return y, torch.ops.portable_softmax.softmax_backward(self.dy, y, -1, self.dy.dtype)
+        y = softmax(self.x.detach(), self.dim)
+        return y, torch.ops.portable_softmax.softmax_backward(self.dy, y, self.dim, self.dy.dtype)
 
     def check(self, y, dx):
         """The very bits of a run in which nothing else ran."""
@@ -292,6 +294,7 @@ from portable_softmax.kernels import exchange as _exchange  # noqa: E402
 
 _publish = _exchange.publish
 _word = _exchange._word
+_pairs_of = _exchange.pairs_of
 
 
 @triton.jit
@@ -302,7 +305,7 @@ def _every_seventh_lost(words_ptr, part, first, second, launch):
 
 @triton.jit
 def _half_a_pair_lost(words_ptr, part, first, second, launch):
-    tl.atomic_xchg(words_ptr + 2 * part + tl.program_id(0) % 2, _word(first, launch), sem="relaxed")
+    tl.atomic_xchg(_pairs_of(words_ptr, part, first) + tl.program_id(0) % 2, _word(first, launch), sem="relaxed")
 
 
 @triton.jit
@@ -329,6 +332,7 @@ def _of_another_launch(words_ptr, part, first, second, launch):
 def _with_words(turns, publish):
     dtypes = torch.float32, torch.bfloat16
     cases = [Case(shape, seed, dtype) for seed, shape in enumerate((FEW, RAGGED, LONG)) for dtype in dtypes]
+    cases += [Case((512, 40_000), 3, dtype, side_by_side=True) for dtype in dtypes]
     with publishing(publish):
         for _ in range(turns):
             results = [case.step() for case in cases]
