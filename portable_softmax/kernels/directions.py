@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import pointers
-from portable_softmax.kernels.exchange import peak_of
-from portable_softmax.kernels.exponents import add, exp, inverse_of, scale_of, sum_of, times
+from portable_softmax.kernels.exchange import by_part, of_rows, peak_of, sum_over_parts
+from portable_softmax.kernels.exponents import add, base_of, exp, inverse_of, scale_of, times
 
 
 @triton.jit
@@ -35,12 +35,6 @@ def load(
         loaded_a = -x if NEGATE else x  # not before: the interpreter keeps bfloat16 as integers, and would negate those
         loaded_b = loaded_a
     return loaded_a, loaded_b
-
-
-@triton.jit
-def of_rows(numbers):
-    """Numbers of rows; that of a single row as a scalar, which the compiler need not move between layouts of tensors."""
-    return tl.max(numbers, axis=0) if numbers.shape[0] == 1 else numbers
 
 
 @triton.jit
@@ -102,13 +96,15 @@ def add_tile(first, second, a, b, AXIS: tl.constexpr, BACKWARD: tl.constexpr, LO
 
 @triton.jit
 def combine(firsts, seconds, highest, BACKWARD: tl.constexpr, EXACT: tl.constexpr):
-    """(first, second) of rows by those of all of their parts, [parts, rows], and their `highest_of`: [rows] each."""
+    """(first, second) of rows by those of all of their parts and their `highest_of`: [rows] each."""
+    firsts = by_part(firsts, highest.shape[0])
     if BACKWARD:
-        first = tl.sum(firsts, axis=0)
+        first = sum_over_parts(firsts)
         second = tl.zeros_like(first)
     else:
         first = peak_of(highest)
-        second = sum_of(firsts, seconds, first, EXACT)
+        down = exp(firsts - tl.expand_dims(base_of(first), 0), EXACT)
+        second = sum_over_parts(by_part(seconds, highest.shape[0]) * down)
     return first, second
 
 

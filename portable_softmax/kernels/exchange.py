@@ -22,17 +22,27 @@ def _word(number, half):
 
 
 @triton.jit
+def of_rows(numbers):
+    """Numbers of rows; that of a single row as a scalar: compilers need not move it between threads."""
+    return tl.max(numbers, axis=0) if numbers.shape[0] == 1 else numbers
+
+
+@triton.jit
 def pairs_of(words_ptr, part, numbers):
     """Pointers to the first words of a part of each row that it has numbers of."""
-    return words_ptr + 2 * (part * numbers.shape[0] + tl.arange(0, numbers.shape[0]))
+    if numbers.shape[0] == 1:
+        ptrs = words_ptr + 2 * part
+    else:
+        ptrs = words_ptr + 2 * (part * numbers.shape[0] + tl.arange(0, numbers.shape[0]))
+    return ptrs
 
 
 @triton.jit
 def publish(words_ptr, part, first, second, launch):
     """Writes the two numbers of a part of each row, [rows] each, whose words are at words_ptr."""
     ptrs = pairs_of(words_ptr, part, first)
-    tl.atomic_xchg(ptrs, _word(first, launch), sem="relaxed")
-    tl.atomic_xchg(ptrs + 1, _word(second, launch >> 32), sem="relaxed")
+    tl.atomic_xchg(ptrs, _word(of_rows(first), launch), sem="relaxed")
+    tl.atomic_xchg(ptrs + 1, _word(of_rows(second), launch >> 32), sem="relaxed")
 
 
 @triton.jit
@@ -43,10 +53,32 @@ def _orderable(number):
 
 
 @triton.jit
-def highest_of(firsts, seconds, BACKWARD: tl.constexpr):
+def by_part(numbers, ROWS: tl.constexpr):
+    """Numbers of all parts of all rows as [parts, rows]."""
+    return tl.reshape(numbers, (numbers.shape[0] // ROWS, ROWS))
+
+
+@triton.jit
+def sum_over_parts(numbers):
+    """Sums of [parts, rows]; of several rows in an order of our own: the compiler's depends on the layout, and so do the bits."""
+    PARTS: tl.constexpr = numbers.shape[0]
+    ROWS: tl.constexpr = numbers.shape[1]
+    if ROWS == 1:
+        sums = tl.full((1,), tl.sum(tl.reshape(numbers, (PARTS,)), axis=0), numbers.dtype)
+    else:
+        sums = tl.reshape(numbers, (PARTS * ROWS,))
+        for _ in tl.static_range(PARTS.bit_length() - 1):
+            halves = tl.trans(tl.reshape(sums, (2, sums.shape[0] // 2)))
+            one, other = tl.split(halves)
+            sums = one + other
+    return sums
+
+
+@triton.jit
+def highest_of(firsts, seconds, ROWS: tl.constexpr, BACKWARD: tl.constexpr):
     """The highest of each row's first numbers, for `peak_of` to read, or MISSING: one reduction of integers answers both."""
     keys = tl.zeros_like(firsts).to(tl.int32) if BACKWARD else tl.minimum(_orderable(firsts), MISSING - 1)
-    return tl.max(tl.where(seconds < 0, MISSING, keys), axis=0)
+    return tl.max(by_part(tl.where(seconds < 0, MISSING, keys), ROWS), axis=0)
 
 
 @triton.jit
@@ -60,7 +92,7 @@ def peak_of(highest):
 def look(
     words_ptr, launch, ROWS: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr, POLL: tl.constexpr, BACKWARD: tl.constexpr
 ):
-    """(first numbers, second numbers) of the parts of rows, as far as they are published: [LANES // ROWS, ROWS] each.
+    """(first numbers, second numbers) of all parts of rows, as far as they are published: [LANES] each.
 
     The second number of a part that is missing is -1, which none is else. A lane without a part changes no reduction.
     """
@@ -75,9 +107,7 @@ def look(
     first, second = tl.split(words.to(tl.int32).to(tl.float32, bitcast=True))
     second = tl.where(tl.min(is_ours.to(tl.int32), axis=1) != 0, second, -1.0)
     padding = 0.0 if BACKWARD else -float("inf")
-    first = tl.where(lane < PARTS * ROWS, first, padding)
-    second = tl.where(lane < PARTS * ROWS, second, 0.0)
-    return tl.reshape(first, (LANES // ROWS, ROWS)), tl.reshape(second, (LANES // ROWS, ROWS))
+    return tl.where(lane < PARTS * ROWS, first, padding), tl.where(lane < PARTS * ROWS, second, 0.0)
 
 
 @triton.jit
@@ -98,29 +128,36 @@ def swap(
     Returns `look`'s (firsts, seconds), their `highest_of`, and the highest of these.
     """
     publish(words_ptr, part, first, second, launch)
-    firsts = tl.zeros((LANES // first.shape[0], first.shape[0]), tl.float32)
+    firsts = tl.zeros((LANES,), tl.float32)
     seconds = firsts
     highest = tl.zeros((first.shape[0],), tl.int32)
     top = MISSING
     polls = 0
     while (top == MISSING) & (polls < POLLS):
         firsts, seconds = look(words_ptr, launch, first.shape[0], PARTS, LANES, POLL, BACKWARD)
-        highest = highest_of(firsts, seconds, BACKWARD)
+        highest = highest_of(firsts, seconds, first.shape[0], BACKWARD)
         top = tl.max(highest, axis=0)
         polls += 1
     return firsts, seconds, highest, top
 
 
 @triton.jit
-def are_of(part, numbers):
+def are_of(part, numbers, ROWS: tl.constexpr):
     """Mask of one part's numbers."""
-    return tl.expand_dims(tl.arange(0, numbers.shape[0]), 1) == part
+    return tl.arange(0, numbers.shape[0]) // ROWS == part
 
 
 @triton.jit
-def is_missing(seconds, part):
+def is_missing(seconds, part, ROWS: tl.constexpr):
     """Tells whether numbers of one part are not known."""
-    return tl.max(tl.max((are_of(part, seconds) & (seconds < 0)).to(tl.int32), axis=0), axis=0) != 0
+    return tl.max((are_of(part, seconds, ROWS) & (seconds < 0)).to(tl.int32), axis=0) != 0
+
+
+@triton.jit
+def _in_all_parts(numbers, LANES: tl.constexpr):
+    """Numbers of rows, once for each part."""
+    ROWS: tl.constexpr = numbers.shape[0]
+    return tl.reshape(tl.broadcast_to(tl.expand_dims(numbers, 0), (LANES // ROWS, ROWS)), (LANES,))
 
 
 @triton.jit
@@ -139,8 +176,8 @@ def found(
 ):
     """(firsts, seconds) with those of one more part, which are published for others too, and with what came meanwhile."""
     publish(words_ptr, part, first, second, launch)
-    mine = are_of(part, firsts)
-    firsts = tl.where(mine, tl.expand_dims(first, 0), firsts)
-    seconds = tl.where(mine, tl.expand_dims(second, 0), seconds)
+    mine = are_of(part, firsts, first.shape[0])
+    firsts = tl.where(mine, _in_all_parts(first, LANES), firsts)
+    seconds = tl.where(mine, _in_all_parts(second, LANES), seconds)
     more_firsts, more_seconds = look(words_ptr, launch, first.shape[0], PARTS, LANES, POLL, BACKWARD)
     return tl.where(seconds < 0, more_firsts, firsts), tl.where(seconds < 0, more_seconds, seconds)

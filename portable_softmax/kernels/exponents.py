@@ -45,12 +45,6 @@ def add(peak, total, peaks, totals, AXIS: tl.constexpr, EXACT: tl.constexpr):
 
 
 @triton.jit
-def sum_of(peaks, totals, peak, EXACT: tl.constexpr):
-    """The sums of exp(x - maximum) of rows, by the maxima and sums of all of their parts, [parts, rows], and the maxima."""
-    return tl.sum(totals * exp(peaks - tl.expand_dims(base_of(peak), 0), EXACT), axis=0)
-
-
-@triton.jit
 def inverse_of(total, EXACT: tl.constexpr):
     """(1 / total, what its rounding left for EXACT): as a factor for many numbers, see `times`."""
     inverse = 1.0 / total

@@ -4,7 +4,8 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import edges_of, piece_of, pointers
-from portable_softmax.kernels.directions import add_shares, finish, first_shares, load, of_rows, scale_from, shares, weights
+from portable_softmax.kernels.directions import add_shares, finish, first_shares, load, scale_from, shares, weights
+from portable_softmax.kernels.exchange import of_rows
 from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.pieces import get, joined, max_of
 

@@ -10,11 +10,11 @@ from portable_softmax.kernels.directions import (
     finish,
     load,
     nothing,
-    of_rows,
     scale_from,
     shares,
     weights,
 )
+from portable_softmax.kernels.exchange import of_rows
 from portable_softmax.kernels.exponents import add, base_of
 from portable_softmax.kernels.tiles import store
 

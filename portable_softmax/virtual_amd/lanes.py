@@ -104,6 +104,20 @@ def _permute_backward(instruction: Instruction, modifiers: dict[str, str]) -> Ca
     return permute
 
 
+def _permute_forward(instruction: Instruction, modifiers: dict[str, str]) -> Callable[[Wave], None]:
+    """DS_PERMUTE_B32: each lane sends to the lane that its byte address names, of several the highest; others get 0."""
+    target, address, register = _registers(instruction, *instruction.operands)
+    offset = int(modifiers.pop("offset", "0"), 0)
+
+    def permute(wave: Wave) -> None:
+        to = (wave.bits[address] + np.uint32(offset)) // 4 % wave.size
+        values = np.zeros(wave.size, np.uint32)
+        values[to[wave.active]] = wave.bits[register][wave.active]
+        np.copyto(wave.bits[target], values, where=wave.active)
+
+    return permute
+
+
 def _swizzle(instruction: Instruction, modifiers: dict[str, str]) -> Callable[[Wave], None]:
     """DS_SWIZZLE_B32 with a mask of the lane's five bits (and, or, xor) in each 32 lanes."""
     target, register = _registers(instruction, *instruction.operands)
@@ -133,5 +147,6 @@ _INSTRUCTIONS: dict[str, Callable[[Instruction, dict[str, str]], Callable[[Wave]
     "v_permlane16_swap_b32": _swap_rows,
     "v_permlane32_swap_b32": _swap_rows,
     "ds_bpermute_b32": _permute_backward,
+    "ds_permute_b32": _permute_forward,
     "ds_swizzle_b32": _swizzle,
 }

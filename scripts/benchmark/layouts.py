@@ -36,6 +36,8 @@ LAYOUTS = {
     "short heads": Layout((4, 4096, 16, 64), -1, lambda x: x.transpose(1, 2)),
     "slice": Layout((64, 2048, 512), -1, lambda x: x[:, :1024]),
     "t()": Layout((8192, 4096), -1, lambda x: x.t()),
+    "t(), other dim": Layout((4096, 8192), 0, lambda x: x.t()),
+    "channels last": Layout((64, 64, 64, 64), -1, lambda x: x.permute(0, 2, 3, 1)),
     "columns": Layout((4096, 4096), 0),
     "vocabulary first": Layout((50257, 1024), 0),
     "one long line": Layout((1, 151_936, 16), 1),

@@ -14,6 +14,9 @@ CASES = [  # lengths from a vector on, with every remainder; below, at and above
     (torch.float16, "tile", (9, 32)),
     (torch.bfloat16, "online", (8, 33)),
     (torch.float32, "tile", (4, 5, 6, 7, 16)),
+    (torch.float32, "rows", (4, 5, 6, 7, 16)),
+    (torch.bfloat16, "rows", (9, 32, 33)),
+    (torch.float32, "online rows", (7, 16, 18)),
     (torch.float32, "online", (7, 16, 18)),
     (torch.float64, "tile", (2, 3)),
     (torch.float64, "online", (3, 8, 9)),
@@ -32,7 +35,13 @@ def vector_of(dtype):
 
 def tiling(strategy, n_cols, vector):
     least = max(vector, 1 << (n_cols - 1).bit_length())
-    return Tiling("tile", 1, least, None, None) if strategy == "tile" else Tiling("online", 1, 2 * vector, None, None)
+    pieces = -(-n_cols // vector)
+    return {
+        "tile": Tiling("tile", 1, least),
+        "rows": Tiling("tile", 4, pieces * vector, pieces=pieces),
+        "online": Tiling("online", 1, 2 * vector),
+        "online rows": Tiling("online", 2, 2 * vector),
+    }[strategy]
 
 
 def stride_of(n_cols):
@@ -60,7 +69,7 @@ def test_every_length_and_start(ragged, dtype, strategy, lengths):
         ragged(backward, "softmax", dtype, strategy, n_cols)
 
 
-@pytest.mark.parametrize("strategy", ["tile", "online"])
+@pytest.mark.parametrize("strategy", ["tile", "rows", "online"])
 @pytest.mark.parametrize("form", ["log_softmax", "softmin"])
 def test_every_form(ragged, form, strategy):
     ragged(forward, form, torch.float32, strategy, 13)
@@ -68,7 +77,8 @@ def test_every_form(ragged, form, strategy):
 
 
 @pytest.mark.parametrize(
-    ("form", "strategy"), [("softmax", "tile"), ("log_softmax", "online"), ("softmin", "tile"), ("softmin", "online")]
+    ("form", "strategy"),
+    [("softmax", "tile"), ("softmax", "rows"), ("log_softmax", "online"), ("softmin", "tile"), ("softmin", "online")],
 )
 def test_special_values_at_edges_and_between(ragged, form, strategy):
     def first(x, sign):

@@ -9,7 +9,7 @@ from test_exchange import case as case  # fixtures
 from test_exchange import direction as direction
 from test_exchange import interpreter as interpreter
 
-from portable_softmax.kernels.exchange import _word, pairs_of, publish
+from portable_softmax.kernels.exchange import _word, of_rows, pairs_of, publish
 from portable_softmax.runtime.workspace import next_number
 
 pytestmark = pytest.mark.kernel
@@ -35,12 +35,12 @@ def all_lost(words_ptr, part, first, second, launch):
 
 @triton.jit
 def first_lost(words_ptr, part, first, second, launch):
-    tl.atomic_xchg(pairs_of(words_ptr, part, first) + 1, _word(second, launch >> 32), sem="relaxed")
+    tl.atomic_xchg(pairs_of(words_ptr, part, first) + 1, _word(of_rows(second), launch >> 32), sem="relaxed")
 
 
 @triton.jit
 def second_lost(words_ptr, part, first, second, launch):
-    tl.atomic_xchg(pairs_of(words_ptr, part, first), _word(first, launch), sem="relaxed")
+    tl.atomic_xchg(pairs_of(words_ptr, part, first), _word(of_rows(first), launch), sem="relaxed")
 
 
 @triton.jit
@@ -54,10 +54,10 @@ def late(words_ptr, part, first, second, launch):
 
 @triton.jit
 def halves_apart(words_ptr, part, first, second, launch):
-    tl.atomic_xchg(pairs_of(words_ptr, part, first) + 1, _word(second, launch >> 32), sem="relaxed")
+    tl.atomic_xchg(pairs_of(words_ptr, part, first) + 1, _word(of_rows(second), launch >> 32), sem="relaxed")
     for _ in range(30):
         tl.atomic_or(words_ptr + 2 * part, 0, sem="relaxed")
-    tl.atomic_xchg(pairs_of(words_ptr, part, first), _word(first, launch), sem="relaxed")
+    tl.atomic_xchg(pairs_of(words_ptr, part, first), _word(of_rows(first), launch), sem="relaxed")
 
 
 @triton.jit
@@ -83,7 +83,7 @@ def half_overwritten(words_ptr, part, first, second, launch):
     """The first word of even programs, and the second of odd ones."""
     publish(words_ptr, part, first, second, launch)
     place, half = tl.program_id(0) % 2, (launch + (1 << 33) + 2) >> (32 * (tl.program_id(0) % 2))
-    tl.atomic_xchg(pairs_of(words_ptr, part, first) + place, _word(first + 1, half), sem="relaxed")
+    tl.atomic_xchg(pairs_of(words_ptr, part, first) + place, _word(of_rows(first + 1), half), sem="relaxed")
 
 
 LOSSES = (every_seventh_lost, all_of_a_part_lost, all_lost, first_lost, second_lost, late, halves_apart)

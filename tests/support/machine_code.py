@@ -27,6 +27,7 @@ CASES = {  # tiling, columns, stride of ragged rows
     "no mask": (Tiling("tile", 1, 1024, 4), 1024, None),
     "pieces": (Tiling("tile", 1, 768, 2, pieces=3), 704, None),
     "ragged": (Tiling("tile", 1, 512, 2), 391, 403),
+    "ragged rows": (Tiling("tile", 4, 96, 1, pieces=3), 91, 99),
     "shared": (Tiling("shared", 1, 256, 2, None, 3, pieces=2, walk=False), 704, None),
     "shared, ragged": (Tiling("shared", 1, 256, 1, None, 3, pieces=2), 645, 651),
     "shared, in one piece": (Tiling("shared", 1, 256, 1, None, 3), 704, None),

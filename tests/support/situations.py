@@ -294,7 +294,7 @@ from portable_softmax.kernels import exchange as _exchange  # noqa: E402
 
 _publish = _exchange.publish
 _word = _exchange._word
-_pairs_of = _exchange.pairs_of
+_pairs_of, _of_rows = _exchange.pairs_of, _exchange.of_rows
 
 
 @triton.jit
@@ -305,7 +305,7 @@ def _every_seventh_lost(words_ptr, part, first, second, launch):
 
 @triton.jit
 def _half_a_pair_lost(words_ptr, part, first, second, launch):
-    tl.atomic_xchg(_pairs_of(words_ptr, part, first) + tl.program_id(0) % 2, _word(first, launch), sem="relaxed")
+    tl.atomic_xchg(_pairs_of(words_ptr, part, first) + tl.program_id(0) % 2, _word(_of_rows(first), launch), sem="relaxed")
 
 
 @triton.jit

@@ -133,6 +133,8 @@ def test_permutes():
     assert wave.bits[1].tolist() == (lane ^ 16).tolist()
     wave = after("ds_bpermute_b32 v1, v2, v3", "gfx1100", v2=4 * (lane ^ 3), v3=lane)
     assert wave.bits[1].tolist() == (lane ^ 3).tolist()
+    wave = after("ds_permute_b32 v1, v2, v3", "gfx1100", v2=4 * (lane // 2 + 3), v3=lane)  # two lanes to each of 16
+    assert wave.bits[1].tolist() == [0] * 3 + list(range(1, 32, 2)) + [0] * 13
     assert (
         after("v_perm_b32 v1, v2, v3, s2", v2=np.uint32([0x77665544]), v3=np.uint32([0x33221100]), s2=0x0C070100).bits[1, 0]
         == 0x00771100

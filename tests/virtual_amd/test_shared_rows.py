@@ -4,9 +4,11 @@ import random
 
 import pytest
 import torch
-from direct import as_they_are, backward, forward
-from machine_code import CASES, FOREMOST, PRODUCTS, compare, in_virtual_device
+from direct import LAYOUTS, as_they_are, backward, beside, forward
+from machine_code import CASES, CPU, FOREMOST, PRODUCTS, compare, in_virtual_device
 
+from portable_softmax import Device
+from portable_softmax.planning.plan import Tiling
 from portable_softmax.virtual_amd.faults import Stuck
 from portable_softmax.virtual_amd.memory import GlobalMemory
 
@@ -79,6 +81,17 @@ def test_any_interleaving(arch, direction, name):
     for seed, resident, order in [(1, None, sorted), (2, 2, shuffled), (3, 1, backwards)]:
         run = in_virtual_device(arch, seed=seed, resident=resident, order=order)
         assert torch.equal(compare(direction, run, name, special=as_they_are), together)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_side_by_side_have_the_same_bits_in_any_interleaving(arch, direction, layout):
+    tiling, device = Tiling("shared", 16, 64, 2, None, 3, pieces=2, walk=False), Device.from_profile(PRODUCTS[arch])
+
+    def result(**interleaving):
+        run = in_virtual_device(arch, **interleaving)
+        return beside(direction, layout, device, run, "softmax", torch.float32, CPU, (1, 160, 32), tiling, None, as_they_are)
+
+    assert torch.equal(result(seed=3, resident=1, order=backwards), result())
 
 
 def test_a_part_of_one_piece_has_the_same_bits_whoever_finds_it():
