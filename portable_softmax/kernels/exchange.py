@@ -60,7 +60,7 @@ def by_part(numbers, ROWS: tl.constexpr):
 
 @triton.jit
 def sum_over_parts(numbers):
-    """Sums of [parts, rows]; of several rows in an order of our own: the compiler's depends on the layout, and so do the bits."""
+    """Sums of [parts, rows]; of several rows in an order of our own: the compiler's depends on the layout of the tensor."""
     PARTS: tl.constexpr = numbers.shape[0]
     ROWS: tl.constexpr = numbers.shape[1]
     if ROWS == 1:
