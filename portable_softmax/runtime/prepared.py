@@ -57,11 +57,12 @@ def _directly(
     def launch(*given: Any) -> None:
         if direct and not entering and not leaving:
             direct[0](current_stream(device_index), given)
-            return
-        if not found:
+        elif found:
+            by_triton(*given)
+        else:
             load(compiled)
             found.append(find())
             direct.extend(each for each in found if each)
-        by_triton(*given)
+            launch(*given)
 
     return launch
