@@ -5,6 +5,7 @@ The choice of batch_invariant is read once, in the forward, and kept for the gra
 """
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -97,7 +98,7 @@ class _OnlyReverse(torch.autograd.Function):
     """Does what _Softmax does where autograd alone listens, in half of the time: each argument and attribute costs some."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, asked: tuple[Callable[..., torch.Tensor], torch.dtype, Kind]) -> torch.Tensor:
+    def forward(ctx: Any, asked: tuple[Callable[..., torch.Tensor], torch.dtype, Kind], x: torch.Tensor) -> torch.Tensor:
         y = asked[0](x)
         ctx.save_for_backward(y)
         ctx.asked = asked
@@ -106,7 +107,7 @@ class _OnlyReverse(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
         _, ctx.x_dtype, (ctx.form, ctx.dim, _, ctx.batch_invariant, _) = ctx.asked
-        return _gradient(ctx, dy), None
+        return None, _gradient(ctx, dy)
 
 
 def _gradient(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
@@ -121,8 +122,7 @@ _apply = super(torch.autograd.Function, _OnlyReverse).apply  # Function.apply as
 
 def recording(call: Callable[[torch.Tensor], torch.Tensor], x_dtype: torch.dtype, kind: Kind) -> Callable[..., torch.Tensor]:
     """Returns `call`, which computes a kind of softmax of tensors of a type, as autograd records it if it alone listens."""
-    asked = call, x_dtype, kind
-    return lambda x: _apply(x, asked)
+    return functools.partial(_apply, (call, x_dtype, kind))
 
 
 class _SoftmaxBackward(torch.autograd.Function):
