@@ -106,7 +106,7 @@ class _OnlyReverse(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
-        _, ctx.x_dtype, (ctx.form, ctx.dim, _, ctx.batch_invariant, _) = ctx.asked
+        _, ctx.x_dtype, (ctx.form, ctx.dim, _, ctx.batch_invariant) = ctx.asked
         return None, _gradient(ctx, dy)
 
 

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 import torch
-from torch import is_grad_enabled
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import has_torch_function_unary
 
@@ -100,7 +99,7 @@ def _call(
 
         return sharded(form, x, dim, dtype, [group], chunks)
     if type(dim) is int and (dtype is None or type(dtype) is torch.dtype) and not is_dynamo_compiling():
-        kind = form, dim, dtype, is_batch_invariant(), is_grad_enabled()
+        kind = form, dim, dtype, is_batch_invariant()
         if (again := repeated(kind, x)) is not None:
             return again
         if nobody_listens(x) and (call := _directly(x, kind)):
@@ -122,9 +121,9 @@ def _call(
 
 def _directly(x: torch.Tensor, kind: Kind) -> Call | None:
     """Returns a call past the dispatcher, for a tensor to which nobody but autograd listens; None if torch must record it."""
-    form, dim, dtype, batch_invariant, records = kind
+    form, dim, dtype, batch_invariant = kind
     by_torch = x.is_cpu and not interpreting()
-    if by_torch and x.requires_grad and records:
+    if by_torch and x.requires_grad:
         return None
 
     def recorded(call: Call) -> Call:
@@ -133,4 +132,4 @@ def _directly(x: torch.Tensor, kind: Kind) -> Call | None:
     if not by_torch and (kept := kept_like(x, dim, dtype, form, batch_invariant)):
         return remember(kind, x, kept, recorded)
     first = lambda x: forward(x, dim, dtype, form, batch_invariant)  # noqa: E731
-    return recorded(first) if x.requires_grad and records else first
+    return recorded(first) if x.requires_grad else first

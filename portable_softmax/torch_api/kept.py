@@ -20,19 +20,19 @@ from portable_softmax.runtime.guard import guard_of
 MOST_CALLS = 4096  # kept; a process sees few shapes, or so many that planning anew does not matter
 
 Call = Callable[..., torch.Tensor]
-Kind = tuple[str, int, torch.dtype | None, bool, bool]  # form, dim, dtype, batch_invariant, and whether gradients are recorded
+Kind = tuple[str, int, torch.dtype | None, bool]  # form, dim, dtype and batch_invariant
 
 
 Repeat = tuple[Callable[[torch.Tensor], bool], Call]  # tells whether a tensor is like one before; a call for such
 
 
 class Kept:
-    """A call(x), or call(dy, y), and its repeats, by whether x needs a gradient, and whether one is recorded."""
+    """A call(x), or call(dy, y), and its repeats, by whether x needs a gradient."""
 
     __slots__ = ("call", "repeats")
 
     def __init__(self, call: Call) -> None:
-        self.call, self.repeats = call, dict[tuple[bool, bool], Repeat]()
+        self.call, self.repeats = call, dict[bool, Repeat]()
 
 
 _calls: dict[tuple[Any, ...], Kept] = {}
@@ -81,12 +81,11 @@ def remember(kind: Kind, x: torch.Tensor, kept: Kept, recording: Callable[[Call]
         kind: what x is asked for.
         x: the tensor.
         kept: the call for tensors like x.
-        recording: makes a call that autograd records of one that it does not see.
+        recording: makes a call that autograd records, where it is enabled, of one that it does not see.
     """
-    which = x.requires_grad, kind[-1]
-    repeat = kept.repeats.get(which)
+    repeat = kept.repeats.get(x.requires_grad)
     if repeat is None:
-        repeat = kept.repeats[which] = _guard(x), recording(kept.call) if all(which) else kept.call
+        repeat = kept.repeats[x.requires_grad] = _guard(x), recording(kept.call) if x.requires_grad else kept.call
     if not x.data_ptr() % VECTOR_BYTES:
         _last[kind] = repeat
     return repeat[1]

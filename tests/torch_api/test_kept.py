@@ -50,7 +50,7 @@ OTHERS = {
     "type": lambda x: softmax(x.double(), 1),
     "shape": lambda x: softmax(x[:3], 1),
     "strides": lambda x: softmax(x.reshape(8, 6).t(), 1),
-    "alignment": lambda x: softmax(x.flatten()[1:41].view(5, 8), 1),
+    "alignment": lambda x: softmax(torch.cat([x, x]).flatten()[1:49].view(6, 8), 1),
     "batch invariance": lambda x: batch_invariant()(softmax)(x, 1),
     "inference": lambda x: torch.inference_mode()(softmax)(x, 1),
     "meta": lambda x: softmax(x.to("meta"), 1),
@@ -72,8 +72,9 @@ def test_a_call_that_differs_is_not_a_repetition(x, checks, other):
 
 def test_the_last_call_of_an_unaligned_tensor_is_not_that_of_an_aligned_one(x, checks):
     unaligned, aligned = x.flatten()[1:41].view(5, 8), x.flatten()[:40].view(5, 8)
-    for tensor in (unaligned, unaligned, unaligned, aligned, aligned, unaligned, aligned):
+    for tensor in (unaligned, unaligned, unaligned, aligned, aligned, aligned, unaligned, aligned):
         torch.testing.assert_close(softmax(tensor, 1), torch.softmax(tensor, 1))
+    assert [each is aligned for each in checks] == [False, False, False, True, True, False]
 
 
 def test_gradients_are_recorded_when_they_are_asked_for(x, checks):
