@@ -1,7 +1,7 @@
 """Calls that are kept, because most calls are like one before: all is decided but the tensors.
 
 A kept call is found by all that it depends on (layout.py), or, if the next tensor is like the last one, by torch's own guard of
-tensors. They are in every call, so they are plain: a call with `*arguments` takes as long as four checks.
+tensors. They are in every call, so they are plain: no call with `*arguments`, which is slow in CPython.
 """
 
 import functools
@@ -21,8 +21,6 @@ MOST_CALLS = 4096  # kept; a process sees few shapes, or so many that planning a
 
 Call = Callable[..., torch.Tensor]
 Kind = tuple[str, int, torch.dtype | None, bool]  # form, dim, dtype and batch_invariant
-
-
 Repeat = tuple[Callable[[torch.Tensor], bool], Call]  # tells whether a tensor is like one before; a call for such
 
 
@@ -92,7 +90,7 @@ def remember(kind: Kind, x: torch.Tensor, kept: Kept, recording: Callable[[Call]
 
 
 def _guard(x: torch.Tensor) -> Callable[[torch.Tensor], bool]:
-    """Returns the check by which torch.compile tells whether a graph may be used again; it takes a tenth of a microsecond."""
+    """Returns the check by which torch.compile tells whether a graph may be used again, in one call of C++."""
     guards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
     if guards is None:
         return lambda x: False  # all checks, each time
@@ -135,7 +133,7 @@ def kept_call(launch: Callable[..., None], operands: Sequence[torch.Tensor], dev
 def _new_like(result: torch.Tensor, model: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     """Returns what makes tensors like `result` on the current device, from any like `model`, which has its shape."""
     shape, strides, dtype = tuple(result.shape), result.stride(), result.dtype
-    # The function that torch.compile's programs allocate with, past the dispatcher, in half of empty_like's time.
+    # What torch.compile's programs allocate with, past the dispatcher: half of empty_like's time.
     empty_strided = getattr(torch._C._dynamo.guards, f"_empty_strided_{result.device.type}", None)
     if empty_strided and type(model) is torch.Tensor:
         return lambda _: empty_strided(shape, strides, dtype)
