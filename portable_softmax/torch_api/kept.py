@@ -1,7 +1,7 @@
 """Calls that are kept, because most calls are like one before: all is decided but the tensors.
 
-A kept call is found by all that it depends on (layout.py), or, if the next tensor is like the last one, by torch's own guard of
-tensors. They are in every call, so they are plain: no call with `*arguments`, which is slow in CPython.
+A kept call is found by all that it depends on (layout.py), or, if a tensor is like the last one of its shape, by torch's own guard
+of tensors. They are in every call, so they are plain: no call with `*arguments`, which is slow in CPython.
 """
 
 import functools
@@ -34,7 +34,7 @@ class Kept:
 
 
 _calls: dict[tuple[Any, ...], Kept] = {}
-_last: dict[Kind, Repeat] = {}
+_last: dict[tuple[Kind, torch.Size], Repeat] = {}
 find = _calls.get
 
 
@@ -52,28 +52,27 @@ def forget() -> None:
 
 
 def repeated(kind: Kind, x: torch.Tensor) -> torch.Tensor | None:
-    """Repeats the last call of a kind if x is like its tensor, and as few listen; returns None if not.
+    """Repeats the last call of a kind and shape if x is like its tensor, and as few listen; returns None if not.
 
     The guard holds class, dispatch keys, type, device, sizes, strides, and whether a gradient is needed. Keys are those that
     the dispatcher would see in this thread: modes, torch.func, tracing and autocast add some.
     """
-    if last := _last.get(kind):
-        is_alike, call = last
-        if (
-            type(x) is Tensor
-            and x.layout is strided  # the guard would end the process for want of strides or sizes
-            and not x.is_nested
-            and is_alike(x)
-            and not x.data_ptr() % VECTOR_BYTES
-            and not _len_torch_function_stack()
-            and forward_ad._current_level < 0
-        ):
-            return call(x)
+    if (
+        type(x) is Tensor
+        and x.layout is strided  # others have no sizes or strides, for want of which the guard would end the process
+        and not x.is_nested
+        and (last := _last.get((kind, x.shape)))
+        and last[0](x)
+        and not x.data_ptr() % VECTOR_BYTES
+        and not _len_torch_function_stack()
+        and forward_ad._current_level < 0
+    ):
+        return last[1](x)
     return None
 
 
 def remember(kind: Kind, x: torch.Tensor, kept: Kept, recording: Callable[[Call], Call]) -> Call:
-    """Returns the kept call for x, to which nobody but autograd listens, and makes it the last one of its kind.
+    """Returns the kept call for x, to which nobody but autograd listens, and makes it the last one of its kind and shape.
 
     Args:
         kind: what x is asked for.
@@ -85,7 +84,7 @@ def remember(kind: Kind, x: torch.Tensor, kept: Kept, recording: Callable[[Call]
     if repeat is None:
         repeat = kept.repeats[x.requires_grad] = _guard(x), recording(kept.call) if x.requires_grad else kept.call
     if not x.data_ptr() % VECTOR_BYTES:
-        _last[kind] = repeat
+        _last[kind, x.shape] = repeat
     return repeat[1]
 
 

@@ -43,6 +43,13 @@ def test_a_call_like_the_last_is_repeated(x, form, checks, needs_gradient):
     assert len(checks) == 2  # the first plans, the second finds what is kept
 
 
+def test_shapes_that_take_turns_are_both_repeated(x, checks):
+    for turn in range(5):
+        for tensor in (x + turn, x[:3] + turn):
+            torch.testing.assert_close(softmax(tensor, 1), torch.softmax(tensor, 1))
+    assert len(checks) == 4
+
+
 OTHERS = {
     "dim": lambda x: softmax(x, 0),
     "form": lambda x: log_softmax(x, 1),
