@@ -1,7 +1,7 @@
 """Calls that are kept, because most calls are like one before: all is decided but the tensors.
 
-A kept call is found by all that it depends on (layout.py), or, if a tensor is like the last one of its shape, by torch's own guard
-of tensors. They are in every call, so they are plain: no call with `*arguments`, which is slow in CPython.
+A kept call is found by all that it depends on (layout.py), or, if a tensor is like the last one of its shape, by torch's own
+guard of tensors. They are in every call, so they are plain: no call with `*arguments`, which is slow in CPython.
 """
 
 import functools
