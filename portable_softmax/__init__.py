@@ -19,10 +19,10 @@ from portable_softmax.errors import (
 )
 from portable_softmax.planning.invariance import batch_invariant, is_batch_invariant, set_batch_invariant
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.probe.inspection import inspect_kernel
 from portable_softmax.runtime.plans import occupancy, plan
 
 if TYPE_CHECKING:
+    from portable_softmax.probe.inspection import inspect_kernel
     from portable_softmax.runtime.warmup import warm_up
     from portable_softmax.torch_api.functional import log_softmax, softmax, softmin
     from portable_softmax.torch_api.modules import LogSoftmax, Softmax
@@ -63,6 +63,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "LogSoftmax": "torch_api.modules",
     "Softmax": "torch_api.modules",
+    "inspect_kernel": "probe.inspection",
     "log_softmax": "torch_api.functional",
     "patch_torch": "torch_api.patch",
     "softmax": "torch_api.functional",
@@ -72,7 +73,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports an operator when it is first used: profiles, plans and occupancy do without torch.
+    """Imports an operator, or the probe, when it is first used: profiles, plans and occupancy do without torch.
 
     Raises:
         AttributeError: the package has no such name.

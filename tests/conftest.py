@@ -30,10 +30,10 @@ def form(request):
 def plans(monkeypatch):
     """The (problem, plan) of each launch, as they are made."""
     from portable_softmax.runtime import launch
-    from portable_softmax.torch_api import layout as rows
+    from portable_softmax.torch_api import kept
 
     made = []
-    monkeypatch.setattr(rows, "_again", {})  # a launch that is kept is not planned
+    kept.forget()  # a launch that is kept is not planned
 
     def recorded(problem, device, plan_problem=launch.plan_problem):
         made.append((problem, plan_problem(problem, device)))

@@ -12,6 +12,8 @@ from portable_softmax.devices.file_schema import Extension, Product, ProfileFile
 from portable_softmax.devices.schema import Source
 from portable_softmax.errors import ProfileError
 
+_PACKAGED = Path(__file__).parents[1] / "device_profiles"  # in a wheel
+SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "device_profiles"
 SUFFIXES = (".yaml", ".yml")
 NAMED = {"sources": Source, "products": Product}  # mappings whose keys msgspec leaves out of a path
 
@@ -39,7 +41,7 @@ def read_file(path: Path) -> ProfileFile | Extension:
         ProfileError: the file cannot be read, is empty, is not YAML of plain data, or a value is missing or out of range.
     """
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
+        content = yaml.load(path.read_text(encoding="utf-8"), _QuickLoader if SHIPPED in path.parents else _StrictLoader)
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {error.strerror}") from error
     except RecursionError as error:
@@ -95,13 +97,13 @@ def _inside(content: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{words} - at `$.{group}.{name}{inner.removesuffix('`')}`"
 
 
-class _StrictLoader(yaml.SafeLoader):
+class _Strict:
     """Builds plain data, with text as keys, and takes no key twice."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Turns errors that yaml lets out for values like 2026-13-45, 0x_ or `!!bool maybe` into errors of yaml."""
         try:
-            return super().construct_object(node, deep)
+            return super().construct_object(node, deep)  # type: ignore[misc]
         except (ValueError, LookupError, AttributeError, OverflowError) as error:
             raise _error(f"cannot be read as {node.tag.rpartition(':')[2]}: {error}", node) from error
 
@@ -114,7 +116,15 @@ class _StrictLoader(yaml.SafeLoader):
                 raise _error(f"the key {key.value!r} is not text to YAML; put it in quotes", key)
             if texts.count(key.value) > 1:
                 raise _error(f"found the key {key.value!r} twice", key)
-        return super().construct_mapping(node, deep)
+        return super().construct_mapping(node, deep)  # type: ignore[misc,no-any-return]
+
+
+class _StrictLoader(_Strict, yaml.SafeLoader):
+    """Reads any file."""
+
+
+class _QuickLoader(_Strict, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads ours by libyaml, which is quicker, and whose stack overflows where lists are nested too deeply."""
 
 
 def _error(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:

@@ -18,7 +18,7 @@ from portable_softmax.devices.file_schema import Extension, Product, ProfileFile
 from portable_softmax.devices.overlays import extended
 from portable_softmax.devices.policy import LaunchPolicy
 from portable_softmax.devices.profile_checks import complaints
-from portable_softmax.devices.profile_files import profile_files, read_file
+from portable_softmax.devices.profile_files import SHIPPED, profile_files, read_file
 from portable_softmax.devices.schema import Hardware, Source, given
 from portable_softmax.errors import ProfileError
 
@@ -165,10 +165,8 @@ def _names(product: Product, device_name: str | None) -> bool:
 
 
 def _directories() -> tuple[Path, ...]:
-    packaged = Path(__file__).parents[1] / "device_profiles"  # in a wheel
-    shipped = packaged if packaged.is_dir() else Path(__file__).parents[2] / "device_profiles"
     extra = os.environ.get("PORTABLE_SOFTMAX_PROFILES", "").split(os.pathsep)
-    return shipped, *(Path(each) for each in extra if each)
+    return SHIPPED, *(Path(each) for each in extra if each)
 
 
 @functools.cache

@@ -18,8 +18,10 @@ from portable_softmax.errors import LayoutError
 from portable_softmax.planning.invariance import is_batch_invariant
 from portable_softmax.planning.lines import Lines
 from portable_softmax.planning.problem import VECTOR_BYTES
+from portable_softmax.runtime.guard import on_device
 from portable_softmax.runtime.launch import bind_problem, name_of, problem_of
-from portable_softmax.torch_api.layout import MOST_CALLS, device_of, lines_as_they_lie
+from portable_softmax.torch_api.kept import MOST_CALLS
+from portable_softmax.torch_api.layout import device_of, lines_as_they_lie
 
 Operands = tuple[torch.Tensor, ...]
 
@@ -105,7 +107,8 @@ def _launch(
     device = device_of(operands[0], dtype, *(each.dtype for each in operands))
     taken, at, lines = _taken(operands, dim, device, invariant)
     problem = replace(problem_of(taken, lines, form, backward, device, invariant), step=step, y_dtype=name_of(dtype))
-    launch = bind_problem(problem, lines, device, taken[0].device, (len(numbers),) if step == "map" else ())
+    more_sizes = (len(numbers),) if step == "map" else ()
+    launch = on_device(bind_problem(problem, lines, device, taken[0].device, more_sizes), device)
     launch(*taken, numbers)
     if taken is operands:
         if len(_launches) >= MOST_CALLS:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import LaunchRule
 from portable_softmax.errors import CompileError, PlanError
@@ -18,6 +18,7 @@ from portable_softmax.planning.reasons import why
 from portable_softmax.planning.rules import matching
 
 UNLIMITED = 2**63 - 1
+REGISTER_BYTES, ADDRESS_BYTES = 4, 8
 
 Measure = Callable[[Problem, Tiling, Device], KernelResources]
 
@@ -42,6 +43,9 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
     for rule, tiling in _candidates(problem, device):
         if alone and _shape(tiling) != _shape(alone[0].tiling):
             break
+        if not _may_fit(problem, rule, tiling, device):
+            passed_over.append(f"{tiling}: its elements alone take more registers than there are")
+            continue
         try:
             resources = measure(problem, tiling, device)
         except CompileError as error:
@@ -78,6 +82,19 @@ def _candidates(problem: Problem, device: Device) -> Iterator[tuple[LaunchRule, 
 def _shape(tiling: Tiling) -> tuple[str, int, int]:
     """Key shared by candidates that differ only in num_warps, which chooses the length of a row in pieces."""
     return tiling.strategy, tiling.tile_rows, tiling.tile_cols if tiling.pieces == 1 else 0
+
+
+def _may_fit(problem: Problem, rule: LaunchRule, tiling: Tiling, device: Device) -> bool:
+    """Tells whether registers can hold the elements of a tile that is read once, and an address; if not, none is compiled."""
+    if tiling.strategy == "online" or not tiling.num_warps or not device.hardware.warp_size:
+        return True
+    elements = tiling.tile_rows * tiling.tile_cols * (2 if problem.backward else 1)
+    element_bytes = min(DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype])
+    held = (
+        elements * element_bytes // (tiling.num_warps * device.hardware.warp_size) + ADDRESS_BYTES - (rule.spilled_bytes or 0)
+    )
+    least = KernelResources(tiling.num_warps, max(0, held // REGISTER_BYTES))
+    return device.vendor.occupancy(least, device.hardware).programs_per_multiprocessor > 0
 
 
 def _unfit(found: Compiled, device: Device) -> str | None:

@@ -115,9 +115,34 @@ def _lean_launcher(compiled: Any, trailing: tuple[Any, ...], device_index: int |
 
 
 def load(compiled: Any) -> None:
-    """Loads a compiled kernel onto the current device, once; Triton itself would let a second thread see half of it."""
+    """Loads a compiled kernel onto the current device, once; Triton itself would let a second thread see half of it.
+
+    Triton's launcher is left for when Triton launches: some releases have a C compiler build one for each signature.
+    """
+    if triton_version() < (3, 5):
+        with _loading:
+            compiled._init_handles()
+        return
+    from triton.runtime import driver
+
+    active = driver.active
     with _loading:
-        compiled._init_handles()
+        make = active.launcher_cls
+        active.launcher_cls = functools.partial(_LaterLauncher, make)
+        try:
+            compiled._init_handles()
+        finally:
+            active.launcher_cls = make
+
+
+class _LaterLauncher:
+    """Triton's launcher of a kernel, made at its first launch."""
+
+    def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
+        self._make = functools.cache(lambda: make(*arguments))
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._make()(*arguments)
 
 
 def _source(kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str, Any]) -> Any:

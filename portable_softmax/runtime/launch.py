@@ -10,6 +10,7 @@ from portable_softmax.planning.invariance import is_batch_invariant
 from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.planning.request import as_ragged, as_scattered
+from portable_softmax.runtime.guard import on_device
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec
@@ -56,7 +57,7 @@ def _launch(operands: tuple["torch.Tensor", ...], device: Device, form: str, bac
     if lines is None:
         strides = ", ".join(str(each.stride()) for each in operands)
         raise LayoutError(f"tensors of strides {strides} were given; their lines must be contiguous: copy them first")
-    bind(operands, lines, form, backward, device, is_batch_invariant())(*operands)
+    on_device(bind(operands, lines, form, backward, device, is_batch_invariant()), device)(*operands)
 
 
 def bind(
@@ -78,7 +79,7 @@ def bind(
         batch_invariant: True if a row's bits may not depend on the other rows.
 
     Returns:
-        launch(*operands), on the current stream of their device.
+        launch(*operands), on the current stream of their device, which must be the current one; see guard.py.
 
     Raises:
         PlanError, CompileError: the kernel cannot run on the device.

@@ -11,7 +11,7 @@ from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 
 def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes: Sequence[int]) -> Callable[..., None]:
-    """Compiles a kernel, and returns its launch on the current stream of the device.
+    """Compiles a kernel, and returns its launch on the current stream of the device, which must be the current one (guard.py).
 
     Args:
         spec: the kernel.
@@ -37,9 +37,9 @@ def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes:
         launch(grid, *given[:n_operands], *sizes, *given[n_operands:])
 
     if triton_version() < (3, 5):
-        return _on_device(by_triton, device)
+        return by_triton
     find = lambda: device.vendor.direct_launch(compiled, kinds, grid, sizes)  # noqa: E731 - asked when the kernel is loaded
-    return _on_device(_directly(by_triton, find, compiled, device.index), device)
+    return _directly(by_triton, find, compiled, device.index)
 
 
 def _directly(
@@ -56,31 +56,13 @@ def _directly(
 
     def launch(*given: Any) -> None:
         if direct and not entering and not leaving:
-            direct[0](current_stream(device_index), *given)
-            return
-        if not found:
+            direct[0](current_stream(device_index), given)
+        elif found:
+            by_triton(*given)
+        else:
             load(compiled)
             found.append(find())
             direct.extend(each for each in found if each)
-        by_triton(*given)
+            launch(*given)
 
     return launch
-
-
-def _on_device(launch: Callable[..., None], device: Device) -> Callable[..., None]:
-    """Returns a launch that makes the operands' device the current one, where another is."""
-    import torch
-
-    kind, device_index = device.vendor.torch_device_type, device.index
-    module = getattr(torch, kind)
-    # The quicker of two ways to ask: there are tensors, so torch has initialised the type.
-    current_index: Callable[[], int] = getattr(torch._C, f"_{kind}_getDevice", module.current_device)
-
-    def call(*given: Any) -> None:
-        if current_index() == device_index:
-            launch(*given)
-        else:
-            with module.device(device_index):
-                launch(*given)
-
-    return call

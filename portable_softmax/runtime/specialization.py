@@ -64,10 +64,12 @@ class KernelSpec:
     @property
     def kernel(self) -> Any:
         """The @triton.jit function: of the softmax, of its gradient, or of a step of either."""
-        from portable_softmax.kernels import sharded, softmax
-
         if self.step:
+            from portable_softmax.kernels import sharded
+
             return sharded.reduce_kernel if self.step == "reduce" else sharded.map_kernel
+        from portable_softmax.kernels import softmax
+
         return softmax.softmax_backward_kernel if self.backward else softmax.softmax_kernel
 
     def signature(self) -> dict[str, str]:
@@ -128,7 +130,8 @@ class KernelSpec:
             "BACKWARD": self.backward,
             "ROUND": getattr(tl, self.y_dtype),
         }
-        return {name: value for name, value in values.items() if name in self.kernel.arg_names}
+        taken = self.kernel.arg_names
+        return {name: value for name, value in values.items() if name in taken}
 
     def _most_threads(self, device: Device) -> int:
         """Returns the threads of a program, or the most that it may have if the vendor's compiler chooses its warps."""

@@ -4,7 +4,7 @@ import contextlib
 import math
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
@@ -13,6 +13,7 @@ from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import checked_problem
 from portable_softmax.runtime import compiler
+from portable_softmax.runtime.guard import guard_of
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
@@ -58,7 +59,7 @@ def warm_up(
     device = chosen(device)
     directions = (False, True) if backward else (False,)
     invariant = is_batch_invariant()
-    with _made_current(device):
+    with guard_of(device).made_current():
         return [
             _ready(checked_problem(math.prod(shape[:-1]), _length(shape), dtype, device, form, direction, invariant), device)
             for shape in sizes
@@ -84,12 +85,3 @@ def _ready(problem: Problem, device: Device) -> LaunchPlan:
     if device.index is not None:
         compiler.load(compile_kernel(KernelSpec.of(problem, planned.tiling), device))
     return planned
-
-
-def _made_current(device: Device) -> Any:
-    """Returns a context in which kernels are loaded onto the device."""
-    if device.index is None:
-        return contextlib.nullcontext()
-    import torch
-
-    return getattr(torch, device.vendor.torch_device_type).device(device.index)

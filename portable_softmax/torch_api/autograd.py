@@ -5,6 +5,7 @@ The choice of batch_invariant is read once, in the forward, and kept for the gra
 """
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,8 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from portable_softmax.planning.invariance import in_context, is_batch_invariant
-from portable_softmax.torch_api.fast_path import backward, forward, nobody_listens
+from portable_softmax.torch_api.fast_path import backward, nobody_listens
+from portable_softmax.torch_api.kept import Kind
 
 
 def register_gradients(library: torch.library.Library, form: str) -> None:
@@ -96,16 +98,16 @@ class _OnlyReverse(torch.autograd.Function):
     """Does what _Softmax does where autograd alone listens, in half of the time: each argument and attribute costs some."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, asked: tuple[int, torch.dtype | None, str, bool]) -> torch.Tensor:
-        y = forward(x, *asked)
+    def forward(ctx: Any, asked: tuple[Callable[..., torch.Tensor], torch.dtype, Kind], x: torch.Tensor) -> torch.Tensor:
+        y = asked[0](x)
         ctx.save_for_backward(y)
-        ctx.asked, ctx.x_dtype = asked, x.dtype
+        ctx.asked = asked
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
-        ctx.dim, _, ctx.form, ctx.batch_invariant = ctx.asked
-        return _gradient(ctx, dy), None
+        _, ctx.x_dtype, (ctx.form, ctx.dim, _, ctx.batch_invariant) = ctx.asked
+        return None, _gradient(ctx, dy)
 
 
 def _gradient(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
@@ -118,10 +120,9 @@ def _gradient(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
 _apply = super(torch.autograd.Function, _OnlyReverse).apply  # Function.apply asks for torch.func's levels, and there are none
 
 
-def recorded(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> torch.Tensor:
-    """Computes the operator for a tensor that needs a gradient, if only autograd is listening; see functional.softmax."""
-    result: torch.Tensor = _apply(x, (dim, dtype, form, batch_invariant))
-    return result
+def recording(call: Callable[[torch.Tensor], torch.Tensor], x_dtype: torch.dtype, kind: Kind) -> Callable[..., torch.Tensor]:
+    """Returns `call`, which computes a kind of softmax of tensors of a type, as autograd records it if it alone listens."""
+    return functools.partial(_apply, (call, x_dtype, kind))
 
 
 class _SoftmaxBackward(torch.autograd.Function):

@@ -6,14 +6,14 @@ Functions of torch are bound when this is imported, because a call asks them all
 from collections.abc import Callable
 
 import torch
+from torch import Tensor, strided
 from torch._C import (
     _are_functorch_transforms_active,
-    _get_tracing_state,
+    _dispatch_isTensorSubclassLike,
     _is_any_autocast_enabled,
-    _len_torch_dispatch_stack,
+    _is_tracing,
     _len_torch_function_stack,
 )
-from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
@@ -36,17 +36,16 @@ def nobody_listens(x: torch.Tensor) -> bool:
     """
     return (
         not is_dynamo_compiling()
-        and type(x) is torch.Tensor
-        and not _len_torch_dispatch_stack()
+        and type(x) is Tensor
+        # A dispatch mode, or x is meta, sparse, or of functorch's or torch.autograd.grad(is_grads_batched=True)'s.
+        and not _dispatch_isTensorSubclassLike(x)
         and not _len_torch_function_stack()
         and not _are_functorch_transforms_active()
         and not _is_any_autocast_enabled()
         and forward_ad._current_level < 0
-        and _get_tracing_state() is None
-        and not is_legacy_batchedtensor(x)  # torch.autograd.grad(is_grads_batched=True)
-        and not x.is_meta
+        and not _is_tracing()
         and not x.is_neg()
-        and x.layout is torch.strided
+        and x.layout is strided
         and not x.is_nested
     )
 

@@ -3,13 +3,16 @@
 from typing import TYPE_CHECKING
 
 import torch
+from torch.compiler import is_dynamo_compiling
 from torch.overrides import has_torch_function_unary
 
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.planning.invariance import is_batch_invariant
 from portable_softmax.torch_api.arguments import check_layout, dtype_of, int_of
-from portable_softmax.torch_api.autograd import recorded
+from portable_softmax.torch_api.autograd import recording
 from portable_softmax.torch_api.fast_path import BY_TORCH, forward, nobody_listens
+from portable_softmax.torch_api.kept import Call, Kind, remember, repeated
+from portable_softmax.torch_api.layout import kept_like
 from portable_softmax.torch_api.operators import operator
 
 if TYPE_CHECKING:
@@ -95,11 +98,12 @@ def _call(
         from portable_softmax.distributed.entry import sharded
 
         return sharded(form, x, dim, dtype, [group], chunks)
-    if nobody_listens(x) and type(dim) is int and (dtype is None or type(dtype) is torch.dtype):
-        if not x.requires_grad or not torch.is_grad_enabled():
-            return forward(x, dim, dtype, form, is_batch_invariant())
-        if not x.is_cpu or interpreting():
-            return recorded(x, dim, dtype, form, is_batch_invariant())
+    if type(dim) is int and (dtype is None or type(dtype) is torch.dtype) and not is_dynamo_compiling():
+        kind = form, dim, dtype, is_batch_invariant()
+        if (again := repeated(kind, x)) is not None:
+            return again
+        if nobody_listens(x) and (call := _directly(x, kind)):
+            return call(x)
     if isinstance(x, torch.Tensor):
         if hasattr(x, "device_mesh"):
             from portable_softmax.distributed.dtensor import of_dtensor
@@ -113,3 +117,19 @@ def _call(
         raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
     result: torch.Tensor = operator(form)(x, dim, dtype)
     return result
+
+
+def _directly(x: torch.Tensor, kind: Kind) -> Call | None:
+    """Returns a call past the dispatcher, for a tensor to which nobody but autograd listens; None if torch must record it."""
+    form, dim, dtype, batch_invariant = kind
+    by_torch = x.is_cpu and not interpreting()
+    if by_torch and x.requires_grad:
+        return None
+
+    def recorded(call: Call) -> Call:
+        return recording(call, x.dtype, kind)
+
+    if not by_torch and (kept := kept_like(x, dim, dtype, form, batch_invariant)):
+        return remember(kind, x, kept, recorded)
+    first = lambda x: forward(x, dim, dtype, form, batch_invariant)  # noqa: E731
+    return recorded(first) if x.requires_grad else first

@@ -1,8 +1,6 @@
 """Launches on tensors of any shape and strides: as they lie, if they are lines (planning/lines.py), or copies of them."""
 
-import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,12 +11,9 @@ from portable_softmax.errors import DeviceError, DtypeError, LayoutError
 from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.planning.request import check_dtype
+from portable_softmax.runtime.guard import on_device
 from portable_softmax.runtime.launch import bind, name_of
-
-MOST_CALLS = 4096  # kept; a process sees few shapes, or so many that planning anew does not matter
-
-
-_again: dict[tuple[Any, ...], Callable[..., torch.Tensor]] = {}  # calls like one before, by all that they depend on
+from portable_softmax.torch_api.kept import Kept, find, keep, kept_call
 
 
 def wrap_dim(dim: int, rank: int) -> int:
@@ -31,6 +26,16 @@ def wrap_dim(dim: int, rank: int) -> int:
     if not -limit <= dim < limit:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {dim})")
     return dim % limit
+
+
+def kept_like(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> Kept | None:
+    """Returns what softmax_of keeps for tensors like x; None before the first."""
+    return find(_key(x, dim, dtype, form, batch_invariant))
+
+
+def _key(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> tuple[Any, ...]:
+    aligned = x.data_ptr() % VECTOR_BYTES == 0  # torch allocates y so
+    return form, dim, dtype, x.dtype, x.shape, x.stride(), x.get_device(), aligned, batch_invariant
 
 
 def softmax_of(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> torch.Tensor:
@@ -49,10 +54,9 @@ def softmax_of(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, 
     Raises:
         IndexError, DtypeError, DeviceError, PlanError, CompileError: the cases of functional.softmax.
     """
-    aligned = x.data_ptr() % VECTOR_BYTES == 0  # torch allocates y so
-    key = form, dim, dtype, x.dtype, x.shape, x.stride(), x.get_device(), aligned, batch_invariant
-    if again := _again.get(key):
-        return again(x)
+    key = _key(x, dim, dtype, form, batch_invariant)
+    if kept := find(key):
+        return kept.call(x)
     dtype = dtype or x.dtype
     dim = wrap_dim(dim, x.dim())
     device = device_of(x, x.dtype, dtype)
@@ -84,8 +88,8 @@ def gradient_of(
     aligned = dy.data_ptr() % VECTOR_BYTES == y.data_ptr() % VECTOR_BYTES == 0
     layouts = dy.dtype, dy.shape, dy.stride(), y.dtype, y.shape, y.stride(), y.get_device()
     key = form, dim, x_dtype, layouts, aligned, batch_invariant
-    if again := _again.get(key):
-        return again(dy, y)
+    if kept := find(key):
+        return kept.call(dy, y)
     if dy.dtype != y.dtype:
         raise DtypeError(f"a gradient of {dy.dtype} was given for an output of {y.dtype}")
     if dy.shape != y.shape:
@@ -110,8 +114,8 @@ def _launch(
     """Launches on the operands as they lie, and keeps the launch; on copies where no kernel takes them so."""
     if lines := lines_as_they_lie(operands, dim, device, batch_invariant):
         launch = bind(operands, lines, form, backward, device, batch_invariant)
-        launch(*operands)
-        _keep(key, launch, operands[0], operands[-1])
+        on_device(launch, device)(*operands)
+        keep(key, kept_call(launch, operands, device))
         return
     result, *inputs = operands
     copies = result, *(each.contiguous() for each in inputs)
@@ -122,7 +126,7 @@ def _launch(
         lines = lines_as_they_lie(copies, result.dim() - 1, device, batch_invariant)
     if lines is None:
         raise LayoutError(f"contiguous rows of {tuple(copies[0].shape)} are refused, which is an error of this package")
-    bind(copies, lines, form, backward, device, batch_invariant)(*copies)
+    on_device(bind(copies, lines, form, backward, device, batch_invariant), device)(*copies)
     if copies[0] is not result:
         result.copy_(copies[0].movedim(-1, dim))
 
@@ -142,22 +146,6 @@ def _as_if_contiguous(operands: tuple[torch.Tensor, ...], lines: Lines) -> bool:
     vector = math.gcd(lines.length, VECTOR_BYTES // max(each.element_size() for each in operands))
     aligned = all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands)
     return aligned and all(stride % vector == 0 for stride in lines.strides)
-
-
-def _keep(key: tuple[Any, ...], launch: Callable[..., None], result: torch.Tensor, model: torch.Tensor) -> None:
-    """Keeps a launch for the next operands like these, the last of which has the result's shape, like `model`."""
-    new_like: Callable[[torch.Tensor], torch.Tensor] = torch.empty_like  # quicker than empty, and quickest without arguments
-    if (result.dtype, result.stride()) != (model.dtype, model.stride()):
-        new_like = functools.partial(torch.empty_like, dtype=result.dtype, memory_format=torch.contiguous_format)
-
-    def again(*operands: torch.Tensor) -> torch.Tensor:
-        result = new_like(operands[-1])
-        launch(result, *operands)
-        return result
-
-    if len(_again) >= MOST_CALLS:
-        _again.clear()
-    _again[key] = again
 
 
 def device_of(x: torch.Tensor, *dtypes: torch.dtype) -> Device:

@@ -76,7 +76,7 @@ def test_the_driver_gets_the_arguments(monkeypatch, tensors, scratch):
     driver = Driver((8, 8, 8, 4, 8, *scratch))
     launch = prepared(monkeypatch, driver)
     for stream, (y, x) in ((77, tensors[:2]), (0, tensors[1:])):
-        launch(stream, y, x)
+        launch(stream, (y, x))
         expected = [y.data_ptr(), x.data_ptr(), *SIZES, *(0 for _ in scratch)]
         assert driver.launches.pop() == ((5, 1, 1), (128, 1, 1), 48, stream or None, 0, 0xF0, expected)
 
@@ -84,7 +84,7 @@ def test_the_driver_gets_the_arguments(monkeypatch, tensors, scratch):
 def test_the_words_and_the_number_of_a_launch_come_last(monkeypatch, tensors):
     driver = Driver((8, 8, 8, 4, 8, 8, 8, *SCRATCH))
     y, x, words = tensors
-    prepared(monkeypatch, driver, KINDS + WORDS)(77, y, x, words, -(2**63) + 1)
+    prepared(monkeypatch, driver, KINDS + WORDS)(77, (y, x, words, -(2**63) + 1))
     assert driver.launches.pop()[-1] == [y.data_ptr(), x.data_ptr(), *SIZES, words.data_ptr(), -(2**63) + 1, 0, 0]
 
 
@@ -93,8 +93,8 @@ def test_launches_at_once_do_not_share_memory(monkeypatch, tensors):
     y, x, z = tensors
     driver = Driver((8, 8, 8, 4, 8))
     launch = prepared(monkeypatch, driver)
-    driver.nested = [lambda: None, lambda: launch(2, z, x)]
-    launch(1, y, x)
+    driver.nested = [lambda: None, lambda: launch(2, (z, x))]
+    launch(1, (y, x))
     assert [(each[3], each[-1][:2]) for each in driver.launches] == [
         (2, [z.data_ptr(), x.data_ptr()]),
         (1, [y.data_ptr(), x.data_ptr()]),
@@ -104,7 +104,7 @@ def test_launches_at_once_do_not_share_memory(monkeypatch, tensors):
 def test_a_thread_that_has_not_used_the_device_gets_its_context(monkeypatch, tensors):
     driver = Driver((8, 8, 8, 4, 8), errors=[INVALID_CONTEXT])
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
-    prepared(monkeypatch, driver)(77, *tensors[:2])
+    prepared(monkeypatch, driver)(77, tensors[:2])
     assert len(driver.launches) == 2
     assert driver.contexts == [1103]
 
@@ -114,8 +114,8 @@ def test_a_refusal_is_an_error_in_the_drivers_words(monkeypatch, tensors, errors
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     launch = prepared(monkeypatch, Driver((8, 8, 8, 4, 8), errors))
     with pytest.raises(DeviceError, match=rf"refused a launch: too many resources \({errors[-1]}\)"):
-        launch(77, *tensors[:2])
-    launch(77, *tensors[:2])
+        launch(77, tensors[:2])
+    launch(77, tensors[:2])
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from offline import every_candidate
 
 from portable_softmax import Device, ProfileError, profiles
+from portable_softmax.devices import profile_files
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.profiles import match_profile, read_profiles
 from portable_softmax.planning.problem import FORMS, Problem
@@ -267,3 +268,21 @@ def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
         for tiling in every_candidate(problem, device):
             assert power_of_two(tiling.num_warps), tiling
             assert power_of_two(tiling.tile_rows), tiling
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*/*.yaml")), ids=lambda path: path.stem)
+def test_shipped_files_are_the_same_to_both_loaders(path):
+    quick, strict = (
+        yaml.load(path.read_text(), loader) for loader in (profile_files._QuickLoader, profile_files._StrictLoader)
+    )
+    assert quick == strict
+
+
+def test_the_quick_loader_is_as_strict():
+    for text, words in (
+        ("a: 1\na: 2", "found the key 'a' twice"),
+        ("1: a", "the key '1' is not text"),
+        ("a: 0x_", "cannot be read"),
+    ):
+        with pytest.raises(yaml.YAMLError, match=words):
+            yaml.load(text, profile_files._QuickLoader)

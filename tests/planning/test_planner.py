@@ -57,6 +57,23 @@ def test_a_candidate_that_spills_is_passed_over_and_the_plan_says_so():
     assert plan.reasons[0] == "passed over tile 1 x 4096, num_warps 4: spills 8 bytes per thread"
 
 
+@pytest.mark.parametrize(("dtype", "n_cols", "compiled"), [("float32", 16384, True), ("float32", 32768, False),
+                                                            ("bfloat16", 32768, True), ("float64", 16384, False)])  # fmt: skip
+def test_a_tile_that_registers_cannot_hold_is_not_compiled(dtype, n_cols, compiled):
+    """Both inputs of a gradient, by 1024 threads that have 64 registers each."""
+    device = with_rules(H200, {"strategy": "tile", "tile_elements": 1, "elements_per_thread": 32})
+    measured = []
+
+    def measure(problem, tiling, device):
+        measured.append(str(tiling))
+        return light(problem, tiling, device)
+
+    plan = choose(contiguous_problem(4096, n_cols, dtype, device, backward=True), device, measure)
+    refused = f"tile 1 x {n_cols}, num_warps 32: its elements alone take more registers than there are"
+    assert (f"passed over {refused}" in plan.reasons) == (not compiled)
+    assert any(each.startswith(f"tile 1 x {n_cols},") for each in measured) == compiled
+
+
 def test_a_candidate_that_does_not_fit_or_compile_is_passed_over():
     def measure(problem, tiling, device):
         if tiling.strategy == "tile":

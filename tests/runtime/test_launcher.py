@@ -1,10 +1,8 @@
-"""What surrounds a launch, with a device that is not there: hooks, streams, the device guard. The rest of it needs one."""
+"""What surrounds a launch, with a device that is not there: hooks, streams. The rest of it needs one."""
 
-import contextlib
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from portable_softmax.runtime import compiler
 from portable_softmax.runtime.prepared import prepare
@@ -19,16 +17,27 @@ class Compiled:
     function, packed_metadata = "function", "metadata"
 
     def __init__(self):
-        self.loaded, self.ran, self.launched = 0, [], []
+        self.loaded, self.launchers, self.ran, self.launched = 0, 0, [], []
 
     def _init_handles(self):
-        self.loaded += 1
+        from triton.runtime import driver
 
-    def run(self, *arguments):
-        self.ran.append(arguments)
+        self.loaded += 1
+        self._run = driver.active.launcher_cls(self, "metadata")
+
+    @property
+    def run(self):
+        return self._run
 
     def __getitem__(self, grid):
         return lambda *arguments: self.launched.append((grid, *arguments))
+
+
+def launcher(compiled, metadata):
+    """Triton's launcher, which takes a while to be built."""
+    assert metadata == "metadata"
+    compiled.launchers += 1
+    return lambda *arguments: compiled.ran.append(arguments)
 
 
 @pytest.fixture
@@ -37,7 +46,7 @@ def driver():
     from triton.runtime import driver
 
     before = driver._active
-    driver.set_active(SimpleNamespace(get_current_stream=lambda index: 100 + index))
+    driver.set_active(SimpleNamespace(get_current_stream=lambda index: 100 + index, launcher_cls=launcher))
     yield driver
     driver._active = before
 
@@ -48,7 +57,8 @@ def test_a_launch_is_on_the_stream_of_its_device(driver):
     launch(GRID, "y", "x", 7)
     launch(GRID, "y", "x", 9)
     assert compiled.ran == [(*GRID, 103, "function", "metadata", None, None, None, "y", "x", size, 8) for size in (7, 9)]
-    assert compiled.loaded == 1
+    assert compiled.loaded == compiled.launchers == 1
+    assert driver.active.launcher_cls is launcher
 
 
 @pytest.mark.parametrize("which", ["launch_enter_hook", "launch_exit_hook"])
@@ -75,17 +85,9 @@ class Vendor:
     def __init__(self, direct):
         self.direct, self.asked = direct, []
 
-    torch_device_type = "somewhere"
-
     def direct_launch(self, compiled, kinds, grid, sizes):
         self.asked.append((compiled.loaded, kinds[:2], grid, sizes))
         return self.direct
-
-
-@pytest.fixture(autouse=True)
-def somewhere(monkeypatch):
-    """A type of device of which the first is the current one."""
-    monkeypatch.setattr(torch, "somewhere", SimpleNamespace(current_device=lambda: 0, device=None), raising=False)
 
 
 def prepared(monkeypatch, direct, index=0):
@@ -102,9 +104,9 @@ def test_the_vendors_own_launch_is_prepared_once_and_gets_the_stream(driver, mon
     assert not compiled.loaded  # the device may be another one's yet
     for _ in range(3):
         launch("y", "x")
-    assert launched == [(100, "y", "x")] * 2
+    assert launched == [(100, ("y", "x"))] * 3
     assert vendor.asked == [(1, ("*fp32", "*fp32"), GRID, (7,))]
-    assert len(compiled.ran) == 1  # the first one, which loads the kernel
+    assert not compiled.launchers
 
 
 def test_triton_launches_where_the_vendor_has_no_way_of_its_own(driver, monkeypatch):
@@ -126,23 +128,4 @@ def test_triton_launches_while_a_hook_listens_and_the_vendor_after(driver, monke
         knobs.runtime.launch_enter_hook.remove(print)
     assert compiled.launched == [(GRID, "y", "x", 7, 8)]
     launch("y", "x")
-    assert launched == [(100, "y", "x")]
-
-
-def test_the_device_of_the_tensors_is_made_the_current_one(driver, monkeypatch):
-    current, launched = [0], []
-
-    @contextlib.contextmanager
-    def guard(index):
-        before, current[0] = current[0], index
-        yield
-        current[0] = before
-
-    monkeypatch.setattr(torch, "somewhere", SimpleNamespace(current_device=lambda: current[0], device=guard), raising=False)
-    for index in (0, 1):
-        launch, compiled, _ = prepared(monkeypatch, lambda *given: launched.append((current[0], *given)), index)
-        launch("y", "x")
-        assert len(compiled.ran) == 1
-        launch("y", "z")
-    assert launched == [(0, 100, "y", "z"), (1, 101, "y", "z")]
-    assert current == [0]
+    assert launched == [(100, ("y", "x"))] * 2

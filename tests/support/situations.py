@@ -263,13 +263,13 @@ def publishing(replacement):
     """Kernels compiled within publish by `replacement`, a @triton.jit function."""
     from portable_softmax.kernels import alone, exchange, softmax
     from portable_softmax.runtime import specialization as spec
-    from portable_softmax.torch_api import layout as rows
+    from portable_softmax.torch_api import kept
 
     rooms = exchange, alone, softmax
     before = [dict(vars(room)) for room in rooms]
 
     def forget():
-        rows._again.clear()
+        kept.forget()
         spec._compiled.clear()
 
     try:

@@ -23,6 +23,7 @@ from portable_softmax import (
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.specialization import KernelSpec
+from portable_softmax.torch_api import kept
 from portable_softmax.torch_api import layout as rows
 
 CHOICES = (False, True)
@@ -181,7 +182,7 @@ def test_compiled_code_reads_the_choice_when_it_runs(where, plans):
     x = torch.randn(3, 20, device=where)
     for choice in (*CHOICES, *CHOICES):
         plans.clear()
-        rows._again.clear()
+        kept.forget()
         with batch_invariant(choice):
             compiled(x)
         assert choices_of(plans) == {choice}
@@ -219,7 +220,7 @@ def test_compiled_autograd_runs(where):
 
 @kernel
 @pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize("function", ["wrap_dim", "lines_as_they_lie", "lines_of", "bind", "_keep"])
+@pytest.mark.parametrize("function", ["wrap_dim", "lines_as_they_lie", "lines_of", "bind", "kept_call", "keep"])
 def test_a_choice_that_changes_during_a_call_changes_nothing_in_it(where, plans, of_process, monkeypatch, function, choice):
     """Where lines are copied in one choice and not in the other, results laid out by one and read by the other are garbage."""
     original = getattr(rows, function)

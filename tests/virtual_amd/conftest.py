@@ -11,12 +11,12 @@ def machine():
     import hip_tensor
 
     from portable_softmax.devices import detect
-    from portable_softmax.torch_api import layout
+    from portable_softmax.torch_api import kept
 
     def forget():
         detect._device.cache_clear()
         detect._active_backend.cache_clear()
-        layout._again.clear()
+        kept.forget()
 
     forget()
     with pytest.MonkeyPatch.context() as patch:

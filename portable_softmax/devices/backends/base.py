@@ -19,7 +19,7 @@ SIMT_REQUIRED = (
     "shared_memory_per_multiprocessor",
 )
 
-DirectLaunch = Callable[..., None]  # of a stream, as the vendor's runtime names it, and what changes from launch to launch
+DirectLaunch = Callable[[int, Sequence[Any]], None]  # of a stream, as the vendor's runtime names it, and what else changes
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Backend(Protocol):
             sizes: values of the parameters between the operands and those of the launch.
 
         Returns:
-            launch(stream, *operands), with the launch's own words and number after them where rows are shared.
+            launch(stream, operands), with the launch's own words and number after them where rows are shared.
         """
 
 

@@ -5,7 +5,7 @@ Source of names, numbers and structures: CUDA Driver API, cuda.h of CUDA 12.4 an
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from portable_softmax.devices.backends.base import DirectLaunch
 from portable_softmax.errors import DeviceError
@@ -59,12 +59,8 @@ def _sizes_of_parameters(cuda: Any, function: int) -> list[int]:
     return sizes
 
 
-class Slot(NamedTuple):
-    """Memory for the arguments of one launch at a time, as 64-bit integers, and the call that takes them from there."""
-
-    cells: memoryview
-    config: memoryview
-    call: tuple[Any, ...]
+# Memory for the arguments and for the configuration of one launch at a time, as 64-bit integers, and the call that reads them.
+Slot = tuple[memoryview, memoryview, tuple[Any, ...]]
 
 
 def _prepare(
@@ -82,16 +78,16 @@ def _prepare(
         parameters = (ctypes.c_void_p * n_parameters)(*range(start, end, CELL))
         config = LaunchConfig(*grid, 32 * compiled.metadata.num_warps, 1, 1, compiled.metadata.shared)
         call = ctypes.byref(config), ctypes.c_void_p(compiled.function), parameters, None
-        return Slot(memoryview(cells).cast("B").cast("q"), memoryview(config).cast("B").cast("q"), call)
+        return memoryview(cells).cast("B").cast("q"), memoryview(config).cast("B").cast("q"), call
 
-    def launch(stream: int, *operands: Any) -> None:  # plain loops and integers: it is in every call
+    def launch(stream: int, operands: Sequence[Any]) -> None:  # plain loops and integers: it is in every call
         try:
             slot = slots.pop()
         except IndexError:
             slot = new_slot()
         cells, config, call = slot
         if is_shared:
-            *operands, words, number = operands  # type: ignore[assignment]
+            *operands, words, number = operands
             cells[words_cell] = words.data_ptr()
             cells[words_cell + 1] = number
         cell = 0

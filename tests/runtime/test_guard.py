@@ -1,0 +1,53 @@
+"""The guard of a device, with a type of device that is not there."""
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from portable_softmax.runtime.guard import guard_of, on_device
+
+
+@pytest.fixture
+def current(monkeypatch):
+    """The number of the current device, in a list."""
+    current = [0]
+
+    @contextlib.contextmanager
+    def made_current(index):
+        before, current[0] = current[0], index
+        yield
+        current[0] = before
+
+    somewhere = SimpleNamespace(current_device=lambda: current[0], device=made_current)
+    monkeypatch.setattr(torch, "somewhere", somewhere, raising=False)
+    return current
+
+
+def device(index):
+    return SimpleNamespace(index=index, vendor=SimpleNamespace(torch_device_type="somewhere"))
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_call_is_made_while_its_device_is_the_current_one(current, index):
+    called = []
+    call = on_device(lambda *given: called.append((current[0], *given)) or len(called), device(index))
+    assert [call("y", "x"), call("y", "z")] == [1, 2]
+    assert called == [(index, "y", "x"), (index, "y", "z")]
+    assert current == [0]
+
+
+def test_a_guard_knows_whether_its_device_is_the_current_one(current):
+    is_current, made_current = guard_of(device(1))
+    assert not is_current()
+    with made_current():
+        assert is_current()
+    assert not is_current()
+
+
+def test_a_device_that_is_not_here_needs_no_guard(current):
+    is_current, made_current = guard_of(device(None))
+    assert is_current()
+    with made_current():
+        assert current == [0]
