@@ -95,7 +95,8 @@ def _with_warps(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Devi
     tilings = [replace(tiling, num_warps=each, num_stages=rule.num_stages or 1) for each in twice]
     if tiling.strategy == "tile" and (rule.layout or problem.layout == "rows"):
         halved = [replace(each, num_warps=max(1, (each.num_warps or 1) // 2)) for each in tilings]
-        most_cols = tiling.tile_cols if problem.ragged else tiling.tile_cols - 1  # narrower pieces fit ragged rows better
+        starts_anywhere = problem.ragged or (problem.across and problem.vector == 1)  # narrower pieces are read better then
+        most_cols = tiling.tile_cols if starts_anywhere else tiling.tile_cols - 1
         yield from (each for each in _in_pieces(halved, rule, problem, device) if each.tile_cols <= most_cols)
     yield from tilings
 

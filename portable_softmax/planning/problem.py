@@ -118,7 +118,7 @@ class Problem:
     @property
     def width(self) -> int:
         """Columns that a tile of whole rows needs; the whole vectors of a ragged row, wherever it starts, are no more."""
-        return max(self.n_cols, self.vector)
+        return self.n_cols if self.across else max(self.n_cols, self.vector)
 
     @property
     def name(self) -> str:

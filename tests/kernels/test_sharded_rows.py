@@ -117,4 +117,5 @@ def test_any_number_of_programs_and_any_tile_is_right(device, where, step, backw
         nowhere = (1, *(0 for _ in strides))
         sizes = n_rows, n_cols // 4, *strides, *nowhere, *nowhere, *((1,) if step == "map" else ())
         prepare(KernelSpec.of(problem, tiling), device, (num_programs, 1, 1), sizes)(*operands)
-        torch.testing.assert_close(found, numbers if step == "reduce" else wanted)
+        terms = 4e-7 * (a * b).abs().sum(1).max().item() if backward else 1e-5  # of a sum, in which they may cancel
+        torch.testing.assert_close(found, numbers if step == "reduce" else wanted, rtol=2e-6, atol=terms)
