@@ -39,8 +39,12 @@ def load(
 
 @triton.jit
 def along(numbers, AXIS: tl.constexpr):
-    """Numbers of rows in a shape that goes with elements of theirs."""
-    return of_rows(numbers) if numbers.shape[0] == 1 else tl.expand_dims(numbers, AXIS)
+    """Numbers of rows in a shape that goes with elements of theirs; AXIS None: with their edges, [rows, elements]."""
+    if AXIS is None:
+        shaped = of_rows(numbers) if numbers.shape[0] == 1 else tl.expand_dims(numbers, 1)
+    else:
+        shaped = tl.expand_dims(numbers, AXIS)
+    return shaped
 
 
 @triton.jit

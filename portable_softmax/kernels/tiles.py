@@ -69,7 +69,7 @@ def reduce(
     total = tl.sum(sums, axis=AXIS)
     if RAGGED:
         if part == 0:
-            edges = shares(edge_a, weights(edge_a, edge_b, base, 1, BACKWARD, EXACT), BACKWARD, LOG)
+            edges = shares(edge_a, weights(edge_a, edge_b, base, None, BACKWARD, EXACT), BACKWARD, LOG)
             total += of_rows(tl.sum(edges, axis=1))
     if BACKWARD:
         base, first, second = total, total, tl.zeros_like(total)
@@ -110,6 +110,6 @@ def store_edges(
         if part == 0:
             cols, mask = edges_of(rows, lead, 0, n_rows, n_cols, VECTOR)
             scale, rest = scale_from(first, first, second, True, BACKWARD, EXACT)
-            b = weights(a, b, first, 1, BACKWARD, EXACT)
-            result = finish(a, b, first, second, scale, rest, 1, BACKWARD, LOG, NEGATE, EXACT)
+            b = weights(a, b, first, None, BACKWARD, EXACT)
+            result = finish(a, b, first, second, scale, rest, None, BACKWARD, LOG, NEGATE, EXACT)
             store(pointers(out, cols, 0, 1), result, mask)

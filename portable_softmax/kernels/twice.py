@@ -86,7 +86,7 @@ def reduce_part(
         sums = add_shares(sums, piece_a, weights(piece_a, piece_b, base, AXIS, BACKWARD, EXACT), BACKWARD, LOG)
     total = tl.sum(sums, axis=AXIS)
     if RAGGED:
-        edges = shares(edge_a, weights(edge_a, edge_b, base, 1, BACKWARD, EXACT), BACKWARD, LOG)
+        edges = shares(edge_a, weights(edge_a, edge_b, base, None, BACKWARD, EXACT), BACKWARD, LOG)
         total += of_rows(tl.sum(edges, axis=1))
     if BACKWARD:
         first, second = total, peak
