@@ -18,6 +18,7 @@ setup = (
     "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
     "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
 )
+compile_target = base.named_target
 direct_launch = base.by_triton_only
 
 
@@ -59,7 +60,9 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     )
 
 
-def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
+def compile_options(
+    num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
+) -> dict[str, Any]:
     """Returns no options: the compiler warns about num_warps and num_stages, and has no use for them."""
     return {}
 
