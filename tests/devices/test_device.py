@@ -47,7 +47,7 @@ def test_recorded_machines(monkeypatch, name):
 
 
 def test_every_vendor_is_recorded():
-    assert {recorded(name)["target"][0] for name in MACHINES} == {"cuda", "hip", "npu"}
+    assert {recorded(name)["target"][0] for name in MACHINES} == {"cuda", "hip", "npu", "xpu"}
 
 
 def test_devices_of_one_machine_each_have_their_own(monkeypatch):
@@ -184,8 +184,8 @@ def test_a_driver_that_cannot_describe_its_device(monkeypatch):
 
 
 def test_a_backend_that_nobody_described(monkeypatch):
-    play(monkeypatch, recorded("driver_h200") | {"target": ["xpu", "pvc", 32]})
-    with pytest.raises(DeviceError, match="Triton drives a 'xpu' device; this package knows cuda, hip, npu"):
+    play(monkeypatch, recorded("driver_h200") | {"target": ["tpu", "v6", 32]})
+    with pytest.raises(DeviceError, match="Triton drives a 'tpu' device; this package knows cuda, hip, npu, xpu"):
         current_device()
 
 

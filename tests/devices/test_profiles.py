@@ -45,7 +45,7 @@ GRANULE = "register_granule: {value: 8, source: occupancy}"
         ("architecture: Hopper", "architecture: !!python/object/apply:os.getcwd []", r"could not determine a constructor"),
         ("verified: measured", "verified: surely", r"Invalid enum value 'surely'"),
         ("grid: {value: tile", "grid: {value: persistent", r"Invalid enum value 'persistent'.*launch.grid"),
-        ("backend: cuda", "backend: cudda", r"backend: 'cudda' is none of cuda, hip, npu, interpreter"),
+        ("backend: cuda", "backend: cudda", r"backend: 'cudda' is none of cuda, hip, npu, xpu, interpreter"),
         ("warp_size: {value: 32", "warp_size: {value: 33", r"33 is not a power of two - at `\$.hardware.warp_size`"),
         ("  polls: {value: 256", "  polls: {value: 0", r">= 1 - at `\$.launch.polls"),
         ("  polls: {value: 256", "  pols: {value: 256", r"unknown field `pols`"),
@@ -338,5 +338,5 @@ def test_live_devices_match_product_then_architecture_then_estimate():
 
 def test_a_backend_without_any_profile(tmp_path, monkeypatch):
     shutil.copytree(SHIPPED / "nvidia", tmp_path / "nvidia")
-    with pytest.raises(ProfileError, match=r"no profile and no estimate for backend 'xpu'"):
-        match_profile("xpu", "pvc", "Max 1550")
+    with pytest.raises(ProfileError, match=r"no profile and no estimate for backend 'tpu'"):
+        match_profile("tpu", "v6", "TPU v6")

@@ -28,11 +28,11 @@ OCLOC = "ocloc"  # Intel's offline compiler
 FULL_SIZE_LANES = 32  # a sub-group of fewer lanes, in the large register mode, may have only half of the threads
 
 
-def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+def describe(index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:
     """Collects what torch and Triton's driver tell of a device; see Backend.
 
-    Triton's target names no architecture but holds all of torch's properties; `version` among them is the number of the
-    graphics IP, as 12.60.7. The driver's count of multiprocessors is a product of slices, so torch's is preferred.
+    Triton's `arch` is no name but all of torch's properties; `version` among them is the number of the graphics IP, as
+    12.60.7. The driver's count of multiprocessors is a product of slices and their parts, so torch's is preferred.
     """
     import torch
 
@@ -40,7 +40,7 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     cores = getattr(told, "gpu_subslice_count", None)
     return Detected(
         name=told.name,
-        arch=str(torch.xpu.get_device_capability(index)["version"]),
+        arch=str(arch["version"]),
         driver={
             "shared_memory_per_program_max": properties["max_shared_mem"],
             "max_threads_per_program": properties["max_work_group_size"],
