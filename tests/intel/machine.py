@@ -1,0 +1,71 @@
+"""Intel's OpenCL runtime on the CPU: runs a compiled kernel on tensors of the host, where they lie."""
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import direct
+import numpy as np
+import pyopencl as cl
+import torch
+
+from intel.spirv import edited, for_a_cpu, instructions, opcode  # noqa: F401  (tests read them here)
+from portable_softmax import Device
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.workspace import next_number
+
+INTEGERS = {"i32": np.int32, "i64": np.int64}
+Edit = Callable[[bytes], bytes]
+KERNELS: set[bytes] = set()  # that ran
+
+
+def pointer(tensor: torch.Tensor) -> cl.SVM:
+    """Address of a tensor: the runtime's memory is the process's (fine-grained system SVM)."""
+    return cl.SVM(np.frombuffer((ctypes.c_byte * tensor.element_size()).from_address(tensor.data_ptr()), np.int8))
+
+
+@functools.cache
+def machine() -> tuple[cl.Context, cl.CommandQueue]:
+    (platform,) = cl.get_platforms()
+    (device,) = platform.get_devices()
+    assert device.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM
+    context = cl.Context([device])
+    return context, cl.CommandQueue(context)
+
+
+@functools.cache
+def kernel_of(spirv: bytes) -> cl.Kernel:
+    KERNELS.add(spirv)
+    (kernel,) = cl.Program(machine()[0], edited(spirv, for_a_cpu)).build().all_kernels()
+    return kernel
+
+
+def run(compiled: Any, grid: tuple[int, int, int], arguments: Sequence[Any], edit: Edit = bytes) -> None:
+    """Runs all programs of a launch. `arguments` are those at run time, by position; `edit` changes the SPIR-V."""
+    metadata = compiled.metadata
+    kinds = [kind for kind in compiled.src.signature.values() if kind != "constexpr"]
+    kernel, queue = kernel_of(edit(compiled.asm["spv"])), machine()[1]
+    given = [
+        pointer(value) if kind.startswith("*") else INTEGERS[kind](value) for kind, value in zip(kinds, arguments, strict=True)
+    ]
+    if metadata.shared:
+        given.append(cl.LocalMemory(metadata.shared))
+    assert kernel.num_args == len(given)
+    threads = metadata.num_warps * metadata.threads_per_warp
+    kernel(queue, (grid[0] * threads, grid[1], grid[2]), (threads, 1, 1), *given)
+    queue.finish()
+
+
+def on_the_cpu(product: str, edit: Edit = bytes, words: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.clone) -> Any:
+    """`launch(operands, problem, tiling, programs)`, as direct.forward and direct.backward take it; `words` makes the words."""
+    device = Device.from_profile(product)
+
+    def launch(operands, problem, tiling, programs):
+        arguments = [*operands, *direct.sizes_of(operands, problem)]
+        if tiling.parts > 1:
+            garbage = torch.randint(-(2**62), 2**62, (problem.n_rows * tiling.words_per_row,))
+            arguments += [words(garbage), next_number()]
+        run(compile_kernel(KernelSpec.of(problem, tiling), device), (programs, 1, 1), arguments, edit)
+
+    return launch
