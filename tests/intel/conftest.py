@@ -14,7 +14,7 @@ import pytest
 
 OPENCL = Path(sys.prefix, "opencl")
 SET_UP = OPENCL.is_dir() and importlib.util.find_spec("triton.backends.intel") is not None
-ERRORS: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # by type: absolute, in eps, in units of what is allowed
+ERRORS: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # by type: absolute, in eps, of what is allowed
 if SET_UP:
     os.environ["OCL_ICD_VENDORS"] = str(OPENCL)
     os.environ["PATH"] = f"{Path(sys.prefix, 'bin')}{os.pathsep}{os.environ['PATH']}"

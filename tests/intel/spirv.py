@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 HEADER = 5  # words
 OP_EXTENSION, OP_EXECUTION_MODE, OP_CAPABILITY = 10, 16, 17
-# What the runtime for CPUs refuses. They declare things (the most threads of a program, any width of vectors); no code needs them.
+# What the runtime for CPUs refuses: declarations (the most threads of a program, vectors of any width) that no code needs.
 CAPABILITIES = {5892, 5617, 5619}  # KernelAttributesINTEL, VectorComputeINTEL, VectorAnyINTEL
 EXTENSIONS = {"SPV_INTEL_kernel_attributes", "SPV_INTEL_vector_compute"}
 MODES = {5893}  # MaxWorkgroupSizeINTEL

@@ -1,6 +1,8 @@
 """Launches as they are planned: compiled for every product by Intel's compilers, and run as planned, whatever the layout."""
 
+import itertools
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,7 +23,7 @@ from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 PRODUCTS = sorted(name for name, profile in profiles().items() if profile.backend == "xpu")
 ARCHITECTURES = sorted({profiles()[name].arch: name for name in PRODUCTS}.values())
 LENGTHS = (1, 17, 100, 781, 1024, 4096, 8191, 12672, 16384, 20_000, 50_257, 131_072, 10**6)
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = ("float32", "bfloat16")
 
 
 @pytest.fixture
@@ -102,7 +104,7 @@ def test_static_quality(ocloc, record_count, product):
     """Every plan is there, with registers, spills nothing and fits."""
     device = Device.from_profile(product)
     faults, compared, strategies = [], 0, set()
-    for n_rows, n_cols, dtype, backward in ((r, c, d, b) for r in (4096, 8) for c in LENGTHS for d in DTYPES[:2] for b in (False, True)):
+    for n_rows, n_cols, dtype, backward in itertools.product((4096, 8), LENGTHS, DTYPES, (False, True)):
         found = plan(n_rows, n_cols, dtype, device, backward=backward)
         used = found.resources
         strategies.add(found.tiling.strategy)
@@ -124,16 +126,16 @@ def test_without_ocloc_registers_are_estimated(monkeypatch):
 
 def test_ocloc_is_asked_for_the_device_and_the_register_mode(ocloc):
     """256 GRFs of 64 bytes are 128 registers of each of 32 lanes; left to itself, the compiler takes 96 GRFs on Xe3."""
-    for product, n_cols, most, registers in (("intel/max-1550", 781, 64, 64), ("intel/max-1550", 781, 128, 128), ("intel/arc-b390", 781, None, 48)):
+    for product, most, registers in (("intel/max-1550", 64, 64), ("intel/max-1550", 128, 128), ("intel/arc-b390", None, 48)):
         device = Device.from_profile(product)
-        found = plan(4096, n_cols, "float32", device)
-        tiling = type(found.tiling)(**vars(found.tiling) | {"max_registers": most})
-        spec = KernelSpec.of(contiguous_problem(4096, n_cols, "float32", device), tiling)
+        tiling = replace(plan(4096, 781, "float32", device).tiling, max_registers=most)
+        spec = KernelSpec.of(contiguous_problem(4096, 781, "float32", device), tiling)
         assert device.vendor.resources(compile_kernel(spec, device)).registers_per_thread == registers
 
 
 def test_an_error_of_ocloc_is_the_plans(ocloc, monkeypatch):
-    monkeypatch.setattr(xpu, "_native", lambda ocloc, spirv, version, flags, native=xpu._native: native(ocloc, b"no SPIR-V", version, flags))
+    native = xpu._native
+    monkeypatch.setattr(xpu, "_native", lambda ocloc, spirv, version, flags: native(ocloc, b"no SPIR-V", version, flags))
     with pytest.raises(Exception, match=r"ocloc for 12\.60\.7 ended with"):
         plan(4096, 1001, "float32", "intel/max-1550")
 
@@ -154,9 +156,9 @@ def test_plans_for_an_unknown_architecture_fit_every_known_one(ocloc, product):
     assert estimated.profile.estimated
     for n_cols in (781, 16384, 131_072):
         found = plan(4096, n_cols, "float32", estimated)
-        assert 1 <= found.occupancy.programs_per_multiprocessor
+        assert found.occupancy.programs_per_multiprocessor >= 1
         lanes = hardware.warp_size // 16
-        same = type(found.resources)(**vars(found.resources) | {"num_warps": -(-found.num_warps // lanes)})
+        same = replace(found.resources, num_warps=-(-found.num_warps // lanes))
         assert found.occupancy.programs_per_multiprocessor <= occupancy(same, known).programs_per_multiprocessor or lanes == 1
 
 
