@@ -81,4 +81,4 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$(state)" ]; then
     fi
     state >"$stamp"
 fi
-exec "$environment/bin/python" -m pytest tests/intel "$@"
+exec "$environment/bin/python" -m pytest tests/intel -m "not slow" "$@"

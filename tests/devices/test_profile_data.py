@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from portable_softmax import DtypeError, plan
 from portable_softmax.devices.profiles import find_profile, match_profile, profiles, read_profiles
 from portable_softmax.errors import ProfileError
 
@@ -236,3 +237,10 @@ def test_amd_register_files(arch, registers):
 def test_a_user_can_plan_for_a_product_by_name():
     assert find_profile("nvidia/h200").arch == "90"
     assert find_profile("ascend/950pr_957x").arch == "Ascend950PR_9579"
+
+
+def test_a_profile_may_compute_fewer_types_than_its_backend():
+    with pytest.raises(DtypeError, match=r"xpu/12\.55\.8 computes float16, bfloat16, float32; convert"):
+        plan(64, 64, "float64", "intel/arc-a770")
+    without = {profile.name for profile in ALL if profile.backend == "xpu" and "float64" not in profile.dtypes}
+    assert without == {"intel/dg2", "intel/arc-a770", "intel/estimated"}

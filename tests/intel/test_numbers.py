@@ -82,7 +82,7 @@ def test_programs_of_any_number_of_warps(direction, n_cols, num_warps):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rows_that_start_anywhere(direction, stride, dtype):
     tiling, n_cols, _ = CASES["ragged"]
-    widest = 16 // torch.finfo(dtype).bits * 8
+    widest = 128 // torch.finfo(dtype).bits
     run = on_the_cpu(PRODUCTS["32 lanes"])
     direction(run, "softmax", dtype, torch.device("cpu"), n_cols, tiling, 3, widest, stride=stride)
 
