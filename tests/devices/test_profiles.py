@@ -151,6 +151,28 @@ def test_numbers_that_contradict_each_other(tmp_path, key, value, complaint):
     assert len(lines) == len(set(lines)), "told once, not again of each product"
 
 
+@pytest.mark.parametrize(
+    ("sizes", "complaint"),
+    [
+        ("[1024, 65536]", "shared_memory_per_program_max 232448.*the largest size is the most that a program can be given"),
+        ("[232448, 1024]", r"\[232448, 1024\] are not in ascending order.*hardware.shared_memory_sizes"),
+        ("[]", "length >= 1.*shared_memory_sizes"),
+        ("1024", "Expected `array`, got `int`.*shared_memory_sizes"),
+    ],
+)
+def test_sizes_that_cannot_be(tmp_path, sizes, complaint):
+    text = H200.replace(
+        "  shared_memory_granule", f"  shared_memory_sizes: {{value: {sizes}, source: occupancy}}\n  shared_memory_granule"
+    )
+    with pytest.raises(ProfileError, match=complaint):
+        read_profiles(written(tmp_path, text))
+
+
+def test_types_that_nothing_computes(tmp_path):
+    with pytest.raises(ProfileError, match=r"Invalid enum value 'fp8' - at `\$.dtypes"):
+        read_profiles(written(tmp_path, H200.replace("multiprocessor: SM", "multiprocessor: SM\ndtypes: [fp8]")))
+
+
 @pytest.mark.parametrize("polls", [2**32, 2**62])
 def test_a_number_of_polls_that_no_counter_reaches(tmp_path, polls):
     with pytest.raises(ProfileError, match="polls"):

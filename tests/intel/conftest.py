@@ -30,6 +30,7 @@ def recorded(monkeypatch):
     import torch
 
     def noting(result, exact, terms=0.0, check=closeness.assert_close):
+        check(result, exact, terms)  # first: results of kernels that are wrong on purpose are not noted
         found, size = result.double(), torch.as_tensor(terms, dtype=torch.float64).abs()
         compared = exact.isfinite() & found.isfinite()
         error = torch.where(compared, (found - exact).abs(), 0.0)
@@ -37,7 +38,6 @@ def recorded(monkeypatch):
         in_eps = torch.where(compared, error / scale / torch.finfo(result.dtype).eps, 0.0)
         name = str(result.dtype).removeprefix("torch.")
         ERRORS[name].append((error.max().item(), in_eps.max().item(), closeness.worst_error(result, exact, terms)))
-        check(result, exact, terms)
 
     monkeypatch.setattr(direct, "assert_close", noting)
     return noting
