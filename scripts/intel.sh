@@ -40,7 +40,8 @@ install_packages() {
 # Debian's packages, unpacked only, with the C library that they need; from the mirror that this machine's apt uses.
 unpack_ocloc() {
     local folder=$environment/ocloc lists mirror keys=/usr/share/keyrings/debian-archive-keyring.gpg
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -m1 '/debian/*$') || return 1
+    mirror=$(apt-get indextargets --no-release-info --format '$(REPO_URI)') || return 1
+    mirror=$(grep -m1 '/debian/*$' <<<"$mirror") || return 1
     lists=$(mktemp -d)
     mkdir -p "$lists/lists/partial" "$lists/cache/archives/partial"
     : >"$lists/status"

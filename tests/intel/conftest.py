@@ -22,6 +22,10 @@ else:
     collect_ignore_glob = ["*"]
 
 
+def pytest_configure(config):
+    config.addinivalue_line("filterwarnings", "ignore:Non-empty compiler output encountered")  # it tells how long it took
+
+
 @pytest.fixture(autouse=True)
 def recorded(monkeypatch):
     """Notes each comparison with float64 that a test makes."""

@@ -43,9 +43,12 @@ def kernel_of(spirv: bytes) -> cl.Kernel:
 
 def run(compiled: Any, grid: tuple[int, int, int], arguments: Sequence[Any], edit: Edit = bytes) -> None:
     """Runs all programs of a launch. `arguments` are those at run time, by position; `edit` changes the SPIR-V."""
-    metadata = compiled.metadata
     kinds = [kind for kind in compiled.src.signature.values() if kind != "constexpr"]
-    kernel, queue = kernel_of(edit(compiled.asm["spv"])), machine()[1]
+    run_spirv(edit(compiled.asm["spv"]), compiled.metadata, kinds, grid, arguments)
+
+
+def run_spirv(spirv: bytes, metadata: Any, kinds: Sequence[str], grid: tuple[int, int, int], arguments: Sequence[Any]) -> None:
+    kernel, queue = kernel_of(spirv), machine()[1]
     given = [
         pointer(value) if kind.startswith("*") else INTEGERS[kind](value) for kind, value in zip(kinds, arguments, strict=True)
     ]
