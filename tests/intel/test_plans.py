@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import subprocess
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -201,3 +202,36 @@ def test_header_instructions_alone_are_left_out():
     assert 1 <= len(left_out) <= 5
     assert {machine.opcode(each) for each in left_out} <= {10, 16, 17}
     assert re.fullmatch(r"12\.60\.7", device.arch)
+
+
+def native_accesses(spec, device, ocloc, folder):
+    """Accesses to global memory in the native code, as its disassembly has them: load.ugm.d32x4 is 16 bytes of each lane."""
+    compiled = compile_kernel(spec, device)
+    binary = folder / "kernel.bin"
+    binary.write_bytes(xpu._native(ocloc, compiled.asm["spv"], device.arch, compiled.metadata.build_flags))
+    subprocess.run(
+        [ocloc, "disasm", "-file", binary, "-device", device.arch, "-dump", folder / "parts"], check=True, capture_output=True
+    )
+    (text,) = folder.glob("parts/.text.*.asm")
+    return set(
+        re.findall(r"\b(?:load|store|atomic_\w+)\.ugm\.d\d+(?:x\d+)?\b(?!t)", text.read_text())
+    )  # t: of a whole sub-group
+
+
+@pytest.mark.parametrize("product", ARCHITECTURES)
+@pytest.mark.parametrize(("dtype", "n_cols"), [("float32", 1024), ("bfloat16", 8192)])
+def test_native_code_reads_and_writes_16_bytes_at_a_time(ocloc, tmp_path, product, dtype, n_cols):
+    device = Device.from_profile(product)
+    problem = contiguous_problem(4096, n_cols, dtype, device)
+    spec = KernelSpec.of(problem, plan(4096, n_cols, dtype, device).tiling)
+    assert native_accesses(spec, device, ocloc, tmp_path) == {"load.ugm.d32x4", "store.ugm.d32x4"}
+
+
+@pytest.mark.parametrize("product", ARCHITECTURES)
+def test_programs_that_share_a_row_poll_by_atomic_operations(ocloc, tmp_path, product):
+    """Triton makes a plain load of a volatile one here, which a compiler may take out of the loop."""
+    device = Device.from_profile(product)
+    found = plan(64, 65_536, "float32", device)
+    assert found.tiling.parts > 1
+    spec = KernelSpec.of(contiguous_problem(64, 65_536, "float32", device), found.tiling)
+    assert {each.split(".")[0] for each in native_accesses(spec, device, ocloc, tmp_path)} >= {"atomic_or", "load", "store"}
