@@ -157,10 +157,19 @@ def test_two_drivers(monkeypatch):
         current_device()
 
 
-def test_stock_triton_installed_over_the_vendors(monkeypatch):
-    installed = {"triton": "3.8.0", "triton-ascend": "3.2.0"}
-    monkeypatch.setattr(importlib.metadata, "version", installed.__getitem__)
-    with pytest.raises(DeviceError, match=r"triton 3\.8\.0 and triton-ascend 3\.2\.0 are both installed.*pip uninstall"):
+@pytest.mark.parametrize("name", ["triton-ascend", "triton-xpu"])
+def test_stock_triton_installed_over_the_vendors(monkeypatch, name):
+    installed = {"triton": "3.8.0", name: "3.2.0"}
+
+    def version(package):
+        if package in installed:
+            return installed[package]
+        raise importlib.metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    with pytest.raises(
+        DeviceError, match=rf"triton 3\.8\.0 and {name} 3\.2\.0 are both installed.*pip uninstall triton {name}"
+    ):
         current_device()
 
 

@@ -1,6 +1,5 @@
 """Huawei Ascend: a program runs alone on a vector core and works out of that core's Unified Buffer."""
 
-import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,23 +19,6 @@ setup = (
 )
 compile_target = base.named_target
 direct_launch = base.by_triton_only
-
-
-def overwritten_installation() -> str | None:
-    """Says that stock triton was installed beside triton-ascend; returns None if it was not.
-
-    Both are a package `triton`, and share files.
-
-    Source: triton-ascend's FAQ; triton-lang/triton-ascend issues 306 and 395.
-    """
-    try:
-        versions = [importlib.metadata.version(name) for name in ("triton", "triton-ascend")]
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    return (
-        f"triton {versions[0]} and triton-ascend {versions[1]} are both installed, and each overwrites the other's files: "
-        "pip uninstall triton triton-ascend, then install the one for this machine"
-    )
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
