@@ -1,9 +1,12 @@
 """What is read of a zebin; real ones, of Intel's compiler, are read in tests/intel."""
 
 import struct
+from types import SimpleNamespace
 
 import pytest
 
+from portable_softmax import KernelResources
+from portable_softmax.devices.backends import xpu
 from portable_softmax.devices.backends.zebin import kernel_info
 
 INFO = """---
@@ -57,6 +60,15 @@ def test_spills_are_counted_by_lane():
     memory = "per_thread_memory_buffers: [{type: scratch, usage: single_space, size: 1024}]"
     assert kernel_info(zebin("Xe3", "spill_size: 256, ", memory), "softmax_kernel").spilled == 8
     assert kernel_info(zebin("Xe3", "", memory), "softmax_kernel").spilled == 32  # memory of a thread for something else
+
+
+def test_native_code_that_triton_made_itself_needs_no_other_compiler(monkeypatch):
+    monkeypatch.setattr(xpu, "OCLOC", "no-such-compiler")
+    metadata = SimpleNamespace(name="softmax_kernel", num_warps=4, shared=16)
+    found = xpu.resources(SimpleNamespace(asm={"spv": zebin("Xe-HPC")}, metadata=metadata))
+    assert found == KernelResources(4, 128, 16, barriers=1)
+    unknown = xpu.resources(SimpleNamespace(asm={"spv": b"\x03\x02\x23\x07"}, metadata=metadata))
+    assert unknown == KernelResources(4, None, 16)
 
 
 @pytest.mark.parametrize(

@@ -80,17 +80,19 @@ def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, 
 def resources(compiled: Any) -> KernelResources:
     """Reads the native binary, which `ocloc` makes of Triton's SPIR-V; without ocloc the registers are not known.
 
-    On the device it is made by the driver, of the same SPIR-V with the same options.
+    On the device it is made by the driver, of the same SPIR-V with the same options. With TRITON_XPU_GEN_NATIVE_CODE it is
+    Triton's own, in place of the SPIR-V.
 
     Raises:
         CompileError: ocloc fails, in its own words.
     """
     metadata = compiled.metadata
     used = {"num_warps": metadata.num_warps, "shared_memory_bytes": metadata.shared}
-    ocloc = shutil.which(OCLOC)
-    if not ocloc:
-        return KernelResources(**used)
-    binary = _native(ocloc, compiled.asm["spv"], metadata.target.arch["version"], metadata.build_flags)
+    binary, ocloc = compiled.asm["spv"], shutil.which(OCLOC)
+    if not binary.startswith(b"\x7fELF"):
+        if not ocloc:
+            return KernelResources(**used)
+        binary = _native(ocloc, binary, metadata.target.arch["version"], metadata.build_flags)
     found = zebin.kernel_info(binary, metadata.name)
     return KernelResources(
         **used,
