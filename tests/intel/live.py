@@ -73,6 +73,7 @@ class Launcher:
         given = [_on_host(value) for kind, value in zip(self.kinds, arguments, strict=True) if kind != "constexpr"]
         kinds = [kind for kind in self.kinds if kind != "constexpr"]
         LAUNCHES.append(Launch(metadata.name, (x, y, z), metadata.num_warps * metadata.threads_per_warp, metadata.build_flags))
+        machine.KERNELS.add(self.spirv)
         machine.run_spirv(self.spirv, metadata, kinds, (x, y, z), given)
 
 

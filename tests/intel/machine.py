@@ -10,14 +10,14 @@ import numpy as np
 import pyopencl as cl
 import torch
 
-from intel.spirv import edited, for_a_cpu, instructions, opcode  # noqa: F401  (tests read them here)
+from intel.spirv import edited, for_a_cpu
 from portable_softmax import Device
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 from portable_softmax.runtime.workspace import next_number
 
 INTEGERS = {"i32": np.int32, "i64": np.int64}
 Edit = Callable[[bytes], bytes]
-KERNELS: set[bytes] = set()  # that ran
+KERNELS: set[bytes] = set()  # that ran, as they were compiled
 
 
 def pointer(tensor: torch.Tensor) -> cl.SVM:
@@ -36,7 +36,6 @@ def machine() -> tuple[cl.Context, cl.CommandQueue]:
 
 @functools.cache
 def kernel_of(spirv: bytes) -> cl.Kernel:
-    KERNELS.add(spirv)
     (kernel,) = cl.Program(machine()[0], edited(spirv, for_a_cpu)).build().all_kernels()
     return kernel
 
@@ -44,6 +43,7 @@ def kernel_of(spirv: bytes) -> cl.Kernel:
 def run(compiled: Any, grid: tuple[int, int, int], arguments: Sequence[Any], edit: Edit = bytes) -> None:
     """Runs all programs of a launch. `arguments` are those at run time, by position; `edit` changes the SPIR-V."""
     kinds = [kind for kind in compiled.src.signature.values() if kind != "constexpr"]
+    KERNELS.add(compiled.asm["spv"])
     run_spirv(edit(compiled.asm["spv"]), compiled.metadata, kinds, grid, arguments)
 
 

@@ -12,6 +12,7 @@ from closeness import expected, expected_gradient, gradient_scale, terms_of
 from offline import GPUS
 
 from intel import machine
+from intel.spirv import for_a_cpu, instructions, opcode
 from portable_softmax import Device, occupancy, plan, profiles
 from portable_softmax.devices.backends import xpu
 from portable_softmax.devices.backends.base import Detected
@@ -198,9 +199,9 @@ def test_header_instructions_alone_are_left_out():
     device = Device.from_profile("intel/max-1550")
     found = plan(4096, 781, "float32", device)
     spirv = compile_kernel(KernelSpec.of(contiguous_problem(4096, 781, "float32", device), found.tiling), device).asm["spv"]
-    left_out = [each for each in machine.instructions(spirv) if machine.for_a_cpu(each) is None]
+    left_out = [each for each in instructions(spirv) if for_a_cpu(each) is None]
     assert 1 <= len(left_out) <= 5
-    assert {machine.opcode(each) for each in left_out} <= {10, 16, 17}
+    assert {opcode(each) for each in left_out} <= {10, 16, 17}
     assert re.fullmatch(r"12\.60\.7", device.arch)
 
 
