@@ -10,6 +10,7 @@ import numpy as np
 import pyopencl as cl
 import torch
 
+from intel import build
 from intel.spirv import edited, for_a_cpu
 from portable_softmax import Device
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
@@ -26,18 +27,13 @@ def pointer(tensor: torch.Tensor) -> cl.SVM:
 
 
 @functools.cache
-def machine() -> tuple[cl.Context, cl.CommandQueue]:
-    (platform,) = cl.get_platforms()
-    (device,) = platform.get_devices()
-    assert device.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM
-    context = cl.Context([device])
-    return context, cl.CommandQueue(context)
+def queue() -> cl.CommandQueue:
+    return cl.CommandQueue(build.context())
 
 
 @functools.cache
 def kernel_of(spirv: bytes) -> cl.Kernel:
-    (kernel,) = cl.Program(machine()[0], edited(spirv, for_a_cpu)).build().all_kernels()
-    return kernel
+    return build.kernel_of(edited(spirv, for_a_cpu))
 
 
 def run(compiled: Any, grid: tuple[int, int, int], arguments: Sequence[Any], edit: Edit = bytes) -> None:
@@ -48,7 +44,7 @@ def run(compiled: Any, grid: tuple[int, int, int], arguments: Sequence[Any], edi
 
 
 def run_spirv(spirv: bytes, metadata: Any, kinds: Sequence[str], grid: tuple[int, int, int], arguments: Sequence[Any]) -> None:
-    kernel, queue = kernel_of(spirv), machine()[1]
+    kernel = kernel_of(spirv)
     given = [
         pointer(value) if kind.startswith("*") else INTEGERS[kind](value) for kind, value in zip(kinds, arguments, strict=True)
     ]
@@ -56,8 +52,8 @@ def run_spirv(spirv: bytes, metadata: Any, kinds: Sequence[str], grid: tuple[int
         given.append(cl.LocalMemory(metadata.shared))
     assert kernel.num_args == len(given)
     threads = metadata.num_warps * metadata.threads_per_warp
-    kernel(queue, (grid[0] * threads, grid[1], grid[2]), (threads, 1, 1), *given)
-    queue.finish()
+    kernel(queue(), (grid[0] * threads, grid[1], grid[2]), (threads, 1, 1), *given)
+    queue().finish()
 
 
 def on_the_cpu(product: str, edit: Edit = bytes, words: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.clone) -> Any:

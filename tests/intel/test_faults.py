@@ -1,20 +1,21 @@
 """Kernels that are wrong on purpose are caught: one instruction of the SPIR-V is another, one at a time."""
 
-from collections import Counter
+import os
+import signal
 
 import pytest
 import torch
 from direct import as_they_are, backward, forward
 from machine_code import compare, spikes
 
+from intel import build
 from intel.machine import on_the_cpu
-from intel.spirv import edited, instructions, opcode
+from intel.spirv import edited, for_a_cpu, instructions, opcode
 from portable_softmax.planning.plan import Tiling
 
 PRODUCT = "intel/max-1550"
 F_ADD, F_SUB, F_MUL, F_DIV, CONTROL_BARRIER, STORE = 129, 131, 133, 136, 224, 62
 OTHERS = {F_ADD: F_SUB, F_SUB: F_ADD, F_MUL: F_ADD, F_DIV: F_MUL}  # with the same operands
-FAULTS: Counter[str] = Counter()
 
 
 def with_fault(at):
@@ -87,3 +88,16 @@ def test_a_store_past_the_rows():
 
     with pytest.raises(AssertionError, match="outside of the rows"):
         forward(longer, "softmax", torch.float32, torch.device("cpu"), 192, tiling, 1, vector=4, special=as_they_are)
+
+
+def test_a_compiler_that_dies_is_asked_again():
+    os.kill(build.builder().submit(os.getpid).result(), signal.SIGKILL)
+    kernel = build.kernel_of(edited(spirv_of("rows"), for_a_cpu))
+    assert kernel.function_name == "softmax_kernel"
+
+
+def spirv_of(name):
+    """The SPIR-V of a case."""
+    found = []
+    compare(forward, on_the_cpu(PRODUCT, lambda spirv: found.append(spirv) or spirv), name)
+    return found[0]
