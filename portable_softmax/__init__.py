@@ -1,4 +1,4 @@
-"""One fused softmax kernel on NVIDIA, AMD and Ascend, its launch planned from hardware profiles."""
+"""One fused softmax kernel on NVIDIA, AMD, Ascend and Intel, its launch planned from hardware profiles."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

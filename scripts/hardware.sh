@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What CI does on one device, a step at a time or `all`; here just as there: DEVICE=cuda bash scripts/hardware.sh probe
-#   DEVICE   backend that must be here: cuda, hip, npu or interpreter
+#   DEVICE   backend that must be here: cuda, hip, npu, xpu or interpreter
 #   PROFILE  the profile that the device must be taken for, if it matters
 #   SETUP    shell command before each step, such as `source .../set_env.sh`
 #   PACKAGES for the Python that is there, before .venv is made: a build of torch and Triton for the device, if there is none
@@ -8,7 +8,7 @@
 #   RESULTS, LAST  folders: of this run (results), and of the last one, if there is any (last)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-: "${DEVICE:?is cuda, hip, npu or interpreter}" "${PROFILE:=}" "${SETUP:=true}" "${PACKAGES:=}" "${EXTRAS:=}" "${RESULTS:=results}" "${LAST:=last}"
+: "${DEVICE:?is cuda, hip, npu, xpu or interpreter}" "${PROFILE:=}" "${SETUP:=true}" "${PACKAGES:=}" "${EXTRAS:=}" "${RESULTS:=results}" "${LAST:=last}"
 set +u
 eval "$SETUP"
 set -u

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up .venv; then lint, types, and the tests: without a device, and the kernel in Triton's interpreter.
 # Last the Ascend path on a virtual NPU, where that can be set up; REQUIRE_VIRTUAL_NPU=1 fails where it cannot.
-# On a machine with an accelerator: bash scripts/test.sh --device cuda (or hip, npu). Other arguments go to pytest.
+# On a machine with an accelerator: bash scripts/test.sh --device cuda (or hip, npu, xpu). Other arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/environment.sh

@@ -33,7 +33,7 @@ TOP = "__init__.py"  # imports what the package offers, and is imported by no ro
 
 # Words of code that only one vendor's users would know; letters end them, so `is_cuda` and `H200_POLLS` hold one too.
 VENDORS = re.compile(
-    r"(?<![a-z])(nvidia|cuda|cubin|ptx|sm_?\d+|amd|hip|rocm|amdgcn|gfx\d*\w*|ascend(?:\d\w*)?|npu|cann|huawei|hopper|blackwell|[rc]dna"
+    r"(?<![a-z])(nvidia|cuda|cubin|ptx|sm_?\d+|amd|hip|rocm|amdgcn|gfx\d*\w*|ascend(?:\d\w*)?|npu|cann|huawei|intel|xpu|pvc|dg2|sycl|ocloc|hopper|blackwell|[rc]dna"
     r"|v100|t4|a100|h20|g?h[12]00|b[23]00|rtx|mi\d\d\d?\w?|rx|910\w*|950pr\w*)(?![a-z])",
     re.IGNORECASE,
 )
@@ -101,7 +101,8 @@ def test_vendors_stand_in_backends_only(file):
 
 
 @pytest.mark.parametrize(
-    "code", ["x.is_cuda", "H200 = 1", "def of_mi300x(): 0", "f(npu=1)", "x = 'gfx942'", "import hip", "f'on {x} sm_90'"]
+    "code",
+    ["x.is_cuda", "H200 = 1", "def of_mi300x(): 0", "f(xpu=1)", "x = 'gfx942'", "import hip", "f'on {x} sm_90'"],
 )
 def test_a_vendors_name_is_seen(code):
     assert any(VENDORS.search(word) for _, word in words_of(ast.parse(code)))

@@ -1,9 +1,13 @@
 """Contents of a file of device_profiles/; device_profiles/schema.json is generated from ProfileFile."""
 
+from typing import Literal
+
 import msgspec
 
 from portable_softmax.devices.policy import LaunchPolicy, LaunchRule
 from portable_softmax.devices.schema import HardwareFacts, Release, Source, Text
+
+Dtype = Literal["float16", "bfloat16", "float32", "float64"]
 
 
 class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -25,6 +29,7 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     sources: dict[str, Source]
     hardware: HardwareFacts
     launch: LaunchPolicy
+    dtypes: list[Dtype] | msgspec.UnsetType = msgspec.UNSET  # that it computes, if they are not all that the backend does
     first_triton: Release | msgspec.UnsetType = msgspec.UNSET  # first release that compiles for it with no device
     products: dict[str, Product] = {}
 

@@ -75,19 +75,11 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 CONDITIONS = ("step", "direction", "element_bytes", "access", "layout", "from_cols", "to_cols", "from_load", "to_load")
 NEEDED = {"tile": ("tile_elements",), "online": ("tile_cols",), "shared": ("tile_cols", "num_warps")}
+OF_THE_COMPILER = ("max_registers", "spilled_bytes", "num_stages")
 USED = {
-    "tile": ("tile_elements", "max_tile_elements", "elements_per_thread", "elements_per_piece", "num_stages"),
-    "online": ("tile_cols", "elements_per_thread", "num_stages"),
-    "shared": (
-        "tile_rows",
-        "tile_cols",
-        "num_warps",
-        "most_parts",
-        "elements_per_piece",
-        "max_registers",
-        "spilled_bytes",
-        "num_stages",
-    ),
+    "tile": ("tile_elements", "max_tile_elements", "elements_per_thread", "elements_per_piece", *OF_THE_COMPILER),
+    "online": ("tile_cols", "elements_per_thread", *OF_THE_COMPILER),
+    "shared": ("tile_rows", "tile_cols", "num_warps", "most_parts", "elements_per_piece", *OF_THE_COMPILER),
 }
 CHOICES = tuple(dict.fromkeys(key for keys in USED.values() for key in keys))
 POWERS_OF_TWO = ("tile_elements", "max_tile_elements", "num_warps", "elements_per_piece")

@@ -33,6 +33,11 @@ RELATIONS = (
         "no program that uses shared memory would fit",
     ),
     Relation(
+        ("shared_memory_per_program_max", "shared_memory_sizes"),
+        lambda program, sizes: program == sizes[-1],
+        "the largest size is the most that a program can be given",
+    ),
+    Relation(
         ("warp_size", "max_threads_per_program"),
         lambda warp, threads: warp <= threads,
         "a program has at least one warp",

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.file_schema import Extension, Product, ProfileFile
 from portable_softmax.devices.overlays import extended
 from portable_softmax.devices.policy import LaunchPolicy
@@ -38,6 +39,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # so 
     launch: LaunchPolicy
     origins: Mapping[str, Source]  # of each fact in `hardware`
     sources: Mapping[str, Source]  # that `launch` names
+    dtypes: tuple[str, ...]
     first_triton: str | None
     product: Product | None
 
@@ -155,6 +157,7 @@ def _profile(file: ProfileFile, name: str, product: Product | None) -> DevicePro
         launch=msgspec.structs.replace(file.launch, rules=[*(product.rules if product else ()), *file.launch.rules]),
         origins={key: file.sources[fact.source] for key, fact in facts.items()},
         sources=file.sources,
+        dtypes=tuple(file.dtypes or BACKENDS[file.backend].dtypes),
         first_triton=file.first_triton or None,
         product=product,
     )

@@ -16,7 +16,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     """Facts of one device, in Triton's words; None means that a fact is unknown or that there is no such limit.
 
     A *multiprocessor* is what the vendor's driver counts: SM (NVIDIA), CU (AMD CDNA), WGP of two CUs (AMD RDNA),
-    vector core (Ascend). *Shared memory* is LDS on AMD and the Unified Buffer on Ascend.
+    vector core (Ascend), Xe core (Intel). *Shared memory* is LDS on AMD, the Unified Buffer on Ascend, SLM on Intel.
     """
 
     multiprocessor_count: int | None = None
@@ -32,6 +32,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     shared_memory_per_program_max: int | None = None  # bytes
     shared_memory_per_multiprocessor: int | None = None  # bytes
     shared_memory_granule: int | None = None  # bytes
+    shared_memory_sizes: tuple[int, ...] | None = None  # bytes: all that a program can be given, where they are few
     shared_memory_reserved_per_program: int | None = None  # bytes that the driver takes from every program
     memory_alignment: int | None = None  # bytes; a narrower row of a tile is padded to it
     max_programs: int | None = None  # of one launch
@@ -57,6 +58,21 @@ class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
 
 
+class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All sizes that there are, in ascending order, and the key of their source.
+
+    Raises:
+        ValueError: they are not.
+    """
+
+    value: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)]
+    source: str
+
+    def __post_init__(self) -> None:
+        if list(self.value) != sorted(set(self.value)):
+            raise ValueError(f"{list(self.value)} are not in ascending order")
+
+
 class PowerOfTwo(Fact, frozen=True, forbid_unknown_fields=True):
     """A number that Triton needs as a power of two: threads of a warp, elements of a tile.
 
@@ -72,12 +88,13 @@ class PowerOfTwo(Fact, frozen=True, forbid_unknown_fields=True):
 
 
 # Fields of Hardware. A program's threads too: the most warps of a program are taken from them.
+SIZES = ("shared_memory_sizes",)
 POWERS_OF_TWO = ("warp_size", "max_threads_per_program", "memory_alignment")
 
 HardwareFacts: Any = msgspec.defstruct(
     "HardwareFacts",
     [
-        (key, (PowerOfTwo if key in POWERS_OF_TWO else Fact) | msgspec.UnsetType, msgspec.UNSET)
+        (key, (Sizes if key in SIZES else PowerOfTwo if key in POWERS_OF_TWO else Fact) | msgspec.UnsetType, msgspec.UNSET)
         for key in Hardware.__struct_fields__
     ],
     frozen=True,

@@ -84,6 +84,7 @@ def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tili
 
 def _with_warps(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
     """The tiling with the number of warps that the rule asks for, and with twice as many; in pieces first."""
+    tiling = replace(tiling, max_registers=rule.max_registers or None)
     if not rule.elements_per_thread or not device.hardware.warp_size or not device.hardware.max_threads_per_program:
         yield tiling
         return

@@ -114,7 +114,7 @@ def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[s
     if tiling.parts == 1 and device.profile.launch.grid.value == "resident":
         groups = min(groups, resident)  # each walks over as many tiles as the others
     num_programs = groups * tiling.parts
-    reasons = why(problem, found.rule, tiling, num_programs, resident, device)
+    reasons = why(problem, found.rule, tiling, found.resources, num_programs, resident, device)
     skipped = (f"passed over {reason}" for reason in passed_over)
     return LaunchPlan(tiling, num_programs, found.resources, found.occupancy, (*skipped, *reasons))
 

@@ -2,19 +2,24 @@
 
 from collections.abc import Iterator
 
+from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import LaunchRule
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 
 
-def why(problem: Problem, rule: LaunchRule, tiling: Tiling, num_programs: int, resident: int, device: Device) -> Iterator[str]:
-    """Sentences: the rule, the tile, num_warps and num_programs."""
+def why(
+    problem: Problem, rule: LaunchRule, tiling: Tiling, used: KernelResources, num_programs: int, resident: int, device: Device
+) -> Iterator[str]:
+    """Sentences: the rule, the tile, num_warps, registers that are not known, and num_programs."""
     yield _why_rule(rule, device)
     yield _why_tile(problem, tiling)
     if tiling.num_warps is not None and device.hardware.warp_size:
         elements = tiling.tile_rows * tiling.tile_cols / (tiling.num_warps * device.hardware.warp_size)
         yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} of the tile"
+    if used.registers_per_thread is None and device.hardware.registers_per_multiprocessor:
+        yield "registers are estimated: no compiler here tells how many the kernel uses, nor whether it spills some"
     yield _why_programs(problem, tiling, num_programs, resident, device)
 
 

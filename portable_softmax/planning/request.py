@@ -82,8 +82,7 @@ def check_dtype(name: str, device: Device) -> None:
     Raises:
         DtypeError: names the types that it computes.
     """
-    if name not in device.vendor.dtypes:
-        computed = ", ".join(device.vendor.dtypes)
-        raise DtypeError(
-            f"softmax of {name} was asked for; {device.backend} computes {computed}; convert to one of these first"
-        )
+    if name not in device.profile.dtypes:
+        computed = ", ".join(device.profile.dtypes)
+        where = f"{device.backend}/{device.arch}"
+        raise DtypeError(f"softmax of {name} was asked for; {where} computes {computed}; convert to one of these first")

@@ -27,7 +27,7 @@ class Leg(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """One machine of CI, and how its software is set up."""
 
     name: Text
-    device: Literal["cuda", "hip", "npu", "interpreter"]
+    device: Literal["cuda", "hip", "npu", "xpu", "interpreter"]
     profile: Text | None  # that the device should be taken for; null where there is none
     runner: Annotated[list[Text], msgspec.Meta(min_length=1)]  # labels
     container: Container | None

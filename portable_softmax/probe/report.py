@@ -21,7 +21,7 @@ from portable_softmax.probe.schema import (
     SoftmaxProblem,
 )
 
-PACKAGES = ("portable-softmax", "torch", "triton", "triton-ascend", "torch-npu", "numpy")
+PACKAGES = ("portable-softmax", "torch", "triton", "triton-ascend", "triton-xpu", "torch-npu", "numpy")
 Case = SoftmaxProblem | KernelUse
 
 

@@ -34,12 +34,15 @@ class FactSource(Fields, frozen=True, kw_only=True):
     verified: str
 
 
-class Fact(Fields, frozen=True, kw_only=True):
-    """One number of the hardware: by runtime and profile, and which is used."""
+FactValue = int | tuple[int, ...]
 
-    runtime: int | None
-    profile: int | None
-    used: int
+
+class Fact(Fields, frozen=True, kw_only=True):
+    """One fact of the hardware, a number or all sizes that there are: by runtime and profile, and which is used."""
+
+    runtime: FactValue | None
+    profile: FactValue | None
+    used: FactValue
     origin: str = msgspec.field(name="from")
     profile_source: FactSource | None
 

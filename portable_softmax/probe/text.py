@@ -14,6 +14,7 @@ from portable_softmax.probe.schema import (
     Counted,
     Explanation,
     Fact,
+    FactValue,
     KernelUse,
     Launch,
     Report,
@@ -71,7 +72,7 @@ def _column(report: Report, with_problem: bool) -> dict[str, Any]:
     )
     if with_problem and isinstance(report.problem, SoftmaxProblem):
         column["softmax"] = words_of(report.problem)
-    column |= {key: fact.used for key, fact in report.facts.items()}
+    column |= {key: _shortened(fact.used) for key, fact in report.facts.items()}
     if isinstance(report.plan, Launch):
         column |= {key: getattr(report.plan, key) for key in LAUNCH}
     if use := use_of(report):
@@ -118,9 +119,14 @@ def _lines(report: Report) -> Iterator[str]:
 
 
 def _facts(facts: dict[str, Fact]) -> str:
-    rows = [(key, *(getattr(fact, side) for side in SIDES), _origin(fact)) for key, fact in facts.items()]
+    rows = [(key, *(_shortened(getattr(fact, side)) for side in SIDES), _origin(fact)) for key, fact in facts.items()]
     alignment = ("left", *("right" for _ in SIDES), "left")
     return tabulate(rows, ("", *SIDES, "from"), "plain", missingval="-", colalign=alignment, disable_numparse=True)
+
+
+def _shortened(value: FactValue | None) -> Any:
+    """Returns a number as it is; of several, how many there are and which are the first and the last."""
+    return f"{len(value)}, {value[0]} to {value[-1]}" if isinstance(value, tuple) else value
 
 
 def _origin(fact: Fact) -> str:

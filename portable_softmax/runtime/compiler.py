@@ -49,13 +49,14 @@ def compile_for(
         raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
     if tuples and triton_version() < (3, 3):
         raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
-    target = GPUTarget(device.backend, device.arch, device.hardware.warp_size or 0)
+    arch = device.vendor.compile_target(device.arch, device.index, device.hardware)
+    target = GPUTarget(device.backend, arch, device.hardware.warp_size or 0)
     if not any(each.compiler.supports_target(target) for each in backends.values()):
         raise CompileError(
             f"this Triton's backends ({', '.join(backends)}) do not compile for {device.backend}; "
             "README.md, Install, says which Triton does"
         )
-    options = device.vendor.compile_options(num_warps, num_stages, max_registers)
+    options = device.vendor.compile_options(num_warps, num_stages, max_registers, device.hardware)
     try:
         return triton.compile(_source(kernel, signature, constexprs), target=target, options=options)
     except Exception as error:  # every stage of every backend has its own exceptions

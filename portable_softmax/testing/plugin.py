@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MARKERS = (
     "accelerator: runs on an accelerator only; skipped in Triton's interpreter, and where --device auto finds none",
-    "backends(*names): runs on devices of these backends only, such as cuda, hip or npu",
+    "backends(*names): runs on devices of these backends only, such as cuda, hip, npu or xpu",
 )
 
 

@@ -46,8 +46,18 @@ def test_recorded_machines(monkeypatch, name):
         assert (getattr(device.hardware, fact), device.origins[fact]) == (value, origin), fact
 
 
+def test_a_target_without_a_name(monkeypatch):
+    """Triton's is then all that torch tells: of a live device just that, and of one that is not here the least of it."""
+    machine = recorded("driver_max1100")
+    play(monkeypatch, machine)
+    live, offline = current_device(), Device.from_profile("intel/max-1100")
+    target = live.vendor.compile_target
+    assert target(live.arch, live.index, live.hardware) == machine["target"][1]
+    assert target(offline.arch, None, offline.hardware) == {"version": "12.60.7", "sub_group_sizes": [32]}
+
+
 def test_every_vendor_is_recorded():
-    assert {recorded(name)["target"][0] for name in MACHINES} == {"cuda", "hip", "npu"}
+    assert {recorded(name)["target"][0] for name in MACHINES} == {"cuda", "hip", "npu", "xpu"}
 
 
 def test_devices_of_one_machine_each_have_their_own(monkeypatch):
@@ -147,10 +157,19 @@ def test_two_drivers(monkeypatch):
         current_device()
 
 
-def test_stock_triton_installed_over_the_vendors(monkeypatch):
-    installed = {"triton": "3.8.0", "triton-ascend": "3.2.0"}
-    monkeypatch.setattr(importlib.metadata, "version", installed.__getitem__)
-    with pytest.raises(DeviceError, match=r"triton 3\.8\.0 and triton-ascend 3\.2\.0 are both installed.*pip uninstall"):
+@pytest.mark.parametrize("name", ["triton-ascend", "triton-xpu"])
+def test_stock_triton_installed_over_the_vendors(monkeypatch, name):
+    installed = {"triton": "3.8.0", name: "3.2.0"}
+
+    def version(package):
+        if package in installed:
+            return installed[package]
+        raise importlib.metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    with pytest.raises(
+        DeviceError, match=rf"triton 3\.8\.0 and {name} 3\.2\.0 are both installed.*pip uninstall triton {name}"
+    ):
         current_device()
 
 
@@ -184,8 +203,8 @@ def test_a_driver_that_cannot_describe_its_device(monkeypatch):
 
 
 def test_a_backend_that_nobody_described(monkeypatch):
-    play(monkeypatch, recorded("driver_h200") | {"target": ["xpu", "pvc", 32]})
-    with pytest.raises(DeviceError, match="Triton drives a 'xpu' device; this package knows cuda, hip, npu"):
+    play(monkeypatch, recorded("driver_h200") | {"target": ["tpu", "v6", 32]})
+    with pytest.raises(DeviceError, match="Triton drives a 'tpu' device; this package knows cuda, hip, npu, xpu"):
         current_device()
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from portable_softmax import DtypeError, plan
 from portable_softmax.devices.profiles import find_profile, match_profile, profiles, read_profiles
 from portable_softmax.errors import ProfileError
 
 FILES = sorted((Path(__file__).parents[2] / "device_profiles").glob("*/*.yaml"))
 ALL = [profile for path in FILES for profile in read_profiles(path)]
 PRODUCTS = [profile for profile in ALL if profile.product]
-GPUS = [profile for profile in ALL if profile.backend in ("cuda", "hip")]
+GPUS = [profile for profile in ALL if profile.backend in ("cuda", "hip", "xpu")]
 
 REQUIRED = {
     "nvidia": """v100 t4 a100-40gb a100-80gb-sxm a100-80gb-pcie a10 rtx-3090 l4 l40s rtx-4090 h100-sxm h100-pcie h200
@@ -21,6 +22,7 @@ REQUIRED = {
         rx-6900-xt rx-7900-xtx pro-w7900 rx-9070-xt strix-halo""",
     "ascend": """910b1 910b2 910b2c 910b3 910b4 910_9391 910_9392 910_9381 910_9382 910_9372 910_9362
         950pr_957x 950pr_958x 950pr_959x""",
+    "intel": "max-1550 max-1100 arc-a770 arc-b580 arc-140v arc-b390",
     "triton": "interpreter",
 }
 
@@ -89,9 +91,21 @@ DEVICES = [
     ("Ascend950PR_9579", "Ascend950PR_9579", "ascend/950pr_957x"),
     ("Ascend950PR_9599", "Ascend950PR_9599", "ascend/950pr_959x"),
     ("Ascend310B4", "Ascend310B4", "ascend/estimated"),
+    ("12.60.7", "Intel(R) Data Center GPU Max 1550", "intel/max-1550"),
+    ("12.60.7", "Intel(R) Data Center GPU Max 1100", "intel/max-1100"),
+    ("12.61.7", "Intel(R) Data Center GPU Max 1550VG", "intel/pvc"),
+    ("12.55.8", "Intel(R) Arc(TM) A770 Graphics", "intel/arc-a770"),
+    ("12.56.5", "Intel(R) Arc(TM) A380 Graphics", "intel/dg2"),
+    ("20.1.0", "Intel(R) Arc(TM) B580 Graphics", "intel/arc-b580"),
+    ("20.1.4", "Intel(R) Arc(TM) B570 Graphics", "intel/bmg"),
+    ("20.4.4", "Intel(R) Arc(TM) Graphics", "intel/arc-140v"),
+    ("20.4.4", "Intel(R) Arc(TM) 140V GPU (16GB)", "intel/arc-140v"),
+    ("30.0.4", "Intel(R) Arc(TM) B390 GPU", "intel/arc-b390"),
+    ("30.1.0", "Intel(R) Graphics", "intel/ptl"),
+    ("12.70.4", "Intel(R) Graphics", "intel/estimated"),
     ("interpreter", "interpreter", "triton/interpreter"),
 ]
-BACKENDS = {"nvidia": "cuda", "amd": "hip", "ascend": "npu", "triton": "interpreter"}
+BACKENDS = {"nvidia": "cuda", "amd": "hip", "ascend": "npu", "intel": "xpu", "triton": "interpreter"}
 
 OCCUPANCY = [
     "partitions_per_multiprocessor",
@@ -102,9 +116,9 @@ OCCUPANCY = [
     "max_warps_per_multiprocessor",
     "shared_memory_per_program_max",
     "shared_memory_per_multiprocessor",
-    "shared_memory_granule",
 ]
-PROGRAM_LIMIT = {"cuda": "max_programs_per_multiprocessor", "hip": "barriers_per_multiprocessor"}
+ALLOCATED = {"cuda": "shared_memory_granule", "hip": "shared_memory_granule", "xpu": "shared_memory_sizes"}
+PROGRAM_LIMIT = {"cuda": "max_programs_per_multiprocessor"} | dict.fromkeys(("hip", "xpu"), "barriers_per_multiprocessor")
 
 
 def ids(profile):
@@ -150,13 +164,13 @@ def test_chips_that_triton_ascend_cannot_compile_for_match_nothing(arch):
 
 @pytest.mark.parametrize("profile", GPUS, ids=ids)
 def test_gpus_have_what_occupancy_needs(profile):
-    needed = [*OCCUPANCY, PROGRAM_LIMIT[profile.backend]]
+    needed = [*OCCUPANCY, ALLOCATED[profile.backend], PROGRAM_LIMIT[profile.backend]]
     if profile.name != "amd/estimated":  # its waves have 32 or 64 lanes
         needed.append("warp_size")
     if profile.product:
         needed += ["multiprocessor_count", "memory_bandwidth_gb_per_s"]
     assert [key for key in needed if getattr(profile.hardware, key) is None] == []
-    other = PROGRAM_LIMIT["hip" if profile.backend == "cuda" else "cuda"]
+    other = PROGRAM_LIMIT["cuda" if profile.backend != "cuda" else "hip"]
     assert getattr(profile.hardware, other) is None
 
 
@@ -172,7 +186,7 @@ def test_gpu_numbers_are_physically_possible(profile):
     assert hw.shared_memory_per_program_max + reserved <= hw.shared_memory_per_multiprocessor
     if not profile.estimated:  # an estimate pairs the coarsest granule with the smallest memory
         assert partition % (warp * hw.register_granule) == 0
-        assert hw.shared_memory_per_multiprocessor % hw.shared_memory_granule == 0
+        assert hw.shared_memory_per_multiprocessor % (hw.shared_memory_granule or hw.shared_memory_sizes[0]) == 0
 
 
 @pytest.mark.parametrize("profile", ALL, ids=ids)
@@ -190,17 +204,19 @@ def test_caches_are_ordered_and_a_vector_core_holds_a_row(profile):
 @pytest.mark.parametrize("profile", GPUS, ids=ids)
 def test_every_gpu_has_its_limit_of_a_launch(profile):
     hw = profile.hardware
-    limits = {"cuda": (2**31 - 1, None), "hip": (None, 2**32 - 1)}
+    limits = {"cuda": (2**31 - 1, None), "hip": (None, 2**32 - 1), "xpu": (None, 2**32 - 1)}
     assert (hw.max_programs, hw.max_threads) == limits[profile.backend]
 
 
 @pytest.mark.parametrize("profile", GPUS, ids=ids)
 def test_estimates_never_promise_more_than_a_described_gpu(profile):
-    estimate = match_profile(profile.backend, {"cuda": "999", "hip": "gfx9999"}[profile.backend], None)
+    estimate = match_profile(profile.backend, {"cuda": "999", "hip": "gfx9999", "xpu": "99.9.9"}[profile.backend], None)
     assert estimate.estimated
     for key in [*OCCUPANCY, PROGRAM_LIMIT[profile.backend]]:
         cautious, described = getattr(estimate.hardware, key), getattr(profile.hardware, key)
         assert cautious >= described if "granule" in key else cautious <= described, key
+    if profile.backend == "xpu":  # of its sizes each is one of the others'
+        assert set(estimate.hardware.shared_memory_sizes) <= set(profile.hardware.shared_memory_sizes)
 
 
 @pytest.mark.parametrize(
@@ -221,3 +237,10 @@ def test_amd_register_files(arch, registers):
 def test_a_user_can_plan_for_a_product_by_name():
     assert find_profile("nvidia/h200").arch == "90"
     assert find_profile("ascend/950pr_957x").arch == "Ascend950PR_9579"
+
+
+def test_a_profile_may_compute_fewer_types_than_its_backend():
+    with pytest.raises(DtypeError, match=r"xpu/12\.55\.8 computes float16, bfloat16, float32; convert"):
+        plan(64, 64, "float64", "intel/arc-a770")
+    without = {profile.name for profile in ALL if profile.backend == "xpu" and "float64" not in profile.dtypes}
+    assert without == {"intel/dg2", "intel/arc-a770", "intel/estimated"}

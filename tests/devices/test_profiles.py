@@ -45,7 +45,7 @@ GRANULE = "register_granule: {value: 8, source: occupancy}"
         ("architecture: Hopper", "architecture: !!python/object/apply:os.getcwd []", r"could not determine a constructor"),
         ("verified: measured", "verified: surely", r"Invalid enum value 'surely'"),
         ("grid: {value: tile", "grid: {value: persistent", r"Invalid enum value 'persistent'.*launch.grid"),
-        ("backend: cuda", "backend: cudda", r"backend: 'cudda' is none of cuda, hip, npu, interpreter"),
+        ("backend: cuda", "backend: cudda", r"backend: 'cudda' is none of cuda, hip, npu, xpu, interpreter"),
         ("warp_size: {value: 32", "warp_size: {value: 33", r"33 is not a power of two - at `\$.hardware.warp_size`"),
         ("  polls: {value: 256", "  polls: {value: 0", r">= 1 - at `\$.launch.polls"),
         ("  polls: {value: 256", "  pols: {value: 256", r"unknown field `pols`"),
@@ -149,6 +149,28 @@ def test_numbers_that_contradict_each_other(tmp_path, key, value, complaint):
         read_profiles(written(tmp_path, text))
     lines = str(refused.value).splitlines()
     assert len(lines) == len(set(lines)), "told once, not again of each product"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "complaint"),
+    [
+        ("[1024, 65536]", "shared_memory_per_program_max 232448.*the largest size is the most that a program can be given"),
+        ("[232448, 1024]", r"\[232448, 1024\] are not in ascending order.*hardware.shared_memory_sizes"),
+        ("[]", "length >= 1.*shared_memory_sizes"),
+        ("1024", "Expected `array`, got `int`.*shared_memory_sizes"),
+    ],
+)
+def test_sizes_that_cannot_be(tmp_path, sizes, complaint):
+    text = H200.replace(
+        "  shared_memory_granule", f"  shared_memory_sizes: {{value: {sizes}, source: occupancy}}\n  shared_memory_granule"
+    )
+    with pytest.raises(ProfileError, match=complaint):
+        read_profiles(written(tmp_path, text))
+
+
+def test_types_that_nothing_computes(tmp_path):
+    with pytest.raises(ProfileError, match=r"Invalid enum value 'fp8' - at `\$.dtypes"):
+        read_profiles(written(tmp_path, H200.replace("multiprocessor: SM", "multiprocessor: SM\ndtypes: [fp8]")))
 
 
 @pytest.mark.parametrize("polls", [2**32, 2**62])
@@ -338,5 +360,5 @@ def test_live_devices_match_product_then_architecture_then_estimate():
 
 def test_a_backend_without_any_profile(tmp_path, monkeypatch):
     shutil.copytree(SHIPPED / "nvidia", tmp_path / "nvidia")
-    with pytest.raises(ProfileError, match=r"no profile and no estimate for backend 'xpu'"):
-        match_profile("xpu", "pvc", "Max 1550")
+    with pytest.raises(ProfileError, match=r"no profile and no estimate for backend 'tpu'"):
+        match_profile("tpu", "v6", "TPU v6")

@@ -11,10 +11,8 @@ from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
 
 # A product of each architecture.
-GPUS = sorted(
-    {(profile.backend, profile.arch): name for name, profile in profiles().items() if profile.backend != "npu"}.values()
-)
-GPUS = [name for name in GPUS if not name.startswith("triton/")]
+COMPILED = {"cuda", "hip"}  # by this Triton
+GPUS = sorted({(each.backend, each.arch): name for name, each in profiles().items() if each.backend in COMPILED}.values())
 AMD = [name for name in GPUS if name.startswith("amd/")]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from offline import A2, GPUS, H200, MI300X, light, planned, with_rules
 
-from portable_softmax import Device, profiles
+from portable_softmax import Device, KernelResources, profiles
 from portable_softmax.devices.policy import LaunchRule
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
@@ -74,7 +74,7 @@ def test_the_load_counts_elements_for_each_thread_that_the_device_holds():
 def test_every_problem_has_a_plan_by_the_first_rule_that_fits(profile):
     device = Device.from_profile(profile)
     for n_rows, n_cols, dtype, backward in itertools.product(
-        (1, 4096), (1, 781, 16384, 50_257, 10**6), device.vendor.dtypes, (False, True)
+        (1, 4096), (1, 781, 16384, 50_257, 10**6), device.profile.dtypes, (False, True)
     ):
         problem = contiguous_problem(n_rows, n_cols, dtype, device, backward=backward)
         rules = list(matching(problem, device))
@@ -97,13 +97,14 @@ def test_steps_of_sharded_rows_take_whole_tiles_alone(profile):
 
 @pytest.mark.parametrize("profile", sorted(profiles()))
 def test_a_profile_has_at_most_twenty_rules_for_rows_and_none_is_out_of_reach(profile):
-    """A rule is out of reach where an earlier one of the same strategy takes all that it takes."""
+    """A rule is out of reach where an earlier one takes all that it takes, of the same strategy, with as many registers."""
     rules = Device.from_profile(profile).profile.launch.rules
     assert len([rule for rule in rules if not {"step", "layout"} & rule.conditions.keys()]) <= 20
     assert len([rule for rule in rules if "layout" in rule.conditions]) <= 12
     for earlier, later in itertools.combinations(rules, 2):
         implied = earlier.conditions.items() <= later.conditions.items()
-        assert not (implied and earlier.strategy == later.strategy), (earlier, later)
+        alike = earlier.strategy == later.strategy and earlier.max_registers == later.max_registers
+        assert not (implied and alike), (earlier, later)
 
 
 def test_a_new_rule_for_one_architecture_changes_its_plans():
@@ -131,3 +132,22 @@ def test_gpus_share_long_rows_and_say_how_often_programs_look(profile):
     launch = Device.from_profile(profile).profile.launch
     assert any(each.strategy == "shared" and "from_load" not in each.conditions for each in launch.rules)
     assert 1 <= launch.polls.value <= 2**16
+
+
+def test_a_tile_may_have_more_registers_where_it_spills_with_fewer():
+    tile = {"strategy": "tile", "tile_elements": 1024, "elements_per_thread": 32}
+    device = with_rules(H200, tile | {"max_registers": 64}, tile | {"max_registers": 128})
+
+    def spills(problem, tiling, device):
+        return KernelResources(tiling.num_warps, 64, 16, 8 if tiling.max_registers == 64 and problem.backward else 0)
+
+    for backward, registers in ((False, 64), (True, 128)):
+        problem = contiguous_problem(4096, 4096, "float32", device, backward=backward)
+        assert choose(problem, device, spills).tiling.max_registers == registers
+
+
+def test_a_plan_says_where_registers_are_estimated():
+    unknown = planned(H200, 4096, 781, measure=lambda problem, tiling, device: KernelResources(tiling.num_warps))
+    assert any("registers are estimated" in reason for reason in unknown.reasons)
+    assert not any("estimated" in reason for reason in planned(H200, 4096, 781).reasons)
+    assert not any("estimated" in reason for reason in planned(A2, 4096, 781).reasons), "vector cores have no registers"

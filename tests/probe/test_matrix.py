@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        ([], ["offline", "nvidia-h200", "amd-mi300x", "ascend-910b3"]),
+        ([], ["offline", "nvidia-h200", "amd-mi300x", "ascend-910b3", "intel-max-1100"]),
         (["--backend", "hip", "npu"], ["amd-mi300x", "ascend-910b3"]),
         (["--runner", "ubuntu-24.04"], ["offline"]),
         (["--offline"], ["offline"]),
@@ -40,6 +40,7 @@ def test_images_are_pinned_and_containers_have_their_vendors_devices():
     needed = {
         "cuda": ["--gpus all"],
         "hip": ["/dev/kfd", "/dev/dri", "--group-add video", "--group-add render"],
+        "xpu": ["/dev/dri", "--group-add video", "--group-add render"],
         "npu": ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"],
     }
     for device, options in needed.items():

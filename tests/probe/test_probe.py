@@ -80,7 +80,7 @@ def test_matrix_is_one_line_for_fromjson(capsys):
     code, out, _ = printed(capsys, "--matrix")
     legs = json.loads(out)["include"]
     assert (code, out.count("\n")) == (0, 1)
-    assert {leg["device"] for leg in legs} == {"cuda", "hip", "npu", "interpreter"}
+    assert {leg["device"] for leg in legs} == {"cuda", "hip", "npu", "xpu", "interpreter"}
     assert all(leg["runner"] for leg in legs)
 
 

@@ -19,6 +19,7 @@ ALL = tuple(product(LENGTHS, DTYPES))  # in the slow runs; the others have some
 FORWARD = (*product((1, 7, 64, 500, 781, 1024, 3000, 4096, 12672, 32768, 50257, 65536), DTYPES[1:]), (781, "float16"))
 BACKWARD = (*product((33, 781, 4096, 12672, 65536), DTYPES[1:]), (776, "float16"))
 N_ROWS = 4096
+PROFILES = [(name, profile) for name, profile in sorted(profiles().items()) if profile.backend != "xpu"]
 PTX_ACCESS = r"\b((?:ld|st)\.global[\w.:]*?(?:\.v(\d))?\.[bfu](\d+))\b"
 PTX_MASKED = r"@!?%p\d+ ((?:ld|st)\.global\S*\.v\d\S*)"
 AMD_ACCESS = r"\b((?:buffer|global|flat)_(?:load|store)_(?:d16_)?(?:hi_)?(\w+?)(?:_d16(?:_hi)?)?)\s"
@@ -27,8 +28,8 @@ AMD_BYTES = {"byte": 1, "ubyte": 1, "short": 2, "ushort": 2, "dword": 4, "dwordx
 
 @pytest.mark.parametrize(
     "profile",
-    # Products of one architecture in one process, where they share their compiled kernels.
-    [pytest.param(name, marks=pytest.mark.xdist_group(profile.arch)) for name, profile in sorted(profiles().items())],
+    # Products of one architecture in one process, where they share their compiled kernels. Intel's are for tests/intel.
+    [pytest.param(name, marks=pytest.mark.xdist_group(profile.arch)) for name, profile in PROFILES],
 )
 @pytest.mark.parametrize(
     ("backward", "cases"),

@@ -39,6 +39,7 @@ def play(monkeypatch, machine):
         current_device=lambda: 0,
         device=lambda index: nullcontext(),
         get_device_properties=lambda index: SimpleNamespace(**machine["torch"][index]),
+        get_device_capability=lambda index: machine["target"][1],
     )
     monkeypatch.setattr(torch, machine["torch_device_type"], module, raising=False)
     monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=RecordedDriver(machine)))

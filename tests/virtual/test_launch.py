@@ -60,7 +60,7 @@ def test_too_many_programs_are_refused():
 
 def test_no_options_of_gpus(machine):
     device = current_device(machine.index(ARCH))
-    x, y = jit_launch((1,), device.index, **device.vendor.compile_options(8, 2, 128))
+    x, y = jit_launch((1,), device.index, **device.vendor.compile_options(8, 2, 128, device.hardware))
     assert_close(y.cpu(), expected("softmax", x.cpu()))
     chosen = plan(100, 781, "float32", device)
     assert (chosen.num_warps, chosen.num_stages) == (None, None)

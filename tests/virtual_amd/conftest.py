@@ -1,6 +1,7 @@
 """The virtual machine of the tests that go the whole way."""
 
 import pytest
+import torch
 import triton
 
 
@@ -8,7 +9,7 @@ import triton
 def machine():
     """Makes this process's machine one with virtual AMD devices; `machine.index(file)` is the device of a recorded file."""
     import hip_machine
-    import hip_tensor
+    import host_tensor
 
     from portable_softmax.devices import detect
     from portable_softmax.torch_api import kept
@@ -20,7 +21,9 @@ def machine():
 
     forget()
     with pytest.MonkeyPatch.context() as patch:
-        operators = hip_tensor.install(patch, [machine["torch"][0] for machine in hip_machine.MACHINES])
+        facts = [machine["torch"][0] for machine in hip_machine.MACHINES]
+        operators = host_tensor.install(patch, "cuda", facts)
+        patch.setattr(torch.version, "hip", "7.0.0")
         patch.setattr(triton.runtime.driver, "_active", hip_machine.Driver())
         yield hip_machine
         operators._destroy()

@@ -1,8 +1,8 @@
 """A machine with AMD devices that are virtual: Triton's HIP driver without HIP, on devices as real ones describe themselves.
 
 Real are Triton's compiler, its cache, the driver's choice of a target, and this package. Virtual are torch's tensors
-(hip_tensor.py), what the HIP runtime tells and does, and the device: `portable_softmax.virtual_amd`. What the devices tell is
-played back from tests/support/recorded/driver_*.json, each of which names its source.
+(tests/support/host_tensor.py), what the HIP runtime tells and does, and the device: `portable_softmax.virtual_amd`. What the
+devices tell is played back from tests/support/recorded/driver_*.json, each of which names its source.
 """
 
 import json
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hip_tensor import HipTensor
+from host_tensor import HostTensor
 from triton.backends.amd.driver import HIPDriver
 from triton.backends.driver import GPUDriver
 from triton.runtime.cache import get_cache_manager
@@ -71,7 +71,7 @@ class Launcher:
         self.constant = [kind == "constexpr" for kind in src.signature.values()]
 
     def __call__(self, x, y, z, stream, function, packed_metadata, launch_metadata, enter_hook, exit_hook, *arguments) -> None:
-        arch = MACHINES[HipTensor.current]["properties"][0]["arch"].partition(":")[0]
+        arch = MACHINES[HostTensor.current]["properties"][0]["arch"].partition(":")[0]
         if kernel_of(self.text).assembly.arch != arch:
             raise RuntimeError("hipErrorNoBinaryForGpu")
         pairs = zip(self.constant, arguments, strict=True)
@@ -83,10 +83,10 @@ class Launcher:
 
 
 def _on_host(value: Any) -> Any:
-    if not isinstance(value, HipTensor):
+    if not isinstance(value, HostTensor):
         return value
-    if value.device.index != HipTensor.current:
-        raise RuntimeError(f"a tensor on {value.device} in a launch on device {HipTensor.current}")
+    if value.device.index != HostTensor.current:
+        raise RuntimeError(f"a tensor on {value.device} in a launch on device {HostTensor.current}")
     return value.host
 
 

@@ -1,13 +1,30 @@
 """Modules that answer for a vendor, by Triton's name of its backend."""
 
+import contextlib
+import importlib.metadata
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from portable_softmax.devices.backends import cuda, hip, interpreter, npu
+from portable_softmax.devices.backends import cuda, hip, interpreter, npu, xpu
 from portable_softmax.devices.backends.base import Backend
 
-broken_installation = npu.overwritten_installation  # what is wrong with the installed Triton, if anything
-
 BACKENDS: Mapping[str, Backend] = MappingProxyType(
-    {"cuda": cuda, "hip": hip, "npu": npu, "interpreter": interpreter}  # type: ignore[dict-item]
+    {"cuda": cuda, "hip": hip, "npu": npu, "xpu": xpu, "interpreter": interpreter}  # type: ignore[dict-item]
 )
+
+VENDORS_TRITONS = "triton-ascend", "triton-xpu", "pytorch-triton-xpu"  # each of them is a package `triton`
+
+
+def broken_installation() -> str | None:
+    """Says that stock triton was installed beside a vendor's, with which it shares files; returns None if it was not.
+
+    Source: triton-ascend's FAQ; triton-lang/triton-ascend issues 306 and 395.
+    """
+    for name in VENDORS_TRITONS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions = importlib.metadata.version("triton"), importlib.metadata.version(name)
+            return (
+                f"triton {versions[0]} and {name} {versions[1]} are both installed, and each overwrites the other's files: "
+                f"pip uninstall triton {name}, then install the one for this machine"
+            )
+    return None

@@ -33,6 +33,7 @@ class KernelResources:
         shared_memory_bytes: bytes per program; LDS on AMD, Unified Buffer on Ascend.
         spilled_bytes_per_thread: bytes of registers that live in memory instead.
         scalar_registers: SGPRs per wavefront, AMD only.
+        barriers: slots that a program takes; None where the binary does not tell: one, if it has several warps.
 
     Raises:
         ValueError: a number is negative, or num_warps is 0.
@@ -43,6 +44,7 @@ class KernelResources:
     shared_memory_bytes: int = 0
     spilled_bytes_per_thread: int = 0
     scalar_registers: int | None = None
+    barriers: int | None = None
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
@@ -109,7 +111,12 @@ class Backend(Protocol):
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
         """Describes the device of that index; `arch` and `properties` come from Triton's driver."""
 
-    def compile_options(self, num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
+    def compile_target(self, arch: int | str, index: int | None, hardware: Hardware) -> Any:
+        """Returns Triton's `arch` of the target to compile for; `index` is None for a device that is not here."""
+
+    def compile_options(
+        self, num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
+    ) -> dict[str, Any]:
         """Translates a plan's choices into options of Triton's compiler."""
 
     def model(
@@ -147,6 +154,11 @@ class Backend(Protocol):
         """
 
 
+def named_target(arch: int | str, index: int | None, hardware: Hardware) -> int | str:
+    """Returns the architecture's name, which is all that Triton needs; see Backend.compile_target."""
+    return arch
+
+
 def by_triton_only(compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int], sizes: Sequence[int]) -> None:
     """Returns None: kernels are launched by Triton; see Backend.direct_launch."""
 
@@ -157,7 +169,7 @@ def round_up(value: int, multiple: int) -> int:
 
 
 def simt_limits(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
-    """Counts programs per multiprocessor by each resource that NVIDIA and AMD count alike.
+    """Counts programs per multiprocessor by each resource that vendors of GPUs count alike.
 
     Registers are allocated per warp in granules, from the slice of one partition (SM sub-partition, SIMD): whole warps
     must fit a slice, so the division comes before the multiplication. Sources: NVIDIA's cuda_occupancy.h
@@ -177,8 +189,9 @@ def simt_limits(resources: KernelResources, hardware: Hardware) -> dict[str, int
         limits["warps"] = hardware.max_warps_per_multiprocessor // warps
     if hardware.max_programs_per_multiprocessor:
         limits["programs"] = hardware.max_programs_per_multiprocessor
-    if hardware.barriers_per_multiprocessor and warps > 1:
-        limits["barriers"] = hardware.barriers_per_multiprocessor
+    barriers = int(warps > 1) if resources.barriers is None else resources.barriers
+    if hardware.barriers_per_multiprocessor and barriers:
+        limits["barriers"] = hardware.barriers_per_multiprocessor // barriers
     if resources.registers_per_thread and hardware.registers_per_multiprocessor:
         slice_per_thread = hardware.registers_per_multiprocessor // partitions // warp_size
         granules = round_up(resources.registers_per_thread, hardware.register_granule or 1)
@@ -193,6 +206,8 @@ def shared_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[
     if hardware.shared_memory_per_program_max and used > hardware.shared_memory_per_program_max:
         return {"shared memory": 0}
     taken = round_up(used + (hardware.shared_memory_reserved_per_program or 0), hardware.shared_memory_granule or 1)
+    if taken and hardware.shared_memory_sizes:
+        taken = next((size for size in hardware.shared_memory_sizes if size >= taken), taken)
     if taken and hardware.shared_memory_per_multiprocessor:
         return {"shared memory": hardware.shared_memory_per_multiprocessor // taken}
     return {}

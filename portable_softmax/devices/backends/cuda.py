@@ -14,6 +14,7 @@ aligned_access = True
 scattered_rows = True
 poll = "volatile"
 setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
+compile_target = base.named_target
 direct_launch = cuda_driver.direct_launch
 
 # Triton's driver, the same seven keys from 3.2 to 3.9; max_num_regs is per program and so left alone.
@@ -46,7 +47,9 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     )
 
 
-def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
+def compile_options(
+    num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
+) -> dict[str, Any]:
     """Names Triton's options, of which `maxnreg` holds threads to registers."""
     return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "maxnreg": max_registers}
 

@@ -15,6 +15,7 @@ aligned_access = True
 scattered_rows = True
 poll = "atomic"  # Triton 3.8 makes a plain load of a volatile one, which LLVM then takes out of the loop that polls
 setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
+compile_target = base.named_target
 direct_launch = base.by_triton_only
 
 WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64
@@ -44,7 +45,9 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     )
 
 
-def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
+def compile_options(
+    num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
+) -> dict[str, Any]:
     """Names Triton's options; a number of registers is not among them."""
     return {"num_warps": num_warps or 4, "num_stages": num_stages or 1}
 

@@ -14,6 +14,7 @@ aligned_access = False  # it takes rows one by one then; tests run that way of t
 scattered_rows = True
 poll = "volatile"
 setup = ""
+compile_target = base.named_target
 direct_launch = base.by_triton_only
 
 
@@ -22,7 +23,9 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     return Detected(name="interpreter", arch=arch, driver={}, torch={})
 
 
-def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
+def compile_options(
+    num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
+) -> dict[str, Any]:
     """Returns no options: nothing is compiled."""
     return {}
 

@@ -1,6 +1,5 @@
 """Huawei Ascend: a program runs alone on a vector core and works out of that core's Unified Buffer."""
 
-import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,24 +17,8 @@ setup = (
     "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
     "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
 )
+compile_target = base.named_target
 direct_launch = base.by_triton_only
-
-
-def overwritten_installation() -> str | None:
-    """Says that stock triton was installed beside triton-ascend; returns None if it was not.
-
-    Both are a package `triton`, and share files.
-
-    Source: triton-ascend's FAQ; triton-lang/triton-ascend issues 306 and 395.
-    """
-    try:
-        versions = [importlib.metadata.version(name) for name in ("triton", "triton-ascend")]
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    return (
-        f"triton {versions[0]} and triton-ascend {versions[1]} are both installed, and each overwrites the other's files: "
-        "pip uninstall triton triton-ascend, then install the one for this machine"
-    )
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
@@ -59,7 +42,9 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     )
 
 
-def compile_options(num_warps: int | None, num_stages: int | None, max_registers: int | None) -> dict[str, Any]:
+def compile_options(
+    num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
+) -> dict[str, Any]:
     """Returns no options: the compiler warns about num_warps and num_stages, and has no use for them."""
     return {}
 

@@ -11,7 +11,8 @@ from portable_softmax.probe.report import use_of
 from portable_softmax.probe.schema import Change, KernelUse, Launch, Report, SoftmaxProblem
 
 LEVELS = ("planned", "compiled", "executed on a CPU", "run on hardware")
-VIRTUAL = {"tests.virtual_amd.": "hip", "tests.virtual.": "npu"}  # tests of this project that execute on a virtual device
+# Tests of this project that execute a vendor's code on a CPU.
+VIRTUAL = {"tests.virtual_amd.": "hip", "tests.virtual.": "npu", "tests.intel.": "xpu"}
 # What tests/runtime/test_static_quality.py counts, by backend and architecture, and what it proves.
 COUNTED = {"plans": ("planned", "plan"), "static quality": ("compiled", "kernel")}
 Table = tuple[list[str], list[list[str]]]  # header and rows

@@ -1,4 +1,4 @@
-"""A torch device `cuda`, as ROCm's torch names it, whose memory is the host's: a tensor class that computes on the CPU."""
+"""A torch device of a type that is not here, whose memory is the host's: a tensor class that computes on the CPU."""
 
 import types
 from contextlib import contextmanager
@@ -7,16 +7,17 @@ import torch
 from torch.utils._pytree import tree_map
 
 
-class HipTensor(torch.Tensor):
+class HostTensor(torch.Tensor):
     """A tensor on one of the machine's devices; `host` holds its elements, and every operator runs on that."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
+    kind = "cuda"  # torch's name of the device's type
     current = 0  # the current device
 
     @staticmethod
     def __new__(cls, host, index):
         layout = {"strides": host.stride(), "storage_offset": host.storage_offset(), "dtype": host.dtype}
-        made = torch.Tensor._make_wrapper_subclass(cls, host.size(), device=torch.device("cuda", index), **layout)
+        made = torch.Tensor._make_wrapper_subclass(cls, host.size(), device=torch.device(cls.kind, index), **layout)
         made.host = host
         return made
 
@@ -44,39 +45,41 @@ class HipTensor(torch.Tensor):
 
 
 def _host(x):
-    return x.host if isinstance(x, HipTensor) else x
+    return x.host if isinstance(x, HostTensor) else x
 
 
 def _index(device):
     """Of a device as torch's functions take it; the current one's where it has no number."""
     index = device if isinstance(device, int) else device and torch.device(device).index
-    return HipTensor.current if index is None else index
+    return HostTensor.current if index is None else index
 
 
 def _empty(size, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):
-    return HipTensor(torch.empty(size, dtype=dtype), _index(device))
+    return HostTensor(torch.empty(size, dtype=dtype), _index(device))
 
 
 def _empty_strided(size, stride, dtype=None, layout=None, device=None, pin_memory=None):
-    return HipTensor(torch.empty_strided(size, stride, dtype=dtype), _index(device))
+    return HostTensor(torch.empty_strided(size, stride, dtype=dtype), _index(device))
 
 
 @contextmanager
 def _device(device):
-    """`with torch.cuda.device(...)`: the device is the current one inside."""
-    before, HipTensor.current = HipTensor.current, _index(device)
+    """`with torch.KIND.device(...)`: the device is the current one inside."""
+    before, HostTensor.current = HostTensor.current, _index(device)
     try:
         yield
     finally:
-        HipTensor.current = before
+        HostTensor.current = before
 
 
-def install(patch, facts):
-    """Makes this process's torch one of ROCm's.
+def install(patch, kind, facts, **more):
+    """Makes this process's torch one that has devices of a type.
 
     Args:
         patch: pytest's monkeypatch, that undoes it.
-        facts: of each device, what torch.cuda.get_device_properties tells.
+        kind: torch's name of the type: cuda (which is ROCm's too) or xpu.
+        facts: of each device, what torch.KIND.get_device_properties tells.
+        more: functions of torch.KIND, beside those that both have.
 
     Returns:
         The operators that make tensors; they live as long as this does.
@@ -85,17 +88,18 @@ def install(patch, facts):
         "is_available": lambda: True,
         "_lazy_init": lambda: None,
         "device_count": lambda: len(facts),
-        "current_device": lambda: HipTensor.current,
-        "set_device": lambda device: setattr(HipTensor, "current", _index(device)),
+        "current_device": lambda: HostTensor.current,
+        "set_device": lambda device: setattr(HostTensor, "current", _index(device)),
         "device": _device,
         "get_device_properties": lambda device=None: types.SimpleNamespace(**facts[_index(device)]),
-        "current_stream": lambda device=None: types.SimpleNamespace(cuda_stream=0),
+        "current_stream": lambda device=None: types.SimpleNamespace(cuda_stream=0, sycl_queue=0),
         "is_current_stream_capturing": lambda: False,
+        **more,
     }
+    patch.setattr(HostTensor, "kind", kind)
     for name, function in functions.items():
-        patch.setattr(torch.cuda, name, function)
-    patch.setattr(torch.version, "hip", "7.0.0")
+        patch.setattr(getattr(torch, kind), name, function, raising=False)
     library = torch.library.Library("aten", "IMPL")
-    library.impl("empty.memory_format", _empty, "CUDA")
-    library.impl("empty_strided", _empty_strided, "CUDA")
+    library.impl("empty.memory_format", _empty, kind.upper())
+    library.impl("empty_strided", _empty_strided, kind.upper())
     return library

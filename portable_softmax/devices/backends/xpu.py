@@ -1,0 +1,172 @@
+"""Intel. A multiprocessor is an Xe core, a warp a sub-group that one hardware thread of an EU runs, shared memory SLM.
+
+Registers are counted per lane, 32 bits each, as elsewhere: 128 GRFs of 64 bytes are 64 registers of each of 32 lanes.
+"""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from portable_softmax.devices.backends import base, zebin
+from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
+from portable_softmax.devices.schema import Hardware
+from portable_softmax.errors import CompileError
+
+torch_device_type = "xpu"
+dtypes = tuple(base.DTYPE_BYTES)
+required = base.SIMT_REQUIRED
+aligned_access = True
+scattered_rows = True
+poll = "atomic"  # triton-xpu 3.3 makes a plain load of a volatile one
+setup = "Intel: `sycl-ls` lists the devices; ZE_AFFINITY_MASK hides some; /dev/dri must be accessible."
+direct_launch = base.by_triton_only
+
+OCLOC = "ocloc"  # Intel's offline compiler
+FULL_SIZE_LANES = 32  # a sub-group of fewer lanes, in the large register mode, may have only half of the threads
+
+
+def describe(index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:
+    """Collects what torch and Triton's driver tell of a device; see Backend.
+
+    Triton's `arch` is no name but all of torch's properties; `version` among them is the number of the graphics IP, as
+    12.60.7. The driver's count of multiprocessors is a product of slices and their parts, so torch's is preferred.
+    """
+    import torch
+
+    told = torch.xpu.get_device_properties(index)
+    cores = getattr(told, "gpu_subslice_count", None)
+    return Detected(
+        name=told.name,
+        arch=str(arch["version"]),
+        driver={
+            "shared_memory_per_program_max": properties["max_shared_mem"],
+            "max_threads_per_program": properties["max_work_group_size"],
+            **({} if cores else {"multiprocessor_count": properties["multiprocessor_count"]}),
+        },
+        torch={"memory_bytes": told.total_memory, **({"multiprocessor_count": cores} if cores else {})},
+    )
+
+
+def compile_target(arch: int | str, index: int | None, hardware: Hardware) -> Any:
+    """Returns the properties that Triton calls an architecture: torch's, or the fewest for a device that is not here."""
+    if index is not None:
+        import torch
+
+        return torch.xpu.get_device_capability(index)
+    _compile_without_sycl()
+    return {"version": arch, "sub_group_sizes": [hardware.warp_size]}
+
+
+def compile_options(
+    num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
+) -> dict[str, Any]:
+    """Names Triton's options: lanes of a sub-group, by its older name and its newer, and the register mode.
+
+    A hardware thread has 128 GRFs or 256, for half as many threads; without `max_registers` the compiler chooses.
+    """
+    small = (hardware.max_registers_per_thread or 0) // 2
+    mode = "auto" if max_registers is None else "small" if max_registers <= small else "large"
+    lanes = {"threads_per_warp": hardware.warp_size, "warp_size": hardware.warp_size}
+    return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "grf_mode": mode, **lanes}
+
+
+def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
+    """Returns None: nothing is known before the compiler has allocated registers."""
+
+
+def resources(compiled: Any) -> KernelResources:
+    """Reads the native binary, which `ocloc` makes of Triton's SPIR-V; without ocloc the registers are not known.
+
+    On the device it is made by the driver, of the same SPIR-V with the same options. With TRITON_XPU_GEN_NATIVE_CODE it is
+    Triton's own, in place of the SPIR-V.
+
+    Raises:
+        CompileError: ocloc fails, in its own words.
+    """
+    metadata = compiled.metadata
+    used = {"num_warps": metadata.num_warps, "shared_memory_bytes": metadata.shared}
+    binary, ocloc = compiled.asm["spv"], shutil.which(OCLOC)
+    if not binary.startswith(b"\x7fELF"):
+        if not ocloc:
+            return KernelResources(**used)
+        binary = _native(ocloc, binary, metadata.target.arch["version"], metadata.build_flags)
+    found = zebin.kernel_info(binary, metadata.name)
+    return KernelResources(
+        **used,
+        registers_per_thread=found.registers,
+        spilled_bytes_per_thread=found.spilled,
+        barriers=found.barriers,
+    )
+
+
+def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
+    """Counts like KernelHelper::getMaxWorkGroupCount of intel/compute-runtime, on one Xe core.
+
+    A kernel whose registers are not known is taken to need the most, so that no more programs are promised than there are.
+    """
+    most = hardware.max_registers_per_thread or 0
+    known = resources.registers_per_thread
+    counted = resources if known else KernelResources(**vars(resources) | {"registers_per_thread": most})
+    limits = base.simt_limits(counted, hardware)
+    if not known:
+        limits["registers (estimated)"] = limits.pop("registers")
+    elif _too_many_threads(counted, hardware):
+        limits["threads per program"] = 0
+    return base.occupancy_of(limits, resources.num_warps)
+
+
+def _too_many_threads(resources: KernelResources, hardware: Hardware) -> bool:
+    """Tells whether the driver refuses the program: with most registers and fewer lanes it may have half of the threads.
+
+    Source: GfxCoreHelperHw::calculateMaxWorkGroupSize of intel/compute-runtime.
+    """
+    lanes, threads = hardware.warp_size or 0, hardware.max_threads_per_program or 0
+    halved = lanes < FULL_SIZE_LANES and resources.registers_per_thread == hardware.max_registers_per_thread
+    return halved and (resources.num_warps or 0) * lanes > threads // 2
+
+
+def _native(ocloc: str, spirv: bytes, version: str, flags: str) -> bytes:
+    """Compiles SPIR-V for the graphics IP of that version."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, binary = Path(folder, "kernel.spv"), Path(folder, "kernel.bin")
+        source.write_bytes(spirv)
+        options = ["-options", flags] if flags else []
+        command = [ocloc, "compile", "-spirv_input", "-file", str(source), "-device", version, *options, "-o", str(binary)]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode or not binary.is_file():
+            raise CompileError(f"ocloc for {version} ended with {done.returncode}: {(done.stdout + done.stderr).strip()}")
+        return binary.read_bytes()
+
+
+def _compile_without_sycl() -> None:
+    """Lets Triton's compiler start with no SYCL: it builds a module that names a live device's architecture; none is here."""
+    from triton.backends import backends
+
+    names = backends["intel"].compiler.__init__.__globals__ if "intel" in backends else {}
+    build = names.get("compile_module_from_src")
+    if build and not isinstance(build, _BuiltWhenAsked):
+        names["compile_module_from_src"] = _BuiltWhenAsked(build)
+
+
+class _BuiltWhenAsked:
+    """Triton's function that builds C++ modules; the one that names architectures is built when a live one is to be named."""
+
+    def __init__(self, build: Callable[..., Any]) -> None:
+        self.build = build
+
+    def __call__(self, src: str, name: str) -> Any:
+        return _Namer(self.build, src, name) if name == "arch_utils" else self.build(src, name)
+
+
+class _Namer:
+    def __init__(self, *module: Any) -> None:
+        self.module = module
+
+    def parse_device_arch(self, number: int) -> str:
+        """Returns the name of a live device's architecture, and no name for one that is not here, which has no number."""
+        build, *source = self.module
+        name: str = build(*source).parse_device_arch(number) if number else ""
+        return name

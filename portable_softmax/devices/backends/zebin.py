@@ -1,0 +1,59 @@
+"""Registers, barriers and spills of a kernel, read from what Intel's compiler makes of it: an ELF64 file, a "zebin".
+
+Sources: documentation/igc/ZEBinary of intel/intel-graphics-compiler (the section .ze_info is YAML); hw_cmds_*.h of
+intel/compute-runtime (the size of a GRF in each family).
+"""
+
+import struct
+from typing import NamedTuple
+
+import yaml
+
+from portable_softmax.devices.backends.elf import sections
+
+CORE_FAMILY = 2  # NT_INTELGT_GFXCORE_FAMILY: type of a note in .note.intelgt.compat
+WIDE_GRF_FAMILY = 0xC08  # Xe-HPC; a GRF of it and of later families has 64 bytes, one of earlier families 32
+
+
+class KernelInfo(NamedTuple):
+    """Resources of a kernel. Args: registers: 32-bit, of a thread; barriers: of a program; spilled: bytes of a thread."""
+
+    registers: int
+    barriers: int
+    spilled: int
+
+
+def kernel_info(zebin: bytes, kernel: str) -> KernelInfo:
+    """Returns what .ze_info says of `kernel`, by thread: its lanes share the GRFs of a hardware thread.
+
+    Raises:
+        ValueError: not a zebin, or the kernel is not in it.
+    """
+    found = dict(sections(zebin, "zebin"))
+    if ".ze_info" not in found:
+        raise ValueError("not a zebin: it has no section .ze_info")
+    kernels = yaml.safe_load(found[".ze_info"].content.rstrip(b"\0"))["kernels"]
+    described = next((each for each in kernels if each["name"] == kernel), None)
+    if described is None:
+        raise ValueError(f"the zebin says nothing of a kernel {kernel!r}")
+    environment, memory = described["execution_env"], described.get("per_thread_memory_buffers", ())
+    lanes = environment["simd_size"]
+    wide = _core_family(found[".note.intelgt.compat"].content) >= WIDE_GRF_FAMILY
+    spilled = environment.get("spill_size") or sum(each["size"] for each in memory)
+    return KernelInfo(
+        registers=environment["grf_count"] * (64 if wide else 32) // (4 * lanes),
+        barriers=environment.get("barrier_count", 0),
+        spilled=-(-spilled // lanes),
+    )
+
+
+def _core_family(notes: bytes) -> int:
+    at = 0
+    while at < len(notes):
+        name_size, size, kind = struct.unpack_from("<III", notes, at)
+        at += 12 + (name_size + 3) // 4 * 4
+        if kind == CORE_FAMILY:
+            family: int = struct.unpack_from("<I", notes, at)[0]
+            return family
+        at += (size + 3) // 4 * 4
+    raise ValueError("the zebin does not say which family of GPUs it is for")
