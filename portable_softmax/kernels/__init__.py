@@ -13,20 +13,24 @@ It loads a tile, reduces it to two numbers of each row, exchanges these with pro
 A tensor is taken as matrices of lines; the elements of a line are next to each other in memory. AXIS 1: a line is a row,
 a softmax is taken along it. AXIS 0: a line holds the same column of neighbouring rows, and the softmax is taken across
 lines; so an inner dimension of a tensor needs no transposed copy. DEPTH 1: all lines are one distance apart; 2: they lie
-in matrices; 3: these lie in blocks. FLAT: a tile's rows may lie in several matrices, as those of AXIS 1 always may.
+in matrices; 3: these lie in blocks. FLAT: a tile's rows may lie in several matrices, as those of AXIS 1 always may. TURNED: the result lies the
+other way than what is read, as that of a transposed tensor; a tile is then read in lines of one kind and stored in the other.
 
 A program walks tiles of TILE_ROWS rows and TILE_COLS columns, `tl.num_programs(0)` apart, so any number of programs is
-correct. A row that fits a tile is read once; a longer one is read twice, with running numbers in between; or, where DEPTH
-is 1, PARTS programs read a tile of it each, and exchange theirs: a program whose neighbours have not published in time
-reads their parts too, and its own once more.
+correct. Rows that fit a tile are read once; longer ones are read twice, with running numbers in between; or PARTS programs
+read a tile of them each, and exchange their numbers: a program whose neighbours have not published in time reads their parts
+too, and its own once more.
 What a program reads once, it holds in PIECES of a power of two columns each.
 
 Rules that keep it one kernel on three vendors:
 * Lengths of lines and all strides come in units of VECTOR elements, from which compilers make 16-byte accesses; the JIT
   alone would tell them only about multiples of 16. RAGGED rows start anywhere, but in all operands alike, and come in
   elements: their columns are counted from the last multiple of VECTOR before them, `lead` elements away, whole vectors are
-  a row's body, and what is left its two edges; a tile holds one.
+  a row's body, and what is left its two edges.
 * Masked loads take their padding from `other=`: a `tl.where` on columns becomes a scalar loop on Ascend's vector unit.
+* Numbers of several rows are added up over parts in an order of our own: a compiler's depends on the layout that it gives a
+  tensor, and programs must find the same bits. Numbers of a single row become scalars at its edges only: elsewhere Ascend's
+  compiler would take them out of a tensor one by one.
 * Offsets of lines are 64 bits wide, offsets within a line 32.
 * Of a tile in one piece, no tuple is made: Triton 3.2 has none. Two operands are two variables, for the same reason.
 * A variable has one type in all branches of an `if` that the compiler does not choose from.

@@ -57,9 +57,28 @@ def test_inner_dimensions_of_any_size_are_one_launch(where, plans, shape):
     assert problem.scattered == (problem.across and shape[2] < 32)
 
 
-@pytest.mark.parametrize(
-    "x", [torch.randn(40, 30).t(), torch.randn(9, 60)[:, ::2], torch.randn(3, 2, 4, 5, 6).permute(1, 3, 0, 2, 4)]
-)
+TURNED = {
+    "t()": (torch.randn(40, 30).t(), 1),
+    "t(), other dim": (torch.randn(40, 30).t(), 0),
+    "channels last": (torch.randn(2, 5, 6, 7).permute(0, 2, 3, 1), -1),
+    "channels last, other dim": (torch.randn(2, 6, 7, 5).permute(0, 3, 1, 2), 1),
+    "three dims reversed": (torch.randn(3, 5, 36).permute(2, 1, 0), 2),
+    "a cut": (torch.randn(40, 50)[:, :33].t(), 1),
+}
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_what_lies_another_way_than_its_result_is_one_launch(where, plans, name):
+    x, dim = TURNED[name]
+    x = x.to(where)
+    y = softmax(x, dim)
+    assert y.is_contiguous()
+    assert_close(y, expected("softmax", x, dim))
+    ((problem, _),) = plans
+    assert problem.turned
+
+
+@pytest.mark.parametrize("x", [torch.randn(9, 60)[:, ::2], torch.randn(3, 2, 4, 5, 6).permute(1, 3, 0, 2, 4)])
 def test_rows_that_no_stride_leads_to_are_copied(where, x):
     assert_like_torch("softmax", x.to(where), -1)
 
