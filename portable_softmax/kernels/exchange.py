@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 MISSING = tl.constexpr(0x7FFFFFFF)  # above every number
+MOST_HALVINGS = tl.constexpr(10)  # down to a row's one sum: of as many parts as a program has threads
 
 
 @triton.jit
@@ -67,10 +68,10 @@ def sum_over_parts(numbers):
         sums = tl.full((1,), tl.sum(tl.reshape(numbers, (PARTS,)), axis=0), numbers.dtype)
     else:
         sums = tl.reshape(numbers, (PARTS * ROWS,))
-        for _ in tl.static_range(PARTS.bit_length() - 1):
-            halves = tl.trans(tl.reshape(sums, (2, sums.shape[0] // 2)))
-            one, other = tl.split(halves)
-            sums = one + other
+        for _ in tl.static_range(MOST_HALVINGS):
+            if sums.shape[0] > ROWS:
+                one, other = tl.split(tl.trans(tl.reshape(sums, (2, sums.shape[0] // 2))))
+                sums = one + other
     return sums
 
 
