@@ -45,7 +45,6 @@ def planned_launches(monkeypatch, recorded):
         return found
 
     monkeypatch.setattr(prepared, "launcher", launcher)
-    monkeypatch.setattr(prepared, "_on_device", lambda run, device: run)
     monkeypatch.setattr(launch, "plan_problem", noted)
     return strategies
 

@@ -8,7 +8,7 @@ import portable_softmax
 from intel import live
 from portable_softmax import current_device, plan, softmax
 from portable_softmax.devices import detect
-from portable_softmax.torch_api import layout
+from portable_softmax.torch_api import kept
 from portable_softmax.torch_api.operators import operator
 
 DETECTED = {"driver_max1550": "intel/max-1550", "driver_max1100": "intel/max-1100", "driver_b580": "intel/arc-b580"}
@@ -20,7 +20,7 @@ def gpus():
     def forget():
         detect._device.cache_clear()
         detect._active_backend.cache_clear()
-        layout._again.clear()
+        kept.forget()
 
     forget()
     with pytest.MonkeyPatch.context() as patch:
