@@ -62,6 +62,8 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         for key in POWERS_OF_TWO:
             if (value := getattr(self, key)) and value.bit_count() != 1:
                 raise ValueError(f"{key} {value} is not a power of two")
+        if self.tile_rows and self.layout not in ("across", "turned"):
+            raise ValueError("tile_rows is for rows that lie side by side; give layout: across, or turned")
         if needed := [key for key in NEEDED[self.strategy] if not getattr(self, key)]:
             raise ValueError(f"strategy {self.strategy} needs {', '.join(needed)}")
         if unused := [key for key in CHOICES if getattr(self, key) and key not in USED[self.strategy]]:

@@ -107,6 +107,14 @@ def test_a_profile_has_at_most_twenty_rules_for_rows_and_none_is_out_of_reach(pr
         assert not (implied and alike), (earlier, later)
 
 
+def test_a_tile_of_several_shared_rows_needs_a_layout():
+    shared = {"strategy": "shared", "tile_cols": 512, "num_warps": 4, "tile_rows": 16}
+    assert rule(**shared, layout="turned").tile_rows == 16
+    for layout in ({}, {"layout": "rows"}):
+        with pytest.raises(msgspec.ValidationError, match="tile_rows is for rows that lie side by side; give layout"):
+            rule(**shared, **layout)
+
+
 def test_a_new_rule_for_one_architecture_changes_its_plans():
     before = planned(MI300X, 4096, 12672)
     device = with_rules(MI300X, {"from_cols": 8192, "strategy": "shared", "tile_cols": 4096, "num_warps": 4})

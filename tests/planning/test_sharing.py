@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 
 import pytest
-from offline import A2, GPUS, H200, every_candidate, light, planned, with_hardware, with_rules
+from offline import A2, GPUS, H200, MI300X, every_candidate, light, planned, with_hardware, with_rules
 
 from portable_softmax import Device, KernelResources
 from portable_softmax.planning.candidates import MOST_PARTS
@@ -84,6 +84,51 @@ def test_a_row_has_at_most_64_parts(n_cols):
     for n_rows in (1, 4096):
         for tiling in every_candidate(contiguous_problem(n_rows, n_cols, "float32", device), device):
             assert tiling.parts <= MOST_PARTS
+
+
+def beside(n_cols, inner, **kind):
+    """The softmax of 4096 rows, of which so many lie side by side."""
+    return Problem(4096 // inner * inner, n_cols, "float32", "float32", 4, inner=inner, **kind)
+
+
+@pytest.mark.parametrize(
+    ("problem", "tile", "parts"),
+    [
+        (beside(4096, 4096), (16, 512), 8),
+        (beside(20_000, 64), (16, 512), 40),
+        (beside(50_257, 1024), (16, 2048), 25),
+        (beside(151_936, 16), (16, 2048), 75),
+        (beside(50_257, 1024, backward=True), (8, 2048), 25),
+        (beside(8192, 4096, turned=True), (32, 512), 16),
+        (Problem(4096, 8192, "float32", "float32", 4, turned=True), (32, 512), 16),
+        (beside(4096, 8), (8, 512), 8),  # no more rows than there are side by side
+    ],
+)
+def test_programs_share_several_rows_that_lie_side_by_side_or_are_turned(problem, tile, parts):
+    device = Device.from_profile(H200)
+    plan = choose(problem, device, light)
+    tiling = plan.tiling
+    assert (tiling.strategy, tiling.tile_rows, tiling.tile_cols, tiling.parts) == ("shared", *tile, parts)
+    assert plan.num_programs == problem.tiles(tiling.tile_rows) * parts
+    constexprs = KernelSpec.of(problem, tiling).constexprs(device)
+    assert constexprs["LANES"] >= parts * tiling.tile_rows, "a lane for each row's part"
+    assert constexprs["WORDS"] == tiling.words_per_tile >= 2 * parts * tiling.tile_rows
+
+
+def test_only_a_rule_of_their_layout_shares_rows_that_lie_side_by_side():
+    rule = {"strategy": "shared", "tile_cols": 4096, "num_warps": 4}
+    for layout, shared in (("across", True), ("turned", False), ("rows", False)):
+        plan = choose(beside(9000, 64), with_rules(MI300X, rule | {"layout": layout}), light)
+        assert (plan.tiling.strategy == "shared") == shared
+    plan = choose(beside(9000, 64), with_rules(MI300X, rule), light)
+    assert plan.tiling.strategy != "shared"
+
+
+def test_a_rule_says_how_many_programs_share_a_row_at_most():
+    rule = {"strategy": "shared", "tile_cols": 1024, "num_warps": 1}
+    for most, parts in ((100, 98), (97, 49), (None, 49)):
+        device = with_rules(H200, rule | ({"most_parts": most} if most else {}))
+        assert choose(contiguous_problem(4096, 100_000, "float32", device), device, light).tiling.parts == parts
 
 
 @pytest.mark.parametrize("profile", GPUS)
