@@ -1,6 +1,7 @@
 """Launches on tensors of any shape and strides: as they lie, if they are lines (planning/lines.py), or copies of them."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -111,24 +112,42 @@ def _launch(
     device: Device,
     batch_invariant: bool,
 ) -> None:
-    """Launches on the operands as they lie, and keeps the launch; on copies where no kernel takes them so."""
-    if lines := lines_as_they_lie(operands, dim, device, batch_invariant):
-        launch = bind(operands, lines, form, backward, device, batch_invariant)
-        on_device(launch, device)(*operands)
+    """Launches, and keeps the launch; but not one on copies of tensors of which some may be aligned in one call only."""
+    launch, copied = _bound(operands, dim, form, backward, device, batch_invariant)
+    on_device(launch, device)(*operands)
+    if not copied or all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands):
         keep(key, kept_call(launch, operands, device))
-        return
+
+
+def _bound(
+    operands: tuple[torch.Tensor, ...], dim: int, form: str, backward: bool, device: Device, batch_invariant: bool
+) -> tuple[Callable[..., None], bool]:
+    """Returns launch(*operands), and whether it copies some first, where no kernel takes them as they lie."""
+    how = form, backward, device, batch_invariant
+    if lines := lines_as_they_lie(operands, dim, device, batch_invariant):
+        return bind(operands, lines, *how), False
     result, *inputs = operands
-    copies = result, *(each.contiguous() for each in inputs)
-    lines = lines_as_they_lie(copies, dim, device, batch_invariant)
-    if lines is None:  # rows are copied together, and the result back
-        rows = torch.empty_like(result.movedim(dim, -1), memory_format=torch.contiguous_format)
-        copies = rows, *(each.movedim(dim, -1).clone(memory_format=torch.contiguous_format) for each in inputs)
-        lines = lines_as_they_lie(copies, result.dim() - 1, device, batch_invariant)
+    contiguous = result, *(each.contiguous() for each in inputs)
+    if lines := lines_as_they_lie(contiguous, dim, device, batch_invariant):
+        launch = bind(contiguous, lines, *how)
+        return lambda result, *inputs: launch(result, *(each.contiguous() for each in inputs)), True
+    rows = tuple(_in_rows(each, dim) for each in operands)
+    lines = lines_as_they_lie(rows, result.dim() - 1, device, batch_invariant)
     if lines is None:
-        raise LayoutError(f"contiguous rows of {tuple(copies[0].shape)} are refused, which is an error of this package")
-    on_device(bind(copies, lines, form, backward, device, batch_invariant), device)(*copies)
-    if copies[0] is not result:
-        result.copy_(copies[0].movedim(-1, dim))
+        raise LayoutError(f"contiguous rows of {tuple(rows[0].shape)} are refused, which is an error of this package")
+    launch_rows = bind(rows, lines, *how)
+
+    def on_rows(result: torch.Tensor, *inputs: torch.Tensor) -> None:
+        rows = torch.empty_like(result.movedim(dim, -1), memory_format=torch.contiguous_format)
+        launch_rows(rows, *(_in_rows(each, dim) for each in inputs))
+        result.copy_(rows.movedim(-1, dim))
+
+    return on_rows, True
+
+
+def _in_rows(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Copies a tensor so that its rows follow each other."""
+    return x.movedim(dim, -1).clone(memory_format=torch.contiguous_format)
 
 
 def lines_as_they_lie(operands: tuple[torch.Tensor, ...], dim: int, device: Device, batch_invariant: bool) -> Lines | None:

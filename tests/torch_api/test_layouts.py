@@ -83,6 +83,26 @@ def test_rows_that_no_stride_leads_to_are_copied(where, x):
     assert_like_torch("softmax", x.to(where), -1)
 
 
+def test_what_is_copied_first_is_planned_once(where, plans):
+    def strided(seed):
+        return torch.randn(9, 60, generator=torch.Generator().manual_seed(seed)).to(where)[:, ::2]
+
+    for seed in range(3):
+        assert_close(softmax(strided(seed), -1), expected("softmax", strided(seed), -1))
+    assert len(plans) == 1
+
+
+def test_a_gradient_that_lies_another_way_than_its_output_is_planned_once_if_both_are_aligned(where, plans):
+    """An output that is not aligned, and a gradient that is, or the other way round, must not meet a kept launch for both."""
+    y = torch.randn(30, 40, device=where).softmax(1)
+    for offset, planned in ((0, 1), (0, 1), (1, 2), (1, 3), (0, 3)):
+        memory = torch.randn(40 * 30 + 1, device=where)
+        dy = memory[offset : offset + 40 * 30].view(40, 30).t()
+        dx = torch.ops.portable_softmax.softmax_backward(dy, y, 1, y.dtype)
+        assert_close(dx, expected_gradient("softmax", dy, y), gradient_scale("softmax", dy, y))
+        assert len(plans) == planned
+
+
 @pytest.mark.parametrize("shape", [(4, 60), (50, 19, 3), (2, 40, 33)], ids=str)
 def test_batch_invariant_rows_are_alike_wherever_they_lie(where, shape):
     """Along rows, each of which is a matrix of its own, or one of many side by side."""
