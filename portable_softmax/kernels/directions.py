@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import pointers
-from portable_softmax.kernels.exchange import by_part, of_rows, peak_of, sum_over_parts
+from portable_softmax.kernels.exchange import by_part, by_row, of_rows, peak_of, sum_over_parts
 from portable_softmax.kernels.exponents import add, base_of, exp, inverse_of, scale_of, times
 
 
@@ -99,17 +99,18 @@ def add_tile(first, second, a, b, AXIS: tl.constexpr, BACKWARD: tl.constexpr, LO
 
 
 @triton.jit
-def combine(firsts, seconds, highest, BACKWARD: tl.constexpr, EXACT: tl.constexpr):
+def combine(firsts, seconds, highest, ROWS: tl.constexpr, BACKWARD: tl.constexpr, EXACT: tl.constexpr):
     """(first, second) of rows by those of all of their parts and their `highest_of`: [rows] each."""
-    firsts = by_part(firsts, highest.shape[0])
+    firsts = by_part(firsts, ROWS)
     if BACKWARD:
-        first = sum_over_parts(firsts)
+        first = sum_over_parts(firsts, ROWS)
         second = tl.zeros_like(first)
     else:
         first = peak_of(highest)
-        down = exp(firsts - tl.expand_dims(base_of(first), 0), EXACT)
-        second = sum_over_parts(by_part(seconds, highest.shape[0]) * down)
-    return first, second
+        base = base_of(first)
+        down = exp(firsts - (base if ROWS == 1 else tl.expand_dims(base, 0)), EXACT)
+        second = sum_over_parts(by_part(seconds, ROWS) * down, ROWS)
+    return by_row(first, ROWS), by_row(second, ROWS)
 
 
 @triton.jit

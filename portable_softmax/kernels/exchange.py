@@ -55,19 +55,23 @@ def _orderable(number):
 
 @triton.jit
 def by_part(numbers, ROWS: tl.constexpr):
-    """Numbers of all parts of all rows as [parts, rows]."""
-    return tl.reshape(numbers, (numbers.shape[0] // ROWS, ROWS))
+    """Numbers of all parts of all rows as [parts, rows]; of a single row as [parts], whose reductions are scalars."""
+    return numbers if ROWS == 1 else tl.reshape(numbers, (numbers.shape[0] // ROWS, ROWS))
 
 
 @triton.jit
-def sum_over_parts(numbers):
-    """Sums of [parts, rows]; of several rows in an order of our own: the compiler's depends on the layout of the tensor."""
-    PARTS: tl.constexpr = numbers.shape[0]
-    ROWS: tl.constexpr = numbers.shape[1]
+def by_row(numbers, ROWS: tl.constexpr):
+    """What reductions over parts gave, as [rows]."""
+    return tl.full((1,), numbers, tl.float32) if ROWS == 1 else numbers
+
+
+@triton.jit
+def sum_over_parts(numbers, ROWS: tl.constexpr):
+    """Sums of `by_part` numbers; of several rows in an order of our own: the compiler's depends on the layout of the tensor."""
     if ROWS == 1:
-        sums = tl.full((1,), tl.sum(tl.reshape(numbers, (PARTS,)), axis=0), numbers.dtype)
+        sums = tl.sum(numbers, axis=0)
     else:
-        sums = tl.reshape(numbers, (PARTS * ROWS,))
+        sums = tl.reshape(numbers, (numbers.shape[0] * ROWS,))
         for _ in tl.static_range(MOST_HALVINGS):
             if sums.shape[0] > ROWS:
                 one, other = tl.split(tl.trans(tl.reshape(sums, (2, sums.shape[0] // 2))))
@@ -80,6 +84,12 @@ def highest_of(firsts, seconds, ROWS: tl.constexpr, BACKWARD: tl.constexpr):
     """The highest of each row's first numbers, for `peak_of` to read, or MISSING: one reduction of integers answers both."""
     keys = tl.zeros_like(firsts).to(tl.int32) if BACKWARD else tl.minimum(_orderable(firsts), MISSING - 1)
     return tl.max(by_part(tl.where(seconds < 0, MISSING, keys), ROWS), axis=0)
+
+
+@triton.jit
+def top_of(highest, ROWS: tl.constexpr):
+    """MISSING if any row's `highest_of` is."""
+    return highest if ROWS == 1 else tl.max(highest, axis=0)
 
 
 @triton.jit
@@ -126,20 +136,22 @@ def swap(
 ):
     """Publishes a part's numbers, [rows] each, and looks for those of all parts, at most POLLS times.
 
-    Returns `look`'s (firsts, seconds), their `highest_of`, and the highest of these.
+    Returns `look`'s (firsts, seconds) and their `highest_of`.
     """
+    ROWS: tl.constexpr = first.shape[0]
     publish(words_ptr, part, first, second, launch)
     firsts = tl.zeros((LANES,), tl.float32)
     seconds = firsts
-    highest = tl.zeros((first.shape[0],), tl.int32)
-    top = MISSING
+    if ROWS == 1:
+        highest = MISSING
+    else:
+        highest = tl.full((ROWS,), MISSING, tl.int32)
     polls = 0
-    while (top == MISSING) & (polls < POLLS):
-        firsts, seconds = look(words_ptr, launch, first.shape[0], PARTS, LANES, POLL, BACKWARD)
-        highest = highest_of(firsts, seconds, first.shape[0], BACKWARD)
-        top = tl.max(highest, axis=0)
+    while (top_of(highest, ROWS) == MISSING) & (polls < POLLS):
+        firsts, seconds = look(words_ptr, launch, ROWS, PARTS, LANES, POLL, BACKWARD)
+        highest = highest_of(firsts, seconds, ROWS, BACKWARD)
         polls += 1
-    return firsts, seconds, highest, top
+    return firsts, seconds, highest
 
 
 @triton.jit
