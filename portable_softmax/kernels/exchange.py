@@ -61,7 +61,7 @@ def by_part(numbers, ROWS: tl.constexpr):
 
 @triton.jit
 def by_row(numbers, ROWS: tl.constexpr):
-    """What reductions over parts gave, as [rows]."""
+    """Results of reductions over parts, as [rows]."""
     return tl.full((1,), numbers, tl.float32) if ROWS == 1 else numbers
 
 

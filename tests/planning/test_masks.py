@@ -28,6 +28,8 @@ def rules(draw):
     for key in USED[strategy]:
         if key not in chosen and draw(st.booleans()):
             chosen[key] = draw(st.integers(1, 8) if key == "num_stages" else st.integers(0, 7).map(lambda power: 2**power))
+    if "tile_rows" in chosen or draw(st.booleans()):
+        chosen["layout"] = draw(st.sampled_from(["across", "turned"]))
     return {"strategy": strategy} | chosen
 
 
@@ -46,6 +48,7 @@ def problems(draw):
         vector=widest if ragged else draw(st.sampled_from(dividing)),
         backward=draw(st.booleans()),
         inner=inner,
+        turned=not ragged and draw(st.booleans()),
         batch_invariant=draw(st.booleans()),
         ragged=ragged,
     )
