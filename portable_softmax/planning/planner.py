@@ -90,9 +90,8 @@ def _may_fit(problem: Problem, rule: LaunchRule, tiling: Tiling, device: Device)
         return True
     elements = tiling.tile_rows * tiling.tile_cols * (2 if problem.backward else 1)
     element_bytes = min(DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype])
-    held = (
-        elements * element_bytes // (tiling.num_warps * device.hardware.warp_size) + ADDRESS_BYTES - (rule.spilled_bytes or 0)
-    )
+    threads = tiling.num_warps * device.hardware.warp_size
+    held = elements * element_bytes // threads + ADDRESS_BYTES - (rule.spilled_bytes or 0)
     least = KernelResources(tiling.num_warps, max(0, held // REGISTER_BYTES))
     return device.vendor.occupancy(least, device.hardware).programs_per_multiprocessor > 0
 

@@ -18,7 +18,7 @@ UNEVEN = {24 * KB, 48 * KB, 96 * KB}  # sizes of which no whole number is what a
 
 
 class Facts(NamedTuple):
-    """What both sources call by other names; `slm` and `barriers` are (the driver's, the calculator's)."""
+    """Numbers that both sources call by other names; `slm` and `barriers` are (the driver's, the calculator's)."""
 
     cores: int
     eus: int

@@ -1,4 +1,4 @@
-"""What is read of a zebin; real ones, of Intel's compiler, are read in tests/intel."""
+"""Facts read of a zebin; real ones, of Intel's compiler, are read in tests/intel."""
 
 import struct
 from types import SimpleNamespace

@@ -40,7 +40,7 @@ LAUNCHES: list[Launch] = []
 
 
 class Utils:
-    """What Triton compiles from driver.c."""
+    """Functions that Triton compiles from driver.c."""
 
     def get_current_device(self) -> int:
         return HostTensor.current

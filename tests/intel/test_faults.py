@@ -35,7 +35,7 @@ def with_fault(at):
 
 
 def caught(direction, name, edit, dtype=torch.float32):
-    """Whether a comparison with float64, of rows of two kinds, fails."""
+    """Tells whether a comparison with float64, of rows of two kinds, fails."""
     kinds = (as_they_are, spikes) if direction is forward else (as_they_are,)
     for special in kinds:
         try:

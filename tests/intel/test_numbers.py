@@ -98,7 +98,7 @@ def never_published(instruction):
 
 @pytest.mark.parametrize("name", SHARED)
 def test_shared_rows_have_the_same_bits_in_every_run(product, direction, name):
-    """Whether programs run side by side, one after another, or find nothing that another one publishes."""
+    """Programs that run side by side, one after another, or find nothing that another one publishes."""
     runs = [compare(direction, on_the_cpu(product), name, special=as_they_are) for _ in range(20)]
     lost = on_the_cpu(product, lambda spirv: edited(spirv, never_published))
     runs += [compare(direction, lost, name, special=as_they_are) for _ in range(5)]

@@ -1,4 +1,4 @@
-"""What surrounds a launch, with a device that is not there: hooks, streams. The rest of it needs one."""
+"""Surroundings of a launch, with a device that is not there: hooks, streams. The rest of it needs one."""
 
 from types import SimpleNamespace
 

@@ -23,7 +23,7 @@ def problem_of(operands, form, backward, vector=1, ragged=False):
 
 
 def sizes_of(operands, problem):
-    """What the kernels take after their operands: rows, or [matrices, columns, rows] that lie in any of LAYOUTS."""
+    """Values that the kernels take after their operands: rows, or [matrices, columns, rows] that lie in any of LAYOUTS."""
     if operands[0].dim() == 3:
         return runtime.sizes_of(problem, lines_of(operands[0].shape, 1, [each.stride() for each in operands], True))
     unit = 1 if problem.ragged else problem.vector
