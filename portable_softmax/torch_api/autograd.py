@@ -95,7 +95,7 @@ class _Softmax(torch.autograd.Function):
 
 
 class _OnlyReverse(torch.autograd.Function):
-    """Does what _Softmax does where autograd alone listens, in half of the time: each argument and attribute costs some."""
+    """Does what _Softmax does where autograd alone listens, and sooner: each argument and attribute costs some."""
 
     @staticmethod
     def forward(ctx: Any, asked: tuple[Callable[..., torch.Tensor], torch.dtype, Kind], x: torch.Tensor) -> torch.Tensor:

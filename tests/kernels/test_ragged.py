@@ -56,7 +56,8 @@ def ragged(device, where):
     def run(direction, form, dtype, strategy, n_cols, special=as_they_are):
         vector, stride = vector_of(dtype), stride_of(n_cols)
         assert {row * stride % vector for row in range(vector)} == set(range(vector))
-        how = tiling(strategy, n_cols, vector), 2, vector, stride, vector, special
+        n_rows = vector + 1  # so that the last tile of several rows is not full
+        how = tiling(strategy, n_cols, vector), 2, vector, stride, n_rows, special
         direction(functools.partial(launch, device), form, dtype, where, n_cols, *how)
 
     return run
