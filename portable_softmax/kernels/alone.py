@@ -5,7 +5,7 @@ import triton.language as tl
 
 from portable_softmax.kernels.addressing import lead_of, rows_of, starts_of
 from portable_softmax.kernels.directions import combine
-from portable_softmax.kernels.exchange import are_of, by_part, by_row, found, highest_of, is_missing
+from portable_softmax.kernels.exchange import by_row, found, highest_of, is_missing, parts_of
 from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.tiles import load_edges, store_edges
 from portable_softmax.kernels.twice import reduce_part, store_again
@@ -29,7 +29,7 @@ def do_alone(
     b = starts_of(b_ptr, matrix, line, n_matrices, b_stride, b_matrix, b_block, VECTOR, RAGGED, AXIS, AXIS, DEPTH, FLAT)
     end = n_cols + VECTOR  # no more pieces than the rows have
     for other in tl.range(0, PARTS):
-        if is_missing(seconds, other, TILE_ROWS):
+        if is_missing(seconds, other, TILE_ROWS, LANES):
             edge_a, edge_b = load_edges(
                 a, b, rows, lead, other, n_rows, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE
             )
@@ -39,9 +39,9 @@ def do_alone(
                 a_stride, b_stride, WIDTH, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
             )  # fmt: skip
             firsts, seconds = found(words_ptr, other, first, second, firsts, seconds, launch, PARTS, LANES, POLL, BACKWARD)
-    first, second = combine(firsts, seconds, highest_of(firsts, seconds, TILE_ROWS, BACKWARD), TILE_ROWS, BACKWARD, EXACT)
-    own = tl.where(are_of(part, firsts, TILE_ROWS), firsts, -float("inf"))
-    base = by_row(base_of(tl.max(by_part(own, TILE_ROWS), axis=0)), TILE_ROWS)
+    first, second = combine(firsts, seconds, highest_of(firsts, seconds, BACKWARD), TILE_ROWS, BACKWARD, EXACT)
+    own = tl.where(parts_of(TILE_ROWS, LANES) == part, firsts, -float("inf"))
+    base = by_row(base_of(tl.max(own, axis=0)), TILE_ROWS)
     out = starts_of(
         out_ptr, matrix, line, n_matrices, out_stride, out_matrix, out_block, VECTOR, RAGGED, AXIS, LIES, DEPTH, FLAT
     )

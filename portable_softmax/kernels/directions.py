@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import pointers
-from portable_softmax.kernels.exchange import by_part, by_row, of_rows, peak_of, sum_over_parts
+from portable_softmax.kernels.exchange import across_parts, by_row, of_rows, peak_of, settled, sum_over_parts
 from portable_softmax.kernels.exponents import add, base_of, exp, inverse_of, scale_of, times
 
 
@@ -101,16 +101,14 @@ def add_tile(first, second, a, b, AXIS: tl.constexpr, BACKWARD: tl.constexpr, LO
 @triton.jit
 def combine(firsts, seconds, highest, ROWS: tl.constexpr, BACKWARD: tl.constexpr, EXACT: tl.constexpr):
     """(first, second) of rows by those of all of their parts and their `highest_of`: [rows] each."""
-    firsts = by_part(firsts, ROWS)
     if BACKWARD:
         first = sum_over_parts(firsts, ROWS)
         second = tl.zeros_like(first)
     else:
         first = peak_of(highest)
-        base = base_of(first)
-        down = exp(firsts - (base if ROWS == 1 else tl.expand_dims(base, 0)), EXACT)
-        second = sum_over_parts(by_part(seconds, ROWS) * down, ROWS)
-    return by_row(first, ROWS), by_row(second, ROWS)
+        down = exp(firsts - across_parts(base_of(first), ROWS), EXACT)
+        second = sum_over_parts(seconds * down, ROWS)
+    return settled(by_row(first, ROWS)), settled(by_row(second, ROWS))
 
 
 @triton.jit

@@ -14,7 +14,6 @@ import triton
 import triton.language as tl
 
 MISSING = tl.constexpr(0x7FFFFFFF)  # above every number
-MOST_HALVINGS = tl.constexpr(10)  # down to a row's one sum: of as many parts as a program has threads
 
 
 @triton.jit
@@ -29,21 +28,44 @@ def of_rows(numbers):
 
 
 @triton.jit
-def pairs_of(words_ptr, part, numbers):
-    """Pointers to the first words of a part of each row that it has numbers of."""
-    if numbers.shape[0] == 1:
-        ptrs = words_ptr + 2 * part
-    else:
-        ptrs = words_ptr + 2 * (part * numbers.shape[0] + tl.arange(0, numbers.shape[0]))
-    return ptrs
+def by_row(numbers, ROWS: tl.constexpr):
+    """Results of reductions over parts, as [rows]."""
+    return tl.full((1,), numbers, tl.float32) if ROWS == 1 else numbers
 
 
 @triton.jit
-def publish(words_ptr, part, first, second, launch):
+def settled(numbers):
+    """The numbers of rows as they are, in a layout of their own: else a compiler may move the rows' whole tile to theirs."""
+    return numbers if numbers.shape[0] == 1 else tl.gather(numbers, tl.arange(0, numbers.shape[0]), 0)
+
+
+@triton.jit
+def across_parts(numbers, ROWS: tl.constexpr):
+    """Results of reductions over parts, in a shape that goes with numbers of all parts."""
+    return numbers if ROWS == 1 else tl.expand_dims(numbers, 0)
+
+
+@triton.jit
+def parts_of(ROWS: tl.constexpr, LANES: tl.constexpr):
+    """Parts that numbers of all parts belong to: [parts] for a single row, whose reductions are scalars, else [parts, 1]."""
+    parts = tl.arange(0, LANES // ROWS)
+    return parts if ROWS == 1 else tl.expand_dims(parts, 1)
+
+
+@triton.jit
+def _write(words_ptr, part, numbers, half):
+    if numbers.shape[0] == 1:
+        ptrs = words_ptr + part
+    else:
+        ptrs = words_ptr + part * numbers.shape[0] + tl.arange(0, numbers.shape[0])
+    tl.atomic_xchg(ptrs, _word(of_rows(numbers), half), sem="relaxed")
+
+
+@triton.jit
+def publish(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     """Writes the two numbers of a part of each row, [rows] each, whose words are at words_ptr."""
-    ptrs = pairs_of(words_ptr, part, first)
-    tl.atomic_xchg(ptrs, _word(of_rows(first), launch), sem="relaxed")
-    tl.atomic_xchg(ptrs + 1, _word(of_rows(second), launch >> 32), sem="relaxed")
+    _write(words_ptr, part, first, launch)
+    _write(words_ptr + PARTS * first.shape[0], part, second, launch >> 32)
 
 
 @triton.jit
@@ -54,36 +76,26 @@ def _orderable(number):
 
 
 @triton.jit
-def by_part(numbers, ROWS: tl.constexpr):
-    """Numbers of all parts of all rows as [parts, rows]; of a single row as [parts], whose reductions are scalars."""
-    return numbers if ROWS == 1 else tl.reshape(numbers, (numbers.shape[0] // ROWS, ROWS))
-
-
-@triton.jit
-def by_row(numbers, ROWS: tl.constexpr):
-    """Results of reductions over parts, as [rows]."""
-    return tl.full((1,), numbers, tl.float32) if ROWS == 1 else numbers
-
-
-@triton.jit
 def sum_over_parts(numbers, ROWS: tl.constexpr):
-    """Sums of `by_part` numbers; of several rows in an order of our own: the compiler's depends on the layout of the tensor."""
+    """Sums of numbers of all parts; of several rows the same to the bit in any order, which depends on a tensor's layout.
+
+    All are first rounded to multiples of 2**-40 of the largest, whose sums float64 holds without rounding. After "Fast
+    Reproducible Floating-Point Summation" (Demmel, Nguyen, ARITH 2013).
+    """
     if ROWS == 1:
         sums = tl.sum(numbers, axis=0)
     else:
-        sums = tl.reshape(numbers, (numbers.shape[0] * ROWS,))
-        for _ in tl.static_range(MOST_HALVINGS):
-            if sums.shape[0] > ROWS:
-                one, other = tl.split(tl.trans(tl.reshape(sums, (2, sums.shape[0] // 2))))
-                sums = one + other
+        most = tl.max(tl.abs(numbers), axis=0)
+        coarse = across_parts(tl.where(most < float("inf"), most, 0.0).to(tl.float64) * 4096, ROWS)
+        sums = tl.sum(numbers.to(tl.float64) + coarse - coarse, axis=0).to(tl.float32)
     return sums
 
 
 @triton.jit
-def highest_of(firsts, seconds, ROWS: tl.constexpr, BACKWARD: tl.constexpr):
+def highest_of(firsts, seconds, BACKWARD: tl.constexpr):
     """The highest of each row's first numbers, for `peak_of` to read, or MISSING: one reduction of integers answers both."""
     keys = tl.zeros_like(firsts).to(tl.int32) if BACKWARD else tl.minimum(_orderable(firsts), MISSING - 1)
-    return tl.max(by_part(tl.where(seconds < 0, MISSING, keys), ROWS), axis=0)
+    return tl.max(tl.where(seconds < 0, MISSING, keys), axis=0)
 
 
 @triton.jit
@@ -100,25 +112,31 @@ def peak_of(highest):
 
 
 @triton.jit
+def _read(ptrs, mask, half, POLL: tl.constexpr):
+    """(numbers, whether they are this launch's) of words as they are in memory now; of zeros where masked."""
+    if POLL == "atomic":
+        words = tl.atomic_or(ptrs, tl.zeros(ptrs.shape, tl.int64), mask=mask, sem="relaxed")
+    else:
+        words = tl.load(ptrs, mask=mask, other=0, volatile=True)
+    return words.to(tl.int32).to(tl.float32, bitcast=True), (words >> 32).to(tl.int32) == half.to(tl.int32)
+
+
+@triton.jit
 def look(
     words_ptr, launch, ROWS: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr, POLL: tl.constexpr, BACKWARD: tl.constexpr
 ):
-    """(first numbers, second numbers) of all parts of rows, as far as they are published: [LANES] each.
+    """(first numbers, second numbers) of all parts of rows, as far as they are published: LANES each, like `parts_of`.
 
     The second number of a part that is missing is -1, which none is else. A lane without a part changes no reduction.
     """
-    lane = tl.arange(0, LANES)
-    place, half = tl.expand_dims(lane, 1), tl.expand_dims(tl.arange(0, 2), 0)
-    ptrs = words_ptr + 2 * place + half
-    if POLL == "atomic":
-        words = tl.atomic_or(ptrs, tl.zeros((LANES, 2), tl.int64), mask=place < PARTS * ROWS, sem="relaxed")
-    else:
-        words = tl.load(ptrs, mask=place < PARTS * ROWS, other=0, volatile=True)
-    is_ours = (words >> 32).to(tl.int32) == (launch >> (32 * half)).to(tl.int32)
-    first, second = tl.split(words.to(tl.int32).to(tl.float32, bitcast=True))
-    second = tl.where(tl.min(is_ours.to(tl.int32), axis=1) != 0, second, -1.0)
+    parts = parts_of(ROWS, LANES)
+    ptrs = words_ptr + (parts if ROWS == 1 else parts * ROWS + tl.expand_dims(tl.arange(0, ROWS), 0))
+    is_part = (parts if ROWS == 1 else tl.broadcast_to(parts, (LANES // ROWS, ROWS))) < PARTS
+    first, is_first = _read(ptrs, is_part, launch, POLL)
+    second, is_second = _read(ptrs + PARTS * ROWS, is_part, launch >> 32, POLL)
+    second = tl.where(is_first & is_second, second, -1.0)
     padding = 0.0 if BACKWARD else -float("inf")
-    return tl.where(lane < PARTS * ROWS, first, padding), tl.where(lane < PARTS * ROWS, second, 0.0)
+    return tl.where(is_part, first, padding), tl.where(is_part, second, 0.0)
 
 
 @triton.jit
@@ -139,38 +157,27 @@ def swap(
     Returns `look`'s (firsts, seconds) and their `highest_of`.
     """
     ROWS: tl.constexpr = first.shape[0]
-    publish(words_ptr, part, first, second, launch)
-    firsts = tl.zeros((LANES,), tl.float32)
-    seconds = firsts
+    publish(words_ptr, part, first, second, launch, PARTS)
     if ROWS == 1:
+        firsts = tl.zeros((LANES,), tl.float32)
         highest = MISSING
     else:
+        firsts = tl.zeros((LANES // ROWS, ROWS), tl.float32)
         highest = tl.full((ROWS,), MISSING, tl.int32)
+    seconds = firsts
     polls = 0
     while (top_of(highest, ROWS) == MISSING) & (polls < POLLS):
         firsts, seconds = look(words_ptr, launch, ROWS, PARTS, LANES, POLL, BACKWARD)
-        highest = highest_of(firsts, seconds, ROWS, BACKWARD)
+        highest = highest_of(firsts, seconds, BACKWARD)
         polls += 1
     return firsts, seconds, highest
 
 
 @triton.jit
-def are_of(part, numbers, ROWS: tl.constexpr):
-    """Mask of one part's numbers."""
-    return tl.arange(0, numbers.shape[0]) // ROWS == part
-
-
-@triton.jit
-def is_missing(seconds, part, ROWS: tl.constexpr):
+def is_missing(seconds, part, ROWS: tl.constexpr, LANES: tl.constexpr):
     """Tells whether numbers of one part are not known."""
-    return tl.max((are_of(part, seconds, ROWS) & (seconds < 0)).to(tl.int32), axis=0) != 0
-
-
-@triton.jit
-def _in_all_parts(numbers, LANES: tl.constexpr):
-    """Numbers of rows, once for each part."""
-    ROWS: tl.constexpr = numbers.shape[0]
-    return tl.reshape(tl.broadcast_to(tl.expand_dims(numbers, 0), (LANES // ROWS, ROWS)), (LANES,))
+    missing = ((parts_of(ROWS, LANES) == part) & (seconds < 0)).to(tl.int32)
+    return top_of(tl.max(missing, axis=0), ROWS) != 0
 
 
 @triton.jit
@@ -188,9 +195,10 @@ def found(
     BACKWARD: tl.constexpr,
 ):
     """(firsts, seconds) with those of one more part, which are published for others too, and with what came meanwhile."""
-    publish(words_ptr, part, first, second, launch)
-    mine = are_of(part, firsts, first.shape[0])
-    firsts = tl.where(mine, _in_all_parts(first, LANES), firsts)
-    seconds = tl.where(mine, _in_all_parts(second, LANES), seconds)
-    more_firsts, more_seconds = look(words_ptr, launch, first.shape[0], PARTS, LANES, POLL, BACKWARD)
+    ROWS: tl.constexpr = first.shape[0]
+    publish(words_ptr, part, first, second, launch, PARTS)
+    is_found = parts_of(ROWS, LANES) == part
+    firsts = tl.where(is_found, across_parts(of_rows(first), ROWS), firsts)
+    seconds = tl.where(is_found, across_parts(of_rows(second), ROWS), seconds)
+    more_firsts, more_seconds = look(words_ptr, launch, ROWS, PARTS, LANES, POLL, BACKWARD)
     return tl.where(seconds < 0, more_firsts, firsts), tl.where(seconds < 0, more_seconds, seconds)

@@ -9,7 +9,7 @@ from test_exchange import case as case  # fixtures
 from test_exchange import direction as direction
 from test_exchange import interpreter as interpreter
 
-from portable_softmax.kernels.exchange import _word, of_rows, pairs_of, publish
+from portable_softmax.kernels.exchange import _write, publish
 from portable_softmax.runtime.workspace import next_number
 
 pytestmark = pytest.mark.kernel
@@ -17,73 +17,73 @@ ANOTHER = next_number()
 
 
 @triton.jit
-def every_seventh_lost(words_ptr, part, first, second, launch):
+def every_seventh_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     if tl.program_id(0) % 7 != 3:
-        publish(words_ptr, part, first, second, launch)
+        publish(words_ptr, part, first, second, launch, PARTS)
 
 
 @triton.jit
-def all_of_a_part_lost(words_ptr, part, first, second, launch):
+def all_of_a_part_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     if part != 1:
-        publish(words_ptr, part, first, second, launch)
+        publish(words_ptr, part, first, second, launch, PARTS)
 
 
 @triton.jit
-def all_lost(words_ptr, part, first, second, launch):
+def all_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     pass
 
 
 @triton.jit
-def first_lost(words_ptr, part, first, second, launch):
-    tl.atomic_xchg(pairs_of(words_ptr, part, first) + 1, _word(of_rows(second), launch >> 32), sem="relaxed")
+def first_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+    _write(words_ptr + PARTS * first.shape[0], part, second, launch >> 32)
 
 
 @triton.jit
-def second_lost(words_ptr, part, first, second, launch):
-    tl.atomic_xchg(pairs_of(words_ptr, part, first), _word(of_rows(first), launch), sem="relaxed")
+def second_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+    _write(words_ptr, part, first, launch)
 
 
 @triton.jit
-def late(words_ptr, part, first, second, launch):
+def late(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     """After others have looked in vain, and most are done."""
     if tl.program_id(0) % 3 == 1:
         for _ in range(100):
             tl.atomic_or(words_ptr + 2 * part, 0, sem="relaxed")
-    publish(words_ptr, part, first, second, launch)
+    publish(words_ptr, part, first, second, launch, PARTS)
 
 
 @triton.jit
-def halves_apart(words_ptr, part, first, second, launch):
-    tl.atomic_xchg(pairs_of(words_ptr, part, first) + 1, _word(of_rows(second), launch >> 32), sem="relaxed")
+def halves_apart(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+    _write(words_ptr + PARTS * first.shape[0], part, second, launch >> 32)
     for _ in range(30):
         tl.atomic_or(words_ptr + 2 * part, 0, sem="relaxed")
-    tl.atomic_xchg(pairs_of(words_ptr, part, first), _word(of_rows(first), launch), sem="relaxed")
+    _write(words_ptr, part, first, launch)
 
 
 @triton.jit
-def twice(words_ptr, part, first, second, launch):
-    publish(words_ptr, part, first, second, launch)
-    publish(words_ptr, part, first, second, launch)
+def twice(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+    publish(words_ptr, part, first, second, launch, PARTS)
+    publish(words_ptr, part, first, second, launch, PARTS)
 
 
 @triton.jit
-def of_another_launch(words_ptr, part, first, second, launch):
-    publish(words_ptr, part, first + 1, second * 2, launch + (1 << 33) + 2)
+def of_another_launch(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+    publish(words_ptr, part, first + 1, second * 2, launch + (1 << 33) + 2, PARTS)
 
 
 @triton.jit
-def overwritten(words_ptr, part, first, second, launch):
-    publish(words_ptr, part, first, second, launch)
+def overwritten(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+    publish(words_ptr, part, first, second, launch, PARTS)
     if tl.program_id(0) % 2 == 0:
-        of_another_launch(words_ptr, part, first, second, launch)
+        of_another_launch(words_ptr, part, first, second, launch, PARTS)
 
 
 @triton.jit
-def half_overwritten(words_ptr, part, first, second, launch):
+def half_overwritten(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     """The first word of even programs, and the second of odd ones."""
-    publish(words_ptr, part, first, second, launch)
+    publish(words_ptr, part, first, second, launch, PARTS)
     place, half = tl.program_id(0) % 2, (launch + (1 << 33) + 2) >> (32 * (tl.program_id(0) % 2))
-    tl.atomic_xchg(pairs_of(words_ptr, part, first) + place, _word(of_rows(first + 1), half), sem="relaxed")
+    _write(words_ptr + place * PARTS * first.shape[0], part, first + 1, half)
 
 
 LOSSES = (every_seventh_lost, all_of_a_part_lost, all_lost, first_lost, second_lost, late, halves_apart)
