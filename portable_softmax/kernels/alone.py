@@ -5,7 +5,7 @@ import triton.language as tl
 
 from portable_softmax.kernels.addressing import lead_of, rows_of, starts_of
 from portable_softmax.kernels.directions import combine
-from portable_softmax.kernels.exchange import by_row, found, highest_of, is_missing, parts_of
+from portable_softmax.kernels.exchange import by_row, found, is_missing, parts_of, top_of
 from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.tiles import load_edges, store_edges
 from portable_softmax.kernels.twice import reduce_part, store_again
@@ -39,7 +39,9 @@ def do_alone(
                 a_stride, b_stride, WIDTH, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
             )  # fmt: skip
             firsts, seconds = found(words_ptr, other, first, second, firsts, seconds, launch, PARTS, LANES, POLL, BACKWARD)
-    first, second = combine(firsts, seconds, highest_of(firsts, seconds, BACKWARD), TILE_ROWS, BACKWARD, EXACT)
+    first, second = combine(
+        firsts, seconds, top_of(firsts, seconds, TILE_ROWS, BACKWARD), TILE_ROWS, TILE_COLS, BACKWARD, EXACT
+    )
     own = tl.where(parts_of(TILE_ROWS, LANES) == part, firsts, -float("inf"))
     base = by_row(base_of(tl.max(own, axis=0)), TILE_ROWS)
     out = starts_of(

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import pointers
-from portable_softmax.kernels.exchange import across_parts, by_row, of_rows, peak_of, settled, sum_over_parts
+from portable_softmax.kernels.exchange import across_parts, by_row, highest_of, of_rows, settled, sum_over_parts
 from portable_softmax.kernels.exponents import add, base_of, exp, inverse_of, scale_of, times
 
 
@@ -99,15 +99,15 @@ def add_tile(first, second, a, b, AXIS: tl.constexpr, BACKWARD: tl.constexpr, LO
 
 
 @triton.jit
-def combine(firsts, seconds, highest, ROWS: tl.constexpr, BACKWARD: tl.constexpr, EXACT: tl.constexpr):
-    """(first, second) of rows by those of all of their parts and their `highest_of`: [rows] each."""
+def combine(firsts, seconds, top, ROWS: tl.constexpr, COLS: tl.constexpr, BACKWARD: tl.constexpr, EXACT: tl.constexpr):
+    """(first, second) of rows, [rows] each, by those of all of their parts of COLS columns and their `top_of`."""
     if BACKWARD:
-        first = sum_over_parts(firsts, ROWS)
+        first = sum_over_parts(firsts, tl.max(tl.abs(firsts), axis=0), ROWS)
         second = tl.zeros_like(first)
     else:
-        first = peak_of(highest)
+        first = highest_of(firsts, top, ROWS)
         down = exp(firsts - across_parts(base_of(first), ROWS), EXACT)
-        second = sum_over_parts(seconds * down, ROWS)
+        second = sum_over_parts(seconds * down, tl.full((ROWS,), COLS, tl.float32), ROWS)
     return settled(by_row(first, ROWS)), settled(by_row(second, ROWS))
 
 

@@ -53,19 +53,17 @@ def parts_of(ROWS: tl.constexpr, LANES: tl.constexpr):
 
 
 @triton.jit
-def _write(words_ptr, part, numbers, half):
-    if numbers.shape[0] == 1:
-        ptrs = words_ptr + part
-    else:
-        ptrs = words_ptr + part * numbers.shape[0] + tl.arange(0, numbers.shape[0])
-    tl.atomic_xchg(ptrs, _word(of_rows(numbers), half), sem="relaxed")
-
-
-@triton.jit
 def publish(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     """Writes the two numbers of a part of each row, [rows] each, whose words are at words_ptr."""
-    _write(words_ptr, part, first, launch)
-    _write(words_ptr + PARTS * first.shape[0], part, second, launch >> 32)
+    ROWS: tl.constexpr = first.shape[0]
+    ptrs = words_ptr + part * ROWS
+    if ROWS == 1:
+        tl.atomic_xchg(ptrs, _word(of_rows(first), launch), sem="relaxed")
+        tl.atomic_xchg(ptrs + PARTS, _word(of_rows(second), launch >> 32), sem="relaxed")
+    else:
+        words = tl.join(_word(first, launch), _word(second, launch >> 32))
+        place, half = tl.expand_dims(tl.arange(0, ROWS), 1), tl.expand_dims(tl.arange(0, 2), 0)
+        tl.atomic_xchg(ptrs + place + PARTS * ROWS * half, words, sem="relaxed")
 
 
 @triton.jit
@@ -76,39 +74,33 @@ def _orderable(number):
 
 
 @triton.jit
-def sum_over_parts(numbers, ROWS: tl.constexpr):
+def sum_over_parts(numbers, most, ROWS: tl.constexpr):
     """Sums of numbers of all parts; of several rows the same to the bit in any order, which depends on a tensor's layout.
 
-    All are first rounded to multiples of 2**-40 of the largest, whose sums float64 holds without rounding. After "Fast
-    Reproducible Floating-Point Summation" (Demmel, Nguyen, ARITH 2013).
+    None is above `most`, [rows]; all are rounded to multiples of 2**-40 of it, whose sums float64 holds without rounding. After
+    "Fast Reproducible Floating-Point Summation" (Demmel, Nguyen, ARITH 2013).
     """
     if ROWS == 1:
         sums = tl.sum(numbers, axis=0)
     else:
-        most = tl.max(tl.abs(numbers), axis=0)
         coarse = across_parts(tl.where(most < float("inf"), most, 0.0).to(tl.float64) * 4096, ROWS)
         sums = tl.sum(numbers.to(tl.float64) + coarse - coarse, axis=0).to(tl.float32)
     return sums
 
 
 @triton.jit
-def highest_of(firsts, seconds, BACKWARD: tl.constexpr):
-    """The highest of each row's first numbers, for `peak_of` to read, or MISSING: one reduction of integers answers both."""
-    keys = tl.zeros_like(firsts).to(tl.int32) if BACKWARD else tl.minimum(_orderable(firsts), MISSING - 1)
-    return tl.max(tl.where(seconds < 0, MISSING, keys), axis=0)
+def top_of(firsts, seconds, ROWS: tl.constexpr, BACKWARD: tl.constexpr):
+    """MISSING if any number is; else, of a single row, the highest first one for `peak_of`: one reduction answers both."""
+    keys = tl.zeros_like(firsts).to(tl.int32) if BACKWARD or ROWS > 1 else tl.minimum(_orderable(firsts), MISSING - 1)
+    keys = tl.where(seconds < 0, MISSING, keys)
+    return tl.max(keys, axis=0) if ROWS == 1 else tl.max(keys)
 
 
 @triton.jit
-def top_of(highest, ROWS: tl.constexpr):
-    """MISSING if any row's `highest_of` is."""
-    return highest if ROWS == 1 else tl.max(highest, axis=0)
-
-
-@triton.jit
-def peak_of(highest):
-    """The numbers that are highest."""
-    bits = highest ^ ((highest >> 31) & 0x7FFFFFFF)
-    return bits.to(tl.float32, bitcast=True)
+def highest_of(firsts, top, ROWS: tl.constexpr):
+    """The highest of each row's first numbers."""
+    highest = top if ROWS == 1 else tl.max(_orderable(firsts), axis=0)
+    return (highest ^ ((highest >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -154,30 +146,26 @@ def swap(
 ):
     """Publishes a part's numbers, [rows] each, and looks for those of all parts, at most POLLS times.
 
-    Returns `look`'s (firsts, seconds) and their `highest_of`.
+    Returns `look`'s (firsts, seconds) and their `top_of`.
     """
     ROWS: tl.constexpr = first.shape[0]
     publish(words_ptr, part, first, second, launch, PARTS)
-    if ROWS == 1:
-        firsts = tl.zeros((LANES,), tl.float32)
-        highest = MISSING
-    else:
-        firsts = tl.zeros((LANES // ROWS, ROWS), tl.float32)
-        highest = tl.full((ROWS,), MISSING, tl.int32)
+    firsts = tl.zeros((LANES,) if ROWS == 1 else (LANES // ROWS, ROWS), tl.float32)
     seconds = firsts
+    top = MISSING
     polls = 0
-    while (top_of(highest, ROWS) == MISSING) & (polls < POLLS):
+    while (top == MISSING) & (polls < POLLS):
         firsts, seconds = look(words_ptr, launch, ROWS, PARTS, LANES, POLL, BACKWARD)
-        highest = highest_of(firsts, seconds, BACKWARD)
+        top = top_of(firsts, seconds, ROWS, BACKWARD)
         polls += 1
-    return firsts, seconds, highest
+    return firsts, seconds, top
 
 
 @triton.jit
 def is_missing(seconds, part, ROWS: tl.constexpr, LANES: tl.constexpr):
     """Tells whether numbers of one part are not known."""
     missing = ((parts_of(ROWS, LANES) == part) & (seconds < 0)).to(tl.int32)
-    return top_of(tl.max(missing, axis=0), ROWS) != 0
+    return (tl.max(missing, axis=0) if ROWS == 1 else tl.max(missing)) != 0
 
 
 @triton.jit

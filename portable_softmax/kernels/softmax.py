@@ -6,7 +6,7 @@ import triton.language as tl
 from portable_softmax.kernels.addressing import lead_of, rows_of, starts_of
 from portable_softmax.kernels.alone import do_alone
 from portable_softmax.kernels.directions import combine
-from portable_softmax.kernels.exchange import MISSING, swap, top_of
+from portable_softmax.kernels.exchange import MISSING, swap
 from portable_softmax.kernels.tiles import load_edges, load_tile, reduce, store_edges, store_tile
 from portable_softmax.kernels.twice import reduce_long, store_again
 
@@ -130,9 +130,8 @@ def walk(
             )  # fmt: skip
         if PARTS > 1:
             words = words_ptr + tl.cast(tile, tl.int64) * WORDS
-            firsts, seconds, highest = swap(words, part, first, second, launch, PARTS, LANES, POLL, POLLS, BACKWARD)
-            first, second = combine(firsts, seconds, highest, TILE_ROWS, BACKWARD, EXACT)
-            top = top_of(highest, TILE_ROWS)
+            firsts, seconds, top = swap(words, part, first, second, launch, PARTS, LANES, POLL, POLLS, BACKWARD)
+            first, second = combine(firsts, seconds, top, TILE_ROWS, TILE_COLS, BACKWARD, EXACT)
         if top == MISSING if PARTS > 1 else False:  # a constant where no row is shared, and the branch is not compiled
             again = tile + (top - MISSING)  # the compiler does not know that it is `tile`, and holds nothing for it
             do_alone(

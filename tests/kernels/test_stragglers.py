@@ -4,12 +4,13 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from half_pairs import publish_half
 from test_exchange import Case, assert_same, at_once, looking, untroubled  # noqa: F401 - a fixture
 from test_exchange import case as case  # fixtures
 from test_exchange import direction as direction
 from test_exchange import interpreter as interpreter
 
-from portable_softmax.kernels.exchange import _write, publish
+from portable_softmax.kernels.exchange import publish
 from portable_softmax.runtime.workspace import next_number
 
 pytestmark = pytest.mark.kernel
@@ -35,12 +36,12 @@ def all_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
 
 @triton.jit
 def first_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
-    _write(words_ptr + PARTS * first.shape[0], part, second, launch >> 32)
+    publish_half(words_ptr, part, second, launch, 1, PARTS)
 
 
 @triton.jit
 def second_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
-    _write(words_ptr, part, first, launch)
+    publish_half(words_ptr, part, first, launch, 0, PARTS)
 
 
 @triton.jit
@@ -54,10 +55,10 @@ def late(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
 
 @triton.jit
 def halves_apart(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
-    _write(words_ptr + PARTS * first.shape[0], part, second, launch >> 32)
+    publish_half(words_ptr, part, second, launch, 1, PARTS)
     for _ in range(30):
         tl.atomic_or(words_ptr + 2 * part, 0, sem="relaxed")
-    _write(words_ptr, part, first, launch)
+    publish_half(words_ptr, part, first, launch, 0, PARTS)
 
 
 @triton.jit
@@ -82,8 +83,7 @@ def overwritten(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
 def half_overwritten(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     """The first word of even programs, and the second of odd ones."""
     publish(words_ptr, part, first, second, launch, PARTS)
-    place, half = tl.program_id(0) % 2, (launch + (1 << 33) + 2) >> (32 * (tl.program_id(0) % 2))
-    _write(words_ptr + place * PARTS * first.shape[0], part, first + 1, half)
+    publish_half(words_ptr, part, first + 1, launch + (1 << 33) + 2, tl.program_id(0) % 2, PARTS)
 
 
 LOSSES = (every_seventh_lost, all_of_a_part_lost, all_lost, first_lost, second_lost, late, halves_apart)

@@ -12,6 +12,7 @@ import time
 import torch
 import triton
 import triton.language as tl
+from half_pairs import publish_half
 
 from portable_softmax import current_device, plan, softmax
 from portable_softmax.runtime.workspace import next_number
@@ -293,40 +294,38 @@ def publishing(replacement):
 from portable_softmax.kernels import exchange as _exchange  # noqa: E402
 
 _publish = _exchange.publish
-_word = _exchange._word
-_pairs_of, _of_rows = _exchange.pairs_of, _exchange.of_rows
 
 
 @triton.jit
-def _every_seventh_lost(words_ptr, part, first, second, launch):
+def _every_seventh_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     if tl.program_id(0) % 7 != 3:
-        _publish(words_ptr, part, first, second, launch)
+        _publish(words_ptr, part, first, second, launch, PARTS)
 
 
 @triton.jit
-def _half_a_pair_lost(words_ptr, part, first, second, launch):
-    tl.atomic_xchg(_pairs_of(words_ptr, part, first) + tl.program_id(0) % 2, _word(_of_rows(first), launch), sem="relaxed")
+def _half_a_pair_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+    publish_half(words_ptr, part, first, launch, tl.program_id(0) % 2, PARTS)
 
 
 @triton.jit
-def _late(words_ptr, part, first, second, launch):
+def _late(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     turns = 0
     if tl.program_id(0) % 5 == 1:
         while turns < 3000:
             turns += 1 + tl.atomic_or(words_ptr + 2 * part, 0, sem="relaxed").to(tl.int32) * 0
-    _publish(words_ptr, part, first, second, launch)
+    _publish(words_ptr, part, first, second, launch, PARTS)
 
 
 @triton.jit
-def _twice(words_ptr, part, first, second, launch):
-    _publish(words_ptr, part, first, second, launch)
-    _publish(words_ptr, part, first, second, launch)
+def _twice(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+    _publish(words_ptr, part, first, second, launch, PARTS)
+    _publish(words_ptr, part, first, second, launch, PARTS)
 
 
 @triton.jit
-def _of_another_launch(words_ptr, part, first, second, launch):
+def _of_another_launch(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     """What a launch before left there, or writes there now: other numbers, with its own launch's number."""
-    _publish(words_ptr, part, first + 1, second * 2, launch + (1 << 33) + 2)
+    _publish(words_ptr, part, first + 1, second * 2, launch + (1 << 33) + 2, PARTS)
 
 
 def _with_words(turns, publish):
