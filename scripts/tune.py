@@ -34,10 +34,26 @@ from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 from portable_softmax.runtime.workspace import with_words
 
-SHAPES = ["32768x128", "32768x512", "32768x781", "32768x1024", "16384x2048", "4096x781", "4096x4096", "4096x8192", "4096x12672",
-          "4096x32768", "2048x65536", "512x262144", "1823x781", "128x151936"]  # fmt: skip
-LONGEST = 65536  # columns of a row that is tried in one tile
-HELD = 8, 128  # elements that a thread holds, at least and at most
+SHAPES = [
+    "5592405x3",
+    "1677721x10",
+    "508400x33",
+    "167772x100",
+    "32768x512",
+    "32768x781",
+    "16384x2048",
+    "4096x4096",
+    "4096x8192",
+    "4096x12672",
+    "4096x32768",
+    "2048x65536",
+    "1024x131072",
+    "512x262144",
+    "1024x50257",
+    "512x151936",
+]
+LONGEST = 32768  # columns of a row that is tried in one tile
+HELD = 2, 72  # elements that a thread holds, at least and at most
 MOST_PIECES = 32
 
 
@@ -81,18 +97,21 @@ def launches(problem: Problem, device: Device) -> dict[Tiling, LaunchRule]:
 def _rules(device: Device) -> Iterator[LaunchRule]:
     """Rules with no conditions and every combination of choices; those of threads only where the device has some."""
     has_warps = bool(device.hardware.warp_size)
-    per_thread = (8, 16, 32, 64) if has_warps else (None,)
+    per_thread = (16, 32, 64) if has_warps else (None,)
     per_piece = (None, 4, 8) if has_warps else (None,)
-    for elements, thread, piece in itertools.product((256, 1024, 2048, 4096, 8192), per_thread, per_piece):
+    for words, warps in itertools.product((512, 704, 1024, 2048), (2, 4, 8)):
+        if has_warps:
+            yield _rule("tile", tile_words=words, num_warps=warps)
+    for elements, thread, piece in itertools.product((1024, 4096), per_thread, per_piece):
         yield _rule(
             "tile", tile_elements=elements, max_tile_elements=32768, elements_per_thread=thread, elements_per_piece=piece
         )
-    for cols, thread in itertools.product((2048, 4096, 8192, 16384, 32768), per_thread):
+    for cols, thread in itertools.product((8192, 32768), per_thread[-2:]):
         yield _rule("online", tile_cols=cols, elements_per_thread=thread)
     if not device.profile.launch.polls:
         return
-    registers = (None, 80, 96, 128, 168) if (device.hardware.max_registers_per_thread or 0) > 168 else (None,)
-    for cols, warps, piece, most in itertools.product((1024, 2048, 4096, 6144, 8192), (1, 2, 4, 8), (4, 8), registers):
+    registers = (None, 96) if (device.hardware.max_registers_per_thread or 0) > 96 else (None,)
+    for cols, warps, piece, most in itertools.product((2048, 4096, 6144, 8192), (1, 2, 4, 8), (4, 8), registers):
         if cols % (warps * (device.hardware.warp_size or 1) * piece) == 0:
             yield _rule("shared", tile_cols=cols, num_warps=warps, elements_per_piece=piece, max_registers=most)
 

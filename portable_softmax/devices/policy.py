@@ -43,10 +43,11 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     strategy: Strategy
     tile_elements: Power | Unset = msgspec.UNSET  # tile: short rows share one of up to so many
+    tile_words: Elements | Unset = msgspec.UNSET  # tile: short rows share one of up to so many accesses of 32 bits, or narrower
     max_tile_elements: Power | Unset = msgspec.UNSET  # tile: of one of rows that lie side by side or turned; without, none
     tile_rows: Power | Unset = msgspec.UNSET  # shared: rows that lie side by side, of which programs share so many at once
     tile_cols: Elements | Unset = msgspec.UNSET  # online: columns of a tile; shared: of a part of a row
-    num_warps: Power | Unset = msgspec.UNSET  # shared: of a part
+    num_warps: Power | Unset = msgspec.UNSET  # shared: of a part; tile: of one of tile_words
     elements_per_thread: Positive | Unset = msgspec.UNSET  # 32-bit elements that a thread holds of a tile in one piece
     elements_per_piece: Power | Unset = msgspec.UNSET  # that a thread holds of a piece, where a tile is held in several
     max_registers: Positive | Unset = msgspec.UNSET  # per thread, that the compiler may use
@@ -64,10 +65,11 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 raise ValueError(f"{key} {value} is not a power of two")
         if self.tile_rows and self.layout not in ("across", "turned"):
             raise ValueError("tile_rows is for rows that lie side by side; give layout: across, or turned")
-        if needed := [key for key in NEEDED[self.strategy] if not getattr(self, key)]:
-            raise ValueError(f"strategy {self.strategy} needs {', '.join(needed)}")
-        if unused := [key for key in CHOICES if getattr(self, key) and key not in USED[self.strategy]]:
-            raise ValueError(f"strategy {self.strategy} has no use for {', '.join(unused)}")
+        kind = "tile of words" if self.strategy == "tile" and self.tile_words else self.strategy
+        if needed := [key for key in NEEDED[kind] if not getattr(self, key)]:
+            raise ValueError(f"strategy {kind} needs {', '.join(needed)}")
+        if unused := [key for key in CHOICES if getattr(self, key) and key not in USED[kind]]:
+            raise ValueError(f"strategy {kind} has no use for {', '.join(unused)}")
 
     @property
     def conditions(self) -> dict[str, Any]:
@@ -76,10 +78,16 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 CONDITIONS = ("step", "direction", "element_bytes", "access", "layout", "from_cols", "to_cols", "from_load", "to_load")
-NEEDED = {"tile": ("tile_elements",), "online": ("tile_cols",), "shared": ("tile_cols", "num_warps")}
+NEEDED = {
+    "tile": ("tile_elements",),
+    "tile of words": ("num_warps",),
+    "online": ("tile_cols",),
+    "shared": ("tile_cols", "num_warps"),
+}
 OF_THE_COMPILER = ("max_registers", "spilled_bytes", "num_stages")
 USED = {
     "tile": ("tile_elements", "max_tile_elements", "elements_per_thread", "elements_per_piece", *OF_THE_COMPILER),
+    "tile of words": ("tile_words", "num_warps", *OF_THE_COMPILER),
     "online": ("tile_cols", "elements_per_thread", *OF_THE_COMPILER),
     "shared": ("tile_rows", "tile_cols", "num_warps", "most_parts", "elements_per_piece", *OF_THE_COMPILER),
 }

@@ -11,6 +11,7 @@ from portable_softmax.planning.problem import Problem, next_power_of_2
 MOST_PARTS = 64  # of a row, where a rule says nothing: each program reads two words of each
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 NARROWEST_TILE = 1024  # elements; a narrower one of a row that is read twice is not worth compiling
+WORD_BYTES = 4
 MANY_ROWS = 2**31  # what a batch-invariant tile is chosen for
 
 
@@ -18,6 +19,8 @@ def candidates(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[T
     """Tilings for a problem that the rule takes; none where its strategy cannot compute it."""
     if rule.strategy == "shared":
         tilings = _shared(rule, problem, device)
+    elif rule.tile_words:
+        tilings = _word_by_word(rule, problem, device)
     elif rule.strategy == "tile":
         tilings = _tile(rule, problem, device)
     else:
@@ -29,7 +32,7 @@ def candidates(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[T
 def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
     """Whole rows in one tile: as many as the rule has room for, then ever fewer."""
     tile_cols, policy = next_power_of_2(problem.width), device.profile.launch
-    tile_rows = _gathered(rule, tile_cols * problem.registers_per_element, problem, device)
+    tile_rows = _gathered(rule.tile_elements or 1, tile_cols * problem.registers_per_element, problem, device)
     if problem.ragged and not rule.access:  # a rule that speaks of them may give them a tile together
         tile_rows = 1
     fewest, most_elements = 1, MOST_ELEMENTS
@@ -44,14 +47,37 @@ def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling
         tile_rows //= 2
 
 
-def _gathered(rule: LaunchRule, row_registers: int, problem: Problem, device: Device) -> int:
-    """Rows that share a tile: as many as the rule has room for, while each multiprocessor keeps enough programs."""
+def _word_by_word(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
+    """Short rows, as many as the rule has room for and then ever fewer, in pieces of one access per thread, or in one piece."""
+    if problem.layout != "rows" or (problem.ragged and not rule.access):
+        return
+    num_warps = rule.num_warps or 1
+    accesses = num_warps * (device.hardware.warp_size or 1)
+    tile_rows = _gathered(rule.tile_words or 1, _words(problem), problem, device)
+    while tile_rows:
+        piece_cols = max(1, accesses // tile_rows) * problem.vector
+        pieces = -(-problem.width // piece_cols)
+        tiling = Tiling("tile", tile_rows, next_power_of_2(problem.width), num_warps, rule.num_stages or 1)
+        tiling = replace(tiling, max_registers=rule.max_registers or None)
+        if pieces > 1:
+            yield replace(tiling, tile_cols=pieces * piece_cols, pieces=pieces)
+        yield tiling
+        tile_rows //= 2
+
+
+def _words(problem: Problem) -> int:
+    """Words of 32 bits that a row takes, or accesses where these are more."""
+    return max(-(-problem.width * problem.element_bytes // WORD_BYTES), -(-problem.width // problem.vector))
+
+
+def _gathered(room: int, row_takes: int, problem: Problem, device: Device) -> int:
+    """Rows that share a tile: a power of two that there is room for, while each multiprocessor keeps enough programs."""
     n_rows = MANY_ROWS if problem.batch_invariant else problem.n_rows
     kept = device.profile.launch.min_programs_per_multiprocessor
     programs = (device.hardware.multiprocessor_count or 1) * (kept.value if kept else 1)
     operands = 2 if problem.backward and not problem.across else 1
-    fit = (rule.tile_elements or 1) // (operands * row_registers)
-    return min(max(1, fit), next_power_of_2(-(-n_rows // programs)))
+    fit = max(1, room // (operands * row_takes))
+    return min(1 << (fit.bit_length() - 1), next_power_of_2(-(-n_rows // programs)))
 
 
 def _online(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:

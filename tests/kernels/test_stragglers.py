@@ -49,7 +49,7 @@ def late(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     """After others have looked in vain, and most are done."""
     if tl.program_id(0) % 3 == 1:
         for _ in range(100):
-            tl.atomic_or(words_ptr + 2 * part, 0, sem="relaxed")
+            tl.atomic_or(words_ptr + part, 0, sem="relaxed")
     publish(words_ptr, part, first, second, launch, PARTS)
 
 
@@ -57,7 +57,7 @@ def late(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
 def halves_apart(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     publish_half(words_ptr, part, second, launch, 1, PARTS)
     for _ in range(30):
-        tl.atomic_or(words_ptr + 2 * part, 0, sem="relaxed")
+        tl.atomic_or(words_ptr + part, 0, sem="relaxed")
     publish_half(words_ptr, part, first, launch, 0, PARTS)
 
 
@@ -134,11 +134,12 @@ def test_words_that_come_twice(interpreter, untroubled, case, monkeypatch):  # n
 
 
 def stamped(number):
-    """Fills words with numbers of another launch: maxima of 100.0 and sums of 3.0."""
+    """Fills words of three parts of two rows with numbers of another launch: maxima of 100.0 and sums of 3.0."""
 
     def left(words, launch):
-        halves = torch.tensor([number(launch) & 0xFFFFFFFF, number(launch) >> 32]).repeat(len(words) // 2)
-        words.copy_(halves << 32 | torch.tensor([100.0, 3.0]).view(torch.int32).repeat(len(words) // 2))
+        halves = torch.tensor([number(launch) & 0xFFFFFFFF, number(launch) >> 32])
+        pair = halves << 32 | torch.tensor([100.0, 3.0]).view(torch.int32)
+        words.view(2, -1)[:, :6] = pair.repeat_interleave(3)
 
     return left
 

@@ -34,7 +34,7 @@ def test_float64_rows_that_no_tile_holds_are_read_twice_in_tiles_of_half_the_col
     assert (plan.tiling.strategy, plan.tiling.tile_rows, plan.tiling.tile_cols, plan.tiling.parts) == ("online", 1, 16384, 1)
 
 
-@pytest.mark.parametrize(("n_cols", "num_warps"), [(1, 1), (1024, 1), (2048, 2), (4096, 4), (8192, 8)])
+@pytest.mark.parametrize(("n_cols", "num_warps"), [(1024, 1), (2048, 2), (4096, 4), (8192, 8)])
 def test_warps_hold_32_elements_per_thread_on_an_h200(n_cols, num_warps):
     assert planned(H200, 4096, n_cols).num_warps == num_warps
 
@@ -145,16 +145,56 @@ def test_what_has_no_plan_is_named_by_its_form():
         choose(gradient, Device.from_profile(MI300X), lambda *_: KernelResources(4, 32, 10**6))
 
 
+@pytest.mark.parametrize(
+    ("n_cols", "dtype", "rows", "pieces", "width"),
+    [
+        (3, "float32", 128, 3, 1),  # an element a thread, three times
+        (9, "bfloat16", 64, 5, 2),
+        (33, "float32", 16, 5, 8),
+        (34, "bfloat16", 32, 5, 8),  # two elements at once
+        (34, "float32", 16, 3, 16),  # their 8 bytes are two words, so there are half as many rows
+        (20, "float32", 32, 2, 16),  # 16 bytes at once
+        (9, "float64", 32, 3, 4),
+        (4, "bfloat16", 256, 1, 4),  # no piece is narrower than an access
+        (57, "bfloat16", 32, 2, 32),  # in vectors between edges
+    ],
+)
+def test_of_short_rows_each_thread_makes_one_access_for_a_piece(n_cols, dtype, rows, pieces, width):
+    tiling = planned(H200, 10**6, n_cols, dtype).tiling
+    assert (tiling.strategy, tiling.num_warps) == ("tile", 4)
+    assert (tiling.tile_rows, tiling.pieces, tiling.tile_cols) == (rows, pieces, pieces * width)
+
+
+def test_gradients_of_short_rows_have_room_for_two_operands():
+    assert planned(H200, 10**6, 5, backward=True).tiling.tile_rows == 64
+    assert planned(H200, 10**6, 5).tiling.tile_rows == 128
+
+
+def test_few_short_rows_share_no_tile():
+    tiling = planned(H200, 64, 100).tiling
+    assert (tiling.tile_rows, tiling.pieces, tiling.tile_cols) == (1, 1, 128)
+
+
+def test_short_rows_in_pieces_that_do_not_compile_are_taken_whole():
+    device = Device.from_profile(H200)
+    problem = contiguous_problem(10**6, 9, "float32", device)
+
+    def measure(problem, tiling, device):
+        if tiling.pieces > 1:
+            raise CompileError("this Triton has no tuples")
+        return light(problem, tiling, device)
+
+    tiling = choose(problem, device, measure).tiling
+    assert (tiling.tile_rows, tiling.pieces, tiling.tile_cols) == (64, 1, 16)
+
+
 def test_rows_whose_elements_are_loaded_one_by_one_get_fewer_per_thread():
     def tile(n_cols):
-        plan = planned(H200, 32768, n_cols)
-        return plan.tiling.tile_rows, plan.tiling.tile_cols, plan.num_warps
+        tiling = planned(MI300X, 32768, n_cols).tiling
+        return tiling.tile_rows, tiling.tile_cols, tiling.num_warps
 
-    assert tile(7) == (16, 8, 1)
-    assert tile(508) == (2, 512, 1)
-    assert tile(511) == (4, 512, 4), "ragged rows are loaded in whole vectors"
-    assert tile(1000) == (1, 1024, 1)
-    assert tile(781) == (1, 896, 1)
+    assert tile(508) == (4, 512, 1), "32 per thread of a wavefront of 64"
+    assert tile(511) == (2, 512, 1)
 
 
 WHOLE = {"strategy": "tile", "tile_elements": 1024, "elements_per_thread": 32}  # a rule for rows of any length
@@ -255,12 +295,13 @@ def test_what_is_ragged():
         return found.vector, found.ragged
 
     assert kind(781) == kind(513) == kind(782) == (4, True)
-    assert kind(511) == kind(9) == (4, True)
+    assert kind(511) == kind(65) == (4, True)
     assert kind(8) == kind(4) == (4, False), "whole vectors"
-    assert kind(7) == (1, False), "too short"
-    assert kind(17, "bfloat16") == (8, True)
-    assert kind(15, "bfloat16") == (1, False), "too short"
-    assert kind(198, "bfloat16") == (2, False), "read by 4 bytes, while a float32 is read by 16"
+    assert kind(63) == (1, False), "too short"
+    assert kind(41, "bfloat16") == (8, True)
+    assert kind(39, "bfloat16") == (1, False), "too short"
+    assert kind(66) == kind(510) == (2, False), "read by 8 bytes"
+    assert kind(198, "bfloat16") == (2, False), "read by 4 bytes"
     assert kind(511, device=Device.from_profile(MI300X)) == (1, False), "too short there"
     assert kind(512) == kind(780) == (4, False), "whole vectors"
     assert kind(780, "bfloat16") == (8, True)

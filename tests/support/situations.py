@@ -312,7 +312,7 @@ def _late(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     turns = 0
     if tl.program_id(0) % 5 == 1:
         while turns < 3000:
-            turns += 1 + tl.atomic_or(words_ptr + 2 * part, 0, sem="relaxed").to(tl.int32) * 0
+            turns += 1 + tl.atomic_or(words_ptr + part, 0, sem="relaxed").to(tl.int32) * 0
     _publish(words_ptr, part, first, second, launch, PARTS)
 
 
