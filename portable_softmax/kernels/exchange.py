@@ -1,6 +1,7 @@
 """Exchange of numbers between programs that share the rows of a tile, with no program that another must wait for.
 
-Each part of each row has two 64-bit words, written and read whole; those of a part's rows follow each other. A word holds a
+Each part of each row has two 64-bit words, written and read whole. Of a single row, a part's two follow each other, and are
+read at once; of several rows, a part's first words do, and all second words follow all first ones. A word holds a
 number of 32 bits and, above it, half of the launch's number. So whatever else lies in that memory (an earlier launch's
 words, any tensor's elements, another launch's words that overwrote these) is a word that is missing, never a wrong one,
 and nothing has to be cleared.
@@ -56,14 +57,13 @@ def parts_of(ROWS: tl.constexpr, LANES: tl.constexpr):
 def publish(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
     """Writes the two numbers of a part of each row, [rows] each, whose words are at words_ptr."""
     ROWS: tl.constexpr = first.shape[0]
-    ptrs = words_ptr + part * ROWS
     if ROWS == 1:
-        tl.atomic_xchg(ptrs, _word(of_rows(first), launch), sem="relaxed")
-        tl.atomic_xchg(ptrs + PARTS, _word(of_rows(second), launch >> 32), sem="relaxed")
+        tl.atomic_xchg(words_ptr + 2 * part, _word(of_rows(first), launch), sem="relaxed")
+        tl.atomic_xchg(words_ptr + 2 * part + 1, _word(of_rows(second), launch >> 32), sem="relaxed")
     else:
         words = tl.join(_word(first, launch), _word(second, launch >> 32))
-        place, half = tl.expand_dims(tl.arange(0, ROWS), 1), tl.expand_dims(tl.arange(0, 2), 0)
-        tl.atomic_xchg(ptrs + place + PARTS * ROWS * half, words, sem="relaxed")
+        place, half = tl.expand_dims(part * ROWS + tl.arange(0, ROWS), 1), tl.expand_dims(tl.arange(0, 2), 0)
+        tl.atomic_xchg(words_ptr + place + PARTS * ROWS * half, words, sem="relaxed")
 
 
 @triton.jit
@@ -105,7 +105,7 @@ def highest_of(firsts, top, ROWS: tl.constexpr):
 
 @triton.jit
 def _read(ptrs, mask, half, POLL: tl.constexpr):
-    """(numbers, whether they are this launch's) of words as they are in memory now; of zeros where masked."""
+    """(numbers, whether they are this launch's) of words as they are in memory now."""
     if POLL == "atomic":
         words = tl.atomic_or(ptrs, tl.zeros(ptrs.shape, tl.int64), mask=mask, sem="relaxed")
     else:
@@ -122,11 +122,19 @@ def look(
     The second number of a part that is missing is -1, which none is else. A lane without a part changes no reduction.
     """
     parts = parts_of(ROWS, LANES)
-    ptrs = words_ptr + (parts if ROWS == 1 else parts * ROWS + tl.expand_dims(tl.arange(0, ROWS), 0))
-    is_part = (parts if ROWS == 1 else tl.broadcast_to(parts, (LANES // ROWS, ROWS))) < PARTS
-    first, is_first = _read(ptrs, is_part, launch, POLL)
-    second, is_second = _read(ptrs + PARTS * ROWS, is_part, launch >> 32, POLL)
-    second = tl.where(is_first & is_second, second, -1.0)
+    if ROWS == 1:
+        is_part = parts < PARTS
+        pair, half = tl.expand_dims(parts, 1), tl.expand_dims(tl.arange(0, 2), 0)
+        numbers, are_ours = _read(words_ptr + 2 * pair + half, pair < PARTS, launch >> (32 * half), POLL)
+        first, second = tl.split(numbers)
+        are_ours = tl.min(are_ours.to(tl.int32), axis=1) != 0
+    else:
+        is_part = tl.broadcast_to(parts, (LANES // ROWS, ROWS)) < PARTS
+        ptrs = words_ptr + parts * ROWS + tl.expand_dims(tl.arange(0, ROWS), 0)
+        first, is_first = _read(ptrs, is_part, launch, POLL)
+        second, is_second = _read(ptrs + PARTS * ROWS, is_part, launch >> 32, POLL)
+        are_ours = is_first & is_second
+    second = tl.where(are_ours, second, -1.0)
     padding = 0.0 if BACKWARD else -float("inf")
     return tl.where(is_part, first, padding), tl.where(is_part, second, 0.0)
 

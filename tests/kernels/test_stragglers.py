@@ -134,12 +134,11 @@ def test_words_that_come_twice(interpreter, untroubled, case, monkeypatch):  # n
 
 
 def stamped(number):
-    """Fills words of three parts of two rows with numbers of another launch: maxima of 100.0 and sums of 3.0."""
+    """Fills words with numbers of another launch: maxima of 100.0 and sums of 3.0."""
 
     def left(words, launch):
-        halves = torch.tensor([number(launch) & 0xFFFFFFFF, number(launch) >> 32])
-        pair = halves << 32 | torch.tensor([100.0, 3.0]).view(torch.int32)
-        words.view(2, -1)[:, :6] = pair.repeat_interleave(3)
+        halves = torch.tensor([number(launch) & 0xFFFFFFFF, number(launch) >> 32]).repeat(len(words) // 2)
+        words.copy_(halves << 32 | torch.tensor([100.0, 3.0]).view(torch.int32).repeat(len(words) // 2))
 
     return left
 

@@ -10,7 +10,7 @@ from portable_softmax.kernels.exchange import _word, of_rows
 def publish_half(words_ptr, part, numbers, launch, half, PARTS: tl.constexpr):
     """Writes the first numbers of a part of each row, half 0, or the second ones, half 1."""
     ROWS: tl.constexpr = numbers.shape[0]
-    ptrs = words_ptr + (half * PARTS + part) * ROWS
-    if ROWS > 1:
-        ptrs = ptrs + tl.arange(0, ROWS)
-    tl.atomic_xchg(ptrs, _word(of_rows(numbers), launch >> (32 * half)), sem="relaxed")
+    rows = words_ptr + (half * PARTS + part) * ROWS + tl.arange(0, ROWS)
+    tl.atomic_xchg(
+        words_ptr + 2 * part + half if ROWS == 1 else rows, _word(of_rows(numbers), launch >> (32 * half)), sem="relaxed"
+    )

@@ -304,7 +304,8 @@ def _every_seventh_lost(words_ptr, part, first, second, launch, PARTS: tl.conste
 
 @triton.jit
 def _half_a_pair_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
-    publish_half(words_ptr, part, first, launch, tl.program_id(0) % 2, PARTS)
+    half = tl.program_id(0) % 2
+    publish_half(words_ptr, part, tl.where(half == 0, first, second), launch, half, PARTS)
 
 
 @triton.jit
