@@ -62,8 +62,8 @@ def publish(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
         tl.atomic_xchg(words_ptr + 2 * part + 1, _word(of_rows(second), launch >> 32), sem="relaxed")
     else:
         words = tl.join(_word(first, launch), _word(second, launch >> 32))
-        place, half = tl.expand_dims(part * ROWS + tl.arange(0, ROWS), 1), tl.expand_dims(tl.arange(0, 2), 0)
-        tl.atomic_xchg(words_ptr + place + PARTS * ROWS * half, words, sem="relaxed")
+        place, half = tl.expand_dims(tl.arange(0, ROWS), 1), tl.expand_dims(tl.arange(0, 2), 0)
+        tl.atomic_xchg(words_ptr + part * ROWS + place + PARTS * ROWS * half, words, sem="relaxed")
 
 
 @triton.jit
