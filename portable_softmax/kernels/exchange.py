@@ -34,10 +34,19 @@ def by_row(numbers, ROWS: tl.constexpr):
     return tl.full((1,), numbers, tl.float32) if ROWS == 1 else numbers
 
 
-@triton.jit
-def settled(numbers):
-    """The numbers of rows as they are, in a layout of their own: else a compiler may move the rows' whole tile to theirs."""
-    return numbers if numbers.shape[0] == 1 else tl.gather(numbers, tl.arange(0, numbers.shape[0]), 0)
+if hasattr(tl, "gather"):
+
+    @triton.jit
+    def settled(numbers):
+        """The numbers of rows as they are, in a layout of their own: else compilers may move the rows' whole tile to theirs."""
+        return numbers if numbers.shape[0] == 1 else tl.gather(numbers, tl.arange(0, numbers.shape[0]), 0)
+
+else:  # Triton 3.2
+
+    @triton.jit
+    def settled(numbers):
+        """The numbers of rows as they are."""
+        return numbers
 
 
 @triton.jit
