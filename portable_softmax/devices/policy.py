@@ -35,7 +35,9 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     direction: Direction | Unset = msgspec.UNSET
     element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type
     access: Access | Unset = msgspec.UNSET  # vector: of 16 bytes; narrow: of fewer; scalar: of an element; ragged: see Problem
-    layout: Layout | Unset = msgspec.UNSET  # rows: of elements next to each other; across: side by side; turned: into the other
+    layout: Layout | Unset = (
+        msgspec.UNSET
+    )  # rows: of elements next to each other; across: side by side; turned: x or dy otherwise
     from_cols: Positive | Unset = msgspec.UNSET  # the first row length, in elements
     to_cols: Positive | Unset = msgspec.UNSET  # the last
     from_load: Positive | Unset = msgspec.UNSET  # elements of all rows for each thread that the device holds at once

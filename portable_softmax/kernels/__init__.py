@@ -14,8 +14,8 @@ A tensor is taken as matrices of lines; the elements of a line are next to each 
 softmax is taken along it. AXIS 0: a line holds the same column of neighbouring rows, and the softmax is taken across lines;
 so an inner dimension of a tensor needs no transposed copy. DEPTH 1: all lines are one distance apart; 2: they lie in
 matrices; 3: these lie in blocks. FLAT: a tile's rows may lie in several matrices, as those of AXIS 1 always may. TURNED:
-the result lies the other way than what is read, as that of a transposed tensor; a tile is then read in lines of one kind
-and stored in the other.
+x, or dy, lies the other way than y and the result, as a transposed tensor does; a tile is then read in lines of one kind and
+stored in the other.
 
 A program walks tiles of TILE_ROWS rows and TILE_COLS columns, `tl.num_programs(0)` apart, so any number of programs is
 correct. Rows that fit a tile are read once; longer ones are read twice, with running numbers in between; or PARTS programs

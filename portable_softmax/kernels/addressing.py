@@ -1,7 +1,8 @@
 """Elements of memory that a tile stands for; see __init__.py for lines, AXIS, VECTOR, RAGGED and PIECES.
 
-Operands differ in where their rows start, in their strides, and the result in what is next to each other (LIES); in nothing
-else: one mask serves them all. Rows are [rows], columns of them [1, cols] or [rows, cols] for AXIS 1, [cols, 1] for AXIS 0.
+Operands differ in where their rows start, in their strides, and the first one from the others in what is next to each other
+(LIES); in nothing else: one mask serves them all. Rows are [rows], columns of them [1, cols] or [rows, cols] for AXIS 1,
+[cols, 1] for AXIS 0.
 """
 
 import triton

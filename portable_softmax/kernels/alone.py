@@ -26,7 +26,7 @@ def do_alone(
     matrix, line, rows = rows_of(tile, row_tiles, per_matrix, TILE_ROWS, DEPTH, FLAT)
     lead = lead_of(line, a_stride, VECTOR, RAGGED)
     a = starts_of(a_ptr, matrix, line, n_matrices, a_stride, a_matrix, a_block, VECTOR, RAGGED, AXIS, AXIS, DEPTH, FLAT)
-    b = starts_of(b_ptr, matrix, line, n_matrices, b_stride, b_matrix, b_block, VECTOR, RAGGED, AXIS, AXIS, DEPTH, FLAT)
+    b = starts_of(b_ptr, matrix, line, n_matrices, b_stride, b_matrix, b_block, VECTOR, RAGGED, AXIS, LIES, DEPTH, FLAT)
     end = n_cols + VECTOR  # no more pieces than the rows have
     for other in tl.range(0, PARTS):
         if is_missing(seconds, other, TILE_ROWS, LANES):
@@ -36,7 +36,7 @@ def do_alone(
             first_col = other * TILE_COLS
             first, second = reduce_part(
                 a, b, edge_a, edge_b, rows, lead, first_col, tl.minimum(first_col + TILE_COLS, end), n_rows, n_cols,
-                a_stride, b_stride, WIDTH, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
+                a_stride, b_stride, WIDTH, VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
             )  # fmt: skip
             firsts, seconds = found(words_ptr, other, first, second, firsts, seconds, launch, PARTS, LANES, POLL, BACKWARD)
     first, second = combine(

@@ -5,7 +5,8 @@ softmax   x   exp(x - base)  max(x)                       sum(exp(x - first)) b 
 gradient  dy  y              sum(dy * y); sum(dy) if LOG  0                   y * (dy - first); dy - exp(y) * first if LOG
 
 A base is the first number, or that of a part of a row; scale is then exp(base - first) / second.
-AXIS is that of the elements of a row, in tensors of [rows, cols] or [cols, rows]. Operands lie likewise, but for the result.
+AXIS is that of the elements of a row, in tensors of [rows, cols] or [cols, rows]. So lies a, in memory too; b and the result
+lie as LIES says.
 """
 
 import triton
@@ -19,7 +20,8 @@ from portable_softmax.kernels.exponents import add, base_of, exp, inverse_of, sc
 @triton.jit
 def load(
     a, b, cols, mask, a_stride, b_stride,
-    AXIS: tl.constexpr, BACKWARD: tl.constexpr, NEGATE: tl.constexpr, ROUND: tl.constexpr, COMPUTE: tl.constexpr,
+    AXIS: tl.constexpr, LIES: tl.constexpr,
+    BACKWARD: tl.constexpr, NEGATE: tl.constexpr, ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
     """(a, b) of columns of rows that start at a and b, b as it is in memory; where masked, what changes no row's numbers.
 
@@ -29,7 +31,7 @@ def load(
     elements = tl.load(pointers(a, cols, a_stride, AXIS), mask=mask, other=padding)
     if BACKWARD:
         loaded_a = elements.to(COMPUTE)
-        loaded_b = tl.load(pointers(b, cols, b_stride, AXIS), mask=mask, other=padding).to(COMPUTE)
+        loaded_b = tl.load(pointers(b, cols, b_stride, LIES), mask=mask, other=padding).to(COMPUTE)
     else:
         x = elements.to(ROUND).to(COMPUTE)
         loaded_a = -x if NEGATE else x  # not before: the interpreter keeps bfloat16 as integers, and would negate those

@@ -43,7 +43,7 @@ def softmax_kernel(
     AXIS: tl.constexpr,
     DEPTH: tl.constexpr,  # 1 if rows follow each other at one distance, 2 if they do in matrices, 3 if these do in blocks
     FLAT: tl.constexpr,  # whether a tile's rows may lie in several matrices
-    TURNED: tl.constexpr,  # whether the result lies the other way: its rows side by side where those of x are not, or back
+    TURNED: tl.constexpr,  # whether y lies the other way: its rows side by side where those of x are not, or back
     LOG: tl.constexpr,
     NEGATE: tl.constexpr,
     STAGES: tl.constexpr,
@@ -112,13 +112,13 @@ def walk(
         matrix, line, rows = rows_of(tile, row_tiles, per_matrix, TILE_ROWS, DEPTH, FLAT)
         cols = part * TILE_COLS + tl.arange(0, TILE_COLS // PIECES)
         a = starts_of(a_ptr, matrix, line, n_matrices, a_stride, a_matrix, a_block, VECTOR, RAGGED, AXIS, AXIS, DEPTH, FLAT)
-        b = starts_of(b_ptr, matrix, line, n_matrices, b_stride, b_matrix, b_block, VECTOR, RAGGED, AXIS, AXIS, DEPTH, FLAT)
+        b = starts_of(b_ptr, matrix, line, n_matrices, b_stride, b_matrix, b_block, VECTOR, RAGGED, AXIS, LIES, DEPTH, FLAT)
         lead = lead_of(line, a_stride, VECTOR, RAGGED)
         edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
         if ONE_TILE:
             tile_a, tile_b = load_tile(
                 a, b, rows, cols, lead, n_rows, n_cols, a_stride, b_stride,
-                PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE,
+                PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, NEGATE, ROUND, COMPUTE,
             )  # fmt: skip
             tile_b, base, first, second = reduce(
                 tile_a, tile_b, edge_a, edge_b, part, n_cols, PIECES, PARTS, RAGGED, AXIS, BACKWARD, LOG, EXACT
@@ -126,7 +126,7 @@ def walk(
         else:
             first, second = reduce_long(
                 a, b, edge_a, edge_b, rows, lead, n_rows, n_cols, a_stride, b_stride,
-                TILE_COLS, VECTOR, RAGGED, PADDED, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
+                TILE_COLS, VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
             )  # fmt: skip
         if PARTS > 1:
             words = words_ptr + tl.cast(tile, tl.int64) * WORDS

@@ -14,7 +14,7 @@ from portable_softmax.kernels.pieces import get, joined, max_of
 def load_tile(
     a, b, rows, cols, lead, n_rows, n_cols, a_stride, b_stride,
     PIECES: tl.constexpr, PARTS: tl.constexpr,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr, LIES: tl.constexpr,
     BACKWARD: tl.constexpr, NEGATE: tl.constexpr, ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
     """(a, b) of a tile, in pieces; `cols` are those of the first one."""
@@ -22,7 +22,7 @@ def load_tile(
     tile_b = None
     for k in tl.static_range(PIECES):
         piece, mask = piece_of(rows, cols, lead, n_rows, n_cols, k, PIECES, PARTS, VECTOR, RAGGED, PADDED, AXIS)
-        piece_a, piece_b = load(a, b, piece, mask, a_stride, b_stride, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE)
+        piece_a, piece_b = load(a, b, piece, mask, a_stride, b_stride, AXIS, LIES, BACKWARD, NEGATE, ROUND, COMPUTE)
         tile_a, tile_b = joined(tile_a, piece_a, k, PIECES), joined(tile_b, piece_b, k, PIECES)
     return tile_a, tile_b
 
@@ -35,7 +35,7 @@ def load_edges(
     """(a, b) of RAGGED rows before and after their bodies, for the first of their parts: [rows, 2 * VECTOR] each."""
     if RAGGED:
         cols, mask = edges_of(rows, lead, part, n_rows, n_cols, VECTOR)
-        edge_a, edge_b = load(a, b, cols, mask, 0, 0, 1, BACKWARD, NEGATE, ROUND, COMPUTE)
+        edge_a, edge_b = load(a, b, cols, mask, 0, 0, 1, 1, BACKWARD, NEGATE, ROUND, COMPUTE)
     else:
         edge_a = tl.zeros((1,), COMPUTE)
         edge_b = edge_a

@@ -22,20 +22,20 @@ from portable_softmax.kernels.tiles import store
 @triton.jit
 def load_at(
     a, b, rows, first_col, lead, n_rows, n_cols, a_stride, b_stride, WIDTH: tl.constexpr,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr, LIES: tl.constexpr,
     BACKWARD: tl.constexpr, NEGATE: tl.constexpr, ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
     """(a, b, columns, mask) of WIDTH columns of rows."""
     cols = tl.expand_dims(first_col + tl.arange(0, WIDTH), 1 - AXIS)
     mask = mask_of(rows, cols, lead, n_rows, n_cols, True, PADDED, VECTOR, RAGGED, AXIS)
-    tile_a, tile_b = load(a, b, cols, mask, a_stride, b_stride, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE)
+    tile_a, tile_b = load(a, b, cols, mask, a_stride, b_stride, AXIS, LIES, BACKWARD, NEGATE, ROUND, COMPUTE)
     return tile_a, tile_b, cols, mask
 
 
 @triton.jit
 def reduce_long(
     a, b, edge_a, edge_b, rows, lead, n_rows, n_cols, a_stride, b_stride, TILE_COLS: tl.constexpr,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr, LIES: tl.constexpr,
     BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
     ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
@@ -50,7 +50,7 @@ def reduce_long(
     for col in tl.range(0, n_cols, TILE_COLS):
         tile_a, tile_b, _, _ = load_at(
             a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, TILE_COLS,
-            VECTOR, RAGGED, PADDED, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE,
+            VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, NEGATE, ROUND, COMPUTE,
         )  # fmt: skip
         first, second = add_tile(first, second, tile_a, tile_b, AXIS, BACKWARD, LOG, EXACT)
     return first, second
@@ -59,7 +59,7 @@ def reduce_long(
 @triton.jit
 def reduce_part(
     a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, WIDTH: tl.constexpr,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr, LIES: tl.constexpr,
     BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
     ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
@@ -70,7 +70,7 @@ def reduce_part(
         for col in tl.range(first_col, past_col, WIDTH):
             x, _, _, _ = load_at(
                 a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, WIDTH,
-                VECTOR, RAGGED, PADDED, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE,
+                VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, NEGATE, ROUND, COMPUTE,
             )  # fmt: skip
             most = tl.maximum(most, x)
         peak = tl.max(most, axis=AXIS)
@@ -81,7 +81,7 @@ def reduce_part(
     for col in tl.range(first_col, past_col, WIDTH):
         piece_a, piece_b, _, _ = load_at(
             a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, WIDTH,
-            VECTOR, RAGGED, PADDED, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE,
+            VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, NEGATE, ROUND, COMPUTE,
         )  # fmt: skip
         sums = add_shares(sums, piece_a, weights(piece_a, piece_b, base, AXIS, BACKWARD, EXACT), BACKWARD, LOG)
     total = tl.sum(sums, axis=AXIS)
@@ -119,7 +119,7 @@ def store_again(
         tile_a, tile_b, cols, mask = load_at(
             a, b, rows, last - col if WHOLE else col,  # WHOLE rows backwards: what was read last is still in a cache
             lead, n_rows, n_cols, a_stride, b_stride, WIDTH,
-            VECTOR, RAGGED, PADDED, AXIS, BACKWARD, NEGATE, ROUND, COMPUTE,
+            VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, NEGATE, ROUND, COMPUTE,
         )  # fmt: skip
         tile_b = weights(tile_a, tile_b, base, AXIS, BACKWARD, EXACT)
         result = finish(tile_a, tile_b, first, second, scale, rest, AXIS, BACKWARD, LOG, NEGATE, EXACT)

@@ -16,8 +16,8 @@ class Lines(NamedTuple):
         levels: (size, strides of the operands in elements) of blocks, of matrices in a block, and of lines in a matrix.
         length: elements of a line.
         across: False where a line is a row; True where it holds the same column of so many rows, and a matrix these rows.
-        turned: the first operand, the result, lies the other way: its lines hold what is at one place of all lines of the
-            others, and its stride of lines leads from one of its own to the next.
+        turned: the second operand, x or dy, lies the other way than the others: so are the lines, each of which holds what is
+            at one place of all lines of the others, whose strides of lines lead from one of their own to the next.
     """
 
     levels: tuple[Level, Level, Level]
@@ -50,28 +50,32 @@ def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], s
     others = [(size, tuple(each[at] for each in strides)) for at, size in enumerate(shape) if at != dim and size > 1]
     levels = _merged(others) or [(1, (0,) * len(strides))]
     in_rows = [stride == 1 for stride in columns[1]]
-    if in_rows[0] and not all(in_rows):  # rows of the result may lie in any order: those that the others have side by side
-        levels.sort(key=lambda level: set(level[1][1:]) == {1})
+    if in_rows[0] and not all(in_rows):  # rows of the result may lie in any order: those that x or dy has side by side
+        levels.sort(key=lambda level: level[1][1] == 1)
     rows = levels[-1]
     side_by_side = [stride == 1 for stride in rows[1]]
-    if all(in_rows):
-        across, turned = False, False
-    elif all(side_by_side):
-        across, turned = True, False
-    elif in_rows[0] and all(side_by_side[1:]):
+    if all(in_rows) or all(side_by_side):
+        across, turned = not all(in_rows), False
+    elif side_by_side[1] and all(_but_second(in_rows)):
         across, turned = True, True
-    elif side_by_side[0] and all(in_rows[1:]):
+    elif in_rows[1] and all(_but_second(side_by_side)):
         across, turned = False, True
     else:
         return None
     if not scattered and (turned or (across and rows[0] < SHORTEST_LINE)):
         return None
     if turned:  # to each operand its own way from line to line
-        columns, rows = (n_cols, (rows[1][0], *columns[1][1:])), (rows[0], (columns[1][0], *rows[1][1:]))
+        along, beside = columns[1], rows[1]
+        columns = n_cols, (beside[0], along[1], *beside[2:])
+        rows = rows[0], (along[0], beside[1], *along[2:])
     lines = [*levels[:-1], columns if across else rows]
     if len(lines) > (MOST_LEVELS if scattered else 1 + across):
         return None
     return Lines(_three(lines), rows[0] if across else n_cols, across, turned)
+
+
+def _but_second(operands: Sequence[bool]) -> list[bool]:
+    return [operands[0], *operands[2:]]
 
 
 def _merged(levels: list[Level]) -> list[Level]:

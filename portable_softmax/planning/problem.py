@@ -35,7 +35,7 @@ class Problem:
             contiguous [n_rows // inner, n_cols, inner] tensor.
         batch_invariant: whether the tile must not depend on n_rows.
         depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in blocks.
-        turned: the result lies the other way: its rows side by side if those of the input are not, and back.
+        turned: x, or dy, lies the other way than y and the result: its rows side by side if theirs are not, and back.
         scattered: rows lie side by side, but so few that a tile takes those of several matrices.
         step: of rows that are sharded over devices, the "reduce" of a shard to numbers of each row, or its "map" to results by
             the numbers of whole rows; None for all of a softmax in one launch.

@@ -22,7 +22,7 @@ def rows_of(lines, operand):
     """Where each row's elements lie, [rows, columns], in the kernel's order."""
     sizes = [size for size, _ in lines.levels] + [lines.length]
     *outer, line = [strides[operand] for _, strides in lines.levels]
-    strides = [*outer, 1, line] if lines.turned and operand == 0 else [*outer, line, 1]
+    strides = [*outer, 1, line] if lines.turned and operand != 1 else [*outer, line, 1]
     addresses = sum(
         (torch.arange(size) * stride).view([-1 if at == axis else 1 for at in range(4)])
         for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True))
@@ -41,17 +41,18 @@ def layouts(draw):
 
 
 @settings(max_examples=400, deadline=None)
-@given(x=layouts(), dim=st.integers(0, 3), scattered=st.booleans())
-def test_the_rows_found_are_the_rows_meant(x, dim, scattered):
+@given(x=layouts(), dim=st.integers(0, 3), scattered=st.booleans(), backward=st.booleans())
+def test_the_rows_found_are_the_rows_meant(x, dim, scattered, backward):
     dim %= x.dim()
     y = torch.arange(x.numel()).view(x.shape)
-    lines = lines_of(x.shape, dim, [y.stride(), x.stride()], scattered)
+    operands = (y, x, y) if backward else (y, x)
+    lines = lines_of(x.shape, dim, [each.stride() for each in operands], scattered)
     if lines is None:
         return
     assert all(size >= 1 for size, _ in lines.levels)
-    assert {len(strides) for _, strides in lines.levels} == {2}
-    meant = [tensor.movedim(dim, -1).reshape(-1, x.shape[dim]) for tensor in (y, x)]
-    found = [rows_of(lines, operand) + tensor.storage_offset() for operand, tensor in enumerate((y, x))]
+    assert {len(strides) for _, strides in lines.levels} == {len(operands)}
+    meant = [tensor.movedim(dim, -1).reshape(-1, x.shape[dim]) for tensor in operands]
+    found = [rows_of(lines, operand) + tensor.storage_offset() for operand, tensor in enumerate(operands)]
     order = torch.argsort(found[0][:, 0])  # of the result, where each element has a place of its own
     assert lines.turned or torch.equal(order, torch.arange(len(order)))
     for rows, expected in zip(found, meant, strict=True):
@@ -92,6 +93,14 @@ HEADS = torch.empty(2, 20, 4, 8).transpose(1, 2)
 def test_what_is_taken_as_it_lies(x, dim, depth, across, turned):
     lines = lines_of(x.shape, dim, [torch.empty(x.shape).stride(), x.stride()], True)
     assert (lines and (lines.depth, lines.across, lines.turned)) == (None if depth is None else (depth, across, turned))
+
+
+def test_an_output_that_lies_another_way_than_its_gradients_is_copied():
+    rows, columns = torch.empty(5, 7).stride(), torch.empty(7, 5).t().stride()
+    assert lines_of((5, 7), 1, [rows, columns, rows], True).turned
+    assert lines_of((5, 7), 1, [columns, rows, columns], True).turned
+    assert lines_of((5, 7), 1, [rows, rows, columns], True) is None
+    assert lines_of((5, 7), 1, [rows, columns, columns], True) is None
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def as_they_are(x, sign):
     """Random rows without special values."""
 
 
-LAYOUTS = {  # whether columns of the result lie side by side, and those of what is read
+LAYOUTS = {  # whether columns of the result, and y of a gradient, lie side by side; and those of x, or dy
     "across": (False, False),
     "to rows": (True, False),
     "from rows": (False, True),
@@ -126,7 +126,7 @@ def beside(direction, layout, device, run, form, dtype, where, sizes, tiling, pr
         return x, memory
 
     backward_too = direction is backward
-    inputs = [tensor(read_in_rows, n_cols + at)[0] for at in range(1 + backward_too)]
+    inputs = [tensor(in_rows, n_cols + at)[0] for at, in_rows in enumerate((read_in_rows, result_in_rows)[: 1 + backward_too])]
     result, memory = tensor(result_in_rows)
     result.fill_(-3.0)
     operands = result, *inputs
