@@ -128,12 +128,12 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
         (64 * 512, 1500, 512, "tile", 16, 2048),  # of 64 bytes
         (64 * 512, 4000, 512, "shared", 16, 512),
         (64 * 512, 5000, 512, "shared", 16, 512),
-        (2 * 17, 9000, 17, "shared", 16, 512),
+        (2 * 17, 9000, 17, "shared", 16, 128),  # single elements, each with an address
         (6, 3, 2, "tile", 2, 4),
     ],
 )
 def test_rows_that_lie_side_by_side(n_rows, n_cols, inner, strategy, tile_rows, tile_cols):
-    across = Problem(n_rows, n_cols, "float32", "float32", 1, inner=inner)
+    across = Problem(n_rows, n_cols, "float32", "float32", 4 if inner % 4 == 0 else 1, inner=inner)
     plan = choose(across, Device.from_profile(H200), light)
     assert (plan.tiling.strategy, plan.tiling.tile_rows, plan.tiling.tile_cols) == (strategy, tile_rows, tile_cols)
     assert plan.num_programs == n_rows // inner * -(-inner // tile_rows) * plan.tiling.parts
