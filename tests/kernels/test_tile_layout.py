@@ -1,0 +1,31 @@
+"""A tile that programs share stays in the layout that it is loaded in: to move it takes longer than the exchange."""
+
+import re
+
+import pytest
+
+from portable_softmax import Device
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime.compiler import compile_for
+from portable_softmax.runtime.specialization import KernelSpec
+
+
+def moved(dtype, vector, backward, turned):
+    """Conversions of pieces of 64 columns of 16 rows, in Triton's GPU dialect."""
+    device = Device.from_profile("nvidia/h200")
+    problem = Problem(4096, 4096, dtype, dtype, vector, inner=4096, backward=backward, turned=turned)
+    spec = KernelSpec.of(problem, Tiling("shared", 16, 512, 4, 1, 8, 128, pieces=8, walk=False))
+    compiled = compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), 4, 1, 128, True)
+    return re.findall(r"ttg.convert_layout [^\n]*tensor<64x16x", compiled.asm["ttgir"])
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(("dtype", "vector"), [("float32", 4), ("bfloat16", 8)])
+def test_the_tile_keeps_its_layout(dtype, vector, backward):
+    assert not moved(dtype, vector, backward, turned=False)
+
+
+def test_a_tile_that_is_moved_is_seen():
+    """A turned one is, on its way to the result: each of its 8 pieces, and those that are read again."""
+    assert len(moved("float32", 4, backward=False, turned=True)) >= 8
