@@ -35,9 +35,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     direction: Direction | Unset = msgspec.UNSET
     element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type
     access: Access | Unset = msgspec.UNSET  # vector: of 16 bytes; narrow: of fewer; scalar: of an element; ragged: see Problem
-    layout: Layout | Unset = (
-        msgspec.UNSET
-    )  # rows: of elements next to each other; across: side by side; turned: x or dy otherwise
+    layout: Layout | Unset = msgspec.UNSET  # rows: of elements next to each other; across: side by side; turned: see Problem
     from_cols: Positive | Unset = msgspec.UNSET  # the first row length, in elements
     to_cols: Positive | Unset = msgspec.UNSET  # the last
     from_load: Positive | Unset = msgspec.UNSET  # elements of all rows for each thread that the device holds at once
@@ -45,7 +43,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     strategy: Strategy
     tile_elements: Power | Unset = msgspec.UNSET  # tile: short rows share one of up to so many
-    tile_words: Elements | Unset = msgspec.UNSET  # tile: short rows share one of up to so many accesses of 32 bits, or narrower
+    tile_words: Elements | Unset = msgspec.UNSET  # tile: short rows share one of so many words of 32 bits, or accesses
     max_tile_elements: Power | Unset = msgspec.UNSET  # tile: of one of rows that lie side by side or turned; without, none
     tile_rows: Power | Unset = msgspec.UNSET  # shared: rows that lie side by side, of which programs share so many at once
     tile_cols: Elements | Unset = msgspec.UNSET  # online: columns of a tile; shared: of a part of a row

@@ -29,9 +29,9 @@ Rules that keep it one kernel on three vendors:
   elements: their columns are counted from the last multiple of VECTOR before them, `lead` elements away, whole vectors are
   a row's body, and what is left its two edges.
 * Masked loads take their padding from `other=`: a `tl.where` on columns becomes a scalar loop on Ascend's vector unit.
-* Numbers of several rows are added up over parts in an order of our own: a compiler's depends on the layout that it gives a
-  tensor, and programs must find the same bits. Numbers of a single row become scalars at its edges only: elsewhere Ascend's
-  compiler would take them out of a tensor one by one.
+* Numbers of several rows are added up over parts with the same bits in any order: a compiler's depends on the layout that it
+  gives a tensor. Numbers of a single row become scalars at its edges only: elsewhere Ascend's compiler would take them out of
+  a tensor one by one.
 * Offsets of lines are 64 bits wide, offsets within a line 32.
 * Of a tile in one piece, no tuple is made: Triton 3.2 has none. Two operands are two variables, for the same reason.
 * A variable has one type in all branches of an `if` that the compiler does not choose from.

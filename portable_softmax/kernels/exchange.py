@@ -99,7 +99,7 @@ def sum_over_parts(numbers, most, ROWS: tl.constexpr):
 
 @triton.jit
 def top_of(firsts, seconds, ROWS: tl.constexpr, BACKWARD: tl.constexpr):
-    """MISSING if any number is; else, of a single row, the highest first one for `peak_of`: one reduction answers both."""
+    """MISSING if any number is; else, of a single row, the highest first one for `highest_of`: one reduction answers both."""
     keys = tl.zeros_like(firsts).to(tl.int32) if BACKWARD or ROWS > 1 else tl.minimum(_orderable(firsts), MISSING - 1)
     keys = tl.where(seconds < 0, MISSING, keys)
     return tl.max(keys, axis=0) if ROWS == 1 else tl.max(keys)
