@@ -110,7 +110,7 @@ def _rules(device: Device) -> Iterator[LaunchRule]:
         yield _rule("online", tile_cols=cols, elements_per_thread=thread)
     if not device.profile.launch.polls:
         return
-    registers = (None, 96) if (device.hardware.max_registers_per_thread or 0) > 96 else (None,)
+    registers = (None, 96, 128, 168) if (device.hardware.max_registers_per_thread or 0) > 168 else (None,)
     for cols, warps, piece, most in itertools.product((2048, 4096, 6144, 8192), (1, 2, 4, 8), (4, 8), registers):
         if cols % (warps * (device.hardware.warp_size or 1) * piece) == 0:
             yield _rule("shared", tile_cols=cols, num_warps=warps, elements_per_piece=piece, max_registers=most)
