@@ -5,6 +5,7 @@ kernels/test_neighbours.py runs each in a process of its own: python tests/suppo
 
 import contextlib
 import ctypes
+import faulthandler
 import sys
 import threading
 import time
@@ -383,6 +384,7 @@ def sixty_four_streams(turns):
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # which tells of all threads where an end by a signal finds them
     name, turns = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20
     started = time.monotonic()
     SITUATIONS[name](turns)
