@@ -47,6 +47,9 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     max_tile_elements: Power | Unset = msgspec.UNSET  # tile: of one of rows that lie side by side or turned; without, none
     tile_rows: Power | Unset = msgspec.UNSET  # shared: rows that lie side by side, of which programs share so many at once
     tile_cols: Elements | Unset = msgspec.UNSET  # online: columns of a tile; shared: of a part of a row
+    part_tiles: Power | Unset = (
+        msgspec.UNSET
+    )  # shared: a part is read twice, in so many tiles; left out, it is held and read once
     num_warps: Power | Unset = msgspec.UNSET  # shared: of a part; tile: of one of tile_words
     elements_per_thread: Positive | Unset = msgspec.UNSET  # 32-bit elements that a thread holds of a tile in one piece
     elements_per_piece: Power | Unset = msgspec.UNSET  # that a thread holds of a piece, where a tile is held in several
@@ -89,10 +92,10 @@ USED = {
     "tile": ("tile_elements", "max_tile_elements", "elements_per_thread", "elements_per_piece", *OF_THE_COMPILER),
     "tile of words": ("tile_words", "num_warps", *OF_THE_COMPILER),
     "online": ("tile_cols", "elements_per_thread", *OF_THE_COMPILER),
-    "shared": ("tile_rows", "tile_cols", "num_warps", "most_parts", "elements_per_piece", *OF_THE_COMPILER),
+    "shared": ("tile_rows", "tile_cols", "part_tiles", "num_warps", "most_parts", "elements_per_piece", *OF_THE_COMPILER),
 }
 CHOICES = tuple(dict.fromkeys(key for keys in USED.values() for key in keys))
-POWERS_OF_TWO = ("tile_elements", "max_tile_elements", "num_warps", "elements_per_piece")
+POWERS_OF_TWO = ("tile_elements", "max_tile_elements", "part_tiles", "num_warps", "elements_per_piece")
 
 
 class RaggedRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

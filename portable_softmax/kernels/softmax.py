@@ -124,9 +124,11 @@ def walk(
                 tile_a, tile_b, edge_a, edge_b, part, n_cols, PIECES, PARTS, RAGGED, AXIS, BACKWARD, LOG, EXACT
             )
         else:
+            first_col = part * TILE_COLS if PARTS > 1 else 0
+            past_col = tl.minimum(first_col + TILE_COLS, n_cols) if PARTS > 1 else n_cols
             first, second = reduce_long(
-                a, b, edge_a, edge_b, rows, lead, n_rows, n_cols, a_stride, b_stride,
-                TILE_COLS, VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
+                a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride,
+                TILE_COLS // PIECES, VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
             )  # fmt: skip
         if PARTS > 1:
             words = words_ptr + tl.cast(tile, tl.int64) * WORDS
@@ -138,7 +140,7 @@ def walk(
                 out_ptr, a_ptr, b_ptr, words, launch, firsts, seconds, again, part,
                 row_tiles, per_matrix, n_rows, n_cols, n_matrices,
                 out_stride, a_stride, b_stride, out_matrix, a_matrix, b_matrix, out_block, a_block, b_block,
-                TILE_ROWS, TILE_COLS, PIECES, PARTS, LANES, POLL, VECTOR, RAGGED, PADDED, AXIS, LIES, DEPTH, FLAT,
+                TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, PARTS, LANES, POLL, VECTOR, RAGGED, PADDED, AXIS, LIES, DEPTH, FLAT,
                 BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
             )  # fmt: skip
         else:
@@ -153,8 +155,9 @@ def walk(
                 )  # fmt: skip
             else:
                 store_again(
-                    out, a, b, first, first, second, rows, lead, 0, n_cols, n_rows, n_cols, out_stride, a_stride, b_stride,
-                    TILE_COLS, True, VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
+                    out, a, b, first, first, second, rows, lead, first_col, past_col, n_rows, n_cols,
+                    out_stride, a_stride, b_stride, TILE_COLS // PIECES, True,
+                    VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
                 )  # fmt: skip
             store_edges(
                 out, edge_a, edge_b, first, second, rows, lead, part, n_rows, n_cols,

@@ -34,12 +34,12 @@ def load_at(
 
 @triton.jit
 def reduce_long(
-    a, b, edge_a, edge_b, rows, lead, n_rows, n_cols, a_stride, b_stride, TILE_COLS: tl.constexpr,
+    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, WIDTH: tl.constexpr,
     VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr, LIES: tl.constexpr,
     BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
     ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
-    """(first, second) of rows that are longer than a tile, tile by tile."""
+    """(first, second) of rows, or of a part of rows, that are longer than a tile, WIDTH columns at a time."""
     first = tl.full((rows.shape[0],), 0.0 if BACKWARD else -float("inf"), COMPUTE)
     second = tl.zeros((rows.shape[0],), COMPUTE)
     if RAGGED:
@@ -47,9 +47,9 @@ def reduce_long(
             first += of_rows(tl.sum(shares(edge_a, edge_b, BACKWARD, LOG), axis=1))
         else:
             first, second = add(first, second, edge_a, 1.0, 1, EXACT)
-    for col in tl.range(0, n_cols, TILE_COLS):
+    for col in tl.range(first_col, past_col, WIDTH):
         tile_a, tile_b, _, _ = load_at(
-            a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, TILE_COLS,
+            a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, WIDTH,
             VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, NEGATE, ROUND, COMPUTE,
         )  # fmt: skip
         first, second = add_tile(first, second, tile_a, tile_b, AXIS, BACKWARD, LOG, EXACT)
@@ -112,12 +112,15 @@ def store_again(
     BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
     ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
-    """Loads columns of rows again, WIDTH at a time, maps them to the bit as `store_tile` does, and stores the results."""
+    """Loads columns of rows again, WIDTH at a time, maps them to the bit as `store_tile` does, and stores the results.
+
+    WHOLE: their base is the rows' first number, not that of a part of them.
+    """
     scale, rest = scale_from(base, first, second, WHOLE, BACKWARD, EXACT)
-    last = (past_col - 1) // WIDTH * WIDTH
+    last = first_col + (past_col - 1 - first_col) // WIDTH * WIDTH
     for col in tl.range(first_col, past_col, WIDTH):
         tile_a, tile_b, cols, mask = load_at(
-            a, b, rows, last - col if WHOLE else col,  # WHOLE rows backwards: what was read last is still in a cache
+            a, b, rows, first_col + last - col if WHOLE else col,  # backwards: what was read last is still in a cache
             lead, n_rows, n_cols, a_stride, b_stride, WIDTH,
             VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, NEGATE, ROUND, COMPUTE,
         )  # fmt: skip

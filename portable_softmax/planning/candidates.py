@@ -102,10 +102,18 @@ def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tili
         parts = -(-problem.width // tile_cols)
         tiling = Tiling("shared", tile_rows, tile_cols, num_warps, num_stages, parts, rule.max_registers or None)
         if parts <= (rule.most_parts or MOST_PARTS):
-            yield from _in_pieces([tiling], rule, problem, device)
-            if tile_cols.bit_count() == 1:
-                yield tiling
+            yield from _held_or_twice(tiling, rule, problem, device)
         tile_cols, num_warps = 2 * tile_cols, 2 * num_warps
+
+
+def _held_or_twice(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
+    """The tiling of parts that are read once, in pieces and in one; or of parts that the rule reads twice."""
+    if rule.part_tiles:
+        yield replace(tiling, pieces=rule.part_tiles, held=False)
+        return
+    yield from _in_pieces([tiling], rule, problem, device)
+    if tiling.tile_cols.bit_count() == 1:
+        yield tiling
 
 
 def _with_warps(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:

@@ -20,7 +20,8 @@ class Tiling:
         num_warps, num_stages: Triton's options; None where the vendor has no such thing, or its compiler chooses.
         parts: programs that share the rows of a tile.
         max_registers: per thread, that the compiler may use; None leaves it to the compiler.
-        pieces: in which a tile's columns are held, a power of two of them each.
+        pieces: in which a tile's columns are held, or a part's are read twice, a power of two of them each.
+        held: False where programs that share rows read their parts twice.
         walk: a program may take more than one tile, as fewer programs than tiles must.
     """
 
@@ -32,6 +33,7 @@ class Tiling:
     parts: int = 1
     max_registers: int | None = None
     pieces: int = 1
+    held: bool = True
     walk: bool = True
 
     @property
@@ -43,6 +45,7 @@ class Tiling:
         warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
         parts = "" if self.parts == 1 else f" in {self.parts} parts"
         pieces = "" if self.pieces == 1 else f" of {self.pieces} pieces"
+        pieces += "" if self.held else ", read twice"
         registers = "" if self.max_registers is None else f", at most {self.max_registers} registers"
         return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{parts}{pieces}{warps}{registers}"
 

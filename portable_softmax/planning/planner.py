@@ -86,7 +86,7 @@ def _shape(tiling: Tiling) -> tuple[str, int, int]:
 
 def _may_fit(problem: Problem, rule: LaunchRule, tiling: Tiling, device: Device) -> bool:
     """Tells whether registers can hold the elements of a tile that is read once, and an address; if not, none is compiled."""
-    if tiling.strategy == "online" or not tiling.num_warps or not device.hardware.warp_size:
+    if tiling.strategy == "online" or not tiling.held or not tiling.num_warps or not device.hardware.warp_size:
         return True
     elements = tiling.tile_rows * tiling.tile_cols * (2 if problem.backward else 1)
     element_bytes = min(DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype])

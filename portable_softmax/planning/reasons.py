@@ -36,9 +36,10 @@ def _why_tile(problem: Problem, tiling: Tiling) -> str:
     if tiling.strategy == "online":
         return f"online: a row of {problem.n_cols} columns is taken in tiles of {tiling.tile_cols} and read twice"
     if tiling.strategy == "shared":
+        again = "" if tiling.held else ", and read it twice"
         return (
             f"shared: {problem.n_rows} rows of {problem.n_cols} columns are shared by {tiling.parts} programs each, "
-            f"which take a tile of {tiling.tile_cols} and tell each other what they find"
+            f"which take a tile of {tiling.tile_cols} and tell each other what they find{again}"
         )
     rows = "a row is" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows are"
     pieces = f", in {tiling.pieces} pieces of {tiling.tile_cols // tiling.pieces}" if tiling.pieces > 1 else ""

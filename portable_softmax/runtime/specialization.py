@@ -111,7 +111,7 @@ class KernelSpec:
             "TILE_ROWS": self.tiling.tile_rows,
             "TILE_COLS": self.tiling.tile_cols,
             "PIECES": self.tiling.pieces,
-            "ONE_TILE": self.tiling.strategy != "online",
+            "ONE_TILE": self.tiling.strategy != "online" and self.tiling.held,
             "PARTS": self.tiling.parts,
             "WORDS": self.tiling.words_per_tile,
             "LANES": max(self._most_threads(device), numbers) if shared else 1,
@@ -150,7 +150,7 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
     with _compiling:
         if key not in _compiled:
             tiling = spec.tiling
-            options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1
+            options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1 and tiling.held
             _compiled[key] = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), *options)
         return _compiled[key]
 

@@ -24,13 +24,22 @@ def shared(tile_cols, parts, pieces=1, walk=True):
     return Tiling("shared", 1, tile_cols, None, None, parts, pieces=pieces, walk=walk)
 
 
-BESIDE = {"rows side by side": "across", "rows turned": "to rows"}  # in two matrices, by name
+BESIDE = {"rows side by side": "across", "rows turned": "to rows", "rows read twice": "across"}  # in two matrices, by name
 CASES = {  # what `forward` and `backward` take, all but the programs
     "beyond the end": ("log_softmax", torch.float32, 40, shared(16, 4, walk=False), 1, None),
     "no mask": ("softmin", torch.bfloat16, 48, shared(16, 3), 8, None),
     "ragged, in pieces": ("softmax", torch.float32, 85, shared(32, 3, pieces=2), 4, 87),
     "rows side by side": ("softmax", torch.float32, (2, 40, 3), Tiling("shared", 4, 16, None, None, 3, pieces=2), 1, None),
     "rows turned": ("log_softmax", torch.bfloat16, (2, 48, 8), Tiling("shared", 8, 16, None, None, 3, walk=False), 1, None),
+    "rows read twice": (
+        "softmax",
+        torch.float32,
+        (2, 40, 5),
+        Tiling("shared", 4, 16, None, None, 3, pieces=4, held=False),
+        1,
+        None,
+    ),
+    "a row read twice": ("softmax", torch.float32, 85, Tiling("shared", 1, 32, None, None, 3, pieces=4, held=False), 4, 87),
 }
 
 

@@ -18,6 +18,7 @@ TILINGS = {  # of rows of 40 columns; in pieces, the last of which may lie behin
     "online": Tiling("online", 16, 16),
     "shared": Tiling("shared", 16, 16, parts=3),
     "shared in pieces": Tiling("shared", 16, 16, parts=3, pieces=4),
+    "shared, read twice": Tiling("shared", 16, 16, parts=3, pieces=2, held=False),
     "shared by two": Tiling("shared", 16, 32, parts=2, walk=False),
 }
 MATRICES = (2, 40, 33)

@@ -98,7 +98,7 @@ def beside(n_cols, inner, **kind):
         (beside(20_000, 64), (16, 512), 40),
         (beside(50_257, 1024), (16, 2048), 25),
         (beside(151_936, 16), (16, 2048), 75),
-        (beside(50_257, 1024, backward=True), (8, 2048), 25),
+        (beside(50_257, 1024, backward=True), (32, 1024), 50),  # read twice
         (beside(8192, 4096, turned=True), (32, 512), 16),
         (Problem(4096, 8192, "float32", "float32", 4, turned=True), (32, 512), 16),
         (beside(4096, 8), (8, 512), 8),  # no more rows than there are side by side
@@ -189,3 +189,14 @@ def test_each_thread_of_a_program_has_a_lane_of_its_own(profile, num_warps):
     spec = KernelSpec.of(Problem(3, 128, "float32", "float32", 4), Tiling("shared", 1, 64, num_warps, 1, 2))
     threads = compile_kernel(spec, device).metadata.num_warps * device.hardware.warp_size
     assert spec.constexprs(device)["LANES"] >= threads
+
+
+def test_a_part_that_is_read_twice_is_not_held():
+    rule = {"strategy": "shared", "tile_cols": 4096, "num_warps": 4, "part_tiles": 8}
+    problem = contiguous_problem(4096, 100_000, "float32", Device.from_profile(H200))
+    device = with_rules(H200, rule)
+    plan = choose(problem, device, light)
+    assert (plan.tiling.parts, plan.tiling.pieces, plan.tiling.held) == (25, 8, False)
+    assert not KernelSpec.of(problem, plan.tiling).constexprs(device)["ONE_TILE"]
+    assert str(plan.tiling) == "shared 1 x 4096 in 25 parts of 8 pieces, read twice, num_warps 4"
+    assert "tell each other what they find, and read it twice" in str(plan).replace("\n    ", " ")
