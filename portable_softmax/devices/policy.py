@@ -74,10 +74,17 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         if unused := [key for key in CHOICES if getattr(self, key) and key not in USED[kind]]:
             raise ValueError(f"strategy {kind} has no use for {', '.join(unused)}")
 
+        if self.part_tiles and (self.elements_per_piece or not _is_power_of_two((self.tile_cols or 1) / self.part_tiles)):
+            raise ValueError("part_tiles is for a tile_cols that is so many powers of two, and needs no elements_per_piece")
+
     @property
     def conditions(self) -> dict[str, Any]:
         """The conditions that are given, by key."""
         return {key: value for key in CONDITIONS if (value := getattr(self, key)) is not msgspec.UNSET}
+
+
+def _is_power_of_two(number: float) -> bool:
+    return number >= 1 and number.is_integer() and int(number).bit_count() == 1
 
 
 CONDITIONS = ("step", "direction", "element_bytes", "access", "layout", "from_cols", "to_cols", "from_load", "to_load")

@@ -51,7 +51,7 @@ def _word_by_word(rule: LaunchRule, problem: Problem, device: Device) -> Iterato
     """Short rows, as many as the rule has room for and then ever fewer, in pieces of one access per thread, or in one piece."""
     if problem.layout != "rows" or (problem.ragged and not rule.access):
         return
-    num_warps = rule.num_warps or 1
+    num_warps = min(rule.num_warps or 1, max(1, _most_warps(device)))
     accesses = num_warps * (device.hardware.warp_size or 1)
     tile_rows = _gathered(rule.tile_words or 1, _words(problem), problem, device)
     while tile_rows:
@@ -109,7 +109,8 @@ def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tili
 def _held_or_twice(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
     """The tiling of parts that are read once, in pieces and in one; or of parts that the rule reads twice."""
     if rule.part_tiles:
-        yield replace(tiling, pieces=rule.part_tiles, held=False)
+        if tiling.tile_cols // rule.part_tiles >= problem.vector or not problem.ragged:
+            yield replace(tiling, pieces=rule.part_tiles, held=False)
         return
     yield from _in_pieces([tiling], rule, problem, device)
     if tiling.tile_cols.bit_count() == 1:

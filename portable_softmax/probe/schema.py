@@ -75,6 +75,7 @@ class Launch(Fields, frozen=True, kw_only=True):
     parts: int
     max_registers: int | None
     pieces: int
+    held: bool = True  # False: a part of a row is read twice
     walk: bool
     num_programs: int
     resources: KernelResources

@@ -115,6 +115,21 @@ def test_a_tile_of_several_shared_rows_needs_a_layout():
             rule(**shared, **layout)
 
 
+def test_parts_that_are_read_twice_need_tiles_of_a_power_of_two():
+    shared = {"strategy": "shared", "tile_cols": 6144, "num_warps": 4}
+    assert rule(**shared | {"tile_cols": 4096}, part_tiles=16).part_tiles == 16
+    for wrong in ({"part_tiles": 4}, {"part_tiles": 8192}, {"part_tiles": 4, "tile_cols": 4096, "elements_per_piece": 4}):
+        with pytest.raises(msgspec.ValidationError, match="part_tiles is for a tile_cols that is so many powers of two"):
+            rule(**shared | wrong)
+
+
+def test_a_tile_of_words_needs_its_warps():
+    with pytest.raises(msgspec.ValidationError, match="strategy tile of words needs num_warps"):
+        rule(strategy="tile", tile_words=700)
+    with pytest.raises(msgspec.ValidationError, match="strategy tile of words has no use for elements_per_thread"):
+        rule(strategy="tile", tile_words=700, num_warps=4, elements_per_thread=8)
+
+
 def test_a_new_rule_for_one_architecture_changes_its_plans():
     before = planned(MI300X, 4096, 12672)
     device = with_rules(MI300X, {"from_cols": 8192, "strategy": "shared", "tile_cols": 4096, "num_warps": 4})
