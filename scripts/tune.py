@@ -34,24 +34,9 @@ from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 from portable_softmax.runtime.workspace import with_words
 
-SHAPES = [
-    "5592405x3",
-    "1677721x10",
-    "508400x33",
-    "167772x100",
-    "32768x512",
-    "32768x781",
-    "16384x2048",
-    "4096x4096",
-    "4096x8192",
-    "4096x12672",
-    "4096x32768",
-    "2048x65536",
-    "1024x131072",
-    "512x262144",
-    "1024x50257",
-    "512x151936",
-]
+SHAPES = ["5592405x3", "1677721x10", "508400x33", "167772x100", "32768x512", "32768x781", "16384x2048", "4096x4096",
+          "4096x8192", "4096x12672", "4096x32768", "2048x65536", "1024x131072", "512x262144", "1024x50257",
+          "512x151936"]  # fmt: skip
 LONGEST = 32768  # columns of a row that is tried in one tile
 HELD = 2, 72  # elements that a thread holds, at least and at most
 MOST_PIECES = 32

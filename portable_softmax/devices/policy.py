@@ -47,9 +47,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     max_tile_elements: Power | Unset = msgspec.UNSET  # tile: of one of rows that lie side by side or turned; without, none
     tile_rows: Power | Unset = msgspec.UNSET  # shared: rows that lie side by side, of which programs share so many at once
     tile_cols: Elements | Unset = msgspec.UNSET  # online: columns of a tile; shared: of a part of a row
-    part_tiles: Power | Unset = (
-        msgspec.UNSET
-    )  # shared: a part is read twice, in so many tiles; left out, it is held and read once
+    part_tiles: Power | Unset = msgspec.UNSET  # shared: a part is read twice, in so many tiles; left out, once, and held
     num_warps: Power | Unset = msgspec.UNSET  # shared: of a part; tile: of one of tile_words
     elements_per_thread: Positive | Unset = msgspec.UNSET  # 32-bit elements that a thread holds of a tile in one piece
     elements_per_piece: Power | Unset = msgspec.UNSET  # that a thread holds of a piece, where a tile is held in several
@@ -73,7 +71,6 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             raise ValueError(f"strategy {kind} needs {', '.join(needed)}")
         if unused := [key for key in CHOICES if getattr(self, key) and key not in USED[kind]]:
             raise ValueError(f"strategy {kind} has no use for {', '.join(unused)}")
-
         if self.part_tiles and (self.elements_per_piece or not _is_power_of_two((self.tile_cols or 1) / self.part_tiles)):
             raise ValueError("part_tiles is for a tile_cols that is so many powers of two, and needs no elements_per_piece")
 

@@ -21,7 +21,8 @@ A program walks tiles of TILE_ROWS rows and TILE_COLS columns, `tl.num_programs(
 correct. Rows that fit a tile are read once; longer ones are read twice, with running numbers in between; or PARTS programs
 read a tile of them each, and exchange their numbers: a program whose neighbours have not published in time reads their parts
 too, and its own once more.
-What a program reads once, it holds in PIECES of a power of two columns each.
+What a program reads once, it holds in PIECES of a power of two columns each; a part may also be read twice, a piece at a time,
+by programs that hold none of it while they wait.
 
 Rules that keep it one kernel on three vendors:
 * Lengths of lines and all strides come in units of VECTOR elements, from which compilers make 16-byte accesses; the JIT

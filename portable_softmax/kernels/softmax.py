@@ -33,7 +33,7 @@ def softmax_kernel(
     TILE_ROWS: tl.constexpr,
     TILE_COLS: tl.constexpr,
     PIECES: tl.constexpr,
-    ONE_TILE: tl.constexpr,  # whether a row, or a program's part of it, fits a tile
+    ONE_TILE: tl.constexpr,  # whether a row, or a program's part of it, is read once
     PARTS: tl.constexpr,  # programs that share the rows of a tile
     WORDS: tl.constexpr,  # in which those of one tile exchange their numbers
     LANES: tl.constexpr,  # a row's part each, of a look at all words: at least a program's threads: its warps see the same
