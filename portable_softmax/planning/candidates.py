@@ -31,37 +31,45 @@ def candidates(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[T
 
 def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
     """Whole rows in one tile: as many as the rule has room for, then ever fewer."""
-    tile_cols, policy = next_power_of_2(problem.width), device.profile.launch
+    tile_cols = next_power_of_2(problem.width)
     tile_rows = _gathered(rule.tile_elements or 1, tile_cols * problem.registers_per_element, problem, device)
     if problem.ragged and not rule.access:  # a rule that speaks of them may give them a tile together
         tile_rows = 1
-    fewest, most_elements = 1, MOST_ELEMENTS
-    if problem.layout != "rows":  # whole cache lines of neighbouring rows come before whole rows
-        lines = next_power_of_2(problem.neighbours)
-        fewest = min(lines, policy.min_line_elements.value if policy.min_line_elements else 1)
-        tile_rows = min(lines, max(tile_rows, policy.line_elements.value if policy.line_elements else 1))
+    most_elements = MOST_ELEMENTS
+    if problem.layout != "rows":
         most_elements = (rule.max_tile_elements or 0) // problem.registers_per_element
-    while tile_rows >= fewest:
-        if tile_rows * tile_cols <= most_elements:
-            yield from _with_warps(Tiling("tile", tile_rows, tile_cols), rule, problem, device)
-        tile_rows //= 2
+    for each in _ever_fewer(tile_rows, problem, device):
+        if each * tile_cols <= most_elements:
+            yield from _with_warps(Tiling("tile", each, tile_cols), rule, problem, device)
 
 
 def _word_by_word(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
     """Short rows, as many as the rule has room for and then ever fewer, in pieces of one access per thread, or in one piece."""
-    if problem.layout != "rows" or (problem.ragged and not rule.access):
+    if problem.layout not in ("rows", rule.layout) or (problem.ragged and not rule.access):
         return
     num_warps = min(rule.num_warps or 1, max(1, _most_warps(device)))
     accesses = num_warps * (device.hardware.warp_size or 1)
-    tile_rows = _gathered(rule.tile_words or 1, _words(problem), problem, device)
-    while tile_rows:
-        piece_cols = max(1, accesses // tile_rows) * problem.vector
+    most_rows = MOST_ELEMENTS // next_power_of_2(problem.width)
+    tile_rows = min(most_rows, _gathered(rule.tile_words or 1, _words(problem), problem, device))
+    for each in _ever_fewer(tile_rows, problem, device):
+        piece_cols = max(1, accesses // each) * problem.vector
         pieces = -(-problem.width // piece_cols)
-        tiling = Tiling("tile", tile_rows, next_power_of_2(problem.width), num_warps, rule.num_stages or 1)
+        tiling = Tiling("tile", each, next_power_of_2(problem.width), num_warps, rule.num_stages or 1)
         tiling = replace(tiling, max_registers=rule.max_registers or None)
         if pieces > 1:
             yield replace(tiling, tile_cols=pieces * piece_cols, pieces=pieces)
         yield tiling
+
+
+def _ever_fewer(tile_rows: int, problem: Problem, device: Device) -> Iterator[int]:
+    """Rows of a tile, from as many as there is room for, each time half as many; of rows side by side whole cache lines."""
+    fewest, policy = 1, device.profile.launch
+    if problem.layout != "rows":
+        lines = next_power_of_2(problem.neighbours)
+        fewest = min(lines, policy.min_line_elements.value if policy.min_line_elements else 1)
+        tile_rows = min(lines, max(tile_rows, policy.line_elements.value if policy.line_elements else 1))
+    while tile_rows >= fewest:
+        yield tile_rows
         tile_rows //= 2
 
 
