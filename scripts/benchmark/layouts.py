@@ -1,8 +1,9 @@
 """Times softmax of tensors that are no matrix of contiguous rows: permuted, cut, and along any dim.
 
-Beside torch.softmax, torch.compile of it (--compile), and `copy`, a copy into a contiguous tensor, which is what this package
-and torch.softmax write; torch.compile may write the strides of its input instead. GB/s counts x read and y written once. With
---backward, the gradient alone: dy lies as x does, y as torch.softmax wrote it, and `copy` adds them into a contiguous tensor.
+Beside torch.softmax, peers that take any dim (--peers: torch.compile, and FlagGems where it is installed), and `copy`, a copy
+into a contiguous tensor, which is what this package and torch.softmax write; torch.compile may write the strides of its input.
+GB/s counts x read and y written once. With --backward, the gradient alone: dy lies as x does, y as torch.softmax wrote it, and
+`copy` adds them into a contiguous tensor.
 
     python scripts/benchmark layouts --dtype float32 bfloat16 --out layouts.csv
 """
@@ -10,7 +11,9 @@ and torch.softmax write; torch.compile may write the strides of its input instea
 import argparse
 import csv
 import functools
+import importlib.util
 import statistics
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +23,7 @@ from tabulate import tabulate
 from tqdm import tqdm
 from triton.testing import do_bench
 
-from portable_softmax import current_device, softmax
+from portable_softmax import PortableSoftmaxError, current_device, softmax
 from portable_softmax.probe.verify import allowed_error
 
 
@@ -61,14 +64,13 @@ def main() -> int:
     parser.add_argument("--layout", nargs="+", choices=tuple(LAYOUTS), default=list(LAYOUTS))
     parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["float32", "bfloat16"])
     parser.add_argument("--backward", action="store_true", help="the gradient instead")
-    parser.add_argument("--compile", action="store_true", help="torch.compile too, which takes seconds for each layout")
+    parser.add_argument("--peers", action="store_true", help="torch.compile and FlagGems too, which compile for seconds")
     parser.add_argument("--out", type=Path, default=Path("layouts.csv"))
     options = parser.parse_args()
     where = current_device().vendor.torch_device_type
     providers = GRADIENTS if options.backward else FUNCTIONS
-    if options.compile:
-        peer = _naive_gradient if options.backward else torch.softmax
-        providers = providers | {"compile": torch.compile(peer, dynamic=False)}
+    if options.peers:
+        providers = providers | _peers(options.backward)
     cells = tqdm([(name, dtype) for dtype in options.dtype for name in options.layout])
     rows = [
         {"layout": name, "dtype": dtype} | measure(LAYOUTS[name], dtype, where, providers, options.backward)
@@ -85,7 +87,8 @@ def main() -> int:
 def measure(
     layout: Layout, dtype: str, where: str, providers: dict[str, Callable[..., torch.Tensor]], backward: bool
 ) -> dict[str, float | str]:
-    """Measures GB/s by provider; "WRONG" for one whose result is not that of float64."""
+    """Measures GB/s by provider; "WRONG" for one whose result is not that of float64, "refused" where a peer is."""
+    torch._dynamo.reset()  # beyond its limit of recompilations torch.compile runs eagerly
     x, dy = (layout.view(torch.randn(layout.shape, dtype=getattr(torch, dtype), device=where)) for _ in range(2))
     out = torch.empty(x.shape, dtype=x.dtype, device=where)
     given: tuple[torch.Tensor, ...] = (x,)
@@ -97,12 +100,33 @@ def measure(
         fastest = functools.partial(out.copy_, x)
         exact = torch.softmax(x.double(), layout.dim)
     calls = {"copy": fastest} | {name: functools.partial(call, *given, layout.dim) for name, call in providers.items()}
-    wrong = {name for name in providers if not _right(calls[name](), exact)}
+    errors = {name: _error(calls[name], exact) for name in providers}
+    calls = {name: call for name, call in calls.items() if not errors.get(name)}
     times: dict[str, list[float]] = {name: [] for name in calls}
     for name, call in TURNS * list(calls.items()):
         times[name].append(do_bench(call, warmup=2, rep=10, return_mode="median"))
     moved = 1e-6 * (1 + len(given)) * x.numel() * x.element_size()
-    return {name: "WRONG" if name in wrong else moved / statistics.median(each) for name, each in times.items()}
+    rates = {name: moved / statistics.median(each) for name, each in times.items()}
+    return {name: rates.get(name, error) for name, error in ({"copy": ""} | errors).items()}
+
+
+def _peers(backward: bool) -> dict[str, Callable[..., torch.Tensor]]:
+    found = {"compile": torch.compile(_naive_gradient if backward else torch.softmax, dynamic=False)}
+    if importlib.util.find_spec("flag_gems"):
+        operators = importlib.import_module("flag_gems").ops
+        found["flaggems"] = _gradient_by(operators.softmax_backward) if backward else operators.softmax
+    return found
+
+
+def _error(call: Callable[[], torch.Tensor], exact: torch.Tensor) -> str:
+    """Returns "WRONG", "refused", or nothing for a result that is that of float64."""
+    try:
+        return "" if _right(call(), exact) else "WRONG"
+    except PortableSoftmaxError:
+        raise
+    except Exception as refusal:  # a peer refuses a tensor in its own way
+        tqdm.write(f"{type(refusal).__name__}: {str(refusal)[:100]}", file=sys.stderr)
+        return "refused"
 
 
 def _naive_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
