@@ -47,7 +47,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     max_tile_elements: Power | Unset = msgspec.UNSET  # tile: of one of rows that lie side by side or turned; without, none
     tile_rows: Power | Unset = msgspec.UNSET  # shared: rows that lie side by side, of which programs share so many at once
     tile_cols: Elements | Unset = msgspec.UNSET  # online: columns of a tile; shared: of a part of a row
-    part_tiles: Power | Unset = msgspec.UNSET  # shared: a part is read twice, in so many tiles; left out, once, and held
+    read_twice: Literal[True] | Unset = msgspec.UNSET  # shared: a part is, a piece at a time; left out, once, and held
     num_warps: Power | Unset = msgspec.UNSET  # shared: of a part; tile: of one of tile_words
     elements_per_thread: Positive | Unset = msgspec.UNSET  # 32-bit elements that a thread holds of a tile in one piece
     elements_per_piece: Power | Unset = msgspec.UNSET  # that a thread holds of a piece, where a tile is held in several
@@ -71,17 +71,13 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             raise ValueError(f"strategy {kind} needs {', '.join(needed)}")
         if unused := [key for key in CHOICES if getattr(self, key) and key not in USED[kind]]:
             raise ValueError(f"strategy {kind} has no use for {', '.join(unused)}")
-        if self.part_tiles and (self.elements_per_piece or not _is_power_of_two((self.tile_cols or 1) / self.part_tiles)):
-            raise ValueError("part_tiles is for a tile_cols that is so many powers of two, and needs no elements_per_piece")
+        if self.read_twice and not (self.elements_per_piece and (self.tile_cols or 0).bit_count() == 1):
+            raise ValueError("read_twice needs elements_per_piece, and a tile_cols that is a power of two")
 
     @property
     def conditions(self) -> dict[str, Any]:
         """The conditions that are given, by key."""
         return {key: value for key in CONDITIONS if (value := getattr(self, key)) is not msgspec.UNSET}
-
-
-def _is_power_of_two(number: float) -> bool:
-    return number >= 1 and number.is_integer() and int(number).bit_count() == 1
 
 
 CONDITIONS = ("step", "direction", "element_bytes", "access", "layout", "from_cols", "to_cols", "from_load", "to_load")
@@ -96,10 +92,10 @@ USED = {
     "tile": ("tile_elements", "max_tile_elements", "elements_per_thread", "elements_per_piece", *OF_THE_COMPILER),
     "tile of words": ("tile_words", "num_warps", *OF_THE_COMPILER),
     "online": ("tile_cols", "elements_per_thread", *OF_THE_COMPILER),
-    "shared": ("tile_rows", "tile_cols", "part_tiles", "num_warps", "most_parts", "elements_per_piece", *OF_THE_COMPILER),
+    "shared": ("tile_rows", "tile_cols", "read_twice", "num_warps", "most_parts", "elements_per_piece", *OF_THE_COMPILER),
 }
 CHOICES = tuple(dict.fromkeys(key for keys in USED.values() for key in keys))
-POWERS_OF_TWO = ("tile_elements", "max_tile_elements", "part_tiles", "num_warps", "elements_per_piece")
+POWERS_OF_TWO = ("tile_elements", "max_tile_elements", "num_warps", "elements_per_piece")
 
 
 class RaggedRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -43,7 +43,7 @@ def do_alone(
             else:
                 first, second = reduce_long(
                     a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride,
-                    WIDTH, VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
+                    WIDTH, True, VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
                 )  # fmt: skip
             firsts, seconds = found(words_ptr, other, first, second, firsts, seconds, launch, PARTS, LANES, POLL, BACKWARD)
     first, second = combine(

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from portable_softmax.kernels.addressing import pointers
 from portable_softmax.kernels.exchange import across_parts, by_row, highest_of, of_rows, settled, sum_over_parts
-from portable_softmax.kernels.exponents import add, base_of, exp, inverse_of, scale_of, times
+from portable_softmax.kernels.exponents import base_of, exp, inverse_of, scale_of, times
 
 
 @triton.jit
@@ -88,16 +88,6 @@ def first_shares(a, b, n_cols, ALONE: tl.constexpr, BACKWARD: tl.constexpr, LOG:
 def add_shares(sums, a, b, BACKWARD: tl.constexpr, LOG: tl.constexpr):
     """Adds the shares of as many more elements."""
     return tl.fma(a, b, sums) if BACKWARD and not LOG else sums + shares(a, b, BACKWARD, LOG)
-
-
-@triton.jit
-def add_tile(first, second, a, b, AXIS: tl.constexpr, BACKWARD: tl.constexpr, LOG: tl.constexpr, EXACT: tl.constexpr):
-    """Adds a tile, as it was loaded, to the running (first, second) of its rows."""
-    if BACKWARD:
-        first += tl.sum(shares(a, b, BACKWARD, LOG), axis=AXIS)
-    else:
-        first, second = add(first, second, a, 1.0, AXIS, EXACT)
-    return first, second
 
 
 @triton.jit

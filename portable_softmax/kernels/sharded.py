@@ -50,7 +50,7 @@ def reduce_kernel(
         edge_a, edge_b = load_edges(a, b, rows, lead, 0, n_rows, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
         first, second = reduce_long(
             a, b, edge_a, edge_b, rows, lead, 0, n_cols, n_rows, n_cols, a_stride, b_stride,
-            TILE_COLS, VECTOR, RAGGED, PADDED, AXIS, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
+            TILE_COLS, False, VECTOR, RAGGED, PADDED, AXIS, AXIS, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
         )  # fmt: skip
         place = numbers_ptr + (rows if FLAT else matrix * per_matrix + rows)
         tl.store(place, first, mask=rows < n_rows)

@@ -128,7 +128,8 @@ def walk(
             past_col = tl.minimum(first_col + TILE_COLS, n_cols) if PARTS > 1 else n_cols
             first, second = reduce_long(
                 a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride,
-                TILE_COLS // PIECES, VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
+                TILE_COLS // PIECES, PARTS > 1, VECTOR, RAGGED, PADDED, AXIS, LIES,
+                BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
             )  # fmt: skip
         if PARTS > 1:
             words = words_ptr + tl.cast(tile, tl.int64) * WORDS

@@ -6,7 +6,6 @@ import triton.language as tl
 from portable_softmax.kernels.addressing import mask_of, pointers
 from portable_softmax.kernels.directions import (
     add_shares,
-    add_tile,
     finish,
     load,
     nothing,
@@ -15,7 +14,7 @@ from portable_softmax.kernels.directions import (
     weights,
 )
 from portable_softmax.kernels.exchange import of_rows
-from portable_softmax.kernels.exponents import add, base_of
+from portable_softmax.kernels.exponents import add, add_by_place, base_of
 from portable_softmax.kernels.tiles import store
 
 
@@ -35,24 +34,38 @@ def load_at(
 @triton.jit
 def reduce_long(
     a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, WIDTH: tl.constexpr,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr, LIES: tl.constexpr,
-    BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
+    BY_PLACE: tl.constexpr, VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
+    LIES: tl.constexpr, BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr,
     ROUND: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
-    """(first, second) of rows, or of a part of rows, that are longer than a tile, WIDTH columns at a time."""
-    first = tl.full((rows.shape[0],), 0.0 if BACKWARD else -float("inf"), COMPUTE)
+    """(first, second) of rows, or of a part of rows, that are longer than a tile, WIDTH columns at a time.
+
+    BY_PLACE: one reduction at the end, of numbers that each place of a tile has of its own; a gradient always does so.
+    """
+    first = tl.full((rows.shape[0],), -float("inf"), COMPUTE)
     second = tl.zeros((rows.shape[0],), COMPUTE)
-    if RAGGED:
-        if BACKWARD:
-            first += of_rows(tl.sum(shares(edge_a, edge_b, BACKWARD, LOG), axis=1))
-        else:
-            first, second = add(first, second, edge_a, 1.0, 1, EXACT)
+    peaks = _filled(rows.shape[0], WIDTH, -float("inf"), AXIS, COMPUTE)
+    sums = _filled(rows.shape[0], WIDTH, 0.0, AXIS, COMPUTE)
     for col in tl.range(first_col, past_col, WIDTH):
         tile_a, tile_b, _, _ = load_at(
             a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, WIDTH,
             VECTOR, RAGGED, PADDED, AXIS, LIES, BACKWARD, NEGATE, ROUND, COMPUTE,
         )  # fmt: skip
-        first, second = add_tile(first, second, tile_a, tile_b, AXIS, BACKWARD, LOG, EXACT)
+        if BACKWARD:
+            sums = add_shares(sums, tile_a, tile_b, BACKWARD, LOG)
+        elif BY_PLACE:
+            peaks, sums = add_by_place(peaks, sums, tile_a, EXACT)
+        else:
+            first, second = add(first, second, tile_a, 1.0, AXIS, EXACT)
+    if BACKWARD:
+        first = tl.sum(sums, axis=AXIS)
+    elif BY_PLACE:
+        first, second = add(first, second, peaks, sums, AXIS, EXACT)
+    if RAGGED:
+        if BACKWARD:
+            first += of_rows(tl.sum(shares(edge_a, edge_b, BACKWARD, LOG), axis=1))
+        else:
+            first, second = add(first, second, edge_a, 1.0, 1, EXACT)
     return first, second
 
 

@@ -115,10 +115,14 @@ def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tili
 
 
 def _held_or_twice(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """The tiling of parts that are read once, in pieces and in one; or of parts that the rule reads twice."""
-    if rule.part_tiles:
-        if tiling.tile_cols // rule.part_tiles >= problem.vector or not problem.ragged:
-            yield replace(tiling, pieces=rule.part_tiles, held=False)
+    """The tiling of parts that are read once, in pieces and in one; or that the rule reads twice, in pieces and in half ones."""
+    if rule.read_twice:
+        threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
+        pieces = max(1, tiling.tile_rows * tiling.tile_cols // ((rule.elements_per_piece or 1) * threads))
+        fitting = [
+            each for each in (pieces, 2 * pieces) if tiling.tile_cols // each >= (problem.vector if problem.ragged else 1)
+        ]
+        yield from (replace(tiling, pieces=each, held=False) for each in fitting)
         return
     yield from _in_pieces([tiling], rule, problem, device)
     if tiling.tile_cols.bit_count() == 1:

@@ -30,11 +30,10 @@ def rules(draw):
     for key in USED[strategy]:
         if key not in chosen and draw(st.booleans()):
             chosen[key] = draw(st.integers(1, 8) if key == "num_stages" else st.integers(0, 7).map(lambda power: 2**power))
+    if "read_twice" in chosen:
+        chosen |= {"read_twice": True, "elements_per_piece": draw(st.sampled_from([1, 4, 32]))}
     if "tile_rows" in chosen or draw(st.booleans()):
         chosen["layout"] = draw(st.sampled_from(["across", "turned"]))
-    if "part_tiles" in chosen:
-        chosen["part_tiles"] = min(chosen["part_tiles"], chosen["tile_cols"])
-        chosen.pop("elements_per_piece", None)
     return {"strategy": strategy.split()[0]} | chosen
 
 

@@ -116,11 +116,11 @@ def test_a_tile_of_several_shared_rows_needs_a_layout():
             rule(**shared, **layout)
 
 
-def test_parts_that_are_read_twice_need_tiles_of_a_power_of_two():
-    shared = {"strategy": "shared", "tile_cols": 6144, "num_warps": 4}
-    assert rule(**shared | {"tile_cols": 4096}, part_tiles=16).part_tiles == 16
-    for wrong in ({"part_tiles": 4}, {"part_tiles": 8192}, {"part_tiles": 4, "tile_cols": 4096, "elements_per_piece": 4}):
-        with pytest.raises(msgspec.ValidationError, match="part_tiles is for a tile_cols that is so many powers of two"):
+def test_parts_that_are_read_twice_need_pieces_of_a_power_of_two():
+    shared = {"strategy": "shared", "num_warps": 4, "read_twice": True}
+    assert rule(**shared, tile_cols=4096, elements_per_piece=16).read_twice
+    for wrong in ({"tile_cols": 4096}, {"tile_cols": 6144, "elements_per_piece": 16}):
+        with pytest.raises(msgspec.ValidationError, match="read_twice needs elements_per_piece, and a tile_cols that is"):
             rule(**shared | wrong)
 
 

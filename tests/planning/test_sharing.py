@@ -96,9 +96,9 @@ def beside(n_cols, inner, **kind):
     [
         (beside(4096, 4096), (16, 512), 8),
         (beside(20_000, 64), (16, 512), 40),
-        (beside(50_257, 1024), (16, 2048), 25),
+        (beside(50_257, 1024), (64, 2048), 25),  # read twice
         (beside(151_936, 16), (16, 2048), 75),
-        (beside(50_257, 1024, backward=True), (32, 1024), 50),  # read twice
+        (beside(50_257, 1024, backward=True), (64, 2048), 25),
         (beside(8192, 4096, turned=True), (32, 512), 16),
         (Problem(4096, 8192, "float32", "float32", 4, turned=True), (32, 512), 16),
         (beside(4096, 8), (8, 512), 8),  # no more rows than there are side by side
@@ -192,7 +192,7 @@ def test_each_thread_of_a_program_has_a_lane_of_its_own(profile, num_warps):
 
 
 def test_a_part_that_is_read_twice_is_not_held():
-    rule = {"strategy": "shared", "tile_cols": 4096, "num_warps": 4, "part_tiles": 8}
+    rule = {"strategy": "shared", "tile_cols": 4096, "num_warps": 4, "read_twice": True, "elements_per_piece": 4}
     problem = contiguous_problem(4096, 100_000, "float32", Device.from_profile(H200))
     device = with_rules(H200, rule)
     plan = choose(problem, device, light)
