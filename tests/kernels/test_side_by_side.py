@@ -54,7 +54,7 @@ def test_other_sizes(side_by_side, direction, sizes):
         side_by_side(direction, layout, TILINGS["shared by two"], sizes)
 
 
-@pytest.mark.parametrize("tiling", ["tile in pieces", "online", "shared"])
+@pytest.mark.parametrize("tiling", ["tile in pieces", "online", "shared", "shared, read twice"])
 @pytest.mark.parametrize("form", ["log_softmax", "softmin"])
 def test_every_form(side_by_side, direction, form, tiling):
     for layout in LAYOUTS:
@@ -67,7 +67,8 @@ def test_types_of_two_bytes(side_by_side, direction, dtype):
         side_by_side(direction, layout, TILINGS["shared in pieces"], MATRICES, dtype=dtype)
 
 
-def test_parts_that_are_masked_wholly(side_by_side, direction):
+@pytest.mark.parametrize("tiling", ["shared", "shared, read twice"])
+def test_parts_that_are_masked_wholly(side_by_side, direction, tiling):
     """The first part of one row, the last of another, all of a third; and rows next to each other that differ by a lot."""
 
     def special(x, sign):
@@ -75,7 +76,7 @@ def test_parts_that_are_masked_wholly(side_by_side, direction):
         x[1, :16], x[2, 16:], x[3] = (-sign * float("inf"),) * 3
 
     for layout in LAYOUTS:
-        side_by_side(direction, layout, TILINGS["shared"], MATRICES, special=special if direction is forward else as_they_are)
+        side_by_side(direction, layout, TILINGS[tiling], MATRICES, special=special if direction is forward else as_they_are)
 
 
 @triton.jit
