@@ -115,7 +115,7 @@ def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tili
 
 
 def _held_or_twice(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """The tiling of parts that are read once, in pieces and in one; or that the rule reads twice, in pieces and in half ones."""
+    """The tiling of parts that are read once, in pieces and in one; or that it reads twice, in pieces, or in halves of them."""
     if rule.read_twice:
         threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
         pieces = max(1, tiling.tile_rows * tiling.tile_cols // ((rule.elements_per_piece or 1) * threads))
