@@ -5,7 +5,6 @@ kernels/test_neighbours.py runs each in a process of its own: python tests/suppo
 
 import contextlib
 import ctypes
-import faulthandler
 import sys
 import threading
 import time
@@ -384,7 +383,7 @@ def sixty_four_streams(turns):
 
 
 if __name__ == "__main__":
-    faulthandler.enable()  # which tells of all threads where an end by a signal finds them
+    torch._C._set_print_stack_traces_on_fatal_signal(True)  # an end by a signal finds threads there: frames of C++, all threads
     name, turns = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20
     started = time.monotonic()
     SITUATIONS[name](turns)
