@@ -383,7 +383,7 @@ def sixty_four_streams(turns):
 
 
 if __name__ == "__main__":
-    torch._C._set_print_stack_traces_on_fatal_signal(True)  # an end by a signal finds threads there: frames of C++, all threads
+    torch._C._set_print_stack_traces_on_fatal_signal(True)  # C++ frames of all threads, where a signal ends it
     name, turns = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20
     started = time.monotonic()
     SITUATIONS[name](turns)
