@@ -25,8 +25,11 @@ def candidates(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[T
         tilings = _tile(rule, problem, device)
     else:
         tilings = _online(rule, problem, device)
-    # A step of a sharded row goes tile by tile, whatever the strategy is called.
-    yield from (each for each in tilings if not problem.step or each.parts == each.pieces == 1)
+    for each in tilings:
+        elements = each.tile_rows * each.tile_cols // (1 if each.held else each.pieces)
+        # A step of a sharded row goes tile by tile, whatever the strategy is called.
+        if elements <= MOST_ELEMENTS and (not problem.step or each.parts == each.pieces == 1):
+            yield each
 
 
 def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
@@ -35,11 +38,9 @@ def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling
     tile_rows = _gathered(rule.tile_elements or 1, tile_cols * problem.registers_per_element, problem, device)
     if problem.ragged and not rule.access:  # a rule that speaks of them may give them a tile together
         tile_rows = 1
-    most_elements = MOST_ELEMENTS
-    if problem.layout != "rows":
-        most_elements = (rule.max_tile_elements or 0) // problem.registers_per_element
+    most_elements = (rule.max_tile_elements or 0) // problem.registers_per_element
     for each in _ever_fewer(tile_rows, problem, device):
-        if each * tile_cols <= most_elements:
+        if problem.layout == "rows" or each * tile_cols <= most_elements:
             yield from _with_warps(Tiling("tile", each, tile_cols), rule, problem, device)
 
 
@@ -49,12 +50,11 @@ def _word_by_word(rule: LaunchRule, problem: Problem, device: Device) -> Iterato
         return
     num_warps = min(rule.num_warps or 1, max(1, _most_warps(device)))
     accesses = num_warps * (device.hardware.warp_size or 1)
-    most_rows = MOST_ELEMENTS // next_power_of_2(problem.width)
-    tile_rows = min(most_rows, _gathered(rule.tile_words or 1, _words(problem), problem, device))
-    for each in _ever_fewer(tile_rows, problem, device):
-        piece_cols = max(1, accesses // each) * problem.vector
+    tile_cols = next_power_of_2(problem.width)
+    for tile_rows in _ever_fewer(_gathered(rule.tile_words or 1, _words(problem), problem, device), problem, device):
+        piece_cols = max(1, accesses // tile_rows) * problem.vector
         pieces = -(-problem.width // piece_cols)
-        tiling = Tiling("tile", each, next_power_of_2(problem.width), num_warps, rule.num_stages or 1)
+        tiling = Tiling("tile", tile_rows, tile_cols, num_warps, rule.num_stages or 1)
         tiling = replace(tiling, max_registers=rule.max_registers or None)
         if pieces > 1:
             yield replace(tiling, tile_cols=pieces * piece_cols, pieces=pieces)
@@ -115,14 +115,13 @@ def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tili
 
 
 def _held_or_twice(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """The tiling of parts that are read once, in pieces and in one; or that it reads twice, in pieces, or in halves of them."""
+    """The tiling of parts that are read once, in pieces and in one; or, by such a rule, twice, in pieces and in half ones."""
     if rule.read_twice:
         threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
         pieces = max(1, tiling.tile_rows * tiling.tile_cols // ((rule.elements_per_piece or 1) * threads))
-        fitting = [
-            each for each in (pieces, 2 * pieces) if tiling.tile_cols // each >= (problem.vector if problem.ragged else 1)
-        ]
-        yield from (replace(tiling, pieces=each, held=False) for each in fitting)
+        for each in (pieces, 2 * pieces):
+            if tiling.tile_cols // each >= (problem.vector if problem.ragged else 1):
+                yield replace(tiling, pieces=each, held=False)
         return
     yield from _in_pieces([tiling], rule, problem, device)
     if tiling.tile_cols.bit_count() == 1:
