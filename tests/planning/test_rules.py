@@ -143,6 +143,20 @@ def test_a_tile_of_words_of_rows_side_by_side_has_an_access_per_thread_and_piece
     assert not list(candidates(LaunchRule(**words), problem, device))
 
 
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"strategy": "tile", "tile_words": 4096, "num_warps": 4},
+        {"strategy": "tile", "tile_elements": 4096, "max_tile_elements": 2**20},
+        {"strategy": "shared", "tile_rows": 64, "tile_cols": 32_768, "num_warps": 32},
+    ],
+)
+def test_no_tile_has_more_elements_than_triton_has(choices):
+    problem = Problem(2**14, 100_000, "float32", "float32", 4, inner=64)
+    tilings = list(candidates(LaunchRule(source="test", layout="across", **choices), problem, Device.from_profile(H200)))
+    assert all(tiling.tile_rows * tiling.tile_cols <= 2**20 for tiling in tilings)
+
+
 def test_a_new_rule_for_one_architecture_changes_its_plans():
     before = planned(MI300X, 4096, 12672)
     device = with_rules(MI300X, {"from_cols": 8192, "strategy": "shared", "tile_cols": 4096, "num_warps": 4})
