@@ -41,7 +41,7 @@ REPORTS = "probe/", "testing/", "devices/backends/", "virtual_amd/"  # the last 
 
 
 def room_of(module):
-    """Of a module's name; the name itself for what stands in no room."""
+    """The room of a module, by its name; the name itself for what stands in no room."""
     inside = module.split(".")[1:]
     return inside[0] if inside else TOP
 

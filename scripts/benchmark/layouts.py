@@ -23,7 +23,7 @@ from tabulate import tabulate
 from tqdm import tqdm
 from triton.testing import do_bench
 
-from portable_softmax import PortableSoftmaxError, current_device, softmax
+from portable_softmax import current_device, softmax
 from portable_softmax.probe.verify import allowed_error
 
 
@@ -81,13 +81,13 @@ def main() -> int:
         writer.writeheader()
         writer.writerows(rows)
     print(tabulate(rows, headers="keys", floatfmt=".0f"))
-    return int(any(row["ours"] == "WRONG" for row in rows))
+    return int(any(isinstance(row["ours"], str) for row in rows))
 
 
 def measure(
     layout: Layout, dtype: str, where: str, providers: dict[str, Callable[..., torch.Tensor]], backward: bool
 ) -> dict[str, float | str]:
-    """Measures GB/s by provider; "WRONG" for one whose result is not that of float64, "refused" where a peer is."""
+    """Measures GB/s by provider; "WRONG" where the result is not that of float64, "refused" where there is none."""
     torch._dynamo.reset()  # beyond its limit of recompilations torch.compile runs eagerly
     x, dy = (layout.view(torch.randn(layout.shape, dtype=getattr(torch, dtype), device=where)) for _ in range(2))
     out = torch.empty(x.shape, dtype=x.dtype, device=where)
@@ -122,8 +122,6 @@ def _error(call: Callable[[], torch.Tensor], exact: torch.Tensor) -> str:
     """Returns "WRONG", "refused", or nothing for a result that is that of float64."""
     try:
         return "" if _right(call(), exact) else "WRONG"
-    except PortableSoftmaxError:
-        raise
     except Exception as refusal:  # a peer refuses a tensor in its own way
         tqdm.write(f"{type(refusal).__name__}: {str(refusal)[:100]}", file=sys.stderr)
         return "refused"
