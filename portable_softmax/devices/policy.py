@@ -15,7 +15,7 @@ MOST_STAGES = 8  # a choice of this project: Triton unrolls the prologue of its 
 
 Strategy = Literal["tile", "online", "shared"]
 Direction = Literal["forward", "backward"]
-Access = Literal["vector", "narrow", "scalar", "ragged"]
+Access = Literal["vector", "narrow", "scalar", "ragged", "paired"]
 Layout = Literal["rows", "across", "turned"]
 Step = Literal["reduce", "map"]
 Unset = msgspec.UnsetType
@@ -34,7 +34,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     step: Step | Unset = msgspec.UNSET  # of rows that are sharded over devices: to numbers of each row, or to results
     direction: Direction | Unset = msgspec.UNSET
     element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type
-    access: Access | Unset = msgspec.UNSET  # vector: of 16 bytes; narrow: of fewer; scalar: of an element; ragged: see Problem
+    access: Access | Unset = msgspec.UNSET  # vector: of 16 bytes; narrow: of fewer; scalar: of an element; else see Problem
     layout: Layout | Unset = msgspec.UNSET  # rows: of elements next to each other; across: side by side; turned: see Problem
     from_cols: Positive | Unset = msgspec.UNSET  # the first row length, in elements
     to_cols: Positive | Unset = msgspec.UNSET  # the last

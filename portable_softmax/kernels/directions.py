@@ -122,13 +122,19 @@ def finish(
 ):  # fmt: skip
     """Results of elements, by the numbers of their rows."""
     if BACKWARD:
-        if LOG:
-            dx = a - exp(b, EXACT) * along(first, AXIS)
-        else:
-            dx = b * (a - along(first, AXIS))
-        result = -dx if NEGATE else dx
+        result = gradient(a, b, along(first, AXIS), LOG, NEGATE, EXACT)
     elif LOG:
         result = a - along(first, AXIS) - tl.log(along(second, AXIS))
     else:
         result = times(b, along(scale, AXIS), along(rest, AXIS), EXACT)
     return result
+
+
+@triton.jit
+def gradient(a, b, total, LOG: tl.constexpr, NEGATE: tl.constexpr, EXACT: tl.constexpr):
+    """Gradients of elements, by the sum of their row in a shape that goes with them."""
+    if LOG:
+        dx = a - exp(b, EXACT) * total
+    else:
+        dx = b * (a - total)
+    return -dx if NEGATE else dx

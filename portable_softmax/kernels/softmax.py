@@ -7,6 +7,7 @@ from portable_softmax.kernels.addressing import lead_of, rows_of, starts_of
 from portable_softmax.kernels.alone import do_alone
 from portable_softmax.kernels.directions import combine
 from portable_softmax.kernels.exchange import MISSING, swap
+from portable_softmax.kernels.pairs import walk_pairs
 from portable_softmax.kernels.tiles import load_edges, load_tile, reduce, store_edges, store_tile
 from portable_softmax.kernels.twice import reduce_long, store_again
 
@@ -65,20 +66,26 @@ def softmax_backward_kernel(
     dx_ptr, dy_ptr, y_ptr, n_lines, n_line_vectors, dx_line_vectors, dy_line_vectors, y_line_vectors,
     n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors,
     n_blocks, dx_block_vectors, dy_block_vectors, y_block_vectors, words_ptr, launch,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
-    PIECES: tl.constexpr, ONE_TILE: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, LANES: tl.constexpr,
-    POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr, DEPTH: tl.constexpr,
-    FLAT: tl.constexpr, TURNED: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr, STAGES: tl.constexpr,
-    EXACT: tl.constexpr, COMPUTE: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PAIRED: tl.constexpr, PADDED: tl.constexpr, TILE_ROWS: tl.constexpr,
+    TILE_COLS: tl.constexpr, PIECES: tl.constexpr, ONE_TILE: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr,
+    LANES: tl.constexpr, POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr,
+    DEPTH: tl.constexpr, FLAT: tl.constexpr, TURNED: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr,
+    STAGES: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
     """dx = y * (dy - sum(dy * y)) for each row; dy - exp(y) * sum(dy) with LOG; the negative with NEGATE."""
-    walk(
-        dx_ptr, dy_ptr, y_ptr, n_lines, n_line_vectors, dx_line_vectors, dy_line_vectors, y_line_vectors,
-        n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors,
-        n_blocks, dx_block_vectors, dy_block_vectors, y_block_vectors, words_ptr, launch,
-        VECTOR, RAGGED, PADDED, TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, PARTS, WORDS, LANES, POLL, POLLS, WALK, AXIS,
-        DEPTH, FLAT, TURNED, True, LOG, NEGATE, STAGES, EXACT, COMPUTE,
-    )  # fmt: skip
+    if PAIRED:
+        walk_pairs(
+            dx_ptr, dy_ptr, y_ptr, n_lines, n_line_vectors,
+            VECTOR, PADDED, TILE_ROWS, TILE_COLS, PIECES, WALK, LOG, NEGATE, EXACT, COMPUTE,
+        )  # fmt: skip
+    else:
+        walk(
+            dx_ptr, dy_ptr, y_ptr, n_lines, n_line_vectors, dx_line_vectors, dy_line_vectors, y_line_vectors,
+            n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors,
+            n_blocks, dx_block_vectors, dy_block_vectors, y_block_vectors, words_ptr, launch,
+            VECTOR, RAGGED, PADDED, TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, PARTS, WORDS, LANES, POLL, POLLS, WALK, AXIS,
+            DEPTH, FLAT, TURNED, True, LOG, NEGATE, STAGES, EXACT, COMPUTE,
+        )  # fmt: skip
 
 
 @triton.jit

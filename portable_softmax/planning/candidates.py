@@ -27,8 +27,9 @@ def candidates(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[T
         tilings = _online(rule, problem, device)
     for each in tilings:
         elements = each.tile_rows * each.tile_cols // (1 if each.held else each.pieces)
-        # A step of a sharded row goes tile by tile, whatever the strategy is called.
-        if elements <= MOST_ELEMENTS and (not problem.step or each.parts == each.pieces == 1):
+        # A step of a sharded row goes tile by tile, whatever the strategy is called; pairs are read once, by one program.
+        possible = each.parts == each.pieces == 1 if problem.step else each.strategy == "tile" or not problem.paired
+        if elements <= MOST_ELEMENTS and possible:
             yield each
 
 

@@ -28,6 +28,8 @@ class Problem:
         x_dtype, y_dtype: torch's names of the types of the input and of the output; their gradients have the same.
         vector: elements that divide the length and the strides of all lines, at most what 16 bytes hold.
         ragged: rows start anywhere, but those of all operands alike; `vector` is then what 16 bytes hold.
+        paired: two rows that follow each other are taken for one of twice the columns, whole words; `n_rows` and `n_cols` are
+            those of such pairs. Of gradients only.
         aligned: whether all operands start on a multiple of 16 bytes.
         form: one of FORMS.
         backward: the gradient of x from that of y, and y.
@@ -55,6 +57,7 @@ class Problem:
     inner: int = 1
     batch_invariant: bool = False
     ragged: bool = False
+    paired: bool = False
     depth: int = 1
     turned: bool = False
     scattered: bool = False
@@ -83,7 +86,12 @@ class Problem:
 
     @property
     def access(self) -> Access:
-        """Accesses that a thread reads a row with: vectors of 16 bytes, also between two edges, narrower ones, or elements."""
+        """Accesses that a thread reads a row with: vectors of 16 bytes, also between two edges, narrower ones, or elements.
+
+        Two rows in one are "paired", however wide.
+        """
+        if self.paired:
+            return "paired"
         if self.ragged:
             return "ragged"
         if self.vector == self.widest:

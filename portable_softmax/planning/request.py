@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DtypeError
-from portable_softmax.planning.problem import FORMS, VECTOR_BYTES, Problem
+from portable_softmax.planning.problem import FORMS, MAX_COLS, VECTOR_BYTES, Problem
+from portable_softmax.planning.rules import matching
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +44,7 @@ def contiguous_problem(
     n_rows, n_cols = _integer("n_rows", n_rows), _integer("n_cols", n_cols)
     vector = math.gcd(n_cols, VECTOR_BYTES // DTYPE_BYTES[dtype])
     problem = Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, batch_invariant=batch_invariant)
-    return as_ragged(problem, [n_cols], device)
+    return as_read(problem, [n_cols], device)
 
 
 def _integer(name: str, value: int) -> int:
@@ -51,6 +52,31 @@ def _integer(name: str, value: int) -> int:
         return operator.index(value)
     except TypeError as error:
         raise TypeError(f"{name} should be an integer, not {value!r}") from error
+
+
+def as_read(problem: Problem, strides: list[int], device: Device) -> Problem:
+    """The problem with the accesses that its rows are read with: those of pairs or of ragged rows, if not their own.
+
+    Args:
+        problem: with rows as they are.
+        strides: from row to row, in elements, of each operand.
+        device: whose profile has rules for such rows.
+    """
+    paired = as_paired(problem, strides, device)
+    return paired if paired.paired else as_ragged(problem, strides, device)
+
+
+def as_paired(problem: Problem, strides: list[int], device: Device) -> Problem:
+    """The problem with two rows in one, where a rule speaks of pairs: of an odd length, each directly after the one before.
+
+    Rows of a batch-invariant problem stay as they are: an odd number of them has no such pairs.
+    """
+    follow = problem.layout == "rows" and problem.depth == 1 and set(strides) == {problem.n_cols}
+    odd = problem.n_cols % 2 == 1 and problem.n_cols <= MAX_COLS // 2
+    if not (follow and odd and problem.n_rows % 2 == 0 and problem.backward and problem.aligned) or problem.batch_invariant:
+        return problem
+    pairs = replace(problem, n_rows=problem.n_rows // 2, n_cols=2 * problem.n_cols, vector=2, paired=True)
+    return pairs if any(rule.access == "paired" for rule in matching(pairs, device)) else problem
 
 
 def as_ragged(problem: Problem, strides: list[int], device: Device) -> Problem:

@@ -9,7 +9,7 @@ from portable_softmax.errors import LayoutError
 from portable_softmax.planning.invariance import is_batch_invariant
 from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
-from portable_softmax.planning.request import as_ragged, as_scattered
+from portable_softmax.planning.request import as_read, as_scattered
 from portable_softmax.runtime.guard import on_device
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import prepare
@@ -116,6 +116,7 @@ def bind_problem(
 def sizes_of(problem: Problem, lines: Lines) -> tuple[int, ...]:
     """Returns the values of the kernel's parameters from n_lines on, in the units that it takes them in."""
     unit = 1 if problem.ragged else problem.vector
+    lines = lines.in_pairs if problem.paired else lines
     (n_blocks, blocks), (n_matrices, matrices), (n_lines, within) = lines.levels
     in_units = [tuple(stride // unit for stride in each) for each in (within, matrices, blocks)]
     lines_given = n_lines // unit if lines.turned else n_lines
@@ -143,7 +144,7 @@ def problem_of(
         turned=lines.turned,
         batch_invariant=batch_invariant,
     )
-    return as_scattered(as_ragged(problem, list(lines.levels[2][1]), device), device)
+    return as_scattered(as_read(problem, list(lines.levels[2][1]), device), device)
 
 
 def name_of(dtype: "torch.dtype") -> str:

@@ -24,7 +24,7 @@ _compiled: dict[tuple[Any, ...], Any] = {}
 
 OF_THE_PROBLEM = (
     *("x_dtype", "y_dtype", "vector", "aligned", "form", "backward"),
-    *("across", "ragged", "depth", "turned", "scattered", "step"),
+    *("across", "ragged", "paired", "depth", "turned", "scattered", "step"),
 )
 
 
@@ -41,6 +41,7 @@ class KernelSpec:
     backward: bool = False
     across: bool = False
     ragged: bool = False
+    paired: bool = False
     depth: int = 1
     turned: bool = False
     scattered: bool = False
@@ -107,6 +108,7 @@ class KernelSpec:
             **({} if shared else {"words_ptr": None, "launch": None}),
             "VECTOR": self.vector,
             "RAGGED": self.ragged,
+            "PAIRED": self.paired,
             "PADDED": self.padded,
             "TILE_ROWS": self.tiling.tile_rows,
             "TILE_COLS": self.tiling.tile_cols,
