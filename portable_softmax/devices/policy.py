@@ -46,8 +46,8 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     tile_words: Elements | Unset = msgspec.UNSET  # tile: short rows share one of so many words of 32 bits, or accesses
     max_tile_elements: Power | Unset = msgspec.UNSET  # tile: of one of rows that lie side by side or turned; without, none
     tile_rows: Power | Unset = msgspec.UNSET  # shared: rows that lie side by side, of which programs share so many at once
-    tile_cols: Elements | Unset = msgspec.UNSET  # online: columns of a tile; shared: of a part of a row
-    read_twice: Literal[True] | Unset = msgspec.UNSET  # shared: a part is, a piece at a time; left out, once, and held
+    tile_cols: Elements | Unset = msgspec.UNSET  # online: columns of a tile; shared: of a part of a row that is held
+    read_twice: Literal[True] | Unset = msgspec.UNSET  # shared: parts for all programs that are resident, a piece at a time
     num_warps: Power | Unset = msgspec.UNSET  # shared: of a part; tile: of one of tile_words
     elements_per_thread: Positive | Unset = msgspec.UNSET  # 32-bit elements that a thread holds of a tile in one piece
     elements_per_piece: Power | Unset = msgspec.UNSET  # that a thread holds of a piece, where a tile is held in several
@@ -66,13 +66,12 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 raise ValueError(f"{key} {value} is not a power of two")
         if self.tile_rows and self.layout not in ("across", "turned"):
             raise ValueError("tile_rows is for rows that lie side by side; give layout: across, or turned")
-        kind = "tile of words" if self.strategy == "tile" and self.tile_words else self.strategy
+        variants = {"tile": self.tile_words and "tile of words", "shared": self.read_twice and "shared, read twice"}
+        kind = variants.get(self.strategy) or self.strategy
         if needed := [key for key in NEEDED[kind] if not getattr(self, key)]:
             raise ValueError(f"strategy {kind} needs {', '.join(needed)}")
         if unused := [key for key in CHOICES if getattr(self, key) and key not in USED[kind]]:
             raise ValueError(f"strategy {kind} has no use for {', '.join(unused)}")
-        if self.read_twice and not (self.elements_per_piece and (self.tile_cols or 0).bit_count() == 1):
-            raise ValueError("read_twice needs elements_per_piece, and a tile_cols that is a power of two")
 
     @property
     def conditions(self) -> dict[str, Any]:
@@ -86,13 +85,15 @@ NEEDED = {
     "tile of words": ("num_warps",),
     "online": ("tile_cols",),
     "shared": ("tile_cols", "num_warps"),
+    "shared, read twice": ("num_warps", "elements_per_piece", "max_registers"),
 }
 OF_THE_COMPILER = ("max_registers", "spilled_bytes", "num_stages")
 USED = {
     "tile": ("tile_elements", "max_tile_elements", "elements_per_thread", "elements_per_piece", *OF_THE_COMPILER),
     "tile of words": ("tile_words", "num_warps", *OF_THE_COMPILER),
     "online": ("tile_cols", "elements_per_thread", *OF_THE_COMPILER),
-    "shared": ("tile_rows", "tile_cols", "read_twice", "num_warps", "most_parts", "elements_per_piece", *OF_THE_COMPILER),
+    "shared": ("tile_rows", "tile_cols", "num_warps", "most_parts", "elements_per_piece", *OF_THE_COMPILER),
+    "shared, read twice": ("tile_rows", "read_twice", "num_warps", "most_parts", "elements_per_piece", *OF_THE_COMPILER),
 }
 CHOICES = tuple(dict.fromkeys(key for keys in USED.values() for key in keys))
 POWERS_OF_TWO = ("tile_elements", "max_tile_elements", "num_warps", "elements_per_piece")

@@ -111,8 +111,8 @@ def _rules(where: str, rules: list[LaunchRule], facts: dict[str, tuple[str, Any]
                 yield f"{here}.{key} {getattr(rule, key)}, {path} {most}: a thread has no more registers"
         warp_size = facts.get("warp_size", ("", 0))[1]
         held = (rule.num_warps or 0) * warp_size * (rule.elements_per_piece or 0)
-        tile_cols = rule.tile_cols or 1
-        if (rule.tile_rows or 1) * tile_cols % held if held else tile_cols.bit_count() != 1:
+        tile_cols = rule.tile_cols
+        if tile_cols and ((rule.tile_rows or 1) * tile_cols % held if held else tile_cols.bit_count() != 1):
             yield f"{here}.tile_cols: {tile_cols} is not {f'a whole number of pieces of {held}' if held else 'a power of two'}"
 
 

@@ -35,6 +35,7 @@ def softmax_kernel(
     TILE_COLS: tl.constexpr,
     PIECES: tl.constexpr,
     ONE_TILE: tl.constexpr,  # whether a row, or a program's part of it, is read once
+    BY_PLACE: tl.constexpr,  # whether what is read twice has numbers for each place of a tile, and is reduced at the end
     PARTS: tl.constexpr,  # programs that share the rows of a tile
     WORDS: tl.constexpr,  # in which those of one tile exchange their numbers
     LANES: tl.constexpr,  # a row's part each, of a look at all words: at least a program's threads: its warps see the same
@@ -56,7 +57,7 @@ def softmax_kernel(
         y_ptr, x_ptr, x_ptr, n_lines, n_line_vectors, y_line_vectors, x_line_vectors, x_line_vectors,
         n_matrices, y_matrix_vectors, x_matrix_vectors, x_matrix_vectors,
         n_blocks, y_block_vectors, x_block_vectors, x_block_vectors, words_ptr, launch,
-        VECTOR, RAGGED, PADDED, TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, PARTS, WORDS, LANES, POLL, POLLS, WALK, AXIS,
+        VECTOR, RAGGED, PADDED, TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, BY_PLACE, PARTS, WORDS, LANES, POLL, POLLS, WALK, AXIS,
         DEPTH, FLAT, TURNED, False, LOG, NEGATE, STAGES, EXACT, COMPUTE,
     )  # fmt: skip
 
@@ -67,8 +68,8 @@ def softmax_backward_kernel(
     n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors,
     n_blocks, dx_block_vectors, dy_block_vectors, y_block_vectors, words_ptr, launch,
     VECTOR: tl.constexpr, RAGGED: tl.constexpr, PAIRED: tl.constexpr, PADDED: tl.constexpr, TILE_ROWS: tl.constexpr,
-    TILE_COLS: tl.constexpr, PIECES: tl.constexpr, ONE_TILE: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr,
-    LANES: tl.constexpr, POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr,
+    TILE_COLS: tl.constexpr, PIECES: tl.constexpr, ONE_TILE: tl.constexpr, BY_PLACE: tl.constexpr, PARTS: tl.constexpr,
+    WORDS: tl.constexpr, LANES: tl.constexpr, POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr,
     DEPTH: tl.constexpr, FLAT: tl.constexpr, TURNED: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr,
     STAGES: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
@@ -83,8 +84,8 @@ def softmax_backward_kernel(
             dx_ptr, dy_ptr, y_ptr, n_lines, n_line_vectors, dx_line_vectors, dy_line_vectors, y_line_vectors,
             n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors,
             n_blocks, dx_block_vectors, dy_block_vectors, y_block_vectors, words_ptr, launch,
-            VECTOR, RAGGED, PADDED, TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, PARTS, WORDS, LANES, POLL, POLLS, WALK, AXIS,
-            DEPTH, FLAT, TURNED, True, LOG, NEGATE, STAGES, EXACT, COMPUTE,
+            VECTOR, RAGGED, PADDED, TILE_ROWS, TILE_COLS, PIECES, ONE_TILE, BY_PLACE, PARTS, WORDS, LANES, POLL, POLLS, WALK,
+            AXIS, DEPTH, FLAT, TURNED, True, LOG, NEGATE, STAGES, EXACT, COMPUTE,
         )  # fmt: skip
 
 
@@ -94,10 +95,10 @@ def walk(
     n_matrices, out_matrix_vectors, a_matrix_vectors, b_matrix_vectors,
     n_blocks, out_block_vectors, a_block_vectors, b_block_vectors, words_ptr, launch,
     VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
-    PIECES: tl.constexpr, ONE_TILE: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, LANES: tl.constexpr,
-    POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr, DEPTH: tl.constexpr,
-    FLAT: tl.constexpr, TURNED: tl.constexpr, BACKWARD: tl.constexpr,
-    LOG: tl.constexpr, NEGATE: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
+    PIECES: tl.constexpr, ONE_TILE: tl.constexpr, BY_PLACE: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr,
+    LANES: tl.constexpr, POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr, DEPTH: tl.constexpr,
+    FLAT: tl.constexpr, TURNED: tl.constexpr, BACKWARD: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr,
+    STAGES: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
     """The body of both: loads tiles of a and b, reduces them, exchanges the rows' numbers, and stores what it maps to."""
     UNIT: tl.constexpr = 1 if RAGGED else VECTOR
@@ -135,7 +136,7 @@ def walk(
             past_col = tl.minimum(first_col + TILE_COLS, n_cols) if PARTS > 1 else n_cols
             first, second = reduce_long(
                 a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride,
-                TILE_COLS // PIECES, PARTS > 1, VECTOR, RAGGED, PADDED, AXIS, LIES,
+                TILE_COLS // PIECES, BY_PLACE, VECTOR, RAGGED, PADDED, AXIS, LIES,
                 BACKWARD, LOG, NEGATE, EXACT, ROUND, COMPUTE,
             )  # fmt: skip
         if PARTS > 1:

@@ -114,6 +114,7 @@ class KernelSpec:
             "TILE_COLS": self.tiling.tile_cols,
             "PIECES": self.tiling.pieces,
             "ONE_TILE": self.tiling.strategy != "online" and self.tiling.held,
+            "BY_PLACE": not self.tiling.held,
             "PARTS": self.tiling.parts,
             "WORDS": self.tiling.words_per_tile,
             "LANES": max(self._most_threads(device), numbers) if shared else 1,

@@ -23,18 +23,18 @@ LENGTHS = st.one_of(
 @st.composite
 def rules(draw):
     """A rule that loads, with any choices."""
-    strategy = draw(st.sampled_from(["tile", "tile of words", "online", "shared"]))
+    strategy = draw(st.sampled_from(["tile", "tile of words", "online", "shared", "shared, read twice"]))
     chosen = {key: draw(POWERS) for key in NEEDED[strategy]}
     if strategy == "tile of words":
         chosen["tile_words"] = draw(st.integers(1, 4096))
     for key in USED[strategy]:
         if key not in chosen and draw(st.booleans()):
             chosen[key] = draw(st.integers(1, 8) if key == "num_stages" else st.integers(0, 7).map(lambda power: 2**power))
-    if "read_twice" in chosen:
-        chosen |= {"read_twice": True, "elements_per_piece": draw(st.sampled_from([1, 4, 32]))}
+    if strategy == "shared, read twice":
+        chosen["read_twice"] = True
     if "tile_rows" in chosen or draw(st.booleans()):
         chosen["layout"] = draw(st.sampled_from(["across", "turned"]))
-    return {"strategy": strategy.split()[0]} | chosen
+    return {"strategy": strategy.split()[0].rstrip(",")} | chosen
 
 
 @st.composite

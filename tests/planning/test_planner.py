@@ -128,7 +128,7 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
         (64 * 512, 1500, 512, "tile", 16, 2048),  # of 64 bytes
         (64 * 512, 4000, 512, "shared", 16, 512),
         (64 * 512, 5000, 512, "shared", 16, 512),
-        (2 * 17, 9000, 17, "shared", 16, 128),  # single elements, each with an address
+        (2 * 17, 9000, 17, "shared", 32, 128),  # single elements, each with an address
         (6, 3, 2, "tile", 2, 4),
     ],
 )
@@ -166,8 +166,8 @@ def test_of_short_rows_each_thread_makes_one_access_for_a_piece(n_cols, dtype, r
 
 
 def test_gradients_of_short_rows_have_room_for_two_operands():
-    assert planned(H200, 10**6, 5, backward=True).tiling.tile_rows == 64
-    assert planned(H200, 10**6, 5).tiling.tile_rows == 128
+    assert planned(H200, 10**6, 10, backward=True).tiling.tile_rows == 32
+    assert planned(H200, 10**6, 10).tiling.tile_rows == 64
 
 
 def test_few_short_rows_share_no_tile():
@@ -310,6 +310,30 @@ def test_what_is_ragged():
     assert kind(781, device=Device.from_profile(A2)) == (1, False)
     invariant = contiguous_problem(64, 781, "float32", device, batch_invariant=True)
     assert not invariant.ragged, "the order in which its elements are added would depend on where a row starts"
+
+
+def test_what_is_paired():
+    device = Device.from_profile(H200)
+
+    def paired(n_rows, n_cols, dtype="bfloat16", device=device, **kind):
+        return contiguous_problem(n_rows, n_cols, dtype, device, **{"backward": True} | kind).paired
+
+    assert paired(64, 33)
+    assert paired(64, 33, "float16")
+    assert not paired(63, 33), "the last row is alone"
+    assert not paired(64, 34), "whole words as it is"
+    assert not paired(64, 33, backward=False), "no rule for it"
+    assert not paired(64, 781), "no rule for it"
+    assert not paired(64, 2**31 - 2**17 - 1), "no line is as long as both together"
+    assert not paired(64, 33, batch_invariant=True), "its bits would depend on how many rows there are"
+    assert not paired(64, 33, device=Device.from_profile(MI300X)), "no rule for it"
+
+
+def test_pairs_are_planned_as_rows_of_both_and_say_so():
+    plan = planned(H200, 10**6, 33, "bfloat16", backward=True)
+    assert (plan.tiling.strategy, plan.tiling.tile_rows, plan.tiling.tile_cols, plan.tiling.pieces) == ("tile", 16, 80, 5)
+    assert plan.num_programs == 10**6 // 2 // 16
+    assert "paired: two rows of 33 columns are read as one, in accesses of 2 elements" in plan.reasons
 
 
 def test_a_reason_that_stands_against_every_launch_is_told_once():

@@ -116,12 +116,14 @@ def test_a_tile_of_several_shared_rows_needs_a_layout():
             rule(**shared, **layout)
 
 
-def test_parts_that_are_read_twice_need_pieces_of_a_power_of_two():
-    shared = {"strategy": "shared", "num_warps": 4, "read_twice": True}
-    assert rule(**shared, tile_cols=4096, elements_per_piece=16).read_twice
-    for wrong in ({"tile_cols": 4096}, {"tile_cols": 6144, "elements_per_piece": 16}):
-        with pytest.raises(msgspec.ValidationError, match="read_twice needs elements_per_piece, and a tile_cols that is"):
-            rule(**shared | wrong)
+def test_parts_that_are_read_twice_are_as_many_as_registers_let_in():
+    twice = {"strategy": "shared", "num_warps": 4, "read_twice": True, "elements_per_piece": 16, "max_registers": 128}
+    assert msgspec.convert(twice | {"source": "any"}, LaunchRule).read_twice
+    for missing in ("elements_per_piece", "max_registers"):
+        with pytest.raises(msgspec.ValidationError, match=f"strategy shared, read twice needs {missing}"):
+            msgspec.convert({key: value for key, value in twice.items() if key != missing} | {"source": "any"}, LaunchRule)
+    with pytest.raises(msgspec.ValidationError, match="strategy shared, read twice has no use for tile_cols"):
+        rule(**twice, tile_cols=4096)
 
 
 def test_a_tile_of_words_needs_its_warps():

@@ -95,10 +95,11 @@ def beside(n_cols, inner, **kind):
     ("problem", "tile", "parts"),
     [
         (beside(4096, 4096), (16, 512), 8),
-        (beside(20_000, 64), (16, 512), 40),
-        (beside(50_257, 1024), (64, 2048), 25),  # read twice
-        (beside(151_936, 16), (16, 2048), 75),
-        (beside(50_257, 1024, backward=True), (64, 2048), 25),
+        (beside(10_000, 64), (16, 512), 20),
+        (beside(50_257, 1024), (64, 12_672), 4),  # read twice, by all of 264 programs that are resident
+        (beside(50_257, 512), (64, 12_672), 4),
+        (beside(50_257, 4096, backward=True), (64, 12_672), 4),
+        (Problem(16, 151_936, "float32", "float32", 4, inner=16), (16, 2048), 75),
         (beside(8192, 4096, turned=True), (32, 512), 16),
         (Problem(4096, 8192, "float32", "float32", 4, turned=True), (32, 512), 16),
         (beside(4096, 8), (8, 512), 8),  # no more rows than there are side by side
@@ -191,12 +192,29 @@ def test_each_thread_of_a_program_has_a_lane_of_its_own(profile, num_warps):
     assert spec.constexprs(device)["LANES"] >= threads
 
 
+TWICE = {"strategy": "shared", "num_warps": 4, "read_twice": True, "elements_per_piece": 4, "max_registers": 128}
+
+
 def test_a_part_that_is_read_twice_is_not_held():
-    rule = {"strategy": "shared", "tile_cols": 4096, "num_warps": 4, "read_twice": True, "elements_per_piece": 4}
-    problem = contiguous_problem(4096, 100_000, "float32", Device.from_profile(H200))
-    device = with_rules(H200, rule)
+    problem = contiguous_problem(64, 100_000, "float32", Device.from_profile(H200))
+    device = with_rules(H200, TWICE)
     plan = choose(problem, device, light)
-    assert (plan.tiling.parts, plan.tiling.pieces, plan.tiling.held) == (25, 8, False)
-    assert not KernelSpec.of(problem, plan.tiling).constexprs(device)["ONE_TILE"]
-    assert str(plan.tiling) == "shared 1 x 4096 in 25 parts of 8 pieces, read twice, num_warps 4"
+    assert (plan.tiling.parts, plan.tiling.pieces, plan.tiling.held) == (8, 25, False)
+    constexprs = KernelSpec.of(problem, plan.tiling).constexprs(device)
+    assert (constexprs["ONE_TILE"], constexprs["BY_PLACE"]) == (False, True)
+    assert str(plan.tiling) == "shared 1 x 12800 in 8 parts of 25 pieces, read twice, num_warps 4, at most 128 registers"
     assert "tell each other what they find, and read it twice" in str(plan).replace("\n    ", " ")
+
+
+def test_parts_that_are_read_twice_fill_the_device_and_no_more():
+    device = with_rules(H200, TWICE)
+    resident = 4 * 132  # 65536 registers are enough for 4 programs of 4 warps
+    for n_rows in (1, 2, 3, 7, 33, 100, 264):
+        plan = choose(contiguous_problem(n_rows, 200_000, "float32", device), device, light)
+        most = min(64, resident // n_rows)
+        assert plan.num_programs == n_rows * plan.tiling.parts <= n_rows * most
+        assert -(-200_000 // (plan.tiling.tile_cols - 512)) > most, "with a piece less for each, more programs than fit"
+    for n_rows in (265, 10_000):
+        plan = choose(contiguous_problem(n_rows, 200_000, "float32", device), device, light)
+        assert str(plan.tiling) == "online 1 x 512, read twice, num_warps 4, at most 128 registers"
+        assert plan.num_programs == n_rows, "rows that fill it by themselves are not shared"

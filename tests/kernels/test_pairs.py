@@ -1,0 +1,68 @@
+"""Gradients of rows that are read two by two, each of which must be as if the other were not there."""
+
+import functools
+from dataclasses import replace
+
+import pytest
+import torch
+from direct import INF, NAN, as_they_are, backward
+
+from portable_softmax.planning.lines import lines_of
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.runtime.launch import sizes_of
+from portable_softmax.runtime.prepared import prepare
+from portable_softmax.runtime.specialization import KernelSpec
+
+pytestmark = pytest.mark.kernel
+TILINGS = {  # of pairs of 2 * 21 columns
+    "whole": (21, Tiling("tile", 1, 64)),
+    "several": (21, Tiling("tile", 2, 64)),
+    "pieces, one of both rows": (21, Tiling("tile", 2, 48, pieces=3)),
+    "pieces of one word": (5, Tiling("tile", 4, 10, pieces=5)),
+    "one each": (21, Tiling("tile", 1, 64, walk=False)),
+    "no columns beyond": (1, Tiling("tile", 2, 2)),
+}
+
+
+def launch_pairs(device, operands, problem, tiling, programs):
+    pairs = replace(problem, n_rows=problem.n_rows // 2, n_cols=2 * problem.n_cols, vector=2, paired=True)
+    lines = lines_of(operands[0].shape, 1, [each.stride() for each in operands], True)
+    programs = programs if tiling.walk else pairs.tiles(tiling.tile_rows)
+    prepare(KernelSpec.of(pairs, tiling), device, (programs, 1, 1), sizes_of(pairs, lines))(*operands)
+
+
+@pytest.fixture
+def in_pairs(device, where):
+    def run(tiling, form="softmax", dtype=torch.bfloat16, special=None):
+        n_cols, tiling = TILINGS[tiling]
+        launched = functools.partial(launch_pairs, device)
+        return backward(launched, form, dtype, where, n_cols, tiling, 2, n_rows=6, special=special)
+
+    return run
+
+
+@pytest.mark.parametrize("tiling", TILINGS)
+def test_every_tiling(in_pairs, tiling):
+    in_pairs(tiling)
+
+
+@pytest.mark.parametrize("form", ["softmax", "log_softmax", "softmin"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+def test_every_form_and_type(in_pairs, form, dtype):
+    in_pairs("pieces, one of both rows", form, dtype)
+
+
+@pytest.mark.parametrize("tiling", ["several", "pieces, one of both rows"])
+def test_a_row_does_not_see_the_other_one_of_its_pair(in_pairs, tiling):
+    def broken(first, second):
+        def special(dy, sign):
+            dy[0], dy[3], dy[4, -1], dy[5, 0] = first, second, NAN, INF
+            dy[2] *= 1e4
+
+        return special
+
+    as_usual = in_pairs(tiling, special=as_they_are)
+    for special in (broken(NAN, INF), broken(INF, -INF)):
+        found = in_pairs(tiling, special=special)
+        assert torch.equal(found[1], as_usual[1]), "to the bit"
+        assert found[2].isfinite().all()
