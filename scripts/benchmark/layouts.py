@@ -43,6 +43,7 @@ LAYOUTS = {
     "t(), other dim": Layout((4096, 8192), 0, lambda x: x.t()),
     "channels last": Layout((64, 64, 64, 64), -1, lambda x: x.permute(0, 2, 3, 1)),
     "columns": Layout((4096, 4096), 0),
+    "many columns": Layout((1200, 32_768), 0),
     "vocabulary first": Layout((50257, 1024), 0),
     "one long line": Layout((1, 151_936, 16), 1),
     "batch of columns": Layout((32, 2048, 128), 1),
