@@ -320,6 +320,8 @@ def test_what_is_paired():
 
     assert paired(64, 33)
     assert paired(64, 33, "float16")
+    assert paired(64, 7, "float32")
+    assert not paired(64, 17, "float32"), "no rule for it"
     assert not paired(63, 33), "the last row is alone"
     assert not paired(64, 34), "whole words as it is"
     assert not paired(64, 33, backward=False), "no rule for it"
