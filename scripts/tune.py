@@ -24,12 +24,13 @@ import torch
 from tqdm import tqdm
 from triton.testing import do_bench
 
-from portable_softmax import CompileError, Device, KernelResources, PortableSoftmaxError, current_device, occupancy, plan
+from portable_softmax import CompileError, Device, KernelResources, PortableSoftmaxError, current_device, occupancy
 from portable_softmax.devices.policy import LaunchRule
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 from portable_softmax.runtime.workspace import with_words
@@ -134,7 +135,7 @@ def _tune(problem: Problem) -> dict[str, Any]:
     like = {"device": device.vendor.torch_device_type, "dtype": getattr(torch, problem.x_dtype)}
     given = [torch.randn(problem.n_rows, problem.n_cols, **like) for _ in range(1 + problem.backward)]
     operands = [torch.empty_like(given[0]), *given]
-    planned = plan(problem.n_rows, problem.n_cols, problem.x_dtype, device, backward=problem.backward)
+    planned = plan_problem(problem, device)
     rules, rates = launches(problem, device), {}
     for tiling in rules:
         with contextlib.suppress(CompileError):  # _compile told
@@ -172,7 +173,8 @@ def _rate(problem: Problem, tiling: Tiling, num_programs: int, operands: list[to
         return 0.0
     length = problem.n_cols // (1 if problem.ragged else problem.vector)
     lines = [length] * len(operands)
-    sizes = problem.n_rows, length, *lines, *[1, *(0 for _ in operands)] * 2  # one matrix
+    n_rows = 2 * problem.n_rows - problem.last_alone if problem.paired else problem.n_rows
+    sizes = n_rows, length, *lines, *[1, *(0 for _ in operands)] * 2  # one matrix
     launch = prepare(KernelSpec.of(problem, tiling), device, (num_programs, 1, 1), sizes)
     if tiling.parts > 1:
         launch = with_words(launch, problem, tiling, operands[0].device)

@@ -67,17 +67,17 @@ def softmax_backward_kernel(
     dx_ptr, dy_ptr, y_ptr, n_lines, n_line_vectors, dx_line_vectors, dy_line_vectors, y_line_vectors,
     n_matrices, dx_matrix_vectors, dy_matrix_vectors, y_matrix_vectors,
     n_blocks, dx_block_vectors, dy_block_vectors, y_block_vectors, words_ptr, launch,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PAIRED: tl.constexpr, PADDED: tl.constexpr, TILE_ROWS: tl.constexpr,
-    TILE_COLS: tl.constexpr, PIECES: tl.constexpr, ONE_TILE: tl.constexpr, BY_PLACE: tl.constexpr, PARTS: tl.constexpr,
-    WORDS: tl.constexpr, LANES: tl.constexpr, POLL: tl.constexpr, POLLS: tl.constexpr, WALK: tl.constexpr, AXIS: tl.constexpr,
-    DEPTH: tl.constexpr, FLAT: tl.constexpr, TURNED: tl.constexpr, LOG: tl.constexpr, NEGATE: tl.constexpr,
-    STAGES: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PAIRED: tl.constexpr, LAST_ALONE: tl.constexpr, PADDED: tl.constexpr,
+    TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr, PIECES: tl.constexpr, ONE_TILE: tl.constexpr, BY_PLACE: tl.constexpr,
+    PARTS: tl.constexpr, WORDS: tl.constexpr, LANES: tl.constexpr, POLL: tl.constexpr, POLLS: tl.constexpr,
+    WALK: tl.constexpr, AXIS: tl.constexpr, DEPTH: tl.constexpr, FLAT: tl.constexpr, TURNED: tl.constexpr, LOG: tl.constexpr,
+    NEGATE: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr, COMPUTE: tl.constexpr,
 ):  # fmt: skip
     """dx = y * (dy - sum(dy * y)) for each row; dy - exp(y) * sum(dy) with LOG; the negative with NEGATE."""
     if PAIRED:
         walk_pairs(
-            dx_ptr, dy_ptr, y_ptr, n_lines, n_line_vectors,
-            VECTOR, PADDED, TILE_ROWS, TILE_COLS, PIECES, WALK, LOG, NEGATE, EXACT, COMPUTE,
+            dx_ptr, dy_ptr, y_ptr, n_lines, n_line_vectors, LAST_ALONE, VECTOR, PADDED,
+            TILE_ROWS, TILE_COLS, PIECES, WALK, LOG, NEGATE, EXACT, COMPUTE,
         )  # fmt: skip
     else:
         walk(

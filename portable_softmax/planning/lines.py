@@ -31,13 +31,6 @@ class Lines(NamedTuple):
         return 3 if self.levels[0][0] > 1 else 2 if self.levels[1][0] > 1 else 1
 
     @property
-    def in_pairs(self) -> "Lines":
-        """The same memory with two lines, of which the second directly follows the first, as one."""
-        blocks, matrices, (n_lines, strides) = self.levels
-        pairs = n_lines // 2, tuple(2 * each for each in strides)
-        return self._replace(levels=(blocks, matrices, pairs), length=2 * self.length)
-
-    @property
     def strides(self) -> list[int]:
         """All strides that lead somewhere."""
         return [stride for size, strides in self.levels if size > 1 for stride in strides]

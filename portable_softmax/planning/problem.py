@@ -28,8 +28,9 @@ class Problem:
         x_dtype, y_dtype: torch's names of the types of the input and of the output; their gradients have the same.
         vector: elements that divide the length and the strides of all lines, at most what 16 bytes hold.
         ragged: rows start anywhere, but those of all operands alike; `vector` is then what 16 bytes hold.
-        paired: two rows that follow each other are taken for one of twice the columns, whole words; `n_rows` and `n_cols` are
-            those of such pairs. Of gradients only.
+        paired: rows of an odd length that follow each other directly are read two by two, in accesses of two elements; `n_rows`
+            and `n_cols` are those of pairs. Of gradients only.
+        last_alone: the number of rows is odd, and so the last pair half of one.
         aligned: whether all operands start on a multiple of 16 bytes.
         form: one of FORMS.
         backward: the gradient of x from that of y, and y.
@@ -58,6 +59,7 @@ class Problem:
     batch_invariant: bool = False
     ragged: bool = False
     paired: bool = False
+    last_alone: bool = False
     depth: int = 1
     turned: bool = False
     scattered: bool = False

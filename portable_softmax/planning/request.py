@@ -69,13 +69,14 @@ def as_read(problem: Problem, strides: list[int], device: Device) -> Problem:
 def as_paired(problem: Problem, strides: list[int], device: Device) -> Problem:
     """The problem with two rows in one, where a rule speaks of pairs: of an odd length, each directly after the one before.
 
-    Rows of a batch-invariant problem stay as they are: an odd number of them has no such pairs.
+    Rows of a batch-invariant problem stay as they are: the last of an odd number is added up in another order.
     """
     follow = problem.layout == "rows" and problem.depth == 1 and set(strides) == {problem.n_cols}
     odd = problem.n_cols % 2 == 1 and problem.n_cols <= MAX_COLS // 2
-    if not (follow and odd and problem.n_rows % 2 == 0 and problem.backward and problem.aligned) or problem.batch_invariant:
+    if not (follow and odd and problem.n_rows > 1 and problem.backward and problem.aligned) or problem.batch_invariant:
         return problem
-    pairs = replace(problem, n_rows=problem.n_rows // 2, n_cols=2 * problem.n_cols, vector=2, paired=True)
+    whole, left = divmod(problem.n_rows, 2)
+    pairs = replace(problem, n_rows=whole + left, n_cols=2 * problem.n_cols, vector=2, paired=True, last_alone=left == 1)
     return pairs if any(rule.access == "paired" for rule in matching(pairs, device)) else problem
 
 

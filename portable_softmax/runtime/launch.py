@@ -115,8 +115,7 @@ def bind_problem(
 
 def sizes_of(problem: Problem, lines: Lines) -> tuple[int, ...]:
     """Returns the values of the kernel's parameters from n_lines on, in the units that it takes them in."""
-    unit = 1 if problem.ragged else problem.vector
-    lines = lines.in_pairs if problem.paired else lines
+    unit = 1 if problem.ragged or problem.paired else problem.vector
     (n_blocks, blocks), (n_matrices, matrices), (n_lines, within) = lines.levels
     in_units = [tuple(stride // unit for stride in each) for each in (within, matrices, blocks)]
     lines_given = n_lines // unit if lines.turned else n_lines

@@ -24,7 +24,7 @@ _compiled: dict[tuple[Any, ...], Any] = {}
 
 OF_THE_PROBLEM = (
     *("x_dtype", "y_dtype", "vector", "aligned", "form", "backward"),
-    *("across", "ragged", "paired", "depth", "turned", "scattered", "step"),
+    *("across", "ragged", "paired", "last_alone", "depth", "turned", "scattered", "step"),
 )
 
 
@@ -42,6 +42,7 @@ class KernelSpec:
     across: bool = False
     ragged: bool = False
     paired: bool = False
+    last_alone: bool = False
     depth: int = 1
     turned: bool = False
     scattered: bool = False
@@ -109,6 +110,7 @@ class KernelSpec:
             "VECTOR": self.vector,
             "RAGGED": self.ragged,
             "PAIRED": self.paired,
+            "LAST_ALONE": self.last_alone,
             "PADDED": self.padded,
             "TILE_ROWS": self.tiling.tile_rows,
             "TILE_COLS": self.tiling.tile_cols,

@@ -25,31 +25,34 @@ TILINGS = {  # of pairs of 2 * 21 columns
 
 
 def launch_pairs(device, operands, problem, tiling, programs):
-    pairs = replace(problem, n_rows=problem.n_rows // 2, n_cols=2 * problem.n_cols, vector=2, paired=True)
+    pairs, left = divmod(problem.n_rows, 2)
+    problem = replace(problem, n_rows=pairs + left, n_cols=2 * problem.n_cols, vector=2, paired=True, last_alone=left == 1)
     lines = lines_of(operands[0].shape, 1, [each.stride() for each in operands], True)
-    programs = programs if tiling.walk else pairs.tiles(tiling.tile_rows)
-    prepare(KernelSpec.of(pairs, tiling), device, (programs, 1, 1), sizes_of(pairs, lines))(*operands)
+    programs = programs if tiling.walk else problem.tiles(tiling.tile_rows)
+    prepare(KernelSpec.of(problem, tiling), device, (programs, 1, 1), sizes_of(problem, lines))(*operands)
 
 
 @pytest.fixture
 def in_pairs(device, where):
-    def run(tiling, form="softmax", dtype=torch.bfloat16, special=None):
+    def run(tiling, form="softmax", dtype=torch.bfloat16, special=None, n_rows=6):
         n_cols, tiling = TILINGS[tiling]
         launched = functools.partial(launch_pairs, device)
-        return backward(launched, form, dtype, where, n_cols, tiling, 2, n_rows=6, special=special)
+        return backward(launched, form, dtype, where, n_cols, tiling, 2, n_rows=n_rows, special=special)
 
     return run
 
 
 @pytest.mark.parametrize("tiling", TILINGS)
 def test_every_tiling(in_pairs, tiling):
-    in_pairs(tiling)
+    for n_rows in (2, 3, 6, 7, 9):  # the last of an odd number is alone, in a full tile or in one that ends with it
+        in_pairs(tiling, n_rows=n_rows)
 
 
 @pytest.mark.parametrize("form", ["softmax", "log_softmax", "softmin"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 def test_every_form_and_type(in_pairs, form, dtype):
-    in_pairs("pieces, one of both rows", form, dtype)
+    for n_rows in (6, 7):
+        in_pairs("pieces, one of both rows", form, dtype, n_rows=n_rows)
 
 
 @pytest.mark.parametrize("tiling", ["several", "pieces, one of both rows"])
@@ -61,8 +64,9 @@ def test_a_row_does_not_see_the_other_one_of_its_pair(in_pairs, tiling):
 
         return special
 
-    as_usual = in_pairs(tiling, special=as_they_are)
+    as_usual = in_pairs(tiling, special=as_they_are, n_rows=7)
     for special in (broken(NAN, INF), broken(INF, -INF)):
-        found = in_pairs(tiling, special=special)
+        found = in_pairs(tiling, special=special, n_rows=7)
         assert torch.equal(found[1], as_usual[1]), "to the bit"
+        assert torch.equal(found[6], as_usual[6]), "the last one, which is alone"
         assert found[2].isfinite().all()

@@ -322,7 +322,8 @@ def test_what_is_paired():
     assert paired(64, 33, "float16")
     assert paired(64, 7, "float32")
     assert not paired(64, 17, "float32"), "no rule for it"
-    assert not paired(63, 33), "the last row is alone"
+    assert paired(63, 33), "the last pair is half of one"
+    assert not paired(1, 33)
     assert not paired(64, 34), "whole words as it is"
     assert not paired(64, 33, backward=False), "no rule for it"
     assert not paired(64, 781), "no rule for it"
