@@ -1,6 +1,6 @@
 """The softmax of rows as a kernel sees it: data, and no decision."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
@@ -135,6 +135,12 @@ class Problem:
         """Words for error messages: the step, the output's type, the form and the direction."""
         step = f"{self.step} of a shard for a " if self.step else ""
         return f"{step}gradient of a {self.y_dtype} {self.form}" if self.backward else f"{step}{self.y_dtype} {self.form}"
+
+    @property
+    def in_pairs(self) -> "Problem":
+        """The same of rows that follow each other directly, two of them in one."""
+        whole, left = divmod(self.n_rows, 2)
+        return replace(self, n_rows=whole + left, n_cols=2 * self.n_cols, vector=2, paired=True, last_alone=left == 1)
 
     def tiles(self, tile_rows: int) -> int:
         """Number of tiles of `tile_rows` rows that cover all rows."""

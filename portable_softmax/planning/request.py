@@ -75,9 +75,7 @@ def as_paired(problem: Problem, strides: list[int], device: Device) -> Problem:
     odd = problem.n_cols % 2 == 1 and problem.n_cols <= MAX_COLS // 2
     if not (follow and odd and problem.n_rows > 1 and problem.backward and problem.aligned) or problem.batch_invariant:
         return problem
-    whole, left = divmod(problem.n_rows, 2)
-    pairs = replace(problem, n_rows=whole + left, n_cols=2 * problem.n_cols, vector=2, paired=True, last_alone=left == 1)
-    return pairs if any(rule.access == "paired" for rule in matching(pairs, device)) else problem
+    return problem.in_pairs if any(rule.access == "paired" for rule in matching(problem.in_pairs, device)) else problem
 
 
 def as_ragged(problem: Problem, strides: list[int], device: Device) -> Problem:

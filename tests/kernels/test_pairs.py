@@ -1,17 +1,10 @@
 """Gradients of rows that are read two by two, each of which must be as if the other were not there."""
 
-import functools
-from dataclasses import replace
-
 import pytest
 import torch
-from direct import INF, NAN, as_they_are, backward
+from direct import INF, NAN, as_they_are, backward, launch
 
-from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.runtime.launch import sizes_of
-from portable_softmax.runtime.prepared import prepare
-from portable_softmax.runtime.specialization import KernelSpec
 
 pytestmark = pytest.mark.kernel
 TILINGS = {  # of pairs of 2 * 21 columns
@@ -24,20 +17,15 @@ TILINGS = {  # of pairs of 2 * 21 columns
 }
 
 
-def launch_pairs(device, operands, problem, tiling, programs):
-    pairs, left = divmod(problem.n_rows, 2)
-    problem = replace(problem, n_rows=pairs + left, n_cols=2 * problem.n_cols, vector=2, paired=True, last_alone=left == 1)
-    lines = lines_of(operands[0].shape, 1, [each.stride() for each in operands], True)
-    programs = programs if tiling.walk else problem.tiles(tiling.tile_rows)
-    prepare(KernelSpec.of(problem, tiling), device, (programs, 1, 1), sizes_of(problem, lines))(*operands)
-
-
 @pytest.fixture
 def in_pairs(device, where):
+    def launch_pairs(operands, problem, tiling, programs):
+        pairs = problem.in_pairs
+        launch(device, operands, pairs, tiling, programs if tiling.walk else pairs.tiles(tiling.tile_rows))
+
     def run(tiling, form="softmax", dtype=torch.bfloat16, special=None, n_rows=6):
         n_cols, tiling = TILINGS[tiling]
-        launched = functools.partial(launch_pairs, device)
-        return backward(launched, form, dtype, where, n_cols, tiling, 2, n_rows=n_rows, special=special)
+        return backward(launch_pairs, form, dtype, where, n_cols, tiling, 2, n_rows=n_rows, special=special)
 
     return run
 

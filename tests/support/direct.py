@@ -26,7 +26,7 @@ def sizes_of(operands, problem):
     """Values that the kernels take after their operands: rows, or [matrices, columns, rows] that lie in any of LAYOUTS."""
     if operands[0].dim() == 3:
         return runtime.sizes_of(problem, lines_of(operands[0].shape, 1, [each.stride() for each in operands], True))
-    unit = 1 if problem.ragged else problem.vector
+    unit = 1 if problem.ragged or problem.paired else problem.vector
     n_rows, n_cols = operands[0].shape
     one = [1, *(0 for _ in operands)]
     return (n_rows, n_cols // unit, *(each.stride(0) // unit for each in operands), *one, *one)

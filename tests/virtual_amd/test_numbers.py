@@ -3,7 +3,9 @@
 import pytest
 import torch
 from direct import as_they_are, backward, forward
-from machine_code import CASES, FOREMOST, PRODUCTS, compare, in_virtual_device, spikes
+from machine_code import CASES, CPU, FOREMOST, PRODUCTS, compare, in_virtual_device, spikes
+
+from portable_softmax.planning.plan import Tiling
 
 CASES_OF_ALL = [(arch, name) for arch in PRODUCTS for name in CASES]
 STRATEGIES = {"rows", "pieces", "ragged", "shared", "online"}  # a case of each
@@ -53,6 +55,18 @@ def test_narrow_types(arch, name, dtype, direction):
 )
 def test_forms(arch, name, form, direction):
     compare(direction, in_virtual_device(arch), name, form=form, special=as_they_are)
+
+
+@pytest.mark.parametrize("n_rows", [6, 7])
+@pytest.mark.parametrize("arch", [pytest.param(arch, marks=[] if arch in FOREMOST else pytest.mark.slow) for arch in PRODUCTS])
+def test_gradients_of_rows_in_pairs(arch, n_rows):
+    run = in_virtual_device(arch)
+
+    def in_pairs(operands, problem, tiling, programs):
+        run(operands, problem.in_pairs, tiling, programs)
+
+    for tiling in (Tiling("tile", 2, 64, 1), Tiling("tile", 2, 48, 1, pieces=3)):
+        backward(in_pairs, "softmax", torch.bfloat16, CPU, 21, tiling, 2, n_rows=n_rows)
 
 
 @pytest.mark.parametrize(
