@@ -24,7 +24,7 @@ from portable_softmax.runtime.plans import plan_problem
 
 DTYPES = (torch.float32, torch.bfloat16)
 # [rows, cols], [matrices, cols, rows]
-SHAPES = ((5, 200), (5, 203), (5, 781), (5, 1300), (5, 1301), (2, 37, 40), (1, 9001, 19))
+SHAPES = ((5, 57), (6, 57), (5, 200), (5, 203), (5, 781), (5, 1300), (5, 1301), (2, 37, 40), (1, 9001, 19))
 LONG = (1, 100_003), (2, 65_536)  # in every strategy that the device has
 MANY = (400, 40_000), (400, 40_003)  # more programs than run at once
 STRATEGIES = ("online", "shared")
@@ -52,7 +52,7 @@ def main() -> None:
     def recorded(problem: Problem, device: Device) -> LaunchPlan:
         plan_problem.cache_clear()
         found = plan_problem(problem, device)
-        kind = "across" if problem.across else "ragged" if problem.ragged else "along"
+        kind = "across" if problem.across else problem.access if problem.ragged or problem.paired else "along"
         strategies.add(("backward" if problem.backward else "forward", kind, found.tiling.strategy))
         return found
 
@@ -75,6 +75,8 @@ def main() -> None:
     if device.vendor.aligned_access:
         kinds |= {("ragged", strategy) for kind, strategy in kinds if kind == "along"}
     expected = {(direction, *kind) for direction in ("forward", "backward") for kind in kinds}
+    if any(rule.access == "paired" for rule in device.profile.launch.rules):
+        expected |= {("backward", "paired", "tile")}
     assert expected <= strategies, f"never launched: {expected - strategies}"
     print(f"{launches} launches, {len(strategies)} strategies: {', '.join(sorted(' '.join(each) for each in strategies))}")
 
