@@ -106,7 +106,7 @@ def _launch(
         return
     device = device_of(operands[0], dtype, *(each.dtype for each in operands))
     taken, at, lines = _taken(operands, dim, device, invariant)
-    problem = replace(problem_of(taken, lines, form, backward, device, invariant), step=step, y_dtype=name_of(dtype))
+    problem = replace(problem_of(taken, lines, form, backward, device, invariant, step), y_dtype=name_of(dtype))
     more_sizes = (len(numbers),) if step == "map" else ()
     launch = on_device(bind_problem(problem, lines, device, taken[0].device, more_sizes), device)
     launch(*taken, numbers)

@@ -28,10 +28,15 @@ def candidates(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[T
         tilings = _online(rule, problem, device)
     for each in tilings:
         elements = each.tile_rows * each.tile_cols // (1 if each.held else each.pieces)
-        # A step of a sharded row goes tile by tile, whatever the strategy is called; pairs are read once, by one program.
-        possible = each.parts == each.pieces == 1 if problem.step else each.strategy == "tile" or not problem.paired
-        if elements <= MOST_ELEMENTS and possible:
+        if elements <= MOST_ELEMENTS and _is_possible(problem, each):
             yield each
+
+
+def _is_possible(problem: Problem, tiling: Tiling) -> bool:
+    """Tells whether there is a kernel for it: sharded rows go tile by tile, whatever that is called; pairs are read once."""
+    if problem.step:
+        return tiling.parts == tiling.pieces == 1 and tiling.held
+    return tiling.strategy == "tile" or not problem.paired
 
 
 def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:

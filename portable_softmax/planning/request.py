@@ -69,11 +69,14 @@ def as_read(problem: Problem, strides: list[int], device: Device) -> Problem:
 def as_paired(problem: Problem, strides: list[int], device: Device) -> Problem:
     """The problem with two rows in one, where a rule speaks of pairs: of an odd length, each directly after the one before.
 
-    Rows of a batch-invariant problem stay as they are: the last of an odd number is added up in another order.
+    Rows of a batch-invariant problem stay as they are: the last of an odd number is added up in another order. So do those that
+    are sharded over devices, whose steps are other kernels.
     """
     follow = problem.layout == "rows" and problem.depth == 1 and set(strides) == {problem.n_cols}
     odd = problem.n_cols % 2 == 1 and problem.n_cols <= MAX_COLS // 2
-    if not (follow and odd and problem.n_rows > 1 and problem.backward and problem.aligned) or problem.batch_invariant:
+    if not (follow and odd and problem.n_rows > 1 and problem.backward and problem.aligned):
+        return problem
+    if problem.batch_invariant or problem.step:
         return problem
     return problem.in_pairs if any(rule.access == "paired" for rule in matching(problem.in_pairs, device)) else problem
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from portable_softmax.devices.device import Device
+from portable_softmax.devices.policy import Step
 from portable_softmax.errors import LayoutError
 from portable_softmax.planning.invariance import is_batch_invariant
 from portable_softmax.planning.lines import Lines, lines_of
@@ -123,9 +124,15 @@ def sizes_of(problem: Problem, lines: Lines) -> tuple[int, ...]:
 
 
 def problem_of(
-    operands: tuple["torch.Tensor", ...], lines: Lines, form: str, backward: bool, device: Device, batch_invariant: bool
+    operands: tuple["torch.Tensor", ...],
+    lines: Lines,
+    form: str,
+    backward: bool,
+    device: Device,
+    batch_invariant: bool,
+    step: Step | None = None,
 ) -> Problem:
-    """Describes what `bind` plans."""
+    """Describes what `bind` plans, or a step of rows that are sharded over devices."""
     x, y = (operands[0], operands[-1]) if backward else (operands[1], operands[0])
     widest = VECTOR_BYTES // max(each.element_size() for each in operands)
     n_lines, outer = lines.levels[2][0], lines.levels[0][0] * lines.levels[1][0]
@@ -142,6 +149,7 @@ def problem_of(
         depth=lines.depth,
         turned=lines.turned,
         batch_invariant=batch_invariant,
+        step=step,
     )
     return as_scattered(as_read(problem, list(lines.levels[2][1]), device), device)
 

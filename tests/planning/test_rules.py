@@ -87,12 +87,16 @@ def test_every_problem_has_a_plan_by_the_first_rule_that_fits(profile):
 
 @pytest.mark.parametrize("profile", sorted(profiles()))
 def test_steps_of_sharded_rows_take_whole_tiles_alone(profile):
-    """Their kernels go tile by tile, and know neither parts nor pieces."""
+    """Their kernels go tile by tile, and know neither parts nor pieces, nor numbers by place."""
     device = Device.from_profile(profile)
-    for step, n_rows, n_cols, inner in itertools.product(("reduce", "map"), (32, 4096), (20, 781, 16384, 131_072), (1, 32)):
-        problem = Problem(n_rows, n_cols, "float32", "float32", 1, inner=inner, step=step)
+    columns, rows = (20, 781, 2000, 16384, 131_072), ((32, 1), (32, 32), (4096, 32), (64_000, 64))
+    for step, (n_rows, inner), n_cols, dtype in itertools.product(
+        ("reduce", "map"), rows, columns, {"float32", "float16"} & set(device.profile.dtypes)
+    ):
+        problem = Problem(n_rows, n_cols, dtype, dtype, 1 if inner < 64 else 4, inner=inner, step=step)
         plan = choose(problem, device, light)
         assert plan.tiling.parts == plan.tiling.pieces == 1
+        assert plan.tiling.held
         assert any(step in reason for reason in plan.reasons)
 
 

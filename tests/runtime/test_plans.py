@@ -9,11 +9,13 @@ import torch
 from assembly import loops
 
 from portable_softmax import CompileError, Device, DtypeError, KernelResources, NoDeviceError, plan
+from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import MAX_COLS, Problem
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler as compiler_module
 from portable_softmax.runtime import plans as launch_module
+from portable_softmax.runtime.launch import problem_of
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
@@ -304,3 +306,12 @@ def test_tiles_that_end_where_rows_do_need_no_mask(n_cols, backward):
 
     assert not masked(problem)
     assert masked(replace(problem, n_cols=n_cols - 4)), "so that would be seen"
+
+
+def test_steps_of_sharded_rows_are_not_paired():
+    """They are other kernels, which would take two rows for one."""
+    operands = tuple(torch.zeros(64, 33, dtype=torch.bfloat16) for _ in range(3))
+    lines = lines_of((64, 33), 1, [each.stride() for each in operands], True)
+    described = operands, lines, "log_softmax", True, Device.from_profile("nvidia/h200"), False
+    assert problem_of(*described).paired
+    assert not any(problem_of(*described, step).paired for step in ("reduce", "map"))
