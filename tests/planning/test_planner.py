@@ -128,7 +128,7 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
         (64 * 512, 1500, 512, "tile", 16, 2048),  # of 64 bytes
         (64 * 512, 4000, 512, "shared", 16, 512),
         (64 * 512, 5000, 512, "shared", 16, 512),
-        (2 * 17, 9000, 17, "shared", 32, 128),  # single elements, each with an address
+        (2 * 17, 9000, 17, "shared", 32, 256),  # single elements, each with an address
         (6, 3, 2, "tile", 2, 4),
     ],
 )
