@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from portable_softmax.devices.backends import BACKENDS
-from portable_softmax.devices.backends.base import Backend, Detected
+from portable_softmax.devices.backends.base import Backend, Detected, Occupancy
 from portable_softmax.devices.profiles import DeviceProfile, find_profile
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import ProfileError
@@ -53,6 +53,10 @@ class Device:
     def name(self) -> str:
         """Name that the runtime reports, or else the profile's."""
         return (self.detected and self.detected.name) or self.profile.name
+
+    def resident(self, occupancy: Occupancy) -> int:
+        """Counts the programs that the whole device holds at once."""
+        return (self.hardware.multiprocessor_count or 1) * occupancy.programs_per_multiprocessor
 
     def __repr__(self) -> str:
         where = "not here" if self.detected is None else f"index={self.index}"

@@ -107,13 +107,18 @@ def _online(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tili
 
 
 def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Rows in parts of the rule's size, then in parts twice as wide with twice the warps, and so on; or in parts read twice."""
+    """Rows in parts of which several programs take one each, and hold it or read it twice."""
     if problem.y_dtype == "float64" or problem.layout not in ("rows", rule.layout):
         return  # a word of the exchange holds a number of 32 bits
     tile_rows = min(rule.tile_rows or 1, next_power_of_2(problem.neighbours))
+    yield from (_read_twice if rule.read_twice else _held)(tile_rows, rule, problem, device)
+
+
+def _held(tile_rows: int, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
+    """Parts of the rule's size, then parts twice as wide with twice the warps, and so on."""
     num_stages = rule.num_stages or 1
     tile_cols, num_warps = rule.tile_cols or 1, rule.num_warps or 1
-    while not rule.read_twice and tile_cols < min(problem.width, MOST_ELEMENTS) and num_warps <= _most_warps(device):
+    while tile_cols < min(problem.width, MOST_ELEMENTS) and num_warps <= _most_warps(device):
         parts = -(-problem.width // tile_cols)
         tiling = Tiling("shared", tile_rows, tile_cols, num_warps, num_stages, parts, rule.max_registers or None)
         if parts <= (rule.most_parts or MOST_PARTS):
@@ -121,21 +126,21 @@ def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tili
             if tiling.tile_cols.bit_count() == 1:
                 yield tiling
         tile_cols, num_warps = 2 * tile_cols, 2 * num_warps
-    if rule.read_twice and num_warps <= _most_warps(device):
-        yield from _read_twice(tile_rows, rule, problem, device)
 
 
 def _read_twice(tile_rows: int, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
     """Parts for as many programs as are resident at once, or whole rows if these are enough; in pieces, then in half ones."""
-    used = KernelResources(rule.num_warps or None, rule.max_registers or None)
-    resident = device.vendor.occupancy(used, device.hardware).programs_per_multiprocessor
-    resident *= device.hardware.multiprocessor_count or 1
+    num_warps, elements_per_piece = rule.num_warps or 1, rule.elements_per_piece or 1
+    if num_warps > _most_warps(device):
+        return
+    used = KernelResources(num_warps, rule.max_registers or None)
+    resident = device.resident(device.vendor.occupancy(used, device.hardware))
     most = max(1, min(resident // problem.tiles(tile_rows), rule.most_parts or MOST_PARTS))
-    threads = (rule.num_warps or 1) * (device.hardware.warp_size or 1)
-    for elements in (rule.elements_per_piece or 1, (rule.elements_per_piece or 1) // 2):
+    threads = num_warps * (device.hardware.warp_size or 1)
+    for elements in (elements_per_piece, elements_per_piece // 2):
         piece_cols = max(problem.vector if problem.ragged else 1, elements * threads // tile_rows)
         pieces = -(-problem.width // (most * piece_cols))
-        tiling = Tiling("online", tile_rows, piece_cols, rule.num_warps or 1, rule.num_stages or 1, held=False)
+        tiling = Tiling("online", tile_rows, piece_cols, num_warps, rule.num_stages or 1, held=False)
         tiling = replace(tiling, max_registers=rule.max_registers or None)
         parts = -(-problem.width // (pieces * piece_cols))
         if parts > 1:

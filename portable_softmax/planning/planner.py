@@ -102,13 +102,13 @@ def _unfit(found: Compiled, device: Device) -> str | None:
         return f"spills {found.resources.spilled_bytes_per_thread} bytes per thread"
     if not found.occupancy.programs_per_multiprocessor:
         return f"does not fit: {', '.join(found.occupancy.limited_by)}"
-    most = min(_resident(found.occupancy, device), _most_programs(found.tiling, device))
+    most = min(device.resident(found.occupancy), _most_programs(found.tiling, device))
     return f"only {most} programs are resident at once" if most < found.tiling.parts else None
 
 
 def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[str]) -> LaunchPlan:
     tiling = found.tiling
-    resident = _resident(found.occupancy, device)
+    resident = device.resident(found.occupancy)
     groups = min(problem.tiles(tiling.tile_rows), _most_programs(tiling, device) // tiling.parts)
     if tiling.parts == 1 and device.profile.launch.grid.value == "resident":
         groups = min(groups, resident)  # each walks over as many tiles as the others
@@ -116,11 +116,6 @@ def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[s
     reasons = why(problem, found.rule, tiling, found.resources, num_programs, resident, device)
     skipped = (f"passed over {reason}" for reason in passed_over)
     return LaunchPlan(tiling, num_programs, found.resources, found.occupancy, (*skipped, *reasons))
-
-
-def _resident(occupancy: Occupancy, device: Device) -> int:
-    """Programs that the whole device holds at once."""
-    return (device.hardware.multiprocessor_count or 1) * occupancy.programs_per_multiprocessor
 
 
 def _walks(problem: Problem, tiling: Tiling, device: Device) -> bool:

@@ -78,7 +78,8 @@ def as_paired(problem: Problem, strides: list[int], device: Device) -> Problem:
         return problem
     if problem.batch_invariant or problem.step:
         return problem
-    return problem.in_pairs if any(rule.access == "paired" for rule in matching(problem.in_pairs, device)) else problem
+    pairs = problem.in_pairs
+    return pairs if any(rule.access == "paired" for rule in matching(pairs, device)) else problem
 
 
 def as_ragged(problem: Problem, strides: list[int], device: Device) -> Problem:
