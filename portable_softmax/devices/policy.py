@@ -44,11 +44,11 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     strategy: Strategy
     tile_elements: Power | Unset = msgspec.UNSET  # tile: short rows share one of up to so many
     tile_words: Elements | Unset = msgspec.UNSET  # tile: short rows share one of so many words of 32 bits, or accesses
-    max_tile_elements: Power | Unset = msgspec.UNSET  # tile: of one of rows that lie side by side or turned; without, none
+    max_tile_elements: Elements | Unset = msgspec.UNSET  # tile: of one of rows that lie side by side or turned; without, none
     tile_rows: Power | Unset = msgspec.UNSET  # shared: rows that lie side by side, of which programs share so many at once
     tile_cols: Elements | Unset = msgspec.UNSET  # online: columns of a tile; shared: of a part of a row that is held
     read_twice: Literal[True] | Unset = msgspec.UNSET  # shared: parts for all programs that are resident, a piece at a time
-    num_warps: Power | Unset = msgspec.UNSET  # shared: of a part; tile: of one of tile_words
+    num_warps: Power | Unset = msgspec.UNSET  # shared: of a part; tile: of one, instead of elements_per_thread
     elements_per_thread: Positive | Unset = msgspec.UNSET  # 32-bit elements that a thread holds of a tile in one piece
     elements_per_piece: Power | Unset = msgspec.UNSET  # that a thread holds of a piece, where a tile is held in several
     max_registers: Positive | Unset = msgspec.UNSET  # per thread, that the compiler may use
@@ -72,6 +72,8 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             raise ValueError(f"strategy {kind} needs {', '.join(needed)}")
         if unused := [key for key in CHOICES if getattr(self, key) and key not in USED[kind]]:
             raise ValueError(f"strategy {kind} has no use for {', '.join(unused)}")
+        if self.num_warps and self.elements_per_thread:
+            raise ValueError("num_warps and elements_per_thread both say how many warps a program has; give one of them")
 
     @property
     def conditions(self) -> dict[str, Any]:
@@ -89,14 +91,14 @@ NEEDED = {
 }
 OF_THE_COMPILER = ("max_registers", "spilled_bytes", "num_stages")
 USED = {
-    "tile": ("tile_elements", "max_tile_elements", "elements_per_thread", "elements_per_piece", *OF_THE_COMPILER),
+    "tile": ("tile_elements", "max_tile_elements", "num_warps", "elements_per_thread", "elements_per_piece", *OF_THE_COMPILER),
     "tile of words": ("tile_words", "num_warps", *OF_THE_COMPILER),
     "online": ("tile_cols", "elements_per_thread", *OF_THE_COMPILER),
     "shared": ("tile_rows", "tile_cols", "num_warps", "most_parts", "elements_per_piece", *OF_THE_COMPILER),
     "shared, read twice": ("tile_rows", "read_twice", "num_warps", "most_parts", "elements_per_piece", *OF_THE_COMPILER),
 }
 CHOICES = tuple(dict.fromkeys(key for keys in USED.values() for key in keys))
-POWERS_OF_TWO = ("tile_elements", "max_tile_elements", "num_warps", "elements_per_piece")
+POWERS_OF_TWO = ("tile_elements", "num_warps", "elements_per_piece")
 
 
 class RaggedRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -55,6 +55,15 @@ def lead_of(line, stride, VECTOR: tl.constexpr, RAGGED: tl.constexpr):
 
 
 @triton.jit
+def first_of_part(part, n_cols, TILE_COLS: tl.constexpr):
+    """First column of a part, which no compiler can take for a number of 16 bits, as it knows no n_cols.
+
+    ptxas 12.9 adds pairs of such numbers wrongly (Triton's issue 11581), and pieces were stored over others.
+    """
+    return part * TILE_COLS + tl.where(n_cols < 0, 65536, 0)
+
+
+@triton.jit
 def pointers(starts, cols, stride, LIES: tl.constexpr):
     """Pointers to columns of rows that start at `starts`."""
     return starts + cols if LIES == 1 else starts + cols * stride

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import lead_of, rows_of, starts_of
+from portable_softmax.kernels.addressing import first_of_part, lead_of, rows_of, starts_of
 from portable_softmax.kernels.directions import combine
 from portable_softmax.kernels.exchange import by_row, found, is_missing, parts_of, top_of
 from portable_softmax.kernels.exponents import base_of
@@ -33,7 +33,7 @@ def do_alone(
             edge_a, edge_b = load_edges(
                 a, b, rows, lead, other, n_rows, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE
             )
-            first_col = other * TILE_COLS
+            first_col = first_of_part(other, n_cols, TILE_COLS)
             past_col = tl.minimum(first_col + TILE_COLS, end)
             if ONE_TILE:
                 first, second = reduce_part(
@@ -57,7 +57,7 @@ def do_alone(
         out_ptr, matrix, line, n_matrices, out_stride, out_matrix, out_block, VECTOR, RAGGED, AXIS, LIES, DEPTH, FLAT
     )
     edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, VECTOR, RAGGED, BACKWARD, NEGATE, ROUND, COMPUTE)
-    first_col = part * TILE_COLS
+    first_col = first_of_part(part, n_cols, TILE_COLS)
     store_again(
         out, a, b, base, first, second, rows, lead, first_col, tl.minimum(first_col + TILE_COLS, end), n_rows, n_cols,
         out_stride, a_stride, b_stride, WIDTH, not ONE_TILE, VECTOR, RAGGED, PADDED, AXIS, LIES,

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import lead_of, rows_of, starts_of
+from portable_softmax.kernels.addressing import first_of_part, lead_of, rows_of, starts_of
 from portable_softmax.kernels.alone import do_alone
 from portable_softmax.kernels.directions import combine
 from portable_softmax.kernels.exchange import MISSING, swap
@@ -118,7 +118,8 @@ def walk(
     tiles = (row_tiles if FLAT else n_blocks * n_matrices * row_tiles) if WALK else group + 1
     for tile in tl.range(group, tiles, groups if WALK else 1, num_stages=STAGES):
         matrix, line, rows = rows_of(tile, row_tiles, per_matrix, TILE_ROWS, DEPTH, FLAT)
-        cols = part * TILE_COLS + tl.arange(0, TILE_COLS // PIECES)
+        first_col = first_of_part(part, n_cols, TILE_COLS) if PARTS > 1 else 0
+        cols = first_col + tl.arange(0, TILE_COLS // PIECES)
         a = starts_of(a_ptr, matrix, line, n_matrices, a_stride, a_matrix, a_block, VECTOR, RAGGED, AXIS, AXIS, DEPTH, FLAT)
         b = starts_of(b_ptr, matrix, line, n_matrices, b_stride, b_matrix, b_block, VECTOR, RAGGED, AXIS, LIES, DEPTH, FLAT)
         lead = lead_of(line, a_stride, VECTOR, RAGGED)
@@ -132,7 +133,6 @@ def walk(
                 tile_a, tile_b, edge_a, edge_b, part, n_cols, PIECES, PARTS, RAGGED, AXIS, BACKWARD, LOG, EXACT
             )
         else:
-            first_col = part * TILE_COLS if PARTS > 1 else 0
             past_col = tl.minimum(first_col + TILE_COLS, n_cols) if PARTS > 1 else n_cols
             first, second = reduce_long(
                 a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride,

@@ -47,7 +47,7 @@ def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling
         tile_rows = 1
     most_elements = (rule.max_tile_elements or 0) // problem.registers_per_element
     for each in _ever_fewer(tile_rows, problem, device):
-        if problem.layout == "rows" or each * tile_cols <= most_elements:
+        if problem.layout == "rows" or each * problem.width <= most_elements:
             yield from _with_warps(Tiling("tile", each, tile_cols), rule, problem, device)
 
 
@@ -149,12 +149,16 @@ def _read_twice(tile_rows: int, rule: LaunchRule, problem: Problem, device: Devi
 
 
 def _with_warps(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """The tiling with the number of warps that the rule asks for, and with twice as many; in pieces first."""
+    """The tiling with the number of warps that the rule asks for, or with that and twice as many; in pieces first."""
     tiling = replace(tiling, max_registers=rule.max_registers or None)
-    if not rule.elements_per_thread or not device.hardware.warp_size or not device.hardware.max_threads_per_program:
+    most = _most_warps(device)
+    if rule.num_warps and most:
+        tiling = replace(tiling, num_warps=min(rule.num_warps, most), num_stages=rule.num_stages or 1)
+        yield from list(_in_pieces([tiling], rule, problem, device)) or [tiling]
+        return
+    if not rule.elements_per_thread or not device.hardware.warp_size or not most:
         yield tiling
         return
-    most = _most_warps(device)
     elements = tiling.tile_rows * tiling.tile_cols * problem.registers_per_element
     wanted = round(elements / rule.elements_per_thread / device.hardware.warp_size)
     num_warps = min(most, next_power_of_2(max(1, wanted)))

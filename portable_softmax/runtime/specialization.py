@@ -54,11 +54,14 @@ class KernelSpec:
         """Returns the kernel for any problem of the same types, alignment, form and tiling.
 
         Raises:
-            ValueError: the tiling's programs together hold less than a row.
+            ValueError: the tiling's programs together hold less than a row, or a piece of a row lies past its end.
         """
         covered = tiling.parts * tiling.tile_cols
         if tiling.strategy != "online" and covered < problem.n_cols:
             raise ValueError(f"{tiling} covers {covered} columns of {problem.n_cols}; give it more parts or columns")
+        unmasked = tiling.tile_cols - tiling.tile_cols // tiling.pieces if tiling.parts == 1 else 0  # all pieces but the last
+        if unmasked > problem.n_cols:
+            raise ValueError(f"{tiling} has whole pieces past the {problem.n_cols} columns; give it fewer pieces")
         ends_with_rows = problem.n_cols % tiling.tile_cols == 0 if tiling.strategy == "online" else covered == problem.n_cols
         shared = {field: getattr(problem, field) for field in OF_THE_PROBLEM}
         return cls(tiling=tiling, padded=problem.ragged or not ends_with_rows, **shared)

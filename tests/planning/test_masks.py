@@ -30,6 +30,8 @@ def rules(draw):
     for key in USED[strategy]:
         if key not in chosen and draw(st.booleans()):
             chosen[key] = draw(st.integers(1, 8) if key == "num_stages" else st.integers(0, 7).map(lambda power: 2**power))
+    if "num_warps" in chosen:
+        chosen.pop("elements_per_thread", None)  # each says how many warps a program has
     if strategy == "shared, read twice":
         chosen["read_twice"] = True
     if "tile_rows" in chosen or draw(st.booleans()):

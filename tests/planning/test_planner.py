@@ -114,7 +114,7 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
     plan = planned(H200, 1823, 500)
     text = "\n".join(plan.reasons)
     assert "a row is read once, as a tile of 1 x 512" in text
-    assert "a thread holds 16 elements of float32" in text
+    assert "a thread holds 4 elements of float32" in text
     assert "num_programs 1823: one per tile" in text
     assert "H200" in text, "where the policy was measured"
 
@@ -124,10 +124,10 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
     [
         (64 * 512, 20, 512, "tile", 32, 20),
         (640 * 512, 9, 512, "tile", 32, 10),
-        (64 * 512, 781, 512, "tile", 32, 1024),  # lines of 128 bytes
-        (64 * 512, 1500, 512, "tile", 16, 2048),  # of 64 bytes
+        (64 * 512, 781, 512, "tile", 32, 832),  # lines of 128 bytes
+        (64 * 512, 1500, 512, "tile", 16, 1536),  # of 64 bytes
         (64 * 512, 4000, 512, "shared", 16, 512),
-        (64 * 512, 5000, 512, "shared", 16, 512),
+        (64 * 512, 5000, 512, "shared", 16, 1024),
         (2 * 17, 9000, 17, "shared", 32, 256),  # single elements, each with an address
         (6, 3, 2, "tile", 2, 4),
     ],

@@ -95,7 +95,7 @@ def beside(n_cols, inner, **kind):
     ("problem", "tile", "parts"),
     [
         (beside(4096, 4096), (16, 512), 8),
-        (beside(10_000, 64), (16, 512), 20),
+        (beside(10_000, 64), (16, 1024), 10),
         (beside(50_257, 1024), (64, 12_672), 4),  # read twice, by all of 264 programs that are resident
         (beside(50_257, 512), (64, 12_672), 4),
         (beside(50_257, 4096, backward=True), (64, 12_672), 4),

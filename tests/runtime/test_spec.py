@@ -29,6 +29,18 @@ def test_a_tiling_that_does_not_cover_its_rows_is_refused(n_cols, tile_cols, par
             assert spec(n_cols, strategy, tile_cols, programs).padded == (tile_cols * programs != n_cols)
 
 
+@given(st.integers(1, 40), st.integers(1, 20), st.integers(2, 8))
+def test_a_tile_with_a_piece_past_its_rows_is_refused(n_cols, piece, pieces):
+    """As only the last piece has a mask, others would read and write what lies behind a row."""
+    n_cols = min(n_cols, piece * pieces)
+    if (pieces - 1) * piece > n_cols:
+        with pytest.raises(ValueError, match=f"has whole pieces past the {n_cols} columns; give it fewer"):
+            spec(n_cols, "tile", piece * pieces, pieces=pieces)
+    else:
+        assert spec(n_cols, "tile", piece * pieces, pieces=pieces).padded == (n_cols < piece * pieces)
+    assert spec(n_cols, "shared", piece * pieces, 2, pieces), "all pieces of parts have masks"
+
+
 @given(SIZES, SIZES)
 def test_tiles_of_long_rows_are_masked_but_where_all_end_with_them(n_cols, tile_cols):
     assert spec(n_cols, "online", tile_cols).padded == (n_cols % tile_cols != 0)

@@ -137,6 +137,9 @@ class Backend(Protocol):
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts resident programs by the vendor's exact rule."""
 
+    def known_fault(self, compiled: Any) -> str | None:
+        """Says what the vendor's compiler is known to get wrong in such a kernel, which is then not used; None if nothing."""
+
     def direct_launch(
         self, compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int], sizes: Sequence[int]
     ) -> DirectLaunch | None:
@@ -157,6 +160,10 @@ class Backend(Protocol):
 def named_target(arch: int | str, index: int | None, hardware: Hardware) -> int | str:
     """Returns the architecture's name, which is all that Triton needs; see Backend.compile_target."""
     return arch
+
+
+def no_known_fault(compiled: Any) -> None:
+    """Returns None: the vendor's compiler is not known to get anything wrong; see Backend.known_fault."""
 
 
 def by_triton_only(compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int], sizes: Sequence[int]) -> None:

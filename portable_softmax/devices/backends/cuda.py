@@ -69,6 +69,13 @@ def resources(compiled: Any) -> KernelResources:
     )
 
 
+def known_fault(compiled: Any) -> str | None:
+    """Looks for pairs of additions of 16 bits: ptxas 12.9.86 loses the constant of some; see triton-lang/triton issue 11581."""
+    if "add.s16x2" in compiled.asm["ptx"]:
+        return "its PTX has add.s16x2, which ptxas may compile wrongly: triton-lang/triton issue 11581"
+    return None
+
+
 def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
     """Counts like cudaOccupancyMaxActiveBlocksPerMultiprocessor, with the largest shared memory carve-out.
 

@@ -17,6 +17,7 @@ poll = "atomic"  # Triton 3.8 makes a plain load of a volatile one, which LLVM t
 setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
 compile_target = base.named_target
 direct_launch = base.by_triton_only
+known_fault = base.no_known_fault
 
 WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64
 

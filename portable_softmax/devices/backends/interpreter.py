@@ -16,6 +16,7 @@ poll = "volatile"
 setup = ""
 compile_target = base.named_target
 direct_launch = base.by_triton_only
+known_fault = base.no_known_fault
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:

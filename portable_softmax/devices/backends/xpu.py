@@ -23,6 +23,7 @@ scattered_rows = True
 poll = "atomic"  # triton-xpu 3.3 makes a plain load of a volatile one
 setup = "Intel: `sycl-ls` lists the devices; ZE_AFFINITY_MASK hides some; /dev/dri must be accessible."
 direct_launch = base.by_triton_only
+known_fault = base.no_known_fault
 
 OCLOC = "ocloc"  # Intel's offline compiler
 FULL_SIZE_LANES = 32  # a sub-group of fewer lanes, in the large register mode, may have only half of the threads

@@ -1,0 +1,59 @@
+"""What a vendor's compiler is known to get wrong: such kernels are refused, and none of ours is such a one."""
+
+import functools
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from direct import as_they_are, backward, beside, launch
+from offline import H200
+
+from portable_softmax import Device
+from portable_softmax.errors import CompileError
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime.compiler import compile_for, triton_version
+from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+
+PAIRS_OF_16_BITS = "add.s16x2"
+ODD_PARTS = [
+    Tiling("shared", 16, 704, 4, 1, 12, pieces=22, walk=False),
+    Tiling("shared", 16, 1536, 8, 1, 2, pieces=12, walk=False),
+]
+
+
+@triton.jit
+def rests_kernel(out_ptr, COUNT: tl.constexpr):
+    """Stores numbers that fit 16 bits; Triton 3.8 adds them in pairs."""
+    place = tl.arange(0, COUNT)
+    tl.store(out_ptr + place, tl.where(place // 8 % 2 == 1, (place * 9 + 1) % 1000, place), mask=place % 2 == 0)
+
+
+def test_a_kernel_that_adds_pairs_of_16_bits_is_refused():
+    """Its machine code may lack a constant: triton-lang/triton issue 11581."""
+    compiling = functools.partial(compile_for, Device.from_profile(H200), rests_kernel, {"out_ptr": "*i32:16"}, {"COUNT": 256})
+    if triton_version() >= (3, 8):
+        with pytest.raises(CompileError, match=f"is not used: its PTX has {PAIRS_OF_16_BITS}"):
+            compiling(1, 1)
+    else:
+        assert PAIRS_OF_16_BITS not in compiling(1, 1).asm["ptx"]
+
+
+@pytest.mark.parametrize("direction", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("tiling", ODD_PARTS, ids=str)
+def test_columns_of_parts_are_not_taken_for_16_bits(tiling, direction):
+    """Parts of no power of two, in which all columns of all parts fit 16 bits."""
+    problem = Problem(8192, tiling.parts * tiling.tile_cols - 72, "float32", "float32", 4, inner=8192, backward=direction)
+    compiled = compile_kernel(KernelSpec.of(problem, tiling), Device.from_profile(H200))
+    assert PAIRS_OF_16_BITS not in compiled.asm["ptx"]
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("tiling", ODD_PARTS, ids=str)
+def test_each_piece_of_such_parts_is_stored_in_its_place(device, where, tiling):
+    if device.backend != "interpreter" and not device.vendor.scattered_rows:
+        pytest.skip(f"{device.backend} has no such tiles")
+    sizes = 1, tiling.parts * tiling.tile_cols - 72, 32
+    launched = functools.partial(launch, device)
+    beside(backward, "across", device, launched, "softmax", torch.float32, where, sizes, tiling, tiling.parts, as_they_are)
