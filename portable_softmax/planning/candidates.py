@@ -149,7 +149,7 @@ def _read_twice(tile_rows: int, rule: LaunchRule, problem: Problem, device: Devi
 
 
 def _with_warps(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """The tiling with the number of warps that the rule asks for, or with that and twice as many; in pieces first."""
+    """The tiling with the warps of the rule, or with those that hold its elements and with twice as many; in pieces first."""
     tiling = replace(tiling, max_registers=rule.max_registers or None)
     most = _most_warps(device)
     if rule.num_warps and most:
