@@ -38,8 +38,7 @@ def compile_for(
         tuples: True if the kernel keeps tensors in tuples.
 
     Raises:
-        CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline, or
-            because the vendor's compiler is known to get such a kernel wrong.
+        CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.
     """
     check_target(device)
     import triton
@@ -59,13 +58,10 @@ def compile_for(
         )
     options = device.vendor.compile_options(num_warps, num_stages, max_registers, device.hardware)
     try:
-        compiled = triton.compile(_source(kernel, signature, constexprs), target=target, options=options)
+        return triton.compile(_source(kernel, signature, constexprs), target=target, options=options)
     except Exception as error:  # every stage of every backend has its own exceptions
         types = ", ".join(signature.values())
         raise CompileError(f"{kernel.__name__}({types}) for {device.backend}/{device.arch}: {error}") from error
-    if fault := device.vendor.known_fault(compiled):
-        raise CompileError(f"{kernel.__name__} for {device.backend}/{device.arch} is not used: {fault}")
-    return compiled
 
 
 def check_target(device: Device) -> None:

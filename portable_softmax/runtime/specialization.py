@@ -12,6 +12,7 @@ from typing import Any
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import Step
+from portable_softmax.errors import CompileError
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Form, Problem, next_power_of_2
 from portable_softmax.runtime import compiler
@@ -152,14 +153,17 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
     """Returns Triton's CompiledKernel; kept.
 
     Raises:
-        CompileError: see compiler.compile_for.
+        CompileError: see compiler.compile_for; or the vendor's compiler is known to get such a kernel wrong.
     """
     key = spec, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
     with _compiling:
         if key not in _compiled:
             tiling = spec.tiling
             options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1 and tiling.held
-            _compiled[key] = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), *options)
+            compiled = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), *options)
+            if fault := device.vendor.known_fault(compiled):
+                raise CompileError(f"{tiling} is not used: {fault}")
+            _compiled[key] = compiled
         return _compiled[key]
 
 
