@@ -1,4 +1,4 @@
-"""What a vendor's compiler is known to get wrong: such kernels are refused, and none of ours is such a one."""
+"""Faults that a vendor's compiler is known to have: kernels with such code are refused, and none of ours has it."""
 
 import functools
 
