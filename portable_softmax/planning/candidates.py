@@ -135,7 +135,8 @@ def _read_twice(tile_rows: int, rule: LaunchRule, problem: Problem, device: Devi
         return
     used = KernelResources(num_warps, rule.max_registers or None)
     resident = device.resident(device.vendor.occupancy(used, device.hardware))
-    most = max(1, min(resident // problem.tiles(tile_rows), rule.most_parts or MOST_PARTS))
+    tiles = MANY_ROWS if problem.batch_invariant else problem.tiles(tile_rows)
+    most = max(1, min(resident // tiles, rule.most_parts or MOST_PARTS))
     threads = num_warps * (device.hardware.warp_size or 1)
     for elements in (elements_per_piece, elements_per_piece // 2):
         piece_cols = max(problem.vector if problem.ragged else 1, elements * threads // tile_rows)

@@ -130,6 +130,17 @@ def test_parts_that_are_read_twice_are_as_many_as_registers_let_in():
         rule(**twice, tile_cols=4096)
 
 
+def test_parts_that_are_read_twice_do_not_depend_on_the_number_of_batch_invariant_rows():
+    twice = {"strategy": "shared", "num_warps": 4, "read_twice": True, "elements_per_piece": 16, "max_registers": 128}
+    given, device = msgspec.convert(twice | {"source": "any"}, LaunchRule), Device.from_profile(H200)
+    found = [
+        list(candidates(given, dataclasses.replace(FLOAT32, n_rows=n_rows, n_cols=50_000, batch_invariant=True), device))
+        for n_rows in (1, 132, 10**6)
+    ]
+    assert found[0] == found[1] == found[2]
+    assert all(tiling.parts == 1 for tiling in found[0]), "many rows fill the device by themselves"
+
+
 def test_a_tile_of_words_needs_its_warps():
     with pytest.raises(msgspec.ValidationError, match="strategy tile of words needs num_warps"):
         rule(strategy="tile", tile_words=700)
