@@ -17,8 +17,9 @@ from portable_softmax.errors import (
     PortableSoftmaxError,
     ProfileError,
 )
-from portable_softmax.planning.invariance import batch_invariant, is_batch_invariant, set_batch_invariant
+from portable_softmax.invariance import batch_invariant, is_batch_invariant, set_batch_invariant
 from portable_softmax.planning.plan import LaunchPlan
+from portable_softmax.registration import import_with_torch
 from portable_softmax.runtime.plans import occupancy, plan
 
 if TYPE_CHECKING:
@@ -81,3 +82,6 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(importlib.import_module(f"portable_softmax.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+import_with_torch("portable_softmax.torch_api.operators", "portable_softmax.distributed.operators")

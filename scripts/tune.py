@@ -172,9 +172,9 @@ def _rate(problem: Problem, tiling: Tiling, num_programs: int, operands: list[to
     if resources.spilled_bytes_per_thread or not fits:
         return 0.0
     length = problem.n_cols // (1 if problem.ragged else problem.vector)
-    lines = [length] * len(operands)
-    n_rows = 2 * problem.n_rows - problem.last_alone if problem.paired else problem.n_rows
-    sizes = n_rows, length, *lines, *[1, *(0 for _ in operands)] * 2  # one matrix
+    sizes: tuple[int, ...] = (problem.n_rows, length, length, length, *[1, 0, 0] * 2)  # one matrix
+    if problem.paired:
+        sizes = 2 * problem.n_rows - problem.last_alone, length
     launch = prepare(KernelSpec.of(problem, tiling), device, (num_programs, 1, 1), sizes)
     if tiling.parts > 1:
         launch = with_words(launch, problem, tiling, operands[0].device)

@@ -53,6 +53,97 @@ def list_profiles():
 def test_nothing_is_probed_at_import():
     code = "import sys, portable_softmax; print([m for m in ('torch', 'triton') if m in sys.modules])"
     assert run(sys.executable, "-c", code).strip() == "[]"
+    code = "import sys, torch; known = set(sys.modules); import portable_softmax; print('triton' in sys.modules.keys() - known)"
+    assert run(sys.executable, "-c", code).strip() == "False"
+
+
+SAVE = """
+import torch
+import portable_softmax
+operators = torch.ops.portable_softmax  # which softmax(x) is on an accelerator; on the CPU it is torch's
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return operators.log_softmax(x, 1) + operators.softmax(x, 0)
+x = torch.arange(15.0).view(3, 5).sin()
+torch.export.save(torch.export.export(Model(), (x,)), "exported.pt2")
+torch.jit.save(torch.jit.trace(Model(), x), "traced.pt")
+"""
+LOAD = """
+x = torch.arange(15.0).view(3, 5).sin()
+exported, traced = torch.export.load("exported.pt2"), torch.jit.load("traced.pt")
+assert "torch.ops.portable_softmax.softmax.default" in exported.graph_module.code
+for loaded in (exported.module(), traced):
+    torch.testing.assert_close(loaded(x), torch.log_softmax(x, 1) + torch.softmax(x, 0))
+torch.ops.portable_softmax.softmin_backward, torch.ops.portable_softmax.reduce_shard
+assert "portable_softmax.torch_api.functional" not in sys.modules
+"""
+ORDERS = {
+    "torch first": "import torch, portable_softmax",
+    "torch afterwards": "import portable_softmax, torch",
+    "torch, which was looked for": "import portable_softmax, importlib.util; importlib.util.find_spec('torch'); import torch",
+    "torch, by a module of ours": "import portable_softmax.distributed.steps, portable_softmax.torch_api.layout, torch",
+}
+
+
+@pytest.fixture(scope="module")
+def saved_programs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    run(sys.executable, "-W", "ignore", "-c", SAVE, cwd=folder)
+    return folder
+
+
+@pytest.mark.parametrize("imports", ORDERS.values(), ids=ORDERS)
+def test_saved_programs_load_once_the_package_and_torch_are_imported(saved_programs, imports):
+    code = f"import sys\n{imports}\n{LOAD}"
+    run(sys.executable, "-W", "error:torch:RuntimeWarning", "-c", code, cwd=saved_programs)
+
+
+def test_torch_keeps_its_own_loader():
+    code = """
+import sys
+before = list(sys.meta_path)
+import portable_softmax, importlib.util
+looked_for = importlib.util.find_spec("torch")
+assert looked_for.loader.get_filename("torch") == looked_for.origin
+import torch
+assert type(torch.__loader__) is type(torch.__spec__.loader) is type(portable_softmax.__loader__)
+assert sys.meta_path == before
+"""
+    run(sys.executable, "-c", code)
+
+
+@pytest.mark.parametrize("imports", ["import torch, portable_softmax", "import portable_softmax, torch"])
+def test_a_torch_that_does_not_fit_is_a_warning(tmp_path, imports):
+    """Both are imported, and what needs the operators fails."""
+    (tmp_path / "torch.py").write_text("__version__ = '1.0'")
+    code = f"""
+import warnings
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    {imports}
+assert "torch 1.0 does not get the operators of portable_softmax.torch_api.operators" in str(warned[0].message)
+assert portable_softmax.profiles()
+try:
+    portable_softmax.softmax
+except ImportError:
+    print("refused")
+"""
+    assert run(sys.executable, "-c", code, cwd=tmp_path).strip() == "refused"
+
+
+@pytest.mark.parametrize("hidden", ["sys.modules['torch'] = None", "sys.path[:] = [ROOT, *STDLIB]"])
+def test_torch_that_is_not_there_is_not_found(hidden):
+    code = f"""
+import sys, sysconfig, msgspec, yaml, tabulate
+ROOT, STDLIB = {str(ROOT)!r}, [each for each in sys.path if "site-packages" not in each]
+{hidden}
+import portable_softmax
+try:
+    import torch
+except ModuleNotFoundError:
+    print(len(portable_softmax.profiles()))
+"""
+    assert int(run(sys.executable, "-W", "error", "-c", code))
 
 
 def test_every_public_name_is_there_and_documented():

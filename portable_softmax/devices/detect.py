@@ -1,13 +1,17 @@
 """Finds the device that Triton drives in this process, or says why there is none."""
 
 import functools
+import operator
 import os
+import warnings
 from types import ModuleType
 from typing import Any
 
 from portable_softmax.devices.backends import BACKENDS, broken_installation
+from portable_softmax.devices.backends.base import Backend
+from portable_softmax.devices.backends.lookalike import Lookalike, lookalike
 from portable_softmax.devices.device import Device, merge
-from portable_softmax.devices.profiles import DeviceProfile, find_profile, match_profile
+from portable_softmax.devices.profiles import match_profile
 from portable_softmax.errors import DeviceError, NoDeviceError
 
 INSTALL = "README.md, Install, says what to install for which vendor"
@@ -26,15 +30,10 @@ def chosen(device: Device | str | None) -> Device:
     if device is None:
         return current_device()
     if isinstance(device, str):
-        return _not_here(find_profile(device))
+        return Device.from_profile(device)
     if isinstance(device, Device):
         return device
     raise TypeError(f"device should be a Device, a profile's name like vendor/product, or None, not {device!r}")
-
-
-@functools.cache
-def _not_here(profile: DeviceProfile) -> Device:
-    return merge(profile, None, None)
 
 
 def interpreting() -> bool:
@@ -49,35 +48,44 @@ def current_device(index: int | None = None) -> Device:
         index: number of the device, as torch counts; None for torch's current one.
 
     Raises:
+        TypeError: the index is no integer.
         NoDeviceError: this machine has no accelerator that Triton drives.
         DeviceError: a driver, torch or the vendor's software is missing, broken, or not the only one.
         ProfileError: a hardware profile is malformed.
     """
     if interpreting():
         return _interpreter()
-    backend = _active_backend()
-    module = getattr(_import_torch(), BACKENDS[backend].torch_device_type)
+    backend, vendor = _active_backend()
+    module = getattr(_import_torch(), vendor.torch_device_type)
     if not module.is_available():
         raise DeviceError(
             f"Triton's {backend} driver claims to be active, but {module.__name__}.is_available() is False: "
-            f"is a device visible to this process? {BACKENDS[backend].setup}"
+            f"is a device visible to this process? {vendor.setup}"
         )
     count = module.device_count()
-    index = module.current_device() if index is None else index
+    index = module.current_device() if index is None else operator.index(index)
     if not 0 <= index < count:
         raise DeviceError(f"device {index} was asked for; torch sees {count}, numbered from 0")
     return _device(backend, index)
 
 
 @functools.cache
-def _active_backend() -> str:
+def _active_backend() -> tuple[str, Backend]:
+    """Returns Triton's name of the vendor, and the backend that answers for it."""
     _import_torch()  # first: where Triton finds it imported, it launches on torch's streams
     if wrong := broken_installation():
         raise DeviceError(wrong)
-    backend: str = _active_target().backend
-    if backend not in BACKENDS:
-        raise DeviceError(f"Triton drives a {backend!r} device; this package knows {', '.join(BACKENDS)}")
-    return backend
+    target = _active_target()
+    if target.backend not in BACKENDS:
+        raise DeviceError(f"Triton drives a {target.backend!r} device; this package knows {', '.join(BACKENDS)}")
+    return target.backend, _vendor(target)
+
+
+def _vendor(target: Any) -> Backend:
+    """Returns the backend that a target names, or what stands in for it on another vendor's device."""
+    vendor = BACKENDS[target.backend]
+    evidence = vendor.another_vendors(target.arch, target.warp_size)
+    return lookalike(vendor, evidence) if evidence else vendor
 
 
 @functools.cache
@@ -90,16 +98,24 @@ def _interpreter() -> Device:
 def _device(backend: str, index: int) -> Device:
     from triton.runtime import driver
 
-    vendor = BACKENDS[backend]
-    module = getattr(_import_torch(), vendor.torch_device_type)
+    module = getattr(_import_torch(), _active_backend()[1].torch_device_type)
     with module.device(index):
-        arch = driver.active.get_current_target().arch
+        target = driver.active.get_current_target()
+        vendor = _vendor(target)
         try:
             properties = driver.active.utils.get_device_properties(index)
         except Exception as error:  # a C extension is built on first use: anything from a missing gcc to a missing libcuda
             raise DeviceError(f"Triton's {backend} driver cannot describe device {index}: {error}") from error
-        detected = vendor.describe(index, arch, properties)
-    return merge(match_profile(backend, str(detected.arch), detected.name), detected, index)
+        detected = vendor.describe(index, target.arch, properties)
+    profile = match_profile(backend, str(detected.arch), detected.name, detected.driver.get("warp_size"))
+    if isinstance(vendor, Lookalike) and profile.estimated:
+        warnings.warn(
+            f"{detected.name or 'this device'} is {backend}/{detected.arch} to Triton, but another vendor's "
+            f"({vendor.evidence}): plans lean on the cautious estimates of {profile.name}; "
+            "`portable-softmax --new-profile DIR` writes a profile of the device to complete",
+            stacklevel=2,
+        )
+    return merge(profile, detected, index)
 
 
 def _import_torch() -> ModuleType:

@@ -1,5 +1,6 @@
 """A device, here or not: its facts, merged from the runtime and a profile, and who told each."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -36,18 +37,20 @@ class Device:
 
     @staticmethod
     def from_profile(name: str) -> "Device":
-        """Makes a device that need not be here, by its name in `profiles()`, to plan and count for.
+        """Returns the device of a name in `profiles()`, to plan and count for; it need not be here.
+
+        It is the same object as long as the profile is, so that its plans are kept.
 
         Raises:
             ProfileError: no product has that name.
             TypeError: the name is not text.
         """
-        return merge(find_profile(name), None, None)
+        return _not_here(find_profile(name))
 
     @property
     def vendor(self) -> Backend:
-        """Module that answers for the device's vendor."""
-        return BACKENDS[self.backend]
+        """Module that answers for the device's vendor, or what stands in for one of another vendor's than it says."""
+        return (self.detected and self.detected.lookalike) or BACKENDS[self.backend]
 
     @property
     def name(self) -> str:
@@ -61,6 +64,11 @@ class Device:
     def __repr__(self) -> str:
         where = "not here" if self.detected is None else f"index={self.index}"
         return f"Device({self.name!r}, {self.backend}/{self.arch}, profile={self.profile.name!r}, {where})"
+
+
+@functools.cache
+def _not_here(profile: DeviceProfile) -> Device:
+    return merge(profile, None, None)
 
 
 def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) -> Device:

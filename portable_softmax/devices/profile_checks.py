@@ -80,8 +80,13 @@ RELATIONS = (
 )
 
 
-def complaints(file: ProfileFile) -> Iterator[str]:
-    """Everything that is wrong with a file, each with its key and the reason."""
+def complaints(file: ProfileFile, alone: bool = False) -> Iterator[str]:
+    """Everything that is wrong with a file, each with its key and the reason.
+
+    Args:
+        file: the file, or the one that an extension stands for.
+        alone: True if its products' facts need only agree with each other: an estimate's are those of no device.
+    """
     if file.backend not in BACKENDS:
         yield f"backend: {file.backend!r} is none of {', '.join(BACKENDS)}"
     yield from _sources(file)
@@ -97,7 +102,7 @@ def complaints(file: ProfileFile) -> Iterator[str]:
             yield from _patterns(f"{where}.matches[{number}]", pattern)
         yield from _target(where, file, product)
         own = _numbers(f"{where}.hardware", product.hardware)
-        yield from _contradictions(facts | own, own)
+        yield from _contradictions(own if alone else facts | own, own)
         yield from _rules(f"{where}.rules", product.rules, facts | own)
 
 

@@ -15,6 +15,7 @@ from portable_softmax.errors import ProfileError
 _PACKAGED = Path(__file__).parents[1] / "device_profiles"  # in a wheel
 SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "device_profiles"
 SUFFIXES = (".yaml", ".yml")
+NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")  # that YAML and everybody read alike
 NAMED = {"sources": Source, "products": Product}  # mappings whose keys msgspec leaves out of a path
 
 
@@ -101,21 +102,28 @@ class _Strict:
     """Builds plain data, with text as keys, and takes no key twice."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Turns errors that yaml lets out for values like 2026-13-45, 0x_ or `!!bool maybe` into errors of yaml."""
+        """Turns errors that yaml lets out for values like 2026-13-45, 0x_ or `!!bool maybe` into errors of yaml.
+
+        Refuses numbers that YAML 1.1 reads as others than they look: 0132 as octal, 1:30 in sixties.
+        """
         try:
-            return super().construct_object(node, deep)  # type: ignore[misc]
+            found = super().construct_object(node, deep)  # type: ignore[misc]
         except (ValueError, LookupError, AttributeError, OverflowError) as error:
             raise _error(f"cannot be read as {node.tag.rpartition(':')[2]}: {error}", node) from error
+        if type(found) in (int, float) and not NUMBER.fullmatch(node.value):
+            raise _error(f"{node.value!r} is {found} to YAML; write the number in decimal digits, or text in quotes", node)
+        return found
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Refuses keys that are no text, and equal keys, of which yaml would let the second win in silence."""
         keys = [key for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-        texts = [key.value for key in keys]
+        met: set[str] = set()
         for key in keys:
             if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
                 raise _error(f"the key {key.value!r} is not text to YAML; put it in quotes", key)
-            if texts.count(key.value) > 1:
+            if key.value in met:
                 raise _error(f"found the key {key.value!r} twice", key)
+            met.add(key.value)
         return super().construct_mapping(node, deep)  # type: ignore[misc,no-any-return]
 
 

@@ -8,6 +8,7 @@ import difflib
 import functools
 import os
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +23,8 @@ from portable_softmax.devices.profile_checks import complaints
 from portable_softmax.devices.profile_files import SHIPPED, profile_files, read_file
 from portable_softmax.devices.schema import Hardware, Source, given
 from portable_softmax.errors import ProfileError
+
+_reading = threading.Lock()
 
 NEAREST = 5  # names that a wrong one is answered with
 
@@ -87,21 +90,26 @@ def _nearest(name: str, known: Iterable[str]) -> list[str]:
     return (holding or [each for near in alike for each, product in products.items() if product == near])[:NEAREST]
 
 
-def match_profile(backend: str, arch: str, device_name: str | None) -> DeviceProfile:
+def match_profile(backend: str, arch: str, device_name: str | None, warp_size: int | None = None) -> DeviceProfile:
     """Returns the profile of a live device: its product, else its architecture, else its vendor's cautious estimate.
+
+    A product or an architecture whose warps have another size is not the device's, whatever it calls itself.
 
     Args:
         backend: Triton's name of the vendor.
         arch: Triton's name of the target architecture.
         device_name: the name that the runtime reports, if any.
+        warp_size: threads of a warp, if the driver tells.
 
     Raises:
         ProfileError: not even an estimate exists for the backend.
     """
     of_arch = [p for p in _all(_directories()) if p.backend == backend and re.fullmatch(p.arch_pattern, arch)]
-    of_name = [p for p in of_arch if p.product and _names(p.product, device_name)]
-    described = [p for p in of_arch if p.product is None and not p.estimated]
-    for candidates in (of_name, described, of_arch):
+    alike = [p for p in of_arch if None in (warp_size, p.hardware.warp_size) or p.hardware.warp_size == warp_size]
+    of_name = [p for p in alike if p.product and _names(p.product, device_name)]
+    described = [p for p in alike if p.product is None and not p.estimated]
+    estimates = [p for p in of_arch if p.estimated]
+    for candidates in (of_name, described, estimates):
         if candidates:
             return candidates[-1]
     raise ProfileError(
@@ -132,15 +140,15 @@ def _profiles(paths: Iterable[Path]) -> dict[Path, list[DeviceProfile]]:
     for path, extension in contents.items():
         if isinstance(extension, Extension):
             file = extended(path, extension, described)
-            _complain(path, file)
+            _complain(path, file, alone=extension.extends.endswith("/estimated"))
             name = f"{path.parent.name}/{path.stem}"
             described[name] = file, file.products[path.stem]
             found[path] = [_profile(file, name, file.products[path.stem])]
     return {path: found[path] for path in contents}
 
 
-def _complain(path: Path, file: ProfileFile) -> None:
-    if wrong := list(complaints(file)):
+def _complain(path: Path, file: ProfileFile, alone: bool = False) -> None:
+    if wrong := list(complaints(file, alone)):
         raise ProfileError("\n".join(f"{path}: {complaint}" for complaint in wrong))
 
 
@@ -172,9 +180,19 @@ def _directories() -> tuple[Path, ...]:
     return SHIPPED, *(Path(each) for each in extra if each)
 
 
-@functools.cache
 def _all(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
+    """Returns all profiles of the directories, read once: threads whose first calls come at once wait for each other."""
+    with _reading:
+        return _read(directories)
+
+
+@functools.cache
+def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
     for directory in directories:
+        if directory == SHIPPED and not directory.is_dir():
+            raise ProfileError(
+                f"the package's own profiles are not in {SHIPPED}: install the package, from a zip it cannot read them"
+            )
         if not directory.is_dir():
             raise ProfileError(f"{directory} is not a directory; is PORTABLE_SOFTMAX_PROFILES right?")
     files = _profiles([file for directory in directories for file in profile_files(directory)])

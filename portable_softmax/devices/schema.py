@@ -44,7 +44,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a number comes from, and how far it was checked."""
+    """Source of a number, and how far it was checked."""
 
     verified: Verified
     title: Text

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
@@ -42,11 +43,32 @@ def of_dtensor(
     if placements != x.placements:
         x = x.redistribute(placements=placements)
     groups = [mesh.get_group(at) for at, each in enumerate(placements) if getattr(each, "dim", None) == dim]
-    part = x.to_local()
+    part = x.to_local() if is_dynamo_compiling() else _Part.apply(x)
     y = sharded(form, part, dim, dtype, groups, chunks) if groups else local(part)
-    strides = torch.empty(x.shape, device="meta").stride()
-    result: torch.Tensor = DTensor.from_local(y, mesh, placements, run_check=False, shape=x.shape, stride=strides)
+    return _whole(y, mesh, placements, x.shape)
+
+
+def _whole(part: torch.Tensor, mesh: Any, placements: tuple[Any, ...], shape: torch.Size) -> torch.Tensor:
+    strides = torch.empty(shape, device="meta").stride()
+    result: torch.Tensor = DTensor.from_local(part, mesh, placements, run_check=False, shape=shape, stride=strides)
     return result
+
+
+class _Part(torch.autograd.Function):
+    """Does what DTensor.to_local does, but for the strides of the gradient, which that one reckons as of even shards.
+
+    A leaf's gradient with other strides than the leaf is copied by autograd, and torch 2.11 replicates a copy of uneven shards.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> torch.Tensor:
+        ctx.mesh, ctx.placements, ctx.shape = x.device_mesh, x.placements, x.shape
+        part: torch.Tensor = x.to_local()
+        return part.view_as(part)
+
+    @staticmethod
+    def backward(ctx: Any, dx: torch.Tensor) -> torch.Tensor:
+        return _whole(dx, ctx.mesh, ctx.placements, ctx.shape)
 
 
 def _register_rules() -> None:

@@ -14,8 +14,8 @@ from portable_softmax.distributed import exchange
 from portable_softmax.distributed.exchange import Group, Groups
 from portable_softmax.distributed.operators import map_shard, reduce_shard
 from portable_softmax.errors import DtypeError
-from portable_softmax.planning.invariance import in_context, is_batch_invariant
-from portable_softmax.torch_api.arguments import check_layout, dtype_of, int_of
+from portable_softmax.invariance import in_context, is_batch_invariant
+from portable_softmax.torch_api.arguments import check_chunks, check_layout, dtype_of, int_of
 from portable_softmax.torch_api.fast_path import KERNEL_DTYPES
 from portable_softmax.torch_api.layout import wrap_dim
 
@@ -48,7 +48,7 @@ def sharded(
         TypeError, ValueError: `groups` or `chunks` are something else.
         IndexError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the cases of functional.softmax.
         RuntimeError: a rank is lost, or its shapes differ; as torch.distributed finds it, at latest at the group's timeout.
-        ValueError: shapes differ, and TORCH_DISTRIBUTED_DEBUG is INFO or DETAIL: then they are compared first.
+        ValueError: shapes or chunks differ, and TORCH_DISTRIBUTED_DEBUG is INFO or DETAIL: then they are compared first.
     """
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
@@ -57,8 +57,7 @@ def sharded(
             f"{form} of a DTensor was asked for with a group; its mesh says which ranks hold its rows: give no group"
         )
     check_layout(form, x)
-    if not isinstance(chunks, int) or chunks < 1:
-        raise ValueError(f"chunks is a number of at least 1, not {chunks!r}")
+    check_chunks(form, chunks)
     dim, dtype = wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
     if x.dtype not in KERNEL_DTYPES and dtype is not None:
         x, form = (-x, "softmax") if form == "softmin" else (x, form)
@@ -67,8 +66,9 @@ def sharded(
     if not {x.dtype, dtype} <= KERNEL_DTYPES:
         raise DtypeError(f"{form} of {x.dtype} as {dtype} was asked for; name a floating-point dtype of 16, 32 or 64 bits")
     if not is_dynamo_compiling() and get_debug_level() != DebugLevel.OFF:
+        asked = f"{form} of {dtype} along dim {dim} in chunks={chunks}"
         for each in groups:
-            _compare(each, f"{form} of {dtype} along dim {dim}", [*x.shape[:dim], "...", *x.shape[dim + 1 :]])
+            _compare(each, asked, [*x.shape[:dim], "...", *x.shape[dim + 1 :]])
     named = tuple([Group(each.group_name, each.size()) for each in groups if _checked(each).size() > 1])
     result: torch.Tensor = _Sharded.apply(x, dim, dtype, form, named, chunks)
     return result

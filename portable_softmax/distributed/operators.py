@@ -13,11 +13,14 @@ _library.define(
 
 
 def _reduce_fake(a: torch.Tensor, b: torch.Tensor, dim: int, dtype: torch.dtype, form: str, backward: bool) -> torch.Tensor:
+    steps.check(form, a, b)
     return steps.numbers_like(a, dim, dtype, backward)
 
 
-def _map_fake(*arguments: object) -> None:
-    """Allocates nothing."""
+def _map_fake(
+    a: torch.Tensor, b: torch.Tensor, numbers: torch.Tensor, out: torch.Tensor, dim: int, form: str, backward: bool
+) -> None:
+    steps.check(form, a, b, numbers, out)  # and allocates nothing
 
 
 for _function, _fake in ((steps.reduce_shard, _reduce_fake), (steps.map_shard, _map_fake)):

@@ -1,7 +1,7 @@
 """Both steps of a sharded softmax on one device, by a kernel each, or by torch for tensors on the CPU.
 
-Operands a and b are those of kernels/directions.py: both are x forward; dy and y backward. Rows are numbered as their
-elements lie in a contiguous tensor. kernels/sharded.py describes numbers.
+Operands a and b are those of kernels/formulas.py: both are x forward; dy and y backward. Rows are numbered as their
+elements lie in a contiguous tensor. kernels/special/shards.py describes numbers.
 """
 
 import math
@@ -15,11 +15,12 @@ from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import Step
 from portable_softmax.errors import LayoutError
-from portable_softmax.planning.invariance import is_batch_invariant
+from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.lines import Lines
-from portable_softmax.planning.problem import VECTOR_BYTES
+from portable_softmax.planning.problem import FORMS, VECTOR_BYTES
 from portable_softmax.runtime.guard import on_device
-from portable_softmax.runtime.launch import bind_problem, name_of, problem_of
+from portable_softmax.runtime.launch import bind_problem, name_of, problem_from
+from portable_softmax.torch_api.arguments import check_layout
 from portable_softmax.torch_api.kept import MOST_CALLS
 from portable_softmax.torch_api.layout import device_of, lines_as_they_lie
 
@@ -42,6 +43,14 @@ def numbers_like(a: torch.Tensor, dim: int, dtype: torch.dtype, backward: bool) 
     return a.new_empty((1, 1 if backward else 2, n_rows), dtype=compute)
 
 
+def check(form: str, *tensors: torch.Tensor) -> None:
+    """Raises a ValueError if there is no such form, and a LayoutError for tensors that are not strided."""
+    if form not in FORMS:
+        raise ValueError(f"form {form!r} was asked for; there are {', '.join(FORMS)}")
+    for each in tensors:
+        check_layout(form, each)
+
+
 def reduce_shard(a: torch.Tensor, b: torch.Tensor, dim: int, dtype: torch.dtype, form: str, backward: bool) -> torch.Tensor:
     """Computes one group of numbers of a shard; those of a shard of no columns change no other's.
 
@@ -56,8 +65,10 @@ def reduce_shard(a: torch.Tensor, b: torch.Tensor, dim: int, dtype: torch.dtype,
         [1, 2, n_rows], or [1, 1, n_rows] for a gradient: float32, but float64 for float64.
 
     Raises:
+        ValueError, LayoutError: the cases of `check`.
         DtypeError, DeviceError, PlanError, CompileError: the kernel cannot run on the device.
     """
+    check(form, a, b)
     numbers = numbers_like(a, dim, dtype, backward)
     if not a.numel():
         numbers.zero_()
@@ -84,8 +95,10 @@ def map_shard(
         backward: True for a gradient.
 
     Raises:
+        ValueError, LayoutError: the cases of `check`.
         DtypeError, DeviceError, PlanError, CompileError: the kernel cannot run on the device.
     """
+    check(form, a, b, numbers, out)
     if not a.numel():
         return
     if a.is_cpu and not interpreting():
@@ -105,8 +118,8 @@ def _launch(
         launch(*operands, numbers)
         return
     device = device_of(operands[0], dtype, *(each.dtype for each in operands))
-    taken, at, lines = _taken(operands, dim, device, invariant)
-    problem = replace(problem_of(taken, lines, form, backward, device, invariant, step), y_dtype=name_of(dtype))
+    taken, at, lines = _taken(operands, dim, device, invariant, backward)
+    problem = replace(problem_from(taken, lines, form, backward, device, invariant, step), y_dtype=name_of(dtype))
     more_sizes = (len(numbers),) if step == "map" else ()
     launch = on_device(bind_problem(problem, lines, device, taken[0].device, more_sizes), device)
     launch(*taken, numbers)
@@ -118,10 +131,10 @@ def _launch(
         operands[0].copy_(taken[0].movedim(at, dim))
 
 
-def _taken(operands: Operands, dim: int, device: Device, invariant: bool) -> tuple[Operands, int, Lines]:
-    """Returns operands that a kernel takes, the axis of the softmax in them, and how they lie."""
+def _taken(operands: Operands, dim: int, device: Device, invariant: bool, backward: bool) -> tuple[Operands, int, Lines]:
+    """Returns operands that a kernel takes, the axis of the softmax in them, and how they lie; only gradients read b."""
     for at, taken in _ways(operands, dim):
-        if (lines := lines_as_they_lie(taken, at, device, invariant)) and not lines.turned:
+        if (lines := lines_as_they_lie(taken if backward else taken[:2], at, device, invariant)) and not lines.turned:
             return taken, at, lines
     raise LayoutError(f"contiguous rows of {tuple(operands[0].shape)} are refused, which is an error of this package")
 

@@ -1,8 +1,8 @@
-"""Elements of memory that a tile stands for; see __init__.py for lines, AXIS, VECTOR, RAGGED and PIECES.
+"""Elements of memory that a tile stands for; form.py says what lines, vectors and ragged rows are.
 
-Operands differ in where their rows start, in their strides, and the first one from the others in what is next to each other
-(LIES); in nothing else: one mask serves them all. Rows are [rows], columns of them [1, cols] or [rows, cols] for AXIS 1,
-[cols, 1] for AXIS 0.
+b lies as the result does. a may lie otherwise: at other strides, or with other elements next to each other. Nothing else
+differs, so one mask serves all operands. Rows are [rows], columns of them [1, cols] or [rows, cols] for FORM.axis 1, and
+[cols, 1] for FORM.axis 0.
 """
 
 import triton
@@ -10,106 +10,113 @@ import triton.language as tl
 
 
 @triton.jit
-def rows_of(tile, row_tiles, per_matrix, TILE_ROWS: tl.constexpr, DEPTH: tl.constexpr, FLAT: tl.constexpr):
-    """(matrix, line, number) of a tile's rows; `number` is that in their matrix unless FLAT, as then they lie in several."""
-    if FLAT:
-        number = tl.cast(tile, tl.int64) * TILE_ROWS + tl.arange(0, TILE_ROWS)
-        if DEPTH == 1:
+def shape_of(n_lines, length, n_matrices, n_blocks, FORM: tl.constexpr):
+    """(rows that a tile finds its own among, columns, rows of a matrix)."""
+    length = length * FORM.unit
+    lines = n_lines * FORM.unit if FORM.turned else n_lines
+    per_matrix = lines if FORM.axis == 1 else length
+    n_cols = length if FORM.axis == 1 else lines
+    n_rows = per_matrix * n_matrices * n_blocks if FORM.flat and FORM.depth > 1 else per_matrix
+    return n_rows, n_cols, per_matrix
+
+
+@triton.jit
+def in_elements(out_stride, a_stride, FORM: tl.constexpr):
+    """Strides of the result and of a, which come in FORM.unit elements, so that compilers know what divides them."""
+    return out_stride * FORM.unit, a_stride * FORM.unit
+
+
+@triton.jit
+def rows_of(tile, row_tiles, per_matrix, FORM: tl.constexpr):
+    """(matrix, line, number) of a tile's rows; `number` is that in their matrix unless FORM.flat: they may lie in several."""
+    if FORM.flat:
+        number = tl.cast(tile, tl.int64) * FORM.tile_rows + tl.arange(0, FORM.tile_rows)
+        if FORM.depth == 1:
             matrix, line = tl.cast(0, tl.int64), number
         else:
             matrix, line = number // per_matrix, number % per_matrix
     else:
         matrix = tl.cast(tile, tl.int64) // row_tiles
-        number = tl.cast(tl.cast(tile, tl.int64) % row_tiles, tl.int32) * TILE_ROWS + tl.arange(0, TILE_ROWS)
+        number = tl.cast(tl.cast(tile, tl.int64) % row_tiles, tl.int32) * FORM.tile_rows + tl.arange(0, FORM.tile_rows)
         line = number
     return matrix, line, number
 
 
 @triton.jit
-def starts_of(
-    ptr, matrix, line, n_matrices, stride, matrix_stride, block_stride,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, AXIS: tl.constexpr, LIES: tl.constexpr, DEPTH: tl.constexpr,
-    FLAT: tl.constexpr,
-):  # fmt: skip
-    """Pointers to the first column of rows, or to its vector if RAGGED: [rows, 1] for AXIS 1, [1, rows] for AXIS 0.
+def starts_of(ptr, matrix, line, n_matrices, stride, matrix_stride, block_stride, AXIS: tl.constexpr, FORM: tl.constexpr):
+    """Pointers to the first column of rows, or to its vector if FORM.ragged: [rows, 1] for FORM.axis 1, [1, rows] for 0.
 
-    LIES: 1 if a row's elements are next to each other, and `stride` leads to the next row; 0 if those of a column are, and
-    it leads to the next column.
+    AXIS is the operand's: FORM.axis or FORM.out_axis. 1: `stride` leads to the next row; 0: to the next column.
     """
-    if DEPTH == 3:
+    if FORM.depth == 3:
         outer = matrix // n_matrices * block_stride + matrix % n_matrices * matrix_stride
     else:
         outer = matrix * matrix_stride
-    if FLAT and DEPTH > 1:
-        outer = tl.expand_dims(outer, AXIS)
-    within = line * stride if LIES == 1 else line
-    if RAGGED:
-        within = within // VECTOR * VECTOR
-    return ptr + outer + tl.expand_dims(within, AXIS)
+    if FORM.flat and FORM.depth > 1:
+        outer = tl.expand_dims(outer, FORM.axis)
+    within = line * stride if AXIS == 1 else line
+    if FORM.ragged:
+        within = within // FORM.vector * FORM.vector
+    return ptr + outer + tl.expand_dims(within, FORM.axis)
 
 
 @triton.jit
-def lead_of(line, stride, VECTOR: tl.constexpr, RAGGED: tl.constexpr):
-    """Elements between the starts of RAGGED rows' first vectors and the rows, alike in all operands: [rows, 1]."""
-    return tl.expand_dims((line * stride % VECTOR).to(tl.int32), 1) if RAGGED else 0
+def lead_of(line, stride, FORM: tl.constexpr):
+    """Elements between the starts of ragged rows' first vectors and the rows, alike in all operands: [rows, 1]."""
+    return tl.expand_dims((line * stride % FORM.vector).to(tl.int32), 1) if FORM.ragged else 0
 
 
 @triton.jit
-def first_of_part(part, n_cols, TILE_COLS: tl.constexpr):
-    """First column of a part, which no compiler can take for a number of 16 bits, as it knows no n_cols.
+def first_of_part(part, n_cols, FORM: tl.constexpr):
+    """First column of a part: 64 bits wide for axis 0, as only a line's length fits 32 bits, and columns are lines there.
 
-    ptxas 12.9 adds pairs of such numbers wrongly (Triton's issue 11581), and pieces were stored over others.
+    No compiler can take it for a number of 16 bits, as none knows n_cols: ptxas 12.9 adds pairs of such numbers wrongly
+    (Triton's issue 11581), so that one piece is stored over another.
     """
-    return part * TILE_COLS + tl.where(n_cols < 0, 65536, 0)
+    first = tl.cast(part, tl.int64) * FORM.tile_cols if FORM.axis == 0 else part * FORM.tile_cols
+    return first + tl.where(n_cols < 0, 65536, 0)
 
 
 @triton.jit
-def pointers(starts, cols, stride, LIES: tl.constexpr):
-    """Pointers to columns of rows that start at `starts`."""
-    return starts + cols if LIES == 1 else starts + cols * stride
+def pointers(starts, cols, stride, AXIS: tl.constexpr):
+    """Pointers to columns of rows that start at `starts`, of an operand with that axis."""
+    return starts + cols if AXIS == 1 else starts + cols * stride
 
 
 @triton.jit
-def mask_of(
-    rows, cols, lead, n_rows, n_cols,
-    FIRST: tl.constexpr, LAST: tl.constexpr, VECTOR: tl.constexpr, RAGGED: tl.constexpr, AXIS: tl.constexpr,
-):  # fmt: skip
-    """Mask of columns of rows; FIRST, LAST: whether some may lie before those of a RAGGED row, or behind those of a row."""
+def mask_of(rows, cols, lead, n_rows, n_cols, FIRST: tl.constexpr, LAST: tl.constexpr, FORM: tl.constexpr):
+    """Mask of columns of rows; FIRST, LAST: whether some may lie before those of a ragged row's body, or behind a row."""
     if rows.shape[0] == 1:
         mask = tl.full((1, 1), True, tl.int1)  # there is no tile without a row
     else:
-        mask = tl.expand_dims(rows, AXIS) < n_rows
-    if RAGGED:
-        vectors = cols // VECTOR
+        mask = tl.expand_dims(rows, FORM.axis) < n_rows
+    if FORM.ragged:
+        vectors = cols // FORM.vector
         if FIRST:
-            mask = mask & (vectors * VECTOR >= lead)
+            mask = mask & (vectors * FORM.vector >= lead)
         if LAST:
-            mask = mask & (vectors < (lead + n_cols) // VECTOR)
+            mask = mask & (vectors < (lead + n_cols) // FORM.vector)
     elif LAST:
         mask = mask & (cols < n_cols)
     return mask
 
 
 @triton.jit
-def piece_of(
-    rows, cols, lead, n_rows, n_cols,
-    PIECE: tl.constexpr, PIECES: tl.constexpr, PARTS: tl.constexpr,
-    VECTOR: tl.constexpr, RAGGED: tl.constexpr, PADDED: tl.constexpr, AXIS: tl.constexpr,
-):  # fmt: skip
-    """(columns, mask) of a piece of a program's tile; `cols` are those of its first one, [cols]."""
+def piece_of(rows, first_col, lead, n_rows, n_cols, PIECE: tl.constexpr, FORM: tl.constexpr):
+    """(columns, mask) of a piece of a tile that begins at first_col."""
     FIRST: tl.constexpr = PIECE == 0
-    LAST: tl.constexpr = (PIECE == PIECES - 1 or PARTS > 1) and PADDED
-    cols = tl.expand_dims(cols + PIECE * cols.shape[0], 1 - AXIS)
-    return cols, mask_of(rows, cols, lead, n_rows, n_cols, FIRST, LAST, VECTOR, RAGGED, AXIS)
+    LAST: tl.constexpr = (FORM.pieces - 1 == PIECE or FORM.parts > 1) and FORM.padded
+    cols = tl.expand_dims(first_col + tl.arange(0, FORM.width) + PIECE * FORM.width, 1 - FORM.axis)
+    return cols, mask_of(rows, cols, lead, n_rows, n_cols, FIRST, LAST, FORM)
 
 
 @triton.jit
-def edges_of(rows, lead, part, n_rows, n_cols, VECTOR: tl.constexpr):
-    """(columns, mask) of what belongs to RAGGED rows before and after their bodies: [rows, 2 * VECTOR] each."""
-    place = tl.expand_dims(tl.arange(0, 2 * VECTOR), 0)
-    cols = tl.where(place < VECTOR, place, (lead + n_cols) // VECTOR * VECTOR - VECTOR + place)
+def edges_of(rows, lead, part, n_rows, n_cols, FORM: tl.constexpr):
+    """(columns, mask) of what belongs to ragged rows before and after their bodies: [rows, 2 * FORM.vector] each."""
+    place = tl.expand_dims(tl.arange(0, 2 * FORM.vector), 0)
+    cols = tl.where(place < FORM.vector, place, (lead + n_cols) // FORM.vector * FORM.vector - FORM.vector + place)
     mask = (part == 0) & (cols >= lead) & (cols < lead + n_cols)
-    mask = mask & ((place >= VECTOR) | (lead > 0))  # with no lead, a row's first vector belongs to its body
+    mask = mask & ((place >= FORM.vector) | (lead > 0))  # with no lead, a row's first vector belongs to its body
     if rows.shape[0] > 1:
         mask = mask & (tl.expand_dims(rows, 1) < n_rows)
     return cols, mask

@@ -11,6 +11,7 @@ from portable_softmax.planning.problem import Problem, next_power_of_2
 
 MOST_PARTS = 64  # of a row, where a rule says nothing: each program reads two words of each
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
+MOST_PIECES = 32  # of a tile that is held: each is code of its own, and hundreds compile for minutes
 NARROWEST_TILE = 1024  # elements; a narrower one of a row that is read twice is not worth compiling
 WORD_BYTES = 4
 MANY_ROWS = 2**31  # what a batch-invariant tile is chosen for
@@ -27,8 +28,9 @@ def candidates(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[T
     else:
         tilings = _online(rule, problem, device)
     for each in tilings:
-        elements = each.tile_rows * each.tile_cols // (1 if each.held else each.pieces)
-        if elements <= MOST_ELEMENTS and _is_possible(problem, each):
+        pieces, unrolled = (1, each.pieces) if each.held else (each.pieces, 1)
+        elements = each.tile_rows * each.tile_cols // pieces
+        if elements <= MOST_ELEMENTS and unrolled <= MOST_PIECES and _is_possible(problem, each):
             yield each
 
 
@@ -101,9 +103,9 @@ def _online(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tili
     tile_rows = 1 if problem.layout == "rows" else min(next_power_of_2(problem.neighbours), line.value if line else 1)
     widest = max(1, (rule.tile_cols or 1) // (problem.registers_per_element * tile_rows))
     tile_cols = min(widest, next_power_of_2(problem.width))
-    while tile_cols * tile_rows >= min(NARROWEST_TILE, tile_rows * problem.n_cols):
+    yield from _with_warps(Tiling("online", tile_rows, tile_cols), rule, problem, device)
+    while (tile_cols := tile_cols // 2) * tile_rows >= min(NARROWEST_TILE, tile_rows * problem.n_cols):
         yield from _with_warps(Tiling("online", tile_rows, tile_cols), rule, problem, device)
-        tile_cols //= 2
 
 
 def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
@@ -120,7 +122,8 @@ def _held(tile_rows: int, rule: LaunchRule, problem: Problem, device: Device) ->
     tile_cols, num_warps = rule.tile_cols or 1, rule.num_warps or 1
     while tile_cols < min(problem.width, MOST_ELEMENTS) and num_warps <= _most_warps(device):
         parts = -(-problem.width // tile_cols)
-        tiling = Tiling("shared", tile_rows, tile_cols, num_warps, num_stages, parts, rule.max_registers or None)
+        registers = _registers(rule, num_warps, device)
+        tiling = Tiling("shared", tile_rows, tile_cols, num_warps, num_stages, parts, registers)
         if parts <= (rule.most_parts or MOST_PARTS):
             yield from _in_pieces([tiling], rule, problem, device)
             if tiling.tile_cols.bit_count() == 1:
@@ -183,6 +186,13 @@ def _in_pieces(tilings: Iterable[Tiling], rule: LaunchRule, problem: Problem, de
         pieces = -(-problem.width // (tiling.parts * piece_cols))
         if pieces > 1:
             yield replace(tiling, tile_cols=pieces * piece_cols, pieces=pieces)
+
+
+def _registers(rule: LaunchRule, num_warps: int, device: Device) -> int | None:
+    """Registers per thread that the rule allows; None, which leaves it to the compiler, where the warps cannot have so many."""
+    threads = num_warps * (device.hardware.warp_size or 1)
+    there = (device.hardware.registers_per_multiprocessor or 0) // threads
+    return rule.max_registers if rule.max_registers and rule.max_registers <= there else None
 
 
 def _most_warps(device: Device) -> int:

@@ -42,9 +42,11 @@ def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], s
     Args:
         shape: of all operands; no size is 0.
         dim: the axis of the softmax.
-        strides: of each operand, in elements; the result's first.
+        strides: of each operand, in elements; the result's first. The last of three lies as the result does.
         scattered: False where all rows of a tile must be one distance apart, or side by side, in all operands alike.
     """
+    if any(size > 1 and each[0] != each[2] for size, *each in zip(shape, *strides, strict=True) if len(each) == 3):
+        return None
     n_cols = shape[dim] if shape else 1
     columns: Level = n_cols, tuple(each[dim] if n_cols > 1 else 1 for each in strides)
     others = [(size, tuple(each[at] for each in strides)) for at, size in enumerate(shape) if at != dim and size > 1]

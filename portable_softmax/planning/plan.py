@@ -60,6 +60,7 @@ class LaunchPlan:
         resources: what a program of the compiled kernel uses.
         occupancy: programs per multiprocessor, and what limits them.
         reasons: the decisions in order, in sentences.
+        warning: the reason why the launch is slow, where all that were compiled are; None for most.
     """
 
     tiling: Tiling
@@ -67,6 +68,7 @@ class LaunchPlan:
     resources: KernelResources
     occupancy: Occupancy
     reasons: tuple[str, ...]
+    warning: str | None = None
 
     def __str__(self) -> str:
         """Gives the tile and the grid, what a program uses, how many fit, and why, in short lines."""

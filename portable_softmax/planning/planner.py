@@ -1,6 +1,7 @@
 """Problem + Device -> LaunchPlan: arithmetic, and a function that tells what a compiled candidate uses.
 
-The first candidate of the first rule that takes the problem, compiles without spilling and fits the device, is taken.
+The first candidate of the first rule that takes the problem, compiles without spilling and fits the device, is taken; where
+MOST_SPILLING have spilled, or all, the one of them that spills least.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from portable_softmax.planning.reasons import why
 from portable_softmax.planning.rules import matching
 
 UNLIMITED = 2**63 - 1
+MOST_SPILLING = 4  # candidates that spill before no more are tried: each takes a second or so to compile
 REGISTER_BYTES, ADDRESS_BYTES = 4, 8
 
 Measure = Callable[[Problem, Tiling, Device], KernelResources]
@@ -31,20 +33,26 @@ class Compiled(NamedTuple):
     resources: KernelResources
     occupancy: Occupancy
 
+    @property
+    def spilled(self) -> int:
+        """Bytes that each thread spills."""
+        return self.resources.spilled_bytes_per_thread
+
 
 def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
     """Plans the launch of `problem` on `device`; `measure` compiles a candidate and reads what it uses.
 
     Raises:
-        PlanError: no candidate compiles, keeps its registers and fits; lists them all.
+        PlanError: no candidate compiles and fits; lists them all.
     """
     passed_over: list[str] = []
+    spilling: list[Compiled] = []
     alone: tuple[Compiled, list[str]] | None = None  # nothing else runs while it waits: more or fewer warps may let two in
     for rule, tiling in _candidates(problem, device):
-        if alone and _shape(tiling) != _shape(alone[0].tiling):
+        if (alone and _shape(tiling) != _shape(alone[0].tiling)) or len(spilling) == MOST_SPILLING:
             break
-        if not _may_fit(problem, rule, tiling, device):
-            passed_over.append(f"{tiling}: its elements alone take more registers than there are")
+        if hopeless := _hopeless(problem, rule, tiling, spilling, device):
+            passed_over.append(f"{tiling}: {hopeless}")
             continue
         try:
             resources = measure(problem, tiling, device)
@@ -54,6 +62,9 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
         found = Compiled(rule, tiling, resources, device.vendor.occupancy(resources, device.hardware))
         if unfit := _unfit(found, device):
             passed_over.append(f"{tiling}: {unfit}")
+        elif found.spilled > (rule.spilled_bytes or 0):
+            spilling.append(found)
+            passed_over.append(_spills(found))
         elif found.occupancy.programs_per_multiprocessor > 1 or not tiling.num_warps:
             return _plan(problem, found, device, passed_over)
         else:
@@ -61,15 +72,24 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
             passed_over.append(f"{tiling}: would be alone on its multiprocessor")
     if alone:
         return _plan(problem, alone[0], device, alone[1])
+    if spilling:
+        least = min(spilling, key=lambda found: found.spilled)
+        passed_over.remove(_spills(least))
+        warning = f"slow: spills {least.spilled} bytes per thread, the least of {len(spilling)} launches that were compiled"
+        return _plan(problem, least, device, passed_over, warning)
     tried = "\n  ".join(_told_once(passed_over))
     raise PlanError(f"no launch of a {problem.name} of {problem.n_rows} x {problem.n_cols} fits {device}; tried:\n  {tried}")
 
 
+def _spills(found: Compiled) -> str:
+    return f"{found.tiling}: spills {found.spilled} bytes per thread"
+
+
 def _told_once(passed_over: list[str]) -> list[str]:
-    """One line where no candidate compiles, for one and the same reason: the compiler cannot be used at all."""
-    reasons = {reason.partition(": ")[2] for reason in passed_over}
-    if len(reasons) == 1 < len(passed_over) and (reason := reasons.pop()).startswith("does not compile"):
-        return [f"{len(passed_over)} launches, and each {reason}"]
+    """Gives one line, with the first one's reason, where no candidate compiles: the compiler cannot be used at all."""
+    reasons = [reason.partition(": ")[2] for reason in passed_over]
+    if len(reasons) > 1 and all(reason.startswith("does not compile") for reason in reasons):
+        return [f"{len(reasons)} launches, and each {reasons[0]}"]
     return passed_over
 
 
@@ -84,29 +104,59 @@ def _shape(tiling: Tiling) -> tuple[str, int, int]:
     return tiling.strategy, tiling.tile_rows, tiling.tile_cols if tiling.pieces == 1 else 0
 
 
-def _may_fit(problem: Problem, rule: LaunchRule, tiling: Tiling, device: Device) -> bool:
-    """Tells whether registers can hold the elements of a tile that is read once, and an address; if not, none is compiled."""
-    if tiling.strategy == "online" or not tiling.held or not tiling.num_warps or not device.hardware.warp_size:
-        return True
-    elements = tiling.tile_rows * tiling.tile_cols * (2 if problem.backward else 1)
-    element_bytes = min(DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype])
-    threads = tiling.num_warps * device.hardware.warp_size
-    held = elements * element_bytes // threads + ADDRESS_BYTES - (rule.spilled_bytes or 0)
-    least = KernelResources(tiling.num_warps, max(0, held // REGISTER_BYTES))
-    return device.vendor.occupancy(least, device.hardware).programs_per_multiprocessor > 0
+def _hopeless(problem: Problem, rule: LaunchRule, tiling: Tiling, spilling: list[Compiled], device: Device) -> str | None:
+    """Says why a candidate is not worth compiling; None if it is."""
+    if least := _least(problem, rule, tiling, device):
+        fits = device.vendor.occupancy(least, device.hardware)
+        if not fits.programs_per_multiprocessor:
+            return "its elements alone take more registers than there are"
+        if unfit := _unfit(Compiled(rule, tiling, least, fits), device):
+            return unfit
+    for found in spilling:
+        if _way(tiling) == _way(found.tiling) and rule.spilled_bytes == found.rule.spilled_bytes:
+            elements, registers = _per_thread(tiling, device)
+            least_elements, most_registers = _per_thread(found.tiling, device)
+            if elements >= least_elements and registers <= most_registers:
+                return f"a thread has as many elements as one of {found.tiling}, which spills, and no more registers"
+    return None
+
+
+def _way(tiling: Tiling) -> tuple[object, ...]:
+    """Key shared by candidates whose threads hold their elements in the same way."""
+    return tiling.strategy, tiling.held, tiling.pieces > 1, tiling.num_warps is None
+
+
+def _per_thread(tiling: Tiling, device: Device) -> tuple[float, int]:
+    """Counts elements and registers of a thread; elements that are not held are those of a piece."""
+    hardware = device.hardware
+    threads = (tiling.num_warps or 1) * (hardware.warp_size or 1)
+    elements = tiling.tile_rows * tiling.tile_cols / threads / (1 if tiling.held else tiling.pieces)
+    limits = tiling.max_registers, hardware.max_registers_per_thread, (hardware.registers_per_multiprocessor or 0) // threads
+    return elements, min((limit for limit in limits if limit), default=0)
+
+
+def _least(problem: Problem, rule: LaunchRule, tiling: Tiling, device: Device) -> KernelResources | None:
+    """Estimates what a program uses at least: registers for the elements that it holds, and an address; None without warps."""
+    if not tiling.num_warps or not device.hardware.warp_size:
+        return None
+    held = 0
+    if tiling.strategy != "online" and tiling.held:
+        elements = tiling.tile_rows * tiling.tile_cols * (2 if problem.backward else 1)
+        element_bytes = min(DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype])
+        threads = tiling.num_warps * device.hardware.warp_size
+        held = elements * element_bytes // threads + ADDRESS_BYTES - (rule.spilled_bytes or 0)
+    return KernelResources(tiling.num_warps, max(1, held // REGISTER_BYTES))  # none would mean that they are not known
 
 
 def _unfit(found: Compiled, device: Device) -> str | None:
     """Says why a candidate cannot be launched; None if it can."""
-    if found.resources.spilled_bytes_per_thread > (found.rule.spilled_bytes or 0):
-        return f"spills {found.resources.spilled_bytes_per_thread} bytes per thread"
     if not found.occupancy.programs_per_multiprocessor:
         return f"does not fit: {', '.join(found.occupancy.limited_by)}"
     most = min(device.resident(found.occupancy), _most_programs(found.tiling, device))
     return f"only {most} programs are resident at once" if most < found.tiling.parts else None
 
 
-def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[str]) -> LaunchPlan:
+def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[str], warning: str | None = None) -> LaunchPlan:
     tiling = found.tiling
     resident = device.resident(found.occupancy)
     groups = min(problem.tiles(tiling.tile_rows), _most_programs(tiling, device) // tiling.parts)
@@ -115,7 +165,8 @@ def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[s
     num_programs = groups * tiling.parts
     reasons = why(problem, found.rule, tiling, found.resources, num_programs, resident, device)
     skipped = (f"passed over {reason}" for reason in passed_over)
-    return LaunchPlan(tiling, num_programs, found.resources, found.occupancy, (*skipped, *reasons))
+    warnings = [warning] if warning else []
+    return LaunchPlan(tiling, num_programs, found.resources, found.occupancy, (*warnings, *skipped, *reasons), warning)
 
 
 def _walks(problem: Problem, tiling: Tiling, device: Device) -> bool:

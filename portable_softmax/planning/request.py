@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
+from portable_softmax.devices.policy import Step
 from portable_softmax.errors import DtypeError
+from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import FORMS, MAX_COLS, VECTOR_BYTES, Problem
 from portable_softmax.planning.rules import matching
 
@@ -42,9 +44,54 @@ def contiguous_problem(
         ValueError: a size is not positive or too large.
     """
     n_rows, n_cols = _integer("n_rows", n_rows), _integer("n_cols", n_cols)
-    vector = math.gcd(n_cols, VECTOR_BYTES // DTYPE_BYTES[dtype])
-    problem = Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, batch_invariant=batch_invariant)
-    return as_read(problem, [n_cols], device)
+    if n_rows < 1 or n_cols < 1:
+        raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
+    lines = lines_of((n_rows, n_cols), 1, [(n_cols, 1)] * (3 if backward else 2), True)
+    assert lines, "contiguous rows are taken as they lie"
+    return problem_of(lines, dtype, dtype, device, form=form, backward=backward, batch_invariant=batch_invariant)
+
+
+def problem_of(
+    lines: Lines,
+    x_dtype: str,
+    y_dtype: str,
+    device: Device,
+    *,
+    aligned: bool = True,
+    form: str = "softmax",
+    backward: bool = False,
+    batch_invariant: bool = False,
+    step: Step | None = None,
+) -> Problem:
+    """Describes the softmax of operands that lie as lines, with the accesses that the device's profile prefers for them.
+
+    Args:
+        lines: how the operands lie.
+        x_dtype, y_dtype: torch's names of the types of input and output.
+        device: whose profile has rules for such rows.
+        aligned, form, backward, batch_invariant, step: see Problem.
+
+    Raises:
+        ValueError: a size is too large.
+    """
+    n_lines, outer = lines.levels[2][0], lines.levels[0][0] * lines.levels[1][0]
+    widest = VECTOR_BYTES // max(DTYPE_BYTES[x_dtype], DTYPE_BYTES[y_dtype])
+    problem = Problem(
+        n_rows=outer * (lines.length if lines.across else n_lines),
+        n_cols=n_lines if lines.across else lines.length,
+        x_dtype=x_dtype,
+        y_dtype=y_dtype,
+        vector=math.gcd(lines.length, *lines.strides, *([n_lines] if lines.turned else []), widest),
+        aligned=aligned,
+        form=form,
+        backward=backward,
+        inner=lines.length if lines.across else 1,
+        batch_invariant=batch_invariant,
+        depth=lines.depth,
+        turned=lines.turned,
+        step=step,
+    )
+    return as_scattered(as_read(problem, list(lines.levels[2][1]), device), device)
 
 
 def _integer(name: str, value: int) -> int:
@@ -86,13 +133,14 @@ def as_ragged(problem: Problem, strides: list[int], device: Device) -> Problem:
     """The problem with the widest accesses, where each row starts at the same offset modulo a vector in every operand.
 
     Rows of a batch-invariant problem stay as they are: a ragged row's elements are added in an order that depends on its start.
+    So do rows shorter than a vector, which may lie inside one and have no two edges.
     """
     alike = len({stride % problem.widest for stride in strides}) == 1
     rows = problem.n_cols, problem.element_bytes, problem.access
     wanted = problem.vector < problem.widest and any(each.takes(*rows) for each in device.profile.launch.ragged)
     if not (alike and wanted and problem.aligned and device.vendor.aligned_access):
         return problem
-    if problem.layout != "rows" or problem.depth > 1 or problem.batch_invariant:
+    if problem.layout != "rows" or problem.depth > 1 or problem.batch_invariant or problem.n_cols < problem.widest:
         return problem
     return replace(problem, vector=problem.widest, ragged=True)
 

@@ -13,10 +13,11 @@ from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles
 from portable_softmax.errors import DeviceError, NoDeviceError
 from portable_softmax.probe.cases import BROKEN, Wanted, again, reports_of, words_of
+from portable_softmax.probe.delivery import delivered
 from portable_softmax.probe.inspection import UnknownStageError
 from portable_softmax.probe.matrix import print_legs
 from portable_softmax.probe.options import parsed
-from portable_softmax.probe.regression import REGRESSED, as_table, compare, load, save
+from portable_softmax.probe.regression import REGRESSED, as_table, check_kernel, compare, load, save
 from portable_softmax.probe.report import Case, software
 from portable_softmax.probe.schema import SCHEMA_VERSION, Failure, Known, NoDevice, Report, SoftmaxProblem, encoded
 from portable_softmax.probe.text import as_text, side_by_side
@@ -36,15 +37,16 @@ def main(arguments: list[str] | None = None) -> int:
     if words[:1] == ["report"]:
         from portable_softmax.probe.page.command import main as report
 
-        return report(words[1:])
+        return delivered(lambda: report(words[1:]))
     options = parsed(words)
+    return delivered(lambda: _answer_or_error(options))
+
+
+def _answer_or_error(options: argparse.Namespace) -> int:
     try:
-        code = _answer(options)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # nobody reads on: `... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _answer(options)
+    except BrokenPipeError:
+        raise
     except NoDeviceError as error:
         return _without_accelerator(error, options)
     except UnknownStageError as error:
@@ -107,6 +109,7 @@ def _show(reports: list[Report], options: argparse.Namespace) -> int:
 def _regressions(options: argparse.Namespace) -> int:
     """Asks a saved run's cases once more, and shows what changed."""
     before = load(Path(options.baseline))
+    check_kernel(before, options.kernel, Path(options.baseline))
     if not interpreting() and any(report.device.backend == "interpreter" for report in before):
         return _interpreted(options.words)
     asked = [again(report) for report in before]
@@ -146,11 +149,17 @@ def _without_accelerator(error: NoDeviceError, options: argparse.Namespace) -> i
     if options.verify:
         print(f"No accelerator: {error}\nThe same kernel runs in Triton's interpreter instead.\n", file=sys.stderr, flush=True)
         return _interpreted(options.words)
-    names = ("kernel", "dump", "plot", "explain", "textbook", "save", "baseline", "markdown", "new_profile")
+    names = ("kernel", "dump", "plot", "explain", "textbook", "save", "markdown", "new_profile")
     if options.json:
         print(encoded(NoDevice(schema_version=SCHEMA_VERSION, software=software(), device=None, message=str(error))))
     if options.require:
         print(f"a {options.require} device was required. No accelerator: {error}", file=sys.stderr)
+    elif options.baseline:
+        way_out = "ask where that device is, or keep a baseline of one that need not be here: --profile NAME --save FILE"
+        print(
+            f"{options.baseline} holds reports of a device that was here; {way_out}. No accelerator: {error}", file=sys.stderr
+        )
+        return 1
     elif needs := [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]:
         way_out = "here" if options.new_profile else "as --profile NAME or --compare"
         print(f"{', '.join(needs)} needs a device, {way_out}. No accelerator: {error}", file=sys.stderr)

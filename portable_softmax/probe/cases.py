@@ -60,15 +60,13 @@ def again(report: Report) -> tuple[Device, Case, Wanted]:
     Raises:
         DeviceError: the device was here, and is missing or another one now.
         ProfileError: its profile is gone.
-        ValueError: the report has no case.
     """
     told = report.device
     device = current_device(told.index) if told.here else Device.from_profile(told.profile)
     if device.profile.name != told.profile:
         raise DeviceError(f"the earlier report is of {told.name}; this is {device.name}")
     case = report.problem or report.kernel
-    if not case:
-        raise ValueError("the earlier report is of a device alone; it should have a problem or a kernel")
+    assert case, "load() takes no such report"
     if isinstance(case, KernelUse):
         case = msgspec.structs.replace(case, resources=msgspec.UNSET, occupancy=msgspec.UNSET)
     return device, case, Wanted(verify=bool(report.verify) and isinstance(case, SoftmaxProblem))

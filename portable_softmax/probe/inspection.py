@@ -41,7 +41,7 @@ def inspect_kernel(
         kernel: the @triton.jit function.
         signature_or_args: by name of each parameter that is no constexpr: its type as Triton writes it ("*fp32:16" is a
             pointer that starts on a multiple of 16 bytes, "i32:16" a multiple of 16), or an argument to take the type of.
-        constexprs: values of the others, by name.
+        constexprs: values of the others, by name; one that is left out has its default in the kernel's signature.
         num_warps, num_stages: Triton's options; those of a decorator, or 4 and 1, if None.
         device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
 
@@ -73,7 +73,7 @@ def compile_any(
     """Compiles a kernel and returns Triton's CompiledKernel; arguments and errors are those of inspect_kernel."""
     signature = {name: each if isinstance(each, str) else type_of(each) for name, each in signature_or_args.items()}
     kernel, constants, num_warps, num_stages = choose(kernel, constexprs, num_warps, num_stages, config)
-    return compiler.compile_for(device, kernel, signature, constants, num_warps, num_stages)
+    return compiler.compile_for(device, kernel, signature, with_defaults(kernel, constants), num_warps, num_stages)
 
 
 def launch_any(
@@ -101,8 +101,14 @@ def launch_any(
         return lambda: kernel[whole_grid](*values, **constants)
     device = current_device()
     compiled = compile_any(kernel, arguments, constants, warps, stages, device)
-    launch = compiler.launcher(compiled, constants, device.index)
+    launch = compiler.launcher(compiled, with_defaults(kernel, constants), device.index)
     return lambda: launch(whole_grid, *values)
+
+
+def with_defaults(kernel: Any, constexprs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the constexprs of a @triton.jit function, with the default of each that is not given and has one."""
+    defaults = {each.name: each.default for each in kernel.params if each.is_constexpr and each.has_default}
+    return {**defaults, **constexprs}
 
 
 def type_of(argument: Any) -> str:

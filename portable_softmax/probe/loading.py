@@ -1,9 +1,13 @@
 """Kernels of other people: imported from a file, and taken out of the decorators around them."""
 
+import contextlib
+import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 
@@ -17,7 +21,10 @@ class Choices(NamedTuple):
 
 
 def load_kernel(where: str) -> Any:
-    """Imports the kernel that FILE:NAME names, with its decorators. Modules beside the file are found, as by `python FILE`.
+    """Imports the kernel that FILE:NAME names, with its decorators.
+
+    Modules beside the file are found, as by `python FILE`. The file itself is a module of a name of its own, so json.py is
+    nobody's json.
 
     Raises:
         ValueError: the file is not there, cannot be imported, or has no kernel of that name.
@@ -25,25 +32,58 @@ def load_kernel(where: str) -> Any:
     file, _, name = where.rpartition(":")
     if not Path(file).is_file():
         raise ValueError(f"{where!r} should be FILE:NAME, and {file!r} is no file")
-    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    spec = importlib.util.spec_from_file_location(_module_name(file), file)
     if spec is None or spec.loader is None:
         raise ValueError(f"{file!r} is no Python file: its name should end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where inspect looks for the kernel's source
-    sys.path.insert(0, str(Path(file).parent))
     try:
-        spec.loader.exec_module(module)
+        with _beside(Path(file).absolute()):
+            spec.loader.exec_module(module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a script may do anything, and exit
         raise ValueError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove(str(Path(file).parent))
     kernel = getattr(module, name, None)
     if not any(hasattr(each, "arg_names") for each in layers(kernel)):
         known = [each for each, value in vars(module).items() if hasattr(value, "arg_names")]
         raise ValueError(f"{file} has no @triton.jit function {name!r}; it has {', '.join(known) or 'none'}")
     return kernel
+
+
+def loaded_module(file: str) -> ModuleType:
+    """Returns the module of a file of which `load_kernel` has loaded a kernel."""
+    return sys.modules[_module_name(file)]
+
+
+def _module_name(file: str) -> str:
+    return f"kernel_file_{hashlib.sha256(str(Path(file).resolve()).encode()).hexdigest()[:16]}"
+
+
+@contextlib.contextmanager
+def _beside(file: Path) -> Iterator[None]:
+    """Lets modules beside a file be imported. Folders that it adds to sys.path stay, at the end; those it removes come back."""
+    before, folder = list(sys.path), str(file.parent)
+    finder = _Elsewhere(file.stem, folder)
+    sys.meta_path.insert(0, finder)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path = before + [each for each in sys.path if each not in (folder, *before)]
+        sys.meta_path[:] = [each for each in sys.meta_path if each is not finder]
+
+
+class _Elsewhere:
+    """Finds another module of a kernel file's name: who imports numpy beside a kernel file numpy.py wants the real one."""
+
+    def __init__(self, stem: str, folder: str) -> None:
+        self._stem, self._folder = stem, folder
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != self._stem:
+            return None
+        return PathFinder.find_spec(name, [each for each in sys.path if each != self._folder])
 
 
 def layers(kernel: Any) -> Iterator[Any]:

@@ -1,6 +1,7 @@
 """The command line of the probe."""
 
 import argparse
+from typing import Any
 
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
@@ -61,9 +62,14 @@ def _which_kernel(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--cols", type=_positive, metavar="N", help="columns of the softmax (4096)")
     group.add_argument("--shapes", type=_shape, nargs="+", metavar="ROWSxCOLS", help="several, instead of --rows and --cols")
     group.add_argument("--dtype", nargs="+", choices=tuple(DTYPE_BYTES), help="of input and output, one or more (float32)")
-    group.add_argument("--kernel", metavar="FILE:NAME", help="another @triton.jit function instead of the softmax")
-    group.add_argument("--signature", type=_pair, nargs="+", default=[], metavar="NAME=TYPE", help="x_ptr=*fp32:16 n=i32 ...")
-    group.add_argument("--constexpr", type=_pair, nargs="+", default=[], metavar="NAME=VALUE", help="BLOCK_SIZE=1024 ...")
+    group.add_argument(
+        "--kernel",
+        metavar="FILE:NAME",
+        help="another @triton.jit function instead of the softmax; of --baseline: the one that it may load",
+    )
+    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "type": _pair}
+    group.add_argument("--signature", **several, metavar="NAME=TYPE", help="x_ptr=*fp32:16 n=i32 ...")
+    group.add_argument("--constexpr", **several, metavar="NAME=VALUE", help="BLOCK_SIZE=1024 EPS=1e-6 ...")
     group.add_argument("--num-warps", type=_positive, metavar="N", help="of --kernel (its configuration's, or 4)")
     group.add_argument("--num-stages", type=_positive, metavar="N", help="of --kernel (its configuration's, or 1)")
     group.add_argument("--config", type=int, metavar="N", help="of --kernel under @triton.autotune: one of its configurations")
@@ -86,7 +92,7 @@ def _earlier_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--save", metavar="FILE", help="also write the answer there, for --baseline")
     group.add_argument("--baseline", metavar="FILE", help="ask again what FILE holds, and show what changed")
     group.add_argument(
-        "--tolerate", type=tolerated, nargs="+", default=[], metavar="KIND[=BY]",
+        "--tolerate", type=tolerated, nargs="+", action="extend", default=[], metavar="KIND[=BY]",
         help=f"changes that are no regression, of {', '.join(KINDS)}; by how much at most, or any",
     )  # fmt: skip
 
@@ -115,6 +121,8 @@ def tolerated(text: str) -> tuple[str, float | None]:
         raise argparse.ArgumentTypeError(f"{kind!r} should be one of {', '.join(KINDS)}")
     if equals and kind == "plan":
         raise argparse.ArgumentTypeError("a plan is the same or not; leave out the number")
+    if equals and not float(by) >= 0:
+        raise argparse.ArgumentTypeError(f"{by!r} of {kind} should be 0 or more")
     return kind, float(by) if equals else None
 
 

@@ -1,14 +1,27 @@
 """Saved reports, and what a new run changes of them."""
 
+import os
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from tabulate import tabulate
 
 from portable_softmax.probe.cases import words_of
 from portable_softmax.probe.report import use_of
-from portable_softmax.probe.schema import SCHEMA_VERSION, Change, Comparison, Launch, Report, Verified, encoded
+from portable_softmax.probe.schema import (
+    SCHEMA_VERSION,
+    Change,
+    Comparison,
+    KernelUse,
+    Launch,
+    Report,
+    Verified,
+    Versioned,
+    encoded,
+)
 
 PLAN = ("strategy", "tile_rows", "tile_cols", "parts", "pieces", "num_warps", "num_stages", "max_registers", "num_programs")
 RESOURCES = {
@@ -22,11 +35,22 @@ CHANGE_HEADER = ("device", "case", "kind", "", "before", "after", "verdict")
 REGRESSED = 3  # exit code
 TOLERATED = {"accuracy": 0.1}  # of what is allowed: another order of the same sums
 Value = int | float | str | None
+Answer = TypeVar("Answer", Versioned, Report)
 
 
 def save(reports: list[Report], path: Path) -> None:
-    """Writes reports to a file for `load`: what --json prints for several."""
-    path.write_text(encoded(reports) + "\n")
+    """Writes reports to a file for `load`: what --json prints for several. A write that is cut short leaves an older file."""
+    text = encoded(reports) + "\n"
+    if path.exists() and not path.is_file():  # /dev/stdout, or a pipe
+        path.write_text(text)
+        return
+    target = path.resolve()
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        beside.write_text(text)
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def load(path: Path) -> list[Report]:
@@ -34,17 +58,50 @@ def load(path: Path) -> list[Report]:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it holds no such reports, or those of another schema version.
+        ValueError: it holds no such reports, or those of another schema version, or one that there is nothing to compare with.
     """
     text = path.read_bytes()
     try:
         several = text.lstrip().startswith(b"[")
-        reports = msgspec.json.decode(text, type=list[Report]) if several else [msgspec.json.decode(text, type=Report)]
+        versions = {each.schema_version for each in _decoded(text, Versioned, several)}
+        if others := versions - {SCHEMA_VERSION}:
+            other = f"{path} is of schema version {others.pop()}"
+            raise ValueError(f"{other}, and this is {SCHEMA_VERSION}: write it anew, by --save")
+        reports = _decoded(text, Report, several)
     except msgspec.DecodeError as error:
         raise ValueError(f"{path} holds no reports of this probe: {error}; --save writes them") from error
-    if others := {report.schema_version for report in reports} - {SCHEMA_VERSION}:
-        raise ValueError(f"{path} is of schema version {others.pop()}, and this is {SCHEMA_VERSION}: write it anew, by --save")
+    if not reports:
+        raise ValueError(f"{path} holds no reports of this probe: its list is empty; --save writes them")
+    if not all((each.problem or each.kernel) and (each.error or use_of(each)) for each in reports):
+        raise ValueError(f"{path} holds a report without a softmax or kernel, or without its numbers; --save writes them")
     return reports
+
+
+def _decoded(text: bytes, kind: type[Answer], several: bool) -> list[Answer]:
+    return msgspec.json.decode(text, type=list[kind]) if several else [msgspec.json.decode(text, type=kind)]  # type: ignore[valid-type]
+
+
+def check_kernel(reports: list[Report], named: str | None, path: Path) -> None:
+    """Refuses a kernel that the command line does not name: reports are data, and to load a kernel is to run its file.
+
+    Args:
+        reports: what `path` holds.
+        named: FILE:NAME of --kernel, if it was given.
+
+    Raises:
+        ValueError: `named` is not the kernel of the reports.
+    """
+    held = sorted({report.kernel.name for report in reports if isinstance(report.kernel, KernelUse)})
+    if held == ([named] if named else []):
+        return
+    if not held:
+        raise ValueError(f"{path} holds reports of the softmax alone; leave out --kernel {named}")
+    if len(held) > 1:
+        raise ValueError(f"{path} holds reports of {', '.join(held)}, and --kernel names one; keep a file for each kernel")
+    raise ValueError(
+        f"{path} holds reports of the kernel {held[0]}, whose file would run; --baseline runs no file that you do not name. "
+        f"If you trust it: --baseline {shlex.quote(str(path))} --kernel {shlex.quote(held[0])}"
+    )
 
 
 def compare(before: list[Report], after: list[Report], tolerated: Mapping[str, float | None]) -> Comparison:

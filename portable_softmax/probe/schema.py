@@ -14,6 +14,12 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True):
     """A JSON object; keys that a newer version adds are passed over."""
 
 
+class Versioned(Fields, frozen=True, kw_only=True):
+    """An answer of this probe, or of an older or newer one."""
+
+    schema_version: int
+
+
 class DeviceInfo(Fields, frozen=True, kw_only=True):
     """A device that was asked about, and which profile it was taken for."""
 
@@ -88,7 +94,7 @@ class KernelUse(Fields, frozen=True, kw_only=True):
 
     name: str  # FILE:NAME
     signature: dict[str, str]
-    constexprs: dict[str, bool | int | str]
+    constexprs: dict[str, bool | int | float | str | None]
     num_warps: int | None
     num_stages: int | None
     config: int | None

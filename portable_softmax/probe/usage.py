@@ -2,6 +2,8 @@
 
 import argparse
 import itertools
+import math
+import re
 from collections.abc import Iterator
 
 from portable_softmax.devices.profiles import profiles
@@ -14,6 +16,9 @@ OF_KERNEL = ("signature", "constexpr", "num_warps", "num_stages", "config")
 EXTRAS = ("explain", "textbook", "verify", "case", "dump", "out", "plot")
 ASKED = (*SOFTMAX, "kernel", *OF_KERNEL, *EXTRAS)
 SHOWN = (*ASKED, "require", "save", "baseline", "tolerate", "markdown")
+NAMED = ("signature", "constexpr", "tolerate")  # each a list of pairs, name first
+CONSTANTS = {"True": True, "False": False, "None": None}
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
 
 def complaints(options: argparse.Namespace) -> Iterator[str]:
@@ -27,7 +32,7 @@ def complaints(options: argparse.Namespace) -> Iterator[str]:
     if "profile" in given and not options.profile.strip():
         yield "--profile is empty; --list names the products"
     if "baseline" in given:
-        if unused := _named(given & {*ASKED, "profile", "compare", "index"}):
+        if unused := _named((given - {"kernel"}) & {*ASKED, "profile", "compare", "index"}):
             yield f"--baseline asks again what its file holds, and has no use for {unused}"
     elif "tolerate" in given:
         yield "--tolerate is of --baseline, and there is none"
@@ -42,6 +47,7 @@ def complaints(options: argparse.Namespace) -> Iterator[str]:
             yield f"--kernel should be FILE:NAME, not {options.kernel!r}"
     elif unused := _named(given & set(OF_KERNEL)):
         yield f"{unused} are of a kernel of yours; name it: --kernel FILE:NAME"
+    yield from repeated(options, NAMED)
     yield from _unverifiable(given, options)
     if "out" in given and "dump" not in given:
         yield "--out says where --dump writes, and there is no --dump"
@@ -66,7 +72,7 @@ def _unverifiable(given: set[str], options: argparse.Namespace) -> Iterator[str]
 def cases(options: argparse.Namespace) -> list[Case]:
     """Returns the kernel that the options ask about, or the softmaxes, with the defaults of what was not given."""
     if options.kernel:
-        constexprs = {name: _literal(value) for name, value in options.constexpr}
+        constexprs = {name: value_of(value) for name, value in options.constexpr}
         settings = {name: getattr(options, name) for name in ("num_warps", "num_stages", "config")}
         return [KernelUse(name=options.kernel, signature=dict(options.signature), constexprs=constexprs, **settings)]
     shapes = options.shapes or [(options.rows or 4096, options.cols or 4096)]
@@ -74,8 +80,21 @@ def cases(options: argparse.Namespace) -> list[Case]:
     return [SoftmaxProblem(n_rows=rows, n_cols=cols, dtype=dtype) for (rows, cols), dtype in pairs]
 
 
-def _literal(text: str) -> int | bool | str:
-    return {"True": True, "False": False}.get(text, int(text) if text.lstrip("-").isdigit() else text)
+def value_of(text: str) -> bool | int | float | str | None:
+    """Returns the value of a constexpr as Python writes it: True, False, None or a finite decimal number; else the text."""
+    if text in CONSTANTS:
+        return CONSTANTS[text]
+    if not NUMBER.fullmatch(text) or math.isinf(number := float(text)):
+        return text
+    return int(text) if text.lstrip("-+").isdigit() else number
+
+
+def repeated(options: argparse.Namespace, lists: tuple[str, ...]) -> Iterator[str]:
+    """Yields what is wrong with options that are lists of pairs, name first, where a name comes more than once."""
+    for option in lists:
+        names = [name for name, _ in getattr(options, option)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            yield f"--{option} names {', '.join(twice)} more than once; leave out all but one"
 
 
 def _named(names: set[str]) -> str:

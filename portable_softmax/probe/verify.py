@@ -8,6 +8,8 @@ from portable_softmax.devices.device import Device
 from portable_softmax.runtime.launch import softmax_rows
 
 GUARD = 16  # elements after each row that must stay as they are
+PEAK, PEAK_OF_FLOAT64 = 200.0, 800.0  # exp of it is more than float32 holds, or float64
+GOLDEN = (5**0.5 - 1) / 2  # its multiples, modulo 1, are spread evenly, however many there are
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,15 @@ def wide_rows(n_rows: int, n_cols: int, dtype: torch.dtype, where: "torch.device
     """Makes random rows like those of models, [n_rows, n_cols]; the same on every call on a device.
 
     Every second one spans a range of about 100, every third one is far from 0, and every fifth one is masked (-inf) but for
-    its last quarter.
+    its last quarter. Each of the others of every two has one element so far above the rest that a result without it in the
+    maximum is inf or nan; it stands in another column in each row.
     """
     x = torch.randn(n_rows, n_cols, dtype=dtype, device=where, generator=torch.Generator(where).manual_seed(0))
     x[1::2] *= 12
     x[2::3] -= 300
     x[4::5, : n_cols * 3 // 4] = -float("inf")
+    rows = torch.arange(0, n_rows, 2, device=where)
+    x[rows, (rows * GOLDEN % 1 * n_cols).long()] = PEAK_OF_FLOAT64 if dtype == torch.float64 else PEAK
     return x
 
 

@@ -1,9 +1,7 @@
 """Runs the kernel of a device that is not here, in the virtual device of its vendor, and compares the numbers."""
 
 import dataclasses
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +9,7 @@ import torch
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError
 from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.probe.loading import loaded_module
 from portable_softmax.probe.schema import Verified
 from portable_softmax.probe.verify import GUARD, Verification, compared, guarded
 from portable_softmax.runtime.plans import plan
@@ -19,7 +18,7 @@ from portable_softmax.runtime.workspace import with_words
 
 HOW = "executed on a CPU: the machine code, by the virtual device"
 MOST_ELEMENTS = 2**19  # of a matrix; a million takes seconds
-FEWEST_ROWS = 5  # wide_rows are of five kinds
+FEWEST_ROWS = 8  # wide_rows are of several kinds
 RESIDENT = 16  # programs at once, so that many take little memory
 
 # Of torch.testing.assert_close: relative, absolute.
@@ -76,7 +75,7 @@ def load_case(kernel_file: str, name: str) -> KernelCase:
     Raises:
         ValueError: there is no such function, or it gives no case.
     """
-    module = sys.modules[Path(kernel_file.rpartition(":")[0]).stem]
+    module = loaded_module(kernel_file.rpartition(":")[0])
     make = getattr(module, name, None)
     if not callable(make):
         raise ValueError(f"{module.__file__} has no function {name!r} that makes a case")

@@ -5,6 +5,7 @@ fp32 that starts on a multiple of 16 bytes, `i32:16` an integer that is a multip
 """
 
 import functools
+import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +14,9 @@ from portable_softmax.devices.detect import INSTALL, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError
 
+# A descriptor's layout, which may stand behind its shape, is Python, and Triton evaluates it: reports must not bring any.
+DESCRIPTOR = r"tensordesc<\w+\[[0-9]+(, *[0-9]+)*\]>"
+TYPE = re.compile(rf"((\*k?)*(B|[iu]1|[iu](8|16|32|64)|fp(16|32|64)|bf16|fp8e\w+)|{DESCRIPTOR}|nvTmaDesc)(:16)?")
 _loading = threading.Lock()
 
 
@@ -152,6 +156,13 @@ def _source(kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str, 
     names = kernel.arg_names
     if unknown := (signature.keys() | constexprs.keys()) ^ set(names):
         raise TypeError(f"parameters are {', '.join(names)}; one side lacks {', '.join(sorted(unknown))}")
+    if both := signature.keys() & constexprs.keys():
+        raise TypeError(f"{', '.join(sorted(both))} should have a type or the value of a constexpr, not both")
+    if wrong := [f"{name}={kind}" for name, kind in signature.items() if not TYPE.fullmatch(kind)]:
+        raise TypeError(
+            f"{', '.join(wrong)}: a type is Triton's, as i32, fp16 or *bf16; "
+            "with :16 behind it, and no other number, a multiple of 16 (bytes, of a pointer)"
+        )
     types = {name: kind.partition(":")[0] for name, kind in signature.items()}
     aligned = [names.index(name) for name, kind in signature.items() if kind.endswith(":16")]
     if triton_version() < (3, 3):

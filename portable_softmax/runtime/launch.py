@@ -1,16 +1,15 @@
 """Launches on the active stream: a Problem from operands, its plan, its compiled kernel, bound into one call."""
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import Step
 from portable_softmax.errors import LayoutError
-from portable_softmax.planning.invariance import is_batch_invariant
+from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
-from portable_softmax.planning.request import as_read, as_scattered
+from portable_softmax.planning.request import problem_of
 from portable_softmax.runtime.guard import on_device
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import prepare
@@ -85,7 +84,7 @@ def bind(
     Raises:
         PlanError, CompileError: the kernel cannot run on the device.
     """
-    problem = problem_of(operands, lines, form, backward, device, batch_invariant)
+    problem = problem_from(operands, lines, form, backward, device, batch_invariant)
     return bind_problem(problem, lines, device, operands[0].device)
 
 
@@ -116,14 +115,16 @@ def bind_problem(
 
 def sizes_of(problem: Problem, lines: Lines) -> tuple[int, ...]:
     """Returns the values of the kernel's parameters from n_lines on, in the units that it takes them in."""
-    unit = 1 if problem.ragged or problem.paired else problem.vector
     (n_blocks, blocks), (n_matrices, matrices), (n_lines, within) = lines.levels
-    in_units = [tuple(stride // unit for stride in each) for each in (within, matrices, blocks)]
+    if problem.paired:
+        return n_lines, lines.length
+    unit = 1 if problem.ragged else problem.vector
+    in_units = [tuple(stride // unit for stride in each[:2]) for each in (within, matrices, blocks)]
     lines_given = n_lines // unit if lines.turned else n_lines
     return lines_given, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_blocks, *in_units[2]
 
 
-def problem_of(
+def problem_from(
     operands: tuple["torch.Tensor", ...],
     lines: Lines,
     form: str,
@@ -134,24 +135,17 @@ def problem_of(
 ) -> Problem:
     """Describes what `bind` plans, or a step of rows that are sharded over devices."""
     x, y = (operands[0], operands[-1]) if backward else (operands[1], operands[0])
-    widest = VECTOR_BYTES // max(each.element_size() for each in operands)
-    n_lines, outer = lines.levels[2][0], lines.levels[0][0] * lines.levels[1][0]
-    problem = Problem(
-        n_rows=outer * (lines.length if lines.across else n_lines),
-        n_cols=n_lines if lines.across else lines.length,
-        x_dtype=name_of(x.dtype),
-        y_dtype=name_of(y.dtype),
-        vector=math.gcd(lines.length, *lines.strides, *([n_lines] if lines.turned else []), widest),
+    return problem_of(
+        lines,
+        name_of(x.dtype),
+        name_of(y.dtype),
+        device,
         aligned=all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands),
         form=form,
         backward=backward,
-        inner=lines.length if lines.across else 1,
-        depth=lines.depth,
-        turned=lines.turned,
         batch_invariant=batch_invariant,
         step=step,
     )
-    return as_scattered(as_read(problem, list(lines.levels[2][1]), device), device)
 
 
 def name_of(dtype: "torch.dtype") -> str:

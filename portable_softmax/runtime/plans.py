@@ -1,13 +1,14 @@
 """Plans for shapes, kept; the planner is told here what a compiled kernel uses."""
 
 import functools
+import logging
 from typing import TYPE_CHECKING
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources, Occupancy
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
+from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning import planner
-from portable_softmax.planning.invariance import is_batch_invariant
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import checked_problem
@@ -16,6 +17,8 @@ from portable_softmax.runtime.specialization import KernelSpec, resources_of
 
 if TYPE_CHECKING:
     import torch
+
+_log = logging.getLogger("portable_softmax")
 
 
 def plan(
@@ -65,14 +68,18 @@ def occupancy(resources: KernelResources, device: Device | str | None = None) ->
 
 @functools.lru_cache(maxsize=4096)
 def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
-    """Returns the plan for exactly this problem; kept.
+    """Returns the plan for exactly this problem; kept. Logs a warning if it is slow.
 
     Raises:
         PlanError: nothing fits the device.
         CompileError: this Triton does not compile for the device.
     """
     compiler.check_target(device)
-    return planner.choose(problem, device, _measure)
+    found = planner.choose(problem, device, _measure)
+    if found.warning:
+        sizes = f"{problem.n_rows} x {problem.n_cols}, {problem.layout}"
+        _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, found.tiling, found.warning)
+    return found
 
 
 def _measure(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:

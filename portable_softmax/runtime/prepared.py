@@ -7,6 +7,7 @@ from portable_softmax.devices.backends.base import DirectLaunch
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.runtime.compiler import launcher, load, triton_version
+from portable_softmax.runtime.interpreted import interpreted
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 
@@ -25,13 +26,12 @@ def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes:
     Raises:
         CompileError: see compiler.compile_for.
     """
-    kinds, constexprs = tuple(spec.signature().values()), spec.constexprs(device)
+    kinds = tuple(spec.signature().values())
     n_operands = next(at for at, kind in enumerate(kinds) if not kind.startswith("*"))
     if interpreting():
-        kernel = spec.kernel[grid]
-        return lambda *given: kernel(*given[:n_operands], *sizes, *given[n_operands:], **constexprs)
+        return interpreted(spec, device, grid, sizes, n_operands)
     compiled = compile_kernel(spec, device)
-    launch = launcher(compiled, constexprs, device.index)
+    launch = launcher(compiled, spec.constexprs(device), device.index)
 
     def by_triton(*given: Any) -> None:
         launch(grid, *given[:n_operands], *sizes, *given[n_operands:])

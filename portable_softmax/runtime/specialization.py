@@ -7,7 +7,7 @@ never specialised on their values, so a kept kernel is right for every problem o
 import functools
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
 from portable_softmax.devices.device import Device
@@ -16,6 +16,9 @@ from portable_softmax.errors import CompileError
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Form, Problem, next_power_of_2
 from portable_softmax.runtime import compiler
+
+if TYPE_CHECKING:
+    from portable_softmax.kernels.form import Form as KernelForm
 
 TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
@@ -55,8 +58,13 @@ class KernelSpec:
         """Returns the kernel for any problem of the same types, alignment, form and tiling.
 
         Raises:
-            ValueError: the tiling's programs together hold less than a row, or a piece of a row lies past its end.
+            ValueError: the tiling's programs together hold less than a row, or a piece of a row lies past its end; or a ragged
+                row may lie inside one vector.
         """
+        if problem.ragged and problem.n_cols < problem.vector:
+            raise ValueError(
+                f"rows of {problem.n_cols} columns may lie inside a vector of {problem.vector}: they cannot be ragged"
+            )
         covered = tiling.parts * tiling.tile_cols
         if tiling.strategy != "online" and covered < problem.n_cols:
             raise ValueError(f"{tiling} covers {covered} columns of {problem.n_cols}; give it more parts or columns")
@@ -69,11 +77,15 @@ class KernelSpec:
 
     @property
     def kernel(self) -> Any:
-        """The @triton.jit function: of the softmax, of its gradient, or of a step of either."""
+        """The @triton.jit function: of the softmax, of its gradient, of pairs of rows, or of a step."""
         if self.step:
-            from portable_softmax.kernels import sharded
+            from portable_softmax.kernels.special import shards
 
-            return sharded.reduce_kernel if self.step == "reduce" else sharded.map_kernel
+            return shards.reduce_kernel if self.step == "reduce" else shards.map_kernel
+        if self.paired:
+            from portable_softmax.kernels.special import pairs
+
+            return pairs.pairs_backward_kernel
         from portable_softmax.kernels import softmax
 
         return softmax.softmax_backward_kernel if self.backward else softmax.softmax_kernel
@@ -89,58 +101,67 @@ class KernelSpec:
             dtypes = {**({"out": out} if self.step == "map" else {}), "a": given, "b": given}
             numbers = {"numbers_ptr": "*fp64" if self.y_dtype == "float64" else "*fp32"}
         alignment = ":16" if self.aligned else ""
+        pointers = {f"{name}_ptr": f"*{TRITON_NAMES[dtype]}{alignment}" for name, dtype in dtypes.items()}
+        if self.paired:
+            return {**pointers, "n_rows": "i64", "row_length": "i32"}
+        strided = list(dtypes)[:2]  # the last of three operands lies as the result does
         return {
-            **{f"{name}_ptr": f"*{TRITON_NAMES[dtype]}{alignment}" for name, dtype in dtypes.items()},
+            **pointers,
             **numbers,
             "n_lines": "i64",
-            "n_line_vectors": "i32",
-            **{f"{name}_line_vectors": "i64" for name in dtypes},
+            "length": "i32",
+            **{f"{name}_line": "i64" for name in strided},
             "n_matrices": "i64",
-            **{f"{name}_matrix_vectors": "i64" for name in dtypes},
+            **{f"{name}_matrix": "i64" for name in strided},
             "n_blocks": "i64",
-            **{f"{name}_block_vectors": "i64" for name in dtypes},
+            **{f"{name}_block": "i64" for name in strided},
             **({"n_groups": "i64"} if self.step == "map" else {}),
             **({} if self.tiling.parts == 1 else {"words_ptr": "*i64:16", "launch": "i64"}),
         }
 
-    def constexprs(self, device: Device) -> dict[str, Any]:
-        """Returns the values of the kernel's constexprs, by name."""
-        import triton.language as tl
+    def constexprs(self, device: Device, in_float32: bool = False) -> dict[str, Any]:
+        """Returns the values of the kernel's constexprs, by name; `in_float32`: for bfloat16 that was copied to float32."""
+        from portable_softmax.kernels.form import constexpr_of
 
-        shared, polls = self.tiling.parts > 1, device.profile.launch.polls
-        numbers = self.tiling.tile_rows * next_power_of_2(self.tiling.parts)
-        values = {
-            **({} if shared else {"words_ptr": None, "launch": None}),
-            "VECTOR": self.vector,
-            "RAGGED": self.ragged,
-            "PAIRED": self.paired,
-            "LAST_ALONE": self.last_alone,
-            "PADDED": self.padded,
-            "TILE_ROWS": self.tiling.tile_rows,
-            "TILE_COLS": self.tiling.tile_cols,
-            "PIECES": self.tiling.pieces,
-            "ONE_TILE": self.tiling.strategy != "online" and self.tiling.held,
-            "BY_PLACE": not self.tiling.held,
-            "PARTS": self.tiling.parts,
-            "WORDS": self.tiling.words_per_tile,
-            "LANES": max(self._most_threads(device), numbers) if shared else 1,
-            "POLL": device.vendor.poll,
-            "POLLS": polls.value if polls else 1,
-            "WALK": self.tiling.walk,
-            "AXIS": 0 if self.across else 1,
-            "DEPTH": self.depth,
-            "FLAT": self.scattered or not self.across,
-            "TURNED": self.turned,
-            "LOG": self.form == "log_softmax",
-            "NEGATE": self.form == "softmin",
-            "STAGES": self.tiling.num_stages or 1,
-            "EXACT": DTYPE_BYTES[self.y_dtype] > 2,
-            "COMPUTE": tl.float64 if self.y_dtype == "float64" else tl.float32,
-            "BACKWARD": self.backward,
-            "ROUND": getattr(tl, self.y_dtype),
-        }
-        taken = self.kernel.arg_names
-        return {name: value for name, value in values.items() if name in taken}
+        unshared = {} if self.step or self.paired or self.tiling.parts > 1 else {"words_ptr": None, "launch": None}
+        form = self.kernel_form(device)
+        return {**unshared, "FORM": constexpr_of(form.in_float32() if in_float32 else form)}
+
+    def kernel_form(self, device: Device) -> "KernelForm":
+        """Returns everything that the kernel is compiled for, beside the types of its operands."""
+        from portable_softmax.kernels.form import Form as KernelForm
+
+        tiling, polls = self.tiling, device.profile.launch.polls
+        numbers = tiling.tile_rows * next_power_of_2(tiling.parts)
+        axis = 0 if self.across else 1
+        return KernelForm(
+            backward=self.backward,
+            log=self.form == "log_softmax",
+            negate=self.form == "softmin",
+            exact=DTYPE_BYTES[self.y_dtype] > 2,
+            compute="float64" if self.y_dtype == "float64" else "float32",
+            rounded_to=self.y_dtype,
+            axis=axis,
+            out_axis=1 - axis if self.turned else axis,
+            depth=self.depth,
+            flat=self.scattered or not self.across,
+            vector=self.vector,
+            ragged=self.ragged,
+            padded=self.padded,
+            tile_rows=tiling.tile_rows,
+            tile_cols=tiling.tile_cols,
+            pieces=tiling.pieces,
+            held=tiling.strategy != "online" and tiling.held and not self.step,
+            by_place=not tiling.held,
+            walks=tiling.walk,
+            stages=tiling.num_stages or 1,
+            last_alone=self.last_alone,
+            parts=tiling.parts,
+            words=tiling.words_per_tile,
+            lanes=max(self._most_threads(device), numbers) if tiling.parts > 1 else 1,
+            poll=device.vendor.poll,
+            polls=polls.value if polls else 1,
+        )
 
     def _most_threads(self, device: Device) -> int:
         """Returns the threads of a program, or the most that it may have if the vendor's compiler chooses its warps."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.invariance import is_batch_invariant
+from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import checked_problem

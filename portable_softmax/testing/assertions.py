@@ -1,5 +1,6 @@
 """Assertions of what a compiled kernel uses, on devices here or not."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.probe.explain import explain
 from portable_softmax.probe.inspection import inspect_kernel, type_of
 from portable_softmax.probe.loading import layers
-from portable_softmax.probe.regression import as_table, compare, load, save
+from portable_softmax.probe.regression import KINDS, as_table, compare, load, save
 from portable_softmax.probe.report import counted, describe
 from portable_softmax.probe.schema import KernelUse, Report
 
@@ -87,26 +88,47 @@ def assert_plan_unchanged(
     Args:
         kernel, device, signature, constexprs, num_warps, num_stages: as `assert_occupancy` takes them.
         file: saved results of any number of kernels and devices; `pytest --save-plans` writes it.
-        tolerate: by kind of change (plan, registers, memory, spills, occupancy), by how much worse is all right; None for any.
+        tolerate: by kind of change (plan, registers, memory, spills, occupancy), by how much worse is all right; None for any,
+            which is all that a plan takes.
 
     Raises:
         AssertionError: something is worse or another plan, or the file has no such kernel and device.
-        ValueError: the file is none of this version's, and the cases of `assert_occupancy`.
+        ValueError: the file is none of this version's, `tolerate` has another kind or no such number, and the cases of
+            `assert_occupancy`.
     """
     __tracebackhide__ = True
+    limits = dict(tolerate or {})
+    _check_limits(limits)
     device, path = _compiled_for(device), Path(file)
     now = _report(kernel, device, signature, constexprs or {}, num_warps, num_stages)
+    if _saving:
+        save([*(report for report in _readable(path) if _case(report) != _case(now)), now], path)
+        return
     known = load(path) if path.exists() else []
     before = [report for report in known if _case(report) == _case(now)]
-    if _saving:
-        save([*(report for report in known if report not in before), now], path)
-        return
     if not before:
         case = f"{_name(kernel)} on {device.profile.name} with these types and constexprs"
         raise AssertionError(f"{path} has no {case}; {HOW_TO_SAVE}")
-    comparison = compare(before, [now], tolerate or {})
+    comparison = compare(before, [now], limits)
     if comparison.regressed:
         raise AssertionError(f"{as_table(comparison)}\n{path} has what was; {HOW_TO_SAVE} anew")
+
+
+def _check_limits(limits: Mapping[str, float | None]) -> None:
+    for kind, by in limits.items():
+        if kind not in KINDS:
+            raise ValueError(f"tolerate has {kind!r}, and kinds of change are {', '.join(KINDS)}")
+        if by is not None and (kind == "plan" or not by >= 0):
+            wanted = "None for any plan" if kind == "plan" else "0 or more, or None for any"
+            raise ValueError(f"tolerate has {by!r} of {kind}; it should be {wanted}")
+
+
+def _readable(path: Path) -> list[Report]:
+    """Returns what a file holds that is about to be written anew; none, if it is broken or of another version."""
+    try:
+        return load(path) if path.exists() else []
+    except ValueError:
+        return []
 
 
 def _report(
@@ -119,7 +141,7 @@ def _report(
 ) -> Report:
     resources, found = inspect_kernel(kernel, signature, constexprs, num_warps=warps, num_stages=stages, device=device)
     types = {name: each if isinstance(each, str) else type_of(each) for name, each in signature.items()}
-    values = {name: each if isinstance(each, bool | int) else str(each) for name, each in constexprs.items()}
+    values = {name: _kept(each) for name, each in constexprs.items()}
     case = KernelUse(
         name=_name(kernel), signature=types, constexprs=values, num_warps=warps, num_stages=stages, config=None,
         resources=resources, occupancy=counted(found),
@@ -127,12 +149,18 @@ def _report(
     return describe(device, case)
 
 
-def _case(report: Report) -> tuple[str, KernelUse] | None:
-    """Returns what a report is about, without its numbers."""
+def _kept(value: Any) -> bool | int | float | str | None:
+    """Returns a constexpr as JSON keeps it, which has no inf and no nan: as it is, or as text."""
+    plain = value is None or isinstance(value, bool | int) or (type(value) is float and math.isfinite(value))
+    return value if plain else str(value)
+
+
+def _case(report: Report) -> tuple[str, bytes] | None:
+    """Returns what a report is about, without its numbers; as JSON, in which 1, 1.0 and true are not equal."""
     if not isinstance(report.kernel, KernelUse):
         return None
     asked = msgspec.structs.replace(report.kernel, resources=msgspec.UNSET, occupancy=msgspec.UNSET)
-    return report.device.profile, asked
+    return report.device.profile, msgspec.json.encode(asked, order="deterministic")
 
 
 def _name(kernel: Any) -> str:

@@ -39,6 +39,14 @@ def dtype_of(form: str, dtype: Any) -> torch.dtype | None:
     raise TypeError(f"{form}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
 
 
+def check_chunks(form: str, chunks: Any) -> None:
+    """Raises a TypeError unless `chunks` is an int, and a ValueError unless it is positive."""
+    if type(chunks) is not int:
+        raise TypeError(f"{form}(): argument 'chunks' must be int, not {type(chunks).__name__}")
+    if chunks < 1:
+        raise ValueError(f"{form}(): argument 'chunks' must be at least 1, not {chunks}")
+
+
 def check_layout(form: str, x: torch.Tensor) -> None:
     """Raises a LayoutError unless `x` is a strided tensor with one shape."""
     if x.is_nested:

@@ -14,7 +14,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
-from portable_softmax.planning.invariance import in_context, is_batch_invariant
+from portable_softmax.invariance import in_context, is_batch_invariant
 from portable_softmax.torch_api.fast_path import backward, nobody_listens
 from portable_softmax.torch_api.kept import Kind
 

@@ -7,12 +7,12 @@ from torch.compiler import is_dynamo_compiling
 from torch.overrides import has_torch_function_unary
 
 from portable_softmax.devices.detect import interpreting
-from portable_softmax.planning.invariance import is_batch_invariant
-from portable_softmax.torch_api.arguments import check_layout, dtype_of, int_of
+from portable_softmax.invariance import is_batch_invariant
+from portable_softmax.torch_api.arguments import check_chunks, check_layout, dtype_of, int_of
 from portable_softmax.torch_api.autograd import recording
 from portable_softmax.torch_api.fast_path import BY_TORCH, forward, nobody_listens
 from portable_softmax.torch_api.kept import Call, Kind, remember, repeated
-from portable_softmax.torch_api.layout import kept_like
+from portable_softmax.torch_api.layout import kept_like, wrap_dim
 from portable_softmax.torch_api.operators import operator
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ def softmax(
         A contiguous tensor of the input's shape; a DTensor for a DTensor.
 
     Raises:
-        IndexError: there is no such dim.
-        TypeError: `input` is not a tensor, `dim` not an integer or None, or `dtype` no dtype, as torch has it.
+        IndexError, ValueError: there is no such dim, or it has more than 64 bits.
+        TypeError: `input` is not a tensor, `dim` or `chunks` no integer, or `dtype` no dtype, as torch has it.
+        ValueError: `chunks` is less than 1.
         DtypeError: the device does not compute that type; a NotImplementedError, as torch's.
         LayoutError: the tensor is nested, sparse or of another layout than strided; a NotImplementedError too.
         DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
@@ -98,6 +99,8 @@ def _call(
         from portable_softmax.distributed.entry import sharded
 
         return sharded(form, x, dim, dtype, [group], chunks)
+    if chunks != 1:
+        check_chunks(form, chunks)
     if type(dim) is int and (dtype is None or type(dtype) is torch.dtype) and not is_dynamo_compiling():
         kind = form, dim, dtype, is_batch_invariant()
         if (again := repeated(kind, x)) is not None:
@@ -112,7 +115,7 @@ def _call(
         if x.device.type == "cpu" and not interpreting():
             return BY_TORCH[form](x, dim, dtype=dtype)
         check_layout(form, x)
-        dim, dtype = int_of(form, dim), dtype_of(form, dtype)
+        dim, dtype = wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
     elif not has_torch_function_unary(x):
         raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
     result: torch.Tensor = operator(form)(x, dim, dtype)

@@ -22,11 +22,28 @@ def wrap_dim(dim: int, rank: int) -> int:
 
     Raises:
         IndexError: there is no such dim; in torch's words.
+        ValueError: it has more than 64 bits; so too.
     """
     limit = max(rank, 1)
     if not -limit <= dim < limit:
+        if not -(2**63) <= dim < 2**63:
+            raise ValueError("Overflow when unpacking long long")
         raise IndexError(f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {dim})")
     return dim % limit
+
+
+def check_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> int:
+    """Returns the dim of a gradient, counted from 0, of tensors on any device, or on none.
+
+    Raises:
+        DtypeError, ValueError: dy and y differ in type, or in shape.
+        IndexError: there is no such dim.
+    """
+    if dy.dtype != y.dtype:
+        raise DtypeError(f"a gradient of {dy.dtype} was given for an output of {y.dtype}")
+    if dy.shape != y.shape:
+        raise ValueError(f"a gradient of shape {tuple(dy.shape)} was given for an output of shape {tuple(y.shape)}")
+    return wrap_dim(dim, y.dim())
 
 
 def kept_like(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> Kept | None:
@@ -73,7 +90,7 @@ def gradient_of(
     """Computes the gradient of x from dy, the gradient of y, and y, in one launch.
 
     Args:
-        dy, y: of one shape and type, any strides.
+        dy, y: of one shape and type, any strides; a y that is not contiguous is copied.
         dim: the axis along which y sums to 1.
         x_dtype: type of the result.
         form: softmax, log_softmax or softmin.
@@ -83,19 +100,15 @@ def gradient_of(
         A new contiguous tensor of the shape of y.
 
     Raises:
-        DtypeError: dy and y differ in type, or no kernel computes it.
-        ValueError: dy and y differ in shape.
+        IndexError, DtypeError, ValueError: the cases of check_gradient.
+        DtypeError, DeviceError, PlanError, CompileError: no kernel computes it.
     """
     aligned = dy.data_ptr() % VECTOR_BYTES == y.data_ptr() % VECTOR_BYTES == 0
     layouts = dy.dtype, dy.shape, dy.stride(), y.dtype, y.shape, y.stride(), y.get_device()
     key = form, dim, x_dtype, layouts, aligned, batch_invariant
     if kept := find(key):
         return kept.call(dy, y)
-    if dy.dtype != y.dtype:
-        raise DtypeError(f"a gradient of {dy.dtype} was given for an output of {y.dtype}")
-    if dy.shape != y.shape:
-        raise ValueError(f"a gradient of shape {tuple(dy.shape)} was given for an output of shape {tuple(y.shape)}")
-    dim = wrap_dim(dim, y.dim())
+    dim = check_gradient(dy, y, dim)
     device = device_of(y, y.dtype, x_dtype)
     dx = y.new_empty(y.shape, dtype=x_dtype)
     if y.numel():

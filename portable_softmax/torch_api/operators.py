@@ -12,11 +12,12 @@ import torch
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.errors import DtypeError
-from portable_softmax.planning.invariance import is_batch_invariant
+from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.problem import FORMS
+from portable_softmax.torch_api.arguments import check_layout
 from portable_softmax.torch_api.autograd import register_gradients
 from portable_softmax.torch_api.fast_path import backward, forward
-from portable_softmax.torch_api.layout import wrap_dim
+from portable_softmax.torch_api.layout import check_gradient, wrap_dim
 
 
 def _autocast_key(device_type: str) -> str:
@@ -45,9 +46,11 @@ def _define(form: str) -> None:
 
 def _define_forward(form: str) -> None:
     def compute(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+        check_layout(form, x)
         return forward(x, dim, dtype, form, is_batch_invariant())
 
     def fake(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+        check_layout(form, x)
         wrap_dim(dim, x.dim())
         if not (dtype or x.dtype).is_floating_point:
             raise DtypeError(f"{form} of {dtype or x.dtype} was asked for; name a floating-point dtype")
@@ -80,10 +83,17 @@ def _autocast(form: str, key: str) -> Callable[..., torch.Tensor]:
 
 
 def _define_backward(form: str) -> None:
+    def check(dy: torch.Tensor, y: torch.Tensor, dim: int) -> None:
+        for each in (dy, y):
+            check_layout(form, each)
+        check_gradient(dy, y, dim)
+
     def compute(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype) -> torch.Tensor:
+        check(dy, y, dim)
         return backward(dy, y, dim, x_dtype, form, is_batch_invariant())
 
     def fake(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype) -> torch.Tensor:
+        check(dy, y, dim)
         return y.new_empty(y.shape, dtype=x_dtype)
 
     def batched(info: Any, in_dims: Any, dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype) -> Any:

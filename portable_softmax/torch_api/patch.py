@@ -1,7 +1,6 @@
 """A context in which torch's own functions come here, for the calls that this package computes."""
 
 import contextlib
-import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -9,26 +8,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as functional
-from torch._C import _get_function_stack_at, _len_torch_function_stack
-from torch._subclasses.fake_tensor import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.compiler import is_dynamo_compiling
-from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from portable_softmax.devices.backends import BACKENDS
-from portable_softmax.devices.detect import interpreting
-from portable_softmax.torch_api.fast_path import KERNEL_DTYPES
+from portable_softmax.torch_api import routed
 from portable_softmax.torch_api.functional import log_softmax, softmax, softmin
-
-# Other subclasses of Tensor are torch's. Compilers trace with the last two.
-TENSORS = torch.Tensor, torch.nn.Parameter, FakeTensor, FunctionalTensor
-INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool})
-# What a device of each type computes. The interpreter stands in for an accelerator.
-COMPUTED = {
-    vendor.torch_device_type: frozenset(getattr(torch, name) for name in vendor.dtypes)
-    for vendor in BACKENDS.values()
-    if vendor.torch_device_type != "cpu" or interpreting()
-}
+from portable_softmax.torch_api.routed import TensorMethod, routed_function
 
 
 @contextlib.contextmanager
@@ -56,94 +39,47 @@ def patch_torch() -> Iterator[None]:
         _end()
 
 
-def _routed(
-    ours: Callable[..., torch.Tensor], theirs: Callable[..., Any], parameters: tuple[str, ...], in_script: str | None
-) -> Callable[..., Any]:
-    """Makes a function that calls `ours` in a context for what it computes, and otherwise `theirs`.
-
-    Args:
-        parameters: names of the positional ones.
-        in_script: the operator that torch.jit.script takes for a call; None to compile `theirs`.
-    """
-
-    @functools.wraps(theirs, assigned=("__name__", "__doc__"), updated=())
-    def call(*arguments: Any, **named: Any) -> Any:
-        given = dict(zip(parameters, arguments, strict=False)) | named
-        understood = given.keys() <= {"input", "dim", "dtype", "_stacklevel"} and len(given) == len(arguments) + len(named)
-        x = given.get("input")
-        if _routing and understood and _computed(x, given.get("dim"), given.get("dtype")):
-            return ours(x, given["dim"], given.get("dtype"))
-        if has_torch_function_unary(x) and not is_dynamo_compiling():
-            return handle_torch_function(theirs, (x,), *arguments, **named)  # torch would tell it the name, which is `call`
-        return theirs(*arguments, **named)
-
-    if in_script:
-        torch.jit._builtins._register_builtin(call, in_script)
-    else:
-        call.__prepare_scriptable__ = lambda: theirs  # type: ignore[attr-defined]
-    return call
-
-
-def _computed(x: Any, dim: Any, dtype: Any) -> bool:
-    """Tells whether this package computes the softmax that is asked for, as torch would."""
-    return (
-        type(x) in TENSORS
-        and type(dim) is int
-        and not _users_mode()
-        and (dtype or x.dtype) in COMPUTED.get(x.device.type, ())
-        and (x.dtype in KERNEL_DTYPES or x.dtype in INTEGERS)
-        and x.layout is torch.strided
-        and not x.is_nested
-    )
-
-
-def _users_mode() -> bool:
-    """Tells whether there is a TorchFunctionMode that is not torch's own, as those of compilers and of a default device are."""
-    modes = (type(_get_function_stack_at(at)) for at in range(_len_torch_function_stack()))
-    return any(mode.__module__.split(".")[0] != "torch" for mode in modes)
-
-
 def _places() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     """Names each place where torch keeps a function, its name there, and what stands there in a context."""
     usual, stacked = ("input", "dim", "dtype"), ("input", "dim", "_stacklevel", "dtype")
     for name, ours in (("softmax", softmax), ("log_softmax", log_softmax)):
-        yield torch, name, _routed(ours, getattr(torch, name), usual, f"aten::{name}")
-        yield torch.Tensor, name, _routed(ours, getattr(torch.Tensor, name), usual, None)
-        yield functional, name, _routed(ours, getattr(functional, name), stacked, None)
-    yield torch.special, "softmax", _routed(softmax, torch.special.softmax, usual, "aten::special_softmax")
-    special = torch.special.log_softmax
-    yield torch.special, "log_softmax", _routed(log_softmax, special, usual[:2], "aten::special_log_softmax")
-    yield functional, "softmin", _routed(softmin, functional.softmin, stacked, None)
+        yield torch, name, routed_function(torch, name, ours, usual, in_script=f"aten::{name}")
+        yield torch.Tensor, name, TensorMethod(name, ours)
+        yield functional, name, routed_function(functional, name, ours, stacked)
+    special = torch.special
+    yield special, "softmax", routed_function(special, "softmax", softmax, usual, in_script="aten::special_softmax")
+    logs = routed_function(special, "log_softmax", log_softmax, usual[:2], ("dtype",), "aten::special_log_softmax")
+    yield special, "log_softmax", logs
+    yield functional, "softmin", routed_function(functional, "softmin", softmin, stacked)
 
 
 _PLACES = tuple(_places())  # made once, so that what torch compiled in one context is right in the next
 _lock = threading.RLock()  # a context that is collected as garbage ends, maybe while another begins
 _active = 0
-_routing = False  # whether any is active; compiled code depends on it
 _before: list[Any] = []  # what stood in each place; None where it was inherited
 
 
 def _begin() -> None:
-    global _active, _routing
+    global _active
     with _lock:
         if not _active:
             _fill_tables()
             _before[:] = [vars(place).get(name) for place, name, _ in _PLACES]
-            for place, name, routed in _PLACES:
-                setattr(place, name, routed)
+            for place, name, function in _PLACES:
+                setattr(place, name, function)
         _active += 1
-        _routing = True
+        routed.routing = True
 
 
 def _end() -> None:
-    global _active, _routing
+    global _active
     with _lock:
         _active -= 1
         if _active:
             return
-        _routing = False
-        for (place, name, routed), before in zip(_PLACES, _before, strict=True):
-            if vars(place).get(name) is not routed:
+        routed.routing = False
+        for (place, name, function), before in zip(_PLACES, _before, strict=True):
+            if vars(place).get(name) is not function:
                 continue  # somebody else has replaced it since, and may call the routed one, which is torch's now
             if before is None:
                 delattr(place, name)

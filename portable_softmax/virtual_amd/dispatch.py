@@ -80,6 +80,8 @@ def _turn(kernel: Kernel, wave: Wave, count: int) -> int:
     steps, done = kernel.steps, 0
     try:
         while done < count and not wave.ended:
+            if wave.pc == len(steps):
+                raise Fault("the code ends here, and the wave goes on")
             step = steps[wave.pc]
             wave.pc += 1
             step(wave)

@@ -14,6 +14,14 @@ from portable_softmax.virtual_amd.state import Wave
 
 _GFX9_ONLY = {"row_bcast", "wave_shr", "wave_shl", "wave_ror", "wave_rol"}
 _GFX10_ONLY = {"row_share", "row_xmask"}
+_VALUES = {  # that an assembler takes, of controls that have one
+    "quad_perm": r"\[[0-3],[0-3],[0-3],[0-3]\]",
+    "row_bcast": "15|31",
+    **dict.fromkeys(("row_shl", "row_shr", "row_ror"), "[1-9]|1[0-5]"),
+    **dict.fromkeys(("row_newbcast", "row_share", "row_xmask"), "[0-9]|1[0-5]"),
+    **dict.fromkeys(("row_mask", "bank_mask"), "0x[0-9a-f]"),
+    **dict.fromkeys(("bound_ctrl", "fi"), "1"),
+}
 
 
 class Dpp:
@@ -45,16 +53,17 @@ class Dpp:
 
 
 def dpp_of(modifiers: dict[str, str], arch: str, wave_size: int) -> Dpp | None:
-    """Takes a DPP control and its masks from an instruction's modifiers; None if there is no control that is known."""
+    """Takes a DPP control and its masks from an instruction's modifiers; None if one is not known, or no assembler takes it."""
     controls = [name for name in modifiers if name in _CONTROLS]
     forbidden = _GFX10_ONLY if arch.startswith("gfx9") else _GFX9_ONLY
-    if len(controls) != 1 or controls[0] in forbidden:
+    taken = all(re.fullmatch(_VALUES.get(name, ""), value) for name, value in modifiers.items() if name in _VALUES | _CONTROLS)
+    if len(controls) != 1 or controls[0] in forbidden or not taken:
         return None
     lane = np.arange(wave_size)
     origin = np.asarray(_CONTROLS[controls[0]](lane, modifiers.pop(controls[0])))
     rows, banks = (int(modifiers.pop(name, "0xf"), 0) for name in ("row_mask", "bank_mask"))
     enabled = (rows >> lane // 16 & 1 & banks >> lane % 16 // 4).astype(bool)
-    zero, inactive = (modifiers.pop(name, "0") == "1" for name in ("bound_ctrl", "fi"))
+    zero, inactive = (modifiers.pop(name, None) is not None for name in ("bound_ctrl", "fi"))
     return Dpp(origin, origin >= 0, enabled, zero, inactive)
 
 

@@ -82,6 +82,8 @@ def parse(text: str) -> Assembly:
     descriptor = {name: int(value, 0) for name, value in re.findall(r"\.amdhsa_(\w+) (\d\w*)$", kernel[2], re.MULTILINE)}
     wave_size = 32 if descriptor.get("wavefront_size32") else 64
     instructions, labels = _function(text, kernel[1])
+    if not instructions:
+        raise UnknownInstruction(f"the kernel {kernel[1]} has no instructions")
     return Assembly(target[1], wave_size, tuple(instructions), labels, descriptor, _arguments(text))
 
 

@@ -59,6 +59,8 @@ def compile_vector(instruction: Instruction, arch: str, wave_size: int) -> Opera
         raise instruction.unknown("V_CMPX of gfx9")
     writes = _results(entry, texts, modifiers, arch, "exec" if writes_exec else None)
     dpp = dpp_of(modifiers, arch, wave_size) if encoding == "dpp" else None
+    if encoding == "dpp" and dpp is None:
+        raise instruction.unknown("unknown modifier")
     reads = _operands(instruction, entry, texts, modifiers, dpp)
     double = _output_factor(modifiers)
     if modifiers or texts:

@@ -70,6 +70,8 @@ def test_devices_of_one_machine_each_have_their_own(monkeypatch):
     assert current_device() is whole
     with pytest.raises(DeviceError, match="device 2 was asked for; torch sees 2"):
         current_device(2)
+    with pytest.raises(TypeError, match="float"):
+        current_device(0.5)
 
 
 def test_an_offline_device_has_the_profiles_facts():
@@ -105,7 +107,7 @@ def test_none_is_the_current_device(monkeypatch, answer):
 
 
 def test_a_name_is_the_same_device_each_time_so_that_its_plans_are_kept():
-    assert device_module.chosen("nvidia/h200") is device_module.chosen("nvidia/h200")
+    assert device_module.chosen("nvidia/h200") is device_module.chosen("nvidia/h200") is Device.from_profile("nvidia/h200")
     assert plan(64, 519, "float32", "nvidia/h200") is plan(64, 519, "float32", "nvidia/h200")
 
 

@@ -7,12 +7,15 @@ from itertools import product
 
 import pytest
 import triton
+from playback import fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
-from portable_softmax import CompileError, Device, KernelResources, occupancy, plan, profiles
+from portable_softmax import CompileError, Device, KernelResources, current_device, occupancy, plan, profiles
+from portable_softmax.devices import detect
 from portable_softmax.devices.backends import cuda
 from portable_softmax.devices.backends.base import Detected
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.profiles import match_profile
+from portable_softmax.probe.new_profile import write_profile
 from portable_softmax.runtime.compiler import check_target
 
 UNKNOWN = {"cuda": "999", "hip": "gfx9999", "xpu": "99.9.9"}
@@ -80,3 +83,25 @@ def test_every_plan_fits_the_hardware(record_count, profile, dtypes, lengths):
     wrong = [chosen for chosen, (promised, true) in zip(found, counts, strict=True) if not 1 <= promised <= true]
     record_count("plans for an unknown architecture, all of which fit it", len(found), len(wrong))
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("driver_h200", 999),
+        ("driver_mi300x", "gfx9999"),
+        ("driver_rx7900xtx", "gfx9998"),
+        ("driver_b580", {"version": "99.9.9"}),
+    ],
+)
+def test_what_a_device_of_an_unknown_architecture_tells_is_a_profile(monkeypatch, tmp_path, name, target):
+    """It may contradict the estimate, of which no number is another device's."""
+    machine = recorded(name)
+    play(monkeypatch, machine | {"target": [machine["target"][0], target, machine["target"][2]]})
+    before = current_device()
+    assert before.profile.estimated
+    write_profile(before, tmp_path)
+    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
+    detect._device.cache_clear()
+    after = current_device()
+    assert (after.profile.estimated, after.hardware) == (False, before.hardware)

@@ -3,6 +3,9 @@
 import copy
 import os
 import re
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -101,6 +104,64 @@ def test_a_file_that_is_no_profile(tmp_path, content, reason):
     (tmp_path / "bad.yaml").write_bytes(content)
     with refused(rf"bad\.yaml: .*({reason})"):
         read_profiles(tmp_path / "bad.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0132", 90),
+        ("1:30", 90),
+        ("1_3_2", 132),
+        ("0x84", 132),
+        ("0b1000", 8),
+        ("1:30.0", "90.0"),
+        ("+0_1.5", 1.5),
+        (".inf", "inf"),
+    ],
+)
+def test_numbers_that_yaml_reads_as_others_than_they_look(tmp_path, text, value):
+    path = tmp_path / "mine.yaml"
+    path.write_text(H200.replace("{value: 132, source: h200}", f"{{value: {text}, source: h200}}"))
+    with refused(
+        rf"line \d+: {re.escape(repr(text))} is {value} to YAML; write the number in decimal digits, or text in quotes"
+    ):
+        read_profiles(path)
+
+
+@pytest.mark.parametrize("loader", [profile_files._QuickLoader, profile_files._StrictLoader])
+def test_plain_numbers_are_read(loader):
+    assert yaml.load("[0, 132, -5, +7, 1.5, 1.0e+3, '0132']", loader) == [0, 132, -5, 7, 1.5, 1000.0, "0132"]
+
+
+def test_a_key_is_compared_with_few_others():
+    compared = []
+
+    class Key(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            compared.append(self)
+            return str.__eq__(self, other)
+
+    tag = "tag:yaml.org,2002:str"
+    pairs = [(yaml.ScalarNode(tag, Key(f"source{number}")), yaml.ScalarNode(tag, "x")) for number in range(500)]
+    found = profile_files._StrictLoader("").construct_mapping(yaml.MappingNode("tag:yaml.org,2002:map", pairs))
+    assert len(found) == 500
+    assert len(compared) < 5 * 500
+
+
+def test_profiles_in_a_zip(tmp_path):
+    """A wheel on sys.path: the package is imported, and its profiles are no files."""
+    archive = tmp_path / "package.whl"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in (SHIPPED.parent / "portable_softmax").rglob("*.py"):
+            file.write(path, path.relative_to(SHIPPED.parent))
+    code = f"import sys; sys.path.insert(0, {str(archive)!r}); import portable_softmax as p; print(p.__file__); p.profiles()"
+    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert outcome.stdout.startswith(str(archive))
+    assert "ProfileError: the package's own profiles are not in" in outcome.stderr
+    assert "PORTABLE_SOFTMAX_PROFILES" not in outcome.stderr.splitlines()[-1]
 
 
 def test_a_product_is_described_once_in_a_directory(tmp_path, use):

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -362,3 +364,25 @@ def test_a_backend_without_any_profile(tmp_path, monkeypatch):
     shutil.copytree(SHIPPED / "nvidia", tmp_path / "nvidia")
     with pytest.raises(ProfileError, match=r"no profile and no estimate for backend 'tpu'"):
         match_profile("tpu", "v6", "TPU v6")
+
+
+def test_threads_whose_first_calls_come_at_once_read_the_files_once(monkeypatch):
+    from portable_softmax.devices import profiles as room
+
+    reads, barrier = [], threading.Barrier(8, timeout=60)
+
+    def read(paths, _profiles=room._profiles):
+        reads.append(paths)
+        return _profiles(paths)
+
+    def first_call(_):
+        barrier.wait()
+        return room.profiles()
+
+    monkeypatch.setattr(room, "_profiles", read)
+    room._read.cache_clear()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(first_call, range(8)))
+    room._read.cache_clear()
+    assert len(reads) == 1
+    assert all(each == found[0] for each in found)

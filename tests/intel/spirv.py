@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 HEADER = 5  # words
 OP_EXTENSION, OP_EXECUTION_MODE, OP_CAPABILITY = 10, 16, 17
+OP_ATOMIC_EXCHANGE, OP_ATOMIC_AND = 229, 240  # with the same operands
 # What the runtime for CPUs refuses: declarations (the most threads of a program, vectors of any width) that no code needs.
 CAPABILITIES = {5892, 5617, 5619}  # KernelAttributesINTEL, VectorComputeINTEL, VectorAnyINTEL
 EXTENSIONS = {"SPV_INTEL_kernel_attributes", "SPV_INTEL_vector_compute"}
@@ -42,6 +43,13 @@ def for_a_cpu(instruction: Instruction) -> Instruction | None:
         or (operation == OP_EXECUTION_MODE and operands[1] in MODES)
     )
     return None if refused else instruction
+
+
+def never_published(instruction: Instruction) -> Instruction:
+    """Makes words whatever lay there, mixed with what should be published, or leaves them 0."""
+    if opcode(instruction) != OP_ATOMIC_EXCHANGE:
+        return instruction
+    return (instruction[0] & ~0xFFFF | OP_ATOMIC_AND, *instruction[1:])
 
 
 def _text(words: Instruction) -> str:

@@ -6,7 +6,7 @@ from direct import INF, NAN, as_they_are, backward, forward
 from machine_code import CASES, compare, spikes
 
 from intel.machine import on_the_cpu
-from intel.spirv import edited, opcode
+from intel.spirv import edited, never_published
 from portable_softmax.planning.plan import Tiling
 
 PRODUCTS = {"32 lanes": "intel/max-1550", "16 lanes": "intel/arc-a770"}
@@ -88,12 +88,6 @@ def test_rows_that_start_anywhere(direction, stride, dtype):
 
 
 SHARED = ["shared", "shared, ragged", "shared, in one piece"]
-ATOMIC_EXCHANGE, ATOMIC_OR = 229, 241  # with the same operands
-
-
-def never_published(instruction):
-    """Words become whatever lay there, mixed with what should be published."""
-    return (instruction[0] & ~0xFFFF | ATOMIC_OR, *instruction[1:]) if opcode(instruction) == ATOMIC_EXCHANGE else instruction
 
 
 @pytest.mark.parametrize("name", SHARED)

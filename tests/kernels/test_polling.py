@@ -1,9 +1,12 @@
 """Programs that look for each other's numbers read memory each time, and look a bounded number of times: in compiled code."""
 
+from dataclasses import replace
+
 import pytest
 from assembly import is_bounded, polling_loops, whiles
 
 from portable_softmax import Device, profiles
+from portable_softmax.kernels.form import constexpr_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.compiler import compile_for
@@ -16,13 +19,14 @@ GPUS = sorted({(each.backend, each.arch): name for name, each in profiles().item
 AMD = [name for name in GPUS if name.startswith("amd/")]
 
 
-def compiled_for(device, n_rows=4096, n_cols=65_536, dtype="bfloat16", backward=False, **constexprs):
+def compiled_for(device, n_rows=4096, n_cols=65_536, dtype="bfloat16", backward=False, **fields):
     """The kernel that is planned."""
     problem = contiguous_problem(n_rows, n_cols, dtype, device, backward=backward)
     tiling = plan_problem(problem, device).tiling
     spec = KernelSpec.of(problem, tiling)
     options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1
-    return compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device) | constexprs, *options), tiling
+    constexprs = spec.constexprs(device) | {"FORM": constexpr_of(replace(spec.kernel_form(device), **fields))}
+    return compile_for(device, spec.kernel, spec.signature(), constexprs, *options), tiling
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -42,7 +46,7 @@ def test_the_loop_that_polls_reads_memory_each_time(profile, backward):
 def test_on_amd_a_volatile_load_is_taken_out_of_the_loop_and_that_is_seen(profile, backward):
     device = Device.from_profile(profile)
     assert device.vendor.poll == "atomic"
-    compiled, _ = compiled_for(device, backward=backward, POLL="volatile")
+    compiled, _ = compiled_for(device, backward=backward, poll="volatile")
     assert not polling_loops(compiled), "Triton compiles them as volatile now: vendor.poll may be too"
 
 

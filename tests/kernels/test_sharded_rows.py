@@ -113,9 +113,8 @@ def test_any_number_of_programs_and_any_tile_is_right(device, where, step, backw
     for tiling in every_candidate(problem, device)[:3]:
         found = torch.full_like(numbers if step == "reduce" else a, NAN)
         operands = (a, b, found) if step == "reduce" else (found, a, b, numbers)
-        strides = (n_cols // 4,) * (3 if step == "map" else 2)
-        nowhere = (1, *(0 for _ in strides))
-        sizes = n_rows, n_cols // 4, *strides, *nowhere, *nowhere, *((1,) if step == "map" else ())
+        strides, one = (n_cols // 4, n_cols // 4), (1, 0, 0)
+        sizes = n_rows, n_cols // 4, *strides, *one, *one, *((1,) if step == "map" else ())
         prepare(KernelSpec.of(problem, tiling), device, (num_programs, 1, 1), sizes)(*operands)
         terms = 4e-7 * (a * b).abs().sum(1).max().item() if backward else 1e-5  # of a sum, in which they may cancel
         torch.testing.assert_close(found, numbers if step == "reduce" else wanted, rtol=2e-6, atol=terms)

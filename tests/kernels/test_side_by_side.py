@@ -7,8 +7,10 @@ import torch
 import triton
 import triton.language as tl
 from direct import INF, LAYOUTS, NAN, as_they_are, backward, beside, forward, launch
+from forms import in_kernel
 
-from portable_softmax.kernels.exchange import sum_over_parts
+from portable_softmax.kernels.addressing import first_of_part
+from portable_softmax.kernels.parts import sum_over_parts
 from portable_softmax.planning.plan import Tiling
 
 pytestmark = pytest.mark.kernel
@@ -82,10 +84,10 @@ def test_parts_that_are_masked_wholly(side_by_side, direction, tiling):
 
 
 @triton.jit
-def sums_kernel(out_ptr, numbers_ptr, PARTS: tl.constexpr, ROWS: tl.constexpr):
-    parts, rows = tl.expand_dims(tl.arange(0, PARTS), 1), tl.arange(0, ROWS)
-    numbers = tl.load(numbers_ptr + parts * ROWS + tl.expand_dims(rows, 0))
-    tl.store(out_ptr + rows, sum_over_parts(numbers, tl.max(tl.abs(numbers), axis=0), ROWS))
+def sums_kernel(out_ptr, numbers_ptr, FORM: tl.constexpr):
+    parts, rows = tl.expand_dims(tl.arange(0, FORM.parts), 1), tl.arange(0, FORM.tile_rows)
+    numbers = tl.load(numbers_ptr + parts * FORM.tile_rows + tl.expand_dims(rows, 0))
+    tl.store(out_ptr + rows, sum_over_parts(numbers, tl.max(tl.abs(numbers), axis=0), FORM))
 
 
 def test_sums_over_parts_have_the_same_bits_in_any_order(device, where):
@@ -98,7 +100,7 @@ def test_sums_over_parts_have_the_same_bits_in_any_order(device, where):
     for seed in range(5):
         order = torch.randperm(64, generator=torch.Generator().manual_seed(seed))
         sums = torch.empty(32, device=where)
-        sums_kernel[(1,)](sums, numbers[order].contiguous().to(where), 64, 32)
+        sums_kernel[(1,)](sums, numbers[order].contiguous().to(where), in_kernel(parts=64, tile_rows=32))
         found.append(sums.cpu())
     assert all(torch.equal(each.view(torch.int32)[:2], found[0].view(torch.int32)[:2]) for each in found)
     assert all(torch.equal(each.view(torch.int32)[5:], found[0].view(torch.int32)[5:]) for each in found)
@@ -110,3 +112,20 @@ def test_sums_over_parts_have_the_same_bits_in_any_order(device, where):
     assert found[0][4].isnan()
     in_other_orders = [functools.reduce(torch.add, numbers[torch.randperm(64, generator=draw)]) for _ in range(5)]
     assert any(not torch.equal(each[5:], in_other_orders[0][5:]) for each in in_other_orders), "numbers that show an order"
+
+
+@triton.jit
+def _first_columns(out_ptr, n_cols, FORM: tl.constexpr):
+    part = tl.program_id(0)
+    first_col = first_of_part(part, n_cols, FORM)
+    tl.store(out_ptr + 2 * part, first_col)
+    tl.store(out_ptr + 2 * part + 1, tl.minimum(first_col + FORM.tile_cols, n_cols))
+
+
+def test_parts_past_2_to_the_31_columns(where):
+    """Those of (2_200_000_000, 2) in 80 parts, as an H200 is planned to have: each begins where the one before ends."""
+    n_cols, tile_cols = torch.tensor(2_200_000_000), 27_500_544
+    out = torch.zeros(80, 2, dtype=torch.int64, device=where)
+    _first_columns[(80,)](out, int(n_cols), in_kernel(tile_cols=tile_cols, axis=0))
+    first = torch.arange(80) * tile_cols
+    assert torch.equal(out.cpu(), torch.stack([first, (first + tile_cols).minimum(n_cols)], 1))

@@ -18,72 +18,72 @@ ANOTHER = next_number()
 
 
 @triton.jit
-def every_seventh_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+def every_seventh_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
     if tl.program_id(0) % 7 != 3:
-        publish(words_ptr, part, first, second, launch, PARTS)
+        publish(words_ptr, part, first, second, launch, FORM)
 
 
 @triton.jit
-def all_of_a_part_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+def all_of_a_part_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
     if part != 1:
-        publish(words_ptr, part, first, second, launch, PARTS)
+        publish(words_ptr, part, first, second, launch, FORM)
 
 
 @triton.jit
-def all_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+def all_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
     pass
 
 
 @triton.jit
-def first_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
-    publish_half(words_ptr, part, second, launch, 1, PARTS)
+def first_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    publish_half(words_ptr, part, second, launch, 1, FORM)
 
 
 @triton.jit
-def second_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
-    publish_half(words_ptr, part, first, launch, 0, PARTS)
+def second_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    publish_half(words_ptr, part, first, launch, 0, FORM)
 
 
 @triton.jit
-def late(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+def late(words_ptr, part, first, second, launch, FORM: tl.constexpr):
     """After others have looked in vain, and most are done."""
     if tl.program_id(0) % 3 == 1:
         for _ in range(100):
             tl.atomic_or(words_ptr + part, 0, sem="relaxed")
-    publish(words_ptr, part, first, second, launch, PARTS)
+    publish(words_ptr, part, first, second, launch, FORM)
 
 
 @triton.jit
-def halves_apart(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
-    publish_half(words_ptr, part, second, launch, 1, PARTS)
+def halves_apart(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    publish_half(words_ptr, part, second, launch, 1, FORM)
     for _ in range(30):
         tl.atomic_or(words_ptr + part, 0, sem="relaxed")
-    publish_half(words_ptr, part, first, launch, 0, PARTS)
+    publish_half(words_ptr, part, first, launch, 0, FORM)
 
 
 @triton.jit
-def twice(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
-    publish(words_ptr, part, first, second, launch, PARTS)
-    publish(words_ptr, part, first, second, launch, PARTS)
+def twice(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    publish(words_ptr, part, first, second, launch, FORM)
+    publish(words_ptr, part, first, second, launch, FORM)
 
 
 @triton.jit
-def of_another_launch(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
-    publish(words_ptr, part, first + 1, second * 2, launch + (1 << 33) + 2, PARTS)
+def of_another_launch(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    publish(words_ptr, part, first + 1, second * 2, launch + (1 << 33) + 2, FORM)
 
 
 @triton.jit
-def overwritten(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
-    publish(words_ptr, part, first, second, launch, PARTS)
+def overwritten(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    publish(words_ptr, part, first, second, launch, FORM)
     if tl.program_id(0) % 2 == 0:
-        of_another_launch(words_ptr, part, first, second, launch, PARTS)
+        of_another_launch(words_ptr, part, first, second, launch, FORM)
 
 
 @triton.jit
-def half_overwritten(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+def half_overwritten(words_ptr, part, first, second, launch, FORM: tl.constexpr):
     """The first word of even programs, and the second of odd ones."""
-    publish(words_ptr, part, first, second, launch, PARTS)
-    publish_half(words_ptr, part, first + 1, launch + (1 << 33) + 2, tl.program_id(0) % 2, PARTS)
+    publish(words_ptr, part, first, second, launch, FORM)
+    publish_half(words_ptr, part, first + 1, launch + (1 << 33) + 2, tl.program_id(0) % 2, FORM)
 
 
 LOSSES = (every_seventh_lost, all_of_a_part_lost, all_lost, first_lost, second_lost, late, halves_apart)
@@ -93,7 +93,7 @@ LOSSES += (of_another_launch, overwritten, half_overwritten)
 @pytest.fixture
 def searches(monkeypatch):
     """The parts that programs find by themselves."""
-    from portable_softmax.kernels import alone, exchange
+    from portable_softmax.kernels import exchange, fallback
 
     made = []
 
@@ -101,7 +101,7 @@ def searches(monkeypatch):
         made.append(part)
         return found(words_ptr, part, *arguments)
 
-    monkeypatch.setattr(alone, "found", recorded)
+    monkeypatch.setattr(fallback, "found", recorded)
     return made
 
 

@@ -95,12 +95,14 @@ def test_what_is_taken_as_it_lies(x, dim, depth, across, turned):
     assert (lines and (lines.depth, lines.across, lines.turned)) == (None if depth is None else (depth, across, turned))
 
 
-def test_an_output_that_lies_another_way_than_its_gradients_is_copied():
+def test_an_output_that_lies_otherwise_than_the_gradient_of_its_input_is_copied():
     rows, columns = torch.empty(5, 7).stride(), torch.empty(7, 5).t().stride()
     assert lines_of((5, 7), 1, [rows, columns, rows], True).turned
     assert lines_of((5, 7), 1, [columns, rows, columns], True).turned
     assert lines_of((5, 7), 1, [rows, rows, columns], True) is None
     assert lines_of((5, 7), 1, [rows, columns, columns], True) is None
+    assert lines_of((5, 7), 1, [rows, rows, (8, 1)], True) is None
+    assert lines_of((1, 7), 1, [rows, rows, (8, 1)], True), "a stride that leads nowhere"
 
 
 @pytest.mark.parametrize(

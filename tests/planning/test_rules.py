@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from offline import A2, GPUS, H200, MI300X, light, planned, with_rules
 
 from portable_softmax import Device, KernelResources, profiles
-from portable_softmax.devices.policy import LaunchRule
+from portable_softmax.devices.policy import LaunchRule, RaggedRows
 from portable_softmax.planning.candidates import candidates
+from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.planning.rules import load_of, matching, takes
+from portable_softmax.runtime.specialization import KernelSpec
 
 FLOAT32 = Problem(4096, 4096, "float32", "float32", 4)
 
@@ -240,3 +242,15 @@ def test_a_plan_says_where_registers_are_estimated():
     assert any("registers are estimated" in reason for reason in unknown.reasons)
     assert not any("estimated" in reason for reason in planned(H200, 4096, 781).reasons)
     assert not any("estimated" in reason for reason in planned(A2, 4096, 781).reasons), "vector cores have no registers"
+
+
+def test_rows_that_may_lie_inside_one_vector_are_never_ragged():
+    """Whatever a profile prefers: each element of such a row would be at both of its edges."""
+    device = Device.from_profile(H200)
+    policy = msgspec.structs.replace(device.profile.launch, ragged=[RaggedRows(from_cols=1, source="line")])
+    device = dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
+    for dtype, vector in (("float16", 8), ("float32", 4), ("float64", 2)):
+        for n_cols in range(1, 2 * vector + 2):
+            assert contiguous_problem(40, n_cols, dtype, device).ragged == (n_cols > vector and n_cols % vector > 0)
+    with pytest.raises(ValueError, match="a vector of 4: they cannot be ragged"):
+        KernelSpec.of(Problem(40, 3, "float32", "float32", 4, ragged=True), Tiling("tile", 1, 4))

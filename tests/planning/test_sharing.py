@@ -73,7 +73,7 @@ def test_parts_cover_a_row_and_each_has_a_program_and_a_lane(profile, dtype):
         for tiling in every_candidate(problem, device):
             if tiling.parts > 1:
                 assert (tiling.parts - 1) * tiling.tile_cols < problem.width <= tiling.parts * tiling.tile_cols
-                assert tiling.parts <= KernelSpec.of(problem, tiling).constexprs(device)["LANES"]
+                assert tiling.parts <= KernelSpec.of(problem, tiling).kernel_form(device).lanes
                 assert tiling.words_per_tile % 16 == 0, "whole cache lines"
                 assert tiling.words_per_tile >= 2 * tiling.parts
 
@@ -111,9 +111,9 @@ def test_programs_share_several_rows_that_lie_side_by_side_or_are_turned(problem
     tiling = plan.tiling
     assert (tiling.strategy, tiling.tile_rows, tiling.tile_cols, tiling.parts) == ("shared", *tile, parts)
     assert plan.num_programs == problem.tiles(tiling.tile_rows) * parts
-    constexprs = KernelSpec.of(problem, tiling).constexprs(device)
-    assert constexprs["LANES"] >= parts * tiling.tile_rows, "a lane for each row's part"
-    assert constexprs["WORDS"] == tiling.words_per_tile >= 2 * parts * tiling.tile_rows
+    form = KernelSpec.of(problem, tiling).kernel_form(device)
+    assert form.lanes >= parts * tiling.tile_rows, "a lane for each row's part"
+    assert form.words == tiling.words_per_tile >= 2 * parts * tiling.tile_rows
 
 
 def test_only_a_rule_of_their_layout_shares_rows_that_lie_side_by_side():
@@ -189,7 +189,7 @@ def test_each_thread_of_a_program_has_a_lane_of_its_own(profile, num_warps):
     device = Device.from_profile(profile)
     spec = KernelSpec.of(Problem(3, 128, "float32", "float32", 4), Tiling("shared", 1, 64, num_warps, 1, 2))
     threads = compile_kernel(spec, device).metadata.num_warps * device.hardware.warp_size
-    assert spec.constexprs(device)["LANES"] >= threads
+    assert spec.kernel_form(device).lanes >= threads
 
 
 TWICE = {"strategy": "shared", "num_warps": 4, "read_twice": True, "elements_per_piece": 4, "max_registers": 128}
@@ -200,8 +200,8 @@ def test_a_part_that_is_read_twice_is_not_held():
     device = with_rules(H200, TWICE)
     plan = choose(problem, device, light)
     assert (plan.tiling.parts, plan.tiling.pieces, plan.tiling.held) == (8, 25, False)
-    constexprs = KernelSpec.of(problem, plan.tiling).constexprs(device)
-    assert (constexprs["ONE_TILE"], constexprs["BY_PLACE"]) == (False, True)
+    form = KernelSpec.of(problem, plan.tiling).kernel_form(device)
+    assert (form.held, form.by_place) == (False, True)
     assert str(plan.tiling) == "shared 1 x 12800 in 8 parts of 25 pieces, read twice, num_warps 4, at most 128 registers"
     assert "tell each other what they find, and read it twice" in str(plan).replace("\n    ", " ")
 

@@ -93,6 +93,30 @@ def test_a_slower_benchmark_turns_the_exit_code(runs, capsys, ours, code, verdic
     assert printed(capsys, *runs, "--slower", "0.2")[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--slower", "nan"], "'nan' should be 0 or more"),
+        (["--slower", "-0.1"], "'-0.1' should be 0 or more"),
+        (["--tolerate", "plan", "--tolerate", "spills=1", "spills=2"], "--tolerate names spills more than once"),
+    ],
+)
+def test_wrong_usage(runs, capsys, options, complaint):
+    with pytest.raises(SystemExit) as stopped:
+        printed(capsys, *runs, *options)
+    assert (stopped.value.code, complaint in capsys.readouterr().err) == (2, True)
+
+
+def test_tolerances_add_up(runs, capsys):
+    file = runs[1] / "plans.json"
+    reports = json.loads(file.read_text())
+    reports[0]["plan"]["num_programs"] += 1
+    reports[0]["plan"]["occupancy"]["programs_per_multiprocessor"] -= 1
+    file.write_text(json.dumps(reports))
+    assert printed(capsys, *runs, "--tolerate", "plan", "--tolerate", "occupancy=1")[0] == 0
+    assert printed(capsys, *runs, "--tolerate", "occupancy=1")[0] == 3
+
+
 def test_tests_that_fail_turn_the_exit_code(runs, capsys):
     (runs[1] / "tests.xml").write_text(JUNIT.format(outcome="<failure/>"))
     code, out, _ = printed(capsys, *runs)

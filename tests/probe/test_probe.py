@@ -16,6 +16,9 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "probe_device.py"
 PROFILE = ["--profile", "amd/mi300x", "--rows", "1823", "--cols", "781", "--dtype", "bfloat16"]
 
 
+RATES = str(SCRIPT.parent / "results" / "h200_forward.csv")
+
+
 def printed(capsys, *arguments):
     code = probe.main(list(arguments))
     captured = capsys.readouterr()
@@ -137,3 +140,18 @@ def test_without_an_accelerator_the_script_verifies_in_the_interpreter():
     report = json.loads(outcome.stdout)
     assert report["device"]["backend"] == "interpreter"
     assert report["verify"]["right"]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("arguments", [["--list"], ["--list", "--json"], ["report", RATES]], ids=["text", "json", "page"])
+@pytest.mark.parametrize(
+    ("redirected", "expected", "complaint"),
+    [(">&-", 1, "standard output is closed\n"), (">/dev/full", 1, "No space left on device\n"), ("| true", 0, "")],
+)
+def test_an_answer_that_goes_nowhere(redirected, expected, complaint, arguments, unbuffered):
+    """A closed pipe is no error: `... | head` has read what it wanted. Without a buffer the first line fails, not the end."""
+    command = ["bash", "-o", "pipefail", "-c", f'"$0" "$@" {redirected}', sys.executable, str(SCRIPT), *arguments]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    outcome = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False)
+    assert (outcome.returncode, outcome.stderr.count("\n")) == (expected, complaint.count("\n"))
+    assert outcome.stderr.endswith(complaint)

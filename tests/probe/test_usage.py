@@ -9,9 +9,28 @@ import pytest
 
 from portable_softmax import NoDeviceError
 from portable_softmax.probe import __main__ as probe
+from portable_softmax.probe.usage import value_of
 
 ROOT = Path(__file__).parents[2]
 KERNELS = ROOT / "tests" / "support" / "decorated_kernels.py"
+SCALED = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def scaled(x_ptr, n, FACTOR: tl.constexpr, BLOCK: tl.constexpr = 128):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    if FACTOR is None:
+        x = x / 3
+    elif FACTOR is True:
+        x = x + 1
+    elif FACTOR == "text":
+        x = tl.exp(x)
+    else:
+        x = x * FACTOR
+    tl.store(x_ptr + at, x, mask=at < n)
+"""
 TYPES = ["--signature", "x_ptr=*fp32:16", "y_ptr=*fp32:16", "out_ptr=*fp32:16", "n_elements=i32:16"]
 H200 = ["--profile", "nvidia/h200"]
 
@@ -55,6 +74,14 @@ def refused(capsys, *arguments):
         (["--profile", "amd/mi300x", "--kernel", "f.py:k", "--verify"], "it needs --profile, and --case for the arguments"),
         (["--kernel", "f.py:k", "--verify", "--case", "c"], "it needs --profile, and --case for the arguments"),
         (["--profile", "amd/mi300x", "--verify", "--case", "c"], "--case is of --kernel with --verify"),
+        (["--baseline", "f.json", "--tolerate", "registers=nan"], "'nan' of registers should be 0 or more"),
+        (["--baseline", "f.json", "--tolerate", "registers=-5"], "'-5' of registers should be 0 or more"),
+        (["--baseline", "f.json", "--tolerate", "plan", "--tolerate", "plan"], "--tolerate names plan more than once"),
+        ([*H200, "--kernel", "f.py:k", "--signature", "n=i32", "m=i1", "n=i64"], "--signature names n more than once"),
+        (
+            [*H200, "--kernel", "f.py:k", "--constexpr", "BLOCK=128", "--constexpr", "BLOCK=128"],
+            "--constexpr names BLOCK more than once; leave out all but one",
+        ),
         ([*H200, "--out", "somewhere"], "--out says where --dump writes, and there is no --dump"),
     ],
 )
@@ -98,6 +125,72 @@ def test_kernels_are_taken_out_of_their_decorators(capsys, name, options, num_wa
     code, out, err = printed(capsys, *H200, "--kernel", f"{KERNELS}:{name}", *TYPES, *options, "--json")
     assert code == 0, err
     assert json.loads(out)["kernel"]["resources"]["num_warps"] == num_warps
+
+
+@pytest.fixture
+def scaled(tmp_path, capsys):
+    """Asks for the kernel above, with the options; returns the exit code, its TTIR, its part of the report, and the error."""
+    file = tmp_path / "theirs.py"
+    file.write_text(SCALED)
+    where = [*H200, "--kernel", f"{file}:scaled", "--json", "--dump", "ttir", "--out", tmp_path, "--save", tmp_path / "saved"]
+
+    def ask(*options):
+        code, out, err = printed(capsys, *where, *options)
+        ttir = tmp_path / "scaled.ttir"
+        return code, ttir.read_text() if ttir.exists() else "", json.loads(out).get("kernel"), err
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "instruction"),
+    [
+        ("1.5", 1.5, "dense<1.500000e+00>"),
+        ("1e-6", 1e-6, "dense<9.99999997E-7>"),
+        ("-.25", -0.25, "dense<-2.500000e-01>"),
+        ("-3", -3, "dense<-3.000000e+00>"),
+        ("7", 7, "dense<7.000000e+00>"),
+        ("None", None, "arith.divf"),
+        ("True", True, "arith.addf"),
+        ("text", "text", "math.exp"),
+    ],
+)
+def test_constexprs_are_what_python_makes_of_them(tmp_path, capsys, scaled, text, value, instruction):
+    code, ttir, kernel, err = scaled("--signature", "x_ptr=*fp32:16", "n=i32", "--constexpr", f"FACTOR={text}")
+    assert code == 0, err
+    assert repr(kernel["constexprs"]) == repr({"FACTOR": value})
+    assert instruction in ttir
+    code, out, err = printed(capsys, "--baseline", tmp_path / "saved", "--kernel", kernel["name"])
+    assert (code, out) == (0, "0 changes in 1 cases, 0 of them regressions\n"), err
+
+
+@pytest.mark.parametrize("text", ["²", "--5", "1_0", "0x10", "nan", "inf", "1e999", "1.5.2", "e5", ".", "٣", " 1", "true"])
+def test_a_word_that_is_no_plain_number_is_text(text):
+    assert value_of(text) == text
+
+
+def test_a_constexpr_has_its_default_where_it_is_not_given(scaled):
+    types = ["--signature", "x_ptr=*fp32:16", "--signature", "n=i32"]
+    assert "tensor<128xf32>" in scaled(*types, "--constexpr", "FACTOR=2")[1]
+    assert "tensor<256xf32>" in scaled(*types, "--constexpr", "BLOCK=256", "--constexpr", "FACTOR=2")[1]
+    code, _, _, err = scaled(*types)
+    assert code == 1
+    assert "one side lacks FACTOR\n" in err
+
+
+@pytest.mark.parametrize(
+    ("types", "complaint"),
+    [
+        (["x_ptr=*fp32:7", "n=i32"], "x_ptr=*fp32:7: a type is Triton's, as i32, fp16 or *bf16; with :16 behind it, and no"),
+        (["x_ptr=*fp32:160", "n=i32:abc"], "x_ptr=*fp32:160, n=i32:abc: a type is"),
+        (["x_ptr=*fp32:", "n=i33"], "x_ptr=*fp32:, n=i33: a type is"),
+        (["x_ptr=*fp32", "n=i32", "FACTOR=i32"], "FACTOR should have a type or the value of a constexpr, not both"),
+    ],
+)
+def test_a_type_that_triton_has_not_is_refused(scaled, types, complaint):
+    code, _, _, err = scaled("--signature", *types, "--constexpr", "FACTOR=2")
+    assert code == 1
+    assert complaint in err
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,16 @@ def test_a_case_that_is_none(name, message):
         virtual.load_case(f"{KERNELS}:add_kernel", name)
 
 
+def test_a_case_is_that_of_its_own_file(tmp_path):
+    """Two files have the same name, which is a module's too."""
+    for folder, rows in (("one", 1), ("other", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "json.py").write_text(f"{KERNELS.read_text()}\ndef case():\n    return ({rows},), {{}}, {{}}\n")
+        load_kernel(f"{tmp_path}/{folder}/json.py:add_kernel")
+    assert virtual.load_case(f"{tmp_path}/one/json.py:add_kernel", "case").grid == (1,)
+    assert virtual.load_case(f"{tmp_path}/other/json.py:add_kernel", "case").grid == (2,)
+
+
 def added(**changed):
     """The outcome of add_kernel, of a case in which something is changed."""
     kernel = load_kernel(f"{KERNELS}:add_kernel")

@@ -203,6 +203,29 @@ def test_more_than_2_to_the_31_elements(where, shape, dim):
     assert not any(part.isnan().any() for part in y.view(-1).split(2**28))
 
 
+@pytest.mark.parametrize("inner", [2, 3])
+def test_rows_side_by_side_of_more_than_2_to_the_31_columns(where, inner):
+    """All but a few elements are masked, so that the others' results are no zeros; the few are everywhere, and at the end."""
+    n_cols = 2_200_000_000
+    if torch.cuda.mem_get_info()[0] < 8.2 * inner * n_cols:
+        pytest.skip(
+            f"{torch.cuda.mem_get_info()[0] / 1e9:.0f} GB of memory are free; {8.2 * inner * n_cols / 1e9:.0f} are needed"
+        )
+    x = torch.full((n_cols, inner), -float("inf"), dtype=torch.bfloat16, device=where)
+    there = torch.cat(
+        [torch.arange(0, n_cols, 1_000_003), torch.arange(2**31 - 5, 2**31 + 5), torch.arange(n_cols - 9, n_cols)]
+    )
+    there = there.unique().to(where)
+    x[there] = torch.randn(len(there), inner, device=where, generator=torch.Generator(where).manual_seed(0)).bfloat16()
+    y = softmax(x, 0)
+    assert_close(y[there], expected("softmax", x[there], 0))
+    assert sum(int(part.count_nonzero()) for part in y.view(-1).split(2**28)) == int(y[there].count_nonzero())
+    dy = x.nan_to_num_(neginf=0.0)
+    dx = torch.ops.portable_softmax.softmax_backward(dy, y, 0, torch.bfloat16)
+    terms = gradient_scale("softmax", dy[there], y[there], 0)
+    assert_close(dx[there], expected_gradient("softmax", dy[there], y[there], 0), terms)
+
+
 class Block(torch.nn.Module):
     """A causal transformer block and a head, with the softmaxes that are given."""
 

@@ -15,7 +15,7 @@ from portable_softmax.planning.problem import MAX_COLS, Problem
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler as compiler_module
 from portable_softmax.runtime import plans as launch_module
-from portable_softmax.runtime.launch import problem_of
+from portable_softmax.runtime.launch import problem_from
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
@@ -315,5 +315,5 @@ def test_steps_of_sharded_rows_are_not_paired():
     operands = tuple(torch.zeros(64, 33, dtype=torch.bfloat16) for _ in range(3))
     lines = lines_of((64, 33), 1, [each.stride() for each in operands], True)
     described = operands, lines, "log_softmax", True, Device.from_profile("nvidia/h200"), False
-    assert problem_of(*described).paired
-    assert not any(problem_of(*described, step).paired for step in ("reduce", "map"))
+    assert problem_from(*described).paired
+    assert not any(problem_from(*described, step).paired for step in ("reduce", "map"))

@@ -26,10 +26,12 @@ def sizes_of(operands, problem):
     """Values that the kernels take after their operands: rows, or [matrices, columns, rows] that lie in any of LAYOUTS."""
     if operands[0].dim() == 3:
         return runtime.sizes_of(problem, lines_of(operands[0].shape, 1, [each.stride() for each in operands], True))
-    unit = 1 if problem.ragged or problem.paired else problem.vector
+    unit = 1 if problem.ragged else problem.vector
     n_rows, n_cols = operands[0].shape
-    one = [1, *(0 for _ in operands)]
-    return (n_rows, n_cols // unit, *(each.stride(0) // unit for each in operands), *one, *one)
+    if problem.paired:
+        return n_rows, n_cols
+    one = [1, 0, 0]
+    return (n_rows, n_cols // unit, *(each.stride(0) // unit for each in operands[:2]), *one, *one)
 
 
 def launch(device, operands, problem, tiling, num_programs):
@@ -131,7 +133,7 @@ def beside(direction, layout, device, run, form, dtype, where, sizes, tiling, pr
     result.fill_(-3.0)
     operands = result, *inputs
     lines = lines_of(result.shape, 1, [each.stride() for each in operands], True)
-    problem = runtime.problem_of(operands, lines, form, backward_too, device, False)
+    problem = runtime.problem_from(operands, lines, form, backward_too, device, False)
     run(operands, problem, tiling, programs if tiling.walk else problem.tiles(tiling.tile_rows) * tiling.parts)
     outside = torch.ones_like(memory, dtype=torch.bool)
     (outside[..., :n_cols].transpose(1, 2) if result_in_rows else outside[..., :n_side]).fill_(False)

@@ -3,14 +3,14 @@
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.exchange import _word, of_rows
+from portable_softmax.kernels.exchange import of_rows, word
 
 
 @triton.jit
-def publish_half(words_ptr, part, numbers, launch, half, PARTS: tl.constexpr):
+def publish_half(words_ptr, part, numbers, launch, half, FORM: tl.constexpr):
     """Writes the first numbers of a part of each row, half 0, or the second ones, half 1."""
     ROWS: tl.constexpr = numbers.shape[0]
-    rows = words_ptr + (half * PARTS + part) * ROWS + tl.arange(0, ROWS)
+    rows = words_ptr + (half * FORM.parts + part) * ROWS + tl.arange(0, ROWS)
     tl.atomic_xchg(
-        words_ptr + 2 * part + half if ROWS == 1 else rows, _word(of_rows(numbers), launch >> (32 * half)), sem="relaxed"
+        words_ptr + 2 * part + half if ROWS == 1 else rows, word(of_rows(numbers), launch >> (32 * half)), sem="relaxed"
     )

@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 
 from portable_softmax import batch_invariant, log_softmax, softmax, softmin
 from portable_softmax.distributed import exchange
+from portable_softmax.distributed.operators import map_shard, reduce_shard
 
 FUNCTIONS = {"softmax": softmax, "log_softmax": log_softmax, "softmin": softmin}
 SIZES = {2: (7, 4), 3: (5, 0, 6), 4: (3, 3, 2, 3)}  # of shards: uneven, and with one that is empty
@@ -188,7 +189,8 @@ def wrong_arguments():
     x, group = inputs((2, 4)), dist.group.WORLD
     wrong = [
         (TypeError, "ProcessGroup", lambda: softmax(x, group="world")),
-        (ValueError, "chunks", lambda: softmax(x, group=group, chunks=0)),
+        (ValueError, "'chunks' must be at least 1, not 0", lambda: softmax(x, group=group, chunks=0)),
+        (TypeError, "'chunks' must be int, not bool", lambda: softmax(x, group=group, chunks=True)),
         (IndexError, "Dimension out of range", lambda: softmax(x, 2, group=group)),
         (NotImplementedError, "int64", lambda: softmax(x.long(), group=group)),
         (NotImplementedError, "layout", lambda: softmax(x.to_sparse(), group=group)),
@@ -198,6 +200,23 @@ def wrong_arguments():
     for error, words, call in wrong:
         with pytest.raises(error, match=words):
             call()
+
+
+@case(2)
+def wrong_arguments_of_operators():
+    x = inputs((2, 4))
+    numbers = reduce_shard(x, x, 1, x.dtype, "softmax", False)
+    for to in (lambda x: x, lambda x: x.to("meta")):
+        a, out = to(x), to(torch.empty_like(x))
+        with pytest.raises(ValueError, match="form 'foo' was asked for; there are softmax, log_softmax, softmin"):
+            reduce_shard(a, a, 1, x.dtype, "foo", False)
+        with pytest.raises(ValueError, match="form 'foo' was asked for"):
+            map_shard(a, a, to(numbers), out, 1, "foo", False)
+    sparse = x.to_sparse()
+    with pytest.raises(NotImplementedError, match="softmax of a tensor of layout"):
+        reduce_shard(sparse, sparse, 1, x.dtype, "softmax", False)
+    with pytest.raises(NotImplementedError, match="softmax of a tensor of layout"):
+        map_shard(x, sparse, numbers, x.clone(), 1, "softmax", False)
 
 
 @case(2)
@@ -217,8 +236,12 @@ def check_dtensor(x, mesh, placements, dim, form="softmax", result=None, **optio
     assert (y.shape, y.stride()) == (x.shape, torch.empty(x.shape).stride())
     assert_close(y.full_tensor().detach(), expected(form, x, dim), terms_of(form))
     dy = inputs(x.shape, seed=1)
-    y.backward(distribute_tensor(dy, mesh, y.placements))
+    given = distribute_tensor(dy, mesh, y.placements)
+    (dx,) = torch.autograd.grad(y, sharded, given, retain_graph=True)
+    assert (dx.placements, dx.shape, dx.stride()) == (sharded.placements, x.shape, torch.empty(x.shape).stride())
+    y.backward(given)
     assert sharded.grad.placements == sharded.placements
+    assert torch.equal(sharded.grad.full_tensor(), dx.full_tensor())
     whole_y = y.detach().full_tensor()
     assert_close(sharded.grad.full_tensor(), expected_gradient(form, dy, whole_y, dim), gradient_scale(form, dy, whole_y, dim))
 
@@ -355,6 +378,12 @@ def shapes_that_differ():
 def shapes_that_differ_while_debugging():
     dist.set_debug_level(dist.DebugLevel.INFO)  # as TORCH_DISTRIBUTED_DEBUG=INFO does
     shapes_that_differ()
+
+
+@fault
+def chunks_that_differ_while_debugging():
+    dist.set_debug_level(dist.DebugLevel.INFO)
+    softmax(inputs((4, 8)), group=dist.group.WORLD, chunks=1 + dist.get_rank() % 2)
 
 
 @fault

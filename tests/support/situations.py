@@ -263,11 +263,11 @@ def several_processes(turns):
 @contextlib.contextmanager
 def publishing(replacement):
     """Kernels compiled within publish by `replacement`, a @triton.jit function."""
-    from portable_softmax.kernels import alone, exchange, softmax
+    from portable_softmax.kernels import exchange, fallback, softmax
     from portable_softmax.runtime import specialization as spec
     from portable_softmax.torch_api import kept
 
-    rooms = exchange, alone, softmax
+    rooms = exchange, fallback, softmax
     before = [dict(vars(room)) for room in rooms]
 
     def forget():
@@ -298,36 +298,36 @@ _publish = _exchange.publish
 
 
 @triton.jit
-def _every_seventh_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+def _every_seventh_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
     if tl.program_id(0) % 7 != 3:
-        _publish(words_ptr, part, first, second, launch, PARTS)
+        _publish(words_ptr, part, first, second, launch, FORM)
 
 
 @triton.jit
-def _half_a_pair_lost(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+def _half_a_pair_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
     half = tl.program_id(0) % 2
-    publish_half(words_ptr, part, tl.where(half == 0, first, second), launch, half, PARTS)
+    publish_half(words_ptr, part, tl.where(half == 0, first, second), launch, half, FORM)
 
 
 @triton.jit
-def _late(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+def _late(words_ptr, part, first, second, launch, FORM: tl.constexpr):
     turns = 0
     if tl.program_id(0) % 5 == 1:
         while turns < 3000:
             turns += 1 + tl.atomic_or(words_ptr + part, 0, sem="relaxed").to(tl.int32) * 0
-    _publish(words_ptr, part, first, second, launch, PARTS)
+    _publish(words_ptr, part, first, second, launch, FORM)
 
 
 @triton.jit
-def _twice(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
-    _publish(words_ptr, part, first, second, launch, PARTS)
-    _publish(words_ptr, part, first, second, launch, PARTS)
+def _twice(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    _publish(words_ptr, part, first, second, launch, FORM)
+    _publish(words_ptr, part, first, second, launch, FORM)
 
 
 @triton.jit
-def _of_another_launch(words_ptr, part, first, second, launch, PARTS: tl.constexpr):
+def _of_another_launch(words_ptr, part, first, second, launch, FORM: tl.constexpr):
     """What a launch before left there, or writes there now: other numbers, with its own launch's number."""
-    _publish(words_ptr, part, first + 1, second * 2, launch + (1 << 33) + 2, PARTS)
+    _publish(words_ptr, part, first + 1, second * 2, launch + (1 << 33) + 2, FORM)
 
 
 def _with_words(turns, publish):

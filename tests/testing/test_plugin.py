@@ -60,6 +60,59 @@ def test_too_many(portable_device):
 def test_spills(portable_device):
     assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": 65536}, num_warps=4)
 """
+TOLERANT = """
+import pytest
+from test_mine import PLANS, TYPES, scale_kernel
+from portable_softmax.testing import assert_plan_unchanged
+
+def unchanged(device, constexprs, **options):
+    assert_plan_unchanged(scale_kernel, device, PLANS, signature=TYPES, constexprs=constexprs, **options)
+
+@pytest.mark.parametrize("limits", [{"registers": 3}, {"registers": None}, {"registers": 2}])
+def test_limits(portable_device, limits):
+    unchanged(portable_device, {"BLOCK": 256}, tolerate=limits)
+
+@pytest.mark.parametrize("limits", [{"registers": float("nan")}, {"registers": -5}, {"luck": 1}, {"plan": 1}])
+def test_nonsense(portable_device, limits):
+    with pytest.raises(ValueError, match="tolerate has"):
+        unchanged(portable_device, {"BLOCK": 256}, tolerate=limits)
+"""
+CUT_SHORT = """
+import resource
+import pytest
+from test_mine import PLANS, TYPES, scale_kernel
+from portable_softmax.testing import assert_occupancy, assert_plan_unchanged
+
+def test_cut_short(portable_device):
+    case = {"signature": TYPES, "constexprs": {"BLOCK": 256}}
+    assert_occupancy(scale_kernel, portable_device, **case)  # so that nothing is left for the compiler to write
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            assert_plan_unchanged(scale_kernel, portable_device, PLANS, **case)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+"""
+VALUES = """
+import math
+import pytest
+import triton
+import triton.language as tl
+from test_mine import PLANS
+from portable_softmax.testing import assert_plan_unchanged
+
+@triton.jit
+def filled(x_ptr, VALUE: tl.constexpr, BLOCK: tl.constexpr = 128):
+    x = tl.full([BLOCK], 0, tl.float32)
+    if VALUE is not None:
+        x += VALUE
+    tl.store(x_ptr + tl.arange(0, BLOCK), x)
+
+@pytest.mark.parametrize("value", [1, 1.0, True, None, 1e-6, math.inf, -3], ids=str)
+def test_value(portable_device, value):
+    assert_plan_unchanged(filled, portable_device, PLANS, signature={"x_ptr": "*fp32:16"}, constexprs={"VALUE": value})
+"""
 H200 = "--profile", "nvidia/h200"
 
 
@@ -92,6 +145,67 @@ def test_a_plan_that_changed_fails_with_what_changed(project):
     ran.assert_outcomes(passed=1, failed=2, skipped=3)
     ran.stdout.fnmatch_lines(["*nvidia/h200  my_kernels:scale_kernel  registers  registers_per_thread * worse*"])
     ran.stdout.fnmatch_lines(["*nvidia/h200  my_kernels:scale_kernel  occupancy  programs_per_multiprocessor * worse*"])
+
+
+@pytest.mark.parametrize("text", ["[{", "\xff", "of version 1"])
+def test_saving_begins_a_file_anew_that_it_cannot_read(project, text):
+    file = project.path / "plans.json"
+    if text == "of version 1":
+        project.runpytest_inprocess(*H200, "--save-plans").assert_outcomes(passed=3, skipped=3)
+        text = file.read_text().replace('"schema_version": 2', '"schema_version": 1')
+        assert '"schema_version": 1' in text
+    file.write_text(text, encoding="latin-1")
+    project.runpytest_inprocess(*H200).assert_outcomes(passed=1, failed=2, skipped=3)
+    project.runpytest_inprocess(*H200, "--save-plans").assert_outcomes(passed=3, skipped=3)
+    project.runpytest_inprocess("--profile", "amd/mi300x", "--save-plans").assert_outcomes(passed=4, skipped=2)
+    assert len(json.loads(file.read_text())) == 4, "two of each device"
+    project.runpytest_inprocess(*H200).assert_outcomes(passed=3, skipped=3)
+
+
+def test_a_file_whose_writing_is_cut_short_stays_as_it_was(project):
+    project.runpytest_inprocess(*H200, "--save-plans").assert_outcomes(passed=3, skipped=3)
+    before = (project.path / "plans.json").read_bytes()
+    project.makepyfile(test_more=CUT_SHORT)
+    project.runpytest_inprocess(*H200, "test_more.py", "--save-plans").assert_outcomes(passed=1)
+    assert (project.path / "plans.json").read_bytes() == before
+    assert [path.name for path in project.path.glob("*plans*")] == ["plans.json"]
+
+
+@pytest.mark.parametrize("options", [["-n", "2"], ["--dist", "load", "--tx", "popen"]])
+def test_several_processes_do_not_save(project, options):
+    ran = project.run(sys.executable, "-m", "pytest", *H200, "--save-plans", *options)
+    assert ran.ret == pytest.ExitCode.USAGE_ERROR
+    ran.stderr.fnmatch_lines(["ERROR: --save-plans writes files that several processes would write at once; leave out -n"])
+    ran.stdout.no_fnmatch_line("*bringing up nodes*")
+    assert not (project.path / "plans.json").exists()
+
+
+def test_one_process_saves_where_n_is_zero(project):
+    ran = project.run(sys.executable, "-m", "pytest", *H200, "--save-plans", "-n", "0")
+    ran.assert_outcomes(passed=3, skipped=3)
+    assert (project.path / "plans.json").exists()
+
+
+def test_tolerances(project):
+    project.makepyfile(test_more=TOLERANT)
+    project.runpytest_inprocess(*H200, "--save-plans").assert_outcomes(passed=10, skipped=3)
+    file = project.path / "plans.json"
+    plans = json.loads(file.read_text())
+    for plan in plans:
+        plan["kernel"]["resources"]["registers_per_thread"] -= 3
+    file.write_text(json.dumps(plans))
+    ran = project.runpytest_inprocess(*H200, "test_more.py", "-rf")
+    ran.assert_outcomes(passed=6, failed=1)
+    ran.stdout.fnmatch_lines(["FAILED *test_limits*limits2*"])
+
+
+def test_each_value_of_a_constexpr_has_a_plan_of_its_own(project):
+    project.makepyfile(test_more=VALUES)
+    project.runpytest_inprocess(*H200, "test_more.py", "--save-plans").assert_outcomes(passed=7)
+    plans = json.loads((project.path / "plans.json").read_text())
+    kept = [plan["kernel"]["constexprs"]["VALUE"] for plan in plans]
+    assert repr(kept) == repr([1, 1.0, True, None, 1e-6, "inf", -3])
+    project.runpytest_inprocess(*H200, "test_more.py").assert_outcomes(passed=7)
 
 
 def test_an_occupancy_that_is_too_low_and_spills_say_why(project):

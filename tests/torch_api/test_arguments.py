@@ -7,7 +7,7 @@ import pytest
 import torch
 from pairs import PAIRS
 
-from portable_softmax import DtypeError, LayoutError, softmax
+from portable_softmax import DtypeError, LayoutError, patch_torch, softmax
 
 pytestmark = pytest.mark.kernel
 
@@ -55,6 +55,26 @@ def test_a_dim_that_is_not_there_is_refused_in_torchs_words(where, form, shape, 
     assert str(outcome(ours, x, dim)) == str(outcome(theirs, x, dim))
     with pytest.raises(IndexError, match=r"^Dimension out of range \(expected to be in range of"):
         ours(x.requires_grad_(), dim)
+
+
+@pytest.mark.parametrize("dim", [2**70, -(2**70), 2**63, -(2**63) - 1, 2**63 - 1, -(2**63)])
+def test_a_dim_of_more_than_64_bits_is_refused_in_torchs_words(x, form, dim):
+    ours, theirs = PAIRS[form]
+    for given in (x, x.clone().requires_grad_()):
+        refused, expected = outcome(ours, given, dim), outcome(theirs, given, dim)
+        assert (type(refused), str(refused)) == (type(expected), str(expected))
+    with patch_torch():
+        assert str(outcome(torch.softmax, x, dim)) == str(outcome(theirs, x, dim))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "error", "words"),
+    [(0, ValueError, "must be at least 1, not 0"), (-1, ValueError, "not -1"), (2.0, TypeError, "must be int, not float")],
+)
+def test_chunks_are_checked_without_a_group_too(x, form, chunks, error, words):
+    with pytest.raises(error, match=rf"{form}\(\): argument 'chunks' .*{words}"):
+        PAIRS[form][0](x, chunks=chunks)
+    assert torch.equal(PAIRS[form][0](x, chunks=4), PAIRS[form][0](x))
 
 
 @pytest.mark.parametrize("dim", [True, 1.0, None])

@@ -10,7 +10,7 @@ from pairs import PAIRS
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import portable_softmax
-from portable_softmax import LogSoftmax, Softmax, softmax
+from portable_softmax import DtypeError, LayoutError, LogSoftmax, Softmax, softmax
 from portable_softmax.torch_api import autograd as gradients
 from portable_softmax.torch_api import functional as ops
 
@@ -91,6 +91,33 @@ def test_tensors_without_memory(where, form, x):
             ours(torch.empty(3, device="meta"), 1)
         with pytest.raises(NotImplementedError, match="name a floating-point dtype"):
             ours(torch.empty(3, device="meta", dtype=torch.int32), 0)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_operators_refuse_other_layouts(form, x):
+    forward, backward = ops.operator(form), ops.operator(f"{form}_backward")
+    for other in (x.to_sparse(), x.to_sparse_csr()):
+        for call in (
+            lambda other=other: forward(other, 1),
+            lambda other=other: backward(other, x, 1, x.dtype),
+            lambda other=other: backward(x, other, 1, x.dtype),
+        ):
+            with pytest.raises(LayoutError, match=rf"{form} of a tensor of layout torch.sparse_"):
+                call()
+
+
+@pytest.mark.parametrize("without_memory", [False, True])
+def test_a_gradients_operator_refuses_what_does_not_fit(form, x, without_memory):
+    y = x.to("meta") if without_memory else x
+    operator = ops.operator(f"{form}_backward")
+    for dy, dim, error, words in (
+        (y[:2], 1, ValueError, r"a gradient of shape \(2, 5\) was given for an output of shape \(3, 5\)"),
+        (y[0], 1, ValueError, r"a gradient of shape \(5,\)"),
+        (y.half(), 1, DtypeError, "a gradient of torch.float16 was given for an output of torch.float64"),
+        (y, 2, IndexError, r"range of \[-2, 1\], but got 2"),
+    ):
+        with pytest.raises(error, match=words):
+            operator(dy, y, dim, torch.float64)
 
 
 def listeners(x):

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from portable_softmax import patch_torch
 from portable_softmax.torch_api import functional as ops
-from portable_softmax.torch_api import patch
+from portable_softmax.torch_api import patch, routed
 
 pytestmark = pytest.mark.kernel
 
@@ -154,6 +154,10 @@ THEIRS = {
     "a list": lambda x: torch.softmax([1.0], 0),
     "nothing": lambda x: torch.softmax(),
     "a function mode": under_a_mode,
+    "a method's stack level": lambda x: x.softmax(1, _stacklevel=5),
+    "a method's input by name": lambda x: torch.Tensor.log_softmax(input=x, dim=1),
+    "a stack level": lambda x: torch.softmax(x, 1, _stacklevel=5),
+    "special, a stack level": lambda x: torch.special.log_softmax(x, 1, _stacklevel=5),
 }
 
 
@@ -282,7 +286,7 @@ def test_contexts_in_threads(x):
         together.wait()
         for _ in range(300):
             with patch_torch():
-                if torch.softmax is before[0][0] or not patch._routing:
+                if torch.softmax is before[0][0] or not routed.routing:
                     failures.append(turn)
 
     threads = [threading.Thread(target=contexts, args=(turn,)) for turn in range(4)]

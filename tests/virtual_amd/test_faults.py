@@ -7,8 +7,9 @@ from direct import backward, forward
 from machine_code import compare, in_virtual_device
 from mutations import with_change
 
-from portable_softmax.virtual_amd.faults import OutOfBounds, Race, Uninitialised, UnknownInstruction
+from portable_softmax.virtual_amd.faults import Fault, OutOfBounds, Race, Uninitialised, UnknownInstruction
 from portable_softmax.virtual_amd.machine import Kernel
+from portable_softmax.virtual_amd.run import run
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
@@ -31,6 +32,12 @@ def test_an_address_outside_is_seen(direction):
         ("v_mfma_f32_4x4x1f32 a[0:3], v0, v1, a[0:3]", "unknown instruction"),
         ("v_add_f32_e64 v1, v2, v3 clamp", "unknown modifier"),
         ("v_mov_b32_dpp v1, v2 row_share:1 row_mask:0xf bank_mask:0xf", "unknown modifier"),  # gfx10 and later
+        ("v_mov_b32_dpp v1, v2", "unknown modifier"),
+        ("v_mov_b32_dpp v1, v2 quad_perm:[0,1,2,4] row_mask:0xf bank_mask:0xf", "unknown modifier"),
+        ("v_mov_b32_dpp v1, v2 row_shr:16 row_mask:0xf bank_mask:0xf", "unknown modifier"),
+        ("v_mov_b32_dpp v1, v2 row_bcast:16 row_mask:0xf bank_mask:0xf", "unknown modifier"),
+        ("v_mov_b32_dpp v1, v2 row_mirror row_mask:0x1a bank_mask:0xf", "unknown modifier"),
+        ("v_mov_b32_dpp v1, v2 row_mirror row_mask:0xf bank_mask:0xf bound_ctrl:0", "unknown modifier"),
         ("global_load_dword v1, v[2:3], off glc", "unknown modifier"),  # that of others than gfx942
         ("global_atomic_fmin v1, v[2:3], off", "unknown atomic"),
         ("s_mov_b32 s1, flat_scratch_lo", "unknown scalar operand"),
@@ -64,6 +71,19 @@ kernel:
 def test_scratch_memory_is_an_error():
     text = SMALL.format("s_nop 0").replace("private_segment_fixed_size 0", "private_segment_fixed_size 16")
     with pytest.raises(UnknownInstruction, match="16 bytes of scratch memory"):
+        Kernel(text)
+
+
+@pytest.mark.parametrize("last", ["", "\ts_cbranch_scc0 .LBB0_9\n"])
+def test_code_that_runs_past_its_end_is_a_fault(last):
+    text = SMALL.format("s_nop 1").replace("\ts_endpgm\n", f"{last}.LBB0_9:\n")
+    with pytest.raises(Fault, match=r"the code ends here, and the wave goes on: line \d: s_(nop|cbranch_scc0)"):
+        run(text, (1, 1, 1), [], num_warps=1, shared_bytes=0)
+
+
+def test_a_kernel_without_code_is_an_error():
+    text = SMALL.format("").replace("\ts_nop 0\n", "").replace("\ts_endpgm\n", "")
+    with pytest.raises(UnknownInstruction, match="the kernel kernel has no instructions"):
         Kernel(text)
 
 

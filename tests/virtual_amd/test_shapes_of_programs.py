@@ -71,7 +71,7 @@ def test_across_lines(arch, name, dtype, form):
     y, dx = (frame.clone()[:, :-1, :-16] for _ in range(2))
     run((y, x), problem, tiling, 3)
     assert_close(y, expected(form, x, 1), terms_of(form))
-    known = y.nan_to_num(0, 0, 0)
+    known = frame.clone()[:, :-1, :-16].copy_(y.nan_to_num(0, 0, 0))  # as dx lies
     run((dx, dy, known), replace(problem, backward=True), tiling, 3)
     assert_close(dx, expected_gradient(form, dy, known, 1), gradient_scale(form, dy, known, 1))
     for result in (y, dx):

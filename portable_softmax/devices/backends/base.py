@@ -1,7 +1,7 @@
 """The protocol that each vendor's module fills, and the occupancy rule that SIMT vendors share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from portable_softmax.devices.schema import Hardware
@@ -89,12 +89,14 @@ class Detected:
         arch: Triton's name of the target architecture.
         driver: fields of Hardware that Triton's driver told.
         torch: fields of Hardware that torch told; the driver's override them.
+        lookalike: the backend of a device that is another vendor's than it says; None for all others.
     """
 
     name: str | None
     arch: int | str
     driver: Mapping[str, int] = field(hash=False)
     torch: Mapping[str, int] = field(hash=False)
+    lookalike: "Backend | None" = None
 
 
 class Backend(Protocol):
@@ -107,6 +109,13 @@ class Backend(Protocol):
     scattered_rows: bool  # whether the rows of a tile may lie in several places: at more than one distance from each other
     poll: str  # how a kernel reads a word that another program writes: by a "volatile" load or an "atomic" operation
     setup: str  # how to see that the vendor's software works, for errors
+
+    def another_vendors(self, arch: Any, warp_size: int) -> str | None:
+        """Says what shows that a device whose Triton names this backend is another vendor's; None if nothing does.
+
+        Args:
+            arch, warp_size: of Triton's target.
+        """
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
         """Describes the device of that index; `arch` and `properties` come from Triton's driver."""
@@ -157,6 +166,10 @@ class Backend(Protocol):
         """
 
 
+def nobody_elses(arch: Any, warp_size: int) -> None:
+    """Returns None: no other vendor's Triton is known to take the backend's name; see Backend.another_vendors."""
+
+
 def named_target(arch: int | str, index: int | None, hardware: Hardware) -> int | str:
     """Returns the architecture's name, which is all that Triton needs; see Backend.compile_target."""
     return arch
@@ -164,6 +177,15 @@ def named_target(arch: int | str, index: int | None, hardware: Hardware) -> int 
 
 def no_known_fault(compiled: Any) -> None:
     """Returns None: the vendor's compiler is not known to get anything wrong; see Backend.known_fault."""
+
+
+def named_options(num_warps: int | None, num_stages: int | None) -> dict[str, Any]:
+    """Returns the options that every Triton for GPUs has.
+
+    Products and sums are fused because it is said here: Triton 3.10 fuses none by default, and what is known of the kernels'
+    accuracy, and of bits that programs share, is known of fused ones.
+    """
+    return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "enable_fp_fusion": True}
 
 
 def by_triton_only(compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int], sizes: Sequence[int]) -> None:
@@ -205,6 +227,19 @@ def simt_limits(resources: KernelResources, hardware: Hardware) -> dict[str, int
         addressable = resources.registers_per_thread <= (hardware.max_registers_per_thread or slice_per_thread)
         limits["registers"] = slice_per_thread // granules * partitions // warps if addressable else 0
     return limits | shared_memory_limit(resources, hardware)
+
+
+def cautious_limits(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
+    """Counts like `simt_limits`; a kernel whose registers are not known is taken to need the most that a warp can be given."""
+    if resources.registers_per_thread is not None:
+        return simt_limits(resources, hardware)
+    granule = hardware.register_granule or 1
+    lanes = (hardware.partitions_per_multiprocessor or 1) * (hardware.warp_size or 1)
+    given = (hardware.registers_per_multiprocessor or 0) // lanes // granule * granule
+    most = min(given, hardware.max_registers_per_thread or given)
+    limits = simt_limits(replace(resources, registers_per_thread=most), hardware)
+    limits["registers (estimated)"] = limits.pop("registers")
+    return limits
 
 
 def shared_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[str, int]:

@@ -31,6 +31,11 @@ TORCH_FACTS = {
 }
 
 
+def another_vendors(arch: Any, warp_size: int) -> str | None:
+    """Looks at the warps: all of NVIDIA's have 32 threads, Iluvatar's and MetaX's 64; Kunlunxin's Triton says 1."""
+    return None if warp_size == 32 else f"no GPU of NVIDIA's has warps of {warp_size}"
+
+
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
     """Collects what Triton's driver and torch tell of a device; see Backend."""
     import torch
@@ -51,7 +56,7 @@ def compile_options(
     num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
 ) -> dict[str, Any]:
     """Names Triton's options, of which `maxnreg` holds threads to registers."""
-    return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "maxnreg": max_registers}
+    return base.named_options(num_warps, num_stages) | {"maxnreg": max_registers}
 
 
 def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:

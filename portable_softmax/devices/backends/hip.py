@@ -19,7 +19,13 @@ compile_target = base.named_target
 direct_launch = base.by_triton_only
 known_fault = base.no_known_fault
 
+HYGON = r"gfx9([23].|46)(:.*)?"  # third_party/hcu/backend of flagos-ai/FlagTree: gfx928, gfx92a, gfx936, gfx938, gfx946
 WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64
+
+
+def another_vendors(arch: Any, warp_size: int) -> str | None:
+    """Looks at the architecture, of which some are Hygon's; its gfx906 is AMD's own."""
+    return f"{arch} is Hygon's" if re.fullmatch(HYGON, str(arch)) else None
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
@@ -50,7 +56,7 @@ def compile_options(
     num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
 ) -> dict[str, Any]:
     """Names Triton's options; a number of registers is not among them."""
-    return {"num_warps": num_warps or 4, "num_stages": num_stages or 1}
+    return base.named_options(num_warps, num_stages)
 
 
 def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:

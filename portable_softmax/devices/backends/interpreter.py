@@ -14,6 +14,7 @@ aligned_access = False  # it takes rows one by one then; tests run that way of t
 scattered_rows = True
 poll = "volatile"
 setup = ""
+another_vendors = base.nobody_elses
 compile_target = base.named_target
 direct_launch = base.by_triton_only
 known_fault = base.no_known_fault

@@ -29,6 +29,11 @@ OCLOC = "ocloc"  # Intel's offline compiler
 FULL_SIZE_LANES = 32  # a sub-group of fewer lanes, in the large register mode, may have only half of the threads
 
 
+def another_vendors(arch: Any, warp_size: int) -> str | None:
+    """Looks at the warps: Kunlunxin's Triton says 1, as its device has none."""
+    return "no GPU of Intel's has sub-groups of 1" if warp_size == 1 else None
+
+
 def describe(index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:
     """Collects what torch and Triton's driver tell of a device; see Backend.
 
@@ -71,7 +76,7 @@ def compile_options(
     small = (hardware.max_registers_per_thread or 0) // 2
     mode = "auto" if max_registers is None else "small" if max_registers <= small else "large"
     lanes = {"threads_per_warp": hardware.warp_size, "warp_size": hardware.warp_size}
-    return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "grf_mode": mode, **lanes}
+    return base.named_options(num_warps, num_stages) | {"grf_mode": mode, **lanes}
 
 
 def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
@@ -104,17 +109,9 @@ def resources(compiled: Any) -> KernelResources:
 
 
 def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
-    """Counts like KernelHelper::getMaxWorkGroupCount of intel/compute-runtime, on one Xe core.
-
-    A kernel whose registers are not known is taken to need the most, so that no more programs are promised than there are.
-    """
-    most = hardware.max_registers_per_thread or 0
-    known = resources.registers_per_thread
-    counted = resources if known else KernelResources(**vars(resources) | {"registers_per_thread": most})
-    limits = base.simt_limits(counted, hardware)
-    if not known:
-        limits["registers (estimated)"] = limits.pop("registers")
-    elif _too_many_threads(counted, hardware):
+    """Counts like KernelHelper::getMaxWorkGroupCount of intel/compute-runtime, on one Xe core."""
+    limits = base.cautious_limits(resources, hardware)
+    if _too_many_threads(resources, hardware):
         limits["threads per program"] = 0
     return base.occupancy_of(limits, resources.num_warps)
 

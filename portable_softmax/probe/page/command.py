@@ -3,6 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from tabulate import tabulate
 
@@ -12,6 +13,7 @@ from portable_softmax.probe.page.findings import plans, proof, regressions, test
 from portable_softmax.probe.page.runs import Run, read
 from portable_softmax.probe.regression import CHANGE_HEADER, REGRESSED, change_row
 from portable_softmax.probe.schema import Change
+from portable_softmax.probe.usage import repeated
 
 
 def main(words: list[str]) -> int:
@@ -20,13 +22,18 @@ def main(words: list[str]) -> int:
     Raises:
         SystemExit: wrong usage, with code 2.
     """
-    options = _parser().parse_args(words)
+    parser = _parser()
+    options = parser.parse_args(words)
+    for complaint in repeated(options, ("tolerate",)):
+        parser.error(complaint)
     try:
         runs = [read(path) for path in options.runs]
         changes = regressions(runs, options.slower, dict(options.tolerate))
         if options.html:
             options.html.write_text(html(runs, changes), encoding="utf-8")
         print(markdown(runs, changes))
+    except BrokenPipeError:  # of standard output, and no error
+        raise
     except (OSError, ValueError, ImportError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -37,9 +44,16 @@ def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="portable-softmax report", description="Makes one page of several runs and devices.")
     made.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a folder of JSON, XML and CSV files; the oldest first")
     made.add_argument("--html", type=Path, metavar="FILE", help="write the page there; a summary in Markdown is printed anyway")
-    made.add_argument("--slower", type=float, default=0.05, metavar="PART", help="that a benchmark may lose (0.05)")
-    made.add_argument("--tolerate", type=tolerated, nargs="+", default=[], metavar="KIND[=BY]", help="as of --baseline")
+    made.add_argument("--slower", type=_part, default=0.05, metavar="PART", help="that a benchmark may lose (0.05)")
+    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "type": tolerated}
+    made.add_argument("--tolerate", **several, metavar="KIND[=BY]", help="as of --baseline")
     return made
+
+
+def _part(text: str) -> float:
+    if not (part := float(text)) >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} should be 0 or more")
+    return part
 
 
 def markdown(runs: list[Run], changes: list[Change]) -> str:

@@ -1,0 +1,101 @@
+"""Another vendor's device, whose Triton and torch call themselves by names of a backend that is known here.
+
+No more is believed of it than all such drivers tell, and its kernels are compiled and launched by what every Triton has.
+Source: third_party/ iluvatar, metax, hcu and xpu of flagos-ai/FlagTree 71461e37, and its pull request 1211.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from portable_softmax.devices.backends import base
+from portable_softmax.devices.backends.base import Backend, Detected, KernelResources, Occupancy
+from portable_softmax.devices.schema import Hardware
+
+DRIVER_FACTS = {
+    "multiprocessor_count": "multiprocessor_count",
+    "warp_size": "warpSize",
+    "shared_memory_per_program_max": "max_shared_mem",
+}
+TORCH_FACTS = {
+    "registers_per_multiprocessor": "regs_per_multiprocessor",
+    "shared_memory_per_multiprocessor": "shared_memory_per_multiprocessor",
+    "l2_cache_bytes": "L2_cache_size",
+    "memory_bytes": "total_memory",
+}
+
+
+@dataclass(eq=False)
+class Lookalike:
+    """Backend of a device that is not the vendor's whose backend it names; see base.Backend.
+
+    Args:
+        evidence: what shows that it is not.
+        torch_device_type: of its tensors.
+        dtypes: that kernels compute there.
+        setup: how to see that the software works, for errors.
+    """
+
+    evidence: str
+    torch_device_type: str
+    dtypes: tuple[str, ...]
+    setup: str
+
+    required: tuple[str, ...] = base.SIMT_REQUIRED
+    aligned_access: bool = True
+    scattered_rows: bool = True
+    poll: str = "atomic"  # which no compiler may take out of a loop
+    compile_target = staticmethod(base.named_target)
+    another_vendors = staticmethod(base.nobody_elses)
+    direct_launch = staticmethod(base.by_triton_only)
+    known_fault = staticmethod(base.no_known_fault)
+
+    def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+        """Collects what such drivers and torch tell; what is 0 or missing there is not known."""
+        import torch
+
+        told = getattr(torch, self.torch_device_type).get_device_properties(index)
+        facts = {fact: getattr(told, key, None) for fact, key in TORCH_FACTS.items()}
+        facts["max_warps_per_multiprocessor"] = (getattr(told, "max_threads_per_multi_processor", None) or 0) // (
+            properties["warpSize"] or 1
+        )
+        if threads := getattr(told, "max_threads_per_block", None):
+            facts["max_threads_per_program"] = 1 << (threads.bit_length() - 1)  # Triton needs a power of two
+        return Detected(
+            name=getattr(told, "name", None),
+            arch=arch,
+            driver={fact: value for fact, key in DRIVER_FACTS.items() if (value := properties[key])},
+            torch={fact: value for fact, value in facts.items() if value},
+            lookalike=self,
+        )
+
+    def compile_options(
+        self, num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
+    ) -> dict[str, Any]:
+        """Names the options that every Triton has; a number of registers is not among them."""
+        return base.named_options(num_warps, num_stages)
+
+    def model(self, n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
+        """Returns None: nothing is known before the compiler has allocated registers."""
+
+    def resources(self, compiled: Any) -> KernelResources:
+        """Takes warps and shared memory from Triton's metadata; nobody here can read the binary for its registers.
+
+        Where there are no warps or no shared memory, the metadata has -1 or nothing.
+        """
+        metadata = compiled.metadata
+        shared = getattr(metadata, "shared", None) or 0
+        return KernelResources(num_warps=max(1, metadata.num_warps), shared_memory_bytes=max(0, shared))
+
+    def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
+        """Counts by the rule that vendors of GPUs share; registers that are not known are taken to be the most."""
+        return base.occupancy_of(base.cautious_limits(resources, hardware), resources.num_warps)
+
+
+def lookalike(vendor: Backend, evidence: str) -> Lookalike:
+    """Makes the backend of a device that names `vendor` and is not its; torch keeps the vendor's type for it, or CUDA's."""
+    import torch
+
+    kinds = vendor.torch_device_type, "cuda"
+    available = (kind for kind in kinds if getattr(torch, kind).is_available())
+    return Lookalike(evidence, next(available, vendor.torch_device_type), vendor.dtypes, vendor.setup)

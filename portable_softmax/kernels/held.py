@@ -1,0 +1,120 @@
+"""A tile that is read once and held, and the edges of ragged rows: loaded, reduced, stored.
+
+A tile's columns are held in FORM.pieces of a power of two each, as Triton has no tensors of another length. So a program holds
+little more than its row, not up to twice as much; and as the pieces' operations are written one after another, not all loads
+first, the compiler keeps fewer registers alive. A tile of one piece is a tensor, one of several a tuple of them.
+"""
+
+import triton
+import triton.language as tl
+
+from portable_softmax.kernels.addressing import edges_of, piece_of, pointers
+from portable_softmax.kernels.exponents import base_of
+from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
+from portable_softmax.kernels.parts import first_shares
+
+
+@triton.jit
+def joined(tile, piece, PIECE: tl.constexpr, FORM: tl.constexpr):
+    """The tile with one more piece."""
+    if FORM.pieces == 1:
+        more = piece
+    elif PIECE == 0:
+        more = (piece,)
+    else:
+        more = tile + (piece,)  # noqa: RUF005 - Triton does not know (*tile, piece)
+    return more
+
+
+@triton.jit
+def get(tile, PIECE: tl.constexpr, FORM: tl.constexpr):
+    """One piece of the tile."""
+    return tile if FORM.pieces == 1 else tile[PIECE]
+
+
+@triton.jit
+def load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_stride, b_stride, FORM: tl.constexpr):
+    """(a, b) of a tile, in pieces."""
+    tile_a = None
+    tile_b = None
+    for k in tl.static_range(FORM.pieces):
+        cols, mask = piece_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
+        piece_a, piece_b = load(a, b, cols, mask, a_stride, b_stride, FORM)
+        tile_a, tile_b = joined(tile_a, piece_a, k, FORM), joined(tile_b, piece_b, k, FORM)
+    return tile_a, tile_b
+
+
+@triton.jit
+def load_edges(a, b, rows, lead, part, n_rows, n_cols, FORM: tl.constexpr):
+    """(a, b) of ragged rows before and after their bodies, for the first of their parts: [rows, 2 * FORM.vector] each."""
+    if FORM.ragged:
+        cols, mask = edges_of(rows, lead, part, n_rows, n_cols, FORM)
+        edge_a, edge_b = load(a, b, cols, mask, 0, 0, FORM)
+    else:
+        edge_a = tl.zeros((1,), FORM.compute)
+        edge_b = edge_a
+    return edge_a, edge_b
+
+
+@triton.jit
+def max_of(tile, FORM: tl.constexpr):
+    """The maximum of each row."""
+    most = get(tile, 0, FORM)
+    for k in tl.static_range(1, FORM.pieces):
+        most = tl.maximum(most, get(tile, k, FORM))
+    return tl.max(most, axis=FORM.axis)
+
+
+@triton.jit
+def reduce(a, b, edge_a, edge_b, part, n_cols, FORM: tl.constexpr):
+    """(b, base, first, second) of a tile and its edges: b in pieces, the numbers of each row, or of parts of rows."""
+    peak = None
+    base = None
+    if not FORM.backward:
+        peak = max_of(a, FORM)
+        if FORM.ragged:
+            if part == 0:  # a constant 0 where a program has the whole row
+                peak = tl.maximum(peak, of_rows(tl.max(edge_a, axis=1)))
+        base = peak if FORM.parts == 1 else base_of(peak)  # a part may be all -inf
+    tile_b = None
+    sums = None
+    for k in tl.static_range(FORM.pieces):
+        piece_a = get(a, k, FORM)
+        piece_b = weights(piece_a, get(b, k, FORM), base, FORM.axis, FORM)
+        if k == 0:
+            sums = first_shares(piece_a, piece_b, n_cols, FORM)
+        else:
+            sums = add_shares(sums, piece_a, piece_b, FORM)
+        tile_b = joined(tile_b, piece_b, k, FORM)
+    total = tl.sum(sums, axis=FORM.axis)
+    if FORM.ragged:
+        if part == 0:
+            edges = shares(edge_a, weights(edge_a, edge_b, base, None, FORM), FORM)
+            total += of_rows(tl.sum(edges, axis=1))
+    if FORM.backward:
+        base, first, second = total, total, tl.zeros_like(total)
+    else:
+        first, second = peak, total
+    return tile_b, base, first, second
+
+
+@triton.jit
+def store_tile(out, a, b, base, first, second, rows, first_col, lead, n_rows, n_cols, out_stride, FORM: tl.constexpr):
+    """Maps a tile, by the numbers of its rows, and stores the results."""
+    scale, rest = scale_from(base, first, second, FORM.parts == 1, FORM)
+    for k in tl.static_range(FORM.pieces):
+        result = finish(get(a, k, FORM), get(b, k, FORM), first, second, scale, rest, FORM.axis, FORM)
+        cols, mask = piece_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
+        store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)
+
+
+@triton.jit
+def store_edges(out, a, b, first, second, rows, lead, part, n_rows, n_cols, FORM: tl.constexpr):
+    """Maps what load_edges gave, and stores the results."""
+    if FORM.ragged:
+        if part == 0:
+            cols, mask = edges_of(rows, lead, 0, n_rows, n_cols, FORM)
+            scale, rest = scale_from(first, first, second, True, FORM)
+            b = weights(a, b, first, None, FORM)
+            result = finish(a, b, first, second, scale, rest, None, FORM)
+            store(pointers(out, cols, 0, 1), result, mask)

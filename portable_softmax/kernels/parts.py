@@ -1,0 +1,131 @@
+"""The numbers of parts of rows, and of rows by those of their parts: the same bits whoever finds them; see exchange.py."""
+
+import triton
+import triton.language as tl
+
+from portable_softmax.kernels.exponents import base_of, exp, fma
+from portable_softmax.kernels.formulas import add_shares, of_rows, shares, weights
+from portable_softmax.kernels.streamed import filled, load_piece
+
+
+@triton.jit
+def nothing(n_cols, FORM: tl.constexpr):
+    """-0.0, which changes no number that is added to it, 0.0 included; the compiler does not know it, as it knows no n_cols.
+
+    It would take the addition away, join products with the next one, and round otherwise than where there is none.
+    """
+    return tl.where(n_cols < 0, 1.0, -0.0).to(FORM.compute)
+
+
+@triton.jit
+def first_shares(a, b, n_cols, FORM: tl.constexpr):
+    """Makes the shares of a tile's first piece; if there is no other, they are added to nothing, as in `reduce_part`."""
+    if FORM.lone_products:
+        terms = fma(a, b, nothing(n_cols, FORM))
+    else:
+        terms = shares(a, b, FORM)
+    return terms
+
+
+@triton.jit
+def reduce_part(a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, FORM: tl.constexpr):
+    """(first, second) of a part of rows, to the bit as held.reduce finds them, but a piece at a time: in few registers."""
+    peak = tl.zeros((rows.shape[0],), FORM.compute)
+    if not FORM.backward:
+        most = filled(rows.shape[0], -float("inf"), FORM)
+        for col in tl.range(first_col, past_col, FORM.width):
+            x, _, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, FORM)
+            most = tl.maximum(most, x)
+        peak = tl.max(most, axis=FORM.axis)
+        if FORM.ragged:
+            peak = tl.maximum(peak, of_rows(tl.max(edge_a, axis=1)))
+    base = base_of(peak)
+    sums = filled(rows.shape[0], nothing(n_cols, FORM), FORM)
+    for col in tl.range(first_col, past_col, FORM.width):
+        piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, FORM)
+        sums = add_shares(sums, piece_a, weights(piece_a, piece_b, base, FORM.axis, FORM), FORM)
+    total = tl.sum(sums, axis=FORM.axis)
+    if FORM.ragged:
+        edges = shares(edge_a, weights(edge_a, edge_b, base, None, FORM), FORM)
+        total += of_rows(tl.sum(edges, axis=1))
+    if FORM.backward:
+        first, second = total, peak
+    else:
+        first, second = peak, total
+    return first, second
+
+
+@triton.jit
+def parts_of(FORM: tl.constexpr):
+    """Parts that numbers of all parts belong to: [parts] for a single row, whose reductions are scalars, else [parts, 1]."""
+    parts = tl.arange(0, FORM.parts_read)
+    return parts if FORM.one_row else tl.expand_dims(parts, 1)
+
+
+@triton.jit
+def across_parts(numbers, FORM: tl.constexpr):
+    """Results of reductions over parts, in a shape that goes with numbers of all parts."""
+    return numbers if FORM.one_row else tl.expand_dims(numbers, 0)
+
+
+@triton.jit
+def by_row(numbers, FORM: tl.constexpr):
+    """Results of reductions over parts, as [rows]."""
+    return tl.full((1,), numbers, tl.float32) if FORM.one_row else numbers
+
+
+if hasattr(tl, "gather"):
+
+    @triton.jit
+    def settled(numbers):
+        """The numbers of rows as they are, in a layout of their own: else compilers may move the rows' whole tile to theirs."""
+        return numbers if numbers.shape[0] == 1 else tl.gather(numbers, tl.arange(0, numbers.shape[0]), 0)
+
+else:  # Triton 3.2
+
+    @triton.jit
+    def settled(numbers):
+        """The numbers of rows as they are."""
+        return numbers
+
+
+@triton.jit
+def orderable(number):
+    """The bits of float32 numbers as integers of the same order; nan is above all."""
+    bits = number.to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def highest_of(firsts, top, FORM: tl.constexpr):
+    """The highest of each row's first numbers."""
+    highest = top if FORM.one_row else tl.max(orderable(firsts), axis=0)
+    return (highest ^ ((highest >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def sum_over_parts(numbers, most, FORM: tl.constexpr):
+    """Sums of numbers of all parts; of several rows the same to the bit in any order, which depends on a tensor's layout.
+
+    None is above `most`, [rows]; all are rounded to multiples of 2**-40 of it, whose sums float64 holds without rounding. After
+    "Fast Reproducible Floating-Point Summation" (Demmel, Nguyen, ARITH 2013).
+    """
+    if FORM.one_row:
+        sums = tl.sum(numbers, axis=0)
+    else:
+        coarse = across_parts(tl.where(most < float("inf"), most, 0.0).to(tl.float64) * 4096, FORM)
+        sums = tl.sum(numbers.to(tl.float64) + coarse - coarse, axis=0).to(tl.float32)
+    return sums
+
+
+@triton.jit
+def combine(firsts, seconds, top, FORM: tl.constexpr):
+    """(first, second) of rows, [rows] each, by those of all of their parts and their `top_of`."""
+    if FORM.backward:
+        first = sum_over_parts(firsts, tl.max(tl.abs(firsts), axis=0), FORM)
+        second = tl.zeros_like(first)
+    else:
+        first = highest_of(firsts, top, FORM)
+        down = exp(firsts - across_parts(base_of(first), FORM), FORM.exact)
+        second = sum_over_parts(seconds * down, tl.full((FORM.tile_rows,), FORM.tile_cols, tl.float32), FORM)
+    return settled(by_row(first, FORM)), settled(by_row(second, FORM))

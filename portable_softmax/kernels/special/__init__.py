@@ -1,0 +1,1 @@
+"""Kernels for special rows: pairs of short ones, and shards of long ones."""

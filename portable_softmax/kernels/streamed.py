@@ -1,0 +1,77 @@
+"""Rows, and parts of rows, that a program reads once more for their results, as it holds a piece of them at a time."""
+
+import triton
+import triton.language as tl
+
+from portable_softmax.kernels.addressing import mask_of, pointers
+from portable_softmax.kernels.exponents import add, add_by_place
+from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
+
+
+@triton.jit
+def load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, FORM: tl.constexpr):
+    """(a, b, columns, mask) of the piece of rows that begins at a column."""
+    cols = tl.expand_dims(col + tl.arange(0, FORM.width), 1 - FORM.axis)
+    mask = mask_of(rows, cols, lead, n_rows, n_cols, True, FORM.padded, FORM)
+    piece_a, piece_b = load(a, b, cols, mask, a_stride, b_stride, FORM)
+    return piece_a, piece_b, cols, mask
+
+
+@triton.jit
+def filled(n_rows: tl.constexpr, value, FORM: tl.constexpr):
+    """A piece of rows, with the same number in all places."""
+    if FORM.axis == 1:
+        piece = tl.full((n_rows, FORM.width), value, FORM.compute)
+    else:
+        piece = tl.full((FORM.width, n_rows), value, FORM.compute)
+    return piece
+
+
+@triton.jit
+def reduce_streamed(
+    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, FORM: tl.constexpr
+):
+    """(first, second) of rows, or of a part of rows, a piece at a time.
+
+    FORM.by_place: one reduction at the end, of numbers that each place of a piece has of its own; a gradient always does so.
+    """
+    first = tl.full((rows.shape[0],), -float("inf"), FORM.compute)
+    second = tl.zeros((rows.shape[0],), FORM.compute)
+    peaks = filled(rows.shape[0], -float("inf"), FORM)
+    sums = filled(rows.shape[0], 0.0, FORM)
+    for col in tl.range(first_col, past_col, FORM.width):
+        piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, FORM)
+        if FORM.backward:
+            sums = add_shares(sums, piece_a, piece_b, FORM)
+        elif FORM.by_place:
+            peaks, sums = add_by_place(peaks, sums, piece_a, FORM.exact)
+        else:
+            first, second = add(first, second, piece_a, 1.0, FORM.axis, FORM.exact)
+    if FORM.backward:
+        first = tl.sum(sums, axis=FORM.axis)
+    elif FORM.by_place:
+        first, second = add(first, second, peaks, sums, FORM.axis, FORM.exact)
+    if FORM.ragged:
+        if FORM.backward:
+            first += of_rows(tl.sum(shares(edge_a, edge_b, FORM), axis=1))
+        else:
+            first, second = add(first, second, edge_a, 1.0, 1, FORM.exact)
+    return first, second
+
+
+@triton.jit
+def store_streamed(
+    out, a, b, base, first, second, rows, lead, first_col, past_col, n_rows, n_cols, out_stride, a_stride, FORM: tl.constexpr
+):
+    """Loads rows again, a piece at a time, maps them to the bit as `store_tile` does, and stores the results.
+
+    Parts that were held are read again by a neighbour's program only; their base is that of the part, not of the row.
+    """
+    scale, rest = scale_from(base, first, second, not FORM.held, FORM)
+    last = first_col + (past_col - 1 - first_col) // FORM.width * FORM.width
+    for forward in tl.range(first_col, past_col, FORM.width):
+        col = forward if FORM.held else first_col + last - forward  # backwards: what was read last is still in a cache
+        piece_a, piece_b, cols, mask = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, out_stride, FORM)
+        piece_b = weights(piece_a, piece_b, base, FORM.axis, FORM)
+        result = finish(piece_a, piece_b, first, second, scale, rest, FORM.axis, FORM)
+        store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)

@@ -1,0 +1,59 @@
+"""Launches in Triton's interpreter: one at a time, and those of bfloat16 as launches of wider types."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from portable_softmax.devices.device import Device
+from portable_softmax.runtime.specialization import KernelSpec
+
+if TYPE_CHECKING:
+    import torch
+
+_interpreting = threading.Lock()  # the interpreter patches Triton's language, and keeps a program's number, for all threads
+
+
+def interpreted(
+    spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes: Sequence[int], n_operands: int
+) -> Callable[..., None]:
+    """Returns a launch in the interpreter, as runtime/prepared.py describes it.
+
+    The interpreter keeps bfloat16 as integers, cuts off what it rounds to it, and knows no conversion but that to float32. So
+    operands of bfloat16 are copied to the type that is computed in, and torch rounds: a softmax's input to the result's type,
+    as the kernel would, and the result.
+
+    Args:
+        spec: the kernel.
+        device: the interpreter's.
+        grid: numbers of programs.
+        sizes: values of the parameters between the operands and those of the launch.
+        n_operands: number of operands.
+    """
+    import torch
+
+    kernel = spec.kernel[grid]
+    wide = torch.float64 if spec.y_dtype == "float64" else torch.float32
+    read_as = torch.bfloat16 if spec.y_dtype == "bfloat16" and not spec.backward else None
+    constexprs = spec.constexprs(device, in_float32=True)
+    results = 0 if spec.step == "reduce" else 1  # the first operands; a step's numbers are the last one, and no bfloat16
+    tensors = n_operands - (1 if spec.step else 0)
+
+    def launch(*given: Any) -> None:
+        taken = [_widened(each, wide, read_as if at >= results else None) for at, each in enumerate(given[:tensors])]
+        with _interpreting:
+            kernel(*taken, *given[tensors:n_operands], *sizes, *given[n_operands:], **constexprs)
+        if results and taken[0] is not given[0]:
+            given[0].copy_(taken[0])
+
+    return launch
+
+
+def _widened(x: "torch.Tensor", wide: "torch.dtype", read_as: "torch.dtype | None") -> "torch.Tensor":
+    """Copies all memory of a tensor of bfloat16, or of one that is read as such, to a wider type, in the same places."""
+    import torch
+
+    if x.dtype != torch.bfloat16 and read_as is None:
+        return x
+    size = x.untyped_storage().nbytes() // x.element_size()
+    whole = x.detach().as_strided((size,), (1,), 0).to(read_as or x.dtype).to(wide)
+    return whole.as_strided(x.shape, x.stride(), x.storage_offset())

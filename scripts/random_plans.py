@@ -1,0 +1,146 @@
+"""Plans random problems with the compiler that is installed, for devices that need not be here, and counts what came.
+
+    python scripts/random_plans.py nvidia/h200 amd/mi300x --problems 200
+
+One row a device: problems; those that are refused; those of bfloat16 that this Triton does not compile for the device; slow
+ones, of which all launches that were compiled spill; most compilations and most seconds of a plan. Without names, a product of
+each architecture that this Triton compiles for. Ends with 1 if a problem is refused.
+"""
+
+import argparse
+import os
+import random
+import sys
+from collections.abc import Iterator, Sequence
+
+import torch
+from tabulate import tabulate
+
+from portable_softmax import Device, PlanError, plan, profiles
+from portable_softmax.devices.detect import chosen
+from portable_softmax.errors import CompileError
+from portable_softmax.planning import planner
+from portable_softmax.planning.lines import lines_of
+from portable_softmax.planning.problem import FORMS, MAX_COLS, Problem
+from portable_softmax.runtime import plans
+from portable_softmax.runtime.launch import problem_from
+
+DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
+NEIGHBOURS = 2, 3, 5, 7, 15, 16, 31, 49, 64, 96, 128, 197, 200, 256, 500, 512, 1023, 1024  # rows side by side
+MOST_ROWS = 2**20
+
+
+def random_problems(device: Device, seed: int) -> Iterator[Problem]:
+    """Yields problems without end: rows, padded, across, turned and heads; all types, lengths and directions."""
+    draw = random.Random(seed)
+    while True:
+        backward, batch_invariant = draw.random() < 0.5, draw.random() < 0.1
+        operands = _operands(draw, backward, [each for each in DTYPES if str(each)[6:] in device.profile.dtypes])
+        shape, dim = operands[0].shape, draw.choice(range(1, operands[0].dim()))
+        lines = lines_of(shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
+        if lines is None or (batch_invariant and (lines.across or lines.turned or lines.depth > 1)):
+            continue  # a copy is planned instead
+        try:
+            yield problem_from(operands, lines, draw.choice(FORMS), backward, device, batch_invariant)
+        except ValueError:
+            continue  # larger than any memory
+
+
+def _operands(draw: random.Random, backward: bool, dtypes: Sequence[torch.dtype]) -> tuple[torch.Tensor, ...]:
+    """Returns (y, x), or (dx, dy, y), without memory, in one of the layouts that kernels take as they lie."""
+    n_cols = min(MAX_COLS, _length(draw, draw.choice((8, 12, 17, 31))))
+    n_rows, inner = min(MOST_ROWS, _length(draw, 20)), draw.choice(NEIGHBOURS)
+    y_dtype = draw.choice(dtypes)
+    x_dtype = draw.choice((y_dtype, y_dtype, y_dtype, draw.choice(dtypes)))
+    shape, order = draw.choice(
+        (
+            ((n_rows, n_cols), (0, 1)),
+            ((n_rows, n_cols), (1, 0)),
+            ((max(1, n_rows // inner), n_cols, inner), (0, 1, 2)),
+            ((max(1, n_rows // inner), n_cols, inner), (0, 2, 1)),
+            ((draw.choice((1, 4)), draw.choice((2, 16)), min(n_rows, 2048), n_cols), (0, 2, 1, 3)),
+        )
+    )
+    padding = draw.choice((0, 0, 0, 1, 8))
+
+    def laid(dtype: torch.dtype) -> torch.Tensor:
+        sizes = [shape[at] for at in order]
+        whole = torch.empty((*sizes[:-1], sizes[-1] + padding), dtype=dtype, device="meta")
+        return whole[..., : sizes[-1]].permute([order.index(at) for at in range(len(order))])
+
+    result = torch.empty(shape, dtype=x_dtype if backward else y_dtype, device="meta")
+    return (result, laid(y_dtype), torch.empty(shape, dtype=y_dtype, device="meta")) if backward else (result, laid(x_dtype))
+
+
+def _length(draw: random.Random, power: int) -> int:
+    """Returns a length of up to 2**power: its logarithm is uniform, and it is often near a power of two or a multiple of 8."""
+    length = int(2 ** draw.uniform(0, power))
+    return max(1, draw.choice((length, length // 8 * 8, 1 << length.bit_length() - 1)) + draw.choice((-1, 0, 0, 0, 1)))
+
+
+def of_each_architecture() -> list[str]:
+    """Returns a product of each architecture that this Triton compiles for."""
+    found: dict[tuple[str, str], str] = {}
+    for name, profile in profiles().items():
+        device = Device.from_profile(name)
+        if profile.backend in ("cuda", "hip") and not profile.estimated:
+            try:
+                plan(64, 64, "float32", device)
+            except (CompileError, PlanError):
+                continue
+            found.setdefault((profile.backend, profile.arch), name)
+    return list(found.values())
+
+
+def counted(name: str, count: int, seed: int) -> dict[str, object]:
+    """Plans so many problems for a device; returns a row of the table, and prints those that are refused or slow."""
+    device = chosen(name)
+    compiled = [0]
+
+    def measure(*asked: object) -> object:
+        compiled[-1] += 1
+        return plans._measure(*asked)  # type: ignore[arg-type]
+
+    refused, uncompiled, slow, slowest = 0, 0, 0, (0.0, "")
+    for problem, _ in zip(random_problems(device, seed), range(count), strict=False):
+        compiled.append(0)
+        began = _seconds()
+        words = f"{name} {problem.name} {problem.layout} {problem.n_rows} x {problem.n_cols}, {problem.inner} side by side"
+        try:
+            found = planner.choose(problem, device, measure)  # type: ignore[arg-type]
+        except PlanError as error:
+            if "bfloat16" in (problem.x_dtype, problem.y_dtype) and "each does not compile" in str(error):
+                uncompiled += 1
+                continue
+            refused += 1
+            print(f"REFUSED {words}: {str(error)[:2000]}", file=sys.stderr)
+        else:
+            if found.warning:
+                slow += 1
+                print(f"{words}: {found.tiling}: {found.warning}", file=sys.stderr)
+        slowest = max(slowest, (_seconds() - began, words))
+    print(f"slowest: {slowest[1]}", file=sys.stderr)
+    most = f"{slowest[0]:.1f}"
+    row = {"device": name, "problems": count, "refused": refused, "uncompiled": uncompiled, "slow": slow}
+    return row | {"compilations": max(compiled), "seconds": most}
+
+
+def _seconds() -> float:
+    """Returns the processor's time of this process and of the compilers that it has started."""
+    return sum(os.times()[:4])
+
+
+def main() -> int:
+    """Prints the table; see the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("devices", nargs="*", help="profiles' names")
+    parser.add_argument("--problems", type=int, default=100, help="for each device")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    rows = [counted(name, options.problems, options.seed) for name in options.devices or of_each_architecture()]
+    print(tabulate(rows, headers="keys", tablefmt="github"))
+    return 1 if any(row["refused"] for row in rows) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

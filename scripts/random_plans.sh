@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Plans random problems with another Triton than .venv's, whose compiler spills elsewhere: bash scripts/random_plans.sh 3.6.0
+# Other arguments go to random_plans.py. Triton is unpacked in .tritons and seen by this command alone.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+version=${1:?is a release of Triton, such as 3.6.0}
+shift
+if [ ! -d ".tritons/$version" ]; then
+    fetched=$(mktemp -d)
+    trap 'rm -rf "$fetched"' EXIT
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --target "$fetched" "triton==$version"
+    mkdir -p .tritons
+    mv "$fetched" ".tritons/$version"
+    trap - EXIT
+fi
+PYTHONPATH=$PWD/.tritons/$version exec .venv/bin/python scripts/random_plans.py "$@"

@@ -1,0 +1,145 @@
+"""A launch that can be had slower is never refused: random problems, and compilers that spill, fail, or need all there is."""
+
+import itertools
+import logging
+import zlib
+
+import pytest
+from offline import H200, MI300X, with_rules
+from random_plans import random_problems
+
+from portable_softmax import CompileError, Device, KernelResources, PlanError, profiles
+from portable_softmax.planning.planner import MOST_SPILLING, choose
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime import plans
+
+PROBLEMS = 150  # of each product and compiler
+MOST_COMPILATIONS = 24
+PRODUCTS = list({(each.backend, each.arch): name for name, each in profiles().items()}.values())
+
+
+def chance(*key):
+    """A number of 0 to 99 that is the same for the same key."""
+    return zlib.crc32(repr(key).encode()) % 100
+
+
+def spills_always(problem, tiling, device):
+    return KernelResources(tiling.num_warps, tiling.num_warps and 32, 16, 1000 + chance(tiling))
+
+
+def spills_or_fails(problem, tiling, device):
+    if tiling.strategy != "online" and chance(tiling) < 40:
+        raise CompileError("not this one")
+    return KernelResources(tiling.num_warps, tiling.num_warps and 32, 16, chance(tiling, "spills"))
+
+
+def takes_all_registers(problem, tiling, device):
+    hardware = device.hardware
+    threads = (tiling.num_warps or 1) * (hardware.warp_size or 1)
+    there = (hardware.registers_per_multiprocessor or 0) // threads // 8 * 8
+    return KernelResources(tiling.num_warps, tiling.num_warps and min(there, hardware.max_registers_per_thread), 16)
+
+
+@pytest.mark.parametrize("compiler", [spills_always, spills_or_fails, takes_all_registers])
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_every_problem_has_a_launch_after_a_few_compilations(product, compiler):
+    device = Device.from_profile(product)
+    for problem in itertools.islice(random_problems(device, seed=chance(product)), PROBLEMS):
+        asked = []
+
+        def counted(*asked_for, asked=asked):
+            asked.append(asked_for)
+            return compiler(*asked_for)
+
+        plan = choose(problem, device, counted)
+        tiling = plan.tiling
+        assert plan.num_programs >= tiling.parts
+        assert tiling.strategy == "online" or tiling.parts * tiling.tile_cols >= problem.n_cols
+        assert len(asked) <= MOST_COMPILATIONS
+        if compiler is spills_always:
+            assert len(asked) <= MOST_SPILLING
+            assert plan.warning == plan.reasons[0]
+            assert plan.warning.startswith(f"slow: spills {plan.resources.spilled_bytes_per_thread} bytes per thread")
+        if compiler is takes_all_registers:
+            assert plan.warning is None
+
+
+def test_of_launches_that_all_spill_the_one_that_spills_least_is_taken():
+    spilled = {}
+
+    def spills(problem, tiling, device):
+        spilled[tiling] = 100 - 10 * len(spilled)
+        return KernelResources(tiling.num_warps, 64, 16, spilled[tiling])
+
+    device = Device.from_profile(H200)
+    plan = choose(contiguous_problem(4096, 4096, "float32", device), device, spills)
+    assert plan.resources.spilled_bytes_per_thread == min(spilled.values())
+    assert spilled[plan.tiling] == min(spilled.values())
+    assert sum(reason.startswith("passed over") and "spills" in reason for reason in plan.reasons) >= len(spilled) - 1
+    assert not any(reason.startswith(f"passed over {plan.tiling}: spills") for reason in plan.reasons)
+
+
+def test_a_launch_whose_threads_hold_as_much_as_one_that_spills_is_not_compiled():
+    asked = []
+
+    def spills(problem, tiling, device):
+        asked.append(tiling)
+        return KernelResources(tiling.num_warps, 64, 16, 8)
+
+    rule = {"strategy": "shared", "tile_cols": 1024, "num_warps": 2}  # then 2048 columns in 4 warps, and so on
+    device = with_rules(H200, rule)
+    plan = choose(contiguous_problem(4096, 20_000, "float32", device), device, spills)
+    assert next((each.tile_cols, each.num_warps) for each in asked if each.parts > 1) == (1024, 2)
+    assert not any((each.tile_cols, each.num_warps) == (2048, 4) for each in asked)
+    assert any("as many elements as one of shared 1 x 1024 in 20 parts" in reason for reason in plan.reasons)
+
+
+def test_a_launch_that_cannot_be_had_is_refused_with_all_that_was_tried():
+    device = Device.from_profile(H200)
+
+    def fails(problem, tiling, device):
+        raise CompileError(f"no {tiling.tile_cols}")
+
+    with pytest.raises(PlanError, match=r"launches, and each does not compile: no 4096"):
+        choose(contiguous_problem(4096, 4096, "float32", device), device, fails)
+
+
+@pytest.mark.parametrize(("dtype", "n_cols"), [("float32", 513), ("float32", 5000), ("float64", 300)])
+def test_a_catch_all_of_any_width_yields_a_launch(dtype, n_cols):
+    device = with_rules(H200, {"strategy": "online", "tile_cols": 512})
+    problem = contiguous_problem(64, n_cols, dtype, device)
+    plan = choose(problem, device, lambda problem, tiling, device: KernelResources(tiling.num_warps or 4, 32, 16))
+    assert plan.tiling.strategy == "online"
+    assert plan.tiling.tile_cols == (256 if dtype == "float64" else 512)
+
+
+def test_a_rule_that_cuts_rows_into_hundreds_of_pieces_is_passed_over():
+    device = with_rules(H200, {"strategy": "tile", "tile_elements": 1, "elements_per_piece": 1, "num_warps": 1})
+    plan = choose(contiguous_problem(7, 5000, "float32", device), device, takes_all_registers)
+    assert plan.tiling.pieces <= 32
+
+
+def test_parts_with_more_warps_have_no_more_registers_than_there_are():
+    device = Device.from_profile(H200)
+    asked = []
+
+    def needs_what_it_may(problem, tiling, device):
+        asked.append(tiling)
+        return KernelResources(tiling.num_warps, tiling.max_registers or 32, 16)
+
+    choose(contiguous_problem(2, 1_527_729, "float16", device, backward=True), device, needs_what_it_may)
+    assert all((each.max_registers or 0) * each.num_warps * 32 <= 65536 for each in asked)
+
+
+@pytest.mark.parametrize("profile", [H200, MI300X])
+def test_a_slow_plan_is_logged_once(profile, monkeypatch, caplog):
+    monkeypatch.setattr(plans, "_measure", spills_always)
+    device = Device.from_profile(profile)
+    problem = contiguous_problem(4096, 12_345, "float32", device, form="softmin")
+    plans.plan_problem.cache_clear()
+    with caplog.at_level(logging.WARNING, "portable_softmax"):
+        found = [plans.plan_problem(problem, device) for _ in range(3)]
+    plans.plan_problem.cache_clear()
+    (record,) = caplog.records
+    assert found[0].warning in record.getMessage()
+    assert "4096 x 12345" in record.getMessage()

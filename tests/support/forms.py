@@ -1,0 +1,21 @@
+"""Forms that a test chooses, of which it names what matters."""
+
+from portable_softmax.kernels.form import Form, InKernel, constexpr_of
+
+PLAIN = {
+    **dict.fromkeys(("backward", "log", "negate", "ragged", "padded", "by_place", "walks"), False),
+    **dict.fromkeys(("exact", "held", "flat"), True),
+    **dict.fromkeys(("compute", "rounded_to"), "float32"),
+    **dict.fromkeys(("axis", "out_axis", "depth", "vector", "tile_rows", "pieces", "stages"), 1),
+    "tile_cols": 16,
+}
+
+
+def form(**fields) -> Form:
+    """That of a float32 softmax of rows that are held, but for some fields."""
+    return Form(**(PLAIN | fields))
+
+
+def in_kernel(**fields) -> InKernel:
+    """The value of a kernel's FORM."""
+    return constexpr_of(form(**fields))
