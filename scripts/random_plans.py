@@ -41,7 +41,7 @@ def random_problems(device: Device, seed: int) -> Iterator[Problem]:
         if lines is None or (batch_invariant and (lines.across or lines.turned or lines.depth > 1)):
             continue  # a copy is planned instead
         try:
-            yield problem_from(operands, lines, draw.choice(FORMS), backward, device, batch_invariant)
+            yield problem_from(operands, lines, draw.choice(FORMS), backward, batch_invariant)
         except ValueError:
             continue  # larger than any memory
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from portable_softmax import Device, current_device, plan
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.probe.__main__ import main as probe_main
 from portable_softmax.probe.new_profile import provenance, recording
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
@@ -43,8 +42,7 @@ def occupancies(device: Device) -> dict[str, Any]:
         for n_cols in COLS:
             for dtype in DTYPES:
                 found = plan(n_rows, n_cols, dtype, device)
-                problem = contiguous_problem(n_rows, n_cols, dtype, device)
-                kernel = compile_kernel(KernelSpec.of(problem, found.tiling), device)
+                kernel = compile_kernel(KernelSpec.of(found.problem, found.tiling), device)
                 kernel._init_handles()
                 count = ctypes.c_int()
                 threads, shared = kernel.metadata.num_warps * 32, kernel.metadata.shared

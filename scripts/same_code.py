@@ -21,7 +21,8 @@ from typing import Any
 from portable_softmax import Device
 from portable_softmax.planning import planner
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import as_scattered, contiguous_problem
+from portable_softmax.planning.reading import as_read
+from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -38,11 +39,11 @@ def problems(device: Device) -> Iterator[Problem]:
         for backward in (False, True):
             for form in ("softmax", "log_softmax", "softmin"):
                 for n_rows, n_cols in ROWS if form != "softmin" else ROWS[:2]:
-                    yield contiguous_problem(n_rows, n_cols, dtype, device, form, backward)
+                    yield contiguous_problem(n_rows, n_cols, dtype, form, backward)
             for inner, n_cols, matrices, vector in SIDE_BY_SIDE:
                 sizes, depth = (matrices * inner, n_cols), 1 if matrices == 1 else 2
                 problem = Problem(*sizes, dtype, dtype, vector, True, "softmax", backward, inner=inner, depth=depth)
-                yield as_scattered(problem, device)
+                yield problem
             heads = Problem(8 * 2048 * 16, 128, dtype, dtype, 4, True, "softmax", backward, depth=3)
             turned = [
                 Problem(8192, cols, dtype, dtype, 4, True, "softmax", backward, inner=8192, turned=True) for cols in (512, 4096)
@@ -50,13 +51,14 @@ def problems(device: Device) -> Iterator[Problem]:
             yield from (heads, *turned)
             for step in ("reduce", "map"):
                 yield Problem(4096, 75_968, dtype, dtype, 4, True, "log_softmax", backward, step=step)
-    yield contiguous_problem(4096, 20_000, "float64", device)
-    yield contiguous_problem(4096, 781, "float64", device, "softmax", True)
+    yield contiguous_problem(4096, 20_000, "float64")
+    yield contiguous_problem(4096, 781, "float64", "softmax", True)
 
 
 def specs(device: Device) -> Iterator[tuple[str, KernelSpec]]:
     """Yields the name and the kernel of the first launches of each problem that this Triton can compile."""
-    for problem in problems(device):
+    for given in problems(device):
+        problem = as_read(given, device)
         for _, (_, tiling) in zip(range(CANDIDATES), planner._candidates(problem, device), strict=False):
             if tiling.pieces > 1 and tiling.held and compiler.triton_version() < (3, 3):
                 continue  # tuples of tensors

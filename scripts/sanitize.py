@@ -52,6 +52,7 @@ def main() -> None:
     def recorded(problem: Problem, device: Device) -> LaunchPlan:
         plan_problem.cache_clear()
         found = plan_problem(problem, device)
+        problem = found.problem
         kind = "across" if problem.across else problem.access if problem.ragged or problem.paired else "along"
         strategies.add(("backward" if problem.backward else "forward", kind, found.tiling.strategy))
         return found

@@ -29,7 +29,9 @@ from portable_softmax.devices.policy import LaunchRule
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime.launch import sizes_of
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
@@ -54,7 +56,7 @@ def main() -> int:
     shapes = [shape.split("x") for shape in options.shapes]
     device, backward = current_device(), options.backward
     cells = [
-        contiguous_problem(int(rows), int(cols), dtype, device, backward=backward)
+        as_read(contiguous_problem(int(rows), int(cols), dtype, backward=backward), device)
         for dtype in options.dtype
         for rows, cols in shapes
     ]
@@ -171,11 +173,7 @@ def _rate(problem: Problem, tiling: Tiling, num_programs: int, operands: list[to
     fits = num_programs and occupancy(resources, device).programs_per_multiprocessor
     if resources.spilled_bytes_per_thread or not fits:
         return 0.0
-    length = problem.n_cols // (1 if problem.ragged else problem.vector)
-    sizes: tuple[int, ...] = (problem.n_rows, length, length, length, *[1, 0, 0] * 2)  # one matrix
-    if problem.paired:
-        sizes = 2 * problem.n_rows - problem.last_alone, length
-    launch = prepare(KernelSpec.of(problem, tiling), device, (num_programs, 1, 1), sizes)
+    launch = prepare(KernelSpec.of(problem, tiling), device, (num_programs, 1, 1), sizes_of(problem))
     if tiling.parts > 1:
         launch = with_words(launch, problem, tiling, operands[0].device)
     return _gb_per_s(lambda: launch(*operands), operands, warmup=2, rep=12)

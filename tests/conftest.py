@@ -36,8 +36,9 @@ def plans(monkeypatch):
     kept.forget()  # a launch that is kept is not planned
 
     def recorded(problem, device, plan_problem=launch.plan_problem):
-        made.append((problem, plan_problem(problem, device)))
-        return made[-1][1]
+        found = plan_problem(problem, device)
+        made.append((found.problem, found))
+        return found
 
     monkeypatch.setattr(launch, "plan_problem", recorded)
     return made

@@ -6,7 +6,6 @@ elements lie in a contiguous tensor. kernels/special/shards.py describes numbers
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.lines import Lines
 from portable_softmax.planning.problem import FORMS, VECTOR_BYTES
 from portable_softmax.runtime.guard import on_device
-from portable_softmax.runtime.launch import bind_problem, name_of, problem_from
+from portable_softmax.runtime.launch import bind_problem, problem_from
 from portable_softmax.torch_api.arguments import check_layout
 from portable_softmax.torch_api.kept import MOST_CALLS
 from portable_softmax.torch_api.layout import device_of, lines_as_they_lie
@@ -119,9 +118,9 @@ def _launch(
         return
     device = device_of(operands[0], dtype, *(each.dtype for each in operands))
     taken, at, lines = _taken(operands, dim, device, invariant, backward)
-    problem = replace(problem_from(taken, lines, form, backward, device, invariant, step), y_dtype=name_of(dtype))
+    problem = problem_from(taken, lines, form, backward, invariant, step, dtype)
     more_sizes = (len(numbers),) if step == "map" else ()
-    launch = on_device(bind_problem(problem, lines, device, taken[0].device, more_sizes), device)
+    launch = on_device(bind_problem(problem, device, taken[0].device, more_sizes), device)
     launch(*taken, numbers)
     if taken is operands:
         if len(_launches) >= MOST_CALLS:

@@ -5,6 +5,7 @@ from textwrap import fill
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.policy import Strategy
+from portable_softmax.planning.problem import Problem
 
 LINE = 100  # characters of a line of a printed plan
 
@@ -55,6 +56,7 @@ class LaunchPlan:
     """Launch of one softmax, and the reasons for it.
 
     Args:
+        problem: what is computed, and how its rows are read.
         tiling: how rows are cut into tiles, with the compiler's options.
         num_programs: size of the one-dimensional grid.
         resources: what a program of the compiled kernel uses.
@@ -63,6 +65,7 @@ class LaunchPlan:
         warning: the reason why the launch is slow, where all that were compiled are; None for most.
     """
 
+    problem: Problem
     tiling: Tiling
     num_programs: int
     resources: KernelResources

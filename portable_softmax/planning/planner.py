@@ -15,6 +15,7 @@ from portable_softmax.errors import CompileError, PlanError
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.reasons import why
 from portable_softmax.planning.rules import matching
 
@@ -45,6 +46,7 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
     Raises:
         PlanError: no candidate compiles and fits; lists them all.
     """
+    problem = as_read(problem, device)
     passed_over: list[str] = []
     spilling: list[Compiled] = []
     alone: tuple[Compiled, list[str]] | None = None  # nothing else runs while it waits: more or fewer warps may let two in
@@ -166,7 +168,8 @@ def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[s
     reasons = why(problem, found.rule, tiling, found.resources, num_programs, resident, device)
     skipped = (f"passed over {reason}" for reason in passed_over)
     warnings = [warning] if warning else []
-    return LaunchPlan(tiling, num_programs, found.resources, found.occupancy, (*warnings, *skipped, *reasons), warning)
+    told = (*warnings, *skipped, *reasons)
+    return LaunchPlan(problem, tiling, num_programs, found.resources, found.occupancy, told, warning)
 
 
 def _walks(problem: Problem, tiling: Tiling, device: Device) -> bool:

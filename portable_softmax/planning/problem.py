@@ -1,10 +1,11 @@
 """The softmax of rows as a kernel sees it: data, and no decision."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.policy import Access, Direction, Layout, Step
+from portable_softmax.planning.lines import Lines
 
 VECTOR_BYTES = 16  # the widest load or store of one thread
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
@@ -27,10 +28,6 @@ class Problem:
             All of them take at most MAX_BYTES.
         x_dtype, y_dtype: torch's names of the types of the input and of the output; their gradients have the same.
         vector: elements that divide the length and the strides of all lines, at most what 16 bytes hold.
-        ragged: rows start anywhere, but those of all operands alike; `vector` is then what 16 bytes hold.
-        paired: rows of an odd length that follow each other directly are read two by two, in accesses of two elements; `n_rows`
-            and `n_cols` are those of pairs. Of gradients only.
-        last_alone: the number of rows is odd, and so the last pair half of one.
         aligned: whether all operands start on a multiple of 16 bytes.
         form: one of FORMS.
         backward: the gradient of x from that of y, and y.
@@ -39,9 +36,13 @@ class Problem:
         batch_invariant: whether the tile must not depend on n_rows.
         depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in blocks.
         turned: x, or dy, lies the other way than y and the result: its rows side by side if theirs are not, and back.
-        scattered: rows lie side by side, but so few that a tile takes those of several matrices.
         step: of rows that are sharded over devices, the "reduce" of a shard to numbers of each row, or its "map" to results by
             the numbers of whole rows; None for all of a softmax in one launch.
+        lines: how the operands lie; None where nothing but a plan is wanted.
+        ragged, paired, last_alone, scattered: how a launch reads it, which planning chooses (reading.py).
+            ragged: rows start anywhere, but those of all operands alike, and are read in vectors between two edges; `vector` is
+            what 16 bytes hold. paired: two rows of an odd length are read as one; `n_rows` and `n_cols` are those of pairs, and
+            `vector` is 2. last_alone: the last pair is half of one. scattered: a tile takes rows of several matrices.
 
     Raises:
         ValueError: a size is not positive or too large.
@@ -57,13 +58,14 @@ class Problem:
     backward: bool = False
     inner: int = 1
     batch_invariant: bool = False
+    depth: int = 1
+    turned: bool = False
+    step: Step | None = None
+    lines: Lines | None = None
     ragged: bool = False
     paired: bool = False
     last_alone: bool = False
-    depth: int = 1
-    turned: bool = False
     scattered: bool = False
-    step: Step | None = None
 
     def __post_init__(self) -> None:
         n_rows, n_cols = self.n_rows, self.n_cols
@@ -135,12 +137,6 @@ class Problem:
         """Words for error messages: the step, the output's type, the form and the direction."""
         step = f"{self.step} of a shard for a " if self.step else ""
         return f"{step}gradient of a {self.y_dtype} {self.form}" if self.backward else f"{step}{self.y_dtype} {self.form}"
-
-    @property
-    def in_pairs(self) -> "Problem":
-        """The same of rows that follow each other directly, two of them in one."""
-        whole, left = divmod(self.n_rows, 2)
-        return replace(self, n_rows=whole + left, n_cols=2 * self.n_cols, vector=2, paired=True, last_alone=left == 1)
 
     def tiles(self, tile_rows: int) -> int:
         """Number of tiles of `tile_rows` rows that cover all rows."""

@@ -12,7 +12,6 @@ from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, PortableSoftmaxError
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.probe.explain import against_textbook, explain, next_step
 from portable_softmax.probe.inspection import compile_any, dump
 from portable_softmax.probe.loading import load_kernel
@@ -113,8 +112,8 @@ def _kernel(device: Device, case: KernelUse, kernel: Any) -> tuple[Report, Kerne
 def _softmax(device: Device, case: SoftmaxProblem, with_kernel: bool) -> tuple[Report, KernelResources, Any]:
     found = plan(case.n_rows, case.n_cols, case.dtype, device)
     report = msgspec.structs.replace(describe(device, case), plan=launch_of(found))
-    problem = contiguous_problem(case.n_rows, case.n_cols, case.dtype, device) if with_kernel else None
-    return report, found.resources, problem and compile_kernel(KernelSpec.of(problem, found.tiling), device)
+    compiled = compile_kernel(KernelSpec.of(found.problem, found.tiling), device) if with_kernel else None
+    return report, found.resources, compiled
 
 
 def _verified(device: Device, case: Case, compiled: Any, wanted: Wanted) -> Verified:

@@ -8,7 +8,6 @@ import torch
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.probe.loading import loaded_module
 from portable_softmax.probe.schema import Verified
 from portable_softmax.probe.verify import GUARD, Verification, compared, guarded
@@ -51,7 +50,7 @@ def verify_softmax(n_rows: int, n_cols: int, dtype: str, device: Device) -> Veri
         Fault: the kernel did what none should; a PortableSoftmaxError.
     """
     found = plan(n_rows, n_cols, dtype, device)
-    problem, tiling = contiguous_problem(n_rows, n_cols, dtype, device), found.tiling
+    problem, tiling = found.problem, found.tiling
     rows = min(n_rows, max(FEWEST_ROWS, tiling.tile_rows, MOST_ELEMENTS // n_cols))
     fewer = dataclasses.replace(problem, n_rows=rows)
     groups = min(fewer.tiles(tiling.tile_rows), found.num_programs // tiling.parts)

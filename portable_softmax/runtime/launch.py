@@ -84,19 +84,18 @@ def bind(
     Raises:
         PlanError, CompileError: the kernel cannot run on the device.
     """
-    problem = problem_from(operands, lines, form, backward, device, batch_invariant)
-    return bind_problem(problem, lines, device, operands[0].device)
+    problem = problem_from(operands, lines, form, backward, batch_invariant)
+    return bind_problem(problem, device, operands[0].device)
 
 
 def bind_problem(
-    problem: Problem, lines: Lines, device: Device, where: "torch.device", more_sizes: tuple[int, ...] = ()
+    problem: Problem, device: Device, where: "torch.device", more_sizes: tuple[int, ...] = ()
 ) -> Callable[..., None]:
     """Plans and compiles a launch, as `bind` does, of a problem that is described already.
 
     Args:
-        problem: what is computed.
-        lines: how the operands lie.
-        device: where they are.
+        problem: what is computed, with its lines.
+        device: where the operands are.
         where: torch's name of the device.
         more_sizes: values of parameters that only this problem's kernel has.
 
@@ -105,16 +104,19 @@ def bind_problem(
     """
     from portable_softmax.runtime.workspace import with_words
 
-    launch_plan = plan_problem(problem, device)
-    tiling, sizes = launch_plan.tiling, (*sizes_of(problem, lines), *more_sizes)
-    launch = prepare(KernelSpec.of(problem, tiling), device, (launch_plan.num_programs, 1, 1), sizes)
+    planned = plan_problem(problem, device)
+    problem, tiling, sizes = planned.problem, planned.tiling, (*sizes_of(planned.problem), *more_sizes)
+    launch = prepare(KernelSpec.of(problem, tiling), device, (planned.num_programs, 1, 1), sizes)
     if tiling.parts > 1:
         launch = with_words(launch, problem, tiling, where)
     return launch
 
 
-def sizes_of(problem: Problem, lines: Lines) -> tuple[int, ...]:
+def sizes_of(problem: Problem) -> tuple[int, ...]:
     """Returns the values of the kernel's parameters from n_lines on, in the units that it takes them in."""
+    lines = problem.lines
+    if lines is None:
+        raise ValueError(f"a {problem.name} of {problem.n_rows} x {problem.n_cols} is launched, whose lines are not known")
     (n_blocks, blocks), (n_matrices, matrices), (n_lines, within) = lines.levels
     if problem.paired:
         return n_lines, lines.length
@@ -129,17 +131,16 @@ def problem_from(
     lines: Lines,
     form: str,
     backward: bool,
-    device: Device,
     batch_invariant: bool,
     step: Step | None = None,
+    y_dtype: "torch.dtype | None" = None,
 ) -> Problem:
-    """Describes what `bind` plans, or a step of rows that are sharded over devices."""
+    """Describes what `bind` plans, or a step of rows that are sharded over devices, whose result's type is `y_dtype`."""
     x, y = (operands[0], operands[-1]) if backward else (operands[1], operands[0])
     return problem_of(
         lines,
         name_of(x.dtype),
-        name_of(y.dtype),
-        device,
+        name_of(y_dtype or y.dtype),
         aligned=all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands),
         form=form,
         backward=backward,

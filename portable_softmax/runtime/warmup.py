@@ -84,5 +84,5 @@ def _length(shape: Sequence[int]) -> int:
 def _ready(problem: Problem, device: Device) -> LaunchPlan:
     planned = plan_problem(problem, device)
     if device.index is not None:
-        compiler.load(compile_kernel(KernelSpec.of(problem, planned.tiling), device))
+        compiler.load(compile_kernel(KernelSpec.of(planned.problem, planned.tiling), device))
     return planned

@@ -3,10 +3,10 @@
 import re
 
 import pytest
+from offline import read_problem
 
 from portable_softmax import Device
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -22,7 +22,7 @@ def count(profile, tiling, form, options=lambda named: named):
     """Fused operations in the machine code of a gradient, with the options that `options` makes of the backend's."""
     device = Device.from_profile(profile)
     made = device.vendor.compile_options(tiling.num_warps, tiling.num_stages, None, device.hardware)
-    spec = KernelSpec.of(contiguous_problem(64, 704, "float32", device, form, True), tiling)
+    spec = KernelSpec.of(read_problem(64, 704, "float32", device, form, True), tiling)
     stage, pattern = FUSED[profile]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device.vendor, "compile_options", lambda *_: options(made))

@@ -9,6 +9,7 @@ from itertools import product
 from types import SimpleNamespace
 
 import pytest
+from offline import read_problem
 from playback import RecordedDriver, fresh, play, recorded  # noqa: F401  (an autouse fixture)
 from test_cuda_driver import KINDS, SIZES, Driver
 from triton.backends.compiler import GPUTarget
@@ -17,7 +18,6 @@ from portable_softmax import Device, DeviceError, KernelResources, current_devic
 from portable_softmax.devices import detect
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.planning import planner
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.probe.new_profile import write_profile
 
 OTHERS = {
@@ -96,7 +96,7 @@ def test_every_problem_has_a_launch_that_fits(other):
     dtypes = [name for name in other.profile.dtypes if name != "float64" or other.hardware.warp_size > 1]
     lengths = (1, 5, 33, 512, 781, 4096, 16384, 50257, 131072, 10**6)
     for n_rows, n_cols, dtype, backward in product((1, 64, 4096, 10**6), lengths, dtypes, (False, True)):
-        chosen = planner.choose(contiguous_problem(n_rows, n_cols, dtype, other, "softmax", backward), other, measure)
+        chosen = planner.choose(read_problem(n_rows, n_cols, dtype, other, "softmax", backward), other, measure)
         assert chosen.occupancy.programs_per_multiprocessor >= 1
         assert chosen.tiling.num_warps * other.hardware.warp_size <= other.hardware.max_threads_per_program
 

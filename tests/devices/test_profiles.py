@@ -258,7 +258,7 @@ def test_a_product_of_eight_lines_extends_another_and_nothing_else_changes(exten
     for name in ("NVIDIA H200", "NVIDIA H299", "NVIDIA H100 80GB HBM3"):
         assert match_profile("cuda", "90", name).name in {*before, "nvidia/sm90"}
     device = Device.from_profile("nvidia/nvl")
-    plan = choose(contiguous_problem(4096, 256, "float32", device), device, light)
+    plan = choose(contiguous_problem(4096, 256, "float32"), device, light)
     assert any(reason.startswith("rule 1 of nvidia/nvl (to_cols 1024; a product brief)") for reason in plan.reasons)
 
 

@@ -3,11 +3,10 @@
 import dataclasses
 
 import pytest
-from offline import H200, MI300X
+from offline import H200, MI300X, read_problem
 
 from portable_softmax import Device
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.plans import plan_problem
 
 STEPS = [(step, backward) for step in ("reduce", "map") for backward in (False, True)]
@@ -18,7 +17,7 @@ STEPS = [(step, backward) for step in ("reduce", "map") for backward in (False, 
 def test_shards_of_a_vocabulary_have_a_launch_that_spills_nothing(profile, step, backward):
     device = Device.from_profile(profile)
     for dtype, n_cols in (("bfloat16", 25_129), ("bfloat16", 75_968)):
-        problem = contiguous_problem(4096, n_cols, dtype, device, "log_softmax", backward)
+        problem = read_problem(4096, n_cols, dtype, device, "log_softmax", backward)
         assert problem.ragged == (n_cols % 8 != 0)
         plan = plan_problem(dataclasses.replace(problem, step=step), device)
         assert plan.resources.spilled_bytes_per_thread == 0

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from closeness import expected, expected_gradient, gradient_scale, terms_of
-from offline import GPUS
+from offline import GPUS, read_problem
 
 from intel import machine
 from intel.spirv import for_a_cpu, instructions, opcode
@@ -20,7 +20,6 @@ from portable_softmax.devices.device import merge
 from portable_softmax.devices.profiles import match_profile
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import launch, plans, prepared, specialization
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
@@ -145,7 +144,7 @@ def test_ocloc_is_asked_for_the_device_and_the_register_mode(ocloc):
     tiling = Tiling("tile", 1, 1024, 4, 1)
     for product, most, registers in (("intel/max-1550", 64, 64), ("intel/max-1550", 128, 128), ("intel/arc-b390", None, 48)):
         device = Device.from_profile(product)
-        problem = contiguous_problem(4096, 1024, "float32", device)
+        problem = read_problem(4096, 1024, "float32", device)
         spec = KernelSpec.of(problem, replace(tiling, max_registers=most))
         assert device.vendor.resources(compile_kernel(spec, device)).registers_per_thread == registers
 
@@ -197,7 +196,7 @@ def test_other_vendors_are_not_compiled_for():
 def test_header_instructions_alone_are_left_out():
     device = Device.from_profile("intel/max-1550")
     found = plan(4096, 781, "float32", device)
-    spirv = compile_kernel(KernelSpec.of(contiguous_problem(4096, 781, "float32", device), found.tiling), device).asm["spv"]
+    spirv = compile_kernel(KernelSpec.of(read_problem(4096, 781, "float32", device), found.tiling), device).asm["spv"]
     left_out = [each for each in instructions(spirv) if for_a_cpu(each) is None]
     assert 1 <= len(left_out) <= 5
     assert {opcode(each) for each in left_out} <= {10, 16, 17}
@@ -222,7 +221,7 @@ def native_accesses(spec, device, ocloc, folder):
 @pytest.mark.parametrize(("dtype", "n_cols"), [("float32", 1024), ("bfloat16", 8192)])
 def test_native_code_reads_and_writes_16_bytes_at_a_time(ocloc, tmp_path, product, dtype, n_cols):
     device = Device.from_profile(product)
-    problem = contiguous_problem(4096, n_cols, dtype, device)
+    problem = read_problem(4096, n_cols, dtype, device)
     spec = KernelSpec.of(problem, plan(4096, n_cols, dtype, device).tiling)
     assert native_accesses(spec, device, ocloc, tmp_path) == {"load.ugm.d32x4", "store.ugm.d32x4"}
 
@@ -233,5 +232,5 @@ def test_programs_that_share_a_row_poll_by_atomic_operations(ocloc, tmp_path, pr
     device = Device.from_profile(product)
     found = plan(64, 65_536, "float32", device)
     assert found.tiling.parts > 1
-    spec = KernelSpec.of(contiguous_problem(64, 65_536, "float32", device), found.tiling)
+    spec = KernelSpec.of(read_problem(64, 65_536, "float32", device), found.tiling)
     assert {each.split(".")[0] for each in native_accesses(spec, device, ocloc, tmp_path)} >= {"atomic_or", "load", "store"}

@@ -5,6 +5,7 @@ import torch
 from direct import INF, NAN, as_they_are, backward, launch
 
 from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.reading import in_pairs as pairs_of
 
 pytestmark = pytest.mark.kernel
 TILINGS = {  # of pairs of 2 * 21 columns
@@ -20,7 +21,7 @@ TILINGS = {  # of pairs of 2 * 21 columns
 @pytest.fixture
 def in_pairs(device, where):
     def launch_pairs(operands, problem, tiling, programs):
-        pairs = problem.in_pairs
+        pairs = pairs_of(problem)
         launch(device, operands, pairs, tiling, programs if tiling.walk else pairs.tiles(tiling.tile_rows))
 
     def run(tiling, form="softmax", dtype=torch.bfloat16, special=None, n_rows=6):

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 from assembly import is_bounded, polling_loops, whiles
+from offline import read_problem
 
 from portable_softmax import Device, profiles
 from portable_softmax.kernels.form import constexpr_of
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.compiler import compile_for
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
@@ -21,7 +21,7 @@ AMD = [name for name in GPUS if name.startswith("amd/")]
 
 def compiled_for(device, n_rows=4096, n_cols=65_536, dtype="bfloat16", backward=False, **fields):
     """The kernel that is planned."""
-    problem = contiguous_problem(n_rows, n_cols, dtype, device, backward=backward)
+    problem = read_problem(n_rows, n_cols, dtype, device, backward=backward)
     tiling = plan_problem(problem, device).tiling
     spec = KernelSpec.of(problem, tiling)
     options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1
@@ -60,7 +60,7 @@ def test_on_nvidia_a_load_that_is_not_volatile_is_seen():
 @pytest.mark.parametrize("n_cols", [20_484, 65_536])
 def test_nothing_in_the_loop_makes_one_warp_wait_for_others(n_cols, backward):
     device = Device.from_profile("nvidia/h200")
-    problem = contiguous_problem(4096, n_cols, "float32", device, backward=backward)
+    problem = read_problem(4096, n_cols, "float32", device, backward=backward)
     tiling = Tiling("shared", 1, 4096, 1, 1, -(-n_cols // 4096), walk=False)
     spec = KernelSpec.of(problem, tiling)
     compiled = compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), 1, 1)

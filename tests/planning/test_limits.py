@@ -20,7 +20,7 @@ MANY = 2**40  # rows
 
 
 def plan_of(device, n_rows, n_cols, **others):
-    return choose(contiguous_problem(n_rows, n_cols, "float32", device, **others), device, light)
+    return choose(contiguous_problem(n_rows, n_cols, "float32", **others), device, light)
 
 
 @pytest.mark.parametrize("n_cols", LENGTHS)
@@ -96,7 +96,7 @@ def test_programs_are_whole_groups_within_every_limit_and_walk_if_need_be(profil
 @pytest.mark.parametrize("n_cols", [4096, 10**5])
 def test_the_limit_of_hip_holds_where_a_profile_leaves_the_warps_to_triton(n_cols):
     device = with_rules("amd/mi300x", {"to_cols": 16384, "strategy": "tile", "tile_elements": 2048})
-    plan = plan_problem(contiguous_problem(MANY, n_cols, "float32", device), device)
+    plan = plan_problem(contiguous_problem(MANY, n_cols, "float32"), device)
     assert plan.num_programs * plan.resources.num_warps * device.hardware.warp_size < 2**32
 
 

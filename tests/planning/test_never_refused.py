@@ -5,7 +5,7 @@ import logging
 import zlib
 
 import pytest
-from offline import H200, MI300X, with_rules
+from offline import H200, MI300X, read_problem, with_rules
 from random_plans import random_problems
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError, profiles
@@ -72,7 +72,7 @@ def test_of_launches_that_all_spill_the_one_that_spills_least_is_taken():
         return KernelResources(tiling.num_warps, 64, 16, spilled[tiling])
 
     device = Device.from_profile(H200)
-    plan = choose(contiguous_problem(4096, 4096, "float32", device), device, spills)
+    plan = choose(contiguous_problem(4096, 4096, "float32"), device, spills)
     assert plan.resources.spilled_bytes_per_thread == min(spilled.values())
     assert spilled[plan.tiling] == min(spilled.values())
     assert sum(reason.startswith("passed over") and "spills" in reason for reason in plan.reasons) >= len(spilled) - 1
@@ -88,7 +88,7 @@ def test_a_launch_whose_threads_hold_as_much_as_one_that_spills_is_not_compiled(
 
     rule = {"strategy": "shared", "tile_cols": 1024, "num_warps": 2}  # then 2048 columns in 4 warps, and so on
     device = with_rules(H200, rule)
-    plan = choose(contiguous_problem(4096, 20_000, "float32", device), device, spills)
+    plan = choose(contiguous_problem(4096, 20_000, "float32"), device, spills)
     assert next((each.tile_cols, each.num_warps) for each in asked if each.parts > 1) == (1024, 2)
     assert not any((each.tile_cols, each.num_warps) == (2048, 4) for each in asked)
     assert any("as many elements as one of shared 1 x 1024 in 20 parts" in reason for reason in plan.reasons)
@@ -101,13 +101,13 @@ def test_a_launch_that_cannot_be_had_is_refused_with_all_that_was_tried():
         raise CompileError(f"no {tiling.tile_cols}")
 
     with pytest.raises(PlanError, match=r"launches, and each does not compile: no 4096"):
-        choose(contiguous_problem(4096, 4096, "float32", device), device, fails)
+        choose(contiguous_problem(4096, 4096, "float32"), device, fails)
 
 
 @pytest.mark.parametrize(("dtype", "n_cols"), [("float32", 513), ("float32", 5000), ("float64", 300)])
 def test_a_catch_all_of_any_width_yields_a_launch(dtype, n_cols):
     device = with_rules(H200, {"strategy": "online", "tile_cols": 512})
-    problem = contiguous_problem(64, n_cols, dtype, device)
+    problem = read_problem(64, n_cols, dtype, device)
     plan = choose(problem, device, lambda problem, tiling, device: KernelResources(tiling.num_warps or 4, 32, 16))
     assert plan.tiling.strategy == "online"
     assert plan.tiling.tile_cols == (256 if dtype == "float64" else 512)
@@ -115,7 +115,7 @@ def test_a_catch_all_of_any_width_yields_a_launch(dtype, n_cols):
 
 def test_a_rule_that_cuts_rows_into_hundreds_of_pieces_is_passed_over():
     device = with_rules(H200, {"strategy": "tile", "tile_elements": 1, "elements_per_piece": 1, "num_warps": 1})
-    plan = choose(contiguous_problem(7, 5000, "float32", device), device, takes_all_registers)
+    plan = choose(contiguous_problem(7, 5000, "float32"), device, takes_all_registers)
     assert plan.tiling.pieces <= 32
 
 
@@ -127,7 +127,7 @@ def test_parts_with_more_warps_have_no_more_registers_than_there_are():
         asked.append(tiling)
         return KernelResources(tiling.num_warps, tiling.max_registers or 32, 16)
 
-    choose(contiguous_problem(2, 1_527_729, "float16", device, backward=True), device, needs_what_it_may)
+    choose(contiguous_problem(2, 1_527_729, "float16", backward=True), device, needs_what_it_may)
     assert all((each.max_registers or 0) * each.num_warps * 32 <= 65536 for each in asked)
 
 
@@ -135,7 +135,7 @@ def test_parts_with_more_warps_have_no_more_registers_than_there_are():
 def test_a_slow_plan_is_logged_once(profile, monkeypatch, caplog):
     monkeypatch.setattr(plans, "_measure", spills_always)
     device = Device.from_profile(profile)
-    problem = contiguous_problem(4096, 12_345, "float32", device, form="softmin")
+    problem = read_problem(4096, 12_345, "float32", device, form="softmin")
     plans.plan_problem.cache_clear()
     with caplog.at_level(logging.WARNING, "portable_softmax"):
         found = [plans.plan_problem(problem, device) for _ in range(3)]

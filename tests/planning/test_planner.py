@@ -1,7 +1,7 @@
 """The planner's decisions: arithmetic over a profile, and a function in place of the compiler."""
 
 import pytest
-from offline import A2, B200, H200, MI300X, every_candidate, light, planned, with_rules
+from offline import A2, B200, H200, MI300X, every_candidate, light, planned, read_problem, with_rules
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError, profiles
 from portable_softmax.planning.planner import choose
@@ -43,7 +43,7 @@ def test_a_program_has_no_more_threads_than_the_device_allows():
     for profile in profiles():
         device = Device.from_profile(profile)
         for n_rows, n_cols in ((4096, 32768), (2, 10**6), (2, 10**8)):
-            for tiling in every_candidate(contiguous_problem(n_rows, n_cols, "float32", device), device):
+            for tiling in every_candidate(read_problem(n_rows, n_cols, "float32", device), device):
                 if tiling.num_warps is not None:
                     assert tiling.num_warps * device.hardware.warp_size <= device.hardware.max_threads_per_program
 
@@ -68,7 +68,7 @@ def test_a_tile_that_registers_cannot_hold_is_not_compiled(dtype, n_cols, compil
         measured.append(str(tiling))
         return light(problem, tiling, device)
 
-    plan = choose(contiguous_problem(4096, n_cols, dtype, device, backward=True), device, measure)
+    plan = choose(contiguous_problem(4096, n_cols, dtype, backward=True), device, measure)
     refused = f"tile 1 x {n_cols}, num_warps 32: its elements alone take more registers than there are"
     assert (f"passed over {refused}" in plan.reasons) == (not compiled)
     assert any(each.startswith(f"tile 1 x {n_cols},") for each in measured) == compiled
@@ -128,15 +128,16 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
         (64 * 512, 1500, 512, "tile", 16, 1536),  # of 64 bytes
         (64 * 512, 4000, 512, "shared", 16, 512),
         (64 * 512, 5000, 512, "shared", 16, 1024),
-        (2 * 17, 9000, 17, "shared", 32, 256),  # single elements, each with an address
-        (6, 3, 2, "tile", 2, 4),
+        (2 * 17, 9000, 17, "shared", 64, 256),  # single elements, each with an address; of both matrices
+        (6, 3, 2, "tile", 8, 4),
     ],
 )
 def test_rows_that_lie_side_by_side(n_rows, n_cols, inner, strategy, tile_rows, tile_cols):
     across = Problem(n_rows, n_cols, "float32", "float32", 4 if inner % 4 == 0 else 1, inner=inner)
     plan = choose(across, Device.from_profile(H200), light)
     assert (plan.tiling.strategy, plan.tiling.tile_rows, plan.tiling.tile_cols) == (strategy, tile_rows, tile_cols)
-    assert plan.num_programs == n_rows // inner * -(-inner // tile_rows) * plan.tiling.parts
+    assert plan.problem.scattered == (inner < 32)
+    assert plan.num_programs == plan.problem.tiles(tile_rows) * plan.tiling.parts
 
 
 def test_what_has_no_plan_is_named_by_its_form():
@@ -177,7 +178,7 @@ def test_few_short_rows_share_no_tile():
 
 def test_short_rows_in_pieces_that_do_not_compile_are_taken_whole():
     device = Device.from_profile(H200)
-    problem = contiguous_problem(10**6, 9, "float32", device)
+    problem = read_problem(10**6, 9, "float32", device)
 
     def measure(problem, tiling, device):
         if tiling.pieces > 1:
@@ -202,7 +203,7 @@ WHOLE = {"strategy": "tile", "tile_elements": 1024, "elements_per_thread": 32}  
 
 def with_whole_rows(n_cols, measure, **choices):
     device = with_rules(H200, WHOLE | choices)
-    return choose(contiguous_problem(4096, n_cols, "float32", device), device, measure)
+    return choose(contiguous_problem(4096, n_cols, "float32"), device, measure)
 
 
 def test_a_program_that_would_be_alone_makes_way_for_two_of_other_warps():
@@ -252,7 +253,7 @@ def test_rows_are_held_in_pieces_where_a_power_of_two_would_be_longer(
 ):
     """Pieces of so many elements for each of half as many threads as would hold the power of two."""
     device = with_rules(H200, WHOLE | {"elements_per_piece": elements})
-    plan = choose(contiguous_problem(n_rows, n_cols, "float32", device), device, light)
+    plan = choose(contiguous_problem(n_rows, n_cols, "float32"), device, light)
     tiling = plan.tiling
     found = tiling.tile_rows, tiling.pieces, tiling.tile_cols, tiling.num_warps
     assert found == (tile_rows, pieces, pieces * piece_cols, num_warps)
@@ -265,7 +266,7 @@ def test_only_the_last_piece_reaches_past_a_row(profile):
     device = Device.from_profile(profile)
     for n_cols in (129, 257, 513, 781, 1023, 1025, 4100, 8190, 12673, 20_001, 40_001, 10**6):
         for dtype, backward in (("float32", False), ("bfloat16", True), ("float64", False)):
-            problem = contiguous_problem(4096, n_cols, dtype, device, backward=backward)
+            problem = read_problem(4096, n_cols, dtype, device, backward=backward)
             for tiling in every_candidate(problem, device):
                 piece_cols, rest = divmod(tiling.tile_cols, tiling.pieces)
                 assert rest == 0
@@ -291,7 +292,7 @@ def test_what_is_ragged():
     device = Device.from_profile(H200)
 
     def kind(n_cols, dtype="float32", device=device):
-        found = contiguous_problem(64, n_cols, dtype, device)
+        found = read_problem(64, n_cols, dtype, device)
         return found.vector, found.ragged
 
     assert kind(781) == kind(513) == kind(782) == (4, True)
@@ -308,7 +309,7 @@ def test_what_is_ragged():
     assert kind(781, "float64") == (2, True)
     assert kind(781, device=Device.from_profile(MI300X)) == (4, True)
     assert kind(781, device=Device.from_profile(A2)) == (1, False)
-    invariant = contiguous_problem(64, 781, "float32", device, batch_invariant=True)
+    invariant = read_problem(64, 781, "float32", device, batch_invariant=True)
     assert not invariant.ragged, "the order in which its elements are added would depend on where a row starts"
 
 
@@ -316,7 +317,7 @@ def test_what_is_paired():
     device = Device.from_profile(H200)
 
     def paired(n_rows, n_cols, dtype="bfloat16", device=device, **kind):
-        return contiguous_problem(n_rows, n_cols, dtype, device, **{"backward": True} | kind).paired
+        return read_problem(n_rows, n_cols, dtype, device, **{"backward": True} | kind).paired
 
     assert paired(64, 33)
     assert paired(64, 33, "float16")

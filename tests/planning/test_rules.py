@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from offline import A2, GPUS, H200, MI300X, light, planned, with_rules
+from offline import A2, GPUS, H200, MI300X, light, planned, read_problem, with_rules
 
 from portable_softmax import Device, KernelResources, profiles
 from portable_softmax.devices.policy import LaunchRule, RaggedRows
@@ -79,7 +79,7 @@ def test_every_problem_has_a_plan_by_the_first_rule_that_fits(profile):
     for n_rows, n_cols, dtype, backward in itertools.product(
         (1, 4096), (1, 781, 16384, 50_257, 10**6), device.profile.dtypes, (False, True)
     ):
-        problem = contiguous_problem(n_rows, n_cols, dtype, device, backward=backward)
+        problem = read_problem(n_rows, n_cols, dtype, device, backward=backward)
         rules = list(matching(problem, device))
         assert rules[-1] == device.profile.launch.rules[-1]
         numbers = [device.profile.launch.rules.index(each) + 1 for each in rules]
@@ -201,7 +201,7 @@ def test_no_tile_has_more_elements_than_triton_has(choices):
 def test_a_new_rule_for_one_architecture_changes_its_plans():
     before = planned(MI300X, 4096, 12672)
     device = with_rules(MI300X, {"from_cols": 8192, "strategy": "shared", "tile_cols": 4096, "num_warps": 4})
-    after = choose(contiguous_problem(4096, 12672, "float32", device), device, light)
+    after = choose(contiguous_problem(4096, 12672, "float32"), device, light)
     assert (before.tiling.strategy, after.tiling.strategy, after.tiling.parts) == ("tile", "shared", 4)
     assert after.reasons[0].startswith("rule 1 of amd/mi300x (from_cols 8192; ")
     assert planned(MI300X, 4096, 4096).tiling == choose(FLOAT32, device, light).tiling
@@ -233,7 +233,7 @@ def test_a_tile_may_have_more_registers_where_it_spills_with_fewer():
         return KernelResources(tiling.num_warps, 64, 16, 8 if tiling.max_registers == 64 and problem.backward else 0)
 
     for backward, registers in ((False, 64), (True, 128)):
-        problem = contiguous_problem(4096, 4096, "float32", device, backward=backward)
+        problem = read_problem(4096, 4096, "float32", device, backward=backward)
         assert choose(problem, device, spills).tiling.max_registers == registers
 
 
@@ -251,6 +251,6 @@ def test_rows_that_may_lie_inside_one_vector_are_never_ragged():
     device = dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
     for dtype, vector in (("float16", 8), ("float32", 4), ("float64", 2)):
         for n_cols in range(1, 2 * vector + 2):
-            assert contiguous_problem(40, n_cols, dtype, device).ragged == (n_cols > vector and n_cols % vector > 0)
+            assert read_problem(40, n_cols, dtype, device).ragged == (n_cols > vector and n_cols % vector > 0)
     with pytest.raises(ValueError, match="a vector of 4: they cannot be ragged"):
         KernelSpec.of(Problem(40, 3, "float32", "float32", 4, ragged=True), Tiling("tile", 1, 4))

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 
 import pytest
-from offline import A2, GPUS, H200, MI300X, every_candidate, light, planned, with_hardware, with_rules
+from offline import A2, GPUS, H200, MI300X, every_candidate, light, planned, read_problem, with_hardware, with_rules
 
 from portable_softmax import Device, KernelResources
 from portable_softmax.planning.candidates import MOST_PARTS
@@ -52,7 +52,7 @@ def test_float64_is_never_shared(profile):
     """A word of the exchange holds a number of 32 bits."""
     device = Device.from_profile(profile)
     for n_rows, n_cols, backward in itertools.product((1, 4096), (16384, 10**6), DIRECTIONS):
-        problem = contiguous_problem(n_rows, n_cols, "float64", device, backward=backward)
+        problem = read_problem(n_rows, n_cols, "float64", device, backward=backward)
         assert {tiling.parts for tiling in every_candidate(problem, device)} == {1}
 
 
@@ -66,7 +66,7 @@ def test_parts_cover_a_row_and_each_has_a_program_and_a_lane(profile, dtype):
     device = Device.from_profile(profile)
     lengths = (16384, 32769, 50_257, 65_536, 100_000, 129_025, 262_144, 10**6, 5 * 10**6)
     for n_rows, n_cols, backward in itertools.product((1, 7, 132, 4096), lengths, DIRECTIONS):
-        problem = contiguous_problem(n_rows, n_cols, dtype, device, backward=backward)
+        problem = read_problem(n_rows, n_cols, dtype, device, backward=backward)
         plan = choose(problem, device, light)
         if plan.tiling.parts > 1:
             assert (plan.tiling.strategy, plan.tiling.tile_rows, plan.num_programs) == ("shared", 1, n_rows * plan.tiling.parts)
@@ -82,7 +82,7 @@ def test_parts_cover_a_row_and_each_has_a_program_and_a_lane(profile, dtype):
 def test_a_row_has_at_most_64_parts(n_cols):
     device = Device.from_profile(H200)
     for n_rows in (1, 4096):
-        for tiling in every_candidate(contiguous_problem(n_rows, n_cols, "float32", device), device):
+        for tiling in every_candidate(read_problem(n_rows, n_cols, "float32", device), device):
             assert tiling.parts <= MOST_PARTS
 
 
@@ -102,7 +102,8 @@ def beside(n_cols, inner, **kind):
         (Problem(16, 151_936, "float32", "float32", 4, inner=16), (16, 2048), 75),
         (beside(8192, 4096, turned=True), (32, 512), 16),
         (Problem(4096, 8192, "float32", "float32", 4, turned=True), (32, 512), 16),
-        (beside(4096, 8), (8, 512), 8),  # no more rows than there are side by side
+        (beside(4096, 8), (16, 512), 8),  # of two matrices
+        (Problem(8, 4096, "float32", "float32", 4, inner=8), (8, 512), 8),  # no more rows than there are
     ],
 )
 def test_programs_share_several_rows_that_lie_side_by_side_or_are_turned(problem, tile, parts):
@@ -110,8 +111,8 @@ def test_programs_share_several_rows_that_lie_side_by_side_or_are_turned(problem
     plan = choose(problem, device, light)
     tiling = plan.tiling
     assert (tiling.strategy, tiling.tile_rows, tiling.tile_cols, tiling.parts) == ("shared", *tile, parts)
-    assert plan.num_programs == problem.tiles(tiling.tile_rows) * parts
-    form = KernelSpec.of(problem, tiling).kernel_form(device)
+    assert plan.num_programs == plan.problem.tiles(tiling.tile_rows) * parts
+    form = KernelSpec.of(plan.problem, tiling).kernel_form(device)
     assert form.lanes >= parts * tiling.tile_rows, "a lane for each row's part"
     assert form.words == tiling.words_per_tile >= 2 * parts * tiling.tile_rows
 
@@ -129,7 +130,7 @@ def test_a_rule_says_how_many_programs_share_a_row_at_most():
     rule = {"strategy": "shared", "tile_cols": 1024, "num_warps": 1}
     for most, parts in ((100, 98), (97, 49), (None, 49)):
         device = with_rules(H200, rule | ({"most_parts": most} if most else {}))
-        assert choose(contiguous_problem(4096, 100_000, "float32", device), device, light).tiling.parts == parts
+        assert choose(contiguous_problem(4096, 100_000, "float32"), device, light).tiling.parts == parts
 
 
 @pytest.mark.parametrize("profile", GPUS)
@@ -137,7 +138,7 @@ def test_a_rule_says_how_many_programs_share_a_row_at_most():
 def test_batch_invariant_rows_are_cut_by_their_length_alone(profile, n_cols):
     device = Device.from_profile(profile)
     for backward in DIRECTIONS:
-        found = contiguous_problem(1, n_cols, "float32", device, backward=backward)
+        found = read_problem(1, n_cols, "float32", device, backward=backward)
         problems = [dataclasses.replace(found, n_rows=n_rows, batch_invariant=True) for n_rows in (1, 132, 10**6, 2**31)]
         plans = [choose(problem, device, light) for problem in problems]
         assert len({dataclasses.replace(plan.tiling, walk=True) for plan in plans}) == 1
@@ -157,7 +158,7 @@ def heavy(registers):
 def test_a_kernel_that_spills_when_held_to_registers_makes_way_for_the_next_rule(registers, held):
     free = {"from_cols": 30_000, "strategy": "shared", "tile_cols": 4096, "num_warps": 4}
     device = with_rules(H200, free | {"max_registers": 80}, free | {"to_cols": 10**6})
-    plan = choose(contiguous_problem(4096, 40_000, "bfloat16", device), device, heavy(registers))
+    plan = choose(contiguous_problem(4096, 40_000, "bfloat16"), device, heavy(registers))
     assert plan.tiling.max_registers == held
     spilled = "at most 80 registers: spills 8 bytes per thread"
     assert any(reason.endswith(spilled) for reason in plan.reasons) == (held is None)
@@ -166,7 +167,7 @@ def test_a_kernel_that_spills_when_held_to_registers_makes_way_for_the_next_rule
 @pytest.mark.parametrize("n_cols", [6144, 100_000, 10**6])
 def test_parts_of_a_row_are_as_equal_as_pieces_allow(n_cols):
     device = with_rules(H200, {"strategy": "shared", "tile_cols": 4096, "num_warps": 4, "elements_per_piece": 4})
-    problem = contiguous_problem(4096, n_cols, "float32", device)
+    problem = read_problem(4096, n_cols, "float32", device)
     tiling = choose(problem, device, light).tiling
     piece = tiling.tile_cols // tiling.pieces
     assert piece == 128 * tiling.num_warps
@@ -176,7 +177,7 @@ def test_parts_of_a_row_are_as_equal_as_pieces_allow(n_cols):
 def test_a_row_is_not_shared_where_its_parts_would_not_run_at_once():
     """They would look in vain, and compute all of it again."""
     device = with_hardware(H200, multiprocessor_count=4)
-    problem = contiguous_problem(64, 262_144, "float32", device)
+    problem = read_problem(64, 262_144, "float32", device)
     plan = choose(problem, device, lambda problem, tiling, device: KernelResources(tiling.num_warps, 32, 70_000))
     assert plan.tiling.parts <= 12, "three on each multiprocessor"
     assert any("only 12 programs are resident at once" in reason for reason in plan.reasons)
@@ -210,11 +211,11 @@ def test_parts_that_are_read_twice_fill_the_device_and_no_more():
     device = with_rules(H200, TWICE)
     resident = 4 * 132  # 65536 registers are enough for 4 programs of 4 warps
     for n_rows in (1, 2, 3, 7, 33, 100, 264):
-        plan = choose(contiguous_problem(n_rows, 200_000, "float32", device), device, light)
+        plan = choose(contiguous_problem(n_rows, 200_000, "float32"), device, light)
         most = min(64, resident // n_rows)
         assert plan.num_programs == n_rows * plan.tiling.parts <= n_rows * most
         assert -(-200_000 // (plan.tiling.tile_cols - 512)) > most, "with a piece less for each, more programs than fit"
     for n_rows in (265, 10_000):
-        plan = choose(contiguous_problem(n_rows, 200_000, "float32", device), device, light)
+        plan = choose(contiguous_problem(n_rows, 200_000, "float32"), device, light)
         assert str(plan.tiling) == "online 1 x 512, read twice, num_warps 4, at most 128 registers"
         assert plan.num_programs == n_rows, "rows that fill it by themselves are not shared"

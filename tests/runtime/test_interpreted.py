@@ -63,8 +63,8 @@ def test_bfloat16_of_a_wide_range_is_rounded_to_the_nearest(where):
     x = (torch.randn(200, 64, generator=torch.Generator().manual_seed(4)) * 30).to(where)
     y = softmax(x, -1, dtype=torch.bfloat16)
     exact = torch.softmax(x.bfloat16().double(), -1)
-    units = (y.double() - exact).abs() / (exact * torch.finfo(torch.bfloat16).eps + torch.finfo(torch.bfloat16).tiny)
-    assert units.max() <= 0.51
+    error = (y.double() - exact).abs() - torch.finfo(torch.bfloat16).tiny  # a GPU flushes smaller numbers to zero
+    assert (error / (exact * torch.finfo(torch.bfloat16).eps)).max() <= 0.51
 
 
 def test_first_calls_of_many_threads(where):

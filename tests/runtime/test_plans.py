@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 from assembly import loops
+from offline import read_problem
 
 from portable_softmax import CompileError, Device, DtypeError, KernelResources, NoDeviceError, plan
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import MAX_COLS, Problem
+from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler as compiler_module
 from portable_softmax.runtime import plans as launch_module
@@ -144,7 +146,7 @@ def test_a_plan_is_printed_in_short_lines():
     assert str(found.occupancy).splitlines()[0] in lines
     assert max(map(len, lines)) <= 100
     assert " ".join(line.strip() for line in lines).endswith(" ".join(found.reasons))
-    assert repr(found).startswith("LaunchPlan(tiling=")
+    assert repr(found).startswith("LaunchPlan(problem=")
     assert "None" not in str(plan(4096, 32768, "bfloat16", "ascend/910b3"))
 
 
@@ -248,7 +250,7 @@ def test_what_is_planned_is_compiled_already(monkeypatch, n_rows):
     """Planning compiles for what it needs to know; a launch of the plan must not wait for the compiler again."""
     device = Device.from_profile("nvidia/h200")
     for n_cols in (4096, 65536):
-        problem = contiguous_problem(n_rows, n_cols, "float32", device)
+        problem = read_problem(n_rows, n_cols, "float32", device)
         found = plan_problem(problem, device)
         with monkeypatch.context() as patched:
             patched.setattr(compiler_module, "compile_for", lambda *arguments: pytest.fail("compiled again"))
@@ -257,7 +259,7 @@ def test_what_is_planned_is_compiled_already(monkeypatch, n_rows):
 
 def test_a_launch_that_must_walk_has_a_kernel_of_its_own():
     device = Device.from_profile("amd/mi300x")
-    all_at_once, walking = (contiguous_problem(n_rows, 4096, "bfloat16", device) for n_rows in (4096, 2**33))
+    all_at_once, walking = (read_problem(n_rows, 4096, "bfloat16", device) for n_rows in (4096, 2**33))
     plans = [plan_problem(problem, device) for problem in (all_at_once, walking)]
     assert [found.tiling.walk for found in plans] == [False, True]
     assert replace(plans[0].tiling, walk=True) == plans[1].tiling
@@ -273,7 +275,7 @@ def test_a_launch_that_must_walk_has_a_kernel_of_its_own():
 def test_only_programs_that_share_rows_write_words_and_none_is_launched_cooperatively(profile, backward):
     device = Device.from_profile(profile)
     for n_cols, shared in ((4096, False), (65536, True)):
-        problem = contiguous_problem(64, n_cols, "float32", device, backward=backward)
+        problem = read_problem(64, n_cols, "float32", device, backward=backward)
         found = plan_problem(problem, device)
         assert (found.tiling.strategy == "shared") == shared
         compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
@@ -286,7 +288,7 @@ def test_only_programs_that_share_rows_write_words_and_none_is_launched_cooperat
 def test_ragged_rows_are_read_in_whole_vectors_but_for_their_edges(n_cols, dtype):
     device = Device.from_profile("nvidia/h200")
     for backward in (False, True):
-        problem = contiguous_problem(4096, n_cols, dtype, device, backward=backward)
+        problem = read_problem(4096, n_cols, dtype, device, backward=backward)
         assert problem.ragged
         ptx = compile_kernel(KernelSpec.of(problem, plan_problem(problem, device).tiling), device).asm["ptx"]
         narrow = [kind for kind in re.findall(r"\b(?:ld|st)\.global\.(\w+)", ptx) if kind not in ("v2", "v4")]
@@ -299,7 +301,7 @@ def test_ragged_rows_are_read_in_whole_vectors_but_for_their_edges(n_cols, dtype
 @pytest.mark.parametrize("n_cols", [4096, 6144 * 8192 // 1024])  # a tile, and whole parts in both directions
 def test_tiles_that_end_where_rows_do_need_no_mask(n_cols, backward):
     device = Device.from_profile("nvidia/h200")
-    problem = contiguous_problem(4096, n_cols, "float32", device, backward=backward)
+    problem = read_problem(4096, n_cols, "float32", device, backward=backward)
     tiling = plan_problem(problem, device).tiling
 
     def masked(problem):
@@ -314,6 +316,6 @@ def test_steps_of_sharded_rows_are_not_paired():
     """They are other kernels, which would take two rows for one."""
     operands = tuple(torch.zeros(64, 33, dtype=torch.bfloat16) for _ in range(3))
     lines = lines_of((64, 33), 1, [each.stride() for each in operands], True)
-    described = operands, lines, "log_softmax", True, Device.from_profile("nvidia/h200"), False
-    assert problem_from(*described).paired
-    assert not any(problem_from(*described, step).paired for step in ("reduce", "map"))
+    described, device = (operands, lines, "log_softmax", True, False), Device.from_profile("nvidia/h200")
+    assert as_read(problem_from(*described), device).paired
+    assert not any(as_read(problem_from(*described, step), device).paired for step in ("reduce", "map"))

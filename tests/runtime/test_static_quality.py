@@ -5,11 +5,11 @@ from collections import Counter
 from itertools import product
 
 import pytest
+from offline import read_problem
 
 from portable_softmax import Device, plan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.planning.problem import VECTOR_BYTES
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 LENGTHS = (1, 2, 7, 8, 16, 33, 64, 100, 128, 200, 256, 500, 512, 776, 781, 1000, 1024, 2048, 3000, 4096, 8192, 12672, 16384,
@@ -84,7 +84,7 @@ def faults_of_kernel(device, n_cols, dtype, backward):
     found = plan(N_ROWS, n_cols, dtype, device, backward=backward)
     if found.num_warps is None:
         return
-    problem, element = contiguous_problem(N_ROWS, n_cols, dtype, device, backward=backward), DTYPE_BYTES[dtype]
+    problem, element = read_problem(N_ROWS, n_cols, dtype, device, backward=backward), DTYPE_BYTES[dtype]
     wanted = any(each.takes(n_cols, element, problem.access) for each in device.profile.launch.ragged)
     if wanted and problem.vector * element < VECTOR_BYTES:
         yield f"vectors of {problem.vector}"

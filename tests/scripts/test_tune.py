@@ -3,10 +3,10 @@
 import pytest
 import torch
 import tune
+from offline import read_problem
 
 from portable_softmax import Device, KernelResources
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 CELLS = ((4096, 781), (4096, 4096), (4096, 20_000), (128, 151_936), (512, 262_144), (64, 65_537))
@@ -18,7 +18,7 @@ def test_every_way_that_is_tried_is_a_kernel(profile, backward):
     device = Device.from_profile(profile)
     warp_size, most = device.hardware.warp_size, device.hardware.max_threads_per_program
     for n_rows, n_cols in CELLS:
-        problem = contiguous_problem(n_rows, n_cols, "bfloat16", device, backward=backward)
+        problem = read_problem(n_rows, n_cols, "bfloat16", device, backward=backward)
         found = list(tune.launches(problem, device))
         assert len(found) < 1000
         shared = [tiling for tiling in found if tiling.parts > 1]
@@ -34,7 +34,7 @@ def test_every_way_that_is_tried_is_a_kernel(profile, backward):
 
 def test_shared_rows_are_tried_in_parts_warps_pieces_and_registers():
     device = Device.from_profile("nvidia/h200")
-    problem = contiguous_problem(512, 151_936, "bfloat16", device)
+    problem = read_problem(512, 151_936, "bfloat16", device)
     shared = [tiling for tiling in tune.launches(problem, device) if tiling.strategy == "shared"]
     for key in ("parts", "tile_cols", "num_warps", "pieces"):
         assert len({getattr(tiling, key) for tiling in shared}) >= 4, key
@@ -44,7 +44,7 @@ def test_shared_rows_are_tried_in_parts_warps_pieces_and_registers():
 @pytest.mark.parametrize("profile", ["nvidia/h200", "amd/mi300x"])
 def test_some_of_them_compile(profile):
     device = Device.from_profile(profile)
-    problem = contiguous_problem(512, 100_000, "bfloat16", device)
+    problem = read_problem(512, 100_000, "bfloat16", device)
     for tiling in list(tune.launches(problem, device))[::40]:
         assert tune._resources(problem, tiling, device).num_warps == tiling.num_warps
         assert compile_kernel(KernelSpec.of(problem, tiling), device)
@@ -56,7 +56,7 @@ def test_what_is_timed_is_a_softmax(device, where, monkeypatch):
         monkeypatch.setattr(tune, "_resources", lambda *_: KernelResources())
     monkeypatch.setattr(tune, "do_bench", lambda function, **_: function() or 1.0)
     warps = None if device.backend == "interpreter" else 4
-    problem = contiguous_problem(5, 1000, "float32", device)
+    problem = read_problem(5, 1000, "float32", device)
     x = torch.randn(5, 1000, device=where)
     for tiling in (
         Tiling("tile", 1, 1024, warps, 1, walk=False),

@@ -5,6 +5,7 @@ from closeness import assert_close, expected, expected_gradient, gradient_scale,
 
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.reading import as_read
 from portable_softmax.runtime import launch as runtime
 from portable_softmax.runtime.launch import name_of
 from portable_softmax.runtime.prepared import prepare
@@ -22,10 +23,16 @@ def problem_of(operands, form, backward, vector=1, ragged=False):
     return Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, ragged=ragged)
 
 
+def problem_across(operands, form, backward):
+    """Of [matrices, columns, rows], softmax along the columns, in any of LAYOUTS."""
+    lines = lines_of(operands[0].shape, 1, [each.stride() for each in operands], True)
+    return runtime.problem_from(operands, lines, form, backward, False)
+
+
 def sizes_of(operands, problem):
     """Values that the kernels take after their operands: rows, or [matrices, columns, rows] that lie in any of LAYOUTS."""
     if operands[0].dim() == 3:
-        return runtime.sizes_of(problem, lines_of(operands[0].shape, 1, [each.stride() for each in operands], True))
+        return runtime.sizes_of(problem)
     unit = 1 if problem.ragged else problem.vector
     n_rows, n_cols = operands[0].shape
     if problem.paired:
@@ -132,8 +139,7 @@ def beside(direction, layout, device, run, form, dtype, where, sizes, tiling, pr
     result, memory = tensor(result_in_rows)
     result.fill_(-3.0)
     operands = result, *inputs
-    lines = lines_of(result.shape, 1, [each.stride() for each in operands], True)
-    problem = runtime.problem_from(operands, lines, form, backward_too, device, False)
+    problem = as_read(problem_across(operands, form, backward_too), device)
     run(operands, problem, tiling, programs if tiling.walk else problem.tiles(tiling.tile_rows) * tiling.parts)
     outside = torch.ones_like(memory, dtype=torch.bool)
     (outside[..., :n_cols].transpose(1, 2) if result_in_rows else outside[..., :n_side]).fill_(False)

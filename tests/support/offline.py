@@ -11,6 +11,7 @@ from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.planning.rules import matching
 
@@ -25,7 +26,12 @@ def light(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
 
 def planned(profile, n_rows, n_cols, dtype="float32", measure=light, backward=False) -> LaunchPlan:
     device = Device.from_profile(profile)
-    return choose(contiguous_problem(n_rows, n_cols, dtype, device, backward=backward), device, measure)
+    return choose(contiguous_problem(n_rows, n_cols, dtype, backward=backward), device, measure)
+
+
+def read_problem(n_rows, n_cols, dtype, device, *form, **kind) -> Problem:
+    """A contiguous problem as the device's launches read it."""
+    return as_read(contiguous_problem(n_rows, n_cols, dtype, *form, **kind), device)
 
 
 def with_hardware(profile: str, **facts) -> Device:

@@ -8,11 +8,11 @@ from itertools import product
 
 import pytest
 from machine_code import PRODUCTS
+from offline import read_problem
 
 from portable_softmax import Device, plan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.errors import PortableSoftmaxError
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 from portable_softmax.virtual_amd.machine import Kernel
 
@@ -49,7 +49,7 @@ def lint(text, wide):
 def planned(device, n_cols, dtype, backward):
     """The machine code of a plan, and whether all accesses can be wide: words of shared rows and ragged edges are not."""
     tiling = plan(N_ROWS, n_cols, dtype, device, backward=backward).tiling
-    problem = contiguous_problem(N_ROWS, n_cols, dtype, device, backward=backward)
+    problem = read_problem(N_ROWS, n_cols, dtype, device, backward=backward)
     elements = tiling.tile_rows * tiling.tile_cols // tiling.pieces // (tiling.num_warps * device.hardware.warp_size)
     wide = min(problem.vector, elements) * DTYPE_BYTES[dtype] >= 16 and tiling.parts == 1 and not problem.ragged
     return compile_kernel(KernelSpec.of(problem, tiling), device).asm["amdgcn"], wide

@@ -6,6 +6,7 @@ from direct import as_they_are, backward, forward
 from machine_code import CASES, CPU, FOREMOST, PRODUCTS, compare, in_virtual_device, spikes
 
 from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.reading import in_pairs as pairs_of
 
 CASES_OF_ALL = [(arch, name) for arch in PRODUCTS for name in CASES]
 STRATEGIES = {"rows", "pieces", "ragged", "shared", "online"}  # a case of each
@@ -63,7 +64,7 @@ def test_gradients_of_rows_in_pairs(arch, n_rows):
     run = in_virtual_device(arch)
 
     def in_pairs(operands, problem, tiling, programs):
-        run(operands, problem.in_pairs, tiling, programs)
+        run(operands, pairs_of(problem), tiling, programs)
 
     for tiling in (Tiling("tile", 2, 64, 1), Tiling("tile", 2, 48, 1, pieces=3)):
         backward(in_pairs, "softmax", torch.bfloat16, CPU, 21, tiling, 2, n_rows=n_rows)

@@ -1,15 +1,12 @@
 """Programs of 1 to 16 warps, and tiles across lines of neighbouring rows, executed and compared with float64."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
-from direct import GUARD, backward, forward
+from direct import GUARD, backward, forward, problem_across
 from machine_code import FOREMOST, PRODUCTS, in_virtual_device, spikes
 
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Problem
 
 CPU = torch.device("cpu")
 WARPS = (1, 2, 4, 8, 16)
@@ -61,18 +58,17 @@ def test_every_number_of_warps(arch, num_warps, direction):
 @pytest.mark.parametrize("form", ["softmax", pytest.param("log_softmax", marks=pytest.mark.slow)])
 def test_across_lines(arch, name, dtype, form):
     """Three matrices of lines of 40 neighbouring rows; lines and matrices lie apart, and what is between them stays."""
-    (tiling, n_cols), inner, vector = ACROSS[name], 40, 16 // dtype.itemsize
+    (tiling, n_cols), inner = ACROSS[name], 40
     frame = torch.full((3, n_cols + 1, inner + 16), GUARD, dtype=dtype)
     x, dy = (torch.randn(3, n_cols, inner, generator=torch.Generator().manual_seed(seed)).to(dtype) for seed in (0, 1))
     x[0] -= 600
     x[1, 7], x[2, :, 5] = 300, -float("inf")
-    problem = Problem(3 * inner, n_cols, *[str(dtype).removeprefix("torch.")] * 2, vector, True, form, inner=inner, depth=2)
     run = in_virtual_device(arch)
     y, dx = (frame.clone()[:, :-1, :-16] for _ in range(2))
-    run((y, x), problem, tiling, 3)
+    run((y, x), problem_across((y, x), form, False), tiling, 3)
     assert_close(y, expected(form, x, 1), terms_of(form))
     known = frame.clone()[:, :-1, :-16].copy_(y.nan_to_num(0, 0, 0))  # as dx lies
-    run((dx, dy, known), replace(problem, backward=True), tiling, 3)
+    run((dx, dy, known), problem_across((dx, dy, known), form, True), tiling, 3)
     assert_close(dx, expected_gradient(form, dy, known, 1), gradient_scale(form, dy, known, 1))
     for result in (y, dx):
         whole = result._base

@@ -3,10 +3,10 @@
 import pytest
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
+from offline import read_problem
 
 import portable_softmax
 from portable_softmax import current_device, plan, softmax
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.compiler import launcher
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 from portable_softmax.torch_api.operators import operator
@@ -88,7 +88,7 @@ def test_a_kernel_runs_where_it_can_and_where_its_tensors_are(machine, file, mes
     """As HIP refuses a code object of another architecture."""
     device = current_device(machine.index("driver_mi300x"))
     x = random(2, 64).to(f"cuda:{device.index}")
-    spec = KernelSpec.of(contiguous_problem(2, 64, "float32", device), plan(2, 64, "float32", device).tiling)
+    spec = KernelSpec.of(read_problem(2, 64, "float32", device), plan(2, 64, "float32", device).tiling)
     launch = launcher(compile_kernel(spec, device), spec.constexprs(device), device.index)
     with torch.cuda.device(machine.index(file)), pytest.raises(RuntimeError, match=message):
         launch((2, 1, 1), x, x, 2, 16, 16, 16, *[1, 0, 0] * 2)

@@ -1,0 +1,61 @@
+"""Chooses how a launch reads rows: as they lie, two in one, in vectors between two edges, or from several matrices."""
+
+from dataclasses import replace
+
+from portable_softmax.devices.device import Device
+from portable_softmax.planning.problem import MAX_COLS, Problem
+from portable_softmax.planning.rules import matching
+
+
+def as_read(problem: Problem, device: Device) -> Problem:
+    """Returns the problem with the accesses that its rows are read with on the device.
+
+    Rows of a batch-invariant problem are neither paired nor ragged: the order in which their elements are added up would depend
+    on how many there are, or on where one starts.
+    """
+    if problem.ragged or problem.paired:
+        return problem  # it is read so already
+    if problem.across:
+        return replace(problem, scattered=_is_scattered(problem, device))
+    if problem.batch_invariant or not problem.aligned or problem.layout != "rows" or problem.depth > 1:
+        return problem
+    if _may_be_paired(problem):
+        pairs = in_pairs(problem)
+        if any(rule.access == "paired" for rule in matching(pairs, device)):
+            return pairs
+    return replace(problem, vector=problem.widest, ragged=True) if _is_ragged(problem, device) else problem
+
+
+def _is_scattered(problem: Problem, device: Device) -> bool:
+    """Tells whether a matrix has fewer rows side by side than a tile takes."""
+    line = device.profile.launch.line_elements
+    return bool(line) and problem.inner < line.value and device.vendor.scattered_rows
+
+
+def in_pairs(problem: Problem) -> Problem:
+    """Returns the problem with two rows in one."""
+    whole, left = divmod(problem.n_rows, 2)
+    return replace(problem, n_rows=whole + left, n_cols=2 * problem.n_cols, vector=2, paired=True, last_alone=left == 1)
+
+
+def _may_be_paired(problem: Problem) -> bool:
+    """Tells whether rows of a gradient are odd, and each directly follows the one before.
+
+    Steps of rows that are sharded over devices are other kernels, which have no pairs.
+    """
+    follows = problem.lines and set(problem.lines.levels[2][1]) == {problem.n_cols}
+    odd = problem.n_cols % 2 == 1 and problem.n_cols <= MAX_COLS // 2
+    return bool(follows and odd and problem.n_rows > 1 and problem.backward and not problem.step)
+
+
+def _is_ragged(problem: Problem, device: Device) -> bool:
+    """Tells whether rows are worth vectors between two edges, and all operands' start at one offset modulo a vector.
+
+    Rows shorter than a vector may lie inside one, and have no two edges.
+    """
+    alike = problem.lines and len({stride % problem.widest for stride in problem.lines.levels[2][1]}) == 1
+    rows = problem.n_cols, problem.element_bytes, problem.access
+    wanted = problem.vector < problem.widest <= problem.n_cols and any(
+        each.takes(*rows) for each in device.profile.launch.ragged
+    )
+    return bool(alike and wanted and device.vendor.aligned_access)
