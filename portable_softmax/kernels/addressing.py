@@ -1,8 +1,7 @@
-"""Elements of memory that a tile stands for; form.py says what lines, vectors and ragged rows are.
+"""Rows of a tile, pointers to their elements, and masks. form.py defines lines, vectors and ragged rows.
 
-b lies as the result does. a may lie otherwise: at other strides, or with other elements next to each other. Nothing else
-differs, so one mask serves all operands. Rows are [rows], columns of them [1, cols] or [rows, cols] for FORM.axis 1, and
-[cols, 1] for FORM.axis 0.
+b has the strides of the result. a may have other strides, and other elements next to each other. Nothing else differs, so one
+mask serves all operands. Rows are [rows]. Columns are [1, cols] or [rows, cols] for FORM.axis 1, and [cols, 1] for FORM.axis 0.
 """
 
 import triton
@@ -11,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def shape_of(n_lines, length, n_matrices, n_blocks, FORM: tl.constexpr):
-    """(rows that a tile finds its own among, columns, rows of a matrix)."""
+    """Returns (rows among which a tile finds its own, columns, rows of a matrix)."""
     length = length * FORM.unit
     lines = n_lines * FORM.unit if FORM.turned else n_lines
     per_matrix = lines if FORM.axis == 1 else length
@@ -22,13 +21,20 @@ def shape_of(n_lines, length, n_matrices, n_blocks, FORM: tl.constexpr):
 
 @triton.jit
 def in_elements(out_stride, a_stride, FORM: tl.constexpr):
-    """Strides of the result and of a, which come in FORM.unit elements, so that compilers know what divides them."""
+    """Returns the strides of the result and of a in elements.
+
+    They are passed in units of FORM.unit elements, so that the compiler knows what divides them.
+    """
     return out_stride * FORM.unit, a_stride * FORM.unit
 
 
 @triton.jit
 def rows_of(tile, row_tiles, per_matrix, FORM: tl.constexpr):
-    """(matrix, line, number) of a tile's rows; `number` is that in their matrix unless FORM.flat: they may lie in several."""
+    """Returns (matrix, line, number) of a tile's rows.
+
+    `number` counts the rows of one matrix. With FORM.flat it counts the rows of all matrices, because a tile may reach into
+    several.
+    """
     if FORM.flat:
         number = tl.cast(tile, tl.int64) * FORM.tile_rows + tl.arange(0, FORM.tile_rows)
         if FORM.depth == 1:
@@ -44,9 +50,10 @@ def rows_of(tile, row_tiles, per_matrix, FORM: tl.constexpr):
 
 @triton.jit
 def starts_of(ptr, matrix, line, n_matrices, stride, matrix_stride, block_stride, AXIS: tl.constexpr, FORM: tl.constexpr):
-    """Pointers to the first column of rows, or to its vector if FORM.ragged: [rows, 1] for FORM.axis 1, [1, rows] for 0.
+    """Returns pointers to the first column of each row: [rows, 1] for FORM.axis 1, [1, rows] for FORM.axis 0.
 
-    AXIS is the operand's: FORM.axis or FORM.out_axis. 1: `stride` leads to the next row; 0: to the next column.
+    With FORM.ragged they point to the start of the vector that holds the first column. AXIS is the operand's own: FORM.axis or
+    FORM.out_axis. With AXIS 1, `stride` leads to the next row; with AXIS 0, to the next column.
     """
     if FORM.depth == 3:
         outer = matrix // n_matrices * block_stride + matrix % n_matrices * matrix_stride
@@ -62,16 +69,19 @@ def starts_of(ptr, matrix, line, n_matrices, stride, matrix_stride, block_stride
 
 @triton.jit
 def lead_of(line, stride, FORM: tl.constexpr):
-    """Elements between the starts of ragged rows' first vectors and the rows, alike in all operands: [rows, 1]."""
+    """Returns how many elements lie between the start of each ragged row's first vector and the row: [rows, 1].
+
+    The lead is the same in all operands. It is 0 without FORM.ragged.
+    """
     return tl.expand_dims((line * stride % FORM.vector).to(tl.int32), 1) if FORM.ragged else 0
 
 
 @triton.jit
 def first_of_part(part, n_cols, FORM: tl.constexpr):
-    """First column of a part: 64 bits wide for axis 0, as only a line's length fits 32 bits, and columns are lines there.
+    """Returns the first column of a part, hidden from range analysis: ptxas 12.9 miscompiles pairs of 16-bit additions.
 
-    No compiler can take it for a number of 16 bits, as none knows n_cols: ptxas 12.9 adds pairs of such numbers wrongly
-    (Triton's issue 11581), so that one piece is stored over another.
+    If the compiler took it for a 16-bit number, one piece would be stored over another (Triton's issue 11581). For axis 0 it is
+    64 bits wide: columns are lines there, and only the length of a line fits 32 bits.
     """
     first = tl.cast(part, tl.int64) * FORM.tile_cols if FORM.axis == 0 else part * FORM.tile_cols
     return first + tl.where(n_cols < 0, 65536, 0)
@@ -79,15 +89,18 @@ def first_of_part(part, n_cols, FORM: tl.constexpr):
 
 @triton.jit
 def pointers(starts, cols, stride, AXIS: tl.constexpr):
-    """Pointers to columns of rows that start at `starts`, of an operand with that axis."""
+    """Returns pointers to columns of rows that start at `starts`, in an operand with that axis."""
     return starts + cols if AXIS == 1 else starts + cols * stride
 
 
 @triton.jit
 def mask_of(rows, cols, lead, n_rows, n_cols, FIRST: tl.constexpr, LAST: tl.constexpr, FORM: tl.constexpr):
-    """Mask of columns of rows; FIRST, LAST: whether some may lie before those of a ragged row's body, or behind a row."""
+    """Returns the mask of columns of rows.
+
+    FIRST: some columns may lie ahead of a ragged row's body. LAST: some columns may lie behind a row.
+    """
     if rows.shape[0] == 1:
-        mask = tl.full((1, 1), True, tl.int1)  # there is no tile without a row
+        mask = tl.full((1, 1), True, tl.int1)  # every tile has a row
     else:
         mask = tl.expand_dims(rows, FORM.axis) < n_rows
     if FORM.ragged:
@@ -103,7 +116,7 @@ def mask_of(rows, cols, lead, n_rows, n_cols, FIRST: tl.constexpr, LAST: tl.cons
 
 @triton.jit
 def piece_of(rows, first_col, lead, n_rows, n_cols, PIECE: tl.constexpr, FORM: tl.constexpr):
-    """(columns, mask) of a piece of a tile that begins at first_col."""
+    """Returns (columns, mask) of one piece of a tile that begins at first_col."""
     FIRST: tl.constexpr = PIECE == 0
     LAST: tl.constexpr = (FORM.pieces - 1 == PIECE or FORM.parts > 1) and FORM.padded
     cols = tl.expand_dims(first_col + tl.arange(0, FORM.width) + PIECE * FORM.width, 1 - FORM.axis)
@@ -112,7 +125,7 @@ def piece_of(rows, first_col, lead, n_rows, n_cols, PIECE: tl.constexpr, FORM: t
 
 @triton.jit
 def edges_of(rows, lead, part, n_rows, n_cols, FORM: tl.constexpr):
-    """(columns, mask) of what belongs to ragged rows before and after their bodies: [rows, 2 * FORM.vector] each."""
+    """Returns (columns, mask) of the elements of ragged rows on both sides of their bodies: [rows, 2 * FORM.vector] each."""
     place = tl.expand_dims(tl.arange(0, 2 * FORM.vector), 0)
     cols = tl.where(place < FORM.vector, place, (lead + n_cols) // FORM.vector * FORM.vector - FORM.vector + place)
     mask = (part == 0) & (cols >= lead) & (cols < lead + n_cols)

@@ -1,21 +1,22 @@
-"""Exchange of numbers between programs that share the rows of a tile, with no program that another must wait for.
+"""Programs that share the rows of a tile tell each other their numbers. No program ever has to wait for another.
 
-The contract: a part's two numbers are a function of its row's elements alone, to the bit, whoever finds them: the part's own
-program, or a neighbour that has waited long enough. So whoever is late, a row has the same results. Four things keep it:
+The contract: the two numbers of a part depend on the row's elements alone, to the bit. It does not matter which program
+computes them: the part's own, or a neighbour that has waited long enough. So a row has the same results whichever program is
+late. Four rules keep the contract:
 
-1. Both add up a part's elements in one order, piece by piece: held.reduce and parts.reduce_part.
-2. Both round each product alike: parts.nothing, and products and sums that are fused because compilers are asked to.
-3. Sums over parts do not depend on the layout that a compiler gives a tensor: parts.sum_over_parts.
-4. A word that is not this launch's is missing, never wrong: _read, below.
+1. Both programs add up the elements of a part in one order, piece by piece: held.reduce and parts.reduce_part.
+2. Both round each product alike: parts.nothing, and compilers are asked to fuse products and sums.
+3. Sums over parts do not depend on the layout that the compiler gives a tensor: parts.sum_over_parts.
+4. A word of another launch counts as missing, and is never taken for a number: _read, below.
 
-Each part of each row has two 64-bit words, written and read whole. Of a single row, a part's two follow each other, and are
-read at once; of several rows, a part's first words do, and all second words follow all first ones. A word holds a number of 32
-bits and, above it, half of the launch's number. So whatever else lies in that memory (an earlier launch's words, any tensor's
-elements, another launch's words that overwrote these) is missing, and nothing has to be cleared.
+Each part of each row has two 64-bit words, which are written and read whole. For a single row, the two words of a part are
+neighbours, and one load reads both. For several rows, the first words of all rows of a part are neighbours, and all second
+words follow all first words. A word holds a 32-bit number and, above it, half of the launch's number. So anything else in that
+memory (words of an earlier or a concurrent launch, elements of any tensor) counts as missing, and nothing has to be cleared.
 
-A program publishes its part's numbers and looks for the others' a bounded number of times. What is then still missing it
-finds by itself, and publishes that too, so no part is computed by all. After "Decoupled Fallback: A Portable Single-Pass GPU
-Scan" (Smith, Levien, Owens, SPAA 2025).
+A program publishes the numbers of its part and looks for those of the others, a bounded number of times. If some are still
+missing, the program computes them itself and publishes them, so that not every program computes them again. After "Decoupled
+Fallback: A Portable Single-Pass GPU Scan" (Smith, Levien, Owens, SPAA 2025).
 """
 
 import triton
@@ -29,13 +30,13 @@ MISSING = tl.constexpr(0x7FFFFFFF)  # above every number
 
 @triton.jit
 def word(number, half):
-    """The word of a number and half of a launch's number."""
+    """Returns the 64-bit word that holds a number and half of the launch's number."""
     return (half.to(tl.int64) << 32) | (number.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF)
 
 
 @triton.jit
 def publish(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    """Writes the two numbers of a part of each row, [rows] each, whose words are at words_ptr."""
+    """Writes the two numbers of a part of each row, [rows] each, into the words at words_ptr."""
     if FORM.one_row:
         tl.atomic_xchg(words_ptr + 2 * part, word(of_rows(first), launch), sem="relaxed")
         tl.atomic_xchg(words_ptr + 2 * part + 1, word(of_rows(second), launch >> 32), sem="relaxed")
@@ -47,7 +48,7 @@ def publish(words_ptr, part, first, second, launch, FORM: tl.constexpr):
 
 @triton.jit
 def _read(ptrs, mask, half, FORM: tl.constexpr):
-    """(numbers, whether they are this launch's) of words as they are in memory at this moment."""
+    """Reads words as they are in memory at this moment; returns (numbers, which of them are of this launch)."""
     if FORM.poll == "atomic":
         words = tl.atomic_or(ptrs, tl.zeros(ptrs.shape, tl.int64), mask=mask, sem="relaxed")
     else:
@@ -57,9 +58,10 @@ def _read(ptrs, mask, half, FORM: tl.constexpr):
 
 @triton.jit
 def look(words_ptr, launch, FORM: tl.constexpr):
-    """(first numbers, second numbers) of all parts of rows, as far as they are published: FORM.lanes each, like `parts_of`.
+    """Returns (first numbers, second numbers) of all parts of rows: FORM.lanes each, in the shape of `parts_of`.
 
-    The second number of a part that is missing is -1, which none is else. A lane without a part changes no reduction.
+    A second number of -1 marks a part that is not published yet: real sums are never negative. Lanes beyond the last part hold
+    neutral values.
     """
     parts = parts_of(FORM)
     if FORM.one_row:
@@ -81,7 +83,10 @@ def look(words_ptr, launch, FORM: tl.constexpr):
 
 @triton.jit
 def top_of(firsts, seconds, FORM: tl.constexpr):
-    """MISSING if any number is; else, of a single row, the highest first one for `highest_of`: one reduction answers both."""
+    """Returns MISSING if a part is missing, else a number below it.
+
+    For a single row this number is the highest first number, for `highest_of`: one reduction answers both questions.
+    """
     if FORM.backward or FORM.tile_rows > 1:
         keys = tl.zeros_like(firsts).to(tl.int32)
     else:
@@ -92,9 +97,9 @@ def top_of(firsts, seconds, FORM: tl.constexpr):
 
 @triton.jit
 def swap(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    """Publishes a part's numbers, [rows] each, and looks for those of all parts, at most FORM.polls times.
+    """Publishes the numbers of a part, [rows] each, and looks for those of all parts, at most FORM.polls times.
 
-    Returns `look`'s (firsts, seconds) and their `top_of`.
+    Returns (firsts, seconds) as `look` does, and their `top_of`.
     """
     publish(words_ptr, part, first, second, launch, FORM)
     firsts = tl.zeros((FORM.lanes,) if FORM.one_row else (FORM.parts_read, FORM.tile_rows), tl.float32)
@@ -110,14 +115,17 @@ def swap(words_ptr, part, first, second, launch, FORM: tl.constexpr):
 
 @triton.jit
 def is_missing(seconds, part, FORM: tl.constexpr):
-    """Tells whether numbers of one part are not known."""
+    """Tells whether the numbers of one part are missing."""
     missing = ((parts_of(FORM) == part) & (seconds < 0)).to(tl.int32)
     return (tl.max(missing, axis=0) if FORM.one_row else tl.max(missing)) != 0
 
 
 @triton.jit
 def found(words_ptr, part, first, second, firsts, seconds, launch, FORM: tl.constexpr):
-    """(firsts, seconds) with those of one more part, which are published for others too, and with what came meanwhile."""
+    """Publishes the numbers of one more part, and returns (firsts, seconds) with them.
+
+    The result also has the numbers that other programs have published meanwhile.
+    """
     publish(words_ptr, part, first, second, launch, FORM)
     is_found = parts_of(FORM) == part
     firsts = tl.where(is_found, across_parts(of_rows(first), FORM), firsts)

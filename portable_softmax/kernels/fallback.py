@@ -1,4 +1,7 @@
-"""A program whose neighbours have not published in time does their part of a tile's rows, and its own once more."""
+"""What a program does if its neighbours have not published in time: it computes their parts of the rows itself.
+
+It also reads its own part once more.
+"""
 
 import triton
 import triton.language as tl
@@ -16,7 +19,7 @@ def do_alone(
     out_ptr, a_ptr, b_ptr, words_ptr, launch, firsts, seconds, tile, part, row_tiles, per_matrix, n_rows, n_cols,
     n_matrices, out_line, a_line, out_matrix, a_matrix, out_block, a_block, FORM: tl.constexpr,
 ):  # fmt: skip
-    """Finds the numbers of the parts of rows that are missing, then stores the results of a program's own part."""
+    """Computes the numbers of all missing parts of a tile's rows, then stores the results of the program's own part."""
     matrix, line, rows = rows_of(tile, row_tiles, per_matrix, FORM)
     lead = lead_of(line, a_line, FORM)
     a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)

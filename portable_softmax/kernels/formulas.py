@@ -1,11 +1,11 @@
-"""Softmax and gradient side by side: operands a and b, two numbers of each row, results made of all four.
+"""Softmax and gradient side by side: operands a and b, two numbers of each row, and the result.
 
           a   b              first                        second              result
 softmax   x   exp(x - base)  max(x)                       sum(exp(x - first)) b * scale; a - first - log(second) if log
 gradient  dy  y              sum(dy * y); sum(dy) if log  0                   y * (dy - first); dy - exp(y) * first if log
 
-A base is the first number, or that of a part of a row; scale is then exp(base - first) / second.
-AXIS is that of the elements of a row in a tile; None for edges of ragged rows, which are [rows, elements].
+base is the first number of the row, or of a part of it; scale is then exp(base - first) / second.
+AXIS is the axis of a row's elements in a tile. AXIS None means edges of ragged rows, which are [rows, elements].
 """
 
 import triton
@@ -17,9 +17,10 @@ from portable_softmax.kernels.exponents import exp, fma, inverse_of, scale_of, t
 
 @triton.jit
 def load(a, b, cols, mask, a_stride, b_stride, FORM: tl.constexpr):
-    """(a, b) of columns of rows that start at a and b, b as it is in memory; where masked, what changes no row's numbers.
+    """Returns (a, b) at columns of rows that start at a and b. b is as it is in memory.
 
-    An input of the softmax is as torch sees it: rounded to the output's type first, then negated.
+    Masked elements get a value that does not change the row's numbers. An input of the softmax is rounded to the output's type
+    first, then negated, as torch does.
     """
     padding = 0.0 if FORM.backward else float("inf") if FORM.negate else -float("inf")
     elements = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=mask, other=padding)
@@ -35,13 +36,13 @@ def load(a, b, cols, mask, a_stride, b_stride, FORM: tl.constexpr):
 
 @triton.jit
 def of_rows(numbers):
-    """Numbers of rows; that of a single row as a scalar: compilers need not move it between threads."""
+    """Returns numbers of rows; for a single row as a scalar, which the compiler need not move between threads."""
     return tl.max(numbers, axis=0) if numbers.shape[0] == 1 else numbers
 
 
 @triton.jit
 def along(numbers, AXIS: tl.constexpr):
-    """Numbers of rows in a shape that goes with elements of theirs."""
+    """Returns numbers of rows in a shape that broadcasts against the rows' elements."""
     if AXIS is None:
         shaped = of_rows(numbers) if numbers.shape[0] == 1 else tl.expand_dims(numbers, 1)
     else:
@@ -51,13 +52,13 @@ def along(numbers, AXIS: tl.constexpr):
 
 @triton.jit
 def weights(a, b, base, AXIS: tl.constexpr, FORM: tl.constexpr):
-    """Makes b, of what was loaded and the base of each row."""
+    """Returns exp(a - base) for softmax, and y itself for the gradient."""
     return b if FORM.backward else exp(a - along(base, AXIS), FORM.exact)
 
 
 @triton.jit
 def shares(a, b, FORM: tl.constexpr):
-    """Makes of elements what their row's sum is the sum of."""
+    """Returns the terms whose sum over a row is its sum: b for softmax; dy * y, or dy with FORM.log, for the gradient."""
     if FORM.backward:
         terms = a if FORM.log else a * b
     else:
@@ -67,15 +68,15 @@ def shares(a, b, FORM: tl.constexpr):
 
 @triton.jit
 def add_shares(sums, a, b, FORM: tl.constexpr):
-    """Adds the shares of as many more elements."""
+    """Adds the shares of as many more elements to the sums, and returns the new sums."""
     return fma(a, b, sums) if FORM.products else sums + shares(a, b, FORM)
 
 
 @triton.jit
 def scale_from(base, first, second, WHOLE: tl.constexpr, FORM: tl.constexpr):
-    """(scale, what its rounding left) of rows; WHOLE: their base is the first number."""
+    """Returns (scale, its rounding error) of rows. WHOLE: their base is the first number of the whole row."""
     if FORM.backward:
-        scale, rest = first, first  # it has none
+        scale, rest = first, first  # a gradient has no scale
     elif WHOLE:
         scale, rest = inverse_of(second, FORM.exact)
     else:
@@ -85,7 +86,7 @@ def scale_from(base, first, second, WHOLE: tl.constexpr, FORM: tl.constexpr):
 
 @triton.jit
 def finish(a, b, first, second, scale, rest, AXIS: tl.constexpr, FORM: tl.constexpr):
-    """Results of elements, by the numbers of their rows."""
+    """Returns the results of elements, given the numbers of their rows."""
     if FORM.backward:
         result = gradient(a, b, along(first, AXIS), FORM)
     elif FORM.log:
@@ -97,7 +98,7 @@ def finish(a, b, first, second, scale, rest, AXIS: tl.constexpr, FORM: tl.conste
 
 @triton.jit
 def gradient(a, b, total, FORM: tl.constexpr):
-    """Gradients of elements, by the sum of their row in a shape that goes with them."""
+    """Returns the gradients of elements; `total` is the sum of each row in a shape that broadcasts against them."""
     if FORM.log:
         dx = a - exp(b, FORM.exact) * total
     else:

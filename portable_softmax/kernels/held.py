@@ -1,8 +1,9 @@
 """A tile that is read once and held, and the edges of ragged rows: loaded, reduced, stored.
 
-A tile's columns are held in FORM.pieces of a power of two each, as Triton has no tensors of another length. So a program holds
-little more than its row, not up to twice as much; and as the pieces' operations are written one after another, not all loads
-first, the compiler keeps fewer registers alive. A tile of one piece is a tensor, one of several a tuple of them.
+The columns of a tile are held in FORM.pieces tensors of a power of two each, because Triton has no tensors of another length.
+So a program holds little more than its row, not up to twice as much. The operations of the pieces follow each other, piece
+after piece: if all loads came first, the compiler would keep more registers alive. A tile of one piece is a tensor, a tile of
+several pieces a tuple of tensors.
 """
 
 import triton
@@ -16,7 +17,7 @@ from portable_softmax.kernels.parts import first_shares
 
 @triton.jit
 def joined(tile, piece, PIECE: tl.constexpr, FORM: tl.constexpr):
-    """The tile with one more piece."""
+    """Returns the tile with one more piece."""
     if FORM.pieces == 1:
         more = piece
     elif PIECE == 0:
@@ -28,13 +29,13 @@ def joined(tile, piece, PIECE: tl.constexpr, FORM: tl.constexpr):
 
 @triton.jit
 def get(tile, PIECE: tl.constexpr, FORM: tl.constexpr):
-    """One piece of the tile."""
+    """Returns one piece of the tile."""
     return tile if FORM.pieces == 1 else tile[PIECE]
 
 
 @triton.jit
 def load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_stride, b_stride, FORM: tl.constexpr):
-    """(a, b) of a tile, in pieces."""
+    """Loads (a, b) of a tile, in pieces."""
     tile_a = None
     tile_b = None
     for k in tl.static_range(FORM.pieces):
@@ -46,7 +47,10 @@ def load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_stride, b_stride, F
 
 @triton.jit
 def load_edges(a, b, rows, lead, part, n_rows, n_cols, FORM: tl.constexpr):
-    """(a, b) of ragged rows before and after their bodies, for the first of their parts: [rows, 2 * FORM.vector] each."""
+    """Loads (a, b) of ragged rows on both sides of their bodies: [rows, 2 * FORM.vector] each.
+
+    The first part of a row has both edges; in all other parts the mask is empty.
+    """
     if FORM.ragged:
         cols, mask = edges_of(rows, lead, part, n_rows, n_cols, FORM)
         edge_a, edge_b = load(a, b, cols, mask, 0, 0, FORM)
@@ -58,7 +62,7 @@ def load_edges(a, b, rows, lead, part, n_rows, n_cols, FORM: tl.constexpr):
 
 @triton.jit
 def max_of(tile, FORM: tl.constexpr):
-    """The maximum of each row."""
+    """Returns the maximum of each row."""
     most = get(tile, 0, FORM)
     for k in tl.static_range(1, FORM.pieces):
         most = tl.maximum(most, get(tile, k, FORM))
@@ -67,7 +71,7 @@ def max_of(tile, FORM: tl.constexpr):
 
 @triton.jit
 def reduce(a, b, edge_a, edge_b, part, n_cols, FORM: tl.constexpr):
-    """(b, base, first, second) of a tile and its edges: b in pieces, the numbers of each row, or of parts of rows."""
+    """Returns (b, base, first, second) of a tile and its edges: b in pieces, and the numbers of rows, or of parts of rows."""
     peak = None
     base = None
     if not FORM.backward:
@@ -100,7 +104,7 @@ def reduce(a, b, edge_a, edge_b, part, n_cols, FORM: tl.constexpr):
 
 @triton.jit
 def store_tile(out, a, b, base, first, second, rows, first_col, lead, n_rows, n_cols, out_stride, FORM: tl.constexpr):
-    """Maps a tile, by the numbers of its rows, and stores the results."""
+    """Computes the results of a tile from the numbers of its rows, and stores them."""
     scale, rest = scale_from(base, first, second, FORM.parts == 1, FORM)
     for k in tl.static_range(FORM.pieces):
         result = finish(get(a, k, FORM), get(b, k, FORM), first, second, scale, rest, FORM.axis, FORM)
@@ -110,7 +114,7 @@ def store_tile(out, a, b, base, first, second, rows, first_col, lead, n_rows, n_
 
 @triton.jit
 def store_edges(out, a, b, first, second, rows, lead, part, n_rows, n_cols, FORM: tl.constexpr):
-    """Maps what load_edges gave, and stores the results."""
+    """Computes the results of the edges that load_edges gave, and stores them."""
     if FORM.ragged:
         if part == 0:
             cols, mask = edges_of(rows, lead, 0, n_rows, n_cols, FORM)

@@ -1,4 +1,7 @@
-"""The numbers of parts of rows, and of rows by those of their parts: the same bits whoever finds them; see exchange.py."""
+"""The two numbers of a part of a row, and of the row from all its parts: the same bits whichever program computes them.
+
+exchange.py says why.
+"""
 
 import triton
 import triton.language as tl
@@ -10,16 +13,17 @@ from portable_softmax.kernels.streamed import filled, load_piece
 
 @triton.jit
 def nothing(n_cols, FORM: tl.constexpr):
-    """-0.0, which changes no number that is added to it, 0.0 included; the compiler does not know it, as it knows no n_cols.
+    """Returns -0.0, the neutral element of addition, in a form that the compiler cannot fold.
 
-    It would take the addition away, join products with the next one, and round otherwise than where there is none.
+    A literal would be folded. The product would then be fused with the next addition, and the sum would differ in its last bit
+    from the one that `reduce_part` finds.
     """
     return tl.where(n_cols < 0, 1.0, -0.0).to(FORM.compute)
 
 
 @triton.jit
 def first_shares(a, b, n_cols, FORM: tl.constexpr):
-    """Makes the shares of a tile's first piece; if there is no other, they are added to nothing, as in `reduce_part`."""
+    """Returns the shares of a tile's first piece. If it is the only piece, they are added to -0.0, as `reduce_part` does."""
     if FORM.lone_products:
         terms = fma(a, b, nothing(n_cols, FORM))
     else:
@@ -29,7 +33,10 @@ def first_shares(a, b, n_cols, FORM: tl.constexpr):
 
 @triton.jit
 def reduce_part(a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, FORM: tl.constexpr):
-    """(first, second) of a part of rows, to the bit as held.reduce finds them, but a piece at a time: in few registers."""
+    """Returns (first, second) of a part of rows, the same bits as held.reduce.
+
+    It reads the part one piece at a time, and so needs few registers.
+    """
     peak = tl.zeros((rows.shape[0],), FORM.compute)
     if not FORM.backward:
         most = filled(rows.shape[0], -float("inf"), FORM)
@@ -57,20 +64,20 @@ def reduce_part(a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n
 
 @triton.jit
 def parts_of(FORM: tl.constexpr):
-    """Parts that numbers of all parts belong to: [parts] for a single row, whose reductions are scalars, else [parts, 1]."""
+    """Returns the part that each number of all parts belongs to: [parts] for a single row, else [parts, 1]."""
     parts = tl.arange(0, FORM.parts_read)
     return parts if FORM.one_row else tl.expand_dims(parts, 1)
 
 
 @triton.jit
 def across_parts(numbers, FORM: tl.constexpr):
-    """Results of reductions over parts, in a shape that goes with numbers of all parts."""
+    """Returns one number per row in a shape that broadcasts against the numbers of all parts."""
     return numbers if FORM.one_row else tl.expand_dims(numbers, 0)
 
 
 @triton.jit
 def by_row(numbers, FORM: tl.constexpr):
-    """Results of reductions over parts, as [rows]."""
+    """Returns the results of a reduction over parts as [rows]."""
     return tl.full((1,), numbers, tl.float32) if FORM.one_row else numbers
 
 
@@ -78,37 +85,41 @@ if hasattr(tl, "gather"):
 
     @triton.jit
     def settled(numbers):
-        """The numbers of rows as they are, in a layout of their own: else compilers may move the rows' whole tile to theirs."""
+        """Returns its argument in a fresh layout.
+
+        Without this the compiler may convert the whole tile to the layout of these few numbers.
+        """
         return numbers if numbers.shape[0] == 1 else tl.gather(numbers, tl.arange(0, numbers.shape[0]), 0)
 
 else:  # Triton 3.2
 
     @triton.jit
     def settled(numbers):
-        """The numbers of rows as they are."""
+        """Returns its argument."""
         return numbers
 
 
 @triton.jit
 def orderable(number):
-    """The bits of float32 numbers as integers of the same order; nan is above all."""
+    """Returns the bits of float32 numbers as integers of the same order; nan is above all."""
     bits = number.to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 @triton.jit
 def highest_of(firsts, top, FORM: tl.constexpr):
-    """The highest of each row's first numbers."""
+    """Returns the highest first number of each row."""
     highest = top if FORM.one_row else tl.max(orderable(firsts), axis=0)
     return (highest ^ ((highest >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def sum_over_parts(numbers, most, FORM: tl.constexpr):
-    """Sums of numbers of all parts; of several rows the same to the bit in any order, which depends on a tensor's layout.
+    """Returns the sums of the numbers of all parts. For several rows they have the same bits in any order of addition.
 
-    None is above `most`, [rows]; all are rounded to multiples of 2**-40 of it, whose sums float64 holds without rounding. After
-    "Fast Reproducible Floating-Point Summation" (Demmel, Nguyen, ARITH 2013).
+    The compiler chooses the order with the tensor's layout. No number may be above `most`, [rows]. All numbers are rounded to
+    multiples of 2**-40 of it, and float64 adds these without rounding. After "Fast Reproducible Floating-Point Summation"
+    (Demmel, Nguyen, ARITH 2013).
     """
     if FORM.one_row:
         sums = tl.sum(numbers, axis=0)
@@ -120,7 +131,7 @@ def sum_over_parts(numbers, most, FORM: tl.constexpr):
 
 @triton.jit
 def combine(firsts, seconds, top, FORM: tl.constexpr):
-    """(first, second) of rows, [rows] each, by those of all of their parts and their `top_of`."""
+    """Returns (first, second) of rows, [rows] each, from the numbers of all their parts and their `top_of`."""
     if FORM.backward:
         first = sum_over_parts(firsts, tl.max(tl.abs(firsts), axis=0), FORM)
         second = tl.zeros_like(first)

@@ -1,7 +1,8 @@
-"""The fused softmax and its gradient: one body, and an entry for each, as their operands differ.
+"""The fused softmax and its gradient: one body, and one entry point for each, because their operands differ.
 
-A program takes tiles of rows. For each it loads a (x, or dy) and b (y, of a gradient), reduces them to two numbers of each row,
-tells these to the programs that have the other parts of the same rows, if there are any, and maps and stores.
+A program takes tiles of rows. For each tile it loads a (x, or dy) and b (y, for a gradient), and reduces them to two numbers
+per row. If other programs have other parts of the same rows, they tell each other these numbers. Then the program computes the
+results and stores them.
 """
 
 import triton
@@ -21,10 +22,13 @@ def softmax_kernel(
     n_lines, length, y_line, x_line,  # lines of a matrix, their length, and strides from line to line: in FORM.unit elements
     n_matrices, y_matrix, x_matrix,  # matrices of a block, and strides
     n_blocks, y_block, x_block,
-    words_ptr, launch,  # memory of the exchange, and this launch's number; None where no rows are shared
+    words_ptr, launch,  # memory of the exchange, and this launch's number; None if no rows are shared
     FORM: tl.constexpr,  # see form.py
 ):  # fmt: skip
-    """y = exp(x - max(x)) / sum(exp(x - max(x))) for each row; its logarithm with FORM.log; of -x with FORM.negate."""
+    """Computes y = exp(x - max(x)) / sum(exp(x - max(x))) for each row.
+
+    With FORM.log it computes the logarithm of this, with FORM.negate the softmax of -x.
+    """
     walk(
         y_ptr, x_ptr, x_ptr, n_lines, length, y_line, x_line, n_matrices, y_matrix, x_matrix, n_blocks, y_block, x_block,
         words_ptr, launch, FORM,
@@ -36,7 +40,10 @@ def softmax_backward_kernel(
     dx_ptr, dy_ptr, y_ptr, n_lines, length, dx_line, dy_line, n_matrices, dx_matrix, dy_matrix, n_blocks, dx_block, dy_block,
     words_ptr, launch, FORM: tl.constexpr,
 ):  # fmt: skip
-    """dx = y * (dy - sum(dy * y)) for each row; dy - exp(y) * sum(dy) with FORM.log; the negative with FORM.negate."""
+    """Computes dx = y * (dy - sum(dy * y)) for each row.
+
+    With FORM.log it computes dx = dy - exp(y) * sum(dy), with FORM.negate the negative.
+    """
     walk(
         dx_ptr, dy_ptr, y_ptr, n_lines, length, dx_line, dy_line, n_matrices, dx_matrix, dy_matrix,
         n_blocks, dx_block, dy_block, words_ptr, launch, FORM,
@@ -48,18 +55,18 @@ def walk(
     out_ptr, a_ptr, b_ptr, n_lines, length, out_line, a_line, n_matrices, out_matrix, a_matrix, n_blocks, out_block, a_block,
     words_ptr, launch, FORM: tl.constexpr,
 ):  # fmt: skip
-    """The body of both: from tile to tile, load and reduce, exchange, map and store."""
+    """Walks from tile to tile: load and reduce, exchange, map and store. Both entry points call it."""
     n_rows, n_cols, per_matrix = shape_of(n_lines, length, n_matrices, n_blocks, FORM)
     out_line, a_line = in_elements(out_line, a_line, FORM)
     out_matrix, a_matrix = in_elements(out_matrix, a_matrix, FORM)
     out_block, a_block = in_elements(out_block, a_block, FORM)
     group, groups = tl.program_id(0) // FORM.parts, tl.num_programs(0) // FORM.parts
-    part = tl.program_id(0) % FORM.parts  # of each row of the tile, that this program has
+    part = tl.program_id(0) % FORM.parts  # the part of each row of the tile that this program takes
     row_tiles = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows
     tiles = (row_tiles if FORM.flat else n_blocks * n_matrices * row_tiles) if FORM.walks else group + 1
 
     for tile in tl.range(group, tiles, groups if FORM.walks else 1, num_stages=FORM.stages):
-        # Where: the tile's rows, this program's columns of them, and where each row starts.
+        # Locate: the tile's rows, this program's columns, and the start of each row.
         matrix, line, rows = rows_of(tile, row_tiles, per_matrix, FORM)
         first_col = first_of_part(part, n_cols, FORM) if FORM.parts > 1 else 0
         past_col = tl.minimum(first_col + FORM.tile_cols, n_cols) if FORM.parts > 1 else n_cols
@@ -67,7 +74,7 @@ def walk(
         b = starts_of(b_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
         lead = lead_of(line, a_line, FORM)
 
-        # Load, and reduce to two numbers of each row: (maximum, sum of exponentials), or (sum, 0) of a gradient.
+        # Load, and reduce to two numbers per row: (maximum, sum of exponentials), or (sum, 0) for a gradient.
         edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, FORM)
         if FORM.held:
             tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, out_line, FORM)
@@ -83,9 +90,9 @@ def walk(
             firsts, seconds, top = swap(words, part, first, second, launch, FORM)
             first, second = combine(firsts, seconds, top, FORM)
 
-        # Map and store; but first find what no program has told in time.
-        if top == MISSING if FORM.parts > 1 else False:  # a constant where no row is shared, and the branch is not compiled
-            again = tile + (top - MISSING)  # the compiler does not know that it is `tile`, and holds nothing for it
+        # Map and store; if a neighbour has not answered in time, compute its numbers first.
+        if top == MISSING if FORM.parts > 1 else False:  # the constant False if no row is shared: the branch is not compiled
+            again = tile + (top - MISSING)  # equals `tile`; the compiler does not know, and keeps no register alive
             do_alone(
                 out_ptr, a_ptr, b_ptr, words, launch, firsts, seconds, again, part, row_tiles, per_matrix, n_rows, n_cols,
                 n_matrices, out_line, a_line, out_matrix, a_matrix, out_block, a_block, FORM,

@@ -1,4 +1,4 @@
-"""Rows, and parts of rows, that a program reads once more for their results, as it holds a piece of them at a time."""
+"""Rows, and parts of rows, that a program reads twice, one piece at a time: for their numbers, then for their results."""
 
 import triton
 import triton.language as tl
@@ -10,7 +10,7 @@ from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows,
 
 @triton.jit
 def load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, FORM: tl.constexpr):
-    """(a, b, columns, mask) of the piece of rows that begins at a column."""
+    """Returns (a, b, columns, mask) of the piece of rows that begins at column `col`."""
     cols = tl.expand_dims(col + tl.arange(0, FORM.width), 1 - FORM.axis)
     mask = mask_of(rows, cols, lead, n_rows, n_cols, True, FORM.padded, FORM)
     piece_a, piece_b = load(a, b, cols, mask, a_stride, b_stride, FORM)
@@ -19,7 +19,7 @@ def load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, FORM: 
 
 @triton.jit
 def filled(n_rows: tl.constexpr, value, FORM: tl.constexpr):
-    """A piece of rows, with the same number in all places."""
+    """Returns a piece of rows that holds the same number everywhere."""
     if FORM.axis == 1:
         piece = tl.full((n_rows, FORM.width), value, FORM.compute)
     else:
@@ -31,9 +31,10 @@ def filled(n_rows: tl.constexpr, value, FORM: tl.constexpr):
 def reduce_streamed(
     a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, FORM: tl.constexpr
 ):
-    """(first, second) of rows, or of a part of rows, a piece at a time.
+    """Returns (first, second) of rows, or of a part of rows, read one piece at a time.
 
-    FORM.by_place: one reduction at the end, of numbers that each place of a piece has of its own; a gradient always does so.
+    With FORM.by_place each lane keeps a maximum and a sum of its own, and one reduction over lanes comes at the end. A gradient
+    always works like this.
     """
     first = tl.full((rows.shape[0],), -float("inf"), FORM.compute)
     second = tl.zeros((rows.shape[0],), FORM.compute)
@@ -63,14 +64,14 @@ def reduce_streamed(
 def store_streamed(
     out, a, b, base, first, second, rows, lead, first_col, past_col, n_rows, n_cols, out_stride, a_stride, FORM: tl.constexpr
 ):
-    """Loads rows again, a piece at a time, maps them to the bit as `store_tile` does, and stores the results.
+    """Loads rows again, one piece at a time, and stores their results, the same bits as `store_tile`.
 
-    Parts that were held are read again by a neighbour's program only; their base is that of the part, not of the row.
+    Only a neighbour's program reads a part with FORM.held again. Its base is that of the part, not of the row.
     """
     scale, rest = scale_from(base, first, second, not FORM.held, FORM)
     last = first_col + (past_col - 1 - first_col) // FORM.width * FORM.width
     for forward in tl.range(first_col, past_col, FORM.width):
-        col = forward if FORM.held else first_col + last - forward  # backwards: what was read last is still in a cache
+        col = forward if FORM.held else first_col + last - forward  # backwards: the columns read last are still in a cache
         piece_a, piece_b, cols, mask = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, out_stride, FORM)
         piece_b = weights(piece_a, piece_b, base, FORM.axis, FORM)
         result = finish(piece_a, piece_b, first, second, scale, rest, FORM.axis, FORM)

@@ -1,4 +1,7 @@
-"""Gradients of rows that are read two by two: every second row of an odd length starts within a word, no pair of them does."""
+"""Gradients of rows of odd length, read two at a time.
+
+A pair of rows is always a whole number of 32-bit words, a single row is not.
+"""
 
 import triton
 import triton.language as tl
@@ -10,10 +13,10 @@ from portable_softmax.kernels.held import get, joined
 
 @triton.jit
 def pairs_backward_kernel(dx_ptr, dy_ptr, y_ptr, n_rows, row_length, FORM: tl.constexpr):
-    """softmax_backward_kernel's results where rows of an odd length follow each other directly, two of them being a pair.
+    """Computes the results of softmax_backward_kernel for rows of odd length that follow each other directly, in pairs.
 
-    Tiles have FORM.tile_rows pairs, and FORM.tile_cols columns of both rows together. FORM.last_alone: the number of rows is
-    odd; of the last one, whole words are read as those of a pair are, and then the one element that is left.
+    Tiles have FORM.tile_rows pairs, and FORM.tile_cols columns of both rows together. With FORM.last_alone the number of rows
+    is odd: the whole words of the last row are read like those of a pair, then its last element by itself.
     """
     n_cols, n_pairs = row_length * FORM.vector, (n_rows + 1) // 2
     tiles = (n_pairs + FORM.tile_rows - 1) // FORM.tile_rows
@@ -46,7 +49,10 @@ def pairs_backward_kernel(dx_ptr, dy_ptr, y_ptr, n_rows, row_length, FORM: tl.co
 
 @triton.jit
 def columns_of(pairs, n_pairs, row_length, PIECE: tl.constexpr, FORM: tl.constexpr):
-    """(columns, mask, which are of the first row) of a piece of pairs; of half a pair, whole words of its one row."""
+    """Returns (columns, mask, which columns are of the first row) of a piece of pairs.
+
+    If the last pair has one row only, the mask covers the whole words of this row.
+    """
     cols, mask = piece_of(pairs, 0, 0, n_pairs, row_length * FORM.vector, PIECE, FORM)
     if FORM.last_alone:
         mask = mask & (tl.expand_dims(pairs < n_pairs - 1, 1) | (cols // FORM.vector < row_length // FORM.vector))
@@ -55,7 +61,7 @@ def columns_of(pairs, n_pairs, row_length, PIECE: tl.constexpr, FORM: tl.constex
 
 @triton.jit
 def finish_last(dx_ptr, dy_ptr, y_ptr, n_rows, row_length, is_last, first, FORM: tl.constexpr):
-    """Adds the last element of the last row to the sum of the rest, stores its gradient, and returns all of the sums."""
+    """Adds the last element of the last row to the sum of this row, stores its gradient, and returns the sums of all rows."""
     at = n_rows * row_length - 1
     dy, y = tl.load(dy_ptr + at).to(first.dtype), tl.load(y_ptr + at).to(first.dtype)
     first = tl.where(is_last, add_shares(first, dy, y, FORM), first)

@@ -1,8 +1,8 @@
-"""Two kernels for rows that are sharded over devices: a shard's numbers of each row, and results by the numbers of whole rows.
+"""Two kernels for rows that are sharded over devices: one reduces a shard to two numbers per row, one computes the results.
 
-In between, the devices exchange numbers. Both read a shard tile by tile, so any shape of a tile is right for any row.
-Numbers are [groups, 2, rows], of the type that is computed in: each group's (first, second) as in formulas.py;
-[groups, 1, rows] for a gradient, which has no second.
+In between, the devices exchange the numbers. Both kernels read a shard tile by tile, so any shape of a tile is right for any
+row. Numbers are [groups, 2, rows] in the type of the arithmetic: (first, second) of each group as in formulas.py. A gradient
+has no second number: [groups, 1, rows].
 """
 
 import triton
@@ -13,7 +13,7 @@ from portable_softmax.kernels.exponents import add
 from portable_softmax.kernels.held import load_edges, store_edges
 from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
 
-GROUPS = tl.constexpr(8)  # whose numbers are loaded at once
+GROUPS = tl.constexpr(8)  # groups whose numbers are loaded at once
 
 
 @triton.jit
@@ -21,7 +21,10 @@ def reduce_kernel(
     a_ptr, b_ptr, numbers_ptr, n_lines, length, a_line, b_line, n_matrices, a_matrix, b_matrix, n_blocks, a_block, b_block,
     FORM: tl.constexpr,
 ):  # fmt: skip
-    """One group of numbers: (max(x), sum(exp(x - max(x)))) of each row of a shard, or sum(dy * y), sum(dy) with FORM.log."""
+    """Computes one group of numbers: (max(x), sum(exp(x - max(x)))) of each row of a shard.
+
+    For a gradient they are sum(dy * y), or sum(dy) with FORM.log.
+    """
     n_rows, n_cols, per_matrix = shape_of(n_lines, length, n_matrices, n_blocks, FORM)
     all_rows = per_matrix * n_matrices * n_blocks
     b_line, a_line = in_elements(b_line, a_line, FORM)
@@ -48,7 +51,7 @@ def map_kernel(
     out_ptr, a_ptr, b_ptr, numbers_ptr, n_lines, length, out_line, a_line, n_matrices, out_matrix, a_matrix,
     n_blocks, out_block, a_block, n_groups, FORM: tl.constexpr,
 ):  # fmt: skip
-    """Results of a shard's elements, as softmax_kernel or softmax_backward_kernel has them, by all groups' numbers."""
+    """Computes the results of a shard's elements, as softmax_kernel or softmax_backward_kernel do, from all groups' numbers."""
     n_rows, n_cols, per_matrix = shape_of(n_lines, length, n_matrices, n_blocks, FORM)
     all_rows = per_matrix * n_matrices * n_blocks
     out_line, a_line = in_elements(out_line, a_line, FORM)
@@ -58,7 +61,7 @@ def map_kernel(
     tiles = row_tiles if FORM.flat else n_blocks * n_matrices * row_tiles
     end, step = tiles if FORM.walks else tl.program_id(0) + 1, tl.num_programs(0) if FORM.walks else 1
     for behind in tl.range(tl.program_id(0), end, step, num_stages=FORM.stages):
-        tile = tiles - 1 - behind  # what reduce_kernel read last is still in a cache
+        tile = tiles - 1 - behind  # the tiles that reduce_kernel read last are still in a cache
         matrix, line, rows = rows_of(tile, row_tiles, per_matrix, FORM)
         out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.axis, FORM)
         a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)
@@ -73,7 +76,10 @@ def map_kernel(
 
 @triton.jit
 def whole(place, known, n_groups, n_rows, FORM: tl.constexpr):
-    """(first, second) of whole rows, by the numbers of all groups; `place` points to the first group's first numbers."""
+    """Returns (first, second) of whole rows from the numbers of all groups.
+
+    `place` points to the first numbers of the first group.
+    """
     NUMBERS: tl.constexpr = 1 if FORM.backward else 2
     first = tl.full((known.shape[0],), 0.0 if FORM.backward else -float("inf"), FORM.compute)
     second = tl.zeros((known.shape[0],), FORM.compute)
