@@ -74,7 +74,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports an operator, or the probe, when it is first used: profiles, plans and occupancy do without torch.
+    """Imports an operator, or the probe, on first use: profiles, plans and occupancy work without torch.
 
     Raises:
         AttributeError: the package has no such name.

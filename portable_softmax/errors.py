@@ -1,4 +1,4 @@
-"""Errors that this package raises on purpose; each says what was asked, what was found, and what to do."""
+"""Errors that this package raises on purpose. Each says what was asked, what was found, and what to do."""
 
 
 class PortableSoftmaxError(Exception):
@@ -22,11 +22,11 @@ class PlanError(PortableSoftmaxError, RuntimeError):
 
 
 class CompileError(PortableSoftmaxError, RuntimeError):
-    """The kernel could not be compiled for the device; the compiler's own words are in the text."""
+    """The kernel could not be compiled for the device; the text quotes the compiler."""
 
 
 class DtypeError(PortableSoftmaxError, TypeError, NotImplementedError):
-    """The data type is not one that the kernel computes on this device; torch raises NotImplementedError then."""
+    """The kernel does not compute this data type on this device; torch raises NotImplementedError in such a case."""
 
 
 class LayoutError(PortableSoftmaxError, NotImplementedError):

@@ -10,23 +10,22 @@ _chosen_here = _of_context.get
 
 
 def batch_invariant(enabled: bool = True) -> "contextlib._GeneratorContextManager[None]":
-    """Makes a context, or a decorator, in which a row gives bitwise the same result in every batch, alone or among millions.
+    """Returns a context, or a decorator, in which a row has the same bits in every batch, alone or among millions.
 
-    Without it results are bitwise equal from run to run for the same shape, strides and alignment; but few short rows are
-    cut into other tiles than many, and sums are then added up in another order.
+    Without it results are bitwise equal from run to run for the same shape, strides and alignment. But a few short rows are cut
+    into other tiles than many, and their sums are then added in another order.
 
-    The choice holds in the thread or asyncio task that enters the context; others keep theirs. A new thread starts with that
-    of the process (`set_batch_invariant`). A call reads it once, and its gradient follows it in whatever thread autograd
-    runs. torch.compile and torch.export do not record it: the operators of a graph read it each time they run. What autograd
-    runs of a compiled graph, or computes anew for torch.utils.checkpoint, may run in threads of torch's own, so there the
-    choice must be the process's.
+    The choice holds in the thread or asyncio task that enters the context; other threads keep their own. A new thread starts
+    with the choice of the process (`set_batch_invariant`). A call reads the choice once, and its gradient follows it in any
+    thread of autograd. torch.compile and torch.export do not record it: the operators of a graph read it each time they run.
+    Autograd of a compiled graph and torch.utils.checkpoint may run in threads of torch's own, so there the choice must be the
+    process's.
 
-    The costs: tiles are chosen as if there were many rows, so few short rows occupy fewer multiprocessors; a softmax of an
-    inner dimension copies its input into rows; and so does an input whose rows are not aligned like those of a contiguous
-    tensor.
+    The costs: tiles are chosen as if there were many rows, so a few short rows occupy fewer multiprocessors. A softmax of an
+    inner dimension copies its input into rows. So does an input whose rows are not aligned like those of a contiguous tensor.
 
     Args:
-        enabled: False for a context in which rows may depend on others, though the process's choice is that they must not.
+        enabled: False for a context in which rows may depend on others, although the process's choice is that they must not.
 
     Raises:
         TypeError: `enabled` is not a bool.
@@ -35,7 +34,7 @@ def batch_invariant(enabled: bool = True) -> "contextlib._GeneratorContextManage
 
 
 def set_batch_invariant(enabled: bool) -> None:
-    """Sets the choice of the process, for all threads but those in a context of `batch_invariant`, which says what it is.
+    """Sets the choice of the process, for all threads except those in a context of `batch_invariant`.
 
     Raises:
         TypeError: `enabled` is not a bool.
@@ -45,7 +44,7 @@ def set_batch_invariant(enabled: bool) -> None:
 
 
 def is_batch_invariant() -> bool:
-    """The choice in force here: that of the innermost context of `batch_invariant`, or else that of the process."""
+    """Returns the choice in force here: that of the innermost context of `batch_invariant`, else that of the process."""
     chosen = _chosen_here()
     return _of_process if chosen is None else chosen
 

@@ -1,4 +1,4 @@
-"""Registers the operators when torch is there: programs that were saved by torch.export or AOTInductor name them."""
+"""Registers the operators when torch is there: programs saved by torch.export or AOTInductor refer to them by name."""
 
 import importlib
 import sys
@@ -11,10 +11,10 @@ from typing import Any
 
 
 def import_with_torch(*modules: str) -> None:
-    """Imports modules at once if torch is imported, else as soon as it is; until then this costs nothing.
+    """Imports modules at once if torch is imported, else as soon as it is. Until then this costs nothing.
 
     Warns:
-        RuntimeWarning: a module cannot be imported. Neither torch nor this package fails for that; what needs it will.
+        RuntimeWarning: a module cannot be imported. torch and this package still work; only uses of that module fail.
     """
     if sys.modules.get("torch"):
         _import(modules)
@@ -32,9 +32,9 @@ def _import(modules: Sequence[str]) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds torch as the other finders do, with a loader that does more.
+    """Finds torch as the other finders do, but with a loader that also imports the modules.
 
-    It stays until torch is loaded: most who look for torch only ask whether it is installed.
+    It stays until torch is loaded, because most callers that look for torch only ask whether it is installed.
     """
 
     def __init__(self, modules: Sequence[str]) -> None:
@@ -51,13 +51,13 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Loads torch by its own loader, which the module keeps, and then imports what waits for it."""
+    """Loads torch by its own loader, which the module keeps, and then imports the waiting modules."""
 
     def __init__(self, loader: Any, finder: _Finder) -> None:
         self.loader, self.finder = loader, finder
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.loader, name)  # for those who only look for torch
+        return getattr(self.loader, name)  # for callers that only look for torch
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         module: ModuleType | None = self.loader.create_module(spec)

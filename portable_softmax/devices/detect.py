@@ -18,12 +18,12 @@ INSTALL = "README.md, Install, says what to install for which vendor"
 
 
 def chosen(device: Device | str | None) -> Device:
-    """Returns the device that a caller means: one that is given, a profile's by its name, or for None the current one.
+    """Returns the device that a caller means: a Device as it is, a profile's name, or None for the current device.
 
     A name gives the same object each time, so that its plans are kept.
 
     Raises:
-        TypeError: it is none of these.
+        TypeError: `device` is none of these.
         ProfileError: no product has that name.
         DeviceError: None was given, and there is no device.
     """
@@ -72,7 +72,7 @@ def current_device(index: int | None = None) -> Device:
 @functools.cache
 def _active_backend() -> tuple[str, Backend]:
     """Returns Triton's name of the vendor, and the backend that answers for it."""
-    _import_torch()  # first: where Triton finds it imported, it launches on torch's streams
+    _import_torch()  # first: Triton launches on torch's streams if torch is already imported
     if wrong := broken_installation():
         raise DeviceError(wrong)
     target = _active_target()
@@ -82,7 +82,7 @@ def _active_backend() -> tuple[str, Backend]:
 
 
 def _vendor(target: Any) -> Backend:
-    """Returns the backend that a target names, or what stands in for it on another vendor's device."""
+    """Returns the backend that a target names. On another vendor's device it returns a stand-in."""
     vendor = BACKENDS[target.backend]
     evidence = vendor.another_vendors(target.arch, target.warp_size)
     return lookalike(vendor, evidence) if evidence else vendor
@@ -104,7 +104,7 @@ def _device(backend: str, index: int) -> Device:
         vendor = _vendor(target)
         try:
             properties = driver.active.utils.get_device_properties(index)
-        except Exception as error:  # a C extension is built on first use: anything from a missing gcc to a missing libcuda
+        except Exception as error:  # Triton builds a C extension on first use: gcc or libcuda may be missing
             raise DeviceError(f"Triton's {backend} driver cannot describe device {index}: {error}") from error
         detected = vendor.describe(index, target.arch, properties)
     profile = match_profile(backend, str(detected.arch), detected.name, detected.driver.get("warp_size"))
@@ -123,7 +123,7 @@ def _import_torch() -> ModuleType:
         import torch
     except ImportError as error:
         raise DeviceError(f"torch is needed to find a device: {error}; {INSTALL}") from error
-    except RuntimeError as error:  # torch loads vendors' extensions by itself, and they may be set up only half
+    except RuntimeError as error:  # torch loads vendors' extensions by itself, and their software may be incomplete
         raise DeviceError(f"torch cannot be imported: {error}\n{_setup()}") from error
     return torch
 
@@ -137,7 +137,7 @@ def _active_target() -> Any:
         raise DeviceError(f"Triton is needed to find a device: {error}; {INSTALL}") from error
     try:
         return driver.active.get_current_target()
-    except Exception as error:  # RuntimeError for no driver and for several; OSError where CANN is missing
+    except Exception as error:  # RuntimeError for no driver or for several; OSError if CANN is missing
         claims = [name for name, backend in backends.items() if backend.driver.is_active()]
         if not claims:
             raise NoDeviceError(

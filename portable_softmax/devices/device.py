@@ -1,4 +1,4 @@
-"""A device, here or not: its facts, merged from the runtime and a profile, and who told each."""
+"""A device, on this machine or not: its facts, merged from the runtime and a profile, and the origin of each fact."""
 
 import functools
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ from portable_softmax.errors import ProfileError
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """Device with the facts that are known of it, and who told each.
+    """Device with the known facts about it, and the origin of each fact.
 
     Args:
         backend: the name of one of `portable_softmax.devices.backends`, which is Triton's.
         arch: Triton's name of the target architecture.
-        index: number of the device in this process; None for one that is not here, and for the interpreter.
+        index: number of the device in this process; None for a device that is not on this machine, and for the interpreter.
         hardware: the facts that are used.
-        origins: who told each of them: driver, torch, profile or estimated.
+        origins: the origin of each fact: driver, torch, profile or estimated.
         profile: the YAML profile that matched.
-        detected: what the runtime told; None for a device that is not here.
+        detected: facts from the runtime; None for a device that is not on this machine.
     """
 
     backend: str
@@ -37,9 +37,9 @@ class Device:
 
     @staticmethod
     def from_profile(name: str) -> "Device":
-        """Returns the device of a name in `profiles()`, to plan and count for; it need not be here.
+        """Returns the device of a name in `profiles()`. It need not be on this machine: plans and occupancy need facts only.
 
-        It is the same object as long as the profile is, so that its plans are kept.
+        A name gives the same object as long as its profile does not change, so that the device's plans are kept.
 
         Raises:
             ProfileError: no product has that name.
@@ -49,12 +49,12 @@ class Device:
 
     @property
     def vendor(self) -> Backend:
-        """Module that answers for the device's vendor, or what stands in for one of another vendor's than it says."""
+        """Returns the backend that serves the device: the vendor's module, or the stand-in on another vendor's device."""
         return (self.detected and self.detected.lookalike) or BACKENDS[self.backend]
 
     @property
     def name(self) -> str:
-        """Name that the runtime reports, or else the profile's."""
+        """Returns the name that the runtime reports, or else the profile's."""
         return (self.detected and self.detected.name) or self.profile.name
 
     def resident(self, occupancy: Occupancy) -> int:
@@ -72,15 +72,15 @@ def _not_here(profile: DeviceProfile) -> Device:
 
 
 def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) -> Device:
-    """Makes a device of a profile's facts, overridden by torch's, overridden by the driver's.
+    """Makes a device from a profile's facts. Facts from torch replace them, and facts from the driver replace both.
 
     Args:
         profile: the profile that matched.
-        detected: what the runtime told; None for a device that is not here.
-        index: number of the device in this process, if it is here.
+        detected: facts from the runtime; None for a device that is not on this machine.
+        index: number of the device in this process, if it is on this machine.
 
     Raises:
-        ProfileError: a fact that the vendor needs is known to none of them.
+        ProfileError: neither the profile nor the runtime has a fact that the vendor needs.
     """
     facts: dict[str, int] = {}
     origins: dict[str, str] = {}

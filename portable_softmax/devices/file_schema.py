@@ -11,11 +11,11 @@ Dtype = Literal["float16", "bfloat16", "float32", "float64"]
 
 
 class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A device that can be bought; `hardware` and `rules` add to its architecture's and go before them."""
+    """A device that can be bought. Its `hardware` and `rules` add to those of its architecture, and take precedence."""
 
     matches: list[Text]  # regular expressions; one must match the whole name that the runtime reports
     hardware: HardwareFacts
-    arch: Text | msgspec.UnsetType = msgspec.UNSET  # Triton's target, where products of an architecture differ in it
+    arch: Text | msgspec.UnsetType = msgspec.UNSET  # Triton's target, if the products of an architecture have different targets
     rules: list[LaunchRule] = []
 
 
@@ -29,17 +29,17 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     sources: dict[str, Source]
     hardware: HardwareFacts
     launch: LaunchPolicy
-    dtypes: list[Dtype] | msgspec.UnsetType = msgspec.UNSET  # that it computes, if they are not all that the backend does
-    first_triton: Release | msgspec.UnsetType = msgspec.UNSET  # first release that compiles for it with no device
+    dtypes: list[Dtype] | msgspec.UnsetType = msgspec.UNSET  # types that it computes; all of the backend's, if absent
+    first_triton: Release | msgspec.UnsetType = msgspec.UNSET  # first release that compiles for it without a device
     products: dict[str, Product] = {}
 
 
 class Extension(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One product of a user's, in a file of its own; the file's name is the product's."""
+    """One product that a user adds, in a file of its own. The file's name is the product's name."""
 
     extends: Text  # an architecture or a product, by its name: nvidia/sm90, nvidia/h200
-    matches: list[Text] = []  # as a product's; left out, no live device is taken for it
-    sources: dict[str, Source] = {}  # beside those of what it extends
+    matches: list[Text] = []  # like those of a product; if absent, no live device matches
+    sources: dict[str, Source] = {}  # in addition to those of the profile that it extends
     hardware: HardwareFacts = HardwareFacts()
     rules: list[LaunchRule] = []
     arch: Text | msgspec.UnsetType = msgspec.UNSET

@@ -1,4 +1,4 @@
-"""A product of a user's own that extends an architecture or another product: only what differs stands in its file."""
+"""A user's product that extends an architecture or another product: its file holds only the differences."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,11 +9,11 @@ from portable_softmax.devices.file_schema import Extension, Product, ProfileFile
 from portable_softmax.devices.schema import HardwareFacts, given
 from portable_softmax.errors import ProfileError
 
-Described = Mapping[str, tuple[ProfileFile, Product | None]]  # a file and the product in it, or the architecture, by name
+Described = Mapping[str, tuple[ProfileFile, Product | None]]  # by name: a file, and the product in it or None
 
 
 def extended(path: Path, extension: Extension, described: Described) -> ProfileFile:
-    """The file that `extension` stands for: the one that it extends, with this product in place of all others.
+    """Returns the file that `extension` stands for: the extended file, with this product in place of all others.
 
     Raises:
         ProfileError: nothing has the name that it extends, or a source of that name is already there.

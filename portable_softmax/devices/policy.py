@@ -1,7 +1,7 @@
-"""Launch rules: what is preferred on an architecture or a product, as data. A profile's `launch`.
+"""Launch rules, as data: the launches that are tried first on an architecture or a product. A profile's `launch`.
 
-Hardware facts and the compiled kernel say what is possible, rules say what is tried first. A rule has conditions and
-choices; the first launch of the first rule that takes a problem, compiles and fits the device, is taken.
+Hardware facts and the compiled kernel say what is possible; rules say what is tried first. A rule has conditions and choices.
+The planner takes the first rule that applies to the problem, and its first launch that compiles and fits the device.
 """
 
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ import msgspec
 from portable_softmax.devices.schema import LARGEST_TILE, Fact, Positive, PowerOfTwo
 
 MOST_POLLS = 2**16  # a choice of this project: some hundredths of a second
-MOST_STAGES = 8  # a choice of this project: Triton unrolls the prologue of its pipeline, and hundreds compile for minutes
+MOST_STAGES = 8  # a choice of this project: Triton unrolls the prologue of its pipeline; hundreds of stages compile for minutes
 
 Strategy = Literal["tile", "online", "shared"]
 Direction = Literal["forward", "backward"]
@@ -24,36 +24,36 @@ Power = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE, extra_json_schema={"e
 
 
 class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A row of `launch.rules`: conditions, each of which holds where it is left out, and choices.
+    """A row of `launch.rules`: conditions and choices. A condition that is absent always holds.
 
     Raises:
-        ValueError: no problem meets the conditions, or the choices do not go together.
+        ValueError: no problem meets the conditions, or the choices contradict each other.
     """
 
     source: str
-    step: Step | Unset = msgspec.UNSET  # of rows that are sharded over devices: to numbers of each row, or to results
+    step: Step | Unset = msgspec.UNSET  # for rows that are sharded over devices: reduce a shard, or compute its results
     direction: Direction | Unset = msgspec.UNSET
     element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type
-    access: Access | Unset = msgspec.UNSET  # vector: of 16 bytes; narrow: of fewer; scalar: of an element; else see Problem
-    layout: Layout | Unset = msgspec.UNSET  # rows: of elements next to each other; across: side by side; turned: see Problem
-    from_cols: Positive | Unset = msgspec.UNSET  # the first row length, in elements
-    to_cols: Positive | Unset = msgspec.UNSET  # the last
+    access: Access | Unset = msgspec.UNSET  # vector: 16 bytes; narrow: fewer; scalar: one element; else see Problem
+    layout: Layout | Unset = msgspec.UNSET  # rows: their elements are neighbours; across: rows are; turned: see Problem
+    from_cols: Positive | Unset = msgspec.UNSET  # shortest row, in elements
+    to_cols: Positive | Unset = msgspec.UNSET  # longest row, in elements
     from_load: Positive | Unset = msgspec.UNSET  # elements of all rows for each thread that the device holds at once
     to_load: Positive | Unset = msgspec.UNSET
 
     strategy: Strategy
-    tile_elements: Power | Unset = msgspec.UNSET  # tile: short rows share one of up to so many
-    tile_words: Elements | Unset = msgspec.UNSET  # tile: short rows share one of so many words of 32 bits, or accesses
-    max_tile_elements: Elements | Unset = msgspec.UNSET  # tile: of one of rows that lie side by side or turned; without, none
-    tile_rows: Power | Unset = msgspec.UNSET  # shared: rows that lie side by side, of which programs share so many at once
-    tile_cols: Elements | Unset = msgspec.UNSET  # online: columns of a tile; shared: of a part of a row that is held
-    read_twice: Literal[True] | Unset = msgspec.UNSET  # shared: parts for all programs that are resident, a piece at a time
-    num_warps: Power | Unset = msgspec.UNSET  # shared: of a part; tile: of one, instead of elements_per_thread
+    tile_elements: Power | Unset = msgspec.UNSET  # tile: short rows share a tile of at most so many elements
+    tile_words: Elements | Unset = msgspec.UNSET  # tile: short rows share a tile of so many 32-bit words, or accesses
+    max_tile_elements: Elements | Unset = msgspec.UNSET  # tile: largest for rows across or turned; absent: takes none
+    tile_rows: Power | Unset = msgspec.UNSET  # shared: rows of a tile, for rows that lie side by side
+    tile_cols: Elements | Unset = msgspec.UNSET  # online: columns of a tile; shared: columns of a part that is held
+    read_twice: Literal[True] | Unset = msgspec.UNSET  # shared: parts for all resident programs, one piece at a time
+    num_warps: Power | Unset = msgspec.UNSET  # shared: for a part; tile: for a tile, instead of elements_per_thread
     elements_per_thread: Positive | Unset = msgspec.UNSET  # 32-bit elements that a thread holds of a tile in one piece
-    elements_per_piece: Power | Unset = msgspec.UNSET  # that a thread holds of a piece, where a tile is held in several
-    max_registers: Positive | Unset = msgspec.UNSET  # per thread, that the compiler may use
-    most_parts: Positive | Unset = msgspec.UNSET  # programs that share a row; left out, 64
-    spilled_bytes: Positive | Unset = msgspec.UNSET  # per thread, that it may spill; left out, none
+    elements_per_piece: Power | Unset = msgspec.UNSET  # elements that a thread holds of each of several pieces
+    max_registers: Positive | Unset = msgspec.UNSET  # registers per thread, at most; a limit for the compiler
+    most_parts: Positive | Unset = msgspec.UNSET  # programs that share a row, at most; 64 if absent
+    spilled_bytes: Positive | Unset = msgspec.UNSET  # bytes that a thread may spill; none if absent
     num_stages: Annotated[int, msgspec.Meta(ge=1, le=MOST_STAGES)] | Unset = msgspec.UNSET
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """The conditions that are given, by key."""
+        """Returns the conditions that are given, by key."""
         return {key: value for key in CONDITIONS if (value := getattr(self, key)) is not msgspec.UNSET}
 
 
@@ -102,27 +102,27 @@ POWERS_OF_TWO = ("tile_elements", "num_warps", "elements_per_piece")
 
 
 class RaggedRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A row of `launch.ragged`: rows that are read in vectors of 16 bytes between two edges, though they start anywhere."""
+    """A row of `launch.ragged`: ragged rows that are read in vectors of 16 bytes between two edges."""
 
-    from_cols: Positive  # the first length, in elements
+    from_cols: Positive  # shortest row, in elements
     source: str
     element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type
-    access: Literal["scalar", "narrow"] | Unset = msgspec.UNSET  # that they would be read with else
+    access: Literal["scalar", "narrow"] | Unset = msgspec.UNSET  # access that they would have otherwise
 
     def takes(self, n_cols: int, element_bytes: int, access: Access) -> bool:
-        """Tells whether rows of such elements, and so many, are taken."""
+        """Tells whether rows of this length, element size and access are read like this."""
         given = self.element_bytes or element_bytes, self.access or access
         return n_cols >= self.from_cols and given == (element_bytes, access)
 
 
 class Polls(Fact, frozen=True, forbid_unknown_fields=True):
-    """Looks for what others publish: so many take a while, and no more are counted."""
+    """Number of looks at a neighbour's words. It is limited, because each look takes time."""
 
     value: Annotated[int, msgspec.Meta(ge=1, le=MOST_POLLS)]
 
 
 class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`tile`: one program per tile. `resident`: as many programs as the device holds at once, each walking tiles."""
+    """Number of programs. `tile`: one per tile. `resident`: as many as the device holds at once, and each walks over tiles."""
 
     value: Literal["tile", "resident"]
     source: str
@@ -132,16 +132,16 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Preferences for launches that were measured or reasoned, never limits.
 
     Raises:
-        ValueError: the last rule has conditions, so some problems would have no launch; or programs share rows with no `polls`.
+        ValueError: the last rule has conditions, so some problems would have no launch; or programs share rows without `polls`.
     """
 
     grid: Grid
     rules: list[LaunchRule]
-    polls: Polls | Unset = msgspec.UNSET  # for what another program finds, before it is computed again
-    ragged: list[RaggedRows] = []  # of rows that start anywhere; others of them are read in narrower accesses
-    min_programs_per_multiprocessor: Fact | Unset = msgspec.UNSET  # so many are kept before short rows share a tile
-    line_elements: PowerOfTwo | Unset = msgspec.UNSET  # that a tile takes of each line, where rows lie side by side
-    min_line_elements: PowerOfTwo | Unset = msgspec.UNSET  # that it takes at least, for the whole of a row
+    polls: Polls | Unset = msgspec.UNSET  # looks for a neighbour's numbers; then a program computes them itself
+    ragged: list[RaggedRows] = []  # ragged rows that are read in vectors; all others are read in narrower accesses
+    min_programs_per_multiprocessor: Fact | Unset = msgspec.UNSET  # short rows share a tile only while so many programs remain
+    line_elements: PowerOfTwo | Unset = msgspec.UNSET  # elements that a tile takes of each line, for rows side by side
+    min_line_elements: PowerOfTwo | Unset = msgspec.UNSET  # the fewest that it takes, if it holds whole rows
 
     def __post_init__(self) -> None:
         if not self.rules or self.rules[-1].conditions or self.rules[-1].strategy != "online":

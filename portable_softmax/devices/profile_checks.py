@@ -1,4 +1,4 @@
-"""Checks of a profile whose values are each in range: only for what is certainly wrong together."""
+"""Checks of a profile whose values are each in range. They reject only what is certainly wrong together."""
 
 import datetime
 import re
@@ -12,14 +12,14 @@ from portable_softmax.devices.schema import given
 
 
 class Relation(NamedTuple):
-    """A relation that facts keep, of those that are known."""
+    """A relation between facts, which holds whenever all of them are known."""
 
     keys: tuple[str, ...]
     holds: Callable[..., bool]
     reason: str
 
 
-LISTED = ("rules", "ragged")  # rows of `launch`; all else in it are facts
+LISTED = ("rules", "ragged")  # lists in `launch`; everything else in it is a fact
 
 RELATIONS = (
     Relation(
@@ -81,11 +81,11 @@ RELATIONS = (
 
 
 def complaints(file: ProfileFile, alone: bool = False) -> Iterator[str]:
-    """Everything that is wrong with a file, each with its key and the reason.
+    """Yields everything that is wrong with a file, each with its key and the reason.
 
     Args:
         file: the file, or the one that an extension stands for.
-        alone: True if its products' facts need only agree with each other: an estimate's are those of no device.
+        alone: True checks the products' facts only among themselves, for an estimate, whose facts are those of no device.
     """
     if file.backend not in BACKENDS:
         yield f"backend: {file.backend!r} is none of {', '.join(BACKENDS)}"
@@ -107,7 +107,7 @@ def complaints(file: ProfileFile, alone: bool = False) -> Iterator[str]:
 
 
 def _rules(where: str, rules: list[LaunchRule], facts: dict[str, tuple[str, Any]]) -> Iterator[str]:
-    """Rules that no kernel of this hardware could follow."""
+    """Yields a complaint for each rule that no kernel on this hardware could follow."""
     for number, rule in enumerate(rules):
         here = f"{where}[{number}]"
         for key in ("elements_per_thread", "max_registers"):
@@ -132,7 +132,7 @@ def _sources(file: ProfileFile) -> Iterator[str]:
 
 
 def _named_sources(file: ProfileFile) -> Iterator[tuple[str, str]]:
-    """(path in the file, name of its source) for every fact and rule."""
+    """Yields (path in the file, name of its source) for every fact and rule."""
     policy = {key: value for key, value in given(file.launch).items() if key not in LISTED}
     groups = {"hardware": given(file.hardware), "launch": policy}
     rules = {f"launch.{key}": getattr(file.launch, key) for key in LISTED}
@@ -151,7 +151,7 @@ def _patterns(where: str, pattern: str) -> Iterator[str]:
 
 
 def _error(read: Callable[[str], Any], text: str) -> str | None:
-    """Message of the error that `read` raises for the text; None if it can read it."""
+    """Returns the message of the error that `read` raises for the text; None if it can read the text."""
     try:
         read(text)
     except (ValueError, re.error, OverflowError, RecursionError) as error:
@@ -160,18 +160,18 @@ def _error(read: Callable[[str], Any], text: str) -> str | None:
 
 
 def _target(where: str, file: ProfileFile, product: Product) -> Iterator[str]:
-    """A product that is planned for without the device needs one target, which its file's pattern knows again."""
+    """Yields a complaint if a product's target does not match the file's pattern. Plans without the device need the target."""
     if not _error(re.compile, file.arch) and not re.fullmatch(file.arch, arch := product.arch or file.arch):
         yield f"{where}.arch: {arch!r} is not a target that the file's arch {file.arch!r} matches"
 
 
 def _numbers(where: str, struct: Any) -> dict[str, tuple[str, Any]]:
-    """(path in the file, value) by key."""
+    """Returns (path in the file, value) by key."""
     return {key: (f"{where}.{key}", fact.value) for key, fact in given(struct).items()}
 
 
 def _contradictions(facts: dict[str, tuple[str, Any]], own: dict[str, tuple[str, Any]]) -> Iterator[str]:
-    """Relations that do not hold among `facts`, of those that `own` has a part in."""
+    """Yields a complaint for each relation that does not hold among `facts` and involves a fact of `own`."""
     for keys, holds, reason in RELATIONS:
         known = [facts[key] for key in keys if key in facts]
         if len(known) == len(keys) and not own.keys().isdisjoint(keys) and not holds(*(value for _, value in known)):

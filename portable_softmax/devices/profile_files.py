@@ -1,4 +1,4 @@
-"""Files of a directory of profiles, read strictly: each complaint names the file, the key or line, and the reason."""
+"""Files of a directory of profiles, read strictly. Each complaint names the file, the key or line, and the reason."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,12 +15,12 @@ from portable_softmax.errors import ProfileError
 _PACKAGED = Path(__file__).parents[1] / "device_profiles"  # in a wheel
 SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "device_profiles"
 SUFFIXES = (".yaml", ".yml")
-NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")  # that YAML and everybody read alike
+NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")  # numbers that YAML and people read alike
 NAMED = {"sources": Source, "products": Product}  # mappings whose keys msgspec leaves out of a path
 
 
 def profile_files(directory: Path) -> Iterator[Path]:
-    """Yields the files DIR/<vendor>/NAME.yaml (or .yml), sorted. Hidden files and folders are passed over.
+    """Yields the files DIR/<vendor>/NAME.yaml (or .yml), sorted. Hidden files and folders are skipped.
 
     Raises:
         ProfileError: the directory or a folder in it cannot be read, or there is YAML elsewhere in it.
@@ -36,7 +36,7 @@ def profile_files(directory: Path) -> Iterator[Path]:
 
 
 def read_file(path: Path) -> ProfileFile | Extension:
-    """Reads one file, each value checked by itself: an Extension if it says what it extends.
+    """Reads one file and checks each value by itself. Returns an Extension if the file names what it extends.
 
     Raises:
         ProfileError: the file cannot be read, is empty, is not YAML of plain data, or a value is missing or out of range.
@@ -58,7 +58,7 @@ def read_file(path: Path) -> ProfileFile | Extension:
         if isinstance(content, dict) and "extends" in content:
             return msgspec.convert(content, Extension)
         return msgspec.convert(content, ProfileFile)
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # of half a character, which YAML lets escapes make
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # half of a surrogate pair, which a YAML escape can make
         raise ProfileError(f"{path}: {_explained(content, str(error))}") from error
 
 
@@ -78,7 +78,7 @@ def _misplaced(path: Path, directory: Path) -> ProfileError:
 
 
 def _explained(content: Any, complaint: str) -> str:
-    """Adds to msgspec's complaint the name of the product or source, and what makes text of a number."""
+    """Returns msgspec's complaint with the name of the product or source, and with a hint if text was read as a number."""
     if "[...]" in complaint:
         complaint = next(_inside(content), complaint)
     if re.match(r"Expected `str`, got `(int|float|bool|date|datetime)`", complaint):
@@ -87,7 +87,7 @@ def _explained(content: Any, complaint: str) -> str:
 
 
 def _inside(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields complaints about each product and source by itself, which msgspec calls `$.products[...]` all alike."""
+    """Yields complaints about each product and source by itself. msgspec calls all of them `$.products[...]`."""
     for group, kind in NAMED.items():
         members = content.get(group)
         for name, value in members.items() if isinstance(members, dict) else ():
@@ -99,12 +99,12 @@ def _inside(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 class _Strict:
-    """Builds plain data, with text as keys, and takes no key twice."""
+    """Builds plain data with text as keys, and refuses duplicate keys."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Turns errors that yaml lets out for values like 2026-13-45, 0x_ or `!!bool maybe` into errors of yaml.
+        """Turns exceptions that yaml does not catch, for values like 2026-13-45, 0x_ or `!!bool maybe`, into errors of yaml.
 
-        Refuses numbers that YAML 1.1 reads as others than they look: 0132 as octal, 1:30 in sixties.
+        Refuses numbers that YAML 1.1 does not read as they look: 0132 as octal, 1:30 in sixties.
         """
         try:
             found = super().construct_object(node, deep)  # type: ignore[misc]
@@ -115,7 +115,7 @@ class _Strict:
         return found
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuses keys that are no text, and equal keys, of which yaml would let the second win in silence."""
+        """Refuses keys that are not text, and duplicate keys: yaml would silently let the second win."""
         keys = [key for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
         met: set[str] = set()
         for key in keys:
@@ -132,7 +132,7 @@ class _StrictLoader(_Strict, yaml.SafeLoader):
 
 
 class _QuickLoader(_Strict, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Reads ours by libyaml, which is quicker, and whose stack overflows where lists are nested too deeply."""
+    """Reads this package's own files by libyaml. It is faster, but deeply nested lists overflow its stack."""
 
 
 def _error(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:

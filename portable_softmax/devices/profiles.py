@@ -1,7 +1,7 @@
-"""Hardware profiles: one YAML file per architecture, its products inside, a source for every number.
+"""Hardware profiles: one YAML file per architecture, with its products inside and a source for every number.
 
-A profile answers what no driver tells (resident warps, register granules, Unified Buffer, bandwidth) and lets a launch
-be planned for hardware that is not there. Facts that are unknown, and limits that a device does not have, are absent.
+A profile holds facts that no driver reports (resident warps, register granules, Unified Buffer, bandwidth), so a launch can be
+planned for hardware that is not on this machine. Unknown facts, and limits that a device does not have, are absent.
 """
 
 import difflib
@@ -26,11 +26,11 @@ from portable_softmax.errors import ProfileError
 
 _reading = threading.Lock()
 
-NEAREST = 5  # names that a wrong one is answered with
+NEAREST = 5  # names that the error for a wrong name suggests
 
 
 class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # so that it can be a key
-    """Facts about one product, or about an architecture when `product` is None, and the sources of them."""
+    """Facts about one product, or about an architecture if `product` is None, and their sources."""
 
     name: str
     backend: str
@@ -41,14 +41,14 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # so 
     hardware: Hardware
     launch: LaunchPolicy
     origins: Mapping[str, Source]  # of each fact in `hardware`
-    sources: Mapping[str, Source]  # that `launch` names
+    sources: Mapping[str, Source]  # sources that `launch` names
     dtypes: tuple[str, ...]
     first_triton: str | None
     product: Product | None
 
     @property
     def estimated(self) -> bool:
-        """True for the vendor's cautious stand-in for an architecture that nobody has described."""
+        """Tells whether this is the vendor's cautious estimate for an architecture that nobody has described."""
         return self.product is None and self.name.endswith("/estimated")
 
 
@@ -82,7 +82,7 @@ def find_profile(name: str) -> DeviceProfile:
 
 
 def _nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Returns names that contain the wanted one, else names that are spelt alike; the vendor does not count."""
+    """Returns names that contain the wanted one, else names that are spelt similarly. The vendor does not count."""
     wanted = name.rpartition("/")[2].lower()
     products = {each: each.rpartition("/")[2].lower() for each in known}
     holding = sorted(each for each, product in products.items() if wanted and wanted in product)
@@ -93,16 +93,16 @@ def _nearest(name: str, known: Iterable[str]) -> list[str]:
 def match_profile(backend: str, arch: str, device_name: str | None, warp_size: int | None = None) -> DeviceProfile:
     """Returns the profile of a live device: its product, else its architecture, else its vendor's cautious estimate.
 
-    A product or an architecture whose warps have another size is not the device's, whatever it calls itself.
+    A profile with another warp size than the device never matches, whatever the device's name.
 
     Args:
         backend: Triton's name of the vendor.
         arch: Triton's name of the target architecture.
         device_name: the name that the runtime reports, if any.
-        warp_size: threads of a warp, if the driver tells.
+        warp_size: threads of a warp, if the driver reports them.
 
     Raises:
-        ProfileError: not even an estimate exists for the backend.
+        ProfileError: there is not even an estimate for the backend.
     """
     of_arch = [p for p in _all(_directories()) if p.backend == backend and re.fullmatch(p.arch_pattern, arch)]
     alike = [p for p in of_arch if None in (warp_size, p.hardware.warp_size) or p.hardware.warp_size == warp_size]
@@ -118,7 +118,7 @@ def match_profile(backend: str, arch: str, device_name: str | None, warp_size: i
 
 
 def read_profiles(path: Path) -> list[DeviceProfile]:
-    """Profiles of one file of an architecture: its own, and its products'.
+    """Returns the profiles of one architecture's file: that of the architecture, and those of its products.
 
     Raises:
         ProfileError: names the file, the key and the reason.
@@ -127,7 +127,7 @@ def read_profiles(path: Path) -> list[DeviceProfile]:
 
 
 def _profiles(paths: Iterable[Path]) -> dict[Path, list[DeviceProfile]]:
-    """Profiles of each file; a file that extends another may come before it."""
+    """Returns the profiles of each file. A file that extends another may come first."""
     contents = {path: read_file(path) for path in paths}
     files = {path: content for path, content in contents.items() if isinstance(content, ProfileFile)}
     described: dict[str, tuple[ProfileFile, Product | None]] = {}
@@ -181,7 +181,7 @@ def _directories() -> tuple[Path, ...]:
 
 
 def _all(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
-    """Returns all profiles of the directories, read once: threads whose first calls come at once wait for each other."""
+    """Returns all profiles of the directories, read once: threads that call this at the same time wait for each other."""
     with _reading:
         return _read(directories)
 
@@ -201,7 +201,7 @@ def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
 
 
 def _check_together(files: Mapping[Path, list[DeviceProfile]]) -> None:
-    """Checks that files of one directory describe no product twice, and that one vendor's are for one backend.
+    """Checks that files of one directory describe no product twice, and that all files of a vendor have one backend.
 
     Raises:
         ProfileError: names both files.

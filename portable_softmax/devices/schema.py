@@ -1,4 +1,4 @@
-"""Hardware facts, each with its source. A fact that is unknown and a limit that a device does not have are absent."""
+"""Hardware facts, each with its source. An unknown fact is absent, and so is a limit that a device does not have."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,7 +13,7 @@ Verified = Literal["measured", "vendor", "third-party"]
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts of one device, in Triton's words; None means that a fact is unknown or that there is no such limit.
+    """Facts of one device, in Triton's words. None means that a fact is unknown or that there is no such limit.
 
     A *multiprocessor* is what the vendor's driver counts: SM (NVIDIA), CU (AMD CDNA), WGP of two CUs (AMD RDNA),
     vector core (Ascend), Xe core (Intel). *Shared memory* is LDS on AMD, the Unified Buffer on Ascend, SLM on Intel.
@@ -28,13 +28,13 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     max_threads_per_program: int | None = None
     max_warps_per_multiprocessor: int | None = None
     max_programs_per_multiprocessor: int | None = None
-    barriers_per_multiprocessor: int | None = None  # slots that a program of several warps takes one of
+    barriers_per_multiprocessor: int | None = None  # a program of several warps takes one
     shared_memory_per_program_max: int | None = None  # bytes
     shared_memory_per_multiprocessor: int | None = None  # bytes
     shared_memory_granule: int | None = None  # bytes
-    shared_memory_sizes: tuple[int, ...] | None = None  # bytes: all that a program can be given, where they are few
+    shared_memory_sizes: tuple[int, ...] | None = None  # bytes: all sizes that a program can have, if there are few
     shared_memory_reserved_per_program: int | None = None  # bytes that the driver takes from every program
-    memory_alignment: int | None = None  # bytes; a narrower row of a tile is padded to it
+    memory_alignment: int | None = None  # bytes; a narrower row of a tile is padded to this
     max_programs: int | None = None  # of one launch
     max_threads: int | None = None  # of one launch
     l2_cache_bytes: int | None = None
@@ -59,10 +59,10 @@ class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All sizes that there are, in ascending order, and the key of their source.
+    """All sizes that exist, in ascending order, and the key of their source.
 
     Raises:
-        ValueError: they are not.
+        ValueError: they are not in ascending order.
     """
 
     value: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)]
@@ -77,7 +77,7 @@ class PowerOfTwo(Fact, frozen=True, forbid_unknown_fields=True):
     """A number that Triton needs as a power of two: threads of a warp, elements of a tile.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the number is not a power of two.
     """
 
     value: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE, extra_json_schema={"enum": [2**power for power in range(21)]})]
@@ -87,7 +87,7 @@ class PowerOfTwo(Fact, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"{self.value} is not a power of two")
 
 
-# Fields of Hardware. A program's threads too: the most warps of a program are taken from them.
+# Fields of Hardware. Threads of a program are among them, because they set the most warps of a program.
 SIZES = ("shared_memory_sizes",)
 POWERS_OF_TWO = ("warp_size", "max_threads_per_program", "memory_alignment")
 
@@ -104,5 +104,5 @@ HardwareFacts: Any = msgspec.defstruct(
 
 
 def given(struct: msgspec.Struct) -> dict[str, Any]:
-    """The fields of a struct that its file gives."""
+    """Returns the fields of a struct that its file gives."""
     return {key: value for key in struct.__struct_fields__ if (value := getattr(struct, key)) is not msgspec.UNSET}

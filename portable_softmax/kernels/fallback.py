@@ -1,4 +1,4 @@
-"""What a program does if its neighbours have not published in time: it computes their parts of the rows itself.
+"""A program whose neighbours have not published in time computes their parts of the rows itself.
 
 It also reads its own part once more.
 """

@@ -1,4 +1,4 @@
-"""Tests of Triton kernels, of this project and others: a pytest plugin with a device, and assertions of what a kernel uses.
+"""Tests of Triton kernels, of this project and others: a pytest plugin, and assertions about a kernel's resources.
 
 Pytest loads `plugin` by itself. The assertions are `assert_occupancy` and `assert_plan_unchanged`.
 """

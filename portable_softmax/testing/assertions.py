@@ -1,4 +1,4 @@
-"""Assertions of what a compiled kernel uses, on devices here or not."""
+"""Assertions about the resources of a compiled kernel, for devices on this machine or elsewhere."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _saving = False
 
 
 def saving(on: bool) -> None:
-    """Makes `assert_plan_unchanged` write its files instead of comparing with them, as --save-plans does."""
+    """Makes `assert_plan_unchanged` write its files instead of comparing with them, for --save-plans."""
     global _saving
     _saving = on
 
@@ -38,14 +38,14 @@ def assert_occupancy(
     at_least: int = 1,
     no_spills: bool = True,
 ) -> Occupancy:
-    """Compiles a kernel, and asserts how many of its programs a multiprocessor holds.
+    """Compiles a kernel and asserts how many of its programs a multiprocessor holds.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
-        device: the device; the current one if None, and a profile's name gives one that is not here.
-        signature: by name of each parameter that is no constexpr, its type or an argument, as `inspect_kernel` takes them.
-        constexprs: values of the others, by name.
-        num_warps, num_stages: Triton's options; those of a decorator, or 4 and 1, if None.
+        device: the device; None is the current one. A profile's name gives a device that need not be on this machine.
+        signature: for each parameter that is not a constexpr, by name, its type or an argument, as `inspect_kernel` takes them.
+        constexprs: values of the constexprs, by name.
+        num_warps, num_stages: Triton's options; None takes those of a decorator, or 4 and 1.
         at_least: programs per multiprocessor.
         no_spills: True if no register may live in memory.
 
@@ -53,8 +53,8 @@ def assert_occupancy(
         Programs per multiprocessor, with their limits.
 
     Raises:
-        AssertionError: there are fewer programs, or registers are spilled; it says what binds and what would help.
-        CompileError, TypeError, ProfileError, ValueError: the cases of `inspect_kernel`.
+        AssertionError: there are fewer programs, or registers are spilled. The text names the limits and what would help.
+        CompileError, TypeError, ProfileError, ValueError: as in `inspect_kernel`.
     """
     __tracebackhide__ = True  # a failure stands in the test that asserts
     device = _compiled_for(device)
@@ -83,17 +83,17 @@ def assert_plan_unchanged(
     num_stages: int | None = None,
     tolerate: Mapping[str, float | None] | None = None,
 ) -> None:
-    """Compiles a kernel, and asserts that its warps, registers, memory, spills and occupancy are those of a file.
+    """Compiles a kernel and asserts that its warps, registers, memory, spills and occupancy equal those in a file.
 
     Args:
-        kernel, device, signature, constexprs, num_warps, num_stages: as `assert_occupancy` takes them.
-        file: saved results of any number of kernels and devices; `pytest --save-plans` writes it.
-        tolerate: by kind of change (plan, registers, memory, spills, occupancy), by how much worse is all right; None for any,
-            which is all that a plan takes.
+        kernel, device, signature, constexprs, num_warps, num_stages: as in `assert_occupancy`. file: saved results of any
+        number of kernels and devices; `pytest --save-plans` writes it. tolerate: for each kind of change (plan, registers,
+        memory, spills, occupancy), how much worse is allowed. None allows any
+            change; a plan takes None only.
 
     Raises:
-        AssertionError: something is worse or another plan, or the file has no such kernel and device.
-        ValueError: the file is none of this version's, `tolerate` has another kind or no such number, and the cases of
+        AssertionError: something is worse, the plan is another one, or the file has no such kernel and device.
+        ValueError: the file is from another version, or `tolerate` has an unknown kind or number; and as in
             `assert_occupancy`.
     """
     __tracebackhide__ = True
@@ -124,7 +124,7 @@ def _check_limits(limits: Mapping[str, float | None]) -> None:
 
 
 def _readable(path: Path) -> list[Report]:
-    """Returns what a file holds that is about to be written anew; none, if it is broken or of another version."""
+    """Returns the reports of a file that will be overwritten; none if it is broken or from another version."""
     try:
         return load(path) if path.exists() else []
     except ValueError:
@@ -150,13 +150,13 @@ def _report(
 
 
 def _kept(value: Any) -> bool | int | float | str | None:
-    """Returns a constexpr as JSON keeps it, which has no inf and no nan: as it is, or as text."""
+    """Returns a constexpr as JSON can keep it: unchanged, or as text. JSON has no inf and no nan."""
     plain = value is None or isinstance(value, bool | int) or (type(value) is float and math.isfinite(value))
     return value if plain else str(value)
 
 
 def _case(report: Report) -> tuple[str, bytes] | None:
-    """Returns what a report is about, without its numbers; as JSON, in which 1, 1.0 and true are not equal."""
+    """Returns the subject of a report without its numbers, as JSON, in which 1, 1.0 and true are not equal."""
     if not isinstance(report.kernel, KernelUse):
         return None
     asked = msgspec.structs.replace(report.kernel, resources=msgspec.UNSET, occupancy=msgspec.UNSET)
@@ -169,7 +169,7 @@ def _name(kernel: Any) -> str:
 
 
 def _compiled_for(device: Device | str | None) -> Device:
-    """Returns a device that Triton compiles for; the interpreter has nothing to assert, so that the test is skipped there."""
+    """Returns a device that Triton compiles for. It skips the test in the interpreter, which compiles nothing."""
     found = chosen(device)
     if found.backend == "interpreter":
         import pytest

@@ -1,6 +1,6 @@
-"""Plugin of pytest: --device and --profile say what kernels run on or are compiled for.
+"""A pytest plugin. --device says on what device kernels run, --profile for what device they are compiled.
 
-A device that is named and missing ends the session with an error, whatever the tests are: none of them is skipped for it.
+If a named device is missing, the session ends with an error, whatever the tests are. No test is skipped for it.
 """
 
 import importlib.metadata
@@ -33,10 +33,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Sets Triton's interpreter up before a test imports a kernel.
+    """Sets up Triton's interpreter before a test imports a kernel.
 
     Raises:
-        UsageError: options do not go together.
+        UsageError: options contradict each other.
     """
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError("Triton's interpreter compiles for no --profile; leave out one of the two")
         os.environ["TRITON_INTERPRET"] = "1"
     if config.getoption("--save-plans"):
-        if config.getoption("dist", "no") != "no" and config.getoption("tx", None):  # options of pytest-xdist, -n's outcome
+        if config.getoption("dist", "no") != "no" and config.getoption("tx", None):  # options of pytest-xdist that -n sets
             raise pytest.UsageError("--save-plans writes files that several processes would write at once; leave out -n")
         from portable_softmax.testing.assertions import saving
 
@@ -54,10 +54,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Looks for a device that was named.
+    """Looks for the device that --device or --profile names.
 
     Raises:
-        UsageError: it is missing, or another one.
+        UsageError: it is missing, or the device here is another one.
     """
     if _named(session.config):
         try:
@@ -67,7 +67,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Tells the device, its profile, and the versions of Triton and torch."""
+    """Returns the device, its profile, and the versions of Triton and torch."""
     found = "taken when a test first asks (--device auto)"
     if _named(config):
         device = _device(config)
@@ -77,7 +77,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips tests that the markers keep from this device."""
+    """Skips tests whose markers exclude this device."""
     marked = item.get_closest_marker("backends")
     if marked or item.get_closest_marker("accelerator"):
         device = _device_or_skip(item.config)
@@ -89,7 +89,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def portable_device(request: pytest.FixtureRequest, record_testsuite_property: Callable[[str, object], None]) -> Device:
-    """The Device of --device, or the one of --profile, which need not be here; --junit-xml keeps which it was."""
+    """Returns the Device of --device, or that of --profile, which need not be on this machine.
+
+    --junit-xml records which device it was.
+    """
     device = _device_or_skip(request.config)
     if device.detected is not None:
         told = {"device": device.name, "backend": device.backend, "profile": device.profile.name}
@@ -100,7 +103,7 @@ def portable_device(request: pytest.FixtureRequest, record_testsuite_property: C
 
 @pytest.fixture(scope="session")
 def portable_torch_device(portable_device: Device) -> "torch.device":
-    """The torch.device for tensors that kernels are given."""
+    """Returns the torch.device for the tensors that tests give to kernels."""
     import torch
 
     if portable_device.detected is None:
@@ -114,7 +117,10 @@ def _named(config: pytest.Config) -> bool:
 
 
 def _device(config: pytest.Config) -> Device:
-    """Returns the device that the options mean; of both options, the live one, which must be taken for that profile."""
+    """Returns the device that the options mean.
+
+    If both are given, the device is the live one, and its profile must be the one that --profile names.
+    """
     name, profile = config.getoption("--device"), config.getoption("--profile")
     if profile and name == "auto":
         return Device.from_profile(profile)

@@ -1,4 +1,4 @@
-"""Modules that answer for a vendor, by Triton's name of its backend."""
+"""One module for each vendor, by Triton's name of its backend."""
 
 import contextlib
 import importlib.metadata
@@ -16,7 +16,7 @@ VENDORS_TRITONS = "triton-ascend", "triton-xpu", "pytorch-triton-xpu"  # each of
 
 
 def broken_installation() -> str | None:
-    """Says that stock triton was installed beside a vendor's, with which it shares files; returns None if it was not.
+    """Returns a complaint if stock triton and a vendor's triton are both installed, because they share files; else None.
 
     Source: triton-ascend's FAQ; triton-lang/triton-ascend issues 306 and 395.
     """

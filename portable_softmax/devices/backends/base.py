@@ -1,4 +1,4 @@
-"""The protocol that each vendor's module fills, and the occupancy rule that SIMT vendors share."""
+"""The protocol of a vendor's module, and the occupancy rule that SIMT vendors share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,13 +27,13 @@ class KernelResources:
     """Resources that one program of a compiled kernel uses, read from its binary or assembly.
 
     Args:
-        num_warps: warps of `warp_size` threads; None where programs have no warps (Ascend).
-        registers_per_thread: 32-bit registers; VGPRs and AGPRs as the AMD architecture allocates them. None where there are
-            none (Ascend).
+        num_warps: warps of `warp_size` threads; None if programs have no warps (Ascend).
+        registers_per_thread: 32-bit registers; VGPRs and AGPRs as the AMD architecture allocates them. None if there are none
+            (Ascend).
         shared_memory_bytes: bytes per program; LDS on AMD, Unified Buffer on Ascend.
         spilled_bytes_per_thread: bytes of registers that live in memory instead.
         scalar_registers: SGPRs per wavefront, AMD only.
-        barriers: slots that a program takes; None where the binary does not tell: one, if it has several warps.
+        barriers: slots that a program takes. None if the binary does not say: then a program of several warps takes one.
 
     Raises:
         ValueError: a number is negative, or num_warps is 0.
@@ -55,10 +55,10 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Number of programs that one multiprocessor holds at once, and the reason why there are no more.
+    """Number of programs that one multiprocessor holds at once, and the resources that limit it.
 
     Args:
-        programs_per_multiprocessor: the least of `limits`; 0 when the kernel cannot run at all.
+        programs_per_multiprocessor: the least of `limits`; 0 if the kernel cannot run at all.
         limits: programs that each resource alone would allow; a resource that sets no limit is absent.
         warps_per_multiprocessor: resident warps; None on devices without warps.
     """
@@ -68,7 +68,7 @@ class Occupancy:
     warps_per_multiprocessor: int | None = None
 
     def __str__(self) -> str:
-        """Gives the number of programs, what limits it, and what each resource alone would allow, in two lines."""
+        """Returns two lines: the programs and their limit, and how many programs each resource alone would allow."""
         programs = "1 program" if self.programs_per_multiprocessor == 1 else f"{self.programs_per_multiprocessor} programs"
         warps = "" if self.warps_per_multiprocessor is None else f" ({self.warps_per_multiprocessor} warps)"
         allowed = ", ".join(f"{name} {programs}" for name, programs in self.limits.items())
@@ -76,20 +76,20 @@ class Occupancy:
 
     @property
     def limited_by(self) -> tuple[str, ...]:
-        """Names of the limits that equal the minimum."""
+        """Returns the names of the limits that equal the minimum."""
         return tuple(name for name, programs in self.limits.items() if programs == self.programs_per_multiprocessor)
 
 
 @dataclass(frozen=True)
 class Detected:
-    """Facts that the runtime tells about one live device.
+    """Facts that the runtime reports about one live device.
 
     Args:
-        name: the product's name, as torch or the driver has it; None if unknown.
+        name: the product's name, from torch or the driver; None if unknown.
         arch: Triton's name of the target architecture.
-        driver: fields of Hardware that Triton's driver told.
-        torch: fields of Hardware that torch told; the driver's override them.
-        lookalike: the backend of a device that is another vendor's than it says; None for all others.
+        driver: fields of Hardware from Triton's driver.
+        torch: fields of Hardware from torch; those from the driver replace them.
+        lookalike: the stand-in backend, if the device is from another vendor than it says; None for all others.
     """
 
     name: str | None
@@ -103,25 +103,25 @@ class Backend(Protocol):
     """Protocol of a vendor's module. The rest of the package knows vendors only through it."""
 
     torch_device_type: str
-    dtypes: tuple[str, ...]  # that the kernel computes there
+    dtypes: tuple[str, ...]  # types that the kernel computes there
     required: tuple[str, ...]  # fields of Hardware without which launches cannot be planned
-    aligned_access: bool  # whether a thread's widest load starts on a multiple of its size
-    scattered_rows: bool  # whether the rows of a tile may lie in several places: at more than one distance from each other
-    poll: str  # how a kernel reads a word that another program writes: by a "volatile" load or an "atomic" operation
-    setup: str  # how to see that the vendor's software works, for errors
+    aligned_access: bool  # True: a thread's widest load must start on a multiple of its size
+    scattered_rows: bool  # True: the rows of a tile may lie at more than one distance from each other
+    poll: str  # how a kernel reads a word of another program: by a "volatile" load or an "atomic" operation
+    setup: str  # a hint for errors: how to see that the vendor's software works
 
     def another_vendors(self, arch: Any, warp_size: int) -> str | None:
-        """Says what shows that a device whose Triton names this backend is another vendor's; None if nothing does.
+        """Returns the evidence that a device with this backend is from another vendor; None if there is none.
 
         Args:
-            arch, warp_size: of Triton's target.
+            arch, warp_size: from Triton's target.
         """
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-        """Describes the device of that index; `arch` and `properties` come from Triton's driver."""
+        """Describes the device with that index; `arch` and `properties` come from Triton's driver."""
 
     def compile_target(self, arch: int | str, index: int | None, hardware: Hardware) -> Any:
-        """Returns Triton's `arch` of the target to compile for; `index` is None for a device that is not here."""
+        """Returns Triton's `arch` of the target to compile for; `index` is None for a device that is not on this machine."""
 
     def compile_options(
         self, num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
@@ -131,7 +131,7 @@ class Backend(Protocol):
     def model(
         self, n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware
     ) -> KernelResources | None:
-        """Estimates what a [n_lines, length] tile will use; returns None where only the compiler can tell.
+        """Estimates the resources of a [n_lines, length] tile; returns None if only the compiler can tell.
 
         Args:
             n_lines, length: elements of the tile, across and along its lines.
@@ -141,55 +141,55 @@ class Backend(Protocol):
         """
 
     def resources(self, compiled: Any) -> KernelResources:
-        """Reads what a program uses from the compiled kernel itself, the same way offline and live."""
+        """Reads from the compiled kernel what a program uses, the same way with and without the device."""
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts resident programs by the vendor's exact rule."""
 
     def known_fault(self, compiled: Any) -> str | None:
-        """Says what the vendor's compiler is known to get wrong in such a kernel, which is then not used; None if nothing."""
+        """Returns the known compiler bug that this kernel shows; None if it shows none. A faulty kernel is not used."""
 
     def direct_launch(
         self, compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int], sizes: Sequence[int]
     ) -> DirectLaunch | None:
-        """Prepares a launch that is quicker than Triton's; returns None where there is none.
+        """Prepares a launch that is faster than Triton's launcher; returns None if there is none.
 
         Args:
             compiled: Triton's CompiledKernel, loaded on the current device.
-            kinds: Triton's types of its run-time parameters, in order: operands, i32 and i64, and what a launch of shared rows
-                has of its own, a pointer and an i64.
+            kinds: Triton's types of the run-time parameters, in order: the operands, i32 and i64, and for shared rows a pointer
+                and an i64.
             grid: numbers of programs.
-            sizes: values of the parameters between the operands and those of the launch.
+            sizes: values of the parameters that follow the operands.
 
         Returns:
-            launch(stream, operands), with the launch's own words and number after them where rows are shared.
+            launch(stream, operands). For shared rows, the exchange's words and the launch's number follow the operands.
         """
 
 
 def nobody_elses(arch: Any, warp_size: int) -> None:
-    """Returns None: no other vendor's Triton is known to take the backend's name; see Backend.another_vendors."""
+    """Returns None: no other vendor's Triton is known to use this backend's name; see Backend.another_vendors."""
 
 
 def named_target(arch: int | str, index: int | None, hardware: Hardware) -> int | str:
-    """Returns the architecture's name, which is all that Triton needs; see Backend.compile_target."""
+    """Returns the architecture's name: Triton needs nothing else; see Backend.compile_target."""
     return arch
 
 
 def no_known_fault(compiled: Any) -> None:
-    """Returns None: the vendor's compiler is not known to get anything wrong; see Backend.known_fault."""
+    """Returns None: no bug of this vendor's compiler is known; see Backend.known_fault."""
 
 
 def named_options(num_warps: int | None, num_stages: int | None) -> dict[str, Any]:
     """Returns the options that every Triton for GPUs has.
 
-    Products and sums are fused because it is said here: Triton 3.10 fuses none by default, and what is known of the kernels'
-    accuracy, and of bits that programs share, is known of fused ones.
+    They ask for products and sums to be fused, because Triton 3.10 fuses none by default. The kernels' accuracy, and the bits
+    that programs share, are known for fused ones only.
     """
     return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "enable_fp_fusion": True}
 
 
 def by_triton_only(compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int], sizes: Sequence[int]) -> None:
-    """Returns None: kernels are launched by Triton; see Backend.direct_launch."""
+    """Returns None: Triton launches the kernels; see Backend.direct_launch."""
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -198,10 +198,10 @@ def round_up(value: int, multiple: int) -> int:
 
 
 def simt_limits(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
-    """Counts programs per multiprocessor by each resource that vendors of GPUs count alike.
+    """Counts programs per multiprocessor for each resource that GPU vendors count alike.
 
-    Registers are allocated per warp in granules, from the slice of one partition (SM sub-partition, SIMD): whole warps
-    must fit a slice, so the division comes before the multiplication. Sources: NVIDIA's cuda_occupancy.h
+    Registers are allocated per warp in granules, from the slice of one partition (SM sub-partition, SIMD). Only whole warps fit
+    a slice, so the division comes before the multiplication. Sources: NVIDIA's cuda_occupancy.h
     (cudaOccMaxBlocksPerSMRegsLimit), LLVM's AMDGPUBaseInfo.cpp (getNumWavesPerEUWithNumVGPRs).
 
     Raises:
@@ -230,7 +230,7 @@ def simt_limits(resources: KernelResources, hardware: Hardware) -> dict[str, int
 
 
 def cautious_limits(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
-    """Counts like `simt_limits`; a kernel whose registers are not known is taken to need the most that a warp can be given."""
+    """Counts like `simt_limits`; if a kernel's registers are unknown, it assumes the most that a warp can have."""
     if resources.registers_per_thread is not None:
         return simt_limits(resources, hardware)
     granule = hardware.register_granule or 1
@@ -243,7 +243,7 @@ def cautious_limits(resources: KernelResources, hardware: Hardware) -> dict[str,
 
 
 def shared_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
-    """Counts programs per multiprocessor by shared memory, with the largest carve-out where that can be chosen."""
+    """Counts programs per multiprocessor by shared memory, with the largest carve-out if it can be chosen."""
     used = resources.shared_memory_bytes
     if hardware.shared_memory_per_program_max and used > hardware.shared_memory_per_program_max:
         return {"shared memory": 0}
@@ -256,6 +256,6 @@ def shared_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[
 
 
 def occupancy_of(limits: dict[str, int], num_warps: int | None) -> Occupancy:
-    """Makes an Occupancy of the programs that each resource alone would allow."""
+    """Makes an Occupancy from the number of programs that each resource alone would allow."""
     programs = min(limits.values())
     return Occupancy(programs, limits, None if num_warps is None else programs * num_warps)

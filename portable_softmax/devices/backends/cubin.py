@@ -1,7 +1,7 @@
 """Registers, stack frame and threads of a kernel, read from its cubin (ELF64) without any tool.
 
-Agrees with `cuobjdump --dump-resource-usage` (a test holds the two together). NVIDIA does not document the attribute
-numbers; they are the ones that `cuobjdump --dump-elf` prints by name.
+A test compares it with `cuobjdump --dump-resource-usage`. NVIDIA does not document the attribute numbers; `cuobjdump
+--dump-elf` prints them by name.
 """
 
 import struct

@@ -17,7 +17,7 @@ setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some
 compile_target = base.named_target
 direct_launch = cuda_driver.direct_launch
 
-# Triton's driver, the same seven keys from 3.2 to 3.9; max_num_regs is per program and so left alone.
+# Triton's driver reports the same seven keys from 3.2 to 3.9. max_num_regs is not used: it counts per program.
 DRIVER_FACTS = {
     "multiprocessor_count": "multiprocessor_count",
     "warp_size": "warpSize",
@@ -32,12 +32,12 @@ TORCH_FACTS = {
 
 
 def another_vendors(arch: Any, warp_size: int) -> str | None:
-    """Looks at the warps: all of NVIDIA's have 32 threads, Iluvatar's and MetaX's 64; Kunlunxin's Triton says 1."""
+    """Checks the warp size: 32 on all NVIDIA devices, 64 on Iluvatar's and MetaX's, 1 in Kunlunxin's Triton."""
     return None if warp_size == 32 else f"no GPU of NVIDIA's has warps of {warp_size}"
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-    """Collects what Triton's driver and torch tell of a device; see Backend."""
+    """Collects the device's facts from Triton's driver and torch; see Backend."""
     import torch
 
     told = torch.cuda.get_device_properties(index)
@@ -55,16 +55,16 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
 def compile_options(
     num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
 ) -> dict[str, Any]:
-    """Names Triton's options, of which `maxnreg` holds threads to registers."""
+    """Names Triton's options; `maxnreg` limits the registers of a thread."""
     return base.named_options(num_warps, num_stages) | {"maxnreg": max_registers}
 
 
 def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
-    """Returns None: nothing is known before the compiler has allocated registers."""
+    """Returns None: nothing is known until the compiler has allocated registers."""
 
 
 def resources(compiled: Any) -> KernelResources:
-    """Reads the cubin; the frame of a thread is what its spilled registers need (this kernel has no other local data)."""
+    """Reads the cubin. A thread's stack frame holds its spilled registers only: this kernel has no other local data."""
     attributes = cubin.kernel_attributes(compiled.asm["cubin"], compiled.metadata.name)
     return KernelResources(
         num_warps=compiled.metadata.num_warps,
@@ -75,7 +75,7 @@ def resources(compiled: Any) -> KernelResources:
 
 
 def known_fault(compiled: Any) -> str | None:
-    """Looks for pairs of additions of 16 bits: ptxas 12.9.86 loses the constant of some; see triton-lang/triton issue 11581."""
+    """Looks for pairs of 16-bit additions: ptxas 12.9.86 loses the constant of some; see triton-lang/triton issue 11581."""
     if "add.s16x2" in compiled.asm["ptx"]:
         return "its PTX has add.s16x2, which ptxas may compile wrongly: triton-lang/triton issue 11581"
     return None
@@ -84,6 +84,6 @@ def known_fault(compiled: Any) -> str | None:
 def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
     """Counts like cudaOccupancyMaxActiveBlocksPerMultiprocessor, with the largest shared memory carve-out.
 
-    Source: cuda_occupancy.h of NVIDIA's pip package nvidia-cuda-runtime.
+    Source: cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime.
     """
     return base.occupancy_of(base.simt_limits(resources, hardware), resources.num_warps)

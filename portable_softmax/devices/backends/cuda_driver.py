@@ -1,4 +1,4 @@
-"""Launches through NVIDIA's driver itself, quicker than by Triton's launcher, which asks the driver about each pointer.
+"""Launches by NVIDIA's driver API. They are faster than Triton's launcher, which asks the driver about each pointer.
 
 Source of names, numbers and structures: CUDA Driver API, cuda.h of CUDA 12.4 and later.
 """
@@ -11,8 +11,8 @@ from portable_softmax.devices.backends.base import DirectLaunch
 from portable_softmax.errors import DeviceError
 
 INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
-CELL = 8  # bytes of memory that each argument has; of an i32 the lower half is read
-SIZES = {"i32": 4}  # bytes of a parameter, where they are not 8
+CELL = 8  # bytes of memory for each argument; the driver reads the lower half for an i32
+SIZES = {"i32": 4}  # bytes of a parameter, if not 8
 
 
 class LaunchConfig(ctypes.Structure):
@@ -30,7 +30,7 @@ STREAM_CELL = LaunchConfig.stream.offset // CELL
 
 
 def direct_launch(compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int], sizes: Sequence[int]) -> DirectLaunch | None:
-    """Prepares the launch of a kernel that needs nothing but arguments, and returns None of any other; see Backend."""
+    """Prepares the launch of a kernel that needs nothing but arguments; returns None for all others. See Backend."""
     metadata = compiled.metadata
     special = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
     if metadata.num_ctas > 1 or any(getattr(metadata, name, 0) for name in special):
@@ -41,14 +41,14 @@ def direct_launch(compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int
         return None
     parameters = _sizes_of_parameters(cuda, compiled.function)
     expected = [SIZES.get(kind, CELL) for kind in kinds]
-    unused = parameters[len(expected) :]  # what Triton gives to kernels that need scratch memory: null pointers
+    unused = parameters[len(expected) :]  # null pointers, which Triton passes in place of scratch memory
     if parameters[: len(expected)] != expected or any(size != CELL for size in unused):
         return None
     return _prepare(cuda, compiled, kinds, grid, sizes, len(parameters))
 
 
 def _sizes_of_parameters(cuda: Any, function: int) -> list[int]:
-    """Asks the driver how many bytes each parameter of a kernel has; one before CUDA 12.4 cannot tell, and lists none."""
+    """Asks the driver for the bytes of each parameter of a kernel; the list is empty if the driver is older than CUDA 12.4."""
     sizes: list[int] = []
     offset, size = ctypes.c_size_t(), ctypes.c_size_t()
     if not hasattr(cuda, "cuFuncGetParamInfo"):
@@ -70,7 +70,7 @@ def _prepare(
     words_cell = n_operands + len(sizes)
     is_shared = words_cell < len(kinds)
     submit = cuda.cuLaunchKernelEx
-    slots: list[Slot] = []  # that no launch uses now: as each has one of its own, threads need no lock
+    slots: list[Slot] = []  # slots that no launch uses now; each launch takes its own, so threads need no lock
 
     def new_slot() -> Slot:
         cells = (ctypes.c_int64 * n_parameters)(*[0] * n_operands, *sizes)
@@ -80,7 +80,7 @@ def _prepare(
         call = ctypes.byref(config), ctypes.c_void_p(compiled.function), parameters, None
         return memoryview(cells).cast("B").cast("q"), memoryview(config).cast("B").cast("q"), call
 
-    def launch(stream: int, operands: Sequence[Any]) -> None:  # plain loops and integers: it is in every call
+    def launch(stream: int, operands: Sequence[Any]) -> None:  # plain loops and integers, because it runs in every call
         try:
             slot = slots.pop()
         except IndexError:
@@ -107,7 +107,7 @@ def _prepare(
 
 
 def _enter_primary_context(cuda: Any) -> None:
-    """Makes the context that torch uses on the current device that of this thread."""
+    """Makes the context that torch uses on the current device the context of this thread."""
     import torch
 
     device, context = ctypes.c_int(), ctypes.c_void_p()

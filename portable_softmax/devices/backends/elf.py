@@ -1,4 +1,4 @@
-"""Sections of an ELF64 file, which is what vendors' compilers put their kernels in."""
+"""Sections of an ELF64 file, the format in which vendors' compilers write kernels."""
 
 import struct
 from typing import NamedTuple
@@ -19,7 +19,7 @@ def sections(elf: bytes, called: str) -> list[tuple[str, Section]]:
         called: word for such files, for the error.
 
     Raises:
-        ValueError: the file is no little-endian ELF64.
+        ValueError: the file has no little-endian ELF64 header.
     """
     if elf[:6] != b"\x7fELF\x02\x01":
         raise ValueError(f"not a {called}: no little-endian ELF64 header")
@@ -36,5 +36,5 @@ def string(table: bytes, start: int) -> str:
 
 
 def _content(elf: bytes, header: tuple[int, ...]) -> bytes:
-    no_bits = 8  # SHT_NOBITS: takes no room in the file
+    no_bits = 8  # SHT_NOBITS: such a section has no bytes in the file
     return b"" if header[1] == no_bits else elf[header[4] : header[4] + header[5]]

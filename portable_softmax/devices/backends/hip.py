@@ -13,7 +13,7 @@ dtypes = tuple(base.DTYPE_BYTES)
 required = base.SIMT_REQUIRED
 aligned_access = True
 scattered_rows = True
-poll = "atomic"  # Triton 3.8 makes a plain load of a volatile one, which LLVM then takes out of the loop that polls
+poll = "atomic"  # Triton 3.8 turns a volatile load into a plain one, and LLVM then moves it out of the polling loop
 setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
 compile_target = base.named_target
 direct_launch = base.by_triton_only
@@ -24,15 +24,15 @@ WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 w
 
 
 def another_vendors(arch: Any, warp_size: int) -> str | None:
-    """Looks at the architecture, of which some are Hygon's; its gfx906 is AMD's own."""
+    """Checks the architecture: some are Hygon's. gfx906 is AMD's own."""
     return f"{arch} is Hygon's" if re.fullmatch(HYGON, str(arch)) else None
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-    """Collects what Triton's driver and torch tell of a device; see Backend.
+    """Collects the device's facts from Triton's driver and torch; see Backend.
 
-    The driver's `max_num_regs` is not believed: ROCm releases disagree whether it counts 256 or all VGPRs of a SIMD. With
-    GPU_ENABLE_WGP_MODE=0 the driver of an RDNA counts CUs; they are paired again, because Triton compiles for WGPs.
+    The driver's `max_num_regs` is not used: ROCm releases disagree whether it counts 256 or all VGPRs of a SIMD. With
+    GPU_ENABLE_WGP_MODE=0 the driver of an RDNA counts CUs. They are paired again, because Triton compiles for WGPs.
     """
     import torch
 
@@ -55,18 +55,18 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
 def compile_options(
     num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
 ) -> dict[str, Any]:
-    """Names Triton's options; a number of registers is not among them."""
+    """Names Triton's options. None of them limits the registers."""
     return base.named_options(num_warps, num_stages)
 
 
 def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
-    """Returns None: nothing is known before the compiler has allocated registers."""
+    """Returns None: nothing is known until the compiler has allocated registers."""
 
 
 def resources(compiled: Any) -> KernelResources:
     """Reads the metadata at the end of the assembly, which the HIP runtime reads too.
 
-    `.vgpr_count` is what a wavefront is allocated: V + A on gfx90a and later, max(V, A) on gfx908.
+    `.vgpr_count` is the allocation of a wavefront: V + A on gfx90a and later, max(V, A) on gfx908.
     `.group_segment_fixed_size` is 0 for Triton's kernels, whose LDS is dynamic.
     """
     assembly = compiled.asm["amdgcn"]
@@ -84,7 +84,7 @@ def resources(compiled: Any) -> KernelResources:
 
 
 def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
-    """Counts like LLVM, with the LDS that LLVM does not see.
+    """Counts like LLVM, and adds the limit by LDS, which LLVM does not see.
 
     Source: AMDGPUBaseInfo.cpp and GCNSubtarget of LLVM.
     """
@@ -96,9 +96,10 @@ def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
 
 
 def _wavefronts_by_scalar_registers(sgprs: int) -> int:
-    """Counts wavefronts per SIMD by its 800 SGPRs (gfx9; later architectures give each wavefront a fixed set).
+    """Counts wavefronts per SIMD by its 800 SGPRs on gfx9. Later architectures give each wavefront a fixed set.
 
-    A wavefront takes 16 more for the trap handler. The table of LLVM before Triton 3.9, 10 up to 80 SGPRs, forgot them.
-    Sources: LLVM pull request 201342; ROCm/rocm-systems pull request 10618, where 92 SGPRs left room for 7 on gfx942.
+    A wavefront takes 16 more SGPRs for the trap handler. LLVM's table up to Triton 3.8 does not count these 16: it allows 10
+    wavefronts up to 80 SGPRs. Sources: LLVM pull request 201342; ROCm/rocm-systems pull request 10618, in which 92 SGPRs leave
+    room for 7 on gfx942.
     """
     return 800 // (base.round_up(sgprs, 16) + 16)

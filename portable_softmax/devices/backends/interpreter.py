@@ -1,4 +1,4 @@
-"""Triton's interpreter (TRITON_INTERPRET=1): the kernel's own text on the CPU, one program after another."""
+"""Triton's interpreter (TRITON_INTERPRET=1): it runs the kernel's Python text on the CPU, one program after another."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ known_fault = base.no_known_fault
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-    """Tells no facts: all of them are the profile's."""
+    """Returns no facts: all of them come from the profile."""
     return Detected(name="interpreter", arch=arch, driver={}, torch={})
 
 
@@ -33,12 +33,12 @@ def compile_options(
 
 
 def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> KernelResources:
-    """Returns no use of anything: the interpreter has no limits to run into."""
+    """Returns no resources: the interpreter has no limits."""
     return KernelResources()
 
 
 def resources(compiled: Any) -> KernelResources:
-    """Returns no use of anything: nothing is compiled."""
+    """Returns no resources: nothing is compiled."""
     return KernelResources()
 
 

@@ -1,6 +1,6 @@
-"""Another vendor's device, whose Triton and torch call themselves by names of a backend that is known here.
+"""Another vendor's device, whose Triton and torch use the names of a known backend.
 
-No more is believed of it than all such drivers tell, and its kernels are compiled and launched by what every Triton has.
+Only facts that all such drivers report are used, and kernels are compiled and launched by what every Triton has.
 Source: third_party/ iluvatar, metax, hcu and xpu of flagos-ai/FlagTree 71461e37, and its pull request 1211.
 """
 
@@ -27,13 +27,13 @@ TORCH_FACTS = {
 
 @dataclass(eq=False)
 class Lookalike:
-    """Backend of a device that is not the vendor's whose backend it names; see base.Backend.
+    """Backend of a device that is from another vendor than its backend's name says; see base.Backend.
 
     Args:
-        evidence: what shows that it is not.
-        torch_device_type: of its tensors.
-        dtypes: that kernels compute there.
-        setup: how to see that the software works, for errors.
+        evidence: what shows that it is from another vendor.
+        torch_device_type: device type of its tensors.
+        dtypes: types that kernels compute there.
+        setup: a hint for errors: how to see that the software works.
     """
 
     evidence: str
@@ -44,14 +44,14 @@ class Lookalike:
     required: tuple[str, ...] = base.SIMT_REQUIRED
     aligned_access: bool = True
     scattered_rows: bool = True
-    poll: str = "atomic"  # which no compiler may take out of a loop
+    poll: str = "atomic"  # no compiler may move it out of a loop
     compile_target = staticmethod(base.named_target)
     another_vendors = staticmethod(base.nobody_elses)
     direct_launch = staticmethod(base.by_triton_only)
     known_fault = staticmethod(base.no_known_fault)
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-        """Collects what such drivers and torch tell; what is 0 or missing there is not known."""
+        """Collects facts that such drivers and torch report; a value that is 0 or missing there is unknown."""
         import torch
 
         told = getattr(torch, self.torch_device_type).get_device_properties(index)
@@ -72,28 +72,31 @@ class Lookalike:
     def compile_options(
         self, num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
     ) -> dict[str, Any]:
-        """Names the options that every Triton has; a number of registers is not among them."""
+        """Names the options that every Triton has. None of them limits the registers."""
         return base.named_options(num_warps, num_stages)
 
     def model(self, n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
-        """Returns None: nothing is known before the compiler has allocated registers."""
+        """Returns None: nothing is known until the compiler has allocated registers."""
 
     def resources(self, compiled: Any) -> KernelResources:
-        """Takes warps and shared memory from Triton's metadata; nobody here can read the binary for its registers.
+        """Reads warps and shared memory from Triton's metadata. The registers are unknown: nobody here can read the binary.
 
-        Where there are no warps or no shared memory, the metadata has -1 or nothing.
+        The metadata has -1 or nothing for a device without warps or shared memory.
         """
         metadata = compiled.metadata
         shared = getattr(metadata, "shared", None) or 0
         return KernelResources(num_warps=max(1, metadata.num_warps), shared_memory_bytes=max(0, shared))
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
-        """Counts by the rule that vendors of GPUs share; registers that are not known are taken to be the most."""
+        """Counts by the rule that GPU vendors share, and assumes the most registers if they are unknown."""
         return base.occupancy_of(base.cautious_limits(resources, hardware), resources.num_warps)
 
 
 def lookalike(vendor: Backend, evidence: str) -> Lookalike:
-    """Makes the backend of a device that names `vendor` and is not its; torch keeps the vendor's type for it, or CUDA's."""
+    """Makes the backend of a device that names `vendor` but is from another one.
+
+    Its tensors have the device type that torch uses for the vendor, or CUDA's.
+    """
     import torch
 
     kinds = vendor.torch_device_type, "cuda"

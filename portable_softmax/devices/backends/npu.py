@@ -11,7 +11,7 @@ torch_device_type = "npu"
 dtypes = ("float16", "bfloat16", "float32")  # the vector unit has no fp64
 required = ("multiprocessor_count", "shared_memory_per_program_max", "memory_alignment", "max_programs")
 aligned_access = False
-scattered_rows = False  # its compiler takes such addresses one by one
+scattered_rows = False  # its compiler would load the elements one by one
 poll = "volatile"
 setup = (
     "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
@@ -24,9 +24,10 @@ known_fault = base.no_known_fault
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-    """Takes the number of vector cores from torch_npu, else from Triton's driver, whose 2 x AI cores is wrong on the 310B.
+    """Reads the number of vector cores from torch_npu, else from Triton's driver.
 
-    `max_shared_mem` of that driver is a dummy (1), and its warp size is 0.
+    The driver assumes two vector cores per AI core, which is wrong on the 310B. Its `max_shared_mem` is a dummy (1), and its
+    warp size is 0.
     """
     import torch
 
@@ -47,12 +48,12 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
 def compile_options(
     num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
 ) -> dict[str, Any]:
-    """Returns no options: the compiler warns about num_warps and num_stages, and has no use for them."""
+    """Returns no options: the compiler ignores num_warps and num_stages, and warns about them."""
     return {}
 
 
 def resources(compiled: Any) -> KernelResources:
-    """Reads the bytes of the Unified Buffer, which the compiler tells only if asked to print them; else 0.
+    """Reads the bytes of the Unified Buffer. The compiler reports them only if it is asked to print them; else they are 0.
 
     A kernel that the compiler accepted fits.
     """
@@ -62,13 +63,13 @@ def resources(compiled: Any) -> KernelResources:
 def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> KernelResources:
     """Estimates the Unified Buffer of a [n_lines, length] tile.
 
-    Inputs and output take twice their size (double buffering), each input a copy in fp32, and the reduction half of one.
-    That fits what is known to compile and to overflow on A2, and errs high.
+    Inputs and output take twice their size (double buffering). Each input takes a copy in fp32, and the reduction takes half of
+    one. This agrees with the kernels that are known to compile or to overflow on A2; it errs high.
 
     Sources: AscendNPU-IR ExtraBufferOpInterface (the reduction's buffer), Liger's softmax of 8192 elements (fits 192 KiB),
     sgl-kernel-npu's argmax_softmax_prob (fp32 8192 compiles, 16384 overflows).
     """
-    narrowest = (hardware.memory_alignment or 1) // min(*in_bytes, out_bytes)  # a narrower line is padded to it
+    narrowest = (hardware.memory_alignment or 1) // min(*in_bytes, out_bytes)  # a narrower line is padded to this
     elements = n_lines * max(length, narrowest)
     return KernelResources(shared_memory_bytes=elements * (2 * sum(in_bytes) + 2 * out_bytes + 4 * len(in_bytes) + 2))
 

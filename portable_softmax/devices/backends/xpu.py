@@ -1,4 +1,4 @@
-"""Intel. A multiprocessor is an Xe core, a warp a sub-group that one hardware thread of an EU runs, shared memory SLM.
+"""Intel. A multiprocessor is an Xe core; a warp is a sub-group, run by one hardware thread of an EU; shared memory is SLM.
 
 Registers are counted per lane, 32 bits each, as elsewhere: 128 GRFs of 64 bytes are 64 registers of each of 32 lanes.
 """
@@ -20,25 +20,25 @@ dtypes = tuple(base.DTYPE_BYTES)
 required = base.SIMT_REQUIRED
 aligned_access = True
 scattered_rows = True
-poll = "atomic"  # triton-xpu 3.3 makes a plain load of a volatile one
+poll = "atomic"  # triton-xpu 3.3 turns a volatile load into a plain one
 setup = "Intel: `sycl-ls` lists the devices; ZE_AFFINITY_MASK hides some; /dev/dri must be accessible."
 direct_launch = base.by_triton_only
 known_fault = base.no_known_fault
 
 OCLOC = "ocloc"  # Intel's offline compiler
-FULL_SIZE_LANES = 32  # a sub-group of fewer lanes, in the large register mode, may have only half of the threads
+FULL_SIZE_LANES = 32  # with fewer lanes and the large register mode, a program may have only half of the threads
 
 
 def another_vendors(arch: Any, warp_size: int) -> str | None:
-    """Looks at the warps: Kunlunxin's Triton says 1, as its device has none."""
+    """Checks the warp size: 1 in Kunlunxin's Triton, because its device has no warps."""
     return "no GPU of Intel's has sub-groups of 1" if warp_size == 1 else None
 
 
 def describe(index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:
-    """Collects what torch and Triton's driver tell of a device; see Backend.
+    """Collects the device's facts from torch and Triton's driver; see Backend.
 
-    Triton's `arch` is no name but all of torch's properties; `version` among them is the number of the graphics IP, as
-    12.60.7. The driver's count of multiprocessors is a product of slices and their parts, so torch's is preferred.
+    Triton's `arch` is not a name but all of torch's properties. `version` among them is the number of the graphics IP, as in
+    12.60.7. The driver multiplies slices by their parts to count multiprocessors, so torch's count is preferred.
     """
     import torch
 
@@ -57,7 +57,10 @@ def describe(index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:
 
 
 def compile_target(arch: int | str, index: int | None, hardware: Hardware) -> Any:
-    """Returns the properties that Triton calls an architecture: torch's, or the fewest for a device that is not here."""
+    """Returns the properties that Triton calls an architecture.
+
+    They are torch's, or as few as possible for a device that is not on this machine.
+    """
     if index is not None:
         import torch
 
@@ -69,9 +72,9 @@ def compile_target(arch: int | str, index: int | None, hardware: Hardware) -> An
 def compile_options(
     num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
 ) -> dict[str, Any]:
-    """Names Triton's options: lanes of a sub-group, by its older name and its newer, and the register mode.
+    """Names Triton's options: the lanes of a sub-group, by both of its names, and the register mode.
 
-    A hardware thread has 128 GRFs or 256, for half as many threads; without `max_registers` the compiler chooses.
+    A hardware thread has 128 GRFs, or 256 with half as many threads. Without `max_registers` the compiler chooses.
     """
     small = (hardware.max_registers_per_thread or 0) // 2
     mode = "auto" if max_registers is None else "small" if max_registers <= small else "large"
@@ -80,17 +83,17 @@ def compile_options(
 
 
 def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
-    """Returns None: nothing is known before the compiler has allocated registers."""
+    """Returns None: nothing is known until the compiler has allocated registers."""
 
 
 def resources(compiled: Any) -> KernelResources:
-    """Reads the native binary, which `ocloc` makes of Triton's SPIR-V; without ocloc the registers are not known.
+    """Reads the native binary, which `ocloc` makes from Triton's SPIR-V. Without ocloc the registers are unknown.
 
-    On the device it is made by the driver, of the same SPIR-V with the same options. With TRITON_XPU_GEN_NATIVE_CODE it is
-    Triton's own, in place of the SPIR-V.
+    On the device the driver compiles the same SPIR-V with the same options. With TRITON_XPU_GEN_NATIVE_CODE Triton itself gives
+    the binary instead of SPIR-V.
 
     Raises:
-        CompileError: ocloc fails, in its own words.
+        CompileError: ocloc failed; the text is ocloc's own.
     """
     metadata = compiled.metadata
     used = {"num_warps": metadata.num_warps, "shared_memory_bytes": metadata.shared}
@@ -117,7 +120,7 @@ def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
 
 
 def _too_many_threads(resources: KernelResources, hardware: Hardware) -> bool:
-    """Tells whether the driver refuses the program: with most registers and fewer lanes it may have half of the threads.
+    """Tells whether the driver refuses the program: with most registers and fewer lanes only half of the threads are allowed.
 
     Source: GfxCoreHelperHw::calculateMaxWorkGroupSize of intel/compute-runtime.
     """
@@ -140,7 +143,10 @@ def _native(ocloc: str, spirv: bytes, version: str, flags: str) -> bytes:
 
 
 def _compile_without_sycl() -> None:
-    """Lets Triton's compiler start with no SYCL: it builds a module that names a live device's architecture; none is here."""
+    """Lets Triton's compiler start without SYCL.
+
+    It would build a module that names the architecture of a live device, and there is none on this machine.
+    """
     from triton.backends import backends
 
     names = backends["intel"].compiler.__init__.__globals__ if "intel" in backends else {}
@@ -150,7 +156,7 @@ def _compile_without_sycl() -> None:
 
 
 class _BuiltWhenAsked:
-    """Triton's function that builds C++ modules; the one that names architectures is built when a live one is to be named."""
+    """Triton's function that builds C++ modules. It delays the one that names architectures until a live one needs a name."""
 
     def __init__(self, build: Callable[..., Any]) -> None:
         self.build = build
@@ -164,7 +170,7 @@ class _Namer:
         self.module = module
 
     def parse_device_arch(self, number: int) -> str:
-        """Returns the name of a live device's architecture, and no name for one that is not here, which has no number."""
+        """Returns the name of a live device's architecture; "" for a device that is not on this machine: it has no number."""
         build, *source = self.module
         name: str = build(*source).parse_device_arch(number) if number else ""
         return name

@@ -1,4 +1,4 @@
-"""Registers, barriers and spills of a kernel, read from what Intel's compiler makes of it: an ELF64 file, a "zebin".
+"""Registers, barriers and spills of a kernel, read from the output of Intel's compiler: an ELF64 file, a "zebin".
 
 Sources: documentation/igc/ZEBinary of intel/intel-graphics-compiler (the section .ze_info is YAML); hw_cmds_*.h of
 intel/compute-runtime (the size of a GRF in each family).
@@ -12,11 +12,17 @@ import yaml
 from portable_softmax.devices.backends.elf import sections
 
 CORE_FAMILY = 2  # NT_INTELGT_GFXCORE_FAMILY: type of a note in .note.intelgt.compat
-WIDE_GRF_FAMILY = 0xC08  # Xe-HPC; a GRF of it and of later families has 64 bytes, one of earlier families 32
+WIDE_GRF_FAMILY = 0xC08  # Xe-HPC. A GRF has 64 bytes in this family and later ones, 32 in earlier ones
 
 
 class KernelInfo(NamedTuple):
-    """Resources of a kernel. Args: registers: 32-bit, of a thread; barriers: of a program; spilled: bytes of a thread."""
+    """Resources of a kernel.
+
+    Args:
+        registers: 32-bit registers of a thread.
+        barriers: slots that a program takes.
+        spilled: bytes that a thread spills.
+    """
 
     registers: int
     barriers: int
@@ -24,7 +30,7 @@ class KernelInfo(NamedTuple):
 
 
 def kernel_info(zebin: bytes, kernel: str) -> KernelInfo:
-    """Returns what .ze_info says of `kernel`, by thread: its lanes share the GRFs of a hardware thread.
+    """Returns the resources of `kernel` from .ze_info, per thread: the lanes of a hardware thread share its GRFs.
 
     Raises:
         ValueError: not a zebin, or the kernel is not in it.
