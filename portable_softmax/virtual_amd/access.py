@@ -30,7 +30,7 @@ _NAME = re.compile(
     r"(?P<two>2(?:addr)?(?P<stride>_?st(?:ride)?64)?_)?(?P<type>\w+)"
 )
 
-# Instructions that make a cache forget or write back what it holds.
+# Instructions that invalidate a cache or write it back.
 _CACHES = {
     "buffer_gl0_inv", "buffer_gl1_inv", "buffer_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_wbl2", "buffer_invl2",
     "global_inv", "global_wb", "global_wbinv",
@@ -38,10 +38,10 @@ _CACHES = {
 
 
 def compile_access(instruction: Instruction, arch: str) -> Callable[[Wave], None]:
-    """Returns what a load, a store or an atomic does.
+    """Returns the function of a wave that a load, a store or an atomic performs.
 
     Raises:
-        UnknownInstruction: nothing here knows it, or a modifier of it.
+        UnknownInstruction: the instruction or a modifier of it is not known.
     """
     modifiers = dict(instruction.modifiers)
     cache = {name: modifiers.pop(name) for name in cache_modifiers(arch) & modifiers.keys()}
@@ -69,11 +69,14 @@ def compile_access(instruction: Instruction, arch: str) -> Callable[[Wave], None
 
 
 def _nothing(wave: Wave) -> None:
-    """There is no cache."""
+    """Does nothing: there is no cache."""
 
 
 def _addresses(instruction: Instruction, vector: str, base: str, offset: int) -> Callable[[Wave, Array], Array]:
-    """GLOBAL: a 64-bit address of each lane, or a scalar one and 32 bits of each lane."""
+    """Returns the function that computes addresses of a GLOBAL instruction.
+
+    They are 64-bit addresses of the lanes, or a scalar address and 32-bit offsets of the lanes.
+    """
     register = register_of(instruction, vector)
     if base == "off":
         return lambda wave, lanes: (
@@ -101,7 +104,10 @@ def _global(instruction: Instruction, modifiers: dict[str, str], access: Access,
 
 
 def _buffer(instruction: Instruction, modifiers: dict[str, str], access: Access, is_store: bool) -> Callable[[Wave], None]:
-    """BUFFER: offsets from the base of a descriptor (V#); those beyond its range read 0 and write nothing."""
+    """Compiles a BUFFER instruction, whose offsets start at the base of a descriptor (V#).
+
+    Beyond the descriptor's range, lanes read 0 and write nothing.
+    """
     data, address, descriptor, scalar = instruction.operands
     register, first = register_of(instruction, data), scalar_register(descriptor)
     if first is None:
@@ -134,7 +140,7 @@ def _buffer(instruction: Instruction, modifiers: dict[str, str], access: Access,
 def _atomic(
     instruction: Instruction, modifiers: dict[str, str], cache: dict[str, str], operation: str, size: int
 ) -> Callable[[Wave], None]:
-    """GLOBAL_ATOMIC: of each lane in turn; GLC, SC0 or TH_ATOMIC_RETURN ask for what was there before."""
+    """Compiles a GLOBAL_ATOMIC, which takes one lane after another. GLC, SC0 or TH_ATOMIC_RETURN ask for the old value."""
     returns = returns_old(cache)
     *result, address, data, base = instruction.operands
     if operation not in ATOMICS or len(result) != int(returns):

@@ -1,6 +1,6 @@
-"""Numbers as the instructions compute them: each function takes and returns arrays of lanes.
+"""Numbers as the instructions compute them. Each function takes and returns arrays of lanes.
 
-Round modes are those that Triton's descriptors ask for: to nearest, ties to even, with denormals.
+Triton's descriptors ask for rounding to nearest, ties to even, with denormals.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,10 @@ _TINY = np.float32(2.0**-126)
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:
-    """Returns a * b + c of float32, rounded once (of a denormal result, the last bit may be off)."""
+    """Returns a * b + c of float32, rounded once; the last bit of a denormal result may be off."""
     product = a.astype(np.float64) * b  # exact
     total = product + c
-    halfway = (total.view(np.int64) & 0x1FFFFFFF) == 0x10000000  # a second rounding would go to even, whatever was cut off
+    halfway = (total.view(np.int64) & 0x1FFFFFFF) == 0x10000000  # a tie: a second rounding would ignore dropped bits
     if halfway.any():
         part = total - product
         cut = (product - (total - part)) + (c - part)
@@ -32,7 +32,7 @@ def fma16(a: Array, b: Array, c: Array) -> Array:
 
 
 def fma64(a: Array, b: Array, c: Array) -> Array:
-    """Returns a * b + c of float64; the error of each step is added at the end, so the last bit may be off."""
+    """Returns a * b + c of float64. The error of each step is added at the end, so the last bit may be off."""
     product = a * b
     high, low = zip(*(_halves(x) for x in (a, b)), strict=True)
     lost = low[0] * low[1] - (((product - high[0] * high[1]) - low[0] * high[1]) - high[0] * low[1])
@@ -43,25 +43,25 @@ def fma64(a: Array, b: Array, c: Array) -> Array:
 
 
 def _halves(x: Array) -> tuple[Array, Array]:
-    """Returns a float64 as two numbers of half its digits (Dekker)."""
+    """Returns a float64 as the sum of two numbers with half its digits (Dekker)."""
     far = x * 134217729.0
     high = far - (far - x)
     return high, x - high
 
 
 def dot2(a: Array, b: Array, c: Array) -> Array:
-    """Returns V_DOT2: the products of two pairs of float16 and a float32, added up and rounded once."""
+    """Returns V_DOT2: the sum of two products of float16 and a float32, rounded once."""
     pairs = [np.ascontiguousarray(x).view(np.float16).reshape(-1, 2).astype(np.float64) for x in (a, b)]
     return ((pairs[0] * pairs[1]).sum(axis=1) + c).astype(np.float32)
 
 
 def mac(a: Array, b: Array, c: Array) -> Array:
-    """Returns V_MAC_F32: a * b + c, each rounded, with denormals taken and given as 0."""
+    """Returns V_MAC_F32: a * b + c, with two roundings; denormal operands and results are 0."""
     return _flushed(_flushed(_flushed(a) * _flushed(b)) + _flushed(c))
 
 
 def rcp64(x: Array) -> Array:
-    """Returns V_RCP_F64, which is exact in half of its digits only; the code that asks for it refines it."""
+    """Returns V_RCP_F64, which is exact in half of its digits only; the kernel's code refines it."""
     return ((1 / x).view(np.uint64) & np.uint64(2**64 - 2**28)).view(np.float64)
 
 
@@ -71,7 +71,7 @@ def mantissa(x: Array) -> Array:
 
 
 def exponent(x: Array) -> Array:
-    """Returns V_FREXP_EXP: the exponent that goes with V_FREXP_MANT, 0 of infinities and nan."""
+    """Returns V_FREXP_EXP: the exponent that goes with V_FREXP_MANT; 0 for infinities and nan."""
     return np.where(np.isfinite(x), np.frexp(x)[1], 0).astype(np.int32)
 
 
@@ -82,7 +82,7 @@ def scale_by_power(x: Array, power: Array) -> Array:
 
 
 def is_class(x: Array, wanted: Array) -> Array:
-    """Returns V_CMP_CLASS: whether a number is in one of the classes whose bits are set; nan is always quiet."""
+    """Returns V_CMP_CLASS: whether a number is in one of the classes whose bits are set. Every nan is quiet."""
     normal = np.isfinite(x) & (np.abs(x) >= np.finfo(x.dtype).tiny)
     minus, nan, infinite, zero = np.signbit(x), np.isnan(x), np.isinf(x), x == 0
     denormal = ~(nan | infinite | zero | normal)
@@ -93,7 +93,7 @@ def is_class(x: Array, wanted: Array) -> Array:
 
 
 def whole(kind: str) -> Callable[[Array], Array]:
-    """Returns a conversion to integers of a kind: towards 0, nan to 0, and what is too large to the largest."""
+    """Returns a conversion to integers of a kind: towards 0, nan to 0, and numbers beyond the range to its nearest end."""
     limits = np.iinfo(kind)
 
     def convert(x: Array) -> Array:
@@ -110,12 +110,12 @@ def bfloat16(x: Array) -> Array:
 
 
 def transcendental(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Returns a V_EXP, V_LOG, V_RCP, V_RSQ or V_SQRT: float32, denormals taken and given as 0, computed in float64."""
+    """Returns V_EXP, V_LOG, V_RCP, V_RSQ or V_SQRT of float32, computed in float64; denormal operands and results are 0."""
     return lambda x: _flushed(rounded(function(_flushed(x).astype(np.float64))))
 
 
 def rounded(x: Array) -> Array:
-    """Returns a transcendental result as float32: the nearest, where hardware may give a neighbour; a test may override it."""
+    """Returns a transcendental result as the nearest float32. Hardware may give a neighbour; a test may override this."""
     return x.astype(np.float32)
 
 

@@ -10,7 +10,7 @@ Array = np.ndarray[Any, Any]
 
 @functools.lru_cache(maxsize=1 << 14)
 def lanes_of(mask: int, size: int) -> Array:
-    """Returns a mask's bits as [size] booleans, not to be written to."""
+    """Returns a mask's bits as [size] booleans, which must not be written to."""
     bits = np.unpackbits(np.frombuffer(mask.to_bytes(8, "little"), np.uint8), bitorder="little")[:size].astype(bool)
     bits.flags.writeable = False
     return bits

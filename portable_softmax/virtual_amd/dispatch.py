@@ -1,6 +1,6 @@
-"""Launches: programs as workgroups of waves, which run one at a time, in an order that a seed chooses.
+"""Launches: programs are workgroups of waves, which run one at a time, in an order that a seed chooses.
 
-Registers at entry are those of "Initial Kernel Execution State" in LLVM's "User Guide for AMDGPU Backend".
+Registers at entry follow "Initial Kernel Execution State" in LLVM's "User Guide for AMDGPU Backend".
 """
 
 import math
@@ -16,8 +16,8 @@ from portable_softmax.virtual_amd.machine import Kernel
 from portable_softmax.virtual_amd.memory import GlobalMemory
 from portable_softmax.virtual_amd.state import TTMP, Wave
 
-_SCRATCH_POINTERS = 2  # that Triton appends to a kernel's arguments, at most, and that few kernels use
-_LONGEST_TURN = 48  # instructions of a wave before another may go on
+_SCRATCH_POINTERS = 2  # pointers, at most, that Triton appends to a kernel's arguments; few kernels use them
+_LONGEST_TURN = 48  # instructions, at most, that a wave runs before another one goes on
 
 
 def launch(
@@ -34,25 +34,21 @@ def launch(
     strict: bool = True,
     most_steps: int = 2_000_000,
 ) -> int:
-    """Runs a kernel, and returns the number of instructions that its waves ran.
+    """Runs a kernel and returns the number of instructions that its waves ran.
 
     Args:
-        kernel: the machine code.
-        grid: programs along x, y and z.
-        arguments: numbers, and addresses that `memory` gave, in the kernel's order.
-        memory: all that the kernel may access.
-        num_warps: waves of a program.
-        shared_bytes: LDS of a program, from the compiled kernel's metadata.
-        seed: of the interleaving of waves and programs.
-        resident: programs that run at once, at most; None is all.
-        order: of the numbers of programs, in which they begin.
-        strict: whether LDS that was never written may not be read. A kernel may read it into a lane whose value it then
-            drops, as Triton's kernels do with lanes of an atomic that are masked; with False, random bytes are read.
-        most_steps: instructions of all waves, after which they are taken to run for ever.
+        kernel: the machine code. grid: programs along x, y and z. arguments: numbers, and addresses from `memory`, in the
+        kernel's order. memory: all memory that the kernel may access. num_warps: waves of a program. shared_bytes: LDS of a
+        program, from the compiled kernel's metadata. seed: chooses the interleaving of waves and programs. resident: programs
+        that run at once, at most; None is all. order: the order in which programs begin, as a permutation of their numbers.
+        strict: True refuses reads of LDS that was never written; False gives random bytes. A kernel may read such bytes into a
+        lane
+            whose value it drops: Triton's kernels do so with masked lanes of an atomic.
+        most_steps: instructions of all waves, at most; a launch with more counts as endless.
 
     Raises:
-        Fault: the kernel did what none should; the text ends with the instruction.
-        ValueError: the arguments are not those of the kernel.
+        Fault: the kernel did something that no correct kernel does; the text ends with the instruction.
+        ValueError: the arguments do not fit the kernel.
     """
     arguments_at = memory.register(_argument_memory(kernel, grid, arguments, num_warps))
     local_bytes = max(shared_bytes, kernel.assembly.descriptor["group_segment_fixed_size"])
@@ -68,7 +64,7 @@ def launch(
         ready = [wave for wave in waves if not wave.blocked or wave.local.all_arrived(wave.waits)]
         if not ready or steps > most_steps:
             raise Stuck(f"{len(waves)} waves of {len(running)} programs still run after {steps} instructions")
-        with np.errstate(all="ignore"):  # overflow and nan are what the hardware gives too
+        with np.errstate(all="ignore"):  # hardware gives overflow and nan too
             steps += _turn(kernel, chance.choice(ready), chance.randint(1, _LONGEST_TURN))
         running = [program for program in running if not all(wave.ended for wave in program)]
     memory.release(arguments_at)
@@ -76,7 +72,7 @@ def launch(
 
 
 def _turn(kernel: Kernel, wave: Wave, count: int) -> int:
-    """Runs so many instructions of a wave, or fewer if it ends or waits; returns how many."""
+    """Runs at most so many instructions of a wave, fewer if it ends or waits; returns how many."""
     steps, done = kernel.steps, 0
     try:
         while done < count and not wave.ended:
@@ -98,7 +94,7 @@ def _turn(kernel: Kernel, wave: Wave, count: int) -> int:
 
 
 def _argument_memory(kernel: Kernel, grid: tuple[int, int, int], arguments: Sequence[int | float], num_warps: int) -> Array:
-    """Returns the kernel's arguments as they lie in memory."""
+    """Returns the kernel's arguments as bytes in memory."""
     sizes = {"group_size_x": num_warps * kernel.assembly.wave_size, "group_size_y": 1, "group_size_z": 1}
     counts = {f"block_count_{axis}": count for axis, count in zip("xyz", grid, strict=True)}
     hidden: dict[str, int] = {**sizes, **counts, "grid_dims": 3 if grid[2] > 1 else 2 if grid[1] > 1 else 1}
@@ -132,7 +128,7 @@ def _place(number: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
 def _program(
     kernel: Kernel, place: tuple[int, int, int], num_warps: int, memory: GlobalMemory, local: LocalMemory, arguments_at: int
 ) -> list[Wave]:
-    """Returns the waves of one program, as they are at entry."""
+    """Returns the waves of one program, in their state at entry."""
     assembly, descriptor = kernel.assembly, kernel.assembly.descriptor
     waves = [Wave(assembly.wave_size, index, memory, local) for index in range(num_warps)]
     before = {"private_segment_buffer": 4, "dispatch_ptr": 2, "queue_ptr": 2}  # user SGPRs ahead of the arguments' address

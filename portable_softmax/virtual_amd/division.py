@@ -1,4 +1,4 @@
-"""The steps of a division of float32 or float64: V_DIV_SCALE, V_DIV_FMAS and V_DIV_FIXUP, after their pages."""
+"""The steps of a division of float32 or float64: V_DIV_SCALE, V_DIV_FMAS and V_DIV_FIXUP, after the guides' pages."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from portable_softmax.virtual_amd.faults import Fault
 
 
 class Scaling(NamedTuple):
-    """Constants of V_DIV_SCALE for a type: where its exponent lies, its smallest normal number, and what is large and small."""
+    """Constants of V_DIV_SCALE for a type: the place of its exponent, the factor that scales, and what is large and small."""
 
     bits: type
     mantissa: int
@@ -20,7 +20,7 @@ class Scaling(NamedTuple):
     small: int
 
     def exponent(self, x: Array) -> Array:
-        """Returns the exponent as it stands in the bits."""
+        """Returns the biased exponent."""
         return (np.ascontiguousarray(x).view(self.bits) >> self.mantissa & self.exponents).astype(np.int32)
 
     def denormal(self, x: Array) -> Array:
@@ -33,7 +33,7 @@ _DOUBLE = Scaling(np.uint64, 52, 2047, 2.0**128, 768, 53)
 
 
 def scale(chosen: Array, denominator: Array, numerator: Array) -> tuple[Array, Array]:
-    """Returns V_DIV_SCALE's (operand, VCC): a division's operand scaled so that no step of it leaves the range."""
+    """Returns V_DIV_SCALE's (operand, VCC): an operand of a division, scaled so that every step stays in range."""
     chosen, denominator, numerator = np.broadcast_arrays(chosen, denominator, numerator)
     of = _SINGLE if chosen.dtype == np.float32 else _DOUBLE
     wide = denominator.astype(np.float64)
@@ -67,7 +67,7 @@ def fmas(a: Array, b: Array, c: Array, scaled: Array) -> Array:
 
 
 def fixup(quotient: Array, denominator: Array, numerator: Array) -> Array:
-    """Returns V_DIV_FIXUP's quotient: that of infinities, zeros and nan, or the one that was computed."""
+    """Returns V_DIV_FIXUP's quotient: the special result for infinities, zeros and nan, else the computed one."""
     negative = np.signbit(denominator) ^ np.signbit(numerator)
     kind = quotient.dtype.type
     sign = np.where(negative, kind(-1), kind(1))

@@ -1,6 +1,6 @@
-"""DPP: the first operand of a vector instruction, read from other lanes of its row ("Data Parallel Processing" in the guides).
+"""DPP: a vector instruction reads its first operand from other lanes of the row ("Data Parallel Processing" in the guides).
 
-A row is 16 lanes, a bank and a quad 4.
+A row is 16 lanes; a bank and a quad are 4.
 """
 
 import re
@@ -14,7 +14,7 @@ from portable_softmax.virtual_amd.state import Wave
 
 _GFX9_ONLY = {"row_bcast", "wave_shr", "wave_shl", "wave_ror", "wave_rol"}
 _GFX10_ONLY = {"row_share", "row_xmask"}
-_VALUES = {  # that an assembler takes, of controls that have one
+_VALUES = {  # values that an assembler accepts, for controls that have one
     "quad_perm": r"\[[0-3],[0-3],[0-3],[0-3]\]",
     "row_bcast": "15|31",
     **dict.fromkeys(("row_shl", "row_shr", "row_ror"), "[1-9]|1[0-5]"),
@@ -25,13 +25,13 @@ _VALUES = {  # that an assembler takes, of controls that have one
 
 
 class Dpp:
-    """Lanes that the first operand of a DPP instruction is read from.
+    """Lanes from which a DPP instruction reads its first operand.
 
     Args:
-        origin: of each lane, the lane that it reads.
-        inside: whether there is one, in its row.
-        enabled: lanes that row_mask and bank_mask let be written.
-        bound_ctrl: whether a lane that reads from none, or from an inactive one, reads 0; else it is not written.
+        origin: for each lane, the lane that it reads.
+        inside: whether that lane exists in its row.
+        enabled: lanes that row_mask and bank_mask allow to be written.
+        bound_ctrl: True: a lane that reads no lane, or an inactive one, reads 0. False: it is not written.
         fetch_inactive: whether inactive lanes can be read (gfx10 and later).
     """
 
@@ -47,13 +47,13 @@ class Dpp:
         return lambda wave: np.where(self._found(wave), values := read(wave)[self.origin], values.dtype.type(0))
 
     def written(self, wave: Wave) -> Array:
-        """Lanes whose results are written."""
+        """Returns the lanes whose results are written."""
         lanes = wave.active & self.enabled
         return lanes if self.bound_ctrl else lanes & self._found(wave)
 
 
 def dpp_of(modifiers: dict[str, str], arch: str, wave_size: int) -> Dpp | None:
-    """Takes a DPP control and its masks from an instruction's modifiers; None if one is not known, or no assembler takes it."""
+    """Takes a DPP control and its masks from an instruction's modifiers; returns None if no assembler accepts them."""
     controls = [name for name in modifiers if name in _CONTROLS]
     forbidden = _GFX10_ONLY if arch.startswith("gfx9") else _GFX9_ONLY
     taken = all(re.fullmatch(_VALUES.get(name, ""), value) for name, value in modifiers.items() if name in _VALUES | _CONTROLS)
@@ -68,12 +68,15 @@ def dpp_of(modifiers: dict[str, str], arch: str, wave_size: int) -> Dpp | None:
 
 
 def _within(lane: Array, place: Array) -> Array:
-    """Lanes at these places of their rows; -1 where that is in another row."""
+    """Returns the lanes at these places of their rows; -1 for a place in another row."""
     return np.where((place >= 0) & (place < 16), lane // 16 * 16 + place, -1)
 
 
 def _broadcast(lane: Array, last: str) -> Array:
-    """ROW_BCAST15: the last lane of each row to the next row; ROW_BCAST31: lane 31 to rows 2 and 3."""
+    """Returns the lanes that a broadcast reads.
+
+    ROW_BCAST15 sends the last lane of each row to the next row; ROW_BCAST31 sends lane 31 to rows 2 and 3.
+    """
     if last == "15":
         return lane // 16 * 16 - 1
     return np.where(lane >= 32, 31, -1)
@@ -83,7 +86,7 @@ def _numbers(text: str) -> Array:
     return np.array([int(number) for number in re.findall(r"\d+", text)])
 
 
-# DPP_CTRL: of each lane, the lane that it reads; -1 is none.
+# DPP_CTRL: for each lane, the lane that it reads; -1 is none.
 _CONTROLS: dict[str, Callable[[Array, str], Array]] = {
     "quad_perm": lambda lane, order: lane // 4 * 4 + _numbers(order)[lane % 4],
     "row_shl": lambda lane, count: _within(lane, lane % 16 + int(count)),

@@ -12,20 +12,20 @@ class UnknownInstruction(Fault, NotImplementedError):
 
 
 class OutOfBounds(Fault):
-    """An address lies in no allocation."""
+    """The kernel accessed an address outside all allocations."""
 
 
 class Uninitialised(Fault):
-    """LDS was read where nothing was written."""
+    """The kernel read LDS that was never written."""
 
 
 class Race(Fault):
-    """Two waves accessed the same byte of LDS, one of them wrote, and no barrier was between."""
+    """Two waves accessed the same byte of LDS, at least one of them wrote, and there was no barrier between them."""
 
 
 class Stuck(Fault):
-    """The waves wait for each other, or ran for more steps than any launch should take."""
+    """The waves wait for each other, or a launch ran for more steps than allowed."""
 
 
 class MissingWait(Fault):
-    """A register is used before an instruction waited for the load that writes it."""
+    """A register is used while a load that writes it may not be done."""

@@ -1,4 +1,4 @@
-"""Integers and bits as the instructions compute them: each function takes and returns arrays of lanes."""
+"""Integers and bits as the instructions compute them. Each function takes and returns arrays of lanes."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from portable_softmax.virtual_amd.arrays import Array
 
 
 def shift(count: Array, width: int) -> Array:
-    """Returns the bits of a count that a shift of this width looks at."""
+    """Returns the bits of a count that a shift of this width uses."""
     return count & np.asarray(count).dtype.type(width - 1)
 
 
@@ -25,19 +25,19 @@ def borrow(a: Array, b: Array, c: Array | int = 0) -> tuple[Array, Array]:
 
 
 def multiply_add(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
-    """Returns V_MAD_U64_U32: a product of 64 bits plus another number, and the carry."""
+    """Returns V_MAD_U64_U32: a 64-bit product plus another number, and the carry."""
     whole = a.astype(np.uint64) * b + c
     return whole, whole < c
 
 
 def field(x: Array, first: Array, width: Array) -> Array:
-    """Returns V_BFE_U32: bits from `first` on."""
+    """Returns V_BFE_U32: the bits from `first` on."""
     width = width & np.uint32(31)
     return x >> shift(first, 32) & ((np.uint32(1) << width) - np.uint32(1))
 
 
 def signed_field(x: Array, first: Array, width: Array) -> Array:
-    """Returns V_BFE_I32: bits from `first` on, as a signed number."""
+    """Returns V_BFE_I32: the bits from `first` on, as a signed number."""
     width = (width & np.uint32(31)).astype(np.int64)
     bits = x.astype(np.int64) >> (first & np.uint32(31)).astype(np.int64) & (np.int64(1) << width) - 1
     sign = np.where(width > 0, np.int64(1) << np.maximum(width - 1, 0), 0)
@@ -45,7 +45,7 @@ def signed_field(x: Array, first: Array, width: Array) -> Array:
 
 
 def median(a: Array, b: Array, c: Array) -> Array:
-    """Returns the one between the two others."""
+    """Returns the median of three numbers."""
     return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
 
 
@@ -55,7 +55,10 @@ def pack(low: Array, high: Array) -> Array:
 
 
 def _both(a: Array, b: Array, c: Array) -> Callable[[int], Array]:
-    """Bits of three operands where they stand in V_BITOP3's table: the first is bit 2 of the row's number."""
+    """Returns the function that selects the bits of three operands at one row of V_BITOP3's truth table.
+
+    The first operand is bit 2 of the row's number.
+    """
     return lambda row: (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
 
 
@@ -84,7 +87,7 @@ def permute_bytes(high: Array, low: Array, selector: Array) -> Array:
 
 
 def align(unit: int) -> Callable[[Array, Array, Array], Array]:
-    """Returns V_ALIGNBIT or V_ALIGNBYTE: 32 of the 64 bits of two registers, from so many units on."""
+    """Returns V_ALIGNBIT or V_ALIGNBYTE: 32 of the 64 bits of two registers, starting at a unit."""
     mask = np.uint64(31 // unit)
 
     def function(high: Array, low: Array, count: Array) -> Array:
@@ -95,5 +98,5 @@ def align(unit: int) -> Callable[[Array, Array, Array], Array]:
 
 
 def reverse_bits(x: Array) -> Array:
-    """Returns the bits in the other order."""
+    """Returns the bits in reverse order."""
     return np.array([int(f"{int(each):032b}"[::-1], 2) for each in x], np.uint32)

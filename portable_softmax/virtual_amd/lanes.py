@@ -1,4 +1,4 @@
-"""Instructions that read other lanes: V_READLANE and its like, V_PERMLANE, DS_BPERMUTE and DS_SWIZZLE, after their pages."""
+"""Instructions that read other lanes: V_READLANE, V_PERMLANE, DS_BPERMUTE, DS_SWIZZLE and the like, after the guides' pages."""
 
 import re
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from portable_softmax.virtual_amd.state import Wave
 
 
 def compile_lanes(instruction: Instruction) -> Callable[[Wave], None] | None:
-    """Returns what an instruction that reads other lanes does; None if it is no such instruction.
+    """Returns the function of a wave for an instruction that reads other lanes; None for all other instructions.
 
     Raises:
         UnknownInstruction: it has a modifier that is not known.
@@ -34,7 +34,7 @@ def _registers(instruction: Instruction, *texts: str) -> list[int]:
 
 
 def _read_lane(instruction: Instruction, modifiers: dict[str, str]) -> Callable[[Wave], None]:
-    """V_READLANE_B32 and V_READFIRSTLANE_B32: of the first active lane, or of lane 0 if none is."""
+    """Compiles V_READLANE_B32 and V_READFIRSTLANE_B32, which reads the first active lane, or lane 0 if none is active."""
     to, origin, *which = instruction.operands
     (register,), write = _registers(instruction, origin), scalar_target(to, 32)
     lane = scalar_source(which[0], 32) if which else lambda wave: int(np.argmax(wave.active))
@@ -46,7 +46,7 @@ def _read_lane(instruction: Instruction, modifiers: dict[str, str]) -> Callable[
 
 
 def _write_lane(instruction: Instruction, modifiers: dict[str, str]) -> Callable[[Wave], None]:
-    """V_WRITELANE_B32: one lane, active or not."""
+    """Compiles V_WRITELANE_B32, which writes one lane, active or not."""
     to, value, which = instruction.operands
     (register,), read, lane = _registers(instruction, to), scalar_source(value, 32), scalar_source(which, 32)
 
@@ -57,7 +57,10 @@ def _write_lane(instruction: Instruction, modifiers: dict[str, str]) -> Callable
 
 
 def _permute_rows(instruction: Instruction, modifiers: dict[str, str]) -> Callable[[Wave], None]:
-    """V_PERMLANE16_B32 and V_PERMLANEX16_B32: each lane reads the lane of its row, or of the other, that 4 bits name."""
+    """Compiles V_PERMLANE16_B32 and V_PERMLANEX16_B32.
+
+    Each lane reads a lane of its own row, or of the other row; 4 bits name that lane.
+    """
     to, origin, *selectors = instruction.operands
     target, register = _registers(instruction, to, origin)
     low, high = (scalar_source(text, 32) for text in selectors)
@@ -76,7 +79,10 @@ def _permute_rows(instruction: Instruction, modifiers: dict[str, str]) -> Callab
 
 
 def _swap_rows(instruction: Instruction, modifiers: dict[str, str]) -> Callable[[Wave], None]:
-    """V_PERMLANE16_SWAP_B32, V_PERMLANE32_SWAP_B32 (gfx950): odd rows, or the upper half, of one with even ones of another."""
+    """Compiles V_PERMLANE16_SWAP_B32 and V_PERMLANE32_SWAP_B32 (gfx950).
+
+    They swap the odd rows, or the upper half, of one register with the even rows, or the lower half, of another.
+    """
     one, other = _registers(instruction, *instruction.operands)
     width = 16 if "lane16" in instruction.mnemonic else 32
 
@@ -92,7 +98,7 @@ def _swap_rows(instruction: Instruction, modifiers: dict[str, str]) -> Callable[
 
 
 def _permute_backward(instruction: Instruction, modifiers: dict[str, str]) -> Callable[[Wave], None]:
-    """DS_BPERMUTE_B32: each lane reads the lane that its byte address names; an inactive one gives 0."""
+    """Compiles DS_BPERMUTE_B32: each lane reads the lane that its byte address names; an inactive lane gives 0."""
     target, address, register = _registers(instruction, *instruction.operands)
     offset = int(modifiers.pop("offset", "0"), 0)
 
@@ -105,7 +111,10 @@ def _permute_backward(instruction: Instruction, modifiers: dict[str, str]) -> Ca
 
 
 def _permute_forward(instruction: Instruction, modifiers: dict[str, str]) -> Callable[[Wave], None]:
-    """DS_PERMUTE_B32: each lane sends to the lane that its byte address names, of several the highest; others get 0."""
+    """Compiles DS_PERMUTE_B32: each lane sends its value to the lane that its byte address names.
+
+    If several send to one lane, the highest wins. A lane that gets nothing becomes 0.
+    """
     target, address, register = _registers(instruction, *instruction.operands)
     offset = int(modifiers.pop("offset", "0"), 0)
 
@@ -119,7 +128,7 @@ def _permute_forward(instruction: Instruction, modifiers: dict[str, str]) -> Cal
 
 
 def _swizzle(instruction: Instruction, modifiers: dict[str, str]) -> Callable[[Wave], None]:
-    """DS_SWIZZLE_B32 with a mask of the lane's five bits (and, or, xor) in each 32 lanes."""
+    """Compiles DS_SWIZZLE_B32 with a mask of the lane's five bits (and, or, xor) in each 32 lanes."""
     target, register = _registers(instruction, *instruction.operands)
     text = modifiers.pop("offset", "")
     if found := re.fullmatch(r'swizzle\(BITMASK_PERM,"([01pi]{5})"\)', text):

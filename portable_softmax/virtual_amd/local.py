@@ -1,7 +1,7 @@
 """LDS: memory of a workgroup, with the barriers that order its accesses ("Local Data Share" in the guides).
 
-Each byte keeps who wrote it and who read it last, and how many barriers that wave had arrived at by then. An access of
-another wave is ordered after it if that wave has passed a barrier which the first one arrived at later.
+Each byte records the wave that wrote it last, the wave that read it last, and the number of barriers at which that wave had
+arrived. A later access by another wave is ordered if that wave has passed a barrier at which the first one arrived afterwards.
 """
 
 import numpy as np
@@ -17,20 +17,20 @@ class LocalMemory:
 
     Args:
         size: bytes.
-        n_waves: of the workgroup.
-        strict: whether a byte that was never written may not be read; else it is random.
-        seed: of what lies there at first.
+        n_waves: waves of the workgroup.
+        strict: True refuses reads of a byte that was never written; False gives a random one.
+        seed: chooses the random bytes.
     """
 
     def __init__(self, size: int, n_waves: int, strict: bool, seed: int) -> None:
         self._data = np.random.default_rng(seed).integers(0, 256, size, np.uint8)
         self._strict = strict
         self._writer, self._reader = np.full(size, _NOBODY), np.full(size, _NOBODY)
-        self._written, self._read = np.full(size, -1), np.full(size, -1)  # barriers that they had arrived at
+        self._written, self._read = np.full(size, -1), np.full(size, -1)  # barriers at which that wave had arrived
         self.arrived: dict[int, int] = dict.fromkeys(range(n_waves), 0)  # barriers of the waves that have not ended
 
     def all_arrived(self, passed: int) -> bool:
-        """Tells whether all waves have arrived at the barrier after so many."""
+        """Tells whether all waves have arrived at the barrier that follows so many others."""
         return all(count > passed for count in self.arrived.values())
 
     def _places(self, addresses: Array, size: int) -> Array:
@@ -42,9 +42,10 @@ class LocalMemory:
         """Returns [addresses, size] bytes.
 
         Args:
-            addresses, size: of the accesses.
+            addresses: one for each access.
+            size: bytes of each access.
             wave: the number of the wave that reads.
-            arrived, passed: barriers that it has arrived at, and passed.
+            arrived, passed: barriers at which it has arrived, and that it has passed.
 
         Raises:
             OutOfBounds, Uninitialised, Race: see faults.py.
@@ -61,10 +62,10 @@ class LocalMemory:
         return self._data[places]
 
     def store(self, addresses: Array, values: Array, wave: int, arrived: int, passed: int) -> None:
-        """Writes [addresses, size] bytes; waves may write the same value to the same place at once.
+        """Writes [addresses, size] bytes. Several waves may write the same value to the same place at once.
 
         Args:
-            addresses, values: of the accesses.
+            addresses, values: one for each access.
             wave, arrived, passed: as for `load`.
 
         Raises:

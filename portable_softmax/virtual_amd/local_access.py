@@ -12,7 +12,10 @@ from portable_softmax.virtual_amd.state import Wave
 def compile_local(
     instruction: Instruction, modifiers: dict[str, str], access: Access, is_store: bool, two: bool, stride: int
 ) -> Callable[[Wave], None]:
-    """DS: byte addresses of each lane; of two accesses, offsets count elements, or 64 of them."""
+    """Compiles a DS instruction with a byte address per lane.
+
+    An instruction with two accesses counts its offsets in elements, or in units of 64 elements.
+    """
     texts = instruction.operands
     address = register_of(instruction, texts[0] if is_store else texts[1])
     data = [register_of(instruction, text) for text in (texts[1:] if is_store else texts[:1])]
@@ -28,7 +31,7 @@ def compile_local(
         base = wave.bits[address, lanes].astype(np.int64)
         loaded = [
             wave.local.load(base + offset, access.size, wave.index, wave.signals, wave.waits) for offset in offsets
-        ]  # before a result overwrites the address
+        ]  # read here, because a result may overwrite the address
         for (register, _), bytes_ in zip(pairs, loaded, strict=True):
             put(wave, register, access, lanes, bytes_)
 

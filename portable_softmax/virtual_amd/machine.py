@@ -18,14 +18,14 @@ ARCHITECTURES = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "
 
 
 class Kernel:
-    """A kernel that can be launched: its text, taken apart, and what each instruction does.
+    """A kernel that can be launched: its parsed text, and a function for each instruction.
 
     Args:
         text: Triton's `asm["amdgcn"]`.
 
     Raises:
-        UnknownInstruction: the text has anything that the virtual device does not know.
-        MissingWait: a register is used before a wait for the load that writes it; see waits.py.
+        UnknownInstruction: the text has something that the virtual device does not know.
+        MissingWait: a register is used while a load that writes it may not be done; see waits.py.
     """
 
     def __init__(self, text: str) -> None:
@@ -42,7 +42,7 @@ class Kernel:
     def _step(self, instruction: Instruction) -> Step:
         arch = self.assembly.arch
         try:
-            if instruction.mnemonic.startswith(("s_", "v_s_")):  # V_S_*: of one number, in SGPRs (gfx12)
+            if instruction.mnemonic.startswith(("s_", "v_s_")):  # V_S_*: one number, in SGPRs (gfx12)
                 return compile_scalar(instruction, self.assembly.labels)
             if step := compile_lanes(instruction):
                 return step

@@ -1,4 +1,4 @@
-"""Global memory: allocations far apart, so that an address out of the bounds of one lies in none."""
+"""Global memory: allocations lie far apart, so that an address out of bounds of one lies in none."""
 
 from collections.abc import Callable
 
@@ -11,28 +11,28 @@ _SHIFT = 36  # allocations begin at multiples of 64 GiB
 
 
 class GlobalMemory:
-    """Arrays of numpy, at addresses."""
+    """Arrays of numpy at addresses."""
 
     def __init__(self) -> None:
         self._allocations: dict[int, tuple[Array, int]] = {}
 
     def register(self, array: Array, skew: int = 0) -> int:
-        """Returns the address of an array, which the kernel reads and writes in place.
+        """Returns the address of an array; the kernel reads and writes the array in place.
 
         Args:
-            array: contiguous.
-            skew: of the first byte, from a multiple of 256.
+            array: a contiguous array.
+            skew: bytes from a multiple of 256 to the first byte.
         """
         number = len(self._allocations) + 1
         self._allocations[number] = array.reshape(-1).view(np.uint8), skew
         return (number << _SHIFT) + skew
 
     def release(self, address: int) -> None:
-        """Makes an address one of no allocation; its number is not used again."""
+        """Removes the allocation at an address. Its number is not used again."""
         self._allocations[address >> _SHIFT] = np.zeros(0, np.uint8), 0
 
     def _place(self, addresses: Array, size: int) -> tuple[Array, Array]:
-        """Returns the bytes of the one allocation that all of the addresses are in, and the places there of their bytes."""
+        """Returns the bytes of the one allocation that holds all of the addresses, and the places of their bytes in it."""
         number = int(addresses[0]) >> _SHIFT
         data, skew = self._allocations.get(number, (np.zeros(0, np.uint8), 0))
         first = addresses - ((number << _SHIFT) + skew)
@@ -42,7 +42,7 @@ class GlobalMemory:
         return data, first[:, None] + np.arange(size)
 
     def _groups(self, addresses: Array) -> list[Array]:
-        """Indices of addresses that lie in the same allocation, in order."""
+        """Returns groups of indices; the addresses of a group lie in the same allocation, in order."""
         numbers = addresses >> _SHIFT
         if (numbers == numbers[0]).all():
             return [np.arange(len(addresses))]
@@ -71,10 +71,10 @@ class GlobalMemory:
             data[places] = values[group]
 
     def exchange(self, address: int, value: int, size: int, operation: str) -> int:
-        """Does an atomic operation on one word, and returns what was there; a test may override it.
+        """Performs an atomic operation on one word and returns the old value; a test may override it.
 
         Args:
-            address: of the word.
+            address: address of the word.
             value: the operand.
             size: bytes of the word.
             operation: `swap`, `or`, `and`, `add`, `umax` and so on, as the instruction names it.
@@ -90,7 +90,7 @@ class GlobalMemory:
         return old
 
     def words(self, address: int, count: int) -> list[int]:
-        """Returns so many words of 32 bits from an address on, of which scalar loads ignore the lowest two bits."""
+        """Returns `count` words of 32 bits from an address on. Scalar loads ignore the lowest two bits of the address."""
         loaded = self.load(np.array([address & ~3]), 4 * count)
         return [int(word) for word in loaded.reshape(-1).view(np.uint32)]
 

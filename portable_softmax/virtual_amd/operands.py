@@ -1,7 +1,7 @@
 """Operands as functions of a wave, after the guides' tables of operand encodings.
 
-A kind names how bits are taken: a letter (b bits, u unsigned, i signed, f float) and a width. Constants are arrays of one
-element, which numpy spreads over lanes.
+A kind says how bits are read: a letter (b bits, u unsigned, i signed, f float) and a width. Constants are arrays of one
+element; numpy broadcasts them over lanes.
 """
 
 import re
@@ -28,12 +28,12 @@ Scalar = Callable[[Wave], int]
 
 
 def width_of(kind: str) -> int:
-    """Returns the bits of a kind."""
+    """Returns the number of bits of a kind."""
     return int(kind[1:])
 
 
 def scalar_register(text: str) -> int | None:
-    """Returns the number of the first scalar register of an operand; None if it is none."""
+    """Returns the number of the first scalar register of an operand; None if it is not a scalar register."""
     if text in _NAMED:
         return _NAMED[text]
     found = re.fullmatch(r"(s|ttmp)(?:(\d+)|\[(\d+):\d+\])", text)
@@ -41,13 +41,13 @@ def scalar_register(text: str) -> int | None:
 
 
 def vector_register(text: str) -> int | None:
-    """Returns the number of the first vector register of an operand, those of ACC registers from 256 on; None if it is none."""
+    """Returns the number of an operand's first vector register; None if there is none. ACC registers start at 256."""
     found = re.fullmatch(r"([va])(?:(\d+)|\[(\d+):\d+\])", text)
     return found and int(found[2] or found[3]) + (256 if found[1] == "a" else 0)
 
 
 def constant(text: str, kind: str) -> int | None:
-    """Returns the bits of a constant as an operand of this kind has it; None if the text is no constant."""
+    """Returns the bits of a constant in an operand of this kind; None if the text is not a constant."""
     width = width_of(kind)
     if re.fullmatch(r"-?(0x[0-9a-f]+|\d+)", text):
         value = int(text, 0)
@@ -108,8 +108,8 @@ def source(text: str, kind: str, high: bool = False, selection: str = "DWORD") -
     """Returns the function that reads an operand of a vector instruction, with its negation and absolute value.
 
     Args:
-        text: as it is written: `v1`, `-v1`, `|v1|`, `neg(0)`, `v1.h`, `s2`, `0x7f800000`, `1.0`.
-        kind: how its bits are taken.
+        text: the operand: `v1`, `-v1`, `|v1|`, `neg(0)`, `v1.h`, `s2`, `0x7f800000`, `1.0`.
+        kind: how its bits are read.
         high: True for the upper half of a register (op_sel).
         selection: SDWA's word or byte.
 
@@ -169,12 +169,12 @@ def _plain(text: str, kind: str, high: bool, selection: str) -> Lanes:
 
 
 def target(text: str, kind: str, keeps_high: bool, high: bool = False) -> Callable[[Wave, Array, Array], None]:
-    """Returns the function `write(wave, values, lanes)` of the result of a vector instruction.
+    """Returns the function `write(wave, values, lanes)` for the result of a vector instruction.
 
     Args:
         text: the register.
-        kind: of the values.
-        keeps_high: whether a result of 16 bits leaves the other half of a register as it is; else that becomes 0.
+        kind: kind of the values.
+        keeps_high: True: a 16-bit result leaves the other half of the register as it is. False: the other half becomes 0.
         high: True to write the upper half (op_sel).
 
     Raises:

@@ -1,7 +1,7 @@
 """Packed float32 (VOP3P: V_PK_*) and mixed precision (V_FMA_MIX), after "Packed Math" in the CDNA3 guide and RDNA's VOP3P.
 
-`op_sel` and `op_sel_hi` name, for each operand, the half that the low and the high result read; of V_FMA_MIX, `op_sel_hi`
-says that an operand is float16, and `op_sel` which half of the register it is.
+For each operand, `op_sel` and `op_sel_hi` name the half that the low and the high result read. For V_FMA_MIX, `op_sel_hi` says
+that an operand is float16, and `op_sel` names its half of the register.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _PACKED: dict[str, Callable[..., Array]] = {
     "v_pk_mul_f32": lambda a, b: a * b,
     "v_pk_fma_f32": fma,
 }
-_MIXED = {"v_fma_mix_f32": None, "v_fma_mixlo_f16": False, "v_fma_mixhi_f16": True}  # which half the result is
+_MIXED = {"v_fma_mix_f32": None, "v_fma_mixlo_f16": False, "v_fma_mixhi_f16": True}  # half of the register for the result
 NAMES = {*_PACKED, *_MIXED, "v_pk_mov_b32"}
 
 
@@ -61,7 +61,7 @@ def compile_packed(instruction: Instruction) -> Operation:
 
 
 def _half(instruction: Instruction, text: str, high: bool) -> Lanes:
-    """Reads one of a pair of registers as float32; of a constant, there is one half."""
+    """Reads one of a pair of registers as float32; a constant has one half only."""
     vector, scalar = vector_register(text), scalar_register(text)
     if vector is not None:
         return source(f"v{vector + high}" if text[0] == "v" else f"a{vector - 256 + high}", "f32")

@@ -1,7 +1,7 @@
 """Assembly text as instructions, labels, the kernel's descriptor and the layout of its arguments.
 
-The directives are those of LLVM's "User Guide for AMDGPU Backend": `.amdhsa_kernel` holds the descriptor, the YAML between
-`.amdgpu_metadata` and its end the arguments.
+LLVM's "User Guide for AMDGPU Backend" describes the directives: `.amdhsa_kernel` holds the descriptor, and the YAML between
+`.amdgpu_metadata` and its end holds the arguments.
 """
 
 import re
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from portable_softmax.virtual_amd.faults import UnknownInstruction
 
-# Directives in a function that stand for no instruction: debug lines, call frames, alignment; up to Triton 3.7, the descriptor.
+# Directives in a function that are not instructions: debug lines, call frames, alignment; up to Triton 3.7, the descriptor.
 _SILENT = re.compile(r"\.(loc|amdhsa_\w+|end_amdhsa_kernel|file|cfi_\w+|p2align|long|section|text|globl|type|size)\b")
-# Instructions whose text is no list of operands; waits and hints of the scheduler.
+# Instructions without a list of operands: waits and hints for the scheduler.
 _FREE_TEXT = re.compile(r"s_(delay_alu|waitcnt|waitcnt_depctr|wait_alu|sendmsg)$")
 
 
@@ -20,12 +20,12 @@ class Instruction:
     """An instruction as it is written.
 
     Args:
-        line: its line in the text, from 1 on.
+        line: number of its line in the text, from 1 on.
         text: the line without its comment.
         mnemonic: the first word.
-        operands: in order.
+        operands: the operands in order.
         modifiers: words after the operands: `offset:16` is {"offset": "16"}, `glc` is {"glc": ""}.
-        second: the other half of an instruction of two (VOPD).
+        second: the second half of a dual instruction (VOPD).
     """
 
     line: int
@@ -36,13 +36,13 @@ class Instruction:
     second: "Instruction | None" = None
 
     def unknown(self, why: str) -> UnknownInstruction:
-        """Returns the error that says why this instruction cannot be run, and where it stands."""
+        """Returns the error that says why this instruction cannot run, and where it is."""
         return UnknownInstruction(f"{why}: line {self.line}: {self.text}")
 
 
 @dataclass(frozen=True)
 class Argument:
-    """Place of an argument in the kernel's argument memory, and LLVM's word for what it is."""
+    """Place of an argument in the kernel's argument memory, and LLVM's word for its kind."""
 
     offset: int
     size: int
@@ -51,14 +51,15 @@ class Argument:
 
 @dataclass(frozen=True)
 class Assembly:
-    """A kernel's text, taken apart.
+    """The parsed text of a kernel.
 
     Args:
         arch: gfx942 and so on.
         wave_size: lanes of a wave.
-        instructions, labels: a label is the index of the instruction after it.
-        descriptor: values of the .amdhsa_ directives, by name; those that are numbers.
-        arguments: of the kernel, the hidden ones too.
+        instructions: the instructions in order.
+        labels: for each label, the index of the instruction after it.
+        descriptor: values of the .amdhsa_ directives that are numbers, by name.
+        arguments: arguments of the kernel, with the hidden ones.
     """
 
     arch: str
@@ -70,10 +71,10 @@ class Assembly:
 
 
 def parse(text: str) -> Assembly:
-    """Takes the text of one kernel apart.
+    """Parses the text of one kernel.
 
     Raises:
-        UnknownInstruction: a directive that is not known stands between instructions, or there is no kernel.
+        UnknownInstruction: there is an unknown directive between instructions, or there is no kernel.
     """
     target = re.search(r'\.amdgcn_target\s+"[^"]*-(gfx\w+)', text)
     kernel = re.search(r"^\s*\.amdhsa_kernel (\S+)$(.*?)\.end_amdhsa_kernel", text, re.MULTILINE | re.DOTALL)
@@ -127,7 +128,7 @@ def _instruction(number: int, line: str) -> Instruction:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Splits where no bracket is open."""
+    """Splits text at separators outside brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "[(") - (character in "])")

@@ -1,4 +1,4 @@
-"""Runs of machine code on tensors in this machine's memory, as a driver would launch it on its device's."""
+"""Runs machine code on tensors in this machine's memory, as a driver would run it on a device."""
 
 import ctypes
 import functools
@@ -11,9 +11,9 @@ from portable_softmax.virtual_amd.dispatch import launch
 from portable_softmax.virtual_amd.machine import Kernel
 from portable_softmax.virtual_amd.memory import GlobalMemory
 
-_ALIGNMENT = 64  # bytes, on multiples of which torch allocates here; no access of a lane is wider than 16
+_ALIGNMENT = 64  # bytes; torch allocates on multiples of it on the CPU. No access of a lane is wider than 16 bytes
 
-kernel_of = functools.lru_cache(maxsize=256)(Kernel)  # by its text
+kernel_of = functools.lru_cache(maxsize=256)(Kernel)  # one for each text
 
 
 def run(
@@ -26,23 +26,22 @@ def run(
     memory: GlobalMemory | None = None,
     **interleaving: Any,
 ) -> int:
-    """Runs a kernel on tensors, which it reads and writes in place, and returns the number of instructions that it took.
+    """Runs a kernel on tensors, which it reads and writes in place; returns the number of instructions that it ran.
 
     Args:
         text: the machine code, Triton's `asm["amdgcn"]`.
         grid: programs along x, y and z.
-        arguments: the kernel's run-time parameters by position: numbers, None for a null pointer, and tensors as torch has
-            them on the CPU. All of the memory that a tensor is a view of can be accessed.
-        num_warps: waves of a program.
-        shared_bytes: LDS of a program, from the compiled kernel's metadata.
-        memory: where the tensors are put; a new one if None.
-        interleaving: options of `dispatch.launch`. `strict` is on unless the kernel has atomics, of which Triton moves the
-            results of masked lanes too, and drops them.
+        arguments: the kernel's run-time parameters by position: numbers, None for a null pointer, and torch tensors on the CPU.
+            The kernel can access all of the memory that a tensor is a view of.
+        num_warps: waves of a program. shared_bytes: LDS of a program, from the compiled kernel's metadata. memory: memory that
+        the tensors are added to; a new one if None. interleaving: options of `dispatch.launch`. `strict` is on unless the
+        kernel has atomics: Triton also moves the results of
+            their masked lanes, and drops them.
 
     Raises:
-        UnknownInstruction: the text has what the virtual device does not know.
-        Fault: the kernel did what none should.
-        ValueError: the arguments are not those of the kernel.
+        UnknownInstruction: the text has something that the virtual device does not know.
+        Fault: the kernel did something that no correct kernel does.
+        ValueError: the arguments do not fit the kernel.
     """
     interleaving.setdefault("strict", "_atomic_" not in text)
     memory = memory or GlobalMemory()
@@ -56,8 +55,8 @@ def _value(argument: Any, memory: GlobalMemory, placed: dict[int, int]) -> int |
 
     Args:
         argument: one argument.
-        memory: where tensors are put.
-        placed: addresses of memory that other arguments share, by where it lies on this machine.
+        memory: memory that tensors are added to.
+        placed: addresses of memory that other arguments share, by its address on this machine.
     """
     if argument is None:
         return 0

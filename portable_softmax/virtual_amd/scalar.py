@@ -1,6 +1,6 @@
 """Scalar instructions as functions of a wave: arithmetic, comparisons, loads, branches, barriers and waits.
 
-After the guides' chapters "Scalar ALU Operations", "Scalar Memory Operations" and "Program Flow Control".
+They follow the guides' chapters "Scalar ALU Operations", "Scalar Memory Operations" and "Program Flow Control".
 """
 
 import re
@@ -22,7 +22,7 @@ from portable_softmax.virtual_amd.state import EXEC, VCC, Wave
 
 Step = Callable[[Wave], None]
 
-# Waits for results and hints to the hardware. Results are there at once here, so these do nothing.
+# Waits for results, and hints to the hardware. They do nothing, because results are there at once.
 _NOTHING = {
     "s_nop", "s_clause", "s_delay_alu", "s_sleep", "s_setprio", "s_inst_prefetch", "s_set_inst_prefetch_distance",
     "s_waitcnt", "s_waitcnt_depctr", "s_waitcnt_vscnt", "s_wait_alu", "s_wait_idle",
@@ -42,10 +42,10 @@ _CONDITIONS: dict[str, Callable[[Wave], bool]] = {
 
 
 def compile_scalar(instruction: Instruction, labels: dict[str, int]) -> Step:
-    """Returns what a scalar instruction does.
+    """Returns the function of a wave that a scalar instruction performs.
 
     Raises:
-        UnknownInstruction: nothing here knows it.
+        UnknownInstruction: the instruction is not known.
     """
     name, operands = instruction.mnemonic, instruction.operands
     if name in _NOTHING:
@@ -53,7 +53,7 @@ def compile_scalar(instruction: Instruction, labels: dict[str, int]) -> Step:
     if name in _CONDITIONS:
         return _branch(_CONDITIONS[name], labels[operands[0]])
     if name == "s_sendmsg" and operands == ("sendmsg(MSG_DEALLOC_VGPRS)",):
-        return lambda wave: None  # registers that another wave may have: nothing reads them after it
+        return lambda wave: None  # frees registers for another wave: nothing reads them afterwards
     if name == "s_endpgm":
         return _end
     if name in ("s_barrier", "s_barrier_signal", "s_barrier_wait"):
@@ -84,7 +84,7 @@ def _branch(condition: Callable[[Wave], bool], label: int) -> Step:
 
 
 def _barrier(instruction: Instruction) -> Step:
-    """S_BARRIER arrives and waits; gfx12 has an instruction for each, and -1 is the workgroup's barrier."""
+    """Compiles S_BARRIER, which arrives and waits. gfx12 has an instruction for each; -1 is the workgroup's barrier."""
     if instruction.mnemonic != "s_barrier" and instruction.operands != ("-1",):
         raise instruction.unknown("unknown barrier")
 
@@ -94,7 +94,7 @@ def _barrier(instruction: Instruction) -> Step:
 
     def wait(wave: Wave) -> None:
         if not wave.local.all_arrived(wave.waits):
-            wave.pc -= 1  # once more when it goes on
+            wave.pc -= 1  # runs again when the wave goes on
             wave.blocked = True
         else:
             wave.blocked = False
@@ -109,7 +109,7 @@ def _barrier(instruction: Instruction) -> Step:
 
 
 def _load(instruction: Instruction, count: int) -> Step:
-    """S_LOAD: 32-bit words from a 64-bit address and an offset, or two."""
+    """Compiles S_LOAD: 32-bit words from a 64-bit address and one or two offsets."""
     modifiers = dict(instruction.modifiers)
     more = int(modifiers.pop("offset", "0"), 0)
     to, base, offset = instruction.operands
@@ -126,7 +126,7 @@ def _load(instruction: Instruction, count: int) -> Step:
 
 
 def _compare(operands: tuple[str, ...], relation: str, letter: str, width: int) -> Step:
-    """S_CMP and S_CMPK: SCC is whether the relation holds."""
+    """Compiles S_CMP and S_CMPK: SCC becomes whether the relation holds."""
     left, right = (scalar_source(text, width) for text in operands)
     holds = RELATIONS[relation]
 
@@ -141,7 +141,7 @@ def _compare(operands: tuple[str, ...], relation: str, letter: str, width: int) 
 
 
 def _compare_bit(operands: tuple[str, ...], wanted: int, width: int) -> Step:
-    """S_BITCMP0 and S_BITCMP1: SCC is whether the bit is 0, or 1."""
+    """Compiles S_BITCMP0 and S_BITCMP1: SCC becomes whether the bit is 0, or 1."""
     value, place = scalar_source(operands[0], width), scalar_source(operands[1], 32)
 
     def compare(wave: Wave) -> None:

@@ -1,7 +1,7 @@
 """Opcodes of the scalar unit: SOP1, SOP2, SOPK and SOPC in the guides' chapters on scalar ALU operations.
 
-An entry reads as the manual: the width of the operands, the result as a function of them, and what SCC becomes.
-Operands come as unsigned integers; `signed` makes them signed. Names are those of gfx9; gfx11 and gfx12 renamed some.
+An entry reads like the manual: the width of the operands, the result as a function of them, and the new SCC. Operands come as
+unsigned integers; `signed` makes them signed. Names are those of gfx9; gfx11 and gfx12 renamed some.
 """
 
 from collections.abc import Callable
@@ -12,17 +12,17 @@ import numpy as np
 from portable_softmax.virtual_amd.arithmetic import fma, transcendental, whole
 from portable_softmax.virtual_amd.arrays import Array
 
-Flag = Callable[..., bool]  # of the whole result, before it is cut to the width, and the operands
+Flag = Callable[..., bool]  # arguments: the result, not yet cut to the width, and the operands
 
 
 class ScalarOp(NamedTuple):
     """A scalar instruction.
 
     Args:
-        width: bits of the result and, but for shift counts, of the operands.
-        result: of the operands.
-        scc: SCC after it; None leaves it.
-        widths: of the operands, where they differ from the result's.
+        width: bits of the result and of the operands, except for shift counts.
+        result: function of the operands.
+        scc: SCC afterwards; None leaves it unchanged.
+        widths: bits of the operands, if they differ from the result's.
         carries: whether SCC is one more operand.
     """
 
@@ -34,7 +34,7 @@ class ScalarOp(NamedTuple):
 
 
 def signed(value: int, width: int) -> int:
-    """Returns bits as a number in two's complement."""
+    """Returns the number that bits stand for in two's complement."""
     return value - (1 << width) if value >> (width - 1) & 1 else value
 
 
@@ -54,7 +54,7 @@ def _overflow(sign: int) -> Flag:
 
 
 def float_of(bits: int) -> Array:
-    """Returns the float32 of these bits, as an array of one."""
+    """Returns the float32 with these bits, as an array of one."""
     return np.array([bits], np.uint32).view(np.float32)
 
 
@@ -72,7 +72,7 @@ def _signed_field(value: int, where: int, width: int) -> int:
 
 
 def _of_width(width: int) -> dict[str, ScalarOp]:
-    """Entries that are there for 32 and for 64 bits."""
+    """Returns the entries that exist for both 32 and 64 bits."""
     b, i, u, nonzero = f"b{width}", f"i{width}", f"u{width}", _nonzero(width)
     shift = (width, 32)
     return {
@@ -110,7 +110,7 @@ SCALAR_OPS: dict[str, ScalarOp] = {
     "s_mul_hi_u32": ScalarOp(32, lambda a, b: a * b >> 32),
     "s_mul_hi_i32": ScalarOp(32, lambda a, b: signed(a, 32) * signed(b, 32) >> 32),
     "s_mul_u64": ScalarOp(64, lambda a, b: a * b),
-    # the smaller and the larger; SCC: the first one was taken
+    # minimum and maximum; SCC: the first operand was taken
     "s_min_i32": ScalarOp(32, lambda a, b: min(signed(a, 32), signed(b, 32)), lambda r, a, b: signed(a, 32) < signed(b, 32)),
     "s_max_i32": ScalarOp(32, lambda a, b: max(signed(a, 32), signed(b, 32)), lambda r, a, b: signed(a, 32) >= signed(b, 32)),
     "s_min_u32": ScalarOp(32, min, lambda r, a, b: a < b),
@@ -143,7 +143,7 @@ SCALAR_OPS: dict[str, ScalarOp] = {
     "v_s_rsq_f32": ScalarOp(32, _floats(transcendental(lambda x: 1 / np.sqrt(x)))),
     "v_s_sqrt_f32": ScalarOp(32, _floats(transcendental(np.sqrt))),
 }
-# Opcodes that read their result too, and those with a signed constant of 16 bits.
+# Opcodes that also read their result, and opcodes with a signed constant of 16 bits.
 ACCUMULATING = {"s_fmac_f32", "s_bitset0_b32", "s_bitset1_b32"}
 WITH_CONSTANT = {"s_movk_i32": "s_mov_b32", "s_addk_i32": "s_add_i32", "s_mulk_i32": "s_mul_i32"}
 RENAMED = {

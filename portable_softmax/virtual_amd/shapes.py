@@ -19,12 +19,12 @@ _SIGNED = {"sbyte", "i8", "sshort", "i16"}
 
 
 class Access(NamedTuple):
-    """Shape of an access: bytes of a lane, and which half of the register they are if they are two or fewer.
+    """Shape of a memory access.
 
     Args:
-        size: bytes.
-        high: the upper half.
-        keeps: a load leaves the other half (D16).
+        size: bytes of a lane.
+        high: the access uses the upper half of the register.
+        keeps: a load leaves the other half unchanged (D16).
         signed: a load extends the sign.
     """
 
@@ -35,20 +35,20 @@ class Access(NamedTuple):
 
 
 def shape_of(text: str) -> Access | None:
-    """Reads the last part of a name: `dwordx4`, `b128`, `ushort`, `short_d16_hi`, `d16_hi_b16`."""
+    """Reads the last part of a mnemonic: `dwordx4`, `b128`, `ushort`, `short_d16_hi`, `d16_hi_b16`."""
     name = re.sub(r"_?d16(_hi)?_?", "", text)
     return Access(_BYTES[name], "d16_hi" in text, "d16" in text, name in _SIGNED) if name in _BYTES else None
 
 
 def cache_modifiers(arch: str) -> set[str]:
-    """Returns the modifiers of the architecture that say how a cache is used."""
+    """Returns the architecture's modifiers for caches."""
     if arch.startswith("gfx12"):
         return {"th", "scope"}
     return {"sc0", "sc1", "nt"} if arch in ("gfx942", "gfx950") else {"glc", "slc", "dlc"}
 
 
 def returns_old(modifiers: dict[str, str]) -> bool:
-    """Tells whether an atomic gives back what was there before."""
+    """Tells whether an atomic returns the old value."""
     return "glc" in modifiers or "sc0" in modifiers or "RETURN" in modifiers.get("th", "")
 
 
@@ -58,7 +58,11 @@ def offset_of(modifiers: dict[str, str], name: str = "offset") -> int:
 
 
 def register_of(instruction: Instruction, text: str) -> int:
-    """Returns the number of a vector register that must be one."""
+    """Returns the number of a vector register.
+
+    Raises:
+        UnknownInstruction: the operand is not a vector register.
+    """
     number = vector_register(text)
     if number is None:
         raise instruction.unknown("unknown vector register")

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 N_SGPRS, N_VGPRS = 128, 512  # ACC registers are VGPRs 256 and up
 VCC, TTMP, M0, EXEC = 106, 108, 124, 126  # numbers of scalar registers, in the guides' tables of operands
-POISON = 0xFFFBFFFD  # in registers that nothing was written to: nan as float32, float16 and bfloat16
+POISON = 0xFFFBFFFD  # value of registers that were never written: nan as float32, float16 and bfloat16
 
 
 class Wave:
-    """A wave: its registers, and where it stands in the text.
+    """A wave: its registers, and its place in the text.
 
     Args:
         size: number of lanes.
-        index: of the wave in its workgroup.
-        memory, local: what its instructions access.
+        index: number of the wave in its workgroup.
+        memory, local: memory that its instructions access.
     """
 
     def __init__(self, size: int, index: int, memory: "GlobalMemory", local: "LocalMemory") -> None:
@@ -32,8 +32,8 @@ class Wave:
         self.scalars = [POISON] * N_SGPRS
         self.scc = 0
         self.pc = 0
-        self.ended = self.blocked = False  # done; stands at a barrier that others have not reached
-        self.signals = self.waits = 0  # barriers that it has arrived at, and passed
+        self.ended = self.blocked = False  # it is done; it waits at a barrier that others have not reached
+        self.signals = self.waits = 0  # barriers at which it has arrived, and that it has passed
         self.set_exec((1 << size) - 1)
 
     def set_exec(self, mask: int) -> None:

@@ -1,7 +1,7 @@
-"""Vector instructions as functions of a wave, from the entries of vector_table.py; SDWA, DPP and op_sel with them.
+"""Vector instructions as functions of a wave, from the entries of vector_table.py, with SDWA, DPP and op_sel.
 
-An operation computes all of its results before it writes one, so that the two of an instruction pair (VOPD) both read what
-was there before. Lanes that are not active keep what they have; a mask's bits of them become 0.
+An operation computes all of its results first and writes them afterwards, so that both halves of an instruction pair (VOPD)
+read the old values. Inactive lanes keep their values; their bits in a mask become 0.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ Write = Callable[[Wave, Any, Array], None]
 
 
 class Operation(NamedTuple):
-    """Two steps of a vector instruction: all results, then their writing."""
+    """Two steps of a vector instruction: compute all results, then write them."""
 
     compute: Callable[[Wave], Any]
     commit: Callable[[Wave, Any], None]
 
 
 def base_name(mnemonic: str) -> tuple[str, str]:
-    """Returns an opcode's name in the table, and its encoding: e32, e64, dpp, sdwa, or none."""
+    """Returns an opcode's name in the table and its encoding: e32, e64, dpp, sdwa, or none."""
     name = mnemonic.replace("v_dual_", "v_")
     encoding = ""
     for ending in ("_e64_dpp", "_e32", "_e64", "_dpp", "_sdwa"):
@@ -39,10 +39,10 @@ def base_name(mnemonic: str) -> tuple[str, str]:
 
 
 def compile_vector(instruction: Instruction, arch: str, wave_size: int) -> Operation:
-    """Returns the two steps of an instruction of the table.
+    """Returns the two steps of an instruction in the table.
 
     Raises:
-        UnknownInstruction: the table does not have it, or it has a modifier that is not known.
+        UnknownInstruction: the instruction or a modifier of it is not known.
     """
     name, encoding = base_name(instruction.mnemonic)
     modifiers = dict(instruction.modifiers)
@@ -83,7 +83,7 @@ def compile_vector(instruction: Instruction, arch: str, wave_size: int) -> Opera
 
 
 def _results(entry: VectorOp, texts: list[str], modifiers: dict[str, str], arch: str, implicit: str | None) -> list[Write]:
-    """Takes the results from the front of the operands, SDWA's selection and op_sel's last bit from the modifiers."""
+    """Takes the results from the front of the operands, with SDWA's selection and the last bit of op_sel."""
     if modifiers.pop("dst_sel", "DWORD") != "DWORD" or modifiers.pop("dst_unused", "UNUSED_PAD") != "UNUSED_PAD":
         modifiers["dst_sel"] = ""  # not known
     selected = modifiers.get("op_sel", "[]").strip("[]").split(",")
@@ -140,7 +140,7 @@ def _mask_operand(text: str) -> Lanes:
 
 
 def _output_factor(modifiers: dict[str, str]) -> np.float32 | None:
-    """Returns what OMOD multiplies the result by."""
+    """Returns the factor that OMOD multiplies the result by."""
     if "mul" in modifiers:
         return np.float32(int(modifiers.pop("mul")))
     if "div" in modifiers:
@@ -149,7 +149,7 @@ def _output_factor(modifiers: dict[str, str]) -> np.float32 | None:
 
 
 def compile_vector_or_pair(instruction: Instruction, compiled: Callable[[Instruction], Operation]) -> Callable[[Wave], None]:
-    """Returns what a vector instruction, or a pair of them, does."""
+    """Returns the function of a wave that a vector instruction, or a pair of them, performs."""
     first = compiled(instruction)
     if instruction.second is None:
 
@@ -160,7 +160,7 @@ def compile_vector_or_pair(instruction: Instruction, compiled: Callable[[Instruc
     second = compiled(instruction.second)
 
     def both(wave: Wave) -> None:
-        one, other = first.compute(wave), np.array(second.compute(wave))  # a copy: the first may write what it is a view of
+        one, other = first.compute(wave), np.array(second.compute(wave))  # a copy: the first one may write the viewed register
         first.commit(wave, one)
         second.commit(wave, other)
 

@@ -1,8 +1,9 @@
 """Opcodes of the vector unit: VOP1, VOP2, VOP3 and VOPC in the guides' chapters on vector ALU operations.
 
-An entry reads as the manual: `"f32 = f32, f32"` are the kinds of the result and of the operands, then the function, of
-arrays of lanes. Beside the kinds of operands.py: `mask` is a bit of each lane in VCC or an SGPR, `vcc` is VCC with no operand
-for it, `+f32` is the result's own register, read too. Names are those of gfx9; gfx10 to gfx12 renamed some.
+An entry reads like the manual: `"f32 = f32, f32"` are the kinds of the result and of the operands; a function of arrays of
+lanes follows. There are three more kinds than in operands.py: `mask` is a bit of each lane in VCC or an SGPR, `vcc` is VCC
+without an operand for it, and `+f32` is the result's own register, which is also read. Names are those of gfx9; gfx10 to gfx12
+renamed some.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from portable_softmax.virtual_amd.arrays import Array
 
 
 class VectorOp(NamedTuple):
-    """A vector instruction: kinds of its results and operands, and the function; of two results, it returns both."""
+    """A vector instruction: kinds of its results and operands, and a function that returns its results."""
 
     results: tuple[str, ...]
     operands: tuple[str, ...]
@@ -34,13 +35,13 @@ _FLOATS: dict[str, tuple[str, Callable[..., Array]]] = {  # float64, float32 and
     "sub": ("f = f, f", lambda a, b: a - b),
     "subrev": ("f = f, f", lambda a, b: b - a),
     "mul": ("f = f, f", lambda a, b: a * b),
-    "max": ("f = f, f", np.fmax),  # of a number and nan, the number
+    "max": ("f = f, f", np.fmax),  # the number, if the other operand is nan
     "min": ("f = f, f", np.fmin),
     "max3": ("f = f, f, f", lambda a, b, c: np.fmax(np.fmax(a, b), c)),
     "min3": ("f = f, f, f", lambda a, b, c: np.fmin(np.fmin(a, b), c)),
     "minmax": ("f = f, f, f", lambda a, b, c: np.fmax(np.fmin(a, b), c)),
     "maxmin": ("f = f, f, f", lambda a, b, c: np.fmin(np.fmax(a, b), c)),
-    "maximum": ("f = f, f", np.maximum),  # of a number and nan, nan (gfx12)
+    "maximum": ("f = f, f", np.maximum),  # nan, if an operand is nan (gfx12)
     "minimum": ("f = f, f", np.minimum),
     "maximum3": ("f = f, f, f", lambda a, b, c: np.maximum(np.maximum(a, b), c)),  # gfx950
     "minimum3": ("f = f, f, f", lambda a, b, c: np.minimum(np.minimum(a, b), c)),
@@ -62,7 +63,7 @@ _RELATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "f": lambda a, b: np.zeros(np.broadcast(a, b).shape, bool),
     "t": lambda a, b: np.ones(np.broadcast(a, b).shape, bool),
     "lt": np.less, "eq": np.equal, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "ne": np.not_equal,
-    "neq": np.not_equal,  # true of nan, as all that begin with n
+    "neq": np.not_equal,  # true for nan, like all relations that begin with n
     "lg": lambda a, b: (a < b) | (a > b),
     "o": lambda a, b: ~(np.isnan(a) | np.isnan(b)),
     "u": lambda a, b: np.isnan(a) | np.isnan(b),

@@ -1,12 +1,12 @@
-"""Waits that the text lacks: a register that a load will write may not be touched before an instruction waited for the load.
+"""Waits that the text lacks: no instruction may touch a register while a load that writes it may not be done.
 
-Loads take their time, and count in counters: VMEM in vmcnt (loadcnt on gfx12), LDS in lgkmcnt (dscnt) and scalar loads too
-(kmcnt). A wait names how many may still be on their way. VMEM and LDS are done in order, so a load is done if as many as that
-were begun after it; scalar loads are in no order, so only a wait for all ends them ("Manually Inserted Wait States" and
-"S_WAITCNT" in the guides; LLVM's SIInsertWaitcnts.cpp).
+Loads take time and count in counters: VMEM in vmcnt (loadcnt on gfx12), LDS in lgkmcnt (dscnt), scalar loads in lgkmcnt too
+(kmcnt). A wait says how many loads may still be pending. VMEM and LDS finish in order, so a load is done if as many loads as
+that started after it. Scalar loads finish in any order, so only a wait for all of them is certain ("Manually Inserted Wait
+States" and "S_WAITCNT" in the guides; LLVM's SIInsertWaitcnts.cpp).
 
-All paths through the text are followed: for each register that is on its way, the least number of younger loads of its
-counter. On gfx9 a store is counted with the loads, later ones have a counter of their own.
+The check follows all paths through the text. For each pending register it keeps the least number of younger loads in the same
+counter. On gfx9 a store counts with the loads; later architectures have a counter for stores.
 """
 
 import re
@@ -18,14 +18,14 @@ from portable_softmax.virtual_amd.parsing import Assembly, Instruction
 from portable_softmax.virtual_amd.shapes import returns_old
 
 Key = tuple[str, str]  # a register, and the kind of load that writes it: vmem, lds or scalar
-Pending = dict[Key, int]  # how many loads of its counter are younger, at least
+Pending = dict[Key, int]  # the least number of younger loads in its counter
 
 _NAMED = re.compile(r"\b(?:([vsa])(?:(\d+)|\[(\d+):(\d+)\])|(vcc|vcc_lo|vcc_hi|m0|exec\w*))(?![\w\[])")
 _LOADS = re.compile(r"(global|buffer|scratch|flat)_load|(ds)_(?:read|load|bpermute|permute|swizzle)|(s)_load")
 _STORES = re.compile(r"(global|buffer|scratch|flat)_(?:store|atomic)|(ds)_(?:write|store)")
 _COUNTERS = {"vmcnt": ("vmem",), "lgkmcnt": ("lds", "scalar")}
 _WAITS = {"s_wait_loadcnt": ("vmem",), "s_wait_dscnt": ("lds",), "s_wait_kmcnt": ("scalar",)}
-_ENOUGH = 64  # no counter goes further
+_ENOUGH = 64  # no counter is larger
 _LDS_ITSELF = "LDS"  # stands for what a store to LDS will write
 
 
@@ -33,7 +33,7 @@ def check_waits(assembly: Assembly) -> None:
     """Looks for registers that are used too early, on any path.
 
     Raises:
-        MissingWait: there is one; the text ends with the instruction that uses it.
+        MissingWait: a register is used too early; the text ends with the instruction that uses it.
     """
     blocks = _blocks(assembly)
     before: dict[int, Pending] = {0: {}}
@@ -53,7 +53,7 @@ def check_waits(assembly: Assembly) -> None:
 
 
 def _blocks(assembly: Assembly) -> dict[int, tuple[int, list[int]]]:
-    """Returns the runs of instructions that no branch enters or leaves between, by their first: (end, what may follow)."""
+    """Returns the basic blocks by their first instruction: (end, blocks that may follow)."""
     named = [each.mnemonic for each in assembly.instructions]
     count, branches = len(named), {number for number, name in enumerate(named) if name.startswith(("s_branch", "s_cbranch"))}
     starts = sorted({0, *assembly.labels.values(), *(number + 1 for number in branches)} - {count})
@@ -86,7 +86,7 @@ def _step(instruction: Instruction, pending: Pending, arch: str) -> None:
 
 
 def _begun(instruction: Instruction, arch: str) -> tuple[str, set[str]]:
-    """Returns the kind of access that an instruction begins, none, and what it will write."""
+    """Returns the kind of memory access that an instruction starts, "" for none, and the registers that it will write."""
     name, first = instruction.mnemonic, set(_registers_of(instruction.operands[0])) if instruction.operands else set()
     if found := _LOADS.match(name):
         return ("vmem" if found[1] else "lds" if found[2] else "scalar"), first
@@ -100,14 +100,14 @@ def _begun(instruction: Instruction, arch: str) -> tuple[str, set[str]]:
 
 
 def _together(kind: str, arch: str) -> tuple[str, ...]:
-    """Kinds that count in the same counter."""
+    """Returns the kinds of loads that count in the same counter."""
     if kind == "vmem" or arch.startswith("gfx12"):
         return (kind,)
     return _COUNTERS["lgkmcnt"]
 
 
 def _waited(instruction: Instruction) -> list[tuple[tuple[str, ...], int]]:
-    """Returns the counters that an instruction waits for, as their kinds of loads, and how many may be left."""
+    """Returns the counters that an instruction waits for, as their kinds of loads, and how many loads may remain pending."""
     name, text = instruction.mnemonic, " ".join(instruction.operands)
     if name == "s_wait_idle":
         return [(("vmem",), 0), (("lds",), 0), (("scalar",), 0)]
@@ -124,7 +124,7 @@ def _waited(instruction: Instruction) -> list[tuple[tuple[str, ...], int]]:
 
 
 def _end(pending: Pending, kinds: tuple[str, ...], most: int) -> None:
-    """Takes out what is there after a wait."""
+    """Removes the loads that are done after a wait."""
     unordered = "scalar" in kinds and any(kind == "scalar" for _, kind in pending)
     for key in [key for key, age in pending.items() if key[1] in kinds and (most == 0 or (age >= most and not unordered))]:
         del pending[key]
@@ -136,7 +136,7 @@ def _registers(instruction: Instruction) -> Iterator[str]:
 
 
 def _registers_of(operand: str) -> Iterator[str]:
-    """Yields the names of all registers that an operand means: `v[2:3]` is v2 and v3."""
+    """Yields the names of all registers of an operand: `v[2:3]` is v2 and v3."""
     for letter, one, first, last, name in _NAMED.findall(operand):
         if name:
             yield from (f"s{number}" for number in _pair(name))
