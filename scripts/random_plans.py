@@ -1,10 +1,10 @@
-"""Plans random problems with the compiler that is installed, for devices that need not be here, and counts what came.
+"""Plans random problems with the installed compiler, for devices that need not be on this machine, and counts the outcomes.
 
     python scripts/random_plans.py nvidia/h200 amd/mi300x --problems 200
 
-One row a device: problems; those that are refused; those of bfloat16 that this Triton does not compile for the device; slow
-ones, of which all launches that were compiled spill; most compilations and most seconds of a plan. Without names, a product of
-each architecture that this Triton compiles for. Ends with 1 if a problem is refused.
+The table has one row per device: problems; refused problems; bfloat16 problems that this Triton does not compile for the
+device; slow problems, for which all compiled launches spill; the most compilations and the most seconds of a plan. Without
+names it takes one product of each architecture that this Triton compiles for. It ends with 1 if a problem is refused.
 """
 
 import argparse
@@ -26,12 +26,12 @@ from portable_softmax.runtime import plans
 from portable_softmax.runtime.launch import problem_from
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
-NEIGHBOURS = 2, 3, 5, 7, 15, 16, 31, 49, 64, 96, 128, 197, 200, 256, 500, 512, 1023, 1024  # rows side by side
+NEIGHBOURS = 2, 3, 5, 7, 15, 16, 31, 49, 64, 96, 128, 197, 200, 256, 500, 512, 1023, 1024  # rows that lie side by side
 MOST_ROWS = 2**20
 
 
 def random_problems(device: Device, seed: int) -> Iterator[Problem]:
-    """Yields problems without end: rows, padded, across, turned and heads; all types, lengths and directions."""
+    """Yields problems without end: rows, padded, across, turned and heads, in all types, lengths and directions."""
     draw = random.Random(seed)
     while True:
         backward, batch_invariant = draw.random() < 0.5, draw.random() < 0.1
@@ -47,7 +47,7 @@ def random_problems(device: Device, seed: int) -> Iterator[Problem]:
 
 
 def _operands(draw: random.Random, backward: bool, dtypes: Sequence[torch.dtype]) -> tuple[torch.Tensor, ...]:
-    """Returns (y, x), or (dx, dy, y), without memory, in one of the layouts that kernels take as they lie."""
+    """Returns (y, x), or (dx, dy, y), without memory, in one of the layouts that kernels take without a copy."""
     n_cols = min(MAX_COLS, _length(draw, draw.choice((8, 12, 17, 31))))
     n_rows, inner = min(MOST_ROWS, _length(draw, 20)), draw.choice(NEIGHBOURS)
     y_dtype = draw.choice(dtypes)
@@ -73,7 +73,7 @@ def _operands(draw: random.Random, backward: bool, dtypes: Sequence[torch.dtype]
 
 
 def _length(draw: random.Random, power: int) -> int:
-    """Returns a length of up to 2**power: its logarithm is uniform, and it is often near a power of two or a multiple of 8."""
+    """Returns a length of at most 2**power with a uniform logarithm, often near a power of two or a multiple of 8."""
     length = int(2 ** draw.uniform(0, power))
     return max(1, draw.choice((length, length // 8 * 8, 1 << length.bit_length() - 1)) + draw.choice((-1, 0, 0, 0, 1)))
 
@@ -93,7 +93,7 @@ def of_each_architecture() -> list[str]:
 
 
 def counted(name: str, count: int, seed: int) -> dict[str, object]:
-    """Plans so many problems for a device; returns a row of the table, and prints those that are refused or slow."""
+    """Plans `count` problems for a device; returns a row of the table, and prints refused and slow problems."""
     device = chosen(name)
     compiled = [0]
 
@@ -126,7 +126,7 @@ def counted(name: str, count: int, seed: int) -> dict[str, object]:
 
 
 def _seconds() -> float:
-    """Returns the processor's time of this process and of the compilers that it has started."""
+    """Returns the processor time of this process and of the compilers that it has started."""
     return sum(os.times()[:4])
 
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Records what a real machine says, for tests to play back where there is none; --plans does it on any machine.
+"""Records what a real machine reports, for tests to play back elsewhere; --plans runs on any machine.
 
-    python scripts/record.py             # on a machine with a GPU of NVIDIA's
-    python scripts/record.py --plans     # anywhere, after the planner or a profile was changed on purpose
+    python scripts/record.py             # on a machine with an NVIDIA GPU
+    python scripts/record.py --plans     # anywhere, after a deliberate change of the planner or of a profile
 
 driver_NAME.json     Triton's driver properties and torch's device properties (tests/devices/test_device.py)
 occupancy_NAME.json  the driver's own count of resident programs for every kernel that the planner chooses
-                     (tests/devices/test_recorded_occupancy.py); its registers and spills are compared here, at once
+                     (tests/devices/test_recorded_occupancy.py); its registers and spills are compared at once
 probe_NAME.json      the probe's --json (tests/probe/test_recorded_probe.py)
-plans_h200.json      with --plans: what is planned for an H200 (tests/planning/test_golden_plans.py)
+plans_h200.json      with --plans: the plans for an H200 (tests/planning/test_golden_plans.py)
 """
 
 import argparse
@@ -35,7 +35,10 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 def occupancies(device: Device) -> dict[str, Any]:
-    """One cell per (rows, columns, type): what was read from the binary, what the driver loaded, and what it counts."""
+    """Returns the record of a device, with a cell for each (rows, columns, type).
+
+    A cell has the resources that were read from the planned kernel's binary, and the driver's numbers for the same kernel.
+    """
     cuda = ctypes.CDLL("libcuda.so.1")
     cells = []
     for n_rows in ROWS:
@@ -63,14 +66,14 @@ def occupancies(device: Device) -> dict[str, Any]:
 
 
 def plans(directory: Path) -> None:
-    """A line for each problem, so that a change of the planner shows which plans it changes."""
+    """Writes a line for each problem, so that a diff shows which plans a change of the planner changes."""
     sys.path.insert(0, str(SUPPORT))
     offline = importlib.import_module("offline")
     (directory / "plans_h200.json").write_text(json.dumps(offline.table(offline.H200), indent=1) + "\n")
 
 
 def everything(directory: Path) -> None:
-    """Writes all that the machine that is here tells."""
+    """Writes everything that the machine here reports."""
     device = current_device()
     name = device.profile.name.rpartition("/")[2]
     printed = io.StringIO()
@@ -83,7 +86,7 @@ def everything(directory: Path) -> None:
         "occupancy": occupancies(device),
     }
     for kind, record in records.items():
-        cells = [json.dumps(cell) for cell in record.pop("cells", [])]  # a line each
+        cells = [json.dumps(cell) for cell in record.pop("cells", [])]  # one line each
         text = json.dumps(record | ({"cells": []} if cells else {}), indent=1)
         (directory / f"{kind}_{name}.json").write_text(text.replace("[]", "[\n" + ",\n".join(cells) + "\n ]") + "\n")
 

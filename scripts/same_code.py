@@ -1,10 +1,10 @@
-"""Tells whether two states of the kernels are the same code for the compiler: the TTIR of hundreds of launches of both.
+"""Tells whether two states of the kernels are the same code for the compiler: it compares the TTIR of hundreds of launches.
 
     python scripts/same_code.py nvidia/h200 --save before.json        # in a checkout of the state before
     python scripts/same_code.py nvidia/h200 --against before.json     # in this one; ends with 1 if a launch differs
     python scripts/same_code.py nvidia/h200 --against before.json --counts   # operations may stand in another order
 
-TTIR is Triton's own form of a kernel, the same for all vendors, so nothing is compiled further and no device is needed.
+TTIR is Triton's own form of a kernel, the same for all vendors. Nothing is compiled further, and no device is needed.
 """
 
 import argparse
@@ -30,11 +30,11 @@ ROWS = (4096, 781), (100_000, 33), (4096, 8192), (4096, 12672), (16, 50_257), (8
 SIDE_BY_SIDE = (  # rows side by side, columns, matrices, elements of an access
     *((512, 19, 64, 4), (4096, 4096, 1, 4), (1024, 50_257, 1, 4), (49, 1000, 64, 1), (8, 10, 500_000, 4), (2048, 16_384, 1, 4)),
 )
-CANDIDATES = 3  # of each problem
+CANDIDATES = 3  # tilings of each problem
 
 
 def problems(device: Device) -> Iterator[Problem]:
-    """Yields problems of every form, layout, type, access and step that kernels differ by."""
+    """Yields problems of every form, layout, type, access and step for which kernels differ."""
     for dtype in ("float32", "bfloat16"):
         for backward in (False, True):
             for form in ("softmax", "log_softmax", "softmin"):
@@ -67,7 +67,7 @@ def specs(device: Device) -> Iterator[tuple[str, KernelSpec]]:
 
 
 def ttir(spec: KernelSpec, device: Device) -> str:
-    """Returns a kernel's TTIR with no locations, and with values numbered in their order."""
+    """Returns a kernel's TTIR without locations, and with values numbered in order."""
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import make_backend
@@ -99,13 +99,13 @@ def _numbered(text: str) -> str:
 
 
 def described(text: str) -> dict[str, Any]:
-    """Returns what is compared of a kernel: a hash of its text, and how often each operation stands in it."""
+    """Returns what is compared about a kernel: a hash of its text, and how often it has each operation."""
     operations = Counter(re.findall(r"(?:= |^ *)\"?((?:tt|arith|scf|math)\.\w+)", text, re.MULTILINE))
     return {"hash": hashlib.sha256(text.encode()).hexdigest()[:16], "operations": dict(sorted(operations.items()))}
 
 
 def main() -> int:
-    """Saves, or compares; see the module's docstring."""
+    """Saves or compares; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("device", help="a profile's name")
     what = parser.add_mutually_exclusive_group(required=True)

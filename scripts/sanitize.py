@@ -4,7 +4,7 @@
     compute-sanitizer --tool memcheck python scripts/sanitize.py
     compute-sanitizer --tool racecheck python scripts/sanitize.py
 
-Operands lie in one allocation each, with odd lengths and unaligned starts, so that an access outside of them is seen.
+Each operand has an allocation of its own, an odd length and an unaligned start, so that the tool sees every access outside it.
 """
 
 import itertools
@@ -25,14 +25,14 @@ from portable_softmax.runtime.plans import plan_problem
 DTYPES = (torch.float32, torch.bfloat16)
 # [rows, cols], [matrices, cols, rows]
 SHAPES = ((5, 57), (6, 57), (5, 200), (5, 203), (5, 781), (5, 1300), (5, 1301), (2, 37, 40), (1, 9001, 19))
-LONG = (1, 100_003), (2, 65_536)  # in every strategy that the device has
+LONG = (1, 100_003), (2, 65_536)  # for every strategy of the device
 MANY = (400, 40_000), (400, 40_003)  # more programs than run at once
 STRATEGIES = ("online", "shared")
 Case = tuple[str, tuple[int, ...], torch.dtype, int]  # form, shape, type, elements before the first
 
 
 def cases() -> Iterator[tuple[Case, str | None]]:
-    """Each with the one strategy that it is for; None is whatever is planned."""
+    """Yields each case and the one strategy that it is for; None is the planned strategy."""
     yield from itertools.product(itertools.product(FORMS, SHAPES, DTYPES, (0, 1)), (None,))
     yield from itertools.product(itertools.product(FORMS[:2], LONG, DTYPES[:1], (0, 1)), STRATEGIES)
     yield from itertools.product(itertools.product(FORMS[:1], MANY, DTYPES[:1], (0, 1)), ("shared",))
@@ -59,13 +59,13 @@ def main() -> None:
 
     mock.patch.object(launch, "plan_problem", recorded).start()
     mock.patch.object(planner, "candidates", candidates).start()
-    for (form, shape, dtype, start), only in cases():  # `only` is what candidates reads
+    for (form, shape, dtype, start), only in cases():  # candidates reads `only`
         x, y, dy, dx = (operand(shape, dtype, start, where) for _ in range(4))
         try:
             launch.softmax_rows(x, y, device, form)
             launch.softmax_backward_rows(dy, y, dx, device, form)
         except PlanError:
-            assert only == "shared"  # which not every device has, for every length
+            assert only == "shared"  # not every device has this strategy for every length
             continue
         assert not y.isnan().any(), (form, shape, dtype)
         assert not dx.isnan().any(), (form, shape, dtype)
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def operand(shape: tuple[int, ...], dtype: torch.dtype, start: int, where: str) -> torch.Tensor:
-    """Random numbers from an element on that need not be aligned."""
+    """Returns random numbers, from an element on that need not be aligned."""
     size = torch.Size(shape).numel()
     return torch.randn(start + size, device=where).to(dtype)[start:].view(shape)
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Times every launch that a rule could ask for on the device that is here, and prints the fastest as a rule.
+"""Times every launch that a rule could ask for, on the device here, and prints the fastest as a rule.
 
-The planner does not tune at run time: a row that this prints goes into `launch.rules` of a profile (device_profiles/README.md),
-with a wider range of columns and the measurement as its source. Regret is how much faster the best launch is than the planned.
+The planner does not tune at run time. Put a row that this prints into `launch.rules` of a profile (device_profiles/README.md),
+with a wider range of columns and the measurement as its source. Regret is how much faster the best launch is than the plan.
 
     python scripts/tune.py --shapes 4096x781 1024x32768 --dtype float32 bfloat16 --out tuned.json
 """
@@ -41,12 +41,12 @@ SHAPES = ["5592405x3", "1677721x10", "508400x33", "167772x100", "32768x512", "32
           "4096x8192", "4096x12672", "4096x32768", "2048x65536", "1024x131072", "512x262144", "1024x50257",
           "512x151936"]  # fmt: skip
 LONGEST = 32768  # columns of a row that is tried in one tile
-HELD = 2, 72  # elements that a thread holds, at least and at most
+HELD = 2, 72  # fewest and most elements that a thread holds
 MOST_PIECES = 32
 
 
 def main() -> int:
-    """Tunes the shapes of the command line, writes JSON and prints the regret of each."""
+    """Tunes the shapes of the command line, writes JSON, and prints the regret of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="ROWSxCOLS")
     parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["float32", "bfloat16"])
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def launches(problem: Problem, device: Device) -> dict[Tiling, LaunchRule]:
-    """Every tiling worth a try on the device, with a rule that asks for it."""
+    """Returns every tiling worth a try on the device, with a rule that asks for it."""
     found: dict[Tiling, LaunchRule] = {}
     for rule in _rules(device):
         if rule.strategy == "tile" and problem.n_cols > LONGEST:
@@ -83,7 +83,7 @@ def launches(problem: Problem, device: Device) -> dict[Tiling, LaunchRule]:
 
 
 def _rules(device: Device) -> Iterator[LaunchRule]:
-    """Rules with no conditions and every combination of choices; those of threads only where the device has some."""
+    """Yields rules with no conditions and every combination of choices. Choices about threads need a device with threads."""
     has_warps = bool(device.hardware.warp_size)
     per_thread = (16, 32, 64) if has_warps else (None,)
     per_piece = (None, 4, 8) if has_warps else (None,)
@@ -110,7 +110,7 @@ def _rule(strategy: str, **choices: int | None) -> LaunchRule:
 
 
 def row(rule: LaunchRule, problem: Problem) -> str:
-    """The rule for problems like this one, as a row to paste into a profile."""
+    """Returns the rule for problems like this one, as a row to paste into a profile."""
     conditions = {"direction": problem.direction, "element_bytes": problem.element_bytes, "access": problem.access}
     conditions |= {"from_cols": problem.n_cols, "to_cols": problem.n_cols}
     choices = {key: value for key, value in msgspec.to_builtins(rule).items() if key != "source"}
@@ -118,7 +118,7 @@ def row(rule: LaunchRule, problem: Problem) -> str:
 
 
 def _compile_all(cells: list[Problem]) -> None:
-    """Compiles into Triton's cache on disk, by all processors but one."""
+    """Compiles into Triton's cache on disk, with all processors but one."""
     device = current_device()
     specs = {KernelSpec.of(problem, tiling) for problem in cells for tiling in launches(problem, device)}
     with multiprocessing.get_context("spawn").Pool(max(1, (os.cpu_count() or 2) - 1)) as pool:
@@ -140,7 +140,7 @@ def _tune(problem: Problem) -> dict[str, Any]:
     planned = plan_problem(problem, device)
     rules, rates = launches(problem, device), {}
     for tiling in rules:
-        with contextlib.suppress(CompileError):  # _compile told
+        with contextlib.suppress(CompileError):  # _compile has printed it
             rates[tiling] = _rate(problem, tiling, _programs(problem, tiling, device), operands, device)
     rates = {tiling: rate for tiling, rate in sorted(rates.items(), key=lambda each: -each[1]) if rate}
     ours = _rate(problem, planned.tiling, planned.num_programs, operands, device)
@@ -168,7 +168,7 @@ def _programs(problem: Problem, tiling: Tiling, device: Device) -> int:
 
 
 def _rate(problem: Problem, tiling: Tiling, num_programs: int, operands: list[torch.Tensor], device: Device) -> float:
-    """Measures GB/s; 0 for a launch that spills or does not fit."""
+    """Returns GB/s; 0 for a launch that spills or does not fit."""
     resources = _resources(problem, tiling, device)
     fits = num_programs and occupancy(resources, device).programs_per_multiprocessor
     if resources.spilled_bytes_per_thread or not fits:

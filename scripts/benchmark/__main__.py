@@ -1,9 +1,9 @@
-"""Four commands; each tells its options with --help.
+"""Four commands; each prints its options with --help.
 
 python scripts/benchmark              times softmax against its peers (run.py)
-python scripts/benchmark report       ratios and plots of what was measured, on any machine (report.py)
-python scripts/benchmark layouts      times tensors that are no matrix of contiguous rows (layouts.py)
-python scripts/benchmark cold_start   what a first call waits for (cold_start.py)
+python scripts/benchmark report       prints ratios and plots of measured results, on any machine (report.py)
+python scripts/benchmark layouts      times tensors that are not a matrix of contiguous rows (layouts.py)
+python scripts/benchmark cold_start   times the parts of a first call (cold_start.py)
 """
 
 import sys
@@ -16,7 +16,7 @@ COMMANDS = ("report", "layouts", "cold_start")
 
 
 def main() -> int:
-    """Runs the command that is named first; without one, the benchmark."""
+    """Runs the command that is named first; the benchmark if none is named."""
     chosen = sys.argv.pop(1) if sys.argv[1:] and sys.argv[1] in COMMANDS else "run"
     sys.argv[0] = f"benchmark {chosen}" if chosen in COMMANDS else "benchmark"
     try:
@@ -28,6 +28,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if not __package__:  # started by the folder's name, which puts the folder itself on the path
+    if not __package__:  # Python was started with the folder's name and has put the folder itself on the path
         sys.path[0] = str(Path(__file__).resolve().parents[1])
     raise SystemExit(main())

@@ -1,4 +1,4 @@
-"""Fills the caches on disk of Triton, Inductor and QuACK, by many processes: else a benchmark is mostly compilation."""
+"""Fills the caches on disk of Triton, Inductor and QuACK with many processes. Without this a benchmark mostly compiles."""
 
 import contextlib
 import multiprocessing
@@ -14,12 +14,12 @@ from benchmark.directions import DIRECTIONS, Inputs
 from benchmark.providers import load
 from benchmark.results import Cell
 
-# FlagGems is not among them: it tunes itself by time, which wants a device of its own.
+# FlagGems is missing here: it tunes itself by time, and needs a device of its own for that.
 COMPILED = ("compile", "textbook", "liger", "quack", "ours")
 
 
 def compile_ahead(cells: list[Cell], names: list[str], where: str, jobs: int) -> None:
-    """Runs each provider once in each cell; an error here is raised again, and told, when the cell is measured."""
+    """Runs each provider once in each cell. It ignores errors: they occur again, and are printed, when a cell is measured."""
     names = [name for name in names if name in COMPILED]
     if not jobs or not names:
         return
@@ -32,7 +32,7 @@ def compile_ahead(cells: list[Cell], names: list[str], where: str, jobs: int) ->
 def _start() -> None:
     from torch._inductor import config
 
-    config.compile_threads = 1  # the processes are many already
+    config.compile_threads = 1  # there are many processes already
 
 
 def _run(names: list[str], where: str, cell: Cell) -> None:

@@ -1,8 +1,9 @@
-"""Times what a first softmax waits for on the device that is here, each number in a process of its own.
+"""Times the parts of a first softmax on the device here, each number in a process of its own.
 
-One shape for each way of cutting rows into tiles: first with an empty compile cache, then with the one that this left, then
-after warm_up in the process itself. The first call is timed once torch, Triton and this package are imported and a tensor is
-on the device, which is "import"; with an empty cache Triton builds its driver's extension then.
+There is one shape for each way to cut rows into tiles. Each runs with an empty compile cache, then with the cache that this
+left, then after warm_up in the process itself. The clock of the first call starts when torch, Triton and this package are
+imported and a tensor is on the device; the time up to there is "import". With an empty cache the first call includes Triton's
+build of its driver's extension.
 
     python scripts/benchmark cold_start --shapes 4096x781 --dtype float32 bfloat16
 """
@@ -20,7 +21,7 @@ from typing import Any
 from portable_softmax import PortableSoftmaxError, current_device
 from portable_softmax.devices.detect import interpreting
 
-SHAPES = ["4096x8192", "32768x128", "1024x100000", "4x200000"]  # one row, several rows, rows in parts, few of those
+SHAPES = ["4096x8192", "32768x128", "1024x100000", "4x200000"]  # tiles of one row, of several rows, of parts of many rows, of few
 COLUMNS = (
     ("shape", 15, ""),
     ("dtype", 10, ""),
@@ -40,7 +41,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="ROWSxCOLS")
     parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["float32"])
-    parser.add_argument("--alone", nargs=4, help=argparse.SUPPRESS)  # in the process that is measured
+    parser.add_argument("--alone", nargs=4, help=argparse.SUPPRESS)  # for the measured process
     options = parser.parse_args()
     if options.alone:
         rows, cols, dtype, warm = options.alone
@@ -83,7 +84,7 @@ def _in_a_process(cache: str, *arguments: str) -> dict[str, Any]:
 
 
 def _measure(rows: int, cols: int, dtype: str, warm: bool) -> dict[str, Any]:
-    """Measures seconds of each step; counts the kernels that were compiled, or fetched from the cache, for the first call."""
+    """Measures the seconds of each step; counts the kernels that the first call compiled or fetched from the cache."""
     start = time.perf_counter()
     import torch
 
@@ -93,7 +94,7 @@ def _measure(rows: int, cols: int, dtype: str, warm: bool) -> dict[str, Any]:
     device_type = current_device().vendor.torch_device_type
     module = getattr(torch, device_type)
     x = torch.zeros(rows, cols, device=device_type, dtype=getattr(torch, dtype))
-    torch.softmax(x[:1, :1], -1)  # loads what torch itself would load
+    torch.softmax(x[:1, :1], -1)  # loads the same things as torch's own softmax
     module.synchronize()
     steps = {"import": time.perf_counter() - start}
 

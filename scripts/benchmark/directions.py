@@ -1,4 +1,4 @@
-"""Directions that the benchmark times: for each the call, the bytes it must move, and the result it must give."""
+"""Directions that the benchmark times. Each has the call, the bytes that it must move, and the right result."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Inputs(NamedTuple):
 
     @classmethod
     def random(cls, n_rows: int, n_cols: int, dtype: str, device: str) -> "Inputs":
-        """Makes operands of `wide_rows` and normal gradients."""
+        """Makes operands: x from `wide_rows`, and gradients from a normal distribution."""
         kind = getattr(torch, dtype)
         x, dy = wide_rows(n_rows, n_cols, kind, device), torch.randn(n_rows, n_cols, dtype=kind, device=device)
         return cls(x, torch.softmax(x, -1), dy)
@@ -33,11 +33,11 @@ class Inputs(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """Direction of a softmax: what is computed from what.
+    """Direction of a softmax: its inputs and its result.
 
     Args:
-        streams: matrices read or written, which is what GB/s counts.
-        call: what is timed, or None where a provider has no such thing.
+        streams: matrices that are read or written; GB/s counts them.
+        call: the timed call; None if a provider has none.
         expected: the result in float64, and the error that is allowed.
     """
 
@@ -66,7 +66,7 @@ def _log_softmax(provider: Provider, given: Inputs) -> Timed | None:
 
 
 def recorded(provider: Provider, given: Inputs) -> Timed | None:
-    """Returns a forward call like that of a training step; only the host's time differs."""
+    """Returns a forward call like that of a training step; only the time on the host differs."""
     softmax, leaf = provider.differentiable, given.x.detach().requires_grad_()
     return softmax and (lambda: softmax(leaf))
 
@@ -83,14 +83,14 @@ def _log_softmax_expected(given: Inputs) -> Expected:
 
 
 def _gradient_expected(given: Inputs) -> Expected:
-    """Allows an error relative to what is added up, as terms of both signs cancel."""
+    """Allows an error relative to the terms of the sum, because terms of both signs cancel."""
     dy, y = given.dy.double(), given.y.double()
     result = y * (dy - (dy * y).sum(-1, keepdim=True))
     return result, allowed_error(y * (dy.abs() + (dy * y).abs().sum(-1, keepdim=True)), given.dy.dtype)
 
 
 def _both_expected(given: Inputs) -> Expected:
-    """Allows twice as much for a y that was rounded on the way."""
+    """Allows twice the error, because y is rounded in between."""
     result, allowed = _gradient_expected(given._replace(y=softmax_in_float64(given.x)))
     return result, 2 * allowed
 
@@ -104,7 +104,7 @@ DIRECTIONS = {
 
 
 def worst_error(result: torch.Tensor, given: Inputs, direction: Direction) -> float:
-    """Returns the largest error in units of what is allowed; inf for nan. It takes some rows at a time, to spare memory."""
+    """Returns the largest error in units of the allowed error; inf for nan. It takes a few rows at a time, to save memory."""
     rows_at_once = max(1, 2**26 // result.shape[-1])
     worst = 0.0
     for start in range(0, len(result), rows_at_once):

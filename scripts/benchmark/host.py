@@ -1,4 +1,4 @@
-"""Times how long the host is busy with a call that waits for nothing."""
+"""Times how long the host is busy with a call, without waiting for the device."""
 
 import contextlib
 import math
@@ -16,19 +16,19 @@ SHAPE = (128, 256)  # the device is done before the host is
 
 
 def host_times(providers: dict[str, Provider], where: str) -> dict[str, dict[str, float]]:
-    """Measures microseconds of a call, by provider and kind of call; one that fails is missing."""
+    """Returns microseconds of a call, by provider and kind of call. A call that fails is missing."""
     given = Inputs.random(*SHAPE, "float32", where)
     times: dict[str, dict[str, float]] = {name: {} for name in providers}
     for name, provider in providers.items():
         for kind, of in CALLS.items():
-            with contextlib.suppress(Exception):  # in a peer's own way
+            with contextlib.suppress(Exception):  # each peer fails in its own way
                 if call := of(provider, given):
                     times[name][kind] = _microseconds(call)
     return times
 
 
 def _microseconds(call: Timed, repeats: int = 7, calls: int = 200) -> float:
-    """Returns the least of several means: whatever else the machine does only adds to it."""
+    """Returns the least of several means, because other work on the machine only adds time."""
     best = math.inf
     for _ in range(repeats):
         call().cpu()  # waits for the device
@@ -40,7 +40,7 @@ def _microseconds(call: Timed, repeats: int = 7, calls: int = 200) -> float:
 
 
 def host_table(times: dict[str, dict[str, float]]) -> str:
-    """Returns a table with a line for each provider; empty text without any."""
+    """Returns a table with a line for each provider; "" without any."""
     if not times:
         return ""
     rows = [(name, *(of.get(kind) for kind in CALLS)) for name, of in times.items()]

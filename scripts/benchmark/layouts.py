@@ -1,9 +1,9 @@
-"""Times softmax of tensors that are no matrix of contiguous rows: permuted, cut, and along any dim.
+"""Times softmax of tensors that are not a matrix of contiguous rows: permuted, cut, and along any dim.
 
-Beside torch.softmax, peers that take any dim (--peers: torch.compile, and FlagGems where it is installed), and `copy`, a copy
-into a contiguous tensor, which is what this package and torch.softmax write; torch.compile may write the strides of its input.
-GB/s counts x read and y written once. With --backward, the gradient alone: dy lies as x does, y as torch.softmax wrote it, and
-`copy` adds them into a contiguous tensor.
+The peers are torch.softmax, those that take any dim (--peers: torch.compile, and FlagGems if it is installed), and `copy`,
+which copies into a contiguous tensor. This package and torch.softmax also write a contiguous tensor; torch.compile may write
+the strides of its input. GB/s counts x read once and y written once. --backward times the gradient alone: dy has the layout of
+x, y is as torch.softmax wrote it, and `copy` adds both into a contiguous tensor.
 
     python scripts/benchmark layouts --dtype float32 bfloat16 --out layouts.csv
 """
@@ -28,7 +28,7 @@ from portable_softmax.probe.verify import allowed_error
 
 
 class Layout(NamedTuple):
-    """A tensor of a shape, a view of it that is computed, and the dim."""
+    """A shape, a view of a tensor of that shape, and the dim of the softmax."""
 
     shape: tuple[int, ...]
     dim: int
@@ -88,8 +88,8 @@ def main() -> int:
 def measure(
     layout: Layout, dtype: str, where: str, providers: dict[str, Callable[..., torch.Tensor]], backward: bool
 ) -> dict[str, float | str]:
-    """Measures GB/s by provider; "WRONG" where the result is not that of float64, "refused" where there is none."""
-    torch._dynamo.reset()  # beyond its limit of recompilations torch.compile runs eagerly
+    """Returns GB/s by provider; "WRONG" for a result that differs from float64, "refused" for none."""
+    torch._dynamo.reset()  # torch.compile runs eagerly after too many recompilations
     x, dy = (layout.view(torch.randn(layout.shape, dtype=getattr(torch, dtype), device=where)) for _ in range(2))
     out = torch.empty(x.shape, dtype=x.dtype, device=where)
     given: tuple[torch.Tensor, ...] = (x,)
@@ -120,10 +120,10 @@ def _peers(backward: bool) -> dict[str, Callable[..., torch.Tensor]]:
 
 
 def _error(call: Callable[[], torch.Tensor], exact: torch.Tensor) -> str:
-    """Returns "WRONG", "refused", or nothing for a result that is that of float64."""
+    """Returns "WRONG", "refused", or "" for a result that agrees with float64."""
     try:
         return "" if _right(call(), exact) else "WRONG"
-    except Exception as refusal:  # a peer refuses a tensor in its own way
+    except Exception as refusal:  # each peer refuses a tensor in its own way
         tqdm.write(f"{type(refusal).__name__}: {str(refusal)[:100]}", file=sys.stderr)
         return "refused"
 
@@ -144,6 +144,6 @@ GRADIENTS = {
 
 
 def _right(result: torch.Tensor, exact: torch.Tensor) -> bool:
-    """Compares with float64; a gradient that is smaller than most may be as wrong as these, as terms of both signs cancel."""
+    """Compares with float64. Small gradients are allowed the error of larger ones, because terms of both signs cancel."""
     allowed = 20 * allowed_error(exact.abs().maximum(exact.abs().mean()), result.dtype)
     return bool(((result.double() - exact).abs() <= allowed).all())

@@ -1,4 +1,4 @@
-"""Implementations of softmax for the benchmark, each if it can be imported."""
+"""Implementations of softmax for the benchmark: those that can be imported."""
 
 import importlib
 import sys
@@ -14,13 +14,13 @@ Function = Callable[..., torch.Tensor]
 
 @dataclass(frozen=True)
 class Provider:
-    """Functions of one implementation, along the last dimension of a matrix; None for what it has not got.
+    """Functions of one implementation, along the last dimension of a matrix; None if it has no such function.
 
     Args:
-        forward: y of x, where nothing is recorded for a gradient.
-        backward: dx of dy and y, its kernel alone.
-        log_softmax: log_softmax of x, where nothing is recorded for a gradient.
-        differentiable: y of x, for torch.autograd.
+        forward: y from x, with no gradient recorded.
+        backward: dx from dy and y, by its kernel alone.
+        log_softmax: log_softmax of x, with no gradient recorded.
+        differentiable: y from x, for torch.autograd.
     """
 
     forward: Function
@@ -30,12 +30,12 @@ class Provider:
 
 
 def load(names: Iterable[str]) -> dict[str, Provider]:
-    """Imports the providers of these names, in the order of NAMES; tells on stderr which cannot be imported."""
+    """Imports the providers with these names, in the order of NAMES; prints on stderr which cannot be imported."""
     found = {}
     for name in (name for name in NAMES if name in names):
         try:
             found[name] = _LOADERS[name]()
-        except Exception as error:  # a package that does not fit to this torch or device says so in its own way
+        except Exception as error:  # a package that does not suit this torch or device fails in its own way
             print(f"without {name}: {type(error).__name__}: {error}", file=sys.stderr)
     return found
 
@@ -48,7 +48,7 @@ def _ours() -> Provider:
 
 
 def _copy() -> Provider:
-    """Moves as many bytes and computes nothing: the ceiling."""
+    """Returns the ceiling, which moves as many bytes and computes nothing."""
     return Provider(torch.clone, torch.add, torch.clone, _differentiable(torch.clone, torch.add))
 
 
@@ -65,14 +65,14 @@ def _torch() -> Provider:
 
 
 def _compiled() -> Provider:
-    """Compiles by Inductor, for each shape anew."""
+    """Returns torch.compile's softmax, compiled by Inductor for each shape."""
     compiled = partial(torch.compile, dynamic=False)
     softmax = compiled(lambda x: torch.softmax(x, -1))
     return Provider(softmax, compiled(_naive_gradient), compiled(lambda x: torch.log_softmax(x, -1)), softmax)
 
 
 def _naive() -> Provider:
-    """Takes an operator for every step, like the beginning of the tutorials."""
+    """Returns a softmax with one operator for each step, like the beginning of the tutorials."""
 
     def softmax(x: torch.Tensor) -> torch.Tensor:
         e = torch.exp(x - x.amax(-1, keepdim=True))
@@ -104,7 +104,7 @@ def _liger() -> Provider:
 
 
 def _flaggems() -> Provider:
-    """Calls its operators directly, which it means to replace torch's in the dispatcher."""
+    """Returns FlagGems' operators, called directly. FlagGems means to install them in torch's dispatcher."""
     ops = importlib.import_module("flag_gems").ops
 
     def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -119,7 +119,7 @@ def _flaggems() -> Provider:
 
 
 def _quack() -> Provider:
-    module = importlib.import_module("quack.softmax")  # `quack.softmax` itself is the function of that name
+    module = importlib.import_module("quack.softmax")  # the attribute `quack.softmax` is the function with that name
     return Provider(module.softmax_fwd, module.softmax_bwd, differentiable=module.softmax)
 
 

@@ -1,4 +1,4 @@
-"""Prints ratios and draws plots of what run.py measured; several files count as one.
+"""Prints ratios and draws plots from the results of run.py. Several files count as one.
 
 The best peer is the fastest provider of a cell that is neither the ceiling nor ours. Neither torch nor a device is needed:
 
@@ -22,7 +22,7 @@ HEADER = ("direction", "sweep", "dtype", "cells", "to copy", "to torch", "to bes
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Reads the files that the command line names, and prints their report; `arguments` None are those of the process."""
+    """Reads the files that the command line names, and prints their report. `arguments` None takes those of the process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--plots", type=Path, help="folder for a PNG of each direction and type")
@@ -43,7 +43,7 @@ def report(cells: list[Cell]) -> str:
 
 
 def _table(rows: list[tuple[str, ...]], form: str = "plain") -> str:
-    """Returns rows of text, the first of them the header, as a table in one of tabulate's forms."""
+    """Returns rows of text, with the header first, as a table in one of tabulate's forms."""
     return tabulate(rows, headers="firstrow", tablefmt=form, disable_numparse=True)
 
 
@@ -78,7 +78,7 @@ def _line(key: tuple[str, str, str], cells: list[Cell]) -> tuple[str, ...]:
 
 
 def below(cells: list[Cell]) -> list[str]:
-    """Returns a line for each cell in which a peer is faster, the worst first."""
+    """Returns a line for each cell in which a peer is faster, worst first."""
     slower = [(cell.ratio(cell.best_peer()), cell) for cell in _compared(cells)]
     return [f"  {ratio:.3f} {cell.direction} {cell.dtype} {_place(cell)}" for ratio, cell in slower if ratio < 1]
 
@@ -116,7 +116,7 @@ def plot(cells: list[Cell], directory: Path) -> None:
 
 
 def _draw(panel: Any, cells: list[Cell], names: list[str]) -> None:
-    """Draws shapes in their order, evenly: some sweeps grow by addition, some by doubling, some by rows."""
+    """Draws shapes in order, at equal distances: some sweeps grow by addition, some by doubling, some by rows."""
     for i, name in enumerate(names):
         style = {"color": "black", "linewidth": 2} if name == "ours" else {"color": f"C{i}", "linewidth": 1}
         panel.plot([cell.rates.get(name, math.nan) for cell in cells], ".-", label=name, **style)

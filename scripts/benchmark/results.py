@@ -11,7 +11,7 @@ KEYS = ("direction", "sweep", "dtype", "n_rows", "n_cols")
 
 @dataclass(frozen=True)
 class Cell:
-    """GB/s by provider of one direction, type and shape; a provider that refused, failed or was wrong is missing."""
+    """GB/s by provider for one direction, type and shape. A provider that refused, failed or was wrong is missing."""
 
     direction: str
     sweep: str
@@ -26,12 +26,12 @@ class Cell:
         return max(peers, key=lambda name: peers[name], default=None)
 
     def ratio(self, other: str | None) -> float:
-        """Returns our rate over that of another; nan if one of them is missing."""
+        """Returns our rate divided by another's; nan if one of them is missing."""
         return self.rates.get("ours", math.nan) / self.rates.get(other or "", math.nan)
 
 
 def save(cells: Iterable[Cell], names: Sequence[str], path: Path) -> list[Cell]:
-    """Writes each cell when it comes, so that a run which is cut short keeps what it has; returns all of them."""
+    """Writes each cell when it comes, so that an interrupted run keeps its results; returns all cells."""
     kept = []
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -45,7 +45,7 @@ def save(cells: Iterable[Cell], names: Sequence[str], path: Path) -> list[Cell]:
 
 
 def read(path: Path) -> list[Cell]:
-    """Reads the cells of a CSV that `save` wrote."""
+    """Reads the cells of a CSV file from `save`."""
     with path.open(newline="") as file:
         return [_cell(row) for row in csv.DictReader(file)]
 

@@ -1,14 +1,14 @@
-"""Times softmax against its peers on the device that is here: GB/s, and ratios to a copy and to the best peer.
+"""Times softmax against its peers on the device here: GB/s, and ratios to a copy and to the best peer.
 
-GB/s counts the bytes that must move: x and y forward (also log_softmax); dy, y and dx backward; all five for both. It is over
-the median time of a call with the L2 cache flushed. The providers of a cell are timed in turns, in one process, and every
-result is checked against float64. The ceiling is torch's copy of as many bytes: clone forward, add of two tensors backward.
-`both` goes through torch.autograd: where a matrix is small, the host's time shows. The CSV is `report`'s to read.
+GB/s counts the bytes that must move: x and y forward (also log_softmax); dy, y and dx backward; all five for both. The time is
+the median of a call with the L2 cache flushed. The providers of a cell take turns in one process, and every result is checked
+against float64. The ceiling is torch's copy of as many bytes: clone forward, add of two tensors backward. `both` goes through
+torch.autograd, so the host's time shows for small matrices. `report` reads the CSV.
 
     python scripts/benchmark --sweep tutorial ragged --dtype float32 bfloat16 --out results
     python scripts/benchmark --direction backward both --every 4
     python scripts/benchmark --quick         # under a minute
-    python scripts/benchmark --host          # time of a call on the host, nothing waited for
+    python scripts/benchmark --host          # time of a call on the host, without waiting for the device
 """
 
 import argparse
@@ -33,11 +33,11 @@ from benchmark.results import Cell, save
 from benchmark.sweeps import SWEEPS
 from portable_softmax import current_device
 
-PEER_ERROR = 20  # times what is allowed to ours: what is merely less exact is still timed
+PEER_ERROR = 20  # times our allowed error: a peer that is only less exact is still timed
 
 
 def main() -> int:
-    """Measures what the command line asks for, writes CSV, JSON and pictures, and prints tables."""
+    """Measures what the command line asks for, writes CSV, JSON and plots, and prints tables."""
     options = _options()
     providers, device = load(options.providers), current_device()
     where = device.vendor.torch_device_type
@@ -85,7 +85,7 @@ def _measured(options: argparse.Namespace, providers: dict[str, Provider], where
 
 
 def _measure(cell: Cell, providers: dict[str, Provider], where: str, turns: int) -> Cell:
-    torch._dynamo.reset()  # beyond its limit of recompilations torch.compile runs eagerly
+    torch._dynamo.reset()  # torch.compile runs eagerly after too many recompilations
     given, direction = Inputs.random(cell.n_rows, cell.n_cols, cell.dtype, where), DIRECTIONS[cell.direction]
     timed = {name: call for name, provider in providers.items() if (call := _checked(name, provider, given, direction))}
     times: dict[str, list[float]] = {name: [] for name in timed}
@@ -96,7 +96,7 @@ def _measure(cell: Cell, providers: dict[str, Provider], where: str, turns: int)
 
 
 def _checked(name: str, provider: Provider, given: Inputs, direction: Direction) -> Timed | None:
-    """Returns the call to time, if it is right."""
+    """Returns the call to time; None if there is none, if it fails, or if its result is wrong."""
     try:
         call = direction.call(provider, given)
         if call is None or name == "copy":
@@ -105,7 +105,7 @@ def _checked(name: str, provider: Provider, given: Inputs, direction: Direction)
         if worst <= (1 if name == "ours" else PEER_ERROR):
             return call
         trouble = f"WRONG: {worst:.3g} times the error that is allowed"
-    except Exception as error:  # a peer that refuses a shape does so in its own way
+    except Exception as error:  # each peer refuses a shape in its own way
         trouble = f"{type(error).__name__}: {str(error)[:100]}"
     tqdm.write(f"{name} {tuple(given.x.shape)} {given.x.dtype}: {trouble}", file=sys.stderr)
     return None

@@ -1,6 +1,6 @@
-"""Triton's tutorial on the fused softmax, in small: resident programs walk over rows, with 8 warps and up to 4 stages.
+"""Triton's tutorial on the fused softmax, in short: resident programs walk over rows, with 8 warps and up to 4 stages.
 
-It plans like the tutorial, for the comparison; scripts/probe_device.py --textbook tells what that forgets.
+It plans like the tutorial, for comparison. scripts/probe_device.py --textbook prints what the tutorial forgets.
 """
 
 import functools
@@ -15,7 +15,7 @@ NUM_WARPS = 8
 
 @triton.jit
 def textbook_kernel(y_ptr, x_ptr, y_row_stride, x_row_stride, n_rows, n_cols, BLOCK_SIZE: tl.constexpr, STAGES: tl.constexpr):
-    """Walks over rows, each of which fits a block."""
+    """Computes the softmax of rows that each fit a block, walking over rows."""
     cols = tl.arange(0, BLOCK_SIZE)
     mask = cols < n_cols
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=STAGES):
@@ -39,10 +39,10 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def _resident(dtype: torch.dtype, n_rows: int, n_cols: int, stride: int, index: int) -> tuple[int, dict[str, int]]:
-    """Counts the programs that are resident at once by the tutorial's formula; returns the kernel's constants too."""
+    """Returns the resident programs by the tutorial's formula, and the kernel's constants."""
     device = driver.active.utils.get_device_properties(index)
     block, stages = triton.next_power_of_2(n_cols), 4 if device["max_shared_mem"] > 200000 else 2
-    if (stages - 1) * block * dtype.itemsize > device["max_shared_mem"]:  # known before the compiler toils over it
+    if (stages - 1) * block * dtype.itemsize > device["max_shared_mem"]:  # checked first, because the compiler would take long
         raise ValueError(f"{stages - 1} rows of {n_cols} {dtype} do not fit into shared memory")
     constants = {"BLOCK_SIZE": block, "STAGES": stages, "num_warps": NUM_WARPS}
     kernel = textbook_kernel.warmup(dtype, dtype, n_cols, stride, n_rows, n_cols, **constants, grid=(1,))

@@ -4,10 +4,10 @@
     torchrun --standalone --nproc-per-node 2 scripts/benchmark_sharded --shapes 16x400    # without GPUs: over Gloo
     python scripts/benchmark_sharded/cost.py                                              # the cost at more ranks, on paper
 
-`forward` is log_softmax; `both` its gradient for any dy too; `loss` the mean cross entropy and its gradient. Tokens per second
-are rows over the slowest rank's median time. A provider ends in ` x1` if each rank computes all columns by itself, as one
-device would. `loss_parallel` has no gradient for any dy; without it, torch's DTensor gathers its shards. A run that takes
-longer than --limit ends, and says where it was; what was measured until then is in the file.
+`forward` is log_softmax; `both` adds its gradient for any dy; `loss` is the mean cross entropy with its gradient. Tokens per
+second are rows divided by the slowest rank's median time. The name of a provider ends in ` x1` if each rank computes all
+columns by itself, as one device would. `loss_parallel` has no gradient for any dy; without it, torch's DTensor gathers its
+shards. A run that takes longer than --limit ends and prints how far it got; the file has everything measured until then.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-if not __package__:  # started by the folder's name, which puts the folder itself on the path
+if not __package__:  # Python was started with the folder's name and has put the folder itself on the path
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmark_sharded.checks import check
@@ -85,7 +85,7 @@ def _options() -> argparse.Namespace:
 
 
 def _begin(options: argparse.Namespace) -> torch.device:
-    """Joins the group that torchrun describes; alone, a group of one."""
+    """Joins the group that torchrun describes, or a group of one without torchrun."""
     for key, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29512"}.items():
         os.environ.setdefault(key, value)
     timeout = datetime.timedelta(seconds=60)
@@ -99,7 +99,7 @@ def _begin(options: argparse.Namespace) -> torch.device:
 
 
 def _measure(run: dict[str, Any], given: Given, direction: str, options: argparse.Namespace) -> None:
-    """Adds a cell for each provider that has the direction, with its time and its errors, or why it failed."""
+    """Adds a cell for each provider that has the direction: its time and its errors, or the reason why it failed."""
     for name, make in providers(given, options.chunks).items():
         cell: dict[str, Any] = {
             "n_rows": given.x.shape[0],
@@ -109,7 +109,7 @@ def _measure(run: dict[str, Any], given: Given, direction: str, options: argpars
         }
         try:
             cell |= _cell(make(), given, direction, options)
-        except Exception as error:  # a peer that refuses a shape does so on all ranks alike
+        except Exception as error:  # a peer refuses a shape on all ranks alike
             cell["error"] = f"{type(error).__name__}: {str(error)[:300]}"
         if len(cell) > 4:
             run["cells"].append(cell)
@@ -127,7 +127,7 @@ def _cell(provider: Provider, given: Given, direction: str, options: argparse.Na
 
 
 def _late(given: Given, runs: int) -> str:
-    """Runs forward and backward with a rank that comes late each time, and compares the sums of all results."""
+    """Runs forward and backward, each time with one late rank, and compares the sums of all results."""
     x, dy = given.own_x(), given.dy[:, given.part].contiguous()
     first, alike = None, 0
     for run in range(runs):
@@ -155,7 +155,7 @@ def _graph(where: torch.device) -> str:
             x.copy_(torch.randn_like(x))
             graph.replay()
             alike += torch.equal(y, log_softmax(x, group=group))
-    except Exception as error:  # last of all, as the process may be of no more use
+    except Exception as error:  # this runs last, because the process may be unusable afterwards
         return f"{type(error).__name__}: {str(error)[:300]}"
     return f"{alike} of 20 replays give the bits of a call"
 

@@ -1,4 +1,4 @@
-"""Results of the benchmark against float64, element by element, on all ranks."""
+"""Compares results of the benchmark with float64, element by element, on all ranks."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ import torch.distributed as dist
 from benchmark_sharded.providers import Given
 from portable_softmax.probe.verify import allowed_error
 
-AT_ONCE = 2**25  # elements of a block that is checked
+AT_ONCE = 2**25  # elements that are checked at once
 
 
 def check(result: torch.Tensor, given: Given, direction: str) -> dict[str, Any]:
-    """Returns the worst error in units of what is allowed, and of how many elements how many are beyond it, of all ranks.
+    """Returns the worst error in units of the allowed error, and how many elements exceed it, over all ranks.
 
     Args:
-        result: y or dx: all columns or this rank's.
+        result: y or dx, with all columns or this rank's.
         given: the operands.
         direction: forward, both or loss.
     """
@@ -33,9 +33,9 @@ def check(result: torch.Tensor, given: Given, direction: str) -> dict[str, Any]:
 
 
 def _exact(given: Given, at: slice, part: slice, direction: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns columns of some rows in float64, and the error that they may have.
+    """Returns columns of some rows in float64, and their allowed error.
 
-    A gradient is made of a result that was rounded, whose exponential is then off by as much as its logarithm was.
+    A gradient is computed from a rounded result: its exponential is off by as much as the logarithm was.
     """
     y = torch.log_softmax(given.x[at].double(), -1)
     if direction == "forward":

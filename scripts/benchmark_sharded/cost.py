@@ -1,10 +1,10 @@
-"""Cost of a sharded log_softmax at 2 to 1024 ranks, on paper: bytes over memory's rate, and collectives as NCCL models them.
+"""Cost of a sharded log_softmax at 2 to 1024 ranks, on paper: bytes divided by memory's rate, and NCCL's model of collectives.
 
     python scripts/benchmark_sharded/cost.py [--shape 8192x262144] [--memory 4000] [--host 30]
 
-Memory: forward reads a shard twice and writes it once; its gradient reads dy twice, y once, and writes dx. A collective is
-NCCL's own estimate, which it chooses algorithms by (src/graph/tuning.cc: `ncclTopoTuneModel` and its constants, protocol
-LL, which is meant for so few bytes). Nothing overlaps: with chunks= all but one chunk's collective is hidden.
+Memory: forward reads a shard twice and writes it once; its gradient reads dy twice and y once, and writes dx. The time of a
+collective is NCCL's own estimate, by which NCCL chooses algorithms (src/graph/tuning.cc: `ncclTopoTuneModel` and its constants,
+protocol LL, which is for few bytes). Nothing overlaps: with chunks= only one chunk's collective is not hidden.
 """
 
 import argparse
@@ -16,37 +16,37 @@ from tabulate import tabulate
 RANKS = 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024
 PER_NODE = 8  # GPUs that NVLink joins
 BASE = {"tree": 6.8, "ring": 6.6}  # microseconds of any collective: `baseLatencies`, LL
-HOP = {"nvlink": 0.6, "tree": 5.0, "ring": 2.7}  # of a step, within a node and between nodes: `hwLatencies`, LL
+HOP = {"nvlink": 0.6, "tree": 5.0, "ring": 2.7}  # microseconds of a step, within a node and between nodes: `hwLatencies`, LL
 RATES = 141.0, 45.0, 35.0  # GB/s that LL reaches on Hopper within a node, on 2 nodes, on more: `llMaxBws`
-PAIR, NUMBER = 8, 4  # bytes of what ranks tell each other of a row
+PAIR, NUMBER = 8, 4  # bytes that ranks tell each other for each row
 
 
 def all_gather(ranks: int, sent: int) -> float:
-    """Returns microseconds of a ring in which each rank sends so many bytes to all others."""
+    """Returns the microseconds of a ring in which each rank sends `sent` bytes to all others."""
     nodes = -(-ranks // PER_NODE)
     steps, between = ranks - 1, nodes - 1
     return BASE["ring"] + (steps - between) * HOP["nvlink"] + between * HOP["ring"] + steps * sent / _rate(nodes)
 
 
 def all_reduce(ranks: int, sent: int) -> float:
-    """Returns microseconds of a tree, up and down, of a chain in each node."""
+    """Returns the microseconds of a tree, up and down, with a chain in each node."""
     nodes = -(-ranks // PER_NODE)
     chain = min(ranks, PER_NODE) - 1
     return BASE["tree"] + 2 * (chain * HOP["nvlink"] + math.log2(nodes) * HOP["tree"]) + 2 * sent / _rate(nodes)
 
 
 def _rate(nodes: int) -> float:
-    """Returns bytes of a microsecond."""
+    """Returns bytes per microsecond."""
     return 1e3 * RATES[min(nodes, 3) - 1]
 
 
 def costs(n_rows: int, n_cols: int, memory: float, host: float) -> Iterator[tuple[float, ...]]:
-    """Yields for each of RANKS microseconds of what it takes.
+    """Yields the microseconds of each part, for each of RANKS.
 
     Args:
         n_rows, n_cols: shape of the bfloat16 matrix.
-        memory: GB/s that the kernels reach.
-        host: microseconds of what a second collective launches besides: the maximum's exponentials.
+        memory: GB/s of the kernels.
+        host: microseconds that a second collective adds on the host, for the exponentials of the maximum.
     """
     alone = 2 * 2 * n_rows * n_cols / memory / 1e3
     for ranks in RANKS:

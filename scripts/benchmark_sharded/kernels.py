@@ -1,4 +1,4 @@
-"""Times of the parts of a sharded log_softmax: kernels and collectives by themselves, and kernels in other tiles."""
+"""Times of the parts of a sharded log_softmax: kernels and collectives by themselves, and kernels with other tiles."""
 
 import dataclasses
 import itertools
@@ -22,8 +22,8 @@ from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec, resources_of
 
 WIDTHS = 2048, 4096, 8192, 16384, 32768  # columns of a tile
-ELEMENTS = 16, 32  # of it for each thread
-MATRICES = {("reduce", False): 1, ("reduce", True): 1, ("map", False): 2, ("map", True): 3}  # read or written; backward or not
+ELEMENTS = 16, 32  # elements of a tile for each thread
+MATRICES = {("reduce", False): 1, ("reduce", True): 1, ("map", False): 2, ("map", True): 3}  # read or written; True: backward
 
 
 def time_steps(given: Given, calls: int) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def time_tiles(shape: str, where: torch.device, end: float) -> list[dict[str, An
     Args:
         shape: ROWSxCOLS of all ranks together.
         where: this rank's device.
-        end: the time, as time.monotonic has it, after which no more are begun.
+        end: time.monotonic() after which no more are started.
     """
     n_rows, n_cols = map(int, shape.split("x"))
     operands = [torch.randn(n_rows, n_cols // dist.get_world_size(), device=where, dtype=torch.bfloat16) for _ in range(3)]

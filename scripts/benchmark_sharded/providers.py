@@ -1,4 +1,4 @@
-"""Ways to compute a log_softmax of a matrix whose columns are sharded, and what is timed of each."""
+"""Ways to compute a log_softmax of a matrix whose columns are sharded, and the timed call of each."""
 
 import contextlib
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Call = Callable[[], torch.Tensor]
 
 
 class Given(NamedTuple):
-    """Operands of a shape: all columns, alike on every rank, and which of them are this rank's."""
+    """Operands of a shape: all columns, the same on every rank, and the range of this rank's columns."""
 
     x: torch.Tensor
     dy: torch.Tensor
@@ -28,7 +28,7 @@ class Given(NamedTuple):
 
     @classmethod
     def random(cls, n_rows: int, n_cols: int, where: torch.device) -> "Given":
-        """Makes bfloat16 operands, and cuts columns as DTensor does."""
+        """Makes bfloat16 operands, and cuts columns like DTensor."""
         generator = torch.Generator(where).manual_seed(n_cols)
         x, dy = (torch.randn(n_rows, n_cols, generator=generator, device=where, dtype=torch.bfloat16) for _ in range(2))
         target = torch.randint(n_cols, (n_rows,), generator=generator, device=where)
@@ -41,7 +41,7 @@ class Given(NamedTuple):
         return self.x[:, self.part].contiguous().requires_grad_()
 
     def sharded(self, part: torch.Tensor, placement: Any) -> Any:
-        """Makes a DTensor of the whole matrix's shape of what this rank has."""
+        """Makes a DTensor with the whole matrix's shape from this rank's part."""
         mesh = init_device_mesh(part.device.type, (dist.get_world_size(),))
         return DTensor.from_local(part, mesh, [placement], run_check=False, shape=self.x.shape, stride=self.x.stride())
 
@@ -53,9 +53,9 @@ class Provider:
     Args:
         x: its leaf: a tensor of all columns or of this rank's, or a DTensor.
         log_softmax: the function of x.
-        whole: each rank gets all columns.
-        context: in which it is called.
-        directions: those that it has.
+        whole: True if each rank gets all columns.
+        context: the context of each call.
+        directions: the directions that it has.
     """
 
     x: Any
@@ -66,7 +66,7 @@ class Provider:
 
 
 def providers(given: Given, chunks: list[int]) -> dict[str, Callable[[], Provider]]:
-    """Returns by name what makes each provider, whose memory goes when it does."""
+    """Returns a function for each name that makes the provider. Its memory is freed with the provider."""
 
     def ours(**options: Any) -> Callable[[], Provider]:
         return lambda: Provider(given.own_x(), lambda x: log_softmax(x, group=dist.group.WORLD, **options))
@@ -96,7 +96,7 @@ def providers(given: Given, chunks: list[int]) -> dict[str, Callable[[], Provide
 
 
 def call_of(provider: Provider, given: Given, direction: str) -> Call:
-    """Returns what is timed of a provider: it gives y, or for the other directions dx, as far as the rank has it."""
+    """Returns the timed call of a provider. It gives y, or dx in the other directions, for the columns that the rank has."""
     if direction == "both":
         return _both(provider, given)
     if direction == "loss":

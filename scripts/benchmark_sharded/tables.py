@@ -1,4 +1,4 @@
-"""Tables that the benchmark prints."""
+"""Tables of the benchmark's results."""
 
 from typing import Any
 
@@ -10,7 +10,8 @@ HEAD = "ms", "tokens/s", "to torch", "to x1", "worst error", "elements beyond"
 def tables(run: dict[str, Any]) -> str:
     """Returns a table for each shape and direction, and one of steps.
 
-    `to torch` is the ratio to loss_parallel, or where it has no such direction to DTensor; `to x1` that to ours on one device.
+    `to torch` is the ratio to loss_parallel, or to DTensor if loss_parallel has no such direction. `to x1` is the ratio to our
+    own time on one device.
     """
     blocks = [f"{run['world']} x {run['device']}, torch {run['torch']}", *run["runs"]]
     for key in dict.fromkeys((cell["n_rows"], cell["n_cols"], cell["direction"]) for cell in run["cells"]):
@@ -40,5 +41,5 @@ def _table(title: str, cells: list[dict[str, Any]]) -> str:
 
 
 def table_of_tiles(cases: list[dict[str, Any]]) -> str:
-    """Returns a table of what `time_tiles` gives."""
+    """Returns a table of the results of `time_tiles`."""
     return tabulate([list(case.values()) for case in cases], list(cases[0]) if cases else (), floatfmt=".1f")

@@ -1,4 +1,4 @@
-"""Time of a call that all ranks make together: that of the slowest."""
+"""Time of a call that all ranks make together: the time of the slowest rank."""
 
 import statistics
 import time
@@ -10,12 +10,12 @@ import torch.distributed as dist
 
 
 def time_call(call: Callable[[], Any], where: torch.device, turns: int, calls: int) -> float:
-    """Returns seconds of a call: the median of several turns of as many calls, on the slowest rank."""
+    """Returns the seconds of a call: the median over turns of the mean over `calls`, on the slowest rank."""
     return slowest(statistics.median(_turn(call, where, calls) for _ in range(turns)), where)
 
 
 def slowest(seconds: float, where: torch.device) -> float:
-    """Returns the largest number that any rank gives."""
+    """Returns the largest number of any rank."""
     most = torch.tensor([seconds], device=where, dtype=torch.float64)
     dist.all_reduce(most, dist.ReduceOp.MAX)
     return float(most.item())
