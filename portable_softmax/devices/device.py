@@ -92,6 +92,6 @@ def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) 
         facts |= layer
         origins |= dict.fromkeys(layer, origin)
     if missing := [key for key in BACKENDS[profile.backend].required if key not in facts]:
-        raise ProfileError(f"{profile.name}: neither the profile nor the runtime tells {', '.join(missing)}")
+        raise ProfileError(f"{profile.name}: neither the profile nor the runtime gives {', '.join(missing)}")
     arch = detected.arch if detected else int(profile.arch) if profile.arch.isdecimal() else profile.arch
     return Device(profile.backend, arch, index, msgspec.convert(facts, Hardware), origins, profile, detected)

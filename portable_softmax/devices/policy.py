@@ -145,6 +145,6 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     def __post_init__(self) -> None:
         if not self.rules or self.rules[-1].conditions or self.rules[-1].strategy != "online":
-            raise ValueError("the last rule takes whatever no other rule takes: strategy online, with no conditions")
+            raise ValueError("the last rule must take whatever no other rule takes: give it strategy online and no conditions")
         if not self.polls and any(rule.strategy == "shared" for rule in self.rules):
-            raise ValueError("rows that programs share need polls too")
+            raise ValueError("strategy shared needs launch.polls")

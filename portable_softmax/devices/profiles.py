@@ -191,7 +191,7 @@ def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
     for directory in directories:
         if directory == SHIPPED and not directory.is_dir():
             raise ProfileError(
-                f"the package's own profiles are not in {SHIPPED}: install the package, from a zip it cannot read them"
+                f"the package's own profiles are not in {SHIPPED}: install the package; it cannot read them from a zip"
             )
         if not directory.is_dir():
             raise ProfileError(f"{directory} is not a directory; is PORTABLE_SOFTMAX_PROFILES right?")

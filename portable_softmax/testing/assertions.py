@@ -65,7 +65,7 @@ def assert_occupancy(
     if found.programs_per_multiprocessor < at_least:
         raise AssertionError(
             f"{name} on {device.name}: {found.programs_per_multiprocessor} programs per {word}, and at least {at_least} are "
-            f"asked for; {' and '.join(found.limited_by)} bind\n{step}\n{resources}"
+            f"asked for; limited by {' and '.join(found.limited_by)}\n{step}\n{resources}"
         )
     if no_spills and resources.spilled_bytes_per_thread:
         raise AssertionError(f"{name} on {device.name} spills {resources.spilled_bytes_per_thread} bytes per thread")
@@ -111,16 +111,16 @@ def assert_plan_unchanged(
         raise AssertionError(f"{path} has no {case}; {HOW_TO_SAVE}")
     comparison = compare(before, [now], limits)
     if comparison.regressed:
-        raise AssertionError(f"{as_table(comparison)}\n{path} has what was; {HOW_TO_SAVE} anew")
+        raise AssertionError(f"{as_table(comparison)}\n{path} has the earlier results; {HOW_TO_SAVE} anew")
 
 
 def _check_limits(limits: Mapping[str, float | None]) -> None:
     for kind, by in limits.items():
         if kind not in KINDS:
-            raise ValueError(f"tolerate has {kind!r}, and kinds of change are {', '.join(KINDS)}")
+            raise ValueError(f"tolerate has {kind!r}; the kinds of change are {', '.join(KINDS)}")
         if by is not None and (kind == "plan" or not by >= 0):
             wanted = "None for any plan" if kind == "plan" else "0 or more, or None for any"
-            raise ValueError(f"tolerate has {by!r} of {kind}; it should be {wanted}")
+            raise ValueError(f"tolerate has {by!r} for {kind}; it should be {wanted}")
 
 
 def _readable(path: Path) -> list[Report]:

@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     if config.getoption("--device") == "interpreter":
         if config.getoption("--profile"):
-            raise pytest.UsageError("Triton's interpreter compiles for no --profile; leave out one of the two")
+            raise pytest.UsageError("--profile compiles kernels, and --device interpreter does not; leave out one of the two")
         os.environ["TRITON_INTERPRET"] = "1"
     if config.getoption("--save-plans"):
         if config.getoption("dist", "no") != "no" and config.getoption("tx", None):  # options of pytest-xdist that -n sets

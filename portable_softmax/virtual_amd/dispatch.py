@@ -117,7 +117,7 @@ def _encoded(value: int | float, size: int) -> bytes:
     if isinstance(value, int):
         return (value % (1 << 8 * size)).to_bytes(size, "little")
     if size < 4:
-        raise ValueError(f"{value} as an argument of {size} bytes: which type of number it should be is not known")
+        raise ValueError(f"an argument of {size} bytes is {value}, and the type that the kernel expects is not known")
     return np.array(value, f"f{size}").tobytes()
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from portable_softmax import PortableSoftmaxError, current_device
 from portable_softmax.devices.detect import interpreting
 
-SHAPES = ["4096x8192", "32768x128", "1024x100000", "4x200000"]  # tiles of one row, of several rows, of parts of many rows, of few
+SHAPES = ["4096x8192", "32768x128", "1024x100000", "4x200000"]  # tiles of one row, of several rows; parts of many rows, of few
 COLUMNS = (
     ("shape", 15, ""),
     ("dtype", 10, ""),

@@ -259,7 +259,7 @@ def load(path):
     assert words is None or re.match(re.escape(f"{path}: ") + "...", words)
     for profile in found or ():
         device, words = attempt(merge, profile, None, None)
-        assert words is None or "neither the profile nor the runtime tells" in words
+        assert words is None or "neither the profile nor the runtime gives" in words
         if device:
             yield device
 

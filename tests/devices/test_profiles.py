@@ -51,14 +51,14 @@ GRANULE = "register_granule: {value: 8, source: occupancy}"
         ("warp_size: {value: 32", "warp_size: {value: 33", r"33 is not a power of two - at `\$.hardware.warp_size`"),
         ("  polls: {value: 256", "  polls: {value: 0", r">= 1 - at `\$.launch.polls"),
         ("  polls: {value: 256", "  pols: {value: 256", r"unknown field `pols`"),
-        ("  polls: {value: 256", "  # {value: 256", r"rows that programs share need polls too"),
+        ("  polls: {value: 256", "  # {value: 256", r"strategy shared needs launch.polls"),
         ("tile_elements: 1024,", "tile_elements: 3000,", r"tile_elements 3000 is not a power of two - at `\$.launch.rules"),
         ("tile_elements: 1024,", "tile_elements: 2097152,", r"<= 1048576.*launch.rules\[\d+\].tile_elements"),
         ("num_warps: 2, el", "num_warps: 3, el", r"num_warps 3 is not a power of two - at `\$.launch.rules"),
         ("tile_cols: 2048, num_warps: 2, el", "num_warps: 2, el", r"strategy shared needs tile_cols"),
         ("strategy: online, ", "strategy: online, num_warps: 2, ", r"strategy online has no use for num_warps"),
         ("strategy: online, ", "strategy: offline, ", r"Invalid enum value 'offline'.*launch.rules"),
-        ("- {strategy: online, ", "- {to_cols: 5, strategy: online, ", r"the last rule takes whatever no other rule takes"),
+        ("- {strategy: online, ", "- {to_cols: 5, strategy: online, ", r"the last rule must take whatever no other rule takes"),
         ("to_load: 8,", "to_load: 8, from_load: 9,", r"from_load 9 is above to_load 8"),
         ("direction: backward, to_load", "direction: sideways, to_load", r"Invalid enum value 'sideways'"),
         (
@@ -311,7 +311,7 @@ def test_a_product_that_lacks_a_number_which_plans_need(tmp_path, monkeypatch):
     own.parent.mkdir()
     own.write_text(H200.replace("  h200:\n    m", "  incomplete:\n    m").replace("  " + GRANULE, "  # none"))
     monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
-    with pytest.raises(ProfileError, match=r"nvidia/incomplete: neither the profile nor the runtime tells register_granule"):
+    with pytest.raises(ProfileError, match=r"nvidia/incomplete: neither the profile nor the runtime gives register_granule"):
         Device.from_profile("nvidia/incomplete")
 
 

@@ -212,7 +212,7 @@ def test_an_occupancy_that_is_too_low_and_spills_say_why(project):
     project.makepyfile(test_more=TOO_MANY)
     ran = project.runpytest_inprocess(*H200, "test_more.py")
     ran.assert_outcomes(failed=2)
-    ran.stdout.fnmatch_lines(["*programs per SM, and at least 9 are asked for; registers bind"])
+    ran.stdout.fnmatch_lines(["*programs per SM, and at least 9 are asked for; limited by registers"])
     ran.stdout.fnmatch_lines(["*registers per thread fewer: * programs instead of *"])
     ran.stdout.fnmatch_lines(["*my_kernels:scale_kernel on nvidia/h200 spills * bytes per thread"])
 
@@ -227,7 +227,7 @@ def test_a_named_device_that_is_missing_fails_and_skips_nothing(project):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--device", "interpreter", *H200], "ERROR: Triton's interpreter compiles for no --profile*"),
+        (["--device", "interpreter", *H200], "ERROR: --profile compiles kernels, and --device interpreter does not*"),
         (["--profile", "nvidia/h2000"], "ERROR: ProfileError: no profile named 'nvidia/h2000'*"),
     ],
 )

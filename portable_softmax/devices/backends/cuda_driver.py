@@ -122,4 +122,4 @@ def _check(cuda: Any, error: int) -> None:
         words = ctypes.c_char_p()
         cuda.cuGetErrorString(error, ctypes.byref(words))
         told = words.value.decode() if words.value else "an error without a name"
-        raise DeviceError(f"NVIDIA's driver refused a launch: {told} ({error}); errors of earlier launches are told here too")
+        raise DeviceError(f"NVIDIA's driver refused a launch: {told} ({error}); the error may be from an earlier launch")
