@@ -31,7 +31,7 @@ VERB = re.compile(
     r"Raises|Reads|Reduces|Refuses|Registers|Rejects|Releases|Removes|Repeats|Replaces|Returns|Routes|"
     r"Runs|Saves|Says|Selects|Sends|Sets|Shows|Skips|Sorts|Splits|Starts|Stops|Stores|Takes|Tells|"
     r"Times|Translates|Tries|Tunes|Turns|Waits|Walks|Warns|Widens|Wraps|Writes|Yields"
-    r")\b(?! (of|per|that|whose)\b)"
+    r")\b(?! (of|per|whose)\b)"
 )
 OPENINGS = re.compile(r"(Of|What|Those|Whether|As|How|Why)\b")
 MEASURED = re.compile(r"\d (GB/s|microseconds|us)\b|\b20\d\d-(0\d|1[0-2])-\d\d\b")
