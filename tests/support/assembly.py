@@ -13,7 +13,7 @@ ENDS = r"^(?!@).*\b(?:bra(?:\.uni)?\s|s_branch\s|ret;|s_endpgm|s_setpc_b64)"
 
 
 def loops(text):
-    """The largest loops of assembly, each a list of its lines: they reach each other."""
+    """Returns the largest loops of assembly, each a list of its lines: every line reaches every other one."""
     lines = [line.strip() for line in text.splitlines()]
     labels = {found[1]: number for number, line in enumerate(lines) if (found := re.match(r"(\S*BB\d+_\d+):", line))}
     after = [[] if re.search(ENDS, line) else [number + 1] for number, line in enumerate(lines)]
@@ -49,7 +49,7 @@ def _reaching(after, end):
 
 
 def polling_loops(compiled):
-    """Loops in which words are read anew and none is written: where one is, a program finds missing numbers by itself."""
+    """Returns the loops that read words again and write none. A kernel with such a loop has the fallback."""
     kind = "ptx" if "ptx" in compiled.asm else "amdgcn"
     found = [loop for loop in loops(compiled.asm[kind]) if not any(re.search(WRITES[kind], line) for line in loop)]
     return [loop for loop in found if any(re.search(READS[kind], line) for line in loop)]
@@ -61,7 +61,7 @@ def whiles(ttir):
 
 
 def is_bounded(condition, body, most):
-    """Whether a loop ends once a number that it raises by one is `most`, whatever else holds."""
+    """Tells whether a loop ends, whatever else holds, once a number that it raises by one is `most`."""
     counted = re.search(rf"(%\S+) = arith\.cmpi slt, (%\S+), %c{most}_i32\S* : i32", condition)
     ends = re.search(r"(%\S+) = arith\.andi (%\S+), (%\S+) : i1.*\n\s*scf\.condition\((%\S+)\)", condition)
     return bool(

@@ -1,6 +1,6 @@
-"""The one notion of closeness to float64, and what each form and its gradient are there.
+"""The one notion of closeness to float64, and the terms of each form and its gradient.
 
-Errors are counted in units of what `portable_softmax.probe.verify.allowed_error` allows, as the probe and the benchmark do.
+Errors are counted in units of `portable_softmax.probe.verify.allowed_error`, as in the probe and the benchmark.
 """
 
 import torch
@@ -9,11 +9,11 @@ from portable_softmax.probe.verify import allowed_error
 
 
 def worst_error(result, exact, terms=0.0):
-    """The largest error, in units of what is allowed; inf where one of them alone is nan or inf.
+    """Returns the largest error in units of the allowed error; inf if only one of the two is nan or inf.
 
     Args:
-        exact: in float64.
-        terms: the size of what was added up to it, in float32 or in float64, where it may cancel: a number or a tensor.
+        exact: the result in float64.
+        terms: the size of the terms that were added up, in float32 or float64, if they may cancel: a number or a tensor.
     """
     assert result.shape == exact.shape
     if not exact.numel():
@@ -49,7 +49,7 @@ def expected_gradient(form, dy, y, dim=-1):
 
 
 def gradient_scale(form, dy, y, dim=-1):
-    """The size of the terms that a gradient's elements are added up from."""
+    """Returns the size of the terms of a gradient's elements."""
     dy, y = dy.double().abs(), y.double()
     if form == "log_softmax":
         return dy + y.exp() * dy.sum(dim, keepdim=True)

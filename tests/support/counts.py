@@ -1,4 +1,4 @@
-"""How many cases were compared with a vendor's own answer, in pytest's summary, where a dot would hide it."""
+"""Counts of cases that were compared with a vendor's own answer, for pytest's summary, where a dot would hide them."""
 
 from collections import Counter
 

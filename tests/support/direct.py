@@ -17,20 +17,20 @@ INF, NAN = float("inf"), float("nan")
 
 
 def problem_of(operands, form, backward, vector=1, ragged=False):
-    """Of rows of one type; those of all operands with strides that suit."""
+    """Returns the problem of rows of one type; the strides of all operands must be multiples of `vector`."""
     n_rows, n_cols = operands[0].shape
     dtype = name_of(operands[0].dtype)
     return Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, ragged=ragged)
 
 
 def problem_across(operands, form, backward):
-    """Of [matrices, columns, rows], softmax along the columns, in any of LAYOUTS."""
+    """Returns the problem of [matrices, columns, rows] in any of LAYOUTS, with the softmax along the columns."""
     lines = lines_of(operands[0].shape, 1, [each.stride() for each in operands], True)
     return runtime.problem_from(operands, lines, form, backward, False)
 
 
 def sizes_of(operands, problem):
-    """Values that the kernels take after their operands: rows, or [matrices, columns, rows] that lie in any of LAYOUTS."""
+    """Returns the values that the kernels take after their operands, for rows or for [matrices, columns, rows] in LAYOUTS."""
     if operands[0].dim() == 3:
         return runtime.sizes_of(problem)
     unit = 1 if problem.ragged else problem.vector
@@ -49,7 +49,7 @@ def launch(device, operands, problem, tiling, num_programs):
 
 
 def rows_in(n_rows, n_cols, stride, dtype, where, outside, seed=0):
-    """Random rows so far apart, with `outside` before, between and after them; (rows, all of the memory)."""
+    """Returns (random rows `stride` apart, all of the memory), with `outside` ahead of, between and behind the rows."""
     memory = torch.full((32 + n_rows * stride + 32,), outside, dtype=dtype, device=where)
     rows = memory[32:].as_strided((n_rows, n_cols), (stride, 1))
     rows.copy_(torch.randn(n_rows, n_cols, generator=torch.Generator().manual_seed(seed)))
@@ -57,9 +57,9 @@ def rows_in(n_rows, n_cols, stride, dtype, where, outside, seed=0):
 
 
 def result_in(n_rows, n_cols, stride, dtype, where):
-    """Where a launch may write, with guards around it; (rows, check)."""
+    """Returns (rows to write to, check), with guards around the rows."""
     rows, memory = rows_in(n_rows, n_cols, stride, dtype, where, GUARD)
-    rows.fill_(-3.0)  # what no softmax and none of these gradients is
+    rows.fill_(-3.0)  # no softmax and none of these gradients has this value
 
     def assert_guards():
         outside = torch.ones_like(memory, dtype=torch.bool)
@@ -70,9 +70,10 @@ def result_in(n_rows, n_cols, stride, dtype, where):
 
 
 def forward(run, form, dtype, where, n_cols, tiling, programs, vector=1, stride=None, n_rows=5, special=None):
-    """The result of run(operands, problem, tiling, programs), compared with float64; with a stride, that of ragged rows.
+    """Compares the result of run(operands, problem, tiling, programs) with float64, and returns it.
 
-    Of the rows, one is half masked and far from 0, one wholly masked; one has a nan, and one an inf; or `special` fills them.
+    `stride` is for ragged rows. One row is half masked and far from 0, one is all masked, one has a nan, and one has an inf; or
+    `special` fills the rows.
     """
     x, _ = rows_in(n_rows, n_cols, stride or n_cols, dtype, where, NAN, seed=n_cols)
     (special or masked_and_not_finite)(x, -1 if form == "softmin" else 1)
@@ -91,7 +92,7 @@ def masked_and_not_finite(x, sign):
 
 
 def backward(run, form, dtype, where, n_cols, tiling, programs, vector=1, stride=None, n_rows=5, special=None):
-    """As `forward`; of the rows of dy, one has a nan, or `special` fills them."""
+    """Does the same for a gradient. One row of dy has a nan, or `special` fills the rows."""
     dy, y = (rows_in(n_rows, n_cols, stride or n_cols, dtype, where, NAN, seed)[0] for seed in (n_cols, n_cols + 1))
     (special or one_nan)(dy, 1)
     dx, assert_guards = result_in(n_rows, n_cols, stride or n_cols, dtype, where)
@@ -109,7 +110,7 @@ def as_they_are(x, sign):
     """Random rows without special values."""
 
 
-LAYOUTS = {  # whether columns of the result, and y of a gradient, lie side by side; and those of x, or dy
+LAYOUTS = {  # whether rows are contiguous in the result and y, and in x or dy
     "across": (False, False),
     "to rows": (True, False),
     "from rows": (False, True),
@@ -117,7 +118,10 @@ LAYOUTS = {  # whether columns of the result, and y of a gradient, lie side by s
 
 
 def beside(direction, layout, device, run, form, dtype, where, sizes, tiling, programs, special=None):
-    """As `forward` and `backward`, of [matrices, columns, rows] that lie in one of LAYOUTS; `programs` where they walk."""
+    """Does the same as `forward` and `backward` for [matrices, columns, rows] in one of LAYOUTS.
+
+    `programs` is the number of programs that walk.
+    """
     matrices, n_cols, n_side = sizes
     result_in_rows, read_in_rows = LAYOUTS[layout]
 

@@ -1,4 +1,4 @@
-"""Forms that a test chooses, of which it names what matters."""
+"""Forms for tests, which name only the fields that matter."""
 
 from portable_softmax.kernels.form import Form, InKernel, constexpr_of
 
@@ -12,10 +12,10 @@ PLAIN = {
 
 
 def form(**fields) -> Form:
-    """That of a float32 softmax of rows that are held, but for some fields."""
+    """Returns the form of a float32 softmax of rows that are held, with some fields replaced."""
     return Form(**(PLAIN | fields))
 
 
 def in_kernel(**fields) -> InKernel:
-    """The value of a kernel's FORM."""
+    """Returns the value of a kernel's FORM."""
     return constexpr_of(form(**fields))

@@ -1,4 +1,4 @@
-"""One word of the pair that a program publishes of each row; see kernels/exchange.py."""
+"""Publishes one of the two words that a program publishes for each row; see kernels/exchange.py."""
 
 import triton
 import triton.language as tl

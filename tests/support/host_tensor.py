@@ -1,4 +1,4 @@
-"""A torch device of a type that is not here, whose memory is the host's: a tensor class that computes on the CPU."""
+"""A torch device of a type that is not on this machine, with the host's memory: a tensor class that computes on the CPU."""
 
 import types
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ class HostTensor(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
-        if function.namespace == "portable_softmax":  # what torch calls for a device that is not made of Python
+        if function.namespace == "portable_softmax":  # torch calls this key for a real device
             return function._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
         index = next((x.device.index for x in args if isinstance(x, cls)), cls.current)
         if (device := kwargs.get("device")) is not None:
@@ -49,7 +49,7 @@ def _host(x):
 
 
 def _index(device):
-    """Of a device as torch's functions take it; the current one's where it has no number."""
+    """Returns the index of a device, in any form that torch's functions accept; the current index if it has none."""
     index = device if isinstance(device, int) else device and torch.device(device).index
     return HostTensor.current if index is None else index
 
@@ -64,7 +64,7 @@ def _empty_strided(size, stride, dtype=None, layout=None, device=None, pin_memor
 
 @contextmanager
 def _device(device):
-    """`with torch.KIND.device(...)`: the device is the current one inside."""
+    """Stands in for `with torch.KIND.device(...)`: the device is the current one inside."""
     before, HostTensor.current = HostTensor.current, _index(device)
     try:
         yield
@@ -76,13 +76,13 @@ def install(patch, kind, facts, **more):
     """Makes this process's torch one that has devices of a type.
 
     Args:
-        patch: pytest's monkeypatch, that undoes it.
-        kind: torch's name of the type: cuda (which is ROCm's too) or xpu.
-        facts: of each device, what torch.KIND.get_device_properties tells.
-        more: functions of torch.KIND, beside those that both have.
+        patch: pytest's monkeypatch, which undoes it.
+        kind: torch's name of the type: cuda (also for ROCm) or xpu.
+        facts: for each device, the result of torch.KIND.get_device_properties.
+        more: functions of torch.KIND, in addition to those that both types have.
 
     Returns:
-        The operators that make tensors; they live as long as this does.
+        The operators that make tensors; they exist as long as this object does.
     """
     functions = {
         "is_available": lambda: True,

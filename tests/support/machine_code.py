@@ -44,13 +44,13 @@ def compiled(spec, arch):
 
 @functools.cache
 def text_of(spec, arch, edit=None):
-    """The machine code; `edit` changes it."""
+    """Returns the machine code; `edit` changes it."""
     text = compiled(spec, arch).asm["amdgcn"]
     return edit(text) if edit else text
 
 
 def in_virtual_device(arch, make_memory=GlobalMemory, edit=None, **interleaving):
-    """`launch(operands, problem, tiling, programs)`, as direct.forward and direct.backward take it."""
+    """Returns `launch(operands, problem, tiling, programs)`, which direct.forward and direct.backward take as `run`."""
 
     def launch(operands, problem, tiling, programs):
         spec = KernelSpec.of(problem, tiling)
@@ -66,7 +66,7 @@ def in_virtual_device(arch, make_memory=GlobalMemory, edit=None, **interleaving)
 
 
 def compare(direction, run, name, form="softmax", dtype=torch.float32, **rows):
-    """The result of a case, compared with float64: direct.forward or direct.backward, with fewer programs than tiles."""
+    """Compares the result of a case with float64, by direct.forward or direct.backward, with fewer programs than tiles."""
     tiling, n_cols, stride = CASES[name]
     vector = 1 if n_cols % WIDEST[dtype] and stride is None else WIDEST[dtype]
     n_rows = rows.pop("n_rows", 5 if tiling.parts == 1 else 2)
@@ -75,9 +75,9 @@ def compare(direction, run, name, form="softmax", dtype=torch.float32, **rows):
 
 
 def spikes(x, sign):
-    """One large value in each row, in another place of each; even that is so far below 0 that its power is 0.
+    """Puts one large value into each row, at another place of each. It is so far below 0 that its exponential is 0.
 
-    So padding must not win, and no lane that a reduction forgets, or reads as 0, stays unseen.
+    So a test sees padding that wins, and a lane that a reduction forgets or reads as 0.
     """
     n_rows, n_cols = x.shape
     row = torch.arange(n_rows)

@@ -20,7 +20,7 @@ GPUS = sorted(name for name, profile in profiles().items() if profile.backend in
 
 
 def light(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
-    """A compiler that never needs much."""
+    """Returns the resources of a kernel that never needs much; it stands in for the compiler."""
     return KernelResources(tiling.num_warps, tiling.num_warps and 32, 16)
 
 
@@ -30,18 +30,18 @@ def planned(profile, n_rows, n_cols, dtype="float32", measure=light, backward=Fa
 
 
 def read_problem(n_rows, n_cols, dtype, device, *form, **kind) -> Problem:
-    """A contiguous problem as the device's launches read it."""
+    """Returns a contiguous problem as the device's launches read it."""
     return as_read(contiguous_problem(n_rows, n_cols, dtype, *form, **kind), device)
 
 
 def with_hardware(profile: str, **facts) -> Device:
-    """The profile's device, but for some facts."""
+    """Returns the profile's device with other values for some facts."""
     device = Device.from_profile(profile)
     return dataclasses.replace(device, hardware=msgspec.structs.replace(device.hardware, **facts))
 
 
 def with_rules(profile: str, *rules: dict[str, Any]) -> Device:
-    """The profile's device, with these rules before its own."""
+    """Returns the profile's device with these rules ahead of its own."""
     device = Device.from_profile(profile)
     own = device.profile.launch
     first = [msgspec.convert({"source": own.grid.source, **rule}, LaunchRule) for rule in rules]
@@ -50,12 +50,12 @@ def with_rules(profile: str, *rules: dict[str, Any]) -> Device:
 
 
 def every_candidate(problem: Problem, device: Device) -> list[Tiling]:
-    """The tilings of all rules that take the problem."""
+    """Returns the tilings of all rules that take the problem."""
     return [tiling for rule in matching(problem, device) for tiling in candidates(rule, problem, device)]
 
 
 def table(profile: str) -> dict[str, str]:
-    """The tiling and the grid that a profile gives each of many problems."""
+    """Returns the tiling and the grid that a profile gives to each of many problems."""
     cells = {}
     for dtype in ("float32", "bfloat16", "float64"):
         for backward in (False, True):

@@ -1,4 +1,4 @@
-"""This package's functions beside torch's, and what they have to agree in."""
+"""This package's functions beside torch's, and the properties in which they must agree."""
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 
 def assert_like_torch(form, x, dim, dtype=None):
-    """The type, layout, nan and inf of torch's result, and close to float64."""
+    """Asserts that the result has the type, layout, nan and inf of torch's, and is close to float64."""
     ours, theirs = PAIRS[form]
     result, like = ours(x, dim, dtype), theirs(x, dim, dtype=dtype)
     assert (result.dtype, result.shape, result.stride()) == (like.dtype, like.shape, like.stride())

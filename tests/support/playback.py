@@ -1,4 +1,4 @@
-"""Machines that were recorded (recorded/driver_*.json), played back to Triton's users and to torch's."""
+"""Plays recorded machines (recorded/driver_*.json) back to users of Triton and of torch."""
 
 import json
 from contextlib import nullcontext
@@ -51,7 +51,7 @@ def recorded(name):
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """Forgets devices, before and after each test of a module that imports it."""
+    """Forgets devices around each test of a module that imports this."""
 
     def forget():
         device_module._device.cache_clear()

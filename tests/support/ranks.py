@@ -1,9 +1,9 @@
-"""Starts ranks of a process group as processes, and tells what each case of sharded_cases.py came to.
+"""Starts the ranks of a process group as processes, and reports the outcome of each case of sharded_cases.py.
 
     python tests/support/ranks.py RESULTS --worlds 2 3 4 [--cases NAME ...] [--faults NAME ...] [--backend nccl]
 
-All ranks are forked from one process that has imported everything. RESULTS gets, for each world and case, and for each fault,
-what each rank that failed said. A rank that hangs is killed at the limit, and its case says so.
+All ranks are forked from one process that has imported everything. For each world and case, and for each fault, RESULTS gets
+the messages of the ranks that failed. A rank that hangs is killed at the limit, and its case says so.
 """
 
 import argparse
@@ -88,7 +88,7 @@ def _run_world(world, names, options, folder):
 
 
 def _collected(world, names, folder, states):
-    """Returns by case what each rank that failed said; None for a case that all ranks have passed."""
+    """Returns the messages of the failed ranks, by case; None for a case that all ranks have passed."""
     said = [json.loads(path.read_text()) if (path := folder / f"rank{rank}").exists() else {} for rank in range(world)]
     found = {}
     for name in names:

@@ -34,7 +34,7 @@ def case(*worlds):
 
 
 def inputs(shape, dtype=torch.float32, seed=0):
-    """The same on every rank."""
+    """Returns random numbers, the same on every rank."""
     generator = torch.Generator().manual_seed(seed)
     return (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(WHERE[0], dtype)
 
@@ -52,7 +52,7 @@ def shard(x, dim=-1, sizes=None):
 
 
 def whole(part, dim):
-    """All ranks' parts, put together."""
+    """Returns the whole tensor from all ranks' parts."""
     parts = [None] * world()
     dist.all_gather_object(parts, part.cpu())
     return torch.cat(parts, dim).to(WHERE[0])

@@ -1,4 +1,4 @@
-"""Situations in which programs that share rows do not run as they like.
+"""Situations in which programs that share rows do not run undisturbed.
 
 kernels/test_neighbours.py runs each in a process of its own: python tests/support/situations.py NAME [TURNS]
 """
@@ -30,7 +30,7 @@ def situation(function):
 
 
 class Case:
-    """A softmax and its gradient, and what they are in float64."""
+    """A softmax and its gradient, and their results in float64."""
 
     def __init__(self, shape, seed=0, dtype=torch.float32, side_by_side=False):
         self.dim = 0 if side_by_side else 1
@@ -58,13 +58,13 @@ class Case:
         return y, torch.ops.portable_softmax.softmax_backward(self.dy, y, self.dim, self.dy.dtype)
 
     def check(self, y, dx):
-        """The very bits of a run in which nothing else ran."""
+        """Compares with the bits of a run in which nothing else ran."""
         assert torch.equal(y, self.y), "the softmax differs"
         assert torch.equal(dx, self.dx), "the gradient differs"
 
 
 def on_streams(cases, streams, turns):
-    """Each case on its stream, `turns` times, then all of them are waited for and compared."""
+    """Runs each case on its stream, `turns` times, then waits for all and compares."""
     torch.cuda.synchronize()
     for _ in range(turns):
         results = []
@@ -131,7 +131,7 @@ def a_green_context(turns):
 
 @situation
 def a_stream_handle_that_is_reused(turns):
-    """A stream destroyed while its work runs; its handle is soon that of a new one, which the allocator takes for the old."""
+    """Destroys a stream while its work runs. A new stream gets the same handle, and the allocator takes it for the old one."""
     cuda = ctypes.CDLL("libcuda.so.1")
     cases = [Case(LONG, 1), Case(FULL, 2)]
     handles = []
@@ -224,7 +224,7 @@ def a_memory_pool_of_the_callers(turns):
 
 @situation
 def threads_with_streams_of_their_own(turns):
-    """The handle of a thread's default stream means another stream in autograd's thread: its case calls the gradient itself."""
+    """Calls the gradient in the case's own thread: autograd's thread would have another default stream with the same handle."""
     shapes, failures = (FULL, LONG, FEW, RAGGED), []
     cases = [Case(shapes[n % len(shapes)], n) for n in range(8)]
 
@@ -262,7 +262,7 @@ def several_processes(turns):
 
 @contextlib.contextmanager
 def publishing(replacement):
-    """Kernels compiled within publish by `replacement`, a @triton.jit function."""
+    """Makes kernels that are compiled within publish by `replacement`, a @triton.jit function."""
     from portable_softmax.kernels import exchange, fallback, softmax
     from portable_softmax.runtime import specialization as spec
     from portable_softmax.torch_api import kept
@@ -276,7 +276,7 @@ def publishing(replacement):
 
     try:
         exchange.publish = replacement
-        for room in rooms:  # what publishes, and what calls that, as new functions: a @triton.jit one keeps what it once saw
+        for room in rooms:  # make new functions of all that publish: a @triton.jit function keeps the old one
             for name, value in list(vars(room).items()):
                 if isinstance(value, triton.JITFunction) and value is not replacement and value.fn.__module__ == room.__name__:
                     setattr(room, name, triton.jit(value.fn))
@@ -326,7 +326,7 @@ def _twice(words_ptr, part, first, second, launch, FORM: tl.constexpr):
 
 @triton.jit
 def _of_another_launch(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    """What a launch before left there, or writes there now: other numbers, with its own launch's number."""
+    """Publishes the words of an earlier or a concurrent launch: other numbers, with another launch's number."""
     _publish(words_ptr, part, first + 1, second * 2, launch + (1 << 33) + 2, FORM)
 
 
@@ -353,7 +353,7 @@ for _name, _function in {
 
 @situation
 def memory_full_of_words_of_launches_before(turns):
-    """The allocator gives a launch the words of the one before, of the same rows: other input, other results."""
+    """Gives a launch the memory of an earlier one with the same rows: its input, words and results were different."""
     cases = [Case(FEW, seed) for seed in range(4)]
     numbers = {next_number() for _ in range(1000)}
     assert len(numbers) == len({n % 2**32 for n in numbers}) == len({n >> 32 for n in numbers}) == 1000
@@ -365,7 +365,7 @@ def memory_full_of_words_of_launches_before(turns):
 
 @situation
 def sixty_four_streams(turns):
-    """Of mixed priorities and shapes, for three seconds a turn."""
+    """Runs 64 streams of mixed priorities and shapes, for three seconds a turn."""
     shapes = (LONG, FULL, FEW, RAGGED, (64, 33_000), (900, 40_000))
     cases = [Case(shapes[n % len(shapes)], n % 12, (torch.float32, torch.bfloat16)[n % 2]) for n in range(24)]
     streams = [torch.cuda.Stream(priority=-(n % 6)) for n in range(64)]
@@ -389,4 +389,4 @@ if __name__ == "__main__":
     SITUATIONS[name](turns)
     torch.cuda.synchronize()
     print(f"{name}: {turns} turns in {time.monotonic() - started:.1f} s on {current_device().name}", flush=True)
-    os._exit(0)  # 1 of 60 processes with torch's own softmax and gradient aborts while Python ends (pytorch issue 38228)
+    os._exit(0)  # some processes that use torch alone crash when Python exits (pytorch#38228)

@@ -1,7 +1,7 @@
-"""Programs of one launch that run at once, in Triton's interpreter, which otherwise takes them one after the other.
+"""Runs the programs of one launch at once in Triton's interpreter, which otherwise runs them one after the other.
 
-Each program is a thread, and only one of them runs at a time: until it reads or writes memory that others may, where a random
-one goes on. So a seed makes one interleaving of a kernel's own steps, again and again, and programs that wait in vain are seen.
+Each program is a thread, and only one thread runs at a time. When it reads or writes shared memory, a random thread goes on. So
+a seed gives one interleaving of a kernel's own steps, which can be repeated, and programs that wait in vain are found.
 """
 
 import functools
@@ -9,7 +9,7 @@ import random
 import threading
 from unittest import mock
 
-MOST_STEPS = 50_000  # of all programs of a launch: they wait in vain
+MOST_STEPS = 50_000  # steps of all programs of a launch; with more, they wait in vain
 
 
 class _Stopped(BaseException):
@@ -26,7 +26,7 @@ class _Program:
         self.turn.acquire()
         try:
             work()
-        except BaseException as error:  # it is raised again where the launch was asked for
+        except BaseException as error:  # the launch raises it again
             self.error = error
         self.done = True
         back.release()
@@ -36,8 +36,8 @@ class Together:
     """Launches kernels as `kernel[grid]` does, in the interleavings of a seed.
 
     Args:
-        resident: how many programs run at once, at most; the next begins when one is done. None is all.
-        order: of the numbers of programs, in which they begin.
+        resident: programs that run at once, at most; the next begins when one is done. None is all.
+        order: returns the numbers of programs in the order in which they begin.
     """
 
     def __init__(self, seed, resident=None, order=sorted):
@@ -48,11 +48,11 @@ class Together:
     def launch(self, kernel, num_programs, *arguments, **constexprs):
         from triton.runtime.interpreter import interpreter_builder as builder
 
-        def grid(converted):  # called with what the kernel gets, before its programs would be run one by one
+        def grid(converted):  # called with the kernel's arguments; the interpreter would then run its programs one by one
             builder.set_grid_dim(num_programs, 1, 1)
             work = functools.partial(kernel.rewrite(), **converted)
             self._run([_Program(index, work, self.back) for index in self.order(range(num_programs))], builder)
-            return (0,)  # of which there are none left
+            return (0,)  # no programs are left for the interpreter
 
         with self._steps_of(builder):
             kernel[grid](*arguments, **constexprs)
@@ -76,7 +76,7 @@ class Together:
             raise TimeoutError(f"{len(programs)} programs still wait for each other after {MOST_STEPS} steps")
 
     def _step(self):
-        """The end of a step of the running program: another one goes on."""
+        """Ends a step of the running program: another one goes on."""
         mine = self.running
         self.back.release()
         mine.turn.acquire()
@@ -84,7 +84,7 @@ class Together:
             raise _Stopped
 
     def _steps_of(self, builder):
-        """Volatile loads, stores and atomics end a step before and after them."""
+        """Makes volatile loads, stores and atomics steps of their own."""
         names = ("create_masked_load", "create_masked_store", "create_atomic_rmw")
         steps = {name: self._stepping(getattr(builder, name), name == "create_masked_load") for name in names}
         return mock.patch.multiple(builder, **steps)
