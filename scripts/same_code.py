@@ -59,7 +59,7 @@ def specs(device: Device) -> Iterator[tuple[str, KernelSpec]]:
     """Yields the name and the kernel of the first launches of each problem that this Triton can compile."""
     for given in problems(device):
         problem = as_read(given, device)
-        for _, (_, tiling) in zip(range(CANDIDATES), planner._candidates(problem, device), strict=False):
+        for _, (tiling, *_) in zip(range(CANDIDATES), planner._candidates(problem, device), strict=False):
             if tiling.pieces > 1 and tiling.held and compiler.triton_version() < (3, 3):
                 continue  # tuples of tensors
             rows = f"{problem.n_rows} x {problem.n_cols} {problem.layout} {problem.inner} {problem.depth} {problem.access}"

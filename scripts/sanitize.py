@@ -14,11 +14,10 @@ from unittest import mock
 import torch
 
 from portable_softmax import Device, LaunchPlan, PlanError, current_device, plan
-from portable_softmax.devices.policy import LaunchRule
-from portable_softmax.planning import candidates as tilings
+from portable_softmax.planning import candidates as computed
 from portable_softmax.planning import planner
-from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import FORMS, Problem
+from portable_softmax.planning.room import Candidate
 from portable_softmax.runtime import launch
 from portable_softmax.runtime.plans import plan_problem
 
@@ -46,8 +45,8 @@ def main() -> None:
     strategies: set[tuple[str, str, str]] = set()
     launches, only = 0, None
 
-    def candidates(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-        return (each for each in tilings.candidates(rule, problem, device) if only in (None, each.strategy))
+    def candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
+        return (each for each in computed.candidates(problem, device) if only in (None, each.tiling.strategy))
 
     def recorded(problem: Problem, device: Device) -> LaunchPlan:
         plan_problem.cache_clear()
@@ -76,7 +75,7 @@ def main() -> None:
     if device.vendor.aligned_access:
         kinds |= {("ragged", strategy) for kind, strategy in kinds if kind == "along"}
     expected = {(direction, *kind) for direction in ("forward", "backward") for kind in kinds}
-    if any(rule.access == "paired" for rule in device.profile.launch.rules):
+    if any(row.paired_cols for row in device.profile.launch.numbers):
         expected |= {("backward", "paired", "tile")}
     assert expected <= strategies, f"never launched: {expected - strategies}"
     print(f"{launches} launches, {len(strategies)} strategies: {', '.join(sorted(' '.join(each) for each in strategies))}")

@@ -1,4 +1,4 @@
-"""A user's product that extends an architecture or another product: its file holds only the differences."""
+"""Files that extend others and hold only the differences: a user's product, and an architecture's preferences for launches."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from portable_softmax.devices.file_schema import Extension, Product, ProfileFile
+from portable_softmax.devices.policy import FACTS, LaunchPolicy
 from portable_softmax.devices.schema import HardwareFacts, given
 from portable_softmax.errors import ProfileError
 
@@ -30,7 +31,31 @@ def extended(path: Path, extension: Extension, described: Described) -> ProfileF
         matches=extension.matches,
         hardware=HardwareFacts(**(facts | given(extension.hardware))),
         arch=extension.arch or (product.arch if product else msgspec.UNSET),
-        rules=[*extension.rules, *(product.rules if product else ())],
+        numbers=[*extension.numbers, *(product.numbers if product else ())],
     )
     sources = file.sources | extension.sources
     return msgspec.structs.replace(file, sources=sources, products={path.stem: merged})
+
+
+def with_launch(path: Path, file: ProfileFile, files: Mapping[str, ProfileFile]) -> ProfileFile:
+    """Returns the file with the launch preferences, and their sources, of the architecture that its `launch` extends.
+
+    Raises:
+        ProfileError: there is no such architecture, or it extends another; or one name stands for two sources.
+    """
+    name = file.launch.extends
+    if not name:
+        return file
+    other = files.get(name)
+    if other is None or other.launch.extends:
+        there = ", ".join(each for each, found in files.items() if not found.launch.extends)
+        raise ProfileError(f"{path}: launch.extends: {name!r} is none of {there}")
+    sources = {key: source for key, source in other.sources.items() if key in set(_named(other.launch))}
+    if twice := sorted(key for key, source in sources.items() if file.sources.get(key, source) != source):
+        raise ProfileError(f"{path}: sources: {name} has another {', '.join(twice)}; choose other names")
+    return msgspec.structs.replace(file, launch=file.launch.over(other.launch), sources=sources | file.sources)
+
+
+def _named(launch: LaunchPolicy) -> list[str]:
+    facts = [fact.source for key, fact in given(launch).items() if key in FACTS]
+    return facts + [row.source for row in launch.numbers]

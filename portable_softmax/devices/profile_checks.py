@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.file_schema import Product, ProfileFile
-from portable_softmax.devices.policy import LaunchRule
+from portable_softmax.devices.policy import FACTS, OF_VECTOR_CORES, OF_WARPS, LaunchPolicy, NumberRow
 from portable_softmax.devices.schema import given
 
 
@@ -93,7 +93,8 @@ def complaints(file: ProfileFile, alone: bool = False) -> Iterator[str]:
     yield from _patterns("arch", file.arch)
     facts = _numbers("hardware", file.hardware)
     yield from _contradictions(facts, facts)
-    yield from _rules("launch.rules", file.launch.rules, facts)
+    yield from _launch("launch", file.launch, facts)
+    yield from _rows("launch.numbers", file.launch.numbers, facts)
     for name, product in file.products.items():
         where = f"products.{name}"
         if not re.fullmatch(r"[^\s/]+", name):
@@ -103,22 +104,27 @@ def complaints(file: ProfileFile, alone: bool = False) -> Iterator[str]:
         yield from _target(where, file, product)
         own = _numbers(f"{where}.hardware", product.hardware)
         yield from _contradictions(own if alone else facts | own, own)
-        yield from _rules(f"{where}.rules", product.rules, facts | own)
+        yield from _rows(f"{where}.numbers", product.numbers, facts | own)
 
 
-def _rules(where: str, rules: list[LaunchRule], facts: dict[str, tuple[str, Any]]) -> Iterator[str]:
-    """Yields a complaint for each rule that no kernel on this hardware could follow."""
-    for number, rule in enumerate(rules):
-        here = f"{where}[{number}]"
-        for key in ("elements_per_thread", "max_registers"):
-            path, most = facts.get("max_registers_per_thread", ("", None))
-            if most and (getattr(rule, key) or 0) > most:
-                yield f"{here}.{key} {getattr(rule, key)}, {path} {most}: a thread has no more registers"
-        warp_size = facts.get("warp_size", ("", 0))[1]
-        held = (rule.num_warps or 0) * warp_size * (rule.elements_per_piece or 0)
-        tile_cols = rule.tile_cols
-        if tile_cols and ((rule.tile_rows or 1) * tile_cols % held if held else tile_cols.bit_count() != 1):
-            yield f"{here}.tile_cols: {tile_cols} is not {f'a whole number of pieces of {held}' if held else 'a power of two'}"
+def _launch(where: str, launch: LaunchPolicy, facts: dict[str, tuple[str, Any]]) -> Iterator[str]:
+    """Yields a complaint for what is missing, so that some problem would have no launch."""
+    if not launch.grid:
+        yield f"{where}.grid: is missing; give it, or `extends`"
+    given_to_all = {key for row in launch.numbers if not row.conditions for key in row.given}
+    wanted = OF_VECTOR_CORES if "warp_size" not in facts and "tile_elements" in given_to_all else OF_WARPS
+    if missing := [key for key in wanted if key not in given_to_all]:
+        yield f"{where}.numbers: no row for all problems gives {', '.join(missing)}; give them, or `extends`"
+
+
+def _rows(where: str, rows: list[NumberRow], facts: dict[str, tuple[str, Any]]) -> Iterator[str]:
+    """Yields a complaint for each number that no kernel on this hardware could follow."""
+    path, most = facts.get("max_registers_per_thread", ("", None))
+    for number, row in enumerate(rows):
+        for key in ("part_registers", "registers"):
+            value = getattr(row, key) or 0
+            if most and (max(value) if isinstance(value, list) else value) > most:
+                yield f"{where}[{number}].{key} {value}, {path} {most}: a thread has no more registers"
 
 
 def _sources(file: ProfileFile) -> Iterator[str]:
@@ -132,17 +138,17 @@ def _sources(file: ProfileFile) -> Iterator[str]:
 
 
 def _named_sources(file: ProfileFile) -> Iterator[tuple[str, str]]:
-    """Yields (path in the file, name of its source) for every fact and rule."""
-    policy = {key: value for key, value in given(file.launch).items() if key not in LISTED}
+    """Yields (path in the file, name of its source) for every fact and row of numbers."""
+    policy = {key: value for key, value in given(file.launch).items() if key in FACTS}
     groups = {"hardware": given(file.hardware), "launch": policy}
-    rules = {f"launch.{key}": getattr(file.launch, key) for key in LISTED}
+    rows = {"launch.numbers": file.launch.numbers}
     for name, product in file.products.items():
         groups[f"products.{name}.hardware"] = given(product.hardware)
-        rules[f"products.{name}.rules"] = product.rules
+        rows[f"products.{name}.numbers"] = product.numbers
     for group, facts in groups.items():
         yield from ((f"{group}.{key}", fact.source) for key, fact in facts.items())
-    for group, listed in rules.items():
-        yield from ((f"{group}[{number}]", rule.source) for number, rule in enumerate(listed))
+    for group, listed in rows.items():
+        yield from ((f"{group}[{number}]", row.source) for number, row in enumerate(listed))
 
 
 def _patterns(where: str, pattern: str) -> Iterator[str]:

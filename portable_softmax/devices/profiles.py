@@ -17,8 +17,8 @@ import msgspec
 
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.file_schema import Extension, Product, ProfileFile
-from portable_softmax.devices.overlays import extended
-from portable_softmax.devices.policy import LaunchPolicy
+from portable_softmax.devices.overlays import extended, with_launch
+from portable_softmax.devices.policy import Grid, LaunchPolicy
 from portable_softmax.devices.profile_checks import complaints
 from portable_softmax.devices.profile_files import SHIPPED, profile_files, read_file
 from portable_softmax.devices.schema import Hardware, Source, given
@@ -40,6 +40,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # so 
     multiprocessor: str
     hardware: Hardware
     launch: LaunchPolicy
+    grid: Grid
     origins: Mapping[str, Source]  # of each fact in `hardware`
     sources: Mapping[str, Source]  # sources that `launch` names
     dtypes: tuple[str, ...]
@@ -129,7 +130,9 @@ def read_profiles(path: Path) -> list[DeviceProfile]:
 def _profiles(paths: Iterable[Path]) -> dict[Path, list[DeviceProfile]]:
     """Returns the profiles of each file. A file that extends another may come first."""
     contents = {path: read_file(path) for path in paths}
-    files = {path: content for path, content in contents.items() if isinstance(content, ProfileFile)}
+    written = {path: content for path, content in contents.items() if isinstance(content, ProfileFile)}
+    named = _shipped_estimates(written) | {f"{path.parent.name}/{path.stem}": file for path, file in written.items()}
+    files = {path: with_launch(path, file, named) for path, file in written.items()}
     described: dict[str, tuple[ProfileFile, Product | None]] = {}
     found: dict[Path, list[DeviceProfile]] = {}
     for path, file in files.items():
@@ -147,6 +150,14 @@ def _profiles(paths: Iterable[Path]) -> dict[Path, list[DeviceProfile]]:
     return {path: found[path] for path in contents}
 
 
+def _shipped_estimates(files: Mapping[Path, ProfileFile]) -> dict[str, ProfileFile]:
+    """Returns the shipped files that these extend, which may stand in another directory than they do."""
+    names = {file.launch.extends for file in files.values() if file.launch.extends}
+    paths = {name: SHIPPED / f"{name}.yaml" for name in names}
+    found = {name: read_file(path) for name, path in paths.items() if path not in files and path.is_file()}
+    return {name: file for name, file in found.items() if isinstance(file, ProfileFile)}
+
+
 def _complain(path: Path, file: ProfileFile, alone: bool = False) -> None:
     if wrong := list(complaints(file, alone)):
         raise ProfileError("\n".join(f"{path}: {complaint}" for complaint in wrong))
@@ -154,6 +165,8 @@ def _complain(path: Path, file: ProfileFile, alone: bool = False) -> None:
 
 def _profile(file: ProfileFile, name: str, product: Product | None) -> DeviceProfile:
     facts = given(file.hardware) | (given(product.hardware) if product else {})
+    grid = file.launch.grid
+    assert grid, "a file without one is complained of"
     return DeviceProfile(
         name=name,
         backend=file.backend,
@@ -162,7 +175,8 @@ def _profile(file: ProfileFile, name: str, product: Product | None) -> DevicePro
         arch_pattern=file.arch,
         multiprocessor=file.multiprocessor,
         hardware=Hardware(**{key: fact.value for key, fact in facts.items()}),
-        launch=msgspec.structs.replace(file.launch, rules=[*(product.rules if product else ()), *file.launch.rules]),
+        launch=msgspec.structs.replace(file.launch, numbers=[*(product.numbers if product else ()), *file.launch.numbers]),
+        grid=grid,
         origins={key: file.sources[fact.source] for key, fact in facts.items()},
         sources=file.sources,
         dtypes=tuple(file.dtypes or BACKENDS[file.backend].dtypes),

@@ -40,7 +40,8 @@ def rows_of(tile, row_tiles, per_matrix, FORM: tl.constexpr):
         if FORM.depth == 1:
             matrix, line = tl.cast(0, tl.int64), number
         else:
-            matrix, line = number // per_matrix, number % per_matrix
+            matrix = number // per_matrix
+            line = number - matrix * per_matrix  # ptxas 12.9 divides again for a remainder
     else:
         matrix = tl.cast(tile, tl.int64) // row_tiles
         number = tl.cast(tl.cast(tile, tl.int64) % row_tiles, tl.int32) * FORM.tile_rows + tl.arange(0, FORM.tile_rows)
@@ -56,7 +57,8 @@ def starts_of(ptr, matrix, line, n_matrices, stride, matrix_stride, block_stride
     FORM.out_axis. With AXIS 1, `stride` leads to the next row; with AXIS 0, to the next column.
     """
     if FORM.depth == 3:
-        outer = matrix // n_matrices * block_stride + matrix % n_matrices * matrix_stride
+        block = matrix // n_matrices
+        outer = block * block_stride + (matrix - block * n_matrices) * matrix_stride
     else:
         outer = matrix * matrix_stride
     if FORM.flat and FORM.depth > 1:

@@ -1,7 +1,7 @@
 """Problem + Device -> LaunchPlan: arithmetic, and a function that tells what a compiled candidate uses.
 
-The first candidate of the first rule that takes the problem, compiles without spilling and fits the device, is taken; where
-MOST_SPILLING have spilled, or all, the one of them that spills least.
+The first candidate that compiles without spilling and fits the device is taken. Where MOST_SPILLING have spilled, or all, it is
+the first of them that spills at most twice as much as the least.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources, Occupancy
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.policy import LaunchRule
 from portable_softmax.errors import CompileError, PlanError
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.reasons import why
-from portable_softmax.planning.rules import matching
+from portable_softmax.planning.room import Candidate
 
 UNLIMITED = 2**63 - 1
 MOST_SPILLING = 4  # candidates that spill before no more are tried: each takes a second or so to compile
@@ -27,12 +26,16 @@ Measure = Callable[[Problem, Tiling, Device], KernelResources]
 
 
 class Compiled(NamedTuple):
-    """A candidate that compiles: the rule it comes from, what a program uses, and how many fit."""
+    """A candidate that compiles, what a program uses, and how many fit."""
 
-    rule: LaunchRule
-    tiling: Tiling
+    candidate: Candidate
     resources: KernelResources
     occupancy: Occupancy
+
+    @property
+    def tiling(self) -> Tiling:
+        """Cut of rows into tiles."""
+        return self.candidate.tiling
 
     @property
     def spilled(self) -> int:
@@ -50,10 +53,11 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
     passed_over: list[str] = []
     spilling: list[Compiled] = []
     alone: tuple[Compiled, list[str]] | None = None  # nothing else runs while it waits: more or fewer warps may let two in
-    for rule, tiling in _candidates(problem, device):
+    for candidate in _candidates(problem, device):
+        tiling = candidate.tiling
         if (alone and _shape(tiling) != _shape(alone[0].tiling)) or len(spilling) == MOST_SPILLING:
             break
-        if hopeless := _hopeless(problem, rule, tiling, spilling, device):
+        if hopeless := _hopeless(problem, candidate, spilling, device):
             passed_over.append(f"{tiling}: {hopeless}")
             continue
         try:
@@ -61,10 +65,10 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
         except CompileError as error:
             passed_over.append(f"{tiling}: does not compile: {error}")
             continue
-        found = Compiled(rule, tiling, resources, device.vendor.occupancy(resources, device.hardware))
+        found = Compiled(candidate, resources, device.vendor.occupancy(resources, device.hardware))
         if unfit := _unfit(found, device):
             passed_over.append(f"{tiling}: {unfit}")
-        elif found.spilled > (rule.spilled_bytes or 0):
+        elif found.spilled > candidate.spilled_bytes:
             spilling.append(found)
             passed_over.append(_spills(found))
         elif found.occupancy.programs_per_multiprocessor > 1 or not tiling.num_warps:
@@ -75,10 +79,11 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
     if alone:
         return _plan(problem, alone[0], device, alone[1])
     if spilling:
-        least = min(spilling, key=lambda found: found.spilled)
-        passed_over.remove(_spills(least))
-        warning = f"slow: spills {least.spilled} bytes per thread, the least of {len(spilling)} launches that were compiled"
-        return _plan(problem, least, device, passed_over, warning)
+        least = min(found.spilled for found in spilling)
+        first = next(found for found in spilling if found.spilled <= 2 * least)  # preferred for another reason than spills
+        passed_over.remove(_spills(first))
+        tried = f"{len(spilling)} launches were compiled, and none spills less than {least}"
+        return _plan(problem, first, device, passed_over, f"slow: spills {first.spilled} bytes per thread; {tried}")
     tried = "\n  ".join(_told_once(passed_over))
     raise PlanError(f"no launch of a {problem.name} of {problem.n_rows} x {problem.n_cols} fits {device}; tried:\n  {tried}")
 
@@ -95,10 +100,9 @@ def _told_once(passed_over: list[str]) -> list[str]:
     return passed_over
 
 
-def _candidates(problem: Problem, device: Device) -> Iterator[tuple[LaunchRule, Tiling]]:
-    for rule in matching(problem, device):
-        for tiling in candidates(rule, problem, device):
-            yield rule, replace(tiling, walk=_walks(problem, tiling, device))
+def _candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
+    for each in candidates(problem, device):
+        yield each._replace(tiling=replace(each.tiling, walk=_walks(problem, each.tiling, device)))
 
 
 def _shape(tiling: Tiling) -> tuple[str, int, int]:
@@ -106,16 +110,17 @@ def _shape(tiling: Tiling) -> tuple[str, int, int]:
     return tiling.strategy, tiling.tile_rows, tiling.tile_cols if tiling.pieces == 1 else 0
 
 
-def _hopeless(problem: Problem, rule: LaunchRule, tiling: Tiling, spilling: list[Compiled], device: Device) -> str | None:
+def _hopeless(problem: Problem, candidate: Candidate, spilling: list[Compiled], device: Device) -> str | None:
     """Says why a candidate is not worth compiling; None if it is."""
-    if least := _least(problem, rule, tiling, device):
+    tiling = candidate.tiling
+    if least := _least(problem, candidate, device):
         fits = device.vendor.occupancy(least, device.hardware)
         if not fits.programs_per_multiprocessor:
             return "its elements alone take more registers than there are"
-        if unfit := _unfit(Compiled(rule, tiling, least, fits), device):
+        if unfit := _unfit(Compiled(candidate, least, fits), device):
             return unfit
     for found in spilling:
-        if _way(tiling) == _way(found.tiling) and rule.spilled_bytes == found.rule.spilled_bytes:
+        if _way(tiling) == _way(found.tiling) and candidate.spilled_bytes == found.candidate.spilled_bytes:
             elements, registers = _per_thread(tiling, device)
             least_elements, most_registers = _per_thread(found.tiling, device)
             if elements >= least_elements and registers <= most_registers:
@@ -137,8 +142,9 @@ def _per_thread(tiling: Tiling, device: Device) -> tuple[float, int]:
     return elements, min((limit for limit in limits if limit), default=0)
 
 
-def _least(problem: Problem, rule: LaunchRule, tiling: Tiling, device: Device) -> KernelResources | None:
+def _least(problem: Problem, candidate: Candidate, device: Device) -> KernelResources | None:
     """Estimates what a program uses at least: registers for the elements that it holds, and an address; None without warps."""
+    tiling = candidate.tiling
     if not tiling.num_warps or not device.hardware.warp_size:
         return None
     held = 0
@@ -146,7 +152,7 @@ def _least(problem: Problem, rule: LaunchRule, tiling: Tiling, device: Device) -
         elements = tiling.tile_rows * tiling.tile_cols * (2 if problem.backward else 1)
         element_bytes = min(DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype])
         threads = tiling.num_warps * device.hardware.warp_size
-        held = elements * element_bytes // threads + ADDRESS_BYTES - (rule.spilled_bytes or 0)
+        held = elements * element_bytes // threads + ADDRESS_BYTES - candidate.spilled_bytes
     return KernelResources(tiling.num_warps, max(1, held // REGISTER_BYTES))  # none would mean that they are not known
 
 
@@ -162,10 +168,10 @@ def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[s
     tiling = found.tiling
     resident = device.resident(found.occupancy)
     groups = min(problem.tiles(tiling.tile_rows), _most_programs(tiling, device) // tiling.parts)
-    if tiling.parts == 1 and device.profile.launch.grid.value == "resident":
+    if tiling.parts == 1 and device.profile.grid.value == "resident":
         groups = min(groups, resident)  # each walks over as many tiles as the others
     num_programs = groups * tiling.parts
-    reasons = why(problem, found.rule, tiling, found.resources, num_programs, resident, device)
+    reasons = why(problem, found.candidate, found.resources, num_programs, resident, device)
     skipped = (f"passed over {reason}" for reason in passed_over)
     warnings = [warning] if warning else []
     told = (*warnings, *skipped, *reasons)
@@ -174,7 +180,7 @@ def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[s
 
 def _walks(problem: Problem, tiling: Tiling, device: Device) -> bool:
     """Tells whether there are fewer programs than tiles: by the profile's choice, or since a launch has no more."""
-    resident = tiling.parts == 1 and device.profile.launch.grid.value == "resident"
+    resident = tiling.parts == 1 and device.profile.grid.value == "resident"
     return resident or problem.tiles(tiling.tile_rows) * tiling.parts > _most_programs(tiling, device)
 
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from portable_softmax.devices.device import Device
+from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.problem import MAX_COLS, Problem
-from portable_softmax.planning.rules import matching
 
 
 def as_read(problem: Problem, device: Device) -> Problem:
@@ -19,11 +19,12 @@ def as_read(problem: Problem, device: Device) -> Problem:
         return replace(problem, scattered=_is_scattered(problem, device))
     if problem.batch_invariant or not problem.aligned or problem.layout != "rows" or problem.depth > 1:
         return problem
-    if _may_be_paired(problem):
-        pairs = in_pairs(problem)
-        if any(rule.access == "paired" for rule in matching(pairs, device)):
-            return pairs
-    return replace(problem, vector=problem.widest, ragged=True) if _is_ragged(problem, device) else problem
+    numbers, _ = numbers_of(problem, device)
+    if problem.n_cols <= (numbers.paired_cols or 0) and _may_be_paired(problem):
+        return in_pairs(problem)
+    if problem.n_cols >= (numbers.ragged_cols or MAX_COLS) and _may_be_ragged(problem) and device.vendor.aligned_access:
+        return replace(problem, vector=problem.widest, ragged=True)
+    return problem
 
 
 def _is_scattered(problem: Problem, device: Device) -> bool:
@@ -48,14 +49,10 @@ def _may_be_paired(problem: Problem) -> bool:
     return bool(follows and odd and problem.n_rows > 1 and problem.backward and not problem.step)
 
 
-def _is_ragged(problem: Problem, device: Device) -> bool:
-    """Tells whether rows are worth vectors between two edges, and all operands' start at one offset modulo a vector.
+def _may_be_ragged(problem: Problem) -> bool:
+    """Tells whether rows of all operands start at one offset modulo a vector, other than 0.
 
     Rows shorter than a vector may lie inside one, and have no two edges.
     """
     alike = problem.lines and len({stride % problem.widest for stride in problem.lines.levels[2][1]}) == 1
-    rows = problem.n_cols, problem.element_bytes, problem.access
-    wanted = problem.vector < problem.widest <= problem.n_cols and any(
-        each.takes(*rows) for each in device.profile.launch.ragged
-    )
-    return bool(alike and wanted and device.vendor.aligned_access)
+    return bool(alike) and problem.vector < problem.widest <= problem.n_cols

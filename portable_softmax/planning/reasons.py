@@ -4,16 +4,19 @@ from collections.abc import Iterator
 
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.policy import LaunchRule
+from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.room import Candidate
 
 
 def why(
-    problem: Problem, rule: LaunchRule, tiling: Tiling, used: KernelResources, num_programs: int, resident: int, device: Device
+    problem: Problem, candidate: Candidate, used: KernelResources, num_programs: int, resident: int, device: Device
 ) -> Iterator[str]:
     """Sentences: the rule, whether rows are paired, the tile, num_warps, registers that are not known, and num_programs."""
-    yield _why_rule(rule, device)
+    tiling = candidate.tiling
+    yield f"computed for {device.name}: {candidate.why}"
+    yield from _why_numbers(problem, device)
     if problem.paired:
         yield f"paired: two rows of {problem.n_cols // 2} columns are read as one, in accesses of {problem.vector} elements"
     yield _why_tile(problem, tiling)
@@ -25,10 +28,16 @@ def why(
     yield _why_programs(problem, tiling, num_programs, resident, device)
 
 
-def _why_rule(rule: LaunchRule, device: Device) -> str:
-    number = device.profile.launch.rules.index(rule) + 1
-    conditions = ", ".join(f"{key} {value}" for key, value in rule.conditions.items()) or "whatever no other rule takes"
-    return f"rule {number} of {device.profile.name} ({conditions}; {device.profile.sources[rule.source].title})"
+def _why_numbers(problem: Problem, device: Device) -> Iterator[str]:
+    """Yields each row of the profile that gave numbers, with its source; of the row for all problems the source alone."""
+    for row in numbers_of(problem, device)[1]:
+        source = device.profile.sources[row.source].title
+        if row.conditions:
+            conditions = ", ".join(f"{key} {value}" for key, value in row.conditions.items())
+            given = ", ".join(f"{key} {value}" for key, value in row.given.items())
+            yield f"{given} for {conditions}: {row.gain} times as fast ({source})"
+        else:
+            yield f"other numbers of {device.profile.name}: {source}"
 
 
 def _why_tile(problem: Problem, tiling: Tiling) -> str:
@@ -50,7 +59,7 @@ def _why_tile(problem: Problem, tiling: Tiling) -> str:
 
 def _why_programs(problem: Problem, tiling: Tiling, num_programs: int, resident: int, device: Device) -> str:
     tiles = problem.tiles(tiling.tile_rows) * tiling.parts
-    grid = device.profile.launch.grid
+    grid = device.profile.grid
     if num_programs == tiles:
         found = f"one per tile; {resident} are resident at once"
     elif num_programs < resident or tiling.parts > 1 or grid.value == "tile":

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import msgspec
+from portable_softmax.planning.rules import matching
 
 from portable_softmax import Device, KernelResources, LaunchPlan, profiles
 from portable_softmax.devices.policy import LaunchRule
@@ -13,7 +14,6 @@ from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import contiguous_problem
-from portable_softmax.planning.rules import matching
 
 H200, B200, MI300X, A2 = "nvidia/h200", "nvidia/b200", "amd/mi300x", "ascend/910b3"
 GPUS = sorted(name for name, profile in profiles().items() if profile.backend in ("cuda", "hip"))

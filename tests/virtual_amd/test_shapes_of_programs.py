@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 WARPS = (1, 2, 4, 8, 16)
 ACROSS = {  # tiling, and lines; only the last piece of a row is not full
     "tile": (Tiling("tile", 16, 64, 2), 50),
-    "pieces": (Tiling("tile", 16, 96, 2, pieces=3), 90),
+    "pieces": (Tiling("tile", 16, 96, 4, pieces=3), 90),
     "online": (Tiling("online", 16, 32, 4), 75),
     "many warps": (Tiling("tile", 32, 64, 8), 50),
 }

@@ -1,0 +1,134 @@
+"""Launches for rows that lie side by side, or turned: tiles of cache lines, and parts that are held or read twice."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from portable_softmax.devices.backends.base import KernelResources
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import next_power_of_2
+from portable_softmax.planning.room import MANY_ROWS, Candidate, Room, halves
+from portable_softmax.planning.rows import MOST_PARTS, WORD_BYTES
+
+MOST_HELD_PARTS = 16  # with more, parts are twice as wide: each program looks at the numbers of all
+
+
+def beside_launches(room: Room) -> Iterator[Candidate]:
+    """Yields launches for rows side by side, the preferred one first."""
+    problem, numbers = room.problem, room.numbers
+    yield from tiles(room)
+    if not room.shares:
+        return
+    held = not problem.backward if problem.turned else problem.element_bytes >= (numbers.held_across or 0)
+    held = held and problem.access != "scalar"
+    yield from (held_parts if held else streamed_parts)(room)
+    yield from (streamed_parts if held else held_parts)(room)
+
+
+def tiles(room: Room) -> Iterator[Candidate]:
+    """Yields tiles of whole rows: as many as registers have room for, then half as many, down to a sector of memory."""
+    problem, numbers = room.problem, room.numbers
+    neighbours, scalar = next_power_of_2(problem.neighbours), problem.access == "scalar"
+    line = min(neighbours, room.line)
+    least = line if scalar or problem.turned else max(1, line // 2)
+    share = last = numbers.beside_share
+    if problem.turned:
+        share = last = 0.5 / room.operands
+    elif numbers.last_share:
+        last = numbers.last_share
+    if not room.shares:  # there is nothing else but to read them twice
+        least, share, last = min(neighbours, room.sector), 0.5, 0.5
+    packed = problem.element_bytes / WORD_BYTES if problem.access == "vector" else 1
+    row = problem.width if scalar else next_power_of_2(problem.width) * packed
+    words = numbers.words_forward if scalar else numbers.words_backward / 2
+    fits = False  # once a tile fits it may still spill, and half as many rows may not
+    for rows in halves(min(neighbours, max(line, room.rows(words * room.threads, row))), min(neighbours, room.sector)):
+        elements = rows * problem.width * problem.registers_per_element
+        fits = fits or (rows >= least and elements <= room.registers * (last if rows == least else share))
+        if fits:
+            why = f"{rows} rows side by side take {elements} of {room.registers} registers"
+            for tiling, spilled in (_of_elements if scalar and problem.layout == "across" else _of_vectors)(room, rows):
+                yield Candidate(tiling, spilled, why)
+
+
+def _fills(room: Room) -> bool:
+    """Tells whether the rows of a cache line fill the registers of a large program."""
+    line = min(next_power_of_2(room.problem.neighbours), room.line)
+    elements = line * room.problem.width * room.problem.registers_per_element
+    return elements > room.twice * room.numbers.elements_per_thread * 7 // 8
+
+
+def _of_elements(room: Room, rows: int) -> Iterator[tuple[Tiling, int]]:
+    """Yields tiles of single elements, which need an address each: pieces of one a thread, of more where there are many."""
+    problem, numbers, fills = room.problem, room.numbers, _fills(room)
+    wanted = next_power_of_2(-(-rows * problem.width // (numbers.elements_per_thread // 2)))
+    threads = max(room.threads, min(room.twice, wanted))
+    if fills and not problem.backward:
+        threads = min(2 * room.twice, room.most_threads)
+    tiling = Tiling("tile", rows, next_power_of_2(problem.width), threads // room.warp, 1)
+    if pieces := room.in_pieces(tiling, room.piece if fills else 1):
+        yield pieces, numbers.spilled_bytes if fills else 0
+    yield tiling, 0
+
+
+def _of_vectors(room: Room, rows: int) -> Iterator[tuple[Tiling, int]]:
+    """Yields tiles in pieces of 8 bytes a thread; in wider ones, with registers for two programs, where they fill a program."""
+    problem, numbers, fills = room.problem, room.numbers, _fills(room)
+    cols = next_power_of_2(problem.width)
+    threads = room.warps(rows * cols * problem.registers_per_element, numbers.elements_per_thread // 2) * room.warp
+    fewer = max(room.warp, min(room.twice, threads // 2))
+    tiling = Tiling("tile", rows, cols, fewer // room.warp, 1)
+    piece = 2 * room.piece // room.operands if fills else max(1, 2 * WORD_BYTES // problem.element_bytes)
+    pieces = None if problem.turned else room.in_pieces(tiling, piece)
+    if pieces and fills:
+        if not problem.backward and rows * problem.width <= room.registers * 7 // 16:
+            yield replace(pieces, max_registers=room.registers_of(2, fewer)), numbers.spilled_bytes
+        yield pieces, numbers.spilled_bytes
+    elif pieces and pieces.tile_cols < cols:
+        yield pieces, 0
+    for each in (threads, 2 * threads):
+        if each <= room.most_threads:
+            less = 2 if problem.turned and each >= room.twice else 1
+            yield replace(tiling, num_warps=max(1, each // room.warp // less)), 0
+
+
+def held_parts(room: Room) -> Iterator[Candidate]:
+    """Yields parts that programs hold: as many elements of all operands a thread as of a tile in pieces."""
+    problem, numbers = room.problem, room.numbers
+    rows = min(next_power_of_2(problem.neighbours), room.line if problem.turned else room.line // 2)
+    threads = room.twice if problem.backward or problem.turned else room.threads
+    cols = numbers.elements_per_thread // room.operands * threads // rows
+    if problem.width > MOST_HELD_PARTS * cols and not problem.turned:
+        cols *= 2
+    tiling = Tiling("shared", rows, cols, threads // room.warp, 1, -(-problem.width // cols))
+    if not 1 < tiling.parts <= MOST_PARTS:
+        return
+    why = f"{rows * cols // threads} elements of each operand for each of {threads} threads"
+    if pieces := room.in_pieces(tiling, 2 * room.piece // room.operands):
+        if not problem.backward and tiling.parts <= MOST_HELD_PARTS:
+            registers = room.registers_of(2, room.twice)
+            limited = replace(pieces, max_registers=registers)
+            yield Candidate(limited, numbers.spilled_bytes, f"{why}; {registers} registers each let two programs be resident")
+        yield Candidate(pieces, numbers.spilled_bytes, why)
+        yield Candidate(tiling, numbers.spilled_bytes, why)
+
+
+def streamed_parts(room: Room) -> Iterator[Candidate]:
+    """Yields parts that are read twice, a piece at a time: as many as programs are resident, or one where rows are many."""
+    problem, numbers, device = room.problem, room.numbers, room.device
+    scalar, registers = problem.access == "scalar", room.registers_of(2, room.twice)
+    wanted = room.line if problem.turned else 2 * room.line
+    rows = min(next_power_of_2(problem.neighbours), wanted)
+    threads = room.threads if scalar or problem.turned else room.twice
+    resident = device.resident(device.vendor.occupancy(KernelResources(threads // room.warp, registers), device.hardware))
+    tiles_of_rows = MANY_ROWS if problem.batch_invariant else problem.tiles(rows)
+    most = max(1, min(resident // tiles_of_rows, numbers.numbers_per_thread * threads // wanted))
+    why = f"{resident} programs of {threads // room.warp} warps are resident with {registers} registers a thread"
+    most_elements = numbers.elements_per_thread // (4 if scalar else 2)
+    for elements in (most_elements, most_elements // 2):
+        cols = elements * threads // rows
+        pieces = -(-problem.width // (most * cols))
+        count = -(-problem.width // (pieces * cols))
+        tiling = Tiling("online", rows, cols, threads // room.warp, 1, held=False, max_registers=registers)
+        if count > 1:
+            tiling = replace(tiling, strategy="shared", tile_cols=pieces * cols, parts=count, pieces=pieces)
+        yield Candidate(tiling, 3 * numbers.spilled_bytes, why)

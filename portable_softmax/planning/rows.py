@@ -1,0 +1,97 @@
+"""Launches for rows whose elements are next to each other: several in a tile, one in a tile, or one in parts."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import VECTOR_BYTES, next_power_of_2
+from portable_softmax.planning.room import Candidate, Room, halves
+
+WORD_BYTES = 4
+MOST_PARTS = 64  # each program reads two words of each
+FEW = 4  # times fewer columns than registers, and a row of few is too short to be shared
+
+
+def row_launches(room: Room) -> Iterator[Candidate]:
+    """Yields launches for rows, the preferred one first."""
+    problem, numbers = room.problem, room.numbers
+    if _is_few_and_long(room):
+        yield from parts(room)
+    if problem.width <= room.threads * VECTOR_BYTES // WORD_BYTES:
+        yield from short_rows(room)
+    two = room.registers * 7 // 16  # two programs are resident, and an eighth of the registers holds addresses
+    if problem.n_cols < room.registers * numbers.row_share and room.operands * problem.n_cols <= two:
+        yield from whole_rows(room)
+    yield from parts(room)
+
+
+def _is_few_and_long(room: Room) -> bool:
+    """Tells whether programs of whole parts would leave multiprocessors idle."""
+    is_long = room.problem.n_cols * FEW >= room.registers
+    return is_long and room.is_few(room.numbers.elements_per_part * room.threads)
+
+
+def short_rows(room: Room) -> Iterator[Candidate]:
+    """Yields tiles of as many rows as give each thread its words, in pieces of one access a thread, and in one piece."""
+    problem, numbers = room.problem, room.numbers
+    cols, warps = next_power_of_2(problem.width), room.threads // room.warp
+    words = (numbers.words_backward if problem.backward else numbers.words_forward) / room.operands
+    row = max(-(-problem.width * problem.element_bytes // WORD_BYTES), -(-problem.width // problem.vector))
+    edged = problem.ragged and problem.n_cols > numbers.elements_per_thread  # each edge takes a piece
+    if edged:
+        words, row = numbers.elements_per_thread / 4 / room.operands, cols
+    elif problem.ragged:
+        words = numbers.words_backward / room.operands
+    for rows in halves(room.rows(words * room.threads, row), 1):
+        tiling = Tiling("tile", rows, cols, warps, 1)
+        piece = max(1, room.threads // rows) * problem.vector
+        if edged:
+            each = min(warps, max(1, rows * cols // 4 // room.piece // room.warp))
+            tiling = replace(tiling, num_warps=each)
+            piece = max(problem.vector, room.piece * each * room.warp // rows)
+            if -(-problem.width // piece) * piece - problem.width >= piece // 2 > problem.vector:
+                piece //= 2  # the last one would be empty for half of its columns
+        pieces = -(-problem.width // piece)
+        why = f"{rows} rows of {row} words give {room.threads} threads {rows * row / room.threads:.2g} words each of an operand"
+        if pieces > 1:
+            yield Candidate(replace(tiling, tile_cols=pieces * piece, pieces=pieces), 0, why)
+        yield Candidate(tiling, 0, why)
+
+
+def whole_rows(room: Room) -> Iterator[Candidate]:
+    """Yields tiles of one row: in pieces where these end nearer to its end than a power of two, then in one piece."""
+    problem, numbers = room.problem, room.numbers
+    cols, most = next_power_of_2(problem.width), room.most_threads // room.warp
+    per_thread = numbers.elements_per_thread // (4 if problem.access == "scalar" else 2)  # single elements have an address each
+    warps = room.warps(cols * problem.registers_per_element, per_thread)
+    both = sorted({warps, min(2 * warps, most)})
+    why = f"a row of {problem.n_cols} columns is less than {numbers.row_share:g} of {room.registers} registers"
+    for each in both:
+        pieces = room.in_pieces(Tiling("tile", 1, cols, max(1, each // 2), 1), room.piece)
+        if pieces and (pieces.tile_cols < cols or problem.ragged):
+            yield Candidate(pieces, 0, why)
+    for each in both:
+        yield Candidate(Tiling("tile", 1, cols, each, 1), 0, why)
+
+
+def parts(room: Room) -> Iterator[Candidate]:
+    """Yields parts of a row that as many programs hold, then parts twice as wide with twice the warps, and so on."""
+    if not room.shares:
+        return
+    problem, numbers = room.problem, room.numbers
+    threads = numbers.part_warps * room.warp if numbers.part_warps else room.threads
+    registers = numbers.part_registers
+    why = f"{numbers.elements_per_part} elements of each operand for each of {threads} threads"
+    if _is_few_and_long(room):
+        threads, why = max(room.warp, threads // 2), "few rows: parts of half the size keep more programs resident"
+    cols = numbers.elements_per_part * threads
+    while cols < problem.width and threads <= room.most_threads:
+        count = -(-problem.width // cols)
+        tiling = Tiling("shared", 1, cols, threads // room.warp, 1, count, registers)
+        if count <= MOST_PARTS:
+            if pieces := room.in_pieces(tiling, room.piece):
+                yield Candidate(pieces, numbers.spilled_bytes // 8, why)
+            if cols.bit_count() == 1:
+                yield Candidate(tiling, numbers.spilled_bytes // 8, why)
+        cols, threads = 2 * cols, 2 * threads
+        registers = registers if registers and registers * threads <= room.registers else None
