@@ -18,7 +18,7 @@ MANY_ROWS = 2**31  # what a batch-invariant tile is chosen for
 
 
 def candidates(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Tilings for a problem that the rule takes; none where its strategy cannot compute it."""
+    """Yields tilings for a problem that the rule takes; none if its strategy cannot compute it."""
     if rule.strategy == "shared":
         tilings = _shared(rule, problem, device)
     elif rule.tile_words:
@@ -42,7 +42,7 @@ def _is_possible(problem: Problem, tiling: Tiling) -> bool:
 
 
 def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Whole rows in one tile: as many as the rule has room for, then ever fewer."""
+    """Yields tiles of whole rows: as many rows as the rule allows, then half as many, and so on."""
     tile_cols = next_power_of_2(problem.width)
     tile_rows = _gathered(rule.tile_elements or 1, tile_cols * problem.registers_per_element, problem, device)
     if problem.ragged and not rule.access:  # a rule that speaks of them may give them a tile together
@@ -54,7 +54,10 @@ def _tile(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling
 
 
 def _word_by_word(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Short rows, as many as the rule has room for and then ever fewer, in pieces of one access per thread, or in one piece."""
+    """Yields tiles of short rows, in pieces of one access per thread, or in one piece.
+
+    They have as many rows as the rule allows, then half as many, and so on.
+    """
     if problem.layout not in ("rows", rule.layout) or (problem.ragged and not rule.access):
         return
     num_warps = min(rule.num_warps or 1, max(1, _most_warps(device)))
@@ -71,7 +74,10 @@ def _word_by_word(rule: LaunchRule, problem: Problem, device: Device) -> Iterato
 
 
 def _ever_fewer(tile_rows: int, problem: Problem, device: Device) -> Iterator[int]:
-    """Rows of a tile, from as many as there is room for, each time half as many; of rows side by side whole cache lines."""
+    """Yields numbers of rows of a tile: as many as there is room for, then half as many, and so on.
+
+    For rows side by side they are whole cache lines.
+    """
     fewest, policy = 1, device.profile.launch
     if problem.layout != "rows":
         lines = next_power_of_2(problem.neighbours)
@@ -83,12 +89,15 @@ def _ever_fewer(tile_rows: int, problem: Problem, device: Device) -> Iterator[in
 
 
 def _words(problem: Problem) -> int:
-    """Words of 32 bits that a row takes, or accesses where these are more."""
+    """Returns the 32-bit words of a row, or its accesses if there are more."""
     return max(-(-problem.width * problem.element_bytes // WORD_BYTES), -(-problem.width // problem.vector))
 
 
 def _gathered(room: int, row_takes: int, problem: Problem, device: Device) -> int:
-    """Rows that share a tile: a power of two that there is room for, while each multiprocessor keeps enough programs."""
+    """Returns how many rows share a tile: a power of two for which there is room.
+
+    Each multiprocessor must keep enough programs.
+    """
     n_rows = MANY_ROWS if problem.batch_invariant else problem.n_rows
     kept = device.profile.launch.min_programs_per_multiprocessor
     programs = (device.hardware.multiprocessor_count or 1) * (kept.value if kept else 1)
@@ -98,7 +107,7 @@ def _gathered(room: int, row_takes: int, problem: Problem, device: Device) -> in
 
 
 def _online(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Rows in several tiles, from the widest that the rule allows."""
+    """Yields tiles of a part of a row, from the widest that the rule allows."""
     line = device.profile.launch.line_elements
     tile_rows = 1 if problem.layout == "rows" else min(next_power_of_2(problem.neighbours), line.value if line else 1)
     widest = max(1, (rule.tile_cols or 1) // (problem.registers_per_element * tile_rows))
@@ -109,7 +118,7 @@ def _online(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tili
 
 
 def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Rows in parts of which several programs take one each, and hold it or read it twice."""
+    """Yields tilings in which each of several programs takes one part of a row, and holds it or reads it twice."""
     if problem.y_dtype == "float64" or problem.layout not in ("rows", rule.layout):
         return  # a word of the exchange holds a number of 32 bits
     tile_rows = min(rule.tile_rows or 1, next_power_of_2(problem.neighbours))
@@ -117,7 +126,7 @@ def _shared(rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tili
 
 
 def _held(tile_rows: int, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Parts of the rule's size, then parts twice as wide with twice the warps, and so on."""
+    """Yields parts of the rule's size, then parts twice as wide with twice the warps, and so on."""
     num_stages = rule.num_stages or 1
     tile_cols, num_warps = rule.tile_cols or 1, rule.num_warps or 1
     while tile_cols < min(problem.width, MOST_ELEMENTS) and num_warps <= _most_warps(device):
@@ -132,7 +141,10 @@ def _held(tile_rows: int, rule: LaunchRule, problem: Problem, device: Device) ->
 
 
 def _read_twice(tile_rows: int, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """Parts for as many programs as are resident at once, or whole rows if these are enough; in pieces, then in half ones."""
+    """Yields parts for as many programs as are resident at once, or whole rows if these are enough.
+
+    They are in pieces, then in pieces of half the width.
+    """
     num_warps, elements_per_piece = rule.num_warps or 1, rule.elements_per_piece or 1
     if num_warps > _most_warps(device):
         return
@@ -153,7 +165,7 @@ def _read_twice(tile_rows: int, rule: LaunchRule, problem: Problem, device: Devi
 
 
 def _with_warps(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """The tiling with the warps of the rule, or with those that hold its elements and with twice as many; in pieces first."""
+    """Yields the tiling with the rule's warps, or with those that hold its elements and with twice as many; in pieces first."""
     tiling = replace(tiling, max_registers=rule.max_registers or None)
     most = _most_warps(device)
     if rule.num_warps and most:
@@ -177,7 +189,10 @@ def _with_warps(tiling: Tiling, rule: LaunchRule, problem: Problem, device: Devi
 
 
 def _in_pieces(tilings: Iterable[Tiling], rule: LaunchRule, problem: Problem, device: Device) -> Iterator[Tiling]:
-    """The tilings with their columns in pieces, so that they need be no power of two: less of them lies past the row."""
+    """Yields the tilings with their columns in pieces.
+
+    Their number of columns need not be a power of two, so less of a tile lies past the row.
+    """
     if not rule.elements_per_piece or not device.hardware.warp_size:
         return
     for tiling in tilings:
@@ -189,12 +204,15 @@ def _in_pieces(tilings: Iterable[Tiling], rule: LaunchRule, problem: Problem, de
 
 
 def _registers(rule: LaunchRule, num_warps: int, device: Device) -> int | None:
-    """Registers per thread that the rule allows; None, which leaves it to the compiler, where the warps cannot have so many."""
+    """Returns the registers per thread that the rule allows; None leaves the number to the compiler.
+
+    It is None if the warps cannot have so many.
+    """
     threads = num_warps * (device.hardware.warp_size or 1)
     there = (device.hardware.registers_per_multiprocessor or 0) // threads
     return rule.max_registers if rule.max_registers and rule.max_registers <= there else None
 
 
 def _most_warps(device: Device) -> int:
-    """Warps that one program may have."""
+    """Returns the most warps that one program may have."""
     return (device.hardware.max_threads_per_program or 0) // (device.hardware.warp_size or 1)

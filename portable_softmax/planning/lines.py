@@ -27,12 +27,12 @@ class Lines(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Levels that there are: 1 of lines alone, 2 of matrices, 3 of blocks."""
+        """Returns the number of levels: 1 for lines alone, 2 with matrices, 3 with blocks."""
         return 3 if self.levels[0][0] > 1 else 2 if self.levels[1][0] > 1 else 1
 
     @property
     def strides(self) -> list[int]:
-        """All strides that lead somewhere."""
+        """Returns all strides that lead somewhere."""
         return [stride for size, strides in self.levels if size > 1 for stride in strides]
 
 

@@ -36,7 +36,7 @@ class Compiled(NamedTuple):
 
     @property
     def spilled(self) -> int:
-        """Bytes that each thread spills."""
+        """Returns the bytes that each thread spills."""
         return self.resources.spilled_bytes_per_thread
 
 
@@ -102,7 +102,7 @@ def _candidates(problem: Problem, device: Device) -> Iterator[tuple[LaunchRule, 
 
 
 def _shape(tiling: Tiling) -> tuple[str, int, int]:
-    """Key shared by candidates that differ only in num_warps, which chooses the length of a row in pieces."""
+    """Returns the key shared by candidates that differ only in num_warps, and in tile_cols if a row is in pieces."""
     return tiling.strategy, tiling.tile_rows, tiling.tile_cols if tiling.pieces == 1 else 0
 
 
@@ -124,7 +124,7 @@ def _hopeless(problem: Problem, rule: LaunchRule, tiling: Tiling, spilling: list
 
 
 def _way(tiling: Tiling) -> tuple[object, ...]:
-    """Key shared by candidates whose threads hold their elements in the same way."""
+    """Returns the key shared by candidates whose threads hold their elements in the same way."""
     return tiling.strategy, tiling.held, tiling.pieces > 1, tiling.num_warps is None
 
 
@@ -179,7 +179,7 @@ def _walks(problem: Problem, tiling: Tiling, device: Device) -> bool:
 
 
 def _most_programs(tiling: Tiling, device: Device) -> int:
-    """Programs that one launch may have; the kernel walks through what is left."""
+    """Returns the most programs of one launch; the kernel walks through the tiles that are left."""
     hardware = device.hardware
     threads = tiling.num_warps * (hardware.warp_size or 1) if tiling.num_warps else hardware.max_threads_per_program or 1
     limits = hardware.max_programs, hardware.max_threads and hardware.max_threads // threads

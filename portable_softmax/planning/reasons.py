@@ -12,7 +12,7 @@ from portable_softmax.planning.problem import Problem
 def why(
     problem: Problem, rule: LaunchRule, tiling: Tiling, used: KernelResources, num_programs: int, resident: int, device: Device
 ) -> Iterator[str]:
-    """Sentences: the rule, whether rows are paired, the tile, num_warps, registers that are not known, and num_programs."""
+    """Returns sentences: the rule, whether rows are paired, the tile, num_warps, unknown registers, and num_programs."""
     yield _why_rule(rule, device)
     if problem.paired:
         yield f"paired: two rows of {problem.n_cols // 2} columns are read as one, in accesses of {problem.vector} elements"

@@ -8,7 +8,7 @@ from portable_softmax.planning.problem import Problem
 
 
 def matching(problem: Problem, device: Device) -> Iterator[LaunchRule]:
-    """The rules that take the problem, in the profile's order."""
+    """Returns the rules that take the problem, in the profile's order."""
     load = load_of(problem, device)
     return (rule for rule in device.profile.launch.rules if takes(rule, problem, load))
 
@@ -33,7 +33,7 @@ def takes(rule: LaunchRule, problem: Problem, load: float | None) -> bool:
 
 
 def load_of(problem: Problem, device: Device) -> float | None:
-    """Elements of all rows for each thread that the device holds at once; infinite where rows may be any number.
+    """Returns the elements of all rows for each thread that the device holds at once; infinite if rows may be any number.
 
     None where the device has no such threads, or their number is unknown.
     """
