@@ -33,7 +33,7 @@ class LaunchRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     source: str
     step: Step | Unset = msgspec.UNSET  # for rows that are sharded over devices: reduce a shard, or compute its results
     direction: Direction | Unset = msgspec.UNSET
-    element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type
+    element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # bytes of an element of the result
     access: Access | Unset = msgspec.UNSET  # vector: 16 bytes; narrow: fewer; scalar: one element; else see Problem
     layout: Layout | Unset = msgspec.UNSET  # rows: their elements are neighbours; across: rows are; turned: see Problem
     from_cols: Positive | Unset = msgspec.UNSET  # shortest row, in elements
@@ -106,7 +106,7 @@ class RaggedRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     from_cols: Positive  # shortest row, in elements
     source: str
-    element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type
+    element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # bytes of an element of the result
     access: Literal["scalar", "narrow"] | Unset = msgspec.UNSET  # access that they would have otherwise
 
     def takes(self, n_cols: int, element_bytes: int, access: Access) -> bool:
