@@ -1,4 +1,4 @@
-"""A choice: may a row's result depend on how many other rows are computed with it?"""
+"""The choice whether a row's result may depend on how many other rows are computed with it."""
 
 import contextlib
 from collections.abc import Iterator

@@ -27,7 +27,7 @@ SHAPES = ((5, 57), (6, 57), (5, 200), (5, 203), (5, 781), (5, 1300), (5, 1301), 
 LONG = (1, 100_003), (2, 65_536)  # for every strategy of the device
 MANY = (400, 40_000), (400, 40_003)  # more programs than run at once
 STRATEGIES = ("online", "shared")
-Case = tuple[str, tuple[int, ...], torch.dtype, int]  # form, shape, type, elements before the first
+Case = tuple[str, tuple[int, ...], torch.dtype, int]  # form, shape, type, elements ahead of the first
 
 
 def cases() -> Iterator[tuple[Case, str | None]]:

@@ -12,7 +12,7 @@ from portable_softmax.devices.file_schema import Extension, Product, ProfileFile
 from portable_softmax.devices.schema import Source
 from portable_softmax.errors import ProfileError
 
-_PACKAGED = Path(__file__).parents[1] / "device_profiles"  # in a wheel
+_PACKAGED = Path(__file__).parents[1] / "device_profiles"  # place of the profiles in a wheel
 SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "device_profiles"
 SUFFIXES = (".yaml", ".yml")
 NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")  # numbers that YAML and people read alike

@@ -29,7 +29,7 @@ _reading = threading.Lock()
 NEAREST = 5  # names that the error for a wrong name suggests
 
 
-class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # so that it can be a key
+class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # eq=False: hashed by identity, as a key
     """Facts about one product, or about an architecture if `product` is None, and their sources."""
 
     name: str
@@ -41,7 +41,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # so 
     hardware: Hardware
     launch: LaunchPolicy
     grid: Grid
-    origins: Mapping[str, Source]  # of each fact in `hardware`
+    origins: Mapping[str, Source]  # source of each fact in `hardware`
     sources: Mapping[str, Source]  # sources that `launch` names
     dtypes: tuple[str, ...]
     first_triton: str | None

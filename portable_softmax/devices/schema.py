@@ -35,8 +35,8 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     shared_memory_sizes: tuple[int, ...] | None = None  # bytes: all sizes that a program can have, if there are few
     shared_memory_reserved_per_program: int | None = None  # bytes that the driver takes from every program
     memory_alignment: int | None = None  # bytes; a narrower row of a tile is padded to this
-    max_programs: int | None = None  # of one launch
-    max_threads: int | None = None  # of one launch
+    max_programs: int | None = None  # programs of one launch
+    max_threads: int | None = None  # threads of one launch
     l2_cache_bytes: int | None = None
     last_level_cache_bytes: int | None = None  # MALL, Infinity Cache
     memory_bytes: int | None = None

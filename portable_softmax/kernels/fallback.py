@@ -24,7 +24,7 @@ def do_alone(
     lead = lead_of(line, a_line, FORM)
     a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)
     b = starts_of(b_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
-    end = n_cols + FORM.vector if FORM.held else n_cols  # no more pieces than the rows have
+    end = n_cols + FORM.vector if FORM.held else n_cols  # rows have no more pieces than this
     for other in tl.range(0, FORM.parts):
         if is_missing(seconds, other, FORM):
             edge_a, edge_b = load_edges(a, b, rows, lead, other, n_rows, n_cols, FORM)

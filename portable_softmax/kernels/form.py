@@ -39,7 +39,7 @@ class Form:
     held: bool  # a row, or a part of it, is read once and held; else read twice, one piece at a time
     by_place: bool  # each lane of a piece keeps its own maximum and sum; they are reduced at the end
     walks: bool  # a program takes more than one tile
-    stages: int  # of the loop over tiles
+    stages: int  # pipeline stages of the loop over tiles
     last_alone: bool = False  # rows are read in pairs, and their number is odd
 
     # Programs that share the rows of a tile.

@@ -77,7 +77,7 @@ def reduce(a, b, edge_a, edge_b, part, n_cols, FORM: tl.constexpr):
     if not FORM.backward:
         peak = max_of(a, FORM)
         if FORM.ragged:
-            if part == 0:  # a constant 0 where a program has the whole row
+            if part == 0:  # `part` is the constant 0 if a program has the whole row
                 peak = tl.maximum(peak, of_rows(tl.max(edge_a, axis=1)))
         base = peak if FORM.parts == 1 else base_of(peak)  # a part may be all -inf
     tile_b = None

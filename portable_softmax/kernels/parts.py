@@ -91,7 +91,7 @@ if hasattr(tl, "gather"):
         """
         return numbers if numbers.shape[0] == 1 else tl.gather(numbers, tl.arange(0, numbers.shape[0]), 0)
 
-else:  # Triton 3.2
+else:  # Triton 3.2 has no tl.gather
 
     @triton.jit
     def settled(numbers):

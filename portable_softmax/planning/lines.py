@@ -16,8 +16,8 @@ class Lines(NamedTuple):
         levels: (size, strides of the operands in elements) of blocks, of matrices in a block, and of lines in a matrix.
         length: elements of a line.
         across: False where a line is a row; True where it holds the same column of so many rows, and a matrix these rows.
-        turned: the second operand, x or dy, lies the other way than the others: so are the lines, each of which holds what is
-            at one place of all lines of the others, whose strides of lines lead from one of their own to the next.
+        turned: the second operand, x or dy, is transposed relative to the others. Its lines run across the others' lines, and
+            each operand's stride of lines steps along its own lines.
     """
 
     levels: tuple[Level, Level, Level]
@@ -27,12 +27,12 @@ class Lines(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Levels that there are: 1 of lines alone, 2 of matrices, 3 of blocks."""
+        """Returns the number of levels: 1 for lines alone, 2 with matrices, 3 with blocks."""
         return 3 if self.levels[0][0] > 1 else 2 if self.levels[1][0] > 1 else 1
 
     @property
     def strides(self) -> list[int]:
-        """All strides that lead somewhere."""
+        """Returns all strides that lead somewhere."""
         return [stride for size, strides in self.levels if size > 1 for stride in strides]
 
 

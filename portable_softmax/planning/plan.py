@@ -39,7 +39,7 @@ class Tiling:
 
     @property
     def words_per_tile(self) -> int:
-        """64-bit words in which a tile's programs exchange numbers: two for each row, in whole cache lines of 128 bytes."""
+        """Returns the 64-bit words in which a tile's programs exchange numbers: two per row, in cache lines of 128 bytes."""
         return 2 * -(-self.parts * self.tile_rows // 8) * 8
 
     def __str__(self) -> str:
@@ -83,10 +83,10 @@ class LaunchPlan:
 
     @property
     def num_warps(self) -> int | None:
-        """Triton's num_warps of the launch; None where the vendor has none."""
+        """Returns Triton's num_warps of the launch; None if the vendor has none."""
         return self.tiling.num_warps
 
     @property
     def num_stages(self) -> int | None:
-        """Triton's num_stages of the launch; None where the vendor has none."""
+        """Returns Triton's num_stages of the launch; None if the vendor has none."""
         return self.tiling.num_stages

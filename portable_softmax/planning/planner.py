@@ -39,7 +39,7 @@ class Compiled(NamedTuple):
 
     @property
     def spilled(self) -> int:
-        """Bytes that each thread spills."""
+        """Returns the bytes that each thread spills."""
         return self.resources.spilled_bytes_per_thread
 
 
@@ -52,7 +52,9 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
     problem = as_read(problem, device)
     passed_over: list[str] = []
     spilling: list[Compiled] = []
-    alone: tuple[Compiled, list[str]] | None = None  # nothing else runs while it waits: more or fewer warps may let two in
+    alone: tuple[Compiled, list[str]] | None = (
+        None  # only one program fits: a number of warps with which two do is still looked for
+    )
     for candidate in _candidates(problem, device):
         tiling = candidate.tiling
         if (alone and _shape(tiling) != _shape(alone[0].tiling)) or len(spilling) == MOST_SPILLING:
@@ -106,7 +108,7 @@ def _candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
 
 
 def _shape(tiling: Tiling) -> tuple[str, int, int]:
-    """Key shared by candidates that differ only in num_warps, which chooses the length of a row in pieces."""
+    """Returns the key shared by candidates that differ only in num_warps, and in tile_cols if a row is in pieces."""
     return tiling.strategy, tiling.tile_rows, tiling.tile_cols if tiling.pieces == 1 else 0
 
 
@@ -129,7 +131,7 @@ def _hopeless(problem: Problem, candidate: Candidate, spilling: list[Compiled], 
 
 
 def _way(tiling: Tiling) -> tuple[object, ...]:
-    """Key shared by candidates whose threads hold their elements in the same way."""
+    """Returns the key shared by candidates whose threads hold their elements in the same way."""
     return tiling.strategy, tiling.held, tiling.pieces > 1, tiling.num_warps is None
 
 
@@ -185,7 +187,7 @@ def _walks(problem: Problem, tiling: Tiling, device: Device) -> bool:
 
 
 def _most_programs(tiling: Tiling, device: Device) -> int:
-    """Programs that one launch may have; the kernel walks through what is left."""
+    """Returns the most programs of one launch; the kernel walks through the tiles that are left."""
     hardware = device.hardware
     threads = tiling.num_warps * (hardware.warp_size or 1) if tiling.num_warps else hardware.max_threads_per_program or 1
     limits = hardware.max_programs, hardware.max_threads and hardware.max_threads // threads

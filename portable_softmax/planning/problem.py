@@ -15,7 +15,7 @@ FORMS: tuple[Form, ...] = get_args(Form)
 
 
 def next_power_of_2(value: int) -> int:
-    """Smallest power of two that is at least `value`."""
+    """Returns the smallest power of two that is at least `value`."""
     return 1 << (value - 1).bit_length()
 
 
@@ -36,8 +36,8 @@ class Problem:
         batch_invariant: whether the tile must not depend on n_rows.
         depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in blocks.
         turned: x, or dy, lies the other way than y and the result: its rows side by side if theirs are not, and back.
-        step: of rows that are sharded over devices, the "reduce" of a shard to numbers of each row, or its "map" to results by
-            the numbers of whole rows; None for all of a softmax in one launch.
+        step: None for the whole softmax in one launch. For rows that are sharded over devices, "reduce" computes the maximum and
+            sum of this device's part, and "map" computes results from the numbers of all parts.
         lines: how the operands lie; None where nothing but a plan is wanted.
         ragged, paired, last_alone, scattered: how a launch reads it, which planning chooses (reading.py).
             ragged: rows start anywhere, but those of all operands alike, and are read in vectors between two edges; `vector` is
@@ -80,17 +80,17 @@ class Problem:
 
     @property
     def direction(self) -> Direction:
-        """Direction that launch rules name."""
+        """Returns the direction that launch rules name."""
         return "backward" if self.backward else "forward"
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of an element of the result."""
+        """Returns the bytes of an element of the result."""
         return DTYPE_BYTES[self.y_dtype]
 
     @property
     def access(self) -> Access:
-        """Accesses that a thread reads a row with: vectors of 16 bytes, also between two edges, narrower ones, or elements.
+        """Returns how a thread reads a row: in vectors of 16 bytes, also between two edges, in narrower ones, or in elements.
 
         Two rows in one are "paired", however wide.
         """
@@ -104,17 +104,17 @@ class Problem:
 
     @property
     def layout(self) -> Layout:
-        """Layout that launch rules name: of rows whose elements are next to each other, or side by side, or turned."""
+        """Returns the layout that launch rules name: rows with neighbouring elements, rows side by side, or turned."""
         return "turned" if self.turned else "across" if self.across else "rows"
 
     @property
     def registers_per_element(self) -> int:
-        """32-bit registers that an element of one operand takes."""
+        """Returns the 32-bit registers that an element of one operand takes."""
         return 2 if self.y_dtype == "float64" else 1
 
     @property
     def widest(self) -> int:
-        """Elements of the wider type that one load or store takes at most."""
+        """Returns the most elements of the wider type that one load or store takes."""
         return VECTOR_BYTES // max(DTYPE_BYTES[self.x_dtype], DTYPE_BYTES[self.y_dtype])
 
     @property
@@ -124,20 +124,23 @@ class Problem:
 
     @property
     def neighbours(self) -> int:
-        """Rows among which a tile finds its own: all, or those that lie side by side."""
+        """Returns the number of rows among which a tile finds its own: all, or those that lie side by side."""
         return self.inner if self.across and not self.scattered else self.n_rows
 
     @property
     def width(self) -> int:
-        """Columns that a tile of whole rows needs; the whole vectors of a ragged row, wherever it starts, are no more."""
+        """Returns the columns that a tile of whole rows needs.
+
+        The whole vectors of a ragged row need no more, wherever the row starts.
+        """
         return self.n_cols if self.across else max(self.n_cols, self.vector)
 
     @property
     def name(self) -> str:
-        """Words for error messages: the step, the output's type, the form and the direction."""
+        """Returns words for error messages: the step, the output's type, the form and the direction."""
         step = f"{self.step} of a shard for a " if self.step else ""
         return f"{step}gradient of a {self.y_dtype} {self.form}" if self.backward else f"{step}{self.y_dtype} {self.form}"
 
     def tiles(self, tile_rows: int) -> int:
-        """Number of tiles of `tile_rows` rows that cover all rows."""
+        """Returns the number of tiles of `tile_rows` rows that cover all rows."""
         return self.n_rows // self.neighbours * -(-self.neighbours // tile_rows)

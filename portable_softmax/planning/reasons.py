@@ -13,7 +13,7 @@ from portable_softmax.planning.room import Candidate
 def why(
     problem: Problem, candidate: Candidate, used: KernelResources, num_programs: int, resident: int, device: Device
 ) -> Iterator[str]:
-    """Sentences: the rule, whether rows are paired, the tile, num_warps, registers that are not known, and num_programs."""
+    """Yields sentences: how it was computed, by which numbers, the tile, num_warps, unknown registers, and num_programs."""
     tiling = candidate.tiling
     yield f"computed for {device.name}: {candidate.why}"
     yield from _why_numbers(problem, device)

@@ -34,7 +34,7 @@ def contiguous_problem(
     backward: bool = False,
     batch_invariant: bool = False,
 ) -> Problem:
-    """The softmax of aligned matrices whose rows follow each other, input and output of the same type.
+    """Returns the softmax of aligned matrices whose rows follow each other, with input and output of one type.
 
     Raises:
         TypeError: a size is not an integer.

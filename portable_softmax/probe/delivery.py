@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def delivered(answer: Callable[[], int]) -> int:
-    """Has an answer printed, and returns its exit code, or 1 if standard output does not take it.
+    """Prints an answer, and returns its exit code, or 1 if standard output does not take it.
 
     Args:
         answer: prints, and returns the exit code. An OSError that it raises is standard output's.

@@ -28,7 +28,7 @@ class Verification:
 
     @property
     def right(self) -> bool:
-        """True if every element is within what is allowed, and nothing else was written."""
+        """Tells whether every element is within the allowed error, and nothing else was written."""
         return self.worst <= 1 and not self.overwritten
 
 

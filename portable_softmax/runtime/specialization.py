@@ -77,7 +77,7 @@ class KernelSpec:
 
     @property
     def kernel(self) -> Any:
-        """The @triton.jit function: of the softmax, of its gradient, of pairs of rows, or of a step."""
+        """Returns the @triton.jit function: of the softmax, of its gradient, of pairs of rows, or of a step."""
         if self.step:
             from portable_softmax.kernels.special import shards
 

@@ -86,10 +86,10 @@ def assert_plan_unchanged(
     """Compiles a kernel and asserts that its warps, registers, memory, spills and occupancy equal those in a file.
 
     Args:
-        kernel, device, signature, constexprs, num_warps, num_stages: as in `assert_occupancy`. file: saved results of any
-        number of kernels and devices; `pytest --save-plans` writes it. tolerate: for each kind of change (plan, registers,
-        memory, spills, occupancy), how much worse is allowed. None allows any
-            change; a plan takes None only.
+        kernel, device, signature, constexprs, num_warps, num_stages: as in `assert_occupancy`.
+        file: saved results of any number of kernels and devices; `pytest --save-plans` writes it.
+        tolerate: for each kind of change (plan, registers, memory, spills, occupancy), how much worse is allowed. None allows
+            any change; a plan takes None only.
 
     Raises:
         AssertionError: something is worse, the plan is another one, or the file has no such kernel and device.

@@ -93,7 +93,7 @@ def is_class(x: Array, wanted: Array) -> Array:
 
 
 def whole(kind: str) -> Callable[[Array], Array]:
-    """Returns a conversion to integers of a kind: towards 0, nan to 0, and numbers beyond the range to its nearest end."""
+    """Returns a conversion to integers of a kind: towards 0, nan to 0, and out of range to the nearest integer in range."""
     limits = np.iinfo(kind)
 
     def convert(x: Array) -> Array:

@@ -37,13 +37,17 @@ def launch(
     """Runs a kernel and returns the number of instructions that its waves ran.
 
     Args:
-        kernel: the machine code. grid: programs along x, y and z. arguments: numbers, and addresses from `memory`, in the
-        kernel's order. memory: all memory that the kernel may access. num_warps: waves of a program. shared_bytes: LDS of a
-        program, from the compiled kernel's metadata. seed: chooses the interleaving of waves and programs. resident: programs
-        that run at once, at most; None is all. order: the order in which programs begin, as a permutation of their numbers.
+        kernel: the machine code.
+        grid: programs along x, y and z.
+        arguments: numbers, and addresses from `memory`, in the kernel's order.
+        memory: all memory that the kernel may access.
+        num_warps: waves of a program.
+        shared_bytes: LDS of a program, from the compiled kernel's metadata.
+        seed: chooses the interleaving of waves and programs.
+        resident: programs that run at once, at most; None is all.
+        order: the order in which programs begin, as a permutation of their numbers.
         strict: True refuses reads of LDS that was never written; False gives random bytes. A kernel may read such bytes into a
-        lane
-            whose value it drops: Triton's kernels do so with masked lanes of an atomic.
+            lane whose value it drops: Triton's kernels do so with masked lanes of an atomic.
         most_steps: instructions of all waves, at most; a launch with more counts as endless.
 
     Raises:

@@ -33,10 +33,11 @@ def run(
         grid: programs along x, y and z.
         arguments: the kernel's run-time parameters by position: numbers, None for a null pointer, and torch tensors on the CPU.
             The kernel can access all of the memory that a tensor is a view of.
-        num_warps: waves of a program. shared_bytes: LDS of a program, from the compiled kernel's metadata. memory: memory that
-        the tensors are added to; a new one if None. interleaving: options of `dispatch.launch`. `strict` is on unless the
-        kernel has atomics: Triton also moves the results of
-            their masked lanes, and drops them.
+        num_warps: waves of a program.
+        shared_bytes: LDS of a program, from the compiled kernel's metadata.
+        memory: memory that the tensors are added to; a new one if None.
+        interleaving: options of `dispatch.launch`. `strict` is on unless the kernel has atomics: Triton also moves the results
+            of their masked lanes, and drops them.
 
     Raises:
         UnknownInstruction: the text has something that the virtual device does not know.

@@ -98,7 +98,7 @@ def _both_expected(given: Inputs) -> Expected:
 DIRECTIONS = {
     "forward": Direction(2, _forward, _softmax_expected),  # x -> y
     "backward": Direction(3, _backward, _gradient_expected),  # dy, y -> dx
-    "both": Direction(5, _both, _both_expected),  # one after the other: y is written, and read again
+    "both": Direction(5, _both, _both_expected),  # forward, then backward: y is written and read again
     "log_softmax": Direction(2, _log_softmax, _log_softmax_expected),
 }
 

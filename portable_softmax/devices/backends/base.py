@@ -19,7 +19,7 @@ SIMT_REQUIRED = (
     "shared_memory_per_multiprocessor",
 )
 
-DirectLaunch = Callable[[int, Sequence[Any]], None]  # of a stream, as the vendor's runtime names it, and what else changes
+DirectLaunch = Callable[[int, Sequence[Any]], None]  # takes a handle of a stream, and the arguments that change
 
 
 @dataclass(frozen=True)

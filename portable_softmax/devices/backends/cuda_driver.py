@@ -59,7 +59,7 @@ def _sizes_of_parameters(cuda: Any, function: int) -> list[int]:
     return sizes
 
 
-# Memory for the arguments and for the configuration of one launch at a time, as 64-bit integers, and the call that reads them.
+# Memory for the arguments and the configuration of one launch, as 64-bit integers, and the call that reads them.
 Slot = tuple[memoryview, memoryview, tuple[Any, ...]]
 
 

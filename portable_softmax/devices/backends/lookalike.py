@@ -1,6 +1,6 @@
 """Another vendor's device, whose Triton and torch use the names of a known backend.
 
-Only facts that all such drivers report are used, and kernels are compiled and launched by what every Triton has.
+Only facts that all such drivers report are used, and kernels are compiled and launched by features that every Triton has.
 Source: third_party/ iluvatar, metax, hcu and xpu of flagos-ai/FlagTree 71461e37, and its pull request 1211.
 """
 

@@ -36,7 +36,7 @@ class Suite:
 
     @property
     def totals(self) -> tuple[int, int, int]:
-        """Number of tests that passed, failed and were skipped."""
+        """Returns the numbers of tests that passed, failed and were skipped."""
         passed, failed, skipped = (sum(each) for each in zip(*self.tests.values(), strict=True)) if self.tests else (0, 0, 0)
         return passed, failed, skipped
 
@@ -55,7 +55,7 @@ class Rate:
 
     @property
     def shape(self) -> str:
-        """Rows and columns, for a table."""
+        """Returns rows and columns, for a table."""
         return f"{self.n_rows} x {self.n_cols}"
 
 
@@ -71,7 +71,7 @@ class Run:
 
     @property
     def device(self) -> str | None:
-        """Profile of the device that was here; None if no report tells one."""
+        """Returns the profile of the device that was here; None if no report has one."""
         return next((report.device.profile for report in self.reports if report.device.here), None)
 
     def measured_on(self, rate: Rate) -> str:
