@@ -15,9 +15,7 @@ from portable_softmax.distributed.exchange import Group, Groups
 from portable_softmax.distributed.operators import map_shard, reduce_shard
 from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import in_context, is_batch_invariant
-from portable_softmax.torch_api.arguments import check_chunks, check_layout, dtype_of, int_of
-from portable_softmax.torch_api.fast_path import KERNEL_DTYPES
-from portable_softmax.torch_api.layout import wrap_dim
+from portable_softmax.operators.arguments import KERNEL_DTYPES, check_chunks, check_layout, dtype_of, int_of, wrap_dim
 
 
 def sharded(

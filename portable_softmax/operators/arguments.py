@@ -6,8 +6,14 @@ from typing import Any
 
 import torch
 
-from portable_softmax.errors import LayoutError
+from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.devices.detect import current_device
+from portable_softmax.devices.device import Device
+from portable_softmax.errors import DeviceError, DtypeError, LayoutError
+from portable_softmax.planning.request import check_dtype
+from portable_softmax.runtime.launch import name_of
 
+KERNEL_DTYPES = frozenset(getattr(torch, name) for name in DTYPE_BYTES)
 _DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128}
 
 
@@ -26,6 +32,21 @@ def int_of(form: str, dim: Any) -> int:
     return index(dim)
 
 
+def wrap_dim(dim: int, rank: int) -> int:
+    """Returns the same dim, counted from 0.
+
+    Raises:
+        IndexError: there is no such dim; in torch's words.
+        ValueError: it has more than 64 bits; so too.
+    """
+    limit = max(rank, 1)
+    if not -limit <= dim < limit:
+        if not -(2**63) <= dim < 2**63:
+            raise ValueError("Overflow when unpacking long long")
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {dim})")
+    return dim % limit
+
+
 def dtype_of(form: str, dtype: Any) -> torch.dtype | None:
     """Reads `dtype` as a torch.dtype: that of one of Python's types of numbers, as torch has them.
 
@@ -37,6 +58,21 @@ def dtype_of(form: str, dtype: Any) -> torch.dtype | None:
     if isinstance(dtype, type) and dtype in _DTYPES:
         return _DTYPES[dtype]
     raise TypeError(f"{form}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+
+
+def device_of(x: torch.Tensor, *dtypes: torch.dtype) -> Device:
+    """Returns the device of a tensor.
+
+    Raises:
+        DeviceError: kernels run on devices of another type.
+        DtypeError: it does not compute one of the types.
+    """
+    device = current_device(x.device.index)
+    if device.vendor.torch_device_type != x.device.type:
+        raise DeviceError(f"a tensor on {x.device} was given; {device} computes tensors on {device.vendor.torch_device_type}")
+    for dtype in dtypes:
+        check_dtype(name_of(dtype), device)
+    return device
 
 
 def check_chunks(form: str, chunks: Any) -> None:
@@ -53,3 +89,17 @@ def check_layout(form: str, x: torch.Tensor) -> None:
         raise LayoutError(f"{form} of a nested tensor was asked for; use torch's own function, or x.to_padded_tensor() first")
     if x.layout is not torch.strided:
         raise LayoutError(f"{form} of a tensor of layout {x.layout} was asked for; use x.to_dense() first")
+
+
+def check_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> int:
+    """Returns the dim of a gradient, counted from 0, of tensors on any device, or on none.
+
+    Raises:
+        DtypeError, ValueError: dy and y differ in type, or in shape.
+        IndexError: there is no such dim.
+    """
+    if dy.dtype != y.dtype:
+        raise DtypeError(f"a gradient of {dy.dtype} was given for an output of {y.dtype}")
+    if dy.shape != y.shape:
+        raise ValueError(f"a gradient of shape {tuple(dy.shape)} was given for an output of shape {tuple(y.shape)}")
+    return wrap_dim(dim, y.dim())
