@@ -48,9 +48,9 @@ def softmax(
         LayoutError: the tensor is nested, sparse or of another layout than strided; a NotImplementedError too.
         DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
     """
-    if type(input) is Tensor and group is None and chunks == 1:
-        return call("softmax", input, dim, dtype)
-    return _call("softmax", input, dim, dtype, group, chunks)
+    if type(input) is not Tensor or group is not None or chunks != 1:
+        return _maybe_sharded("softmax", input, dim, dtype, group, chunks)
+    return call("softmax", input, dim, dtype)
 
 
 def log_softmax(
@@ -65,9 +65,9 @@ def log_softmax(
 
     Arguments, result and errors are those of `softmax`.
     """
-    if type(input) is Tensor and group is None and chunks == 1:
-        return call("log_softmax", input, dim, dtype)
-    return _call("log_softmax", input, dim, dtype, group, chunks)
+    if type(input) is not Tensor or group is not None or chunks != 1:
+        return _maybe_sharded("log_softmax", input, dim, dtype, group, chunks)
+    return call("log_softmax", input, dim, dtype)
 
 
 def softmin(
@@ -82,19 +82,19 @@ def softmin(
 
     Arguments, result and errors are those of `softmax`.
     """
-    if type(input) is Tensor and group is None and chunks == 1:
-        return call("softmin", input, dim, dtype)
-    return _call("softmin", input, dim, dtype, group, chunks)
+    if type(input) is not Tensor or group is not None or chunks != 1:
+        return _maybe_sharded("softmin", input, dim, dtype, group, chunks)
+    return call("softmin", input, dim, dtype)
 
 
 for _function in (softmax, log_softmax, softmin):  # in torch.jit.script a call of it is one of the operator
     torch.jit._builtins._register_builtin(_function, f"portable_softmax::{_function.__name__}")
 
 
-def _call(
+def _maybe_sharded(
     form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, group: "ProcessGroup | None", chunks: int
 ) -> torch.Tensor:
-    """Tells tensors that ranks hold parts of from those that hold whole rows."""
+    """Computes the softmax of a tensor of which ranks may hold parts, or which is none."""
     if group is not None:
         from portable_softmax.distributed.entry import sharded
 

@@ -15,7 +15,15 @@ from portable_softmax.distributed.exchange import Group, Groups
 from portable_softmax.distributed.operators import map_shard, reduce_shard
 from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import in_context, is_batch_invariant
-from portable_softmax.operators.arguments import KERNEL_DTYPES, check_chunks, check_layout, dtype_of, int_of, wrap_dim
+from portable_softmax.operators.arguments import (
+    KERNEL_DTYPES,
+    autocast_dtype,
+    check_chunks,
+    check_layout,
+    dtype_of,
+    int_of,
+    wrap_dim,
+)
 
 
 def sharded(
@@ -60,7 +68,7 @@ def sharded(
     if x.dtype not in KERNEL_DTYPES and dtype is not None:
         x, form = (-x, "softmax") if form == "softmin" else (x, form)
         x = x.to(dtype)
-    dtype = dtype or _autocast(x)
+    dtype = dtype or autocast_dtype(x)
     if not {x.dtype, dtype} <= KERNEL_DTYPES:
         raise DtypeError(f"{form} of {x.dtype} as {dtype} was asked for; name a floating-point dtype of 16, 32 or 64 bits")
     if not is_dynamo_compiling() and get_debug_level() != DebugLevel.OFF:
@@ -70,12 +78,6 @@ def sharded(
     named = tuple([Group(each.group_name, each.size()) for each in groups if _checked(each).size() > 1])
     result: torch.Tensor = _Sharded.apply(x, dim, dtype, form, named, chunks)
     return result
-
-
-def _autocast(x: torch.Tensor) -> torch.dtype:
-    """Applies torch's rule for softmax under autocast: float32, but float64 stays."""
-    autocast = torch.is_autocast_enabled(x.device.type) and x.dtype in (torch.float16, torch.bfloat16)
-    return torch.float32 if autocast else x.dtype
 
 
 def _compare(group: ProcessGroup, *said: Any) -> None:

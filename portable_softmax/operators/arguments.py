@@ -60,6 +60,12 @@ def dtype_of(form: str, dtype: Any) -> torch.dtype | None:
     raise TypeError(f"{form}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
 
 
+def autocast_dtype(x: torch.Tensor) -> torch.dtype:
+    """Returns the type of a softmax of x if none is named: that of x, but float32 for 16 bits under torch.autocast."""
+    autocast = torch.is_autocast_enabled(x.device.type) and x.dtype in (torch.float16, torch.bfloat16)
+    return torch.float32 if autocast else x.dtype
+
+
 def device_of(x: torch.Tensor, *dtypes: torch.dtype) -> Device:
     """Returns the device of a tensor.
 

@@ -12,7 +12,7 @@ from portable_softmax.operators.arguments import KERNEL_DTYPES, check_gradient, 
 from portable_softmax.operators.kept import Call, Kept, find, keep
 from portable_softmax.operators.layout import AS_THEY_LIE, Operands, arranged, on_copies
 from portable_softmax.planning.problem import VECTOR_BYTES
-from portable_softmax.runtime.guard import guard_of, launch_on
+from portable_softmax.runtime.guard import guard_of
 from portable_softmax.runtime.launch import bind
 
 BY_TORCH: dict[str, Callable[..., torch.Tensor]] = {
@@ -50,10 +50,9 @@ def forward(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, bat
     dtype = dtype or x.dtype
     dim = wrap_dim(dim, x.dim())
     device = device_of(x, x.dtype, dtype)
-    y = x.new_empty(x.shape, dtype=dtype)
-    if x.numel():
-        _first(key, (y, x), dim, form, device, batch_invariant)
-    return y
+    if not x.numel():
+        return x.new_empty(x.shape, dtype=dtype)
+    return _planned(key, (x,), dim, dtype, form, device, batch_invariant)(x)
 
 
 def backward(
@@ -87,10 +86,9 @@ def backward(
         return kept.call(dy, y)
     dim = check_gradient(dy, y, dim)
     device = device_of(y, y.dtype, x_dtype)
-    dx = y.new_empty(y.shape, dtype=x_dtype)
-    if y.numel():
-        _first(key, (dx, dy, y), dim, form, device, batch_invariant)
-    return dx
+    if not y.numel():
+        return y.new_empty(y.shape, dtype=x_dtype)
+    return _planned(key, (dy, y), dim, x_dtype, form, device, batch_invariant)(dy, y)
 
 
 def _backward_by_torch(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str) -> torch.Tensor:
@@ -109,17 +107,25 @@ def _key(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_
     return form, dim, dtype, x.dtype, x.shape, x.stride(), x.get_device(), aligned, batch_invariant
 
 
-def _first(key: tuple[Any, ...], operands: Operands, dim: int, form: str, device: Device, batch_invariant: bool) -> None:
-    """Plans and launches, and keeps the call; but none on copies of tensors of which some may be aligned in one call only."""
+def _planned(
+    key: tuple[Any, ...],
+    inputs: Operands,
+    dim: int,
+    dtype: torch.dtype,
+    form: str,
+    device: Device,
+    batch_invariant: bool,
+) -> Call:
+    """Plans and compiles a call, and keeps it; but none on copies of tensors of which some may be aligned in one call only."""
+    operands = inputs[0].new_empty(inputs[0].shape, dtype=dtype), *inputs  # each call allocates a result of its own
     way, taken, lines = arranged(operands, dim, device, batch_invariant, n_read=len(operands))
-    launch = bind(taken, lines, form, len(operands) == 3, device, batch_invariant)
-    launch_on(guard_of(device), launch, *taken)
-    if taken[0] is not operands[0]:
-        operands[0].copy_(taken[0])
+    launch = bind(taken, lines, form, len(inputs) == 2, device, batch_invariant)
     if way is not AS_THEY_LIE:
         launch = on_copies(launch, way, dim)
+    call = _call(launch, operands, device)
     if way is AS_THEY_LIE or all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands):
-        keep(key, Kept(_call(launch, operands, device)))
+        keep(key, Kept(call))
+    return call
 
 
 def _call(launch: Callable[..., None], operands: Operands, device: Device) -> Call:
