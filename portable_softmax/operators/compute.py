@@ -12,7 +12,7 @@ from portable_softmax.operators.arguments import KERNEL_DTYPES, check_gradient, 
 from portable_softmax.operators.kept import Call, Kept, find, keep
 from portable_softmax.operators.layout import AS_THEY_LIE, Operands, arranged, on_copies
 from portable_softmax.planning.problem import VECTOR_BYTES
-from portable_softmax.runtime.guard import guard_of
+from portable_softmax.runtime.guard import Guard, guard_of
 from portable_softmax.runtime.launch import bind
 
 BY_TORCH: dict[str, Callable[..., torch.Tensor]] = {
@@ -117,24 +117,25 @@ def _planned(
     batch_invariant: bool,
 ) -> Call:
     """Plans and compiles a call, and keeps it; but none on copies of tensors of which some may be aligned in one call only."""
-    operands = inputs[0].new_empty(inputs[0].shape, dtype=dtype), *inputs  # each call allocates a result of its own
+    operands = inputs[-1].new_empty(inputs[-1].shape, dtype=dtype), *inputs  # each call allocates a result of its own
     way, taken, lines = arranged(operands, dim, device, batch_invariant, n_read=len(operands))
+    guard = guard_of(device)
     launch = bind(taken, lines, form, len(inputs) == 2, device, batch_invariant)
     if way is not AS_THEY_LIE:
         launch = on_copies(launch, way, dim)
-    call = _call(launch, operands, device)
+    call = _call(launch, operands, guard)
     if way is AS_THEY_LIE or all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands):
         keep(key, Kept(call))
     return call
 
 
-def _call(launch: Callable[..., None], operands: Operands, device: Device) -> Call:
-    """Returns call(x), or call(dy, y), which allocates the result and launches on the current stream of the device.
+def _call(launch: Callable[..., None], operands: Operands, guard: Guard) -> Call:
+    """Returns call(x), or call(dy, y), which allocates the result and launches on the current stream of its device.
 
     Args:
         launch: takes the operands while the device is the current one.
         operands: result and input, or result and both inputs, like those of each call.
-        device: where they are.
+        guard: makes the operands' device the current one.
     """
     result, model = operands[0], operands[-1]
     shape, strides, dtype = tuple(result.shape), result.stride(), result.dtype
@@ -145,7 +146,7 @@ def _call(launch: Callable[..., None], operands: Operands, device: Device) -> Ca
     empty_like = torch.empty_like  # quicker than torch.empty, and quickest without arguments
     if (dtype, strides) != (model.dtype, model.stride()):
         empty_like = functools.partial(empty_like, dtype=dtype, memory_format=torch.contiguous_format)
-    current, number, made_current = guard_of(device)
+    current, number, made_current = guard
 
     def softmax(x: torch.Tensor) -> torch.Tensor:
         if current() != number:
