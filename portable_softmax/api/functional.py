@@ -94,7 +94,7 @@ for _function in (softmax, log_softmax, softmin):  # in torch.jit.script a call 
 def _maybe_sharded(
     form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, group: "ProcessGroup | None", chunks: int
 ) -> torch.Tensor:
-    """Computes the softmax of a tensor of which ranks may hold parts, or which is none."""
+    """Finds out whether other ranks hold parts of the rows, and computes the softmax with them or alone."""
     if group is not None:
         from portable_softmax.distributed.entry import sharded
 

@@ -23,7 +23,7 @@ def of_dtensor(form: str, x: Any, dim: int, dtype: torch.dtype | None, chunks: i
         form: softmax, log_softmax or softmin.
         x: a DTensor, of any mesh and placements.
         dim: the axis along which the result sums to 1; it may be sharded over any number of the mesh's dimensions.
-        dtype: as of functional.softmax.
+        dtype: as of api.functional.softmax.
         chunks: as of entry.sharded.
 
     Raises:

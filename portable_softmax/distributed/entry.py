@@ -41,9 +41,9 @@ def sharded(
 
     Args:
         form: softmax, log_softmax or softmin.
-        x: this rank's part, any strides; its type is one of functional.softmax.
+        x: this rank's part, any strides; its type is one of api.functional.softmax.
         dim: the axis along which the results of all ranks sum to 1.
-        dtype: as of functional.softmax.
+        dtype: as of api.functional.softmax.
         groups: process groups whose ranks together hold each row, as a mesh has them: one for each of its dimensions.
         chunks: in so many at most the longest other dimension is cut: one's collective runs beside another's kernels.
 
@@ -52,7 +52,7 @@ def sharded(
 
     Raises:
         TypeError, ValueError: `groups` or `chunks` are something else.
-        IndexError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the cases of functional.softmax.
+        IndexError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the cases of api.functional.softmax.
         RuntimeError: a rank is lost, or its shapes differ; as torch.distributed finds it, at latest at the group's timeout.
         ValueError: shapes or chunks differ, and TORCH_DISTRIBUTED_DEBUG is INFO or DETAIL: then they are compared first.
     """

@@ -15,7 +15,12 @@ Operands = tuple[torch.Tensor, ...]
 
 
 class Way(NamedTuple):
-    """Two functions of a tensor and the softmax's dim: one copies an operand, the other makes room for the result."""
+    """Copies operands, and makes room for the result, so that a kernel may take them; all shapes stay as they are.
+
+    Args:
+        copy: returns a tensor with an operand's elements, or the operand itself.
+        place: returns a tensor of the result's shape, or the result itself.
+    """
 
     copy: Callable[[torch.Tensor, int], torch.Tensor]
     place: Callable[[torch.Tensor, int], torch.Tensor]

@@ -10,7 +10,13 @@ Result = TypeVar("Result")
 
 
 class Guard(NamedTuple):
-    """A function that returns the number of the current device, a device's number, and a context in which it is the current."""
+    """Tells which device is the current one, and makes a certain device that.
+
+    Args:
+        current: returns the number of the current device.
+        number: the certain device's own.
+        made_current: makes a context in which it is the current one.
+    """
 
     current: Callable[[], int | None]
     number: int | None
