@@ -22,7 +22,7 @@ from torch.compiler import is_dynamo_compiling
 
 from portable_softmax.planning.problem import VECTOR_BYTES
 
-MOST_CALLS = 4096  # kept; a process sees few shapes, or so many that planning anew does not matter
+MOST_CALLS = 8192  # kept, two of most shapes; a process sees few, or so many that planning anew does not matter
 
 Call = Callable[..., torch.Tensor]
 Kind = tuple[str, int, torch.dtype | None, bool]  # form, dim, dtype and batch_invariant
