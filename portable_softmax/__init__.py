@@ -23,11 +23,11 @@ from portable_softmax.registration import import_with_torch
 from portable_softmax.runtime.plans import occupancy, plan
 
 if TYPE_CHECKING:
+    from portable_softmax.api.functional import log_softmax, softmax, softmin
+    from portable_softmax.api.modules import LogSoftmax, Softmax
+    from portable_softmax.api.patch import patch_torch
     from portable_softmax.probe.inspection import inspect_kernel
     from portable_softmax.runtime.warmup import warm_up
-    from portable_softmax.torch_api.functional import log_softmax, softmax, softmin
-    from portable_softmax.torch_api.modules import LogSoftmax, Softmax
-    from portable_softmax.torch_api.patch import patch_torch
 
 __all__ = [
     "CompileError",
@@ -62,13 +62,13 @@ __version__ = "0.1.0"
 
 
 _MODULES = {
-    "LogSoftmax": "torch_api.modules",
-    "Softmax": "torch_api.modules",
+    "LogSoftmax": "api.modules",
+    "Softmax": "api.modules",
     "inspect_kernel": "probe.inspection",
-    "log_softmax": "torch_api.functional",
-    "patch_torch": "torch_api.patch",
-    "softmax": "torch_api.functional",
-    "softmin": "torch_api.functional",
+    "log_softmax": "api.functional",
+    "patch_torch": "api.patch",
+    "softmax": "api.functional",
+    "softmin": "api.functional",
     "warm_up": "runtime.warmup",
 }
 
@@ -84,4 +84,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-import_with_torch("portable_softmax.torch_api.operators", "portable_softmax.distributed.operators")
+import_with_torch("portable_softmax.operators.library", "portable_softmax.distributed.operators")

@@ -19,5 +19,5 @@ portable-softmax --profile nvidia/h100-sxm --shapes 4096x781 128x151936 --markdo
 # Not all tests: many compile for devices that an old Triton does not know.
 python -m pytest -q tests/planning/test_rules.py tests/devices/test_occupancy.py
 python scripts/random_plans.py --problems 20
-python -m pytest -q tests/kernels/test_accuracy.py tests/torch_api/test_torch_semantics.py tests/torch_api/test_gradients.py \
+python -m pytest -q tests/kernels/test_accuracy.py tests/api/test_torch_semantics.py tests/operators/test_gradients.py \
     -m "kernel and not slow" --device interpreter

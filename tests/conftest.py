@@ -29,8 +29,8 @@ def form(request):
 @pytest.fixture
 def plans(monkeypatch):
     """The (problem, plan) of each launch, as they are made."""
+    from portable_softmax.operators import kept
     from portable_softmax.runtime import launch
-    from portable_softmax.torch_api import kept
 
     made = []
     kept.forget()  # a launch that is kept is not planned

@@ -15,7 +15,18 @@ ROOMS = [
     "portable_softmax/probe/page",
     *(
         f"portable_softmax/{room}"
-        for room in ("torch_api", "distributed", "testing", "probe", "runtime", "planning", "devices", "kernels", "virtual_amd")
+        for room in (
+            "api",
+            "distributed",
+            "operators",
+            "testing",
+            "probe",
+            "runtime",
+            "planning",
+            "devices",
+            "kernels",
+            "virtual_amd",
+        )
     ),
     "scripts",
     "scripts/benchmark",

@@ -75,13 +75,13 @@ assert "torch.ops.portable_softmax.softmax.default" in exported.graph_module.cod
 for loaded in (exported.module(), traced):
     torch.testing.assert_close(loaded(x), torch.log_softmax(x, 1) + torch.softmax(x, 0))
 torch.ops.portable_softmax.softmin_backward, torch.ops.portable_softmax.reduce_shard
-assert "portable_softmax.torch_api.functional" not in sys.modules
+assert "portable_softmax.api.functional" not in sys.modules
 """
 ORDERS = {
     "torch first": "import torch, portable_softmax",
     "torch afterwards": "import portable_softmax, torch",
     "torch, which was looked for": "import portable_softmax, importlib.util; importlib.util.find_spec('torch'); import torch",
-    "torch, by a module of ours": "import portable_softmax.distributed.steps, portable_softmax.torch_api.layout, torch",
+    "torch, by a module of ours": "import portable_softmax.distributed.steps, portable_softmax.operators.layout, torch",
 }
 
 
@@ -121,7 +121,7 @@ import warnings
 with warnings.catch_warnings(record=True) as warned:
     warnings.simplefilter("always")
     {imports}
-assert "torch 1.0 does not get the operators of portable_softmax.torch_api.operators" in str(warned[0].message)
+assert "torch 1.0 does not get the operators of portable_softmax.operators.library" in str(warned[0].message)
 assert portable_softmax.profiles()
 try:
     portable_softmax.softmax

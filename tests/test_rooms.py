@@ -20,15 +20,15 @@ ARROWS = {
     "devices": {"errors"},
     "planning": {"devices", "errors"},
     "runtime": {"planning", "devices", "invariance", "errors"},
-    "torch_api": {"runtime", "planning", "devices", "invariance", "errors"},
-    "distributed": {"torch_api", "runtime", "planning", "devices", "invariance", "errors"},
+    "operators": {"runtime", "planning", "devices", "invariance", "errors"},
+    "distributed": {"operators", "runtime", "planning", "devices", "invariance", "errors"},
+    "api": {"distributed", "operators", "devices"},
     "probe": {"runtime", "planning", "devices", "errors"},
     "testing": {"probe", "devices", "errors"},
     "virtual_amd": {"errors"},  # and one file imports it: only those who ask for it load it, and numpy
 }
 MORE = {
     "runtime/specialization.py": {"kernels"},  # the one file that knows them
-    "torch_api/functional.py": {"distributed"},  # when a group or a DTensor is given
     "probe/virtual.py": {"virtual_amd"},  # when a device that is not here should run
 }
 TOP = "__init__.py"  # imports what the package offers, and is imported by no room

@@ -9,4 +9,4 @@ operators.py    both steps on one device as torch operators, opaque to compilers
 steps.py        both steps by a kernel, or by torch on the CPU
 """
 
-import torch  # noqa: F401 - first, as in torch_api
+import torch  # noqa: F401 - first, as in operators

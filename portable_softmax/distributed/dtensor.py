@@ -1,6 +1,5 @@
 """The softmax of a DTensor: local where each rank holds whole rows, else as of a shard."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,20 +8,13 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
 from portable_softmax.distributed.entry import sharded
+from portable_softmax.operators.arguments import int_of, wrap_dim
+from portable_softmax.operators.dispatch import call
+from portable_softmax.operators.library import operator
 from portable_softmax.planning.problem import FORMS
-from portable_softmax.torch_api.arguments import int_of
-from portable_softmax.torch_api.layout import wrap_dim
-from portable_softmax.torch_api.operators import operator
 
 
-def of_dtensor(
-    form: str,
-    x: Any,
-    dim: int,
-    dtype: torch.dtype | None,
-    chunks: int,
-    local: Callable[[torch.Tensor], torch.Tensor],
-) -> torch.Tensor:
+def of_dtensor(form: str, x: Any, dim: int, dtype: torch.dtype | None, chunks: int) -> torch.Tensor:
     """Computes the softmax of a DTensor, and gives a DTensor of the same placements, but no partial ones.
 
     Partial placements are redistributed first, as replicated ones: that is an all-reduce of the whole tensor.
@@ -31,9 +23,8 @@ def of_dtensor(
         form: softmax, log_softmax or softmin.
         x: a DTensor, of any mesh and placements.
         dim: the axis along which the result sums to 1; it may be sharded over any number of the mesh's dimensions.
-        dtype: as of functional.softmax.
+        dtype: as of api.functional.softmax.
         chunks: as of entry.sharded.
-        local: computes the softmax of a plain tensor that holds whole rows, along `dim`.
 
     Raises:
         IndexError, TypeError, ValueError, RuntimeError: the cases of entry.sharded.
@@ -44,7 +35,7 @@ def of_dtensor(
         x = x.redistribute(placements=placements)
     groups = [mesh.get_group(at) for at, each in enumerate(placements) if getattr(each, "dim", None) == dim]
     part = x.to_local() if is_dynamo_compiling() else _Part.apply(x)
-    y = sharded(form, part, dim, dtype, groups, chunks) if groups else local(part)
+    y = sharded(form, part, dim, dtype, groups, chunks) if groups else call(form, part, dim, dtype)
     return _whole(y, mesh, placements, x.shape)
 
 

@@ -15,9 +15,15 @@ from portable_softmax.distributed.exchange import Group, Groups
 from portable_softmax.distributed.operators import map_shard, reduce_shard
 from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import in_context, is_batch_invariant
-from portable_softmax.torch_api.arguments import check_chunks, check_layout, dtype_of, int_of
-from portable_softmax.torch_api.fast_path import KERNEL_DTYPES
-from portable_softmax.torch_api.layout import wrap_dim
+from portable_softmax.operators.arguments import (
+    KERNEL_DTYPES,
+    autocast_dtype,
+    check_chunks,
+    check_layout,
+    dtype_of,
+    int_of,
+    wrap_dim,
+)
 
 
 def sharded(
@@ -35,9 +41,9 @@ def sharded(
 
     Args:
         form: softmax, log_softmax or softmin.
-        x: this rank's part, any strides; its type is one of functional.softmax.
+        x: this rank's part, any strides; its type is one of api.functional.softmax.
         dim: the axis along which the results of all ranks sum to 1.
-        dtype: as of functional.softmax.
+        dtype: as of api.functional.softmax.
         groups: process groups whose ranks together hold each row, as a mesh has them: one for each of its dimensions.
         chunks: in so many at most the longest other dimension is cut: one's collective runs beside another's kernels.
 
@@ -46,7 +52,7 @@ def sharded(
 
     Raises:
         TypeError, ValueError: `groups` or `chunks` are something else.
-        IndexError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the cases of functional.softmax.
+        IndexError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the cases of api.functional.softmax.
         RuntimeError: a rank is lost, or its shapes differ; as torch.distributed finds it, at latest at the group's timeout.
         ValueError: shapes or chunks differ, and TORCH_DISTRIBUTED_DEBUG is INFO or DETAIL: then they are compared first.
     """
@@ -62,7 +68,7 @@ def sharded(
     if x.dtype not in KERNEL_DTYPES and dtype is not None:
         x, form = (-x, "softmax") if form == "softmin" else (x, form)
         x = x.to(dtype)
-    dtype = dtype or _autocast(x)
+    dtype = dtype or autocast_dtype(x)
     if not {x.dtype, dtype} <= KERNEL_DTYPES:
         raise DtypeError(f"{form} of {x.dtype} as {dtype} was asked for; name a floating-point dtype of 16, 32 or 64 bits")
     if not is_dynamo_compiling() and get_debug_level() != DebugLevel.OFF:
@@ -72,12 +78,6 @@ def sharded(
     named = tuple([Group(each.group_name, each.size()) for each in groups if _checked(each).size() > 1])
     result: torch.Tensor = _Sharded.apply(x, dim, dtype, form, named, chunks)
     return result
-
-
-def _autocast(x: torch.Tensor) -> torch.dtype:
-    """Applies torch's rule for softmax under autocast: float32, but float64 stays."""
-    autocast = torch.is_autocast_enabled(x.device.type) and x.dtype in (torch.float16, torch.bfloat16)
-    return torch.float32 if autocast else x.dtype
 
 
 def _compare(group: ProcessGroup, *said: Any) -> None:

@@ -5,27 +5,18 @@ elements lie in a contiguous tensor. kernels/special/shards.py describes numbers
 """
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 
 from portable_softmax.devices.detect import interpreting
-from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import Step
-from portable_softmax.errors import LayoutError
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.planning.lines import Lines
+from portable_softmax.operators.arguments import check_layout, device_of
+from portable_softmax.operators.kept import find, keep
+from portable_softmax.operators.layout import AS_THEY_LIE, Operands, arranged
 from portable_softmax.planning.problem import FORMS, VECTOR_BYTES
-from portable_softmax.runtime.guard import on_device
+from portable_softmax.runtime.guard import guard_of, launch_on
 from portable_softmax.runtime.launch import bind_problem, problem_from
-from portable_softmax.torch_api.arguments import check_layout
-from portable_softmax.torch_api.kept import MOST_CALLS
-from portable_softmax.torch_api.layout import device_of, lines_as_they_lie
-
-Operands = tuple[torch.Tensor, ...]
-
-_launches: dict[tuple[Any, ...], Callable[..., None]] = {}  # by all that they depend on
 
 
 def numbers_like(a: torch.Tensor, dim: int, dtype: torch.dtype, backward: bool) -> torch.Tensor:
@@ -113,36 +104,20 @@ def _launch(
     invariant = is_batch_invariant()
     layouts = tuple((each.dtype, each.shape, each.stride(), each.data_ptr() % VECTOR_BYTES == 0) for each in operands)
     key = step, layouts, operands[0].device, len(numbers), dim, dtype, form, backward, invariant
-    if launch := _launches.get(key):
-        launch(*operands, numbers)
+    if kept := find(key):
+        launch_on(*kept, *operands, numbers)
         return
     device = device_of(operands[0], dtype, *(each.dtype for each in operands))
-    taken, at, lines = _taken(operands, dim, device, invariant, backward)
+    n_read = len(operands) if backward else 2  # only gradients read b
+    way, taken, lines = arranged(operands, dim, device, invariant, n_read, turned=False)
     problem = problem_from(taken, lines, form, backward, invariant, step, dtype)
     more_sizes = (len(numbers),) if step == "map" else ()
-    launch = on_device(bind_problem(problem, device, taken[0].device, more_sizes), device)
-    launch(*taken, numbers)
-    if taken is operands:
-        if len(_launches) >= MOST_CALLS:
-            _launches.clear()
-        _launches[key] = launch
+    bound = guard_of(device), bind_problem(problem, device, taken[0].device, more_sizes)
+    launch_on(*bound, *taken, numbers)
+    if way is AS_THEY_LIE:
+        keep(key, bound)
     elif step == "map" and taken[0] is not operands[0]:
-        operands[0].copy_(taken[0].movedim(at, dim))
-
-
-def _taken(operands: Operands, dim: int, device: Device, invariant: bool, backward: bool) -> tuple[Operands, int, Lines]:
-    """Returns operands that a kernel takes, the axis of the softmax in them, and how they lie; only gradients read b."""
-    for at, taken in _ways(operands, dim):
-        if (lines := lines_as_they_lie(taken if backward else taken[:2], at, device, invariant)) and not lines.turned:
-            return taken, at, lines
-    raise LayoutError(f"contiguous rows of {tuple(operands[0].shape)} are refused, which is an error of this package")
-
-
-def _ways(operands: Operands, dim: int) -> Iterator[tuple[int, Operands]]:
-    """Yields the operands as they are, copied, and with their rows copied together."""
-    yield dim, operands
-    yield dim, tuple(each.contiguous() for each in operands)
-    yield operands[0].dim() - 1, tuple(each.movedim(dim, -1).clone(memory_format=torch.contiguous_format) for each in operands)
+        operands[0].copy_(taken[0])
 
 
 def _input(x: torch.Tensor, dtype: torch.dtype, form: str) -> torch.Tensor:

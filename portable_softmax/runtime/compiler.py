@@ -85,36 +85,31 @@ def check_target(device: Device) -> None:
 def launcher(compiled: Any, constexprs: Mapping[str, Any], device_index: int | None) -> Callable[..., Any]:
     """Returns `launch(grid, *arguments)` of a compiled kernel, for the current stream of the device.
 
-    The device must be the current one when it is called. `arguments` are the kernel's run-time parameters, by position.
+    The device must be the current one when it is called. `arguments` are the kernel's run-time parameters, by position. What
+    does not change is looked up once; while profilers' hooks are set, Triton does all of it.
     """
     # From Triton 3.3 on, a compiled kernel is called with its constexprs too.
     trailing = () if triton_version() < (3, 3) else tuple(constexprs.values())
     if triton_version() < (3, 5):
         return lambda grid, *arguments: compiled[grid](*arguments, *trailing)
-    return _lean_launcher(compiled, trailing, device_index)
-
-
-def _lean_launcher(compiled: Any, trailing: tuple[Any, ...], device_index: int | None) -> Callable[..., Any]:
-    """Returns a launcher that looks up only once what does not change; while profilers' hooks are set, it calls compiled[grid].
-
-    The launcher's first nine arguments are the same from Triton 3.2 to 3.9.
-    """
     from triton import knobs
     from triton.runtime import driver
 
     entering, leaving = knobs.runtime.launch_enter_hook.calls, knobs.runtime.launch_exit_hook.calls  # profilers add to them
     current_stream = driver.active.get_current_stream
-    loaded: list[Any] = []
+    run: Callable[..., Any] | None = None
 
     def launch(grid: tuple[int, int, int], *arguments: Any) -> None:
+        nonlocal run
         if entering or leaving:
             compiled[grid](*arguments, *trailing)
             return
-        if not loaded:
+        if run is None:
             load(compiled)
-            loaded[:] = compiled.run, compiled.function, compiled.packed_metadata
-        run, function, metadata = loaded
-        run(*grid, current_stream(device_index), function, metadata, None, None, None, *arguments, *trailing)
+            run = compiled.run
+        stream = current_stream(device_index)
+        # These nine arguments are the first from Triton 3.2 to 3.9.
+        run(*grid, stream, compiled.function, compiled.packed_metadata, None, None, None, *arguments, *trailing)
 
     return launch
 

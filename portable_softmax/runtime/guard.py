@@ -10,9 +10,16 @@ Result = TypeVar("Result")
 
 
 class Guard(NamedTuple):
-    """Two functions: one tells whether a device is the current one, the other makes a context in which it is."""
+    """Tells which device is the current one, and makes a certain device that.
 
-    is_current: Callable[[], bool]
+    Args:
+        current: returns the number of the current device.
+        number: the certain device's own.
+        made_current: makes a context in which it is the current one.
+    """
+
+    current: Callable[[], int | None]
+    number: int | None
     made_current: Callable[[], AbstractContextManager[Any]]
 
 
@@ -20,23 +27,18 @@ def guard_of(device: Device) -> Guard:
     """Returns the guard of a device; the one of a device that is not here, or of the interpreter, does nothing."""
     kind, index = device.vendor.torch_device_type, device.index
     if index is None:
-        return Guard(lambda: True, nullcontext)
+        return Guard(lambda: None, None, nullcontext)
     import torch
 
     module = getattr(torch, kind)
     # The quicker of two ways to ask: there are tensors, so torch has initialised the type.
-    current_index: Callable[[], int] = getattr(torch._C, f"_{kind}_getDevice", module.current_device)
-    return Guard(lambda: current_index() == index, lambda: module.device(index))
+    current: Callable[[], int] = getattr(torch._C, f"_{kind}_getDevice", module.current_device)
+    return Guard(current, index, lambda: module.device(index))
 
 
-def on_device(call: Callable[..., Result], device: Device) -> Callable[..., Result]:
-    """Returns a call that makes the device the current one, where another is."""
-    is_current, made_current = guard_of(device)
-
-    def there(*given: Any) -> Result:
-        if is_current():
-            return call(*given)
-        with made_current():
-            return call(*given)
-
-    return there
+def launch_on(guard: Guard, launch: Callable[..., Result], *operands: Any) -> Result:
+    """Launches while the guard's device is the current one."""
+    if guard.current() == guard.number:
+        return launch(*operands)
+    with guard.made_current():
+        return launch(*operands)

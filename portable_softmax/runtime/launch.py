@@ -10,7 +10,7 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.planning.request import problem_of
-from portable_softmax.runtime.guard import on_device
+from portable_softmax.runtime.guard import guard_of, launch_on
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec
@@ -57,7 +57,7 @@ def _launch(operands: tuple["torch.Tensor", ...], device: Device, form: str, bac
     if lines is None:
         strides = ", ".join(str(each.stride()) for each in operands)
         raise LayoutError(f"tensors of strides {strides} were given; their lines must be contiguous: copy them first")
-    on_device(bind(operands, lines, form, backward, device, is_batch_invariant()), device)(*operands)
+    launch_on(guard_of(device), bind(operands, lines, form, backward, device, is_batch_invariant()), *operands)
 
 
 def bind(

@@ -21,7 +21,8 @@ def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes:
         sizes: values of the parameters from n_lines on, but for the words and the number of a launch.
 
     Returns:
-        launch(*operands), with the launch's own words and number after them where rows are shared.
+        launch(*operands), with the launch's own words and number after them where rows are shared. It is the vendor's own where
+        there is one and no profiler's hook is set, and else Triton's.
 
     Raises:
         CompileError: see compiler.compile_for.
@@ -30,39 +31,27 @@ def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes:
     n_operands = next(at for at, kind in enumerate(kinds) if not kind.startswith("*"))
     if interpreting():
         return interpreted(spec, device, grid, sizes, n_operands)
-    compiled = compile_kernel(spec, device)
-    launch = launcher(compiled, spec.constexprs(device), device.index)
-
-    def by_triton(*given: Any) -> None:
-        launch(grid, *given[:n_operands], *sizes, *given[n_operands:])
-
+    compiled, device_index = compile_kernel(spec, device), device.index
+    by_triton = launcher(compiled, spec.constexprs(device), device_index)
     if triton_version() < (3, 5):
-        return by_triton
-    find = lambda: device.vendor.direct_launch(compiled, kinds, grid, sizes)  # noqa: E731 - asked when the kernel is loaded
-    return _directly(by_triton, find, compiled, device.index)
-
-
-def _directly(
-    by_triton: Callable[..., None], find: Callable[[], DirectLaunch | None], compiled: Any, device_index: int | None
-) -> Callable[..., None]:
-    """Returns the vendor's own launch; Triton's where there is none, and while profilers' hooks are set."""
+        return lambda *given: by_triton(grid, *given[:n_operands], *sizes, *given[n_operands:])
     from triton import knobs
     from triton.runtime import driver
 
     entering, leaving = knobs.runtime.launch_enter_hook.calls, knobs.runtime.launch_exit_hook.calls  # profilers add to them
     current_stream = driver.active.get_current_stream
-    found: list[DirectLaunch | None] = []
-    direct: list[DirectLaunch] = []
+    direct: DirectLaunch | None = None
+    loaded = False
 
     def launch(*given: Any) -> None:
+        nonlocal direct, loaded
         if direct and not entering and not leaving:
-            direct[0](current_stream(device_index), given)
-        elif found:
-            by_triton(*given)
+            direct(current_stream(device_index), given)
+        elif loaded:
+            by_triton(grid, *given[:n_operands], *sizes, *given[n_operands:])
         else:
             load(compiled)
-            found.append(find())
-            direct.extend(each for each in found if each)
+            direct, loaded = device.vendor.direct_launch(compiled, kinds, grid, sizes), True
             launch(*given)
 
     return launch

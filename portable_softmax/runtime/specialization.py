@@ -4,7 +4,6 @@ Everything that a kernel is specialised on stands in its KernelSpec: sizes and s
 never specialised on their values, so a kept kernel is right for every problem of the same spec.
 """
 
-import functools
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
 _compiling = threading.Lock()
-_compiled: dict[tuple[Any, ...], Any] = {}
-
 
 OF_THE_PROBLEM = (
     *("x_dtype", "y_dtype", "vector", "aligned", "form", "backward"),
@@ -170,12 +167,39 @@ class KernelSpec:
         return self.tiling.num_warps * (device.hardware.warp_size or 1)
 
 
+@dataclass
+class Compiled:
+    """Triton's CompiledKernel, and what a program of it uses, once that was read."""
+
+    kernel: Any
+    resources: KernelResources | None = None
+
+
+_compiled: dict[tuple[Any, ...], Compiled] = {}
+
+
 def compile_kernel(spec: KernelSpec, device: Device) -> Any:
     """Returns Triton's CompiledKernel; kept.
 
     Raises:
         CompileError: see compiler.compile_for; or the vendor's compiler is known to get such a kernel wrong.
     """
+    return _kept(spec, device).kernel
+
+
+def resources_of(spec: KernelSpec, device: Device) -> KernelResources:
+    """Reads what a program of the compiled kernel uses; kept, as new row counts are planned with kernels that are here.
+
+    Raises:
+        CompileError: see compile_kernel.
+    """
+    kept = _kept(spec, device)
+    if kept.resources is None:
+        kept.resources = device.vendor.resources(kept.kernel)
+    return kept.resources
+
+
+def _kept(spec: KernelSpec, device: Device) -> Compiled:
     key = spec, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
     with _compiling:
         if key not in _compiled:
@@ -184,15 +208,5 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
             compiled = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), *options)
             if fault := device.vendor.known_fault(compiled):
                 raise CompileError(f"{tiling} is not used: {fault}")
-            _compiled[key] = compiled
+            _compiled[key] = Compiled(compiled)
         return _compiled[key]
-
-
-@functools.cache
-def resources_of(spec: KernelSpec, device: Device) -> KernelResources:
-    """Reads what a program of the compiled kernel uses; kept, as new row counts are planned with kernels that are here.
-
-    Raises:
-        CompileError: see compiler.compile_for.
-    """
-    return device.vendor.resources(compile_kernel(spec, device))

@@ -122,13 +122,11 @@ def test_static_quality(ocloc, record_count, lengths, product):
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """No plan and no resources of earlier tests."""
-    caches = specialization.resources_of, plans.plan_problem
-    for each in caches:
-        each.cache_clear()
+    """No plan and no kernel of earlier tests."""
+    monkeypatch.setattr(specialization, "_compiled", {})
+    plans.plan_problem.cache_clear()
     yield
-    for each in caches:
-        each.cache_clear()
+    plans.plan_problem.cache_clear()
 
 
 def test_without_ocloc_registers_are_estimated(monkeypatch, fresh):

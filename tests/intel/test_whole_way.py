@@ -8,8 +8,8 @@ import portable_softmax
 from intel import live
 from portable_softmax import current_device, plan, softmax
 from portable_softmax.devices import detect
-from portable_softmax.torch_api import kept
-from portable_softmax.torch_api.operators import operator
+from portable_softmax.operators import kept
+from portable_softmax.operators.library import operator
 
 DETECTED = {"driver_max1550": "intel/max-1550", "driver_max1100": "intel/max-1100", "driver_b580": "intel/arc-b580"}
 SHAPES = {(16, 781): "tile", (70, 64): "tile", (2, 20000): "shared"}

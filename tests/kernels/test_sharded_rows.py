@@ -10,6 +10,7 @@ from offline import every_candidate
 
 from portable_softmax.devices.policy import LaunchRule
 from portable_softmax.distributed import steps
+from portable_softmax.operators import kept
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec
@@ -62,7 +63,9 @@ def in_narrow_tiles(monkeypatch, device):
     policy = msgspec.structs.replace(own, rules=[rule])
     changed = dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
     monkeypatch.setattr(steps, "device_of", lambda *_: changed)
-    monkeypatch.setattr(steps, "_launches", {})
+    kept.forget()
+    yield
+    kept.forget()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from portable_softmax.runtime.guard import guard_of, on_device
+from portable_softmax.runtime.guard import guard_of, launch_on
 
 
 @pytest.fixture
@@ -32,22 +32,23 @@ def device(index):
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_call_is_made_while_its_device_is_the_current_one(current, index):
     called = []
-    call = on_device(lambda *given: called.append((current[0], *given)) or len(called), device(index))
+    guard = guard_of(device(index))
+    call = lambda *given: launch_on(guard, lambda *given: called.append((current[0], *given)) or len(called), *given)  # noqa: E731
     assert [call("y", "x"), call("y", "z")] == [1, 2]
     assert called == [(index, "y", "x"), (index, "y", "z")]
     assert current == [0]
 
 
 def test_a_guard_knows_whether_its_device_is_the_current_one(current):
-    is_current, made_current = guard_of(device(1))
-    assert not is_current()
-    with made_current():
-        assert is_current()
-    assert not is_current()
+    guard = guard_of(device(1))
+    assert guard.current() != guard.number
+    with guard.made_current():
+        assert guard.current() == guard.number
+    assert guard.current() != guard.number
 
 
 def test_a_device_that_is_not_here_needs_no_guard(current):
-    is_current, made_current = guard_of(device(None))
-    assert is_current()
-    with made_current():
+    guard = guard_of(device(None))
+    assert guard.current() == guard.number
+    with guard.made_current():
         assert current == [0]

@@ -59,7 +59,7 @@ def test_the_planned_kernels_are_loaded_onto_the_device(loaded, monkeypatch):
         yield
         assert len(loaded) == 2, "loaded while it is the current one"
 
-    monkeypatch.setattr(warmup, "guard_of", lambda device: Guard(lambda: False, lambda: made_current(device)))
+    monkeypatch.setattr(warmup, "guard_of", lambda device: Guard(lambda: None, 0, lambda: made_current(device)))
     here = dataclasses.replace(Device.from_profile("nvidia/h200"), index=1)
     forward, backward = warm_up([(4096, 64)], ["float32"], backward=True, device=here)
     assert current == [here]
@@ -68,7 +68,7 @@ def test_the_planned_kernels_are_loaded_onto_the_device(loaded, monkeypatch):
 
 
 def test_the_kernel_of_rows_that_are_shared_is_loaded(loaded, monkeypatch):
-    monkeypatch.setattr(warmup, "guard_of", lambda device: Guard(lambda: True, contextlib.nullcontext))
+    monkeypatch.setattr(warmup, "guard_of", lambda device: Guard(lambda: None, None, contextlib.nullcontext))
     (planned,) = warm_up([(4, 65536)], ["float32"], device=dataclasses.replace(Device.from_profile("nvidia/h200"), index=1))
     assert planned.tiling.strategy == "shared"
     assert [kernel.metadata.num_warps for kernel in loaded] == [planned.num_warps]

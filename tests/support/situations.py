@@ -264,8 +264,8 @@ def several_processes(turns):
 def publishing(replacement):
     """Makes kernels that are compiled within publish by `replacement`, a @triton.jit function."""
     from portable_softmax.kernels import exchange, fallback, softmax
+    from portable_softmax.operators import kept
     from portable_softmax.runtime import specialization as spec
-    from portable_softmax.torch_api import kept
 
     rooms = exchange, fallback, softmax
     before = [dict(vars(room)) for room in rooms]

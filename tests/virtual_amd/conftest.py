@@ -12,7 +12,7 @@ def machine():
     import host_tensor
 
     from portable_softmax.devices import detect
-    from portable_softmax.torch_api import kept
+    from portable_softmax.operators import kept
 
     def forget():
         detect._device.cache_clear()

@@ -20,11 +20,10 @@ from portable_softmax import (
     softmax,
     warm_up,
 )
+from portable_softmax.operators import compute, kept, layout
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.torch_api import kept
-from portable_softmax.torch_api import layout as rows
 
 CHOICES = (False, True)
 kernel = pytest.mark.kernel
@@ -220,19 +219,27 @@ def test_compiled_autograd_runs(where):
 
 @kernel
 @pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize("function", ["wrap_dim", "lines_as_they_lie", "lines_of", "bind", "kept_call", "keep"])
-def test_a_choice_that_changes_during_a_call_changes_nothing_in_it(where, plans, of_process, monkeypatch, function, choice):
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [
+        *((compute, name) for name in ("wrap_dim", "arranged", "bind", "_call", "keep")),
+        *((layout, name) for name in ("lines_as_they_lie", "lines_of")),
+    ],
+)
+def test_a_choice_that_changes_during_a_call_changes_nothing_in_it(
+    where, plans, of_process, monkeypatch, module, function, choice
+):
     """Where lines are copied in one choice and not in the other, results laid out by one and read by the other are garbage."""
-    original = getattr(rows, function)
+    original = getattr(module, function)
 
-    def between(*arguments):
+    def between(*arguments, **named):
         of_process(not is_batch_invariant())
-        return original(*arguments)
+        return original(*arguments, **named)
 
     x = torch.randn(3, 20, 32, device=where, requires_grad=True)
     dy = torch.randn_like(x)
     of_process(choice)
-    monkeypatch.setattr(rows, function, between)
+    monkeypatch.setattr(module, function, between)
     y = softmax(x, 1)
     y.backward(dy)
     monkeypatch.undo()

@@ -15,8 +15,8 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from portable_softmax.invariance import in_context, is_batch_invariant
-from portable_softmax.torch_api.fast_path import backward, nobody_listens
-from portable_softmax.torch_api.kept import Kind
+from portable_softmax.operators.compute import backward
+from portable_softmax.operators.kept import Kind, nobody_listens
 
 
 def register_gradients(library: torch.library.Library, form: str) -> None:

@@ -13,11 +13,10 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import is_batch_invariant
+from portable_softmax.operators.arguments import check_gradient, check_layout, wrap_dim
+from portable_softmax.operators.autograd import register_gradients
+from portable_softmax.operators.compute import backward, forward
 from portable_softmax.planning.problem import FORMS
-from portable_softmax.torch_api.arguments import check_layout
-from portable_softmax.torch_api.autograd import register_gradients
-from portable_softmax.torch_api.fast_path import backward, forward
-from portable_softmax.torch_api.layout import check_gradient, wrap_dim
 
 
 def _autocast_key(device_type: str) -> str:

@@ -14,8 +14,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from portable_softmax import patch_torch
-from portable_softmax.torch_api import functional as ops
-from portable_softmax.torch_api import patch, routed
+from portable_softmax.api import functional as ops
+from portable_softmax.api import patch, routed
 
 pytestmark = pytest.mark.kernel
 
@@ -46,7 +46,7 @@ def x(where):
 def seen(monkeypatch):
     """The name of each function of this package that was called."""
     names = []
-    monkeypatch.setattr(ops, "_call", lambda form, *rest, call=ops._call: names.append(form) or call(form, *rest))
+    monkeypatch.setattr(ops, "call", lambda form, *rest, call=ops.call: names.append(form) or call(form, *rest))
     return names
 
 

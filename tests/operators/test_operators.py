@@ -11,8 +11,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import portable_softmax
 from portable_softmax import DtypeError, LayoutError, LogSoftmax, Softmax, softmax
-from portable_softmax.torch_api import autograd as gradients
-from portable_softmax.torch_api import functional as ops
+from portable_softmax.operators import autograd as gradients
+from portable_softmax.operators import dispatch as ops
 
 pytestmark = pytest.mark.kernel
 

@@ -3,17 +3,10 @@
 from typing import TYPE_CHECKING
 
 import torch
-from torch.compiler import is_dynamo_compiling
-from torch.overrides import has_torch_function_unary
+from torch import Tensor
 
-from portable_softmax.devices.detect import interpreting
-from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.torch_api.arguments import check_chunks, check_layout, dtype_of, int_of
-from portable_softmax.torch_api.autograd import recording
-from portable_softmax.torch_api.fast_path import BY_TORCH, forward, nobody_listens
-from portable_softmax.torch_api.kept import Call, Kind, remember, repeated
-from portable_softmax.torch_api.layout import kept_like, wrap_dim
-from portable_softmax.torch_api.operators import operator
+from portable_softmax.operators.arguments import check_chunks
+from portable_softmax.operators.dispatch import call
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -55,7 +48,9 @@ def softmax(
         LayoutError: the tensor is nested, sparse or of another layout than strided; a NotImplementedError too.
         DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
     """
-    return _call("softmax", input, dim, dtype, group, chunks)
+    if type(input) is not Tensor or group is not None or chunks != 1:
+        return _maybe_sharded("softmax", input, dim, dtype, group, chunks)
+    return call("softmax", input, dim, dtype)
 
 
 def log_softmax(
@@ -70,7 +65,9 @@ def log_softmax(
 
     Arguments, result and errors are those of `softmax`.
     """
-    return _call("log_softmax", input, dim, dtype, group, chunks)
+    if type(input) is not Tensor or group is not None or chunks != 1:
+        return _maybe_sharded("log_softmax", input, dim, dtype, group, chunks)
+    return call("log_softmax", input, dim, dtype)
 
 
 def softmin(
@@ -85,54 +82,27 @@ def softmin(
 
     Arguments, result and errors are those of `softmax`.
     """
-    return _call("softmin", input, dim, dtype, group, chunks)
+    if type(input) is not Tensor or group is not None or chunks != 1:
+        return _maybe_sharded("softmin", input, dim, dtype, group, chunks)
+    return call("softmin", input, dim, dtype)
 
 
 for _function in (softmax, log_softmax, softmin):  # in torch.jit.script a call of it is one of the operator
     torch.jit._builtins._register_builtin(_function, f"portable_softmax::{_function.__name__}")
 
 
-def _call(
-    form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, group: "ProcessGroup | None" = None, chunks: int = 1
+def _maybe_sharded(
+    form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, group: "ProcessGroup | None", chunks: int
 ) -> torch.Tensor:
+    """Finds out whether other ranks hold parts of the rows, and computes the softmax with them or alone."""
     if group is not None:
         from portable_softmax.distributed.entry import sharded
 
         return sharded(form, x, dim, dtype, [group], chunks)
     if chunks != 1:
         check_chunks(form, chunks)
-    if type(dim) is int and (dtype is None or type(dtype) is torch.dtype) and not is_dynamo_compiling():
-        kind = form, dim, dtype, is_batch_invariant()
-        if (again := repeated(kind, x)) is not None:
-            return again
-        if nobody_listens(x) and (call := _directly(x, kind)):
-            return call(x)
-    if isinstance(x, torch.Tensor):
-        if hasattr(x, "device_mesh"):
-            from portable_softmax.distributed.dtensor import of_dtensor
+    if isinstance(x, Tensor) and hasattr(x, "device_mesh"):
+        from portable_softmax.distributed.dtensor import of_dtensor
 
-            return of_dtensor(form, x, dim, dtype, chunks, lambda part: _call(form, part, dim, dtype))
-        if x.device.type == "cpu" and not interpreting():
-            return BY_TORCH[form](x, dim, dtype=dtype)
-        check_layout(form, x)
-        dim, dtype = wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
-    elif not has_torch_function_unary(x):
-        raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
-    result: torch.Tensor = operator(form)(x, dim, dtype)
-    return result
-
-
-def _directly(x: torch.Tensor, kind: Kind) -> Call | None:
-    """Returns a call past the dispatcher, for a tensor to which nobody but autograd listens; None if torch must record it."""
-    form, dim, dtype, batch_invariant = kind
-    by_torch = x.is_cpu and not interpreting()
-    if by_torch and x.requires_grad:
-        return None
-
-    def recorded(call: Call) -> Call:
-        return recording(call, x.dtype, kind)
-
-    if not by_torch and (kept := kept_like(x, dim, dtype, form, batch_invariant)):
-        return remember(kind, x, kept, recorded)
-    first = lambda x: forward(x, dim, dtype, form, batch_invariant)  # noqa: E731
-    return recorded(first) if x.requires_grad else first
+        return of_dtensor(form, x, dim, dtype, chunks)
+    return call(form, x, dim, dtype)

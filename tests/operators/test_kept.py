@@ -9,7 +9,7 @@ import torch
 from pairs import PAIRS
 
 from portable_softmax import batch_invariant, log_softmax, softmax
-from portable_softmax.torch_api import functional, kept
+from portable_softmax.operators import dispatch, kept
 
 pytestmark = pytest.mark.kernel
 
@@ -23,7 +23,7 @@ def x(where):
 def checks(monkeypatch):
     """Tensors that all checks were made of, because no call was repeated."""
     made = []
-    monkeypatch.setattr(functional, "nobody_listens", lambda x, check=functional.nobody_listens: made.append(x) or check(x))
+    monkeypatch.setattr(dispatch, "nobody_listens", lambda x, check=dispatch.nobody_listens: made.append(x) or check(x))
     kept.forget()
     return made
 

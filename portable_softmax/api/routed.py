@@ -16,7 +16,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import interpreting
-from portable_softmax.torch_api.fast_path import KERNEL_DTYPES
+from portable_softmax.operators.arguments import KERNEL_DTYPES
 
 Function = Callable[..., Any]
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.nn.functional as functional
 
-from portable_softmax.torch_api import routed
-from portable_softmax.torch_api.functional import log_softmax, softmax, softmin
-from portable_softmax.torch_api.routed import TensorMethod, routed_function
+from portable_softmax.api import routed
+from portable_softmax.api.functional import log_softmax, softmax, softmin
+from portable_softmax.api.routed import TensorMethod, routed_function
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 import torch
 
-from portable_softmax.torch_api.functional import log_softmax, softmax
+from portable_softmax.api.functional import log_softmax, softmax
 
 
 class Softmax(torch.nn.Module):

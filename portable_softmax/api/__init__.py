@@ -1,0 +1,1 @@
+"""The functions, modules and patches that a PyTorch user calls."""

@@ -1,0 +1,12 @@
+"""Softmax and its gradient of one device's tensors: torch operators, and the way past torch's dispatcher to a kernel.
+
+dispatch.py     a call: repeated, past the dispatcher, or through it
+kept.py         the memory of calls, and who listens to a call
+compute.py      the softmax and its gradient, by one launch, or by torch on the CPU
+layout.py       operands as a kernel takes them: as they lie, or copies
+arguments.py    what a caller gives, read as torch reads it, or refused
+autograd.py     gradients, at the dispatcher's Autograd key
+library.py      everything else that a dispatcher can ask of the operators
+"""
+
+import torch  # noqa: F401 - first, as it imports the operators, which do not find half of one of these modules
