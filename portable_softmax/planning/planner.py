@@ -52,9 +52,7 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
     problem = as_read(problem, device)
     passed_over: list[str] = []
     spilling: list[Compiled] = []
-    alone: tuple[Compiled, list[str]] | None = (
-        None  # only one program fits: a number of warps with which two do is still looked for
-    )
+    alone: tuple[Compiled, list[str]] | None = None  # one program fits: other numbers of warps may let two in
     for candidate in _candidates(problem, device):
         tiling = candidate.tiling
         if (alone and _shape(tiling) != _shape(alone[0].tiling)) or len(spilling) == MOST_SPILLING:

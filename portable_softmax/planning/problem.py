@@ -36,8 +36,8 @@ class Problem:
         batch_invariant: whether the tile must not depend on n_rows.
         depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in blocks.
         turned: x, or dy, lies the other way than y and the result: its rows side by side if theirs are not, and back.
-        step: None for the whole softmax in one launch. For rows that are sharded over devices, "reduce" computes the maximum and
-            sum of this device's part, and "map" computes results from the numbers of all parts.
+        step: None for the whole softmax in one launch. For rows that are sharded over devices, "reduce" computes the maximum
+            and sum of this device's part, and "map" computes results from the numbers of all parts.
         lines: how the operands lie; None where nothing but a plan is wanted.
         ragged, paired, last_alone, scattered: how a launch reads it, which planning chooses (reading.py).
             ragged: rows start anywhere, but those of all operands alike, and are read in vectors between two edges; `vector` is
