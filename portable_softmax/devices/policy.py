@@ -54,7 +54,6 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     bytes_per_piece: Literal[4, 8, 16, 32] | Unset = msgspec.UNSET  # of a tile, for each thread
     row_share: Share | Unset = msgspec.UNSET  # of the registers, for a row in one tile
     beside_share: Share | Unset = msgspec.UNSET  # of the registers, for a tile of rows side by side
-    last_share: Share | Unset = msgspec.UNSET  # the same for a tile of half a cache line of rows
     elements_per_part: Elements | Unset = msgspec.UNSET  # for each thread and operand
     part_warps: Power | Unset = msgspec.UNSET  # left out, one for each partition of a multiprocessor
     part_registers: Positive | Unset = msgspec.UNSET  # of a thread; left out, the compiler chooses

@@ -39,7 +39,7 @@ class Form:
     held: bool  # a row, or a part of it, is read once and held; else read twice, one piece at a time
     by_place: bool  # each lane of a piece keeps its own maximum and sum; they are reduced at the end
     walks: bool  # a program takes more than one tile
-    stages: int  # pipeline stages of loops over tiles, and over pieces of rows that are read twice
+    stages: int  # pipeline stages of the loop over tiles
     last_alone: bool = False  # rows are read in pairs, and their number is odd
 
     # Programs that share the rows of a tile.
@@ -73,11 +73,6 @@ class Form:
     def parts_read(self) -> int:
         """Returns how many parts one look at all words can read."""
         return self.lanes // self.tile_rows
-
-    @property
-    def streaming(self) -> int:
-        """Returns the pipeline stages of loops that read a row twice; 1 where only a neighbour's program runs them."""
-        return 1 if self.held else self.stages
 
     @property
     def products(self) -> bool:

@@ -40,7 +40,7 @@ def reduce_streamed(
     second = tl.zeros((rows.shape[0],), FORM.compute)
     peaks = filled(rows.shape[0], -float("inf"), FORM)
     sums = filled(rows.shape[0], 0.0, FORM)
-    for col in tl.range(first_col, past_col, FORM.width, num_stages=FORM.streaming):
+    for col in tl.range(first_col, past_col, FORM.width):
         piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, FORM)
         if FORM.backward:
             sums = add_shares(sums, piece_a, piece_b, FORM)
@@ -70,7 +70,7 @@ def store_streamed(
     """
     scale, rest = scale_from(base, first, second, not FORM.held, FORM)
     last = first_col + (past_col - 1 - first_col) // FORM.width * FORM.width
-    for forward in tl.range(first_col, past_col, FORM.width, num_stages=FORM.streaming):
+    for forward in tl.range(first_col, past_col, FORM.width):
         col = forward if FORM.held else first_col + last - forward  # backwards: the columns read last are still in a cache
         piece_a, piece_b, cols, mask = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, out_stride, FORM)
         piece_b = weights(piece_a, piece_b, base, FORM.axis, FORM)

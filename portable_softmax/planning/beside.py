@@ -9,7 +9,7 @@ from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.planning.room import MANY_ROWS, Candidate, Room, halves
 from portable_softmax.planning.rows import MOST_PARTS, WORD_BYTES
 
-MOST_HELD_PARTS = 16  # with more, parts are twice as wide: each program looks at the numbers of all
+MOST_NARROW, MOST_PREFERRED = 16, 32  # parts that are held: with more they are twice as wide, then read twice
 
 
 def beside_launches(room: Room) -> Iterator[Candidate]:
@@ -19,7 +19,7 @@ def beside_launches(room: Room) -> Iterator[Candidate]:
     if not room.shares:
         return
     held = not problem.backward if problem.turned else problem.element_bytes >= (numbers.held_across or 0)
-    held = held and problem.access != "scalar"
+    held = held and problem.access != "scalar" and (problem.turned or _held(room)[1] <= MOST_PREFERRED)
     yield from (held_parts if held else streamed_parts)(room)
     yield from (streamed_parts if held else held_parts)(room)
 
@@ -33,8 +33,8 @@ def tiles(room: Room) -> Iterator[Candidate]:
     share = last = numbers.beside_share
     if problem.turned:
         share = last = 0.5 / room.operands
-    elif numbers.last_share:
-        last = numbers.last_share
+    elif scalar:  # parts would need an address for each element too
+        last = max(share, 0.5 / room.operands)
     if not room.shares:  # there is nothing else but to read them twice
         least, share, last = min(neighbours, room.sector), 0.5, 0.5
     packed = problem.element_bytes / WORD_BYTES if problem.access == "vector" else 1
@@ -57,6 +57,11 @@ def _fills(room: Room) -> bool:
     return elements > room.twice * room.numbers.elements_per_thread * 7 // 8
 
 
+def _is_narrow(room: Room) -> bool:
+    """Tells whether a tile takes the few rows that lie side by side in one matrix: less than a cache line."""
+    return room.problem.neighbours < room.line and not room.problem.scattered
+
+
 def _of_elements(room: Room, rows: int) -> Iterator[tuple[Tiling, int]]:
     """Yields tiles of single elements, which need an address each: pieces of one a thread, of more where there are many."""
     problem, numbers, fills = room.problem, room.numbers, _fills(room)
@@ -65,7 +70,7 @@ def _of_elements(room: Room, rows: int) -> Iterator[tuple[Tiling, int]]:
     if fills and not problem.backward:
         threads = min(2 * room.twice, room.most_threads)
     tiling = Tiling("tile", rows, next_power_of_2(problem.width), threads // room.warp, 1)
-    if pieces := room.in_pieces(tiling, room.piece if fills else 1):
+    if pieces := room.in_pieces(tiling, room.few_elements if _is_narrow(room) else room.piece if fills else 1):
         yield pieces, numbers.spilled_bytes if fills else 0
     yield tiling, 0
 
@@ -91,20 +96,31 @@ def _of_vectors(room: Room, rows: int) -> Iterator[tuple[Tiling, int]]:
             yield replace(tiling, num_warps=max(1, each // room.warp // less)), 0
 
 
-def held_parts(room: Room) -> Iterator[Candidate]:
-    """Yields parts that programs hold: as many elements of all operands a thread as of a tile in pieces."""
-    problem, numbers = room.problem, room.numbers
-    rows = min(next_power_of_2(problem.neighbours), room.line if problem.turned else room.line // 2)
+def _held(room: Room) -> tuple[int, int, int]:
+    """Returns (columns, number, threads) of parts that are held: as many elements a thread as of a tile in pieces, or twice."""
+    problem, rows = room.problem, _held_rows(room)
     threads = room.twice if problem.backward or problem.turned else room.threads
-    cols = numbers.elements_per_thread // room.operands * threads // rows
-    if problem.width > MOST_HELD_PARTS * cols and not problem.turned:
+    cols = room.numbers.elements_per_thread // room.operands * threads // rows
+    if problem.width > MOST_NARROW * cols and not problem.turned:
         cols *= 2
-    tiling = Tiling("shared", rows, cols, threads // room.warp, 1, -(-problem.width // cols))
-    if not 1 < tiling.parts <= MOST_PARTS:
+    return cols, -(-problem.width // cols), threads
+
+
+def _held_rows(room: Room) -> int:
+    return min(next_power_of_2(room.problem.neighbours), room.line if room.problem.turned else room.line // 2)
+
+
+def held_parts(room: Room) -> Iterator[Candidate]:
+    """Yields parts that programs hold; forward first with as many registers as let two programs be resident."""
+    problem, numbers, rows = room.problem, room.numbers, _held_rows(room)
+    cols, count, threads = _held(room)
+    if not 1 < count <= MOST_PARTS:
         return
-    why = f"{rows * cols // threads} elements of each operand for each of {threads} threads"
+    tiling = Tiling("shared", rows, cols, threads // room.warp, 1, count)
+    each = rows * cols // threads
+    why = f"{each} elements of each operand for each of {threads} threads"
     if pieces := room.in_pieces(tiling, 2 * room.piece // room.operands):
-        if not problem.backward and tiling.parts <= MOST_HELD_PARTS:
+        if not problem.backward and each <= numbers.elements_per_thread:
             registers = room.registers_of(2, room.twice)
             limited = replace(pieces, max_registers=registers)
             yield Candidate(limited, numbers.spilled_bytes, f"{why}; {registers} registers each let two programs be resident")
@@ -114,6 +130,8 @@ def held_parts(room: Room) -> Iterator[Candidate]:
 
 def streamed_parts(room: Room) -> Iterator[Candidate]:
     """Yields parts that are read twice, a piece at a time: as many as programs are resident, or one where rows are many."""
+    if _is_narrow(room) and room.problem.access == "scalar":
+        yield from _streamed_lines(room)
     problem, numbers, device = room.problem, room.numbers, room.device
     scalar, registers = problem.access == "scalar", room.registers_of(2, room.twice)
     wanted = room.line if problem.turned else 2 * room.line
@@ -132,3 +150,19 @@ def streamed_parts(room: Room) -> Iterator[Candidate]:
         if count > 1:
             tiling = replace(tiling, strategy="shared", tile_cols=pieces * cols, parts=count, pieces=pieces)
         yield Candidate(tiling, 3 * numbers.spilled_bytes, why)
+
+
+def _streamed_lines(room: Room) -> Iterator[Candidate]:
+    """Yields parts of the few rows of one matrix: so long that those of all resident programs stay in the first cache."""
+    problem = room.problem
+    rows, threads = next_power_of_2(problem.neighbours), room.threads
+    cols = room.few_elements * threads // rows
+    resident = room.most_threads // threads
+    cached = (room.device.hardware.shared_memory_per_multiprocessor or 0) // resident // (rows * problem.element_bytes)
+    pieces = max(1, cached // cols)
+    count = -(-problem.width // (pieces * cols))
+    tiling = Tiling("online", rows, cols, threads // room.warp, 1, held=False)
+    why = f"parts of {pieces * cols} columns of {problem.inner} rows stay in a cache for {resident} programs"
+    if 1 < count <= MOST_PARTS:
+        tiling = replace(tiling, strategy="shared", tile_cols=pieces * cols, parts=count, pieces=pieces)
+    yield Candidate(tiling, 0, why)

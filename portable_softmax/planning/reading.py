@@ -28,9 +28,16 @@ def as_read(problem: Problem, device: Device) -> Problem:
 
 
 def _is_scattered(problem: Problem, device: Device) -> bool:
-    """Tells whether a matrix has fewer rows side by side than a tile takes."""
+    """Tells whether a matrix has fewer rows side by side than a cache line has elements, and a tile takes those of several.
+
+    Where single elements are read, each needs an address; so long rows of several matrices do not fit the registers.
+    """
     line = device.profile.launch.line_elements
-    return bool(line) and problem.inner < line.value and device.vendor.scattered_rows
+    if not line or problem.inner >= line.value or not device.vendor.scattered_rows:
+        return False
+    share, registers = numbers_of(problem, device)[0].beside_share, device.hardware.registers_per_multiprocessor
+    long = registers and line.value * problem.n_cols > registers * share
+    return not (problem.access == "scalar" and long)
 
 
 def in_pairs(problem: Problem) -> Problem:

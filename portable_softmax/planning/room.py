@@ -52,6 +52,11 @@ class Room:
         return least.value if least else 1
 
     @property
+    def few_elements(self) -> int:
+        """Elements of a piece for each thread, where a thread reads neighbours of several columns."""
+        return self.numbers.elements_per_thread // 8
+
+    @property
     def piece(self) -> int:
         """Elements of a piece for each thread."""
         return max(1, self.numbers.bytes_per_piece // self.problem.element_bytes)

@@ -46,11 +46,9 @@ def short_rows(room: Room) -> Iterator[Candidate]:
         tiling = Tiling("tile", rows, cols, warps, 1)
         piece = max(1, room.threads // rows) * problem.vector
         if edged:
-            each = min(warps, max(1, rows * cols // 4 // room.piece // room.warp))
+            each = min(warps, max(1, rows * cols // (numbers.elements_per_thread // 4) // room.warp))
             tiling = replace(tiling, num_warps=each)
             piece = max(problem.vector, room.piece * each * room.warp // rows)
-            if -(-problem.width // piece) * piece - problem.width >= piece // 2 > problem.vector:
-                piece //= 2  # the last one would be empty for half of its columns
         pieces = -(-problem.width // piece)
         why = f"{rows} rows of {row} words give {room.threads} threads {rows * row / room.threads:.2g} words each of an operand"
         if pieces > 1:
