@@ -15,5 +15,7 @@ case " $* " in
     *" --device "*) python -m pytest -m "kernel and not slow" $(results kernels) "$@" ;;
     *) python -m pytest -n 2 -m "kernel and not accelerator and not slow" --device interpreter $(results kernels) "$@" ;;
 esac
-bash scripts/random_plans.sh 3.6.0 nvidia/h200 amd/mi300x --problems 40 # the Triton of torch 2.11, which spills elsewhere
+other=3.6.0 # the Triton of torch 2.11, which spills elsewhere
+bash scripts/with_triton.sh $other scripts/random_plans.py nvidia/h200 amd/mi300x --problems 40
+bash scripts/with_triton.sh $other -m pytest -q tests/runtime/test_divisions.py
 bash scripts/virtual_npu.sh ${REQUIRE_VIRTUAL_NPU:+--required}

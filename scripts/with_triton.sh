@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Plans random problems with another Triton than .venv's, whose compiler spills elsewhere: bash scripts/random_plans.sh 3.6.0
-# Other arguments go to random_plans.py. Triton is unpacked in .tritons and seen by this command alone.
+# Runs Python with another Triton than .venv's, whose compiler makes other code and spills elsewhere:
+#   bash scripts/with_triton.sh 3.6.0 scripts/random_plans.py nvidia/h200 --problems 40
+# Triton is unpacked in .tritons and seen by this command alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=${1:?is a release of Triton, such as 3.6.0}
@@ -13,4 +14,4 @@ if [ ! -d ".tritons/$version" ]; then
     mv "$fetched" ".tritons/$version"
     trap - EXIT
 fi
-PYTHONPATH=$PWD/.tritons/$version exec .venv/bin/python scripts/random_plans.py "$@"
+PYTHONPATH=$PWD/.tritons/$version exec .venv/bin/python "$@"
