@@ -87,6 +87,12 @@ class KernelSpec:
 
         return softmax.softmax_backward_kernel if self.backward else softmax.softmax_kernel
 
+    @property
+    def narrows(self) -> bool:
+        """Tells whether a float64 is rounded to 16 bits."""
+        given, result = (self.y_dtype, self.x_dtype) if self.backward else (self.x_dtype, self.y_dtype)
+        return given == "float64" and DTYPE_BYTES[result] == 2
+
     def signature(self) -> dict[str, str]:
         """Returns Triton's types of the run-time parameters, by name."""
         dtypes = {"y": self.y_dtype, "x": self.x_dtype}
@@ -203,6 +209,8 @@ def _kept(spec: KernelSpec, device: Device) -> Compiled:
     key = spec, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
     with _compiling:
         if key not in _compiled:
+            if spec.narrows and compiler.triton_version() < (3, 3):
+                raise CompileError("Triton 3.2 ends the process where float64 is rounded to 16 bits; install Triton 3.3 or later")
             tiling = spec.tiling
             options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1 and tiling.held
             compiled = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), *options)
