@@ -210,7 +210,7 @@ def _kept(spec: KernelSpec, device: Device) -> Compiled:
     with _compiling:
         if key not in _compiled:
             if spec.narrows and compiler.triton_version() < (3, 3):
-                raise CompileError("Triton 3.2 ends the process where float64 is rounded to 16 bits; install Triton 3.3 or later")
+                raise CompileError("Triton 3.2 ends the process where float64 becomes 16 bits; install Triton 3.3 or later")
             tiling = spec.tiling
             options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1 and tiling.held
             compiled = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), *options)
