@@ -4,10 +4,9 @@ import dataclasses
 from typing import Any
 
 import msgspec
-from portable_softmax.planning.rules import matching
 
 from portable_softmax import Device, KernelResources, LaunchPlan, profiles
-from portable_softmax.devices.policy import LaunchRule
+from portable_softmax.devices.policy import NumberRow
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
@@ -40,18 +39,23 @@ def with_hardware(profile: str, **facts) -> Device:
     return dataclasses.replace(device, hardware=msgspec.structs.replace(device.hardware, **facts))
 
 
-def with_rules(profile: str, *rules: dict[str, Any]) -> Device:
-    """Returns the profile's device with these rules ahead of its own."""
+def with_numbers(profile: str, *rows: dict[str, Any]) -> Device:
+    """Returns the profile's device with these rows of numbers ahead of its own."""
     device = Device.from_profile(profile)
     own = device.profile.launch
-    first = [msgspec.convert({"source": own.grid.source, **rule}, LaunchRule) for rule in rules]
-    policy = msgspec.structs.replace(own, rules=[*first, *own.rules])
+    first = [number_row(**row) for row in rows]
+    policy = msgspec.structs.replace(own, numbers=[*first, *own.numbers])
     return dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
 
 
+def number_row(**row: Any) -> NumberRow:
+    """Returns a row of numbers as a file would hold it, with a source and a gain."""
+    return msgspec.convert({"source": "line", "gain": 2.0, **row}, NumberRow)
+
+
 def every_candidate(problem: Problem, device: Device) -> list[Tiling]:
-    """Returns the tilings of all rules that take the problem."""
-    return [tiling for rule in matching(problem, device) for tiling in candidates(rule, problem, device)]
+    """Returns all launches that are computed for a problem as it is read, the preferred one first."""
+    return [candidate.tiling for candidate in candidates(problem, device)]
 
 
 def table(profile: str) -> dict[str, str]:
