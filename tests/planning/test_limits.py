@@ -5,13 +5,12 @@ import itertools
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from offline import GPUS, light, with_hardware, with_rules
+from offline import GPUS, light, with_hardware
 
 from portable_softmax import Device
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
-from portable_softmax.runtime.plans import plan_problem
 
 AMD = [name for name in GPUS if name.startswith("amd/")]
 NVIDIA = [name for name in GPUS if name.startswith("nvidia/")]
@@ -91,13 +90,6 @@ def test_programs_are_whole_groups_within_every_limit_and_walk_if_need_be(profil
     assert plan.tiling.walk or plan.num_programs == plan.tiling.parts * -(-n_rows // plan.tiling.tile_rows), (
         "every tile is taken"
     )
-
-
-@pytest.mark.parametrize("n_cols", [4096, 10**5])
-def test_the_limit_of_hip_holds_where_a_profile_leaves_the_warps_to_triton(n_cols):
-    device = with_rules("amd/mi300x", {"to_cols": 16384, "strategy": "tile", "tile_elements": 2048})
-    plan = plan_problem(contiguous_problem(MANY, n_cols, "float32"), device)
-    assert plan.num_programs * plan.resources.num_warps * device.hardware.warp_size < 2**32
 
 
 @pytest.mark.parametrize("profile", ["ascend/910b3", "triton/interpreter"])

@@ -3,10 +3,9 @@
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from offline import GPUS, every_candidate, with_rules
+from offline import GPUS, every_candidate, with_numbers
 
 from portable_softmax import Device
-from portable_softmax.devices.policy import NEEDED, USED
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.specialization import KernelSpec
@@ -21,22 +20,27 @@ LENGTHS = st.one_of(
 
 
 @st.composite
-def rules(draw):
-    """A rule that loads, with any choices."""
-    strategy = draw(st.sampled_from(["tile", "tile of words", "online", "shared", "shared, read twice"]))
-    chosen = {key: draw(POWERS) for key in NEEDED[strategy]}
-    if strategy == "tile of words":
-        chosen["tile_words"] = draw(st.integers(1, 4096))
-    for key in USED[strategy]:
-        if key not in chosen and draw(st.booleans()):
-            chosen[key] = draw(st.integers(1, 8) if key == "num_stages" else st.integers(0, 7).map(lambda power: 2**power))
-    if "num_warps" in chosen:
-        chosen.pop("elements_per_thread", None)  # each says how many warps a program has
-    if strategy == "shared, read twice":
-        chosen["read_twice"] = True
-    if "tile_rows" in chosen or draw(st.booleans()):
-        chosen["layout"] = draw(st.sampled_from(["across", "turned"]))
-    return {"strategy": strategy.split()[0].rstrip(",")} | chosen
+def rows(draw):
+    """A row of numbers that loads, with any of them."""
+    shares, powers = st.floats(0.001, 1), st.integers(0, 10).map(lambda power: 2**power)
+    numbers = {
+        "words_forward": st.floats(0.1, 1024),
+        "words_backward": st.floats(0.1, 1024),
+        "elements_per_thread": POWERS,
+        "bytes_per_piece": st.sampled_from([4, 8, 16, 32]),
+        "row_share": shares,
+        "beside_share": shares,
+        "last_share": shares,
+        "elements_per_part": st.integers(1, 4096),
+        "part_warps": powers,
+        "part_registers": st.integers(1, 255),
+        "fewest_programs": st.integers(1, 100),
+        "numbers_per_thread": st.integers(1, 100),
+        "held_across": st.sampled_from([2, 4]),
+        "spilled_bytes": st.integers(1, 1000),
+    }
+    chosen = draw(st.lists(st.sampled_from(sorted(numbers)), min_size=1, unique=True))
+    return {key: draw(numbers[key]) for key in chosen}
 
 
 @st.composite
@@ -74,9 +78,9 @@ def unmasked_past(spec: KernelSpec, tiling: Tiling, n_cols: int) -> int:
 
 @pytest.mark.parametrize("profile", ["nvidia/h200", "nvidia/t4", "amd/mi300x", "amd/rx-7900-xtx"])
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(rule=rules(), problem=problems())
-def test_what_reaches_past_a_row_is_masked(profile, rule, problem):
-    device = with_rules(profile, rule)
+@given(row=rows(), problem=problems())
+def test_what_reaches_past_a_row_is_masked(profile, row, problem):
+    device = with_numbers(profile, row)
     for tiling in every_candidate(problem, device):
         spec = KernelSpec.of(problem, tiling)
         covered = tiling.parts * tiling.tile_cols
