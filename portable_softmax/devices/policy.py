@@ -22,6 +22,7 @@ Step = Literal["reduce", "map"]
 Unset = msgspec.UnsetType
 Elements = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE)]
 Power = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE, extra_json_schema={"enum": [2**power for power in range(21)]})]
+PerThread = Annotated[int, msgspec.Meta(ge=16, le=1024, extra_json_schema={"enum": [2**power for power in range(4, 11)]})]
 Words = Annotated[float, msgspec.Meta(gt=0, le=1024)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
@@ -50,7 +51,7 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     paired_cols: Positive | Unset = msgspec.UNSET  # the most of rows of an odd length whose gradients are read two in one
     words_forward: Words | Unset = msgspec.UNSET  # of short rows: words of 32 bits that a thread reads
     words_backward: Words | Unset = msgspec.UNSET  # of both operands
-    elements_per_thread: Power | Unset = msgspec.UNSET  # of a tile in pieces; half as many in one piece
+    elements_per_thread: PerThread | Unset = msgspec.UNSET  # of a tile in pieces; half as many in one piece
     bytes_per_piece: Literal[4, 8, 16, 32] | Unset = msgspec.UNSET  # of a tile, for each thread
     row_share: Share | Unset = msgspec.UNSET  # of the registers, for a row in one tile
     beside_share: Share | Unset = msgspec.UNSET  # of the registers, for a tile of rows side by side

@@ -19,8 +19,6 @@ class Relation(NamedTuple):
     reason: str
 
 
-LISTED = ("rules", "ragged")  # lists in `launch`; everything else in it is a fact
-
 RELATIONS = (
     Relation(
         ("shared_memory_per_program_max", "shared_memory_per_multiprocessor"),

@@ -26,7 +26,7 @@ def rows(draw):
     numbers = {
         "words_forward": st.floats(0.1, 1024),
         "words_backward": st.floats(0.1, 1024),
-        "elements_per_thread": POWERS,
+        "elements_per_thread": st.integers(4, 10).map(lambda power: 2**power),
         "bytes_per_piece": st.sampled_from([4, 8, 16, 32]),
         "row_share": shares,
         "beside_share": shares,
