@@ -1,12 +1,15 @@
 """The numbers in device_profiles/: complete, sourced, found by the names devices report, and physically possible."""
 
+import itertools
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from portable_softmax import DtypeError, plan
+from portable_softmax.devices.policy import NumberRow
 from portable_softmax.devices.profiles import find_profile, match_profile, profiles, read_profiles
 from portable_softmax.errors import ProfileError
 
@@ -135,11 +138,20 @@ def test_products_are_the_promised_ones():
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_source_is_used_and_listed(path):
     content = yaml.safe_load(path.read_text())
-    rules = content["launch"].pop("rules") + content["launch"].pop("ragged", [])
-    groups = [content["hardware"], content["launch"], *(p["hardware"] for p in content.get("products", {}).values())]
-    facts = [fact for group in groups for fact in group.values()]
-    assert {each["source"] for each in [*facts, *rules]} == set(content["sources"])
+    products = content.get("products", {}).values()
+    rows = [*content["launch"].get("numbers", []), *(row for each in products for row in each.get("numbers", []))]
+    groups = [content["hardware"], content["launch"], *(each["hardware"] for each in products)]
+    facts = [fact for group in groups for fact in group.values() if isinstance(fact, dict)]
+    assert {each["source"] for each in [*facts, *rows]} == set(content["sources"])
     assert not re.search(r"/work|/tmp|research/", path.read_text())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_no_row_of_numbers_is_out_of_reach(path):
+    """It would be where an earlier one takes all that it takes, and gives all that it gives."""
+    rows = msgspec.convert(yaml.safe_load(path.read_text())["launch"].get("numbers", []), list[NumberRow])
+    for earlier, later in itertools.combinations(rows, 2):
+        assert not (earlier.conditions.items() <= later.conditions.items() and later.given.keys() <= earlier.given.keys()), later
 
 
 @pytest.mark.parametrize(("arch", "name", "expected"), DEVICES)
@@ -196,8 +208,8 @@ def test_caches_are_ordered_and_a_vector_core_holds_a_row(profile):
     known = [size for size in caches if size]
     assert known == sorted(known)
     if profile.backend == "npu":  # fp32 in, out and work, the model of the Unified Buffer with one buffer each
-        longest = max(rule.to_cols or 0 for rule in profile.launch.rules)
-        assert longest * 14 <= hw.shared_memory_per_program_max
+        most = max(row.tile_elements or 0 for row in profile.launch.numbers)
+        assert 0 < most * 14 <= hw.shared_memory_per_program_max
         assert hw.warp_size is hw.registers_per_multiprocessor is None
 
 

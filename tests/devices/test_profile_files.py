@@ -19,6 +19,7 @@ from portable_softmax.devices import profile_files
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.profiles import match_profile, read_profiles
 from portable_softmax.planning.problem import FORMS, Problem
+from portable_softmax.planning.reading import as_read
 from portable_softmax.probe.__main__ import main
 
 SHIPPED = Path(__file__).parents[2] / "device_profiles"
@@ -306,11 +307,10 @@ def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
     """Of numbers that are all in range: programs of a power of two of warps, tiles of a power of two of rows."""
     path = tmp_path / "mutated.yaml"
     content = copy.deepcopy(CONTENTS[data.draw(st.sampled_from(FILES))])
-    rules, ragged = content["launch"].pop("rules"), content["launch"].pop("ragged", [])
-    facts = [(fact, "value") for group in ("hardware", "launch") for fact in content[group].values()]
-    choices = [(rule, key) for rule in (*rules, *ragged) for key in rule]
-    numbers = [(holder, key) for holder, key in facts + choices if isinstance(holder[key], int)]
-    content["launch"] |= {"rules": rules, "ragged": ragged}
+    rows = content["launch"].get("numbers", [])
+    told = [fact for group in ("hardware", "launch") for fact in content[group].values() if isinstance(fact, dict)]
+    chosen = [(fact, "value") for fact in told] + [(row, key) for row in rows for key in row]
+    numbers = [(holder, key) for holder, key in chosen if isinstance(holder[key], int)]
     for holder, key in data.draw(st.lists(st.sampled_from(numbers), min_size=1, max_size=3)):
         holder[key] = data.draw(st.one_of(st.integers(0, 22).map(lambda power: 2**power), st.integers(1, 5000)))
     path.write_text(yaml.dump(content))
@@ -326,7 +326,7 @@ def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
             data.draw(st.sampled_from(FORMS)),
             data.draw(st.booleans()),
         )
-        for tiling in every_candidate(problem, device):
+        for tiling in every_candidate(as_read(problem, device), device):
             assert power_of_two(tiling.num_warps), tiling
             assert power_of_two(tiling.tile_rows), tiling
 

@@ -51,24 +51,7 @@ GRANULE = "register_granule: {value: 8, source: occupancy}"
         ("warp_size: {value: 32", "warp_size: {value: 33", r"33 is not a power of two - at `\$.hardware.warp_size`"),
         ("  polls: {value: 256", "  polls: {value: 0", r">= 1 - at `\$.launch.polls"),
         ("  polls: {value: 256", "  pols: {value: 256", r"unknown field `pols`"),
-        ("  polls: {value: 256", "  # {value: 256", r"strategy shared needs launch.polls"),
-        ("tile_elements: 1024,", "tile_elements: 3000,", r"tile_elements 3000 is not a power of two - at `\$.launch.rules"),
-        ("tile_elements: 1024,", "tile_elements: 2097152,", r"<= 1048576.*launch.rules\[\d+\].tile_elements"),
-        ("num_warps: 2, el", "num_warps: 3, el", r"num_warps 3 is not a power of two - at `\$.launch.rules"),
-        ("tile_cols: 2048, num_warps: 2, el", "num_warps: 2, el", r"strategy shared needs tile_cols"),
-        ("strategy: online, ", "strategy: online, num_warps: 2, ", r"strategy online has no use for num_warps"),
-        ("strategy: online, ", "strategy: offline, ", r"Invalid enum value 'offline'.*launch.rules"),
-        ("- {strategy: online, ", "- {to_cols: 5, strategy: online, ", r"the last rule must take whatever no other rule takes"),
-        ("to_load: 8,", "to_load: 8, from_load: 9,", r"from_load 9 is above to_load 8"),
-        ("direction: backward, to_load", "direction: sideways, to_load", r"Invalid enum value 'sideways'"),
-        (
-            "elements_per_thread: 32, source",
-            "elements_per_thread: 256, source",
-            r"elements_per_thread 256, hardware.max_",
-        ),
-        ("tile_cols: 6144,", "tile_cols: 6145,", r"launch.rules\[\d+\].tile_cols: 6145 is not a whole number of pieces of 512"),
-        ("strategy: online, ", "strategy: online, num_stages: 1000, ", r"Expected `int` <= 8 - at `\$.launch.rules"),
-        ("strategy: online, ", "strategy: online, num_stags: 1, ", r"unknown field `num_stags`"),
+        ("  extends: nvidia/estimated", "  extends: nvidia/estimate", r"launch.extends: 'nvidia/estimate' is none of "),
         ("max_programs: {value: 2147483647", "max_programs: {value: 0", r">= 1.*hardware.max_programs"),
         (
             "max_threads_per_program: {value: 1024",
@@ -128,6 +111,87 @@ def test_a_bad_file_is_refused_with_file_key_and_reason(tmp_path, old, new, comp
     file.write_text(H200.replace(line, line.replace(old, new), 1))
     with pytest.raises(ProfileError, match=rf"(?s)nvidia/bad\.yaml.*{complaint}"):
         read_profiles(file)
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ("row_share: 0.2", None),
+        ("elements_per_thread: 65", r"elements_per_thread 65 is not a power of two - at `\$.launch.numbers\[0\]`"),
+        ("elements_per_thread: 2048", r"Expected `int` <= 1024 - at `\$.launch.numbers\[0\].elements_per_thread"),
+        ("elements_per_part: 2097152", r"<= 1048576.*elements_per_part"),
+        ("part_warps: 3", r"part_warps 3 is not a power of two"),
+        ("row_share: 1.5", r"Expected `float` <= 1.0 - at .*row_share"),
+        ("bytes_per_piece: 12", r"Invalid enum value 12 - at .*bytes_per_piece"),
+        ("word_forward: 5", r"unknown field `word_forward`"),
+        ("row_share: 0.2, to_cols: 5", r"a row with conditions needs its gain, which is at least 1.03"),
+        ("row_share: 0.2, to_cols: 5, gain: 1.02", r"Expected `float` >= 1.03 - at .*gain"),
+        ("to_cols: 5, gain: 1.5", r"a row gives at least one number: ragged_cols, "),
+        ("row_share: 0.2, gain: 1.5, from_cols: 9, to_cols: 8", r"from_cols 9 is above to_cols 8"),
+        ("row_share: 0.2, gain: 1.5, from_load: 9, to_load: 8", r"from_load 9 is above to_load 8"),
+        ("row_share: 0.2, gain: 1.5, direction: sideways", r"Invalid enum value 'sideways'"),
+        ("row_share: 0.2, gain: 1.5, step: reduce", r"unknown field `step`"),
+        ("part_registers: 256", r"launch.numbers\[0\].part_registers 256, hardware.max_registers_per_thread 255: a thread has"),
+        ("registers: [64, 256]", r"launch.numbers\[0\].registers \[64, 256\], hardware.max_registers_per_thread 255: a thread"),
+    ],
+)
+def test_a_bad_row_of_numbers_is_refused(tmp_path, row, complaint):
+    file = written(tmp_path, H200.replace("  numbers:\n", f"  numbers:\n    - {{{row}, source: h200_sweep}}\n"))
+    if complaint is None:
+        assert read_profiles(file)[0].launch.numbers[0].row_share == 0.2
+        return
+    with pytest.raises(ProfileError, match=rf"(?s)nvidia/bad\.yaml: .*{complaint}"):
+        read_profiles(file)
+
+
+HEAD, _, LAUNCH = H200.partition("launch:\n")
+PRODUCTS = "products:" + LAUNCH.partition("products:")[2]
+
+
+@pytest.mark.parametrize(
+    ("launch", "complaint"),
+    [
+        ("{extends: nvidia/estimated}", None),
+        ("{extends: amd/estimated}", None),
+        ("{extends: nvidia/sm80}", r"launch.extends: 'nvidia/sm80' is none of .*nvidia/estimated"),
+        ("{}", r"launch.grid: is missing; give it, or `extends`"),
+        ("{}", r"launch.numbers: no row for all problems gives words_forward, .*spilled_bytes; give them, or `extends`"),
+        ("{numbers: [{words_forward: 5, to_cols: 9, gain: 2, source: h200}]}", r"launch.numbers: no row for all problems gives words_f"),
+        ("{extends: nvidia/estimated, grid: {value: tile, source: nobody}}", r"launch.grid: its source 'nobody' is not among"),
+    ],
+)
+def test_preferences_for_launches_are_an_architectures_own_or_anothers(tmp_path, monkeypatch, launch, complaint):
+    written(tmp_path, f"{HEAD}launch: {launch}\n{PRODUCTS}", "nvidia/mine.yaml")
+    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
+    if complaint is not None:
+        with pytest.raises(ProfileError, match=rf"(?s)nvidia/mine\.yaml: {complaint}|\n.*mine\.yaml: {complaint}"):
+            profiles()
+        return
+    estimate = next(p for p in read_profiles(SHIPPED / launch.partition(": ")[2].replace("}", ".yaml")) if p.estimated)
+    assert profiles()["nvidia/h200"].launch == estimate.launch
+
+
+@pytest.mark.parametrize("name", sorted(profiles()))
+def test_every_product_knows_the_sources_of_its_launches(name):
+    profile = profiles()[name]
+    assert {row.source for row in profile.launch.numbers} <= profile.sources.keys()
+    assert profile.grid.source in profile.sources
+
+
+def test_what_a_file_says_of_launches_goes_before_what_it_extends(tmp_path):
+    own = "{extends: nvidia/estimated, polls: {value: 9, source: h200}, numbers: [{row_share: 0.2, source: h200}]}"
+    mine = read_profiles(written(tmp_path, f"{HEAD}launch: {own}\n{PRODUCTS}"))[0].launch
+    (estimate,) = read_profiles(SHIPPED / "nvidia" / "estimated.yaml")
+    assert mine.polls.value == 9
+    assert (mine.grid, mine.line_elements) == (estimate.launch.grid, estimate.launch.line_elements)
+    assert mine.numbers[0].given == {"row_share": 0.2}
+    assert mine.numbers[1:] == estimate.launch.numbers
+
+
+def test_one_name_does_not_stand_for_two_sources(tmp_path):
+    text = H200.replace("  h200_sweep:\n", "  assumed_from_h200: {verified: vendor, title: mine}\n  h200_sweep:\n")
+    with pytest.raises(ProfileError, match=r"sources: nvidia/estimated has another assumed_from_h200; choose other names"):
+        read_profiles(written(tmp_path, text))
 
 
 @pytest.mark.parametrize(
@@ -227,8 +291,8 @@ sources:
   nvl: {verified: third-party, title: a product brief}
 hardware:
   memory_bandwidth_gb_per_s: {value: 4801, source: nvl}
-rules:
-  - {to_cols: 1024, strategy: tile, tile_elements: 4096, elements_per_thread: 16, source: nvl}
+numbers:
+  - {layout: rows, to_cols: 1024, words_forward: 3, gain: 1.06, source: nvl}
 """
 
 
@@ -252,14 +316,14 @@ def test_a_product_of_eight_lines_extends_another_and_nothing_else_changes(exten
     mine, h200 = profiles()["nvidia/nvl"], before["nvidia/h200"]
     assert set(profiles()) == {*before, "nvidia/nvl"}
     assert mine.hardware == msgspec.structs.replace(h200.hardware, memory_bandwidth_gb_per_s=4801)
-    assert mine.launch.rules[1:] == h200.launch.rules
+    assert mine.launch.numbers[1:] == h200.launch.numbers
     assert mine.origins["memory_bandwidth_gb_per_s"].title == "a product brief"
     assert match_profile("cuda", "90", "NVIDIA H200 NVL").name == "nvidia/nvl"
     for name in ("NVIDIA H200", "NVIDIA H299", "NVIDIA H100 80GB HBM3"):
         assert match_profile("cuda", "90", name).name in {*before, "nvidia/sm90"}
     device = Device.from_profile("nvidia/nvl")
     plan = choose(contiguous_problem(4096, 256, "float32"), device, light)
-    assert any(reason.startswith("rule 1 of nvidia/nvl (to_cols 1024; a product brief)") for reason in plan.reasons)
+    assert "words_forward 3.0 for layout rows, to_cols 1024: 1.06 times as fast (a product brief)" in plan.reasons
 
 
 def test_an_extension_of_an_architecture_or_of_an_extension(extending):
@@ -274,10 +338,10 @@ def test_an_extension_of_an_architecture_or_of_an_extension(extending):
     [
         (NVL.replace("nvidia/h200", "nvidia/h2000"), r"extends: there is no 'nvidia/h2000'; there are .*nvidia/h200\b"),
         (NVL.replace("nvl: {verified", "h200: {verified").replace("source: nvl", "source: h200"), r"sources: .* has h200 too"),
-        (NVL.replace("source: nvl}\nrules", "source: other}\nrules"), r"its source 'other' is not among `sources`"),
+        (NVL.replace("source: nvl}\nnumbers", "source: other}\nnumbers"), r"its source 'other' is not among `sources`"),
         (NVL.replace("matches", "match"), r"unknown field `match`"),
         (NVL.replace("[NVIDIA H200 NVL]", "['(']"), r"is not a regular expression"),
-        (NVL.replace("elements_per_thread: 16", "elements_per_thread: 300"), r"a thread has no more registers"),
+        (NVL.replace("words_forward: 3", "part_registers: 300"), r"products.mine.numbers\[0\].part_registers 300, .* a thread has no"),
         ("extends: nvidia/mine\n", r"extends: there is no 'nvidia/mine'"),
         ("extends: 5\n", r"Expected `str`, got `int` - at `\$.extends`"),
     ],
