@@ -151,7 +151,9 @@ def test_no_row_of_numbers_is_out_of_reach(path):
     """It would be where an earlier one takes all that it takes, and gives all that it gives."""
     rows = msgspec.convert(yaml.safe_load(path.read_text())["launch"].get("numbers", []), list[NumberRow])
     for earlier, later in itertools.combinations(rows, 2):
-        assert not (earlier.conditions.items() <= later.conditions.items() and later.given.keys() <= earlier.given.keys()), later
+        assert not (earlier.conditions.items() <= later.conditions.items() and later.given.keys() <= earlier.given.keys()), (
+            later
+        )
 
 
 @pytest.mark.parametrize(("arch", "name", "expected"), DEVICES)

@@ -156,7 +156,10 @@ PRODUCTS = "products:" + LAUNCH.partition("products:")[2]
         ("{extends: nvidia/sm80}", r"launch.extends: 'nvidia/sm80' is none of .*nvidia/estimated"),
         ("{}", r"launch.grid: is missing; give it, or `extends`"),
         ("{}", r"launch.numbers: no row for all problems gives words_forward, .*spilled_bytes; give them, or `extends`"),
-        ("{numbers: [{words_forward: 5, to_cols: 9, gain: 2, source: h200}]}", r"launch.numbers: no row for all problems gives words_f"),
+        (
+            "{numbers: [{words_forward: 5, to_cols: 9, gain: 2, source: h200}]}",
+            r"launch.numbers: no row for all problems gives words_f",
+        ),
         ("{extends: nvidia/estimated, grid: {value: tile, source: nobody}}", r"launch.grid: its source 'nobody' is not among"),
     ],
 )
@@ -341,7 +344,10 @@ def test_an_extension_of_an_architecture_or_of_an_extension(extending):
         (NVL.replace("source: nvl}\nnumbers", "source: other}\nnumbers"), r"its source 'other' is not among `sources`"),
         (NVL.replace("matches", "match"), r"unknown field `match`"),
         (NVL.replace("[NVIDIA H200 NVL]", "['(']"), r"is not a regular expression"),
-        (NVL.replace("words_forward: 3", "part_registers: 300"), r"products.mine.numbers\[0\].part_registers 300, .* a thread has no"),
+        (
+            NVL.replace("words_forward: 3", "part_registers: 300"),
+            r"products.mine.numbers\[0\].part_registers 300, .* a thread has no",
+        ),
         ("extends: nvidia/mine\n", r"extends: there is no 'nvidia/mine'"),
         ("extends: 5\n", r"Expected `str`, got `int` - at `\$.extends`"),
     ],

@@ -126,7 +126,9 @@ def test_float64_is_never_shared(product):
     """A word of the exchange holds a number of 32 bits."""
     device = Device.from_profile(product)
     for problem in problems(product):
-        double = as_read(dataclasses.replace(problem, y_dtype="float64", vector=1, ragged=False, paired=False, lines=None), device)
+        double = as_read(
+            dataclasses.replace(problem, y_dtype="float64", vector=1, ragged=False, paired=False, lines=None), device
+        )
         assert {tiling.parts for tiling in every_candidate(double, device)} == {1}
 
 

@@ -1,9 +1,9 @@
 """The planner's decisions: arithmetic over a profile, and a function in place of the compiler."""
 
 import pytest
-from offline import A2, B200, H200, MI300X, every_candidate, light, planned, read_problem, with_numbers
+from offline import A2, B200, H200, MI300X, light, planned, read_problem, with_numbers
 
-from portable_softmax import CompileError, Device, KernelResources, PlanError, profiles
+from portable_softmax import CompileError, Device, KernelResources, PlanError
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem, next_power_of_2
 from portable_softmax.planning.request import contiguous_problem

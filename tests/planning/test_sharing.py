@@ -1,6 +1,5 @@
 """Which rows programs share, and how they are cut into parts: on every GPU that has a profile."""
 
-import dataclasses
 import itertools
 
 import pytest
