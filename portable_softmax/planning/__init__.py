@@ -1,1 +1,1 @@
-"""Planning: a Problem and a Device give a LaunchPlan, by a profile's launch rules. Nothing here imports torch or Triton."""
+"""Planning: a Problem and a Device give a LaunchPlan, computed from facts and a few measured numbers. Nothing here imports torch or Triton."""

@@ -12,7 +12,7 @@ from portable_softmax.planning.problem import Problem
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """What no fact of the hardware tells; device_profiles/README.md explains each. None where a profile gives none."""
+    """Numbers that no fact of the hardware tells; device_profiles/README.md explains each. None where a profile gives none."""
 
     ragged_cols: int | None = None
     paired_cols: int | None = None

@@ -34,7 +34,7 @@ class Compiled(NamedTuple):
 
     @property
     def tiling(self) -> Tiling:
-        """Cut of rows into tiles."""
+        """Returns the cut of rows into tiles."""
         return self.candidate.tiling
 
     @property

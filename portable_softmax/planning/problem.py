@@ -80,7 +80,7 @@ class Problem:
 
     @property
     def direction(self) -> Direction:
-        """Returns the direction that launch rules name."""
+        """Returns the direction, as rows of numbers name it."""
         return "backward" if self.backward else "forward"
 
     @property
@@ -104,7 +104,7 @@ class Problem:
 
     @property
     def layout(self) -> Layout:
-        """Returns the layout that launch rules name: rows with neighbouring elements, rows side by side, or turned."""
+        """Returns the layout, as rows of numbers name it: rows with neighbouring elements, rows side by side, or turned."""
         return "turned" if self.turned else "across" if self.across else "rows"
 
     @property

@@ -1,4 +1,4 @@
-"""The decisions of a plan in sentences, each with the source of the rule behind it."""
+"""The decisions of a plan in sentences, each with the source of the numbers behind it."""
 
 from collections.abc import Iterator
 

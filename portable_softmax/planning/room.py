@@ -21,7 +21,7 @@ class Candidate(NamedTuple):
 
 
 class Room:
-    """What is computed for a problem from a device's facts; threads, registers and elements are those of a multiprocessor."""
+    """Facts of a device as they concern a problem; threads, registers and elements are those of a multiprocessor."""
 
     def __init__(self, problem: Problem, device: Device, numbers: Numbers) -> None:
         hardware = device.hardware
@@ -41,13 +41,13 @@ class Room:
 
     @property
     def line(self) -> int:
-        """Neighbouring rows that fill a cache line."""
+        """Returns the neighbouring rows that fill a cache line."""
         line = self.device.profile.launch.line_elements
         return line.value if line else 1
 
     @property
     def sector(self) -> int:
-        """Neighbouring rows that fill the least that memory moves."""
+        """Returns the neighbouring rows that fill the least that memory moves."""
         least = self.device.profile.launch.min_line_elements
         return least.value if least else 1
 
@@ -58,7 +58,7 @@ class Room:
 
     @property
     def piece(self) -> int:
-        """Elements of a piece for each thread."""
+        """Returns the elements of a piece for each thread."""
         return max(1, self.numbers.bytes_per_piece // self.problem.element_bytes)
 
     def rows(self, elements: float, row: int) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from assembly import loops
-from offline import read_problem
+from offline import allowed_spills, read_problem
 
 from portable_softmax import CompileError, Device, DtypeError, KernelResources, NoDeviceError, plan
 from portable_softmax.planning.lines import lines_of
@@ -202,8 +202,8 @@ def test_gradients_have_a_plan_for_every_length(profile, form):
     device = Device.from_profile(profile)
     for n_cols in (1, 781, 32768, 131072):
         found = plan(4096, n_cols, "bfloat16", device, form=form, backward=True)
-        rules = (rule for rule in device.profile.launch.rules if rule.strategy == found.tiling.strategy)
-        assert found.resources.spilled_bytes_per_thread <= max(rule.spilled_bytes or 0 for rule in rules)
+        assert found.resources.spilled_bytes_per_thread <= allowed_spills(found, device)
+        assert found.warning is None
         assert found.occupancy.programs_per_multiprocessor >= 1
         assert found.tiling.tile_cols * found.tiling.parts >= n_cols or found.tiling.strategy == "online"
 
@@ -222,7 +222,7 @@ def test_a_gradient_takes_more_unified_buffer_than_its_softmax():
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_lines_of_an_inner_dimension_are_read_in_wide_accesses(backward, dtype):
-    """In 16 bytes; gradients of float16 in 8, as pieces of four elements a thread were no slower in the sweep of their rule."""
+    """In 16 bytes; gradients of float16 in 8, as pieces of four elements a thread were no slower in a sweep."""
     device = Device.from_profile("nvidia/h200")
     vector = 4 if dtype == "float32" else 8
     problem = Problem(64 * 512, 781, dtype, dtype, vector, backward=backward, inner=512)

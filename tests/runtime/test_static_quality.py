@@ -5,11 +5,13 @@ from collections import Counter
 from itertools import product
 
 import pytest
-from offline import read_problem
+from offline import allowed_spills
 
 from portable_softmax import Device, plan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.problem import VECTOR_BYTES
+from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
 LENGTHS = (1, 2, 7, 8, 16, 33, 64, 100, 128, 200, 256, 500, 512, 776, 781, 1000, 1024, 2048, 3000, 4096, 8192, 12672, 16384,
@@ -63,8 +65,7 @@ def faults_of_plan(device, n_cols, dtype, backward):
         yield "does not fit a multiprocessor"
     if found.tiling.tile_cols < n_cols and found.tiling.strategy == "tile":
         yield f"a tile of {found.tiling.tile_cols} columns"
-    allowed = max(rule.spilled_bytes or 0 for rule in device.profile.launch.rules if rule.strategy == found.tiling.strategy)
-    if found.resources.spilled_bytes_per_thread > allowed:
+    if found.warning or found.resources.spilled_bytes_per_thread > allowed_spills(found, device):
         yield f"{found.tiling}: spills {found.resources.spilled_bytes_per_thread} bytes per thread"
     if found.tiling.max_registers and found.resources.registers_per_thread > found.tiling.max_registers:
         yield f"{found.tiling}: takes {found.resources.registers_per_thread} registers"
@@ -84,9 +85,9 @@ def faults_of_kernel(device, n_cols, dtype, backward):
     found = plan(N_ROWS, n_cols, dtype, device, backward=backward)
     if found.num_warps is None:
         return
-    problem, element = read_problem(N_ROWS, n_cols, dtype, device, backward=backward), DTYPE_BYTES[dtype]
-    wanted = any(each.takes(n_cols, element, problem.access) for each in device.profile.launch.ragged)
-    if wanted and problem.vector * element < VECTOR_BYTES:
+    problem, element = found.problem, DTYPE_BYTES[dtype]
+    wanted = numbers_of(contiguous_problem(N_ROWS, n_cols, dtype, backward=backward), device)[0].ragged_cols
+    if wanted and n_cols >= wanted and problem.vector * element < VECTOR_BYTES:
         yield f"vectors of {problem.vector}"
     compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
     piece = found.tiling.tile_rows * found.tiling.tile_cols // found.tiling.pieces

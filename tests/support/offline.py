@@ -58,6 +58,12 @@ def every_candidate(problem: Problem, device: Device) -> list[Tiling]:
     return [candidate.tiling for candidate in candidates(problem, device)]
 
 
+def allowed_spills(plan: LaunchPlan, device: Device) -> int:
+    """Returns the bytes that each thread of a planned launch may spill."""
+    computed = dataclasses.replace(plan.tiling, walk=True)
+    return max(each.spilled_bytes for each in candidates(plan.problem, device) if each.tiling == computed)
+
+
 def table(profile: str) -> dict[str, str]:
     """Returns the tiling and the grid that a profile gives to each of many problems."""
     cells = {}

@@ -19,7 +19,7 @@ DETECTED = {  # profile, architecture, multiprocessors (WGPs on RDNA), lanes, re
     "driver_rx7900xtx": ("amd/rx-7900-xtx", "gfx1100", 48, 32, 196608),
     "driver_rx7900xtx_cu_mode": ("amd/rx-7900-xtx", "gfx1100", 48, 32, 196608),
 }
-SHAPES = {(16, 781): "tile", (70, 64): "tile", (2, 20000): "shared"}
+SHAPES = {(16, 781): "tile", (70, 64): "tile", (2, 60000): "shared"}
 
 
 def random(*shape, dtype=torch.float32):
