@@ -1,1 +1,1 @@
-"""Planning: a Problem and a Device give a LaunchPlan, computed from facts and a few measured numbers. Nothing here imports torch or Triton."""
+"""Planning: a LaunchPlan for a Problem, computed from a Device's facts and a few measured numbers; without torch and Triton."""

@@ -1,14 +1,10 @@
 """Both kernels of a sharded softmax against float64: every shard reduced, the numbers put together, every shard mapped."""
 
-import dataclasses
-
-import msgspec
 import pytest
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
-from offline import every_candidate
+from offline import every_candidate, with_numbers
 
-from portable_softmax.devices.policy import LaunchRule
 from portable_softmax.distributed import steps
 from portable_softmax.operators import kept
 from portable_softmax.planning.problem import Problem
@@ -58,10 +54,8 @@ SHAPES = {
 @pytest.fixture
 def in_narrow_tiles(monkeypatch, device):
     """Has all rows taken in several tiles."""
-    own = device.profile.launch
-    rule = msgspec.convert({"strategy": "online", "tile_cols": 1024, "source": own.grid.source}, LaunchRule)
-    policy = msgspec.structs.replace(own, rules=[rule])
-    changed = dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
+    narrow = {"tile_elements": 1, "stream_elements": 1024, "row_share": 1e-6, "elements_per_thread": 16}
+    changed = with_numbers(device, narrow)
     monkeypatch.setattr(steps, "device_of", lambda *_: changed)
     kept.forget()
     yield

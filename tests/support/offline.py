@@ -39,9 +39,9 @@ def with_hardware(profile: str, **facts) -> Device:
     return dataclasses.replace(device, hardware=msgspec.structs.replace(device.hardware, **facts))
 
 
-def with_numbers(profile: str, *rows: dict[str, Any]) -> Device:
-    """Returns the profile's device with these rows of numbers ahead of its own."""
-    device = Device.from_profile(profile)
+def with_numbers(profile: str | Device, *rows: dict[str, Any]) -> Device:
+    """Returns the device, or the profile's, with these rows of numbers ahead of its own."""
+    device = profile if isinstance(profile, Device) else Device.from_profile(profile)
     own = device.profile.launch
     first = [number_row(**row) for row in rows]
     policy = msgspec.structs.replace(own, numbers=[*first, *own.numbers])
