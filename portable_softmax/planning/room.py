@@ -53,7 +53,7 @@ class Room:
 
     @property
     def few_elements(self) -> int:
-        """Elements of a piece for each thread, where a thread reads neighbours of several columns."""
+        """Returns the elements of a piece for each thread, where a thread reads neighbours of several columns."""
         return self.numbers.elements_per_thread // 8
 
     @property

@@ -30,7 +30,6 @@ def rows(draw):
         "bytes_per_piece": st.sampled_from([4, 8, 16, 32]),
         "row_share": shares,
         "beside_share": shares,
-        "last_share": shares,
         "elements_per_part": st.integers(1, 4096),
         "part_warps": powers,
         "part_registers": st.integers(1, 255),

@@ -102,7 +102,8 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
         (640 * 512, 9, 512, "tile"),
         (64 * 512, 781, 512, "tile"),
         (64 * 512, 4000, 512, "shared"),
-        (2 * 17, 9000, 17, "shared"),  # single elements, each with an address; of both matrices
+        (2 * 17, 9000, 17, "shared"),  # single elements, each with an address
+        (200 * 17, 20, 17, "tile"),
         (6, 3, 2, "tile"),
     ],
 )
@@ -111,7 +112,7 @@ def test_rows_that_lie_side_by_side(n_rows, n_cols, inner, strategy):
     plan = choose(across, Device.from_profile(H200), light)
     assert plan.tiling.strategy == strategy
     assert plan.tiling.tile_rows >= min(8, n_rows), "32 bytes of each line, the least that memory moves"
-    assert plan.problem.scattered == (inner < 32)
+    assert plan.problem.scattered == (inner < 32 and n_cols < 9000), "a tile of several matrices is too large"
     assert plan.num_programs == plan.problem.tiles(plan.tiling.tile_rows) * plan.tiling.parts
 
 
@@ -223,32 +224,29 @@ def test_where_there_are_no_tuples_a_row_is_held_in_one_piece():
 
 
 def test_what_is_ragged():
-    device = Device.from_profile(H200)
+    """Rows of single elements from 65 on, and whatever has no whole vectors from 513 on."""
+    device = with_numbers(H200, {"access": "scalar", "ragged_cols": 65}, {"ragged_cols": 513})
 
-    def kind(n_cols, dtype="float32", device=device):
-        found = read_problem(64, n_cols, dtype, device)
+    def kind(n_cols, dtype="float32", device=device, **kind):
+        found = read_problem(64, n_cols, dtype, device, **kind)
         return found.vector, found.ragged
 
-    assert kind(781) == kind(513) == kind(782) == (4, True)
-    assert kind(511) == kind(65) == (4, True)
-    assert kind(8) == kind(4) == (4, False), "whole vectors"
+    assert kind(781) == kind(513) == kind(514) == kind(65) == (4, True)
+    assert kind(8) == kind(4) == kind(780) == (4, False), "whole vectors"
     assert kind(63) == (1, False), "too short"
-    assert kind(41, "bfloat16") == (8, True)
-    assert kind(39, "bfloat16") == (1, False), "too short"
     assert kind(66) == kind(510) == (2, False), "read by 8 bytes"
     assert kind(198, "bfloat16") == (2, False), "read by 4 bytes"
-    assert kind(511, device=Device.from_profile(MI300X)) == (1, False), "too short there"
-    assert kind(512) == kind(780) == (4, False), "whole vectors"
-    assert kind(780, "bfloat16") == (8, True)
+    assert kind(780, "bfloat16") == kind(65, "bfloat16") == (8, True)
     assert kind(781, "float64") == (2, True)
-    assert kind(781, device=Device.from_profile(MI300X)) == (4, True)
-    assert kind(781, device=Device.from_profile(A2)) == (1, False)
-    invariant = read_problem(64, 781, "float32", device, batch_invariant=True)
-    assert not invariant.ragged, "the order in which its elements are added would depend on where a row starts"
+    for other in (MI300X, A2):
+        numbers = {"ragged_cols": 65}
+        assert kind(781, device=with_numbers(other, numbers)) == ((4, True) if other == MI300X else (1, False))
+    assert kind(781, batch_invariant=True) == (1, False), "the order of its sums would depend on where a row starts"
 
 
 def test_what_is_paired():
-    device = Device.from_profile(H200)
+    two, four = ({"direction": "backward", "element_bytes": size, "paired_cols": 300 // size**2} for size in (2, 4))
+    device = with_numbers(H200, two, four)
 
     def paired(n_rows, n_cols, dtype="bfloat16", device=device, **kind):
         return read_problem(n_rows, n_cols, dtype, device, **{"backward": True} | kind).paired
@@ -256,13 +254,15 @@ def test_what_is_paired():
     assert paired(64, 33)
     assert paired(64, 33, "float16")
     assert paired(64, 7, "float32")
-    assert not paired(64, 17, "float32"), "no number for it"
+    assert not paired(64, 19, "float32"), "too long"
     assert paired(63, 33), "the last pair is half of one"
     assert not paired(1, 33)
     assert not paired(64, 34), "whole words as it is"
-    assert not paired(64, 33, backward=False), "no number for it"
-    assert not paired(64, 781), "no number for it"
-    assert not paired(64, 2**31 - 2**17 - 1), "no line is as long as both together"
+    assert not paired(64, 33, backward=False), "a softmax"
+    assert not paired(64, 77), "too long"
+    endless = with_numbers(H200, {"paired_cols": 2**40})
+    assert paired(64, 2**29 + 1, device=endless)
+    assert not paired(64, 2**30 + 1, device=endless), "no line is as long as both together"
     assert not paired(64, 33, batch_invariant=True), "its bits would depend on how many rows there are"
     assert not paired(64, 33, device=Device.from_profile(MI300X)), "no number for it"
 
