@@ -57,7 +57,8 @@ def streamed_rows(room: Room) -> Iterator[Candidate]:
     """Yields tiles of a part of a row, which is read twice: by the largest program, then narrower ones."""
     problem, numbers = room.problem, room.numbers
     rows = 1 if problem.layout == "rows" else min(next_power_of_2(problem.neighbours), room.line)
-    per_thread = numbers.elements_per_thread // 2
+    operands = room.operands if problem.layout != "rows" and not problem.step else 1  # neighbours have an address each too
+    per_thread = numbers.elements_per_thread // (2 * operands)
     widest = room.most_threads * per_thread // {"reduce": 4, "map": 2, None: 1}[problem.step]
     cols = min(max(1, widest // (problem.registers_per_element * rows)), next_power_of_2(problem.width))
     while True:
