@@ -9,6 +9,8 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.room import Candidate
 
+OF_PARTS = {"elements_per_part", "part_warps", "part_registers", "held_across"}  # numbers for rows that programs share
+
 
 def why(
     problem: Problem, candidate: Candidate, used: KernelResources, num_programs: int, resident: int, device: Device
@@ -16,22 +18,29 @@ def why(
     """Yields sentences: how it was computed, by which numbers, the tile, num_warps, unknown registers, and num_programs."""
     tiling = candidate.tiling
     yield f"computed for {device.name}: {candidate.why}"
-    yield from _why_numbers(problem, device)
+    yield from _why_numbers(problem, tiling, device)
     if problem.paired:
         yield f"paired: two rows of {problem.n_cols // 2} columns are read as one, in accesses of {problem.vector} elements"
     yield _why_tile(problem, tiling)
     if tiling.num_warps is not None and device.hardware.warp_size:
         elements = tiling.tile_rows * tiling.tile_cols / (tiling.num_warps * device.hardware.warp_size)
         yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} of the tile"
+        if tiling.num_stages == 1:
+            loads = (
+                "each tile is loaded once" if tiling.held and tiling.strategy != "online" else "resident programs load in turns"
+            )
+            yield f"num_stages 1: {loads}, so there is nothing to pipeline"
     if used.registers_per_thread is None and device.hardware.registers_per_multiprocessor:
         yield "registers are estimated: no compiler here tells how many the kernel uses, nor whether it spills some"
     yield _why_programs(problem, tiling, num_programs, resident, device)
 
 
-def _why_numbers(problem: Problem, device: Device) -> Iterator[str]:
-    """Yields each row of the profile that gave numbers, with its source; of the row for all problems the source alone."""
+def _why_numbers(problem: Problem, tiling: Tiling, device: Device) -> Iterator[str]:
+    """Yields each row of the profile that gave the tiling numbers, with its source; the source alone of one for all problems."""
     for row in numbers_of(problem, device)[1]:
         source = device.profile.sources[row.source].title
+        if row.conditions and tiling.parts == 1 and row.given.keys() <= OF_PARTS:
+            continue
         if row.conditions:
             conditions = ", ".join(f"{key} {value}" for key, value in row.conditions.items())
             given = ", ".join(f"{key} {value}" for key, value in row.given.items())

@@ -14,6 +14,7 @@ from portable_softmax.devices.backends import cuda
 from portable_softmax.errors import CompileError
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime import compiler
 from portable_softmax.runtime.compiler import compile_for, triton_version
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
@@ -65,3 +66,14 @@ def test_each_piece_of_such_parts_is_stored_in_its_place(device, where, tiling):
     sizes = 1, tiling.parts * tiling.tile_cols - 72, 32
     launched = functools.partial(launch, device)
     beside(backward, "across", device, launched, "softmax", torch.float32, where, sizes, tiling, tiling.parts, as_they_are)
+
+
+@pytest.mark.parametrize(("x_dtype", "y_dtype", "backward"), [("float64", "float16", False), ("bfloat16", "float64", True)])
+def test_triton_3_2_is_not_asked_to_round_float64_to_16_bits(x_dtype, y_dtype, backward, monkeypatch):
+    """Its compiler ends the process."""
+    monkeypatch.setattr(compiler, "triton_version", lambda: (3, 2))
+    spec = KernelSpec(
+        x_dtype=x_dtype, y_dtype=y_dtype, vector=1, aligned=True, backward=backward, tiling=Tiling("tile", 3, 8, 1)
+    )
+    with pytest.raises(CompileError, match=r"ends the process.*install Triton 3\.3"):
+        compile_kernel(spec, Device.from_profile("nvidia/h200"))
