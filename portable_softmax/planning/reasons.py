@@ -36,7 +36,7 @@ def why(
 
 
 def _why_numbers(problem: Problem, tiling: Tiling, device: Device) -> Iterator[str]:
-    """Yields each row of the profile that gave the tiling numbers, with its source; the source alone of one for all problems."""
+    """Yields each row of the profile that gave numbers, with its source; the source alone of a row for all problems."""
     for row in numbers_of(problem, device)[1]:
         source = device.profile.sources[row.source].title
         if row.conditions and tiling.parts == 1 and row.given.keys() <= OF_PARTS:
