@@ -10,7 +10,7 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import Backend, Detected, Occupancy
 from portable_softmax.devices.profiles import DeviceProfile, find_profile
 from portable_softmax.devices.schema import Hardware
-from portable_softmax.errors import ProfileError
+from portable_softmax.errors import DtypeError, ProfileError
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +60,16 @@ class Device:
     def resident(self, occupancy: Occupancy) -> int:
         """Counts the programs that the whole device holds at once."""
         return (self.hardware.multiprocessor_count or 1) * occupancy.programs_per_multiprocessor
+
+    def check_dtype(self, name: str) -> None:
+        """Refuses a type, by torch's name, that the device does not compute.
+
+        Raises:
+            DtypeError: names the types that it computes.
+        """
+        if name not in self.profile.dtypes:
+            where, computed = f"{self.backend}/{self.arch}", ", ".join(self.profile.dtypes)
+            raise DtypeError(f"softmax of {name} was asked for; {where} computes {computed}; convert to one of these first")
 
     def __repr__(self) -> str:
         where = "not here" if self.detected is None else f"index={self.index}"

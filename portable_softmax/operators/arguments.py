@@ -10,7 +10,6 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, DtypeError, LayoutError
-from portable_softmax.planning.request import check_dtype
 from portable_softmax.runtime.launch import name_of
 
 KERNEL_DTYPES = frozenset(getattr(torch, name) for name in DTYPE_BYTES)
@@ -77,7 +76,7 @@ def device_of(x: torch.Tensor, *dtypes: torch.dtype) -> Device:
     if device.vendor.torch_device_type != x.device.type:
         raise DeviceError(f"a tensor on {x.device} was given; {device} computes tensors on {device.vendor.torch_device_type}")
     for dtype in dtypes:
-        check_dtype(name_of(dtype), device)
+        device.check_dtype(name_of(dtype))
     return device
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import Step
-from portable_softmax.errors import DtypeError
 from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import FORMS, VECTOR_BYTES, Problem
 
@@ -22,7 +21,7 @@ def checked_problem(
     if form not in FORMS:
         raise ValueError(f"form {form!r} was asked for; there are {', '.join(FORMS)}")
     name = str(dtype).removeprefix("torch.")
-    check_dtype(name, device)
+    device.check_dtype(name)
     return contiguous_problem(n_rows, n_cols, name, form, backward, batch_invariant)
 
 
@@ -94,15 +93,3 @@ def _integer(name: str, value: int) -> int:
         return operator.index(value)
     except TypeError as error:
         raise TypeError(f"{name} should be an integer, not {value!r}") from error
-
-
-def check_dtype(name: str, device: Device) -> None:
-    """Refuses a type that the device does not compute.
-
-    Raises:
-        DtypeError: names the types that it computes.
-    """
-    if name not in device.profile.dtypes:
-        computed = ", ".join(device.profile.dtypes)
-        where = f"{device.backend}/{device.arch}"
-        raise DtypeError(f"softmax of {name} was asked for; {where} computes {computed}; convert to one of these first")
