@@ -90,7 +90,7 @@ def _wanted(options: argparse.Namespace, device: Device, case: Case, several: bo
         parts.append(device.profile.name)
     if several and isinstance(case, SoftmaxProblem):
         parts.append(words_of(case).replace(" ", "-"))
-    return Wanted(options.explain, options.textbook, options.verify, options.case, options.dump, Path(*parts))
+    return Wanted(options.explain, options.textbook, options.verify, options.dump, Path(*parts))
 
 
 def _show(reports: list[Report], options: argparse.Namespace) -> int:

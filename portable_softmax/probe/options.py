@@ -1,6 +1,7 @@
 """The command line of the probe."""
 
 import argparse
+import re
 from typing import Any
 
 from portable_softmax.devices.backends import BACKENDS
@@ -67,19 +68,26 @@ def _which_kernel(group: argparse._ArgumentGroup) -> None:
         metavar="FILE:NAME",
         help="another @triton.jit function instead of the softmax; of --baseline: the one that it may load",
     )
-    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "type": _pair}
-    group.add_argument("--signature", **several, metavar="NAME=TYPE", help="x_ptr=*fp32:16 n=i32 ...")
-    group.add_argument("--constexpr", **several, metavar="NAME=VALUE", help="BLOCK_SIZE=1024 EPS=1e-6 ...")
-    group.add_argument("--num-warps", type=_positive, metavar="N", help="of --kernel (its configuration's, or 4)")
-    group.add_argument("--num-stages", type=_positive, metavar="N", help="of --kernel (its configuration's, or 1)")
-    group.add_argument("--config", type=int, metavar="N", help="of --kernel under @triton.autotune: one of its configurations")
+    which_launch(group)
+
+
+def which_launch(group: argparse._ActionsContainer) -> None:
+    """Adds the options that say how a kernel is launched."""
+    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+    group.add_argument("--args", **several, type=_words, metavar="'NAME=VALUE ...'", help="'x=f16[4096,4096] n=4096 BLOCK=64'")
+    group.add_argument("--case", metavar="NAME", help="the function of the kernel's file that makes its arguments")
+    group.add_argument("--signature", **several, type=_pair, metavar="NAME=TYPE", help="x_ptr=*fp32:16 n=i32 ...")
+    group.add_argument("--constexpr", **several, type=_pair, metavar="NAME=VALUE", help="BLOCK_SIZE=1024 EPS=1e-6 ...")
+    group.add_argument("--config", type=int, metavar="N", help="one of the configurations of @triton.autotune")
+    group.add_argument("--num-warps", type=_positive, metavar="N", help="instead of the configuration's or Triton's own")
+    group.add_argument("--num-stages", type=_positive, metavar="N", help="instead of the configuration's or Triton's own")
+    group.add_argument("--option", **several, type=_pair, metavar="NAME=VALUE", help="of Triton's backend: maxnreg=64 ...")
 
 
 def _what_to_show(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--explain", action="store_true", help="each limit's own count, which binds, and the next step")
     group.add_argument("--textbook", action="store_true", help="the tutorial's occupancy, and why it differs")
     group.add_argument("--verify", action="store_true", help="run the kernel and compare; with --profile, in a virtual device")
-    group.add_argument("--case", metavar="NAME", help="of --kernel and --verify: its file's function that makes arguments")
     form = group.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the same as JSON, described in docs/probe.md")
     form.add_argument("--markdown", action="store_true", help="the same as a table in Markdown")
@@ -124,6 +132,10 @@ def tolerated(text: str) -> tuple[str, float | None]:
     if equals and not float(by) >= 0:
         raise argparse.ArgumentTypeError(f"{by!r} of {kind} should be 0 or more")
     return kind, float(by) if equals else None
+
+
+def _words(text: str) -> list[tuple[str, str]]:
+    return [_pair(word) for word in re.sub(r",\s+", ",", text).split()]
 
 
 def _pair(text: str) -> tuple[str, str]:

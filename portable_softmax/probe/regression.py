@@ -15,6 +15,7 @@ from portable_softmax.probe.schema import (
     SCHEMA_VERSION,
     Change,
     Comparison,
+    KernelLaunch,
     KernelUse,
     Launch,
     Report,
@@ -180,6 +181,8 @@ def _values(report: Report) -> dict[tuple[str, str], Value]:
     if use := use_of(report):
         resources, occupancy = use
         found["plan", "num_warps"] = resources.num_warps
+        if isinstance(report.kernel, KernelUse) and isinstance(report.kernel.launch, KernelLaunch):
+            found |= {("plan", name): each.value for name, each in report.kernel.launch.options.items() if name == "num_stages"}
         found |= {(kind, name): getattr(resources, name) for name, kind in RESOURCES.items()}
         found["occupancy", "programs_per_multiprocessor"] = occupancy.programs_per_multiprocessor
     if isinstance(report.verify, Verified):

@@ -2,22 +2,28 @@
 
 import dataclasses
 import importlib.metadata
+import math
 import platform
+from typing import Any
 
 import msgspec
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import LaunchPlan
+from portable_softmax.probe.launched import Launched
 from portable_softmax.probe.schema import (
     SCHEMA_VERSION,
+    Choice,
     Counted,
     DeviceInfo,
     Fact,
     FactSource,
+    KernelLaunch,
     KernelUse,
     Launch,
     Report,
+    Scalar,
     SoftmaxProblem,
 )
 
@@ -46,6 +52,31 @@ def launch_of(plan: LaunchPlan) -> Launch:
         occupancy=counted(plan.occupancy),
         reasons=list(plan.reasons),
     )
+
+
+def launch_of_kernel(launch: Launched) -> KernelLaunch:
+    """Returns a kernel's launch as the report has it; options that are lists, such as paths of libraries, are left out."""
+    arguments = {name: ", ".join((each.kind, *map(_known, each.known))) for name, each in launch.arguments.items()}
+    constants = {name: Choice(value=json_value(each.value), origin=each.by) for name, each in launch.constants.items()}
+    options = {
+        name: Choice(value=json_value(each.value), origin=each.by)
+        for name, each in launch.options.items()
+        if not isinstance(each.value, list | tuple | dict)
+    }
+    return KernelLaunch(arguments=arguments, constants=constants, options=options)
+
+
+def json_value(value: Any) -> Scalar:
+    """Returns a value as JSON keeps it, which has no inf and no nan: as it is, or as text."""
+    plain = value is None or isinstance(value, bool | int | str) or (type(value) is float and math.isfinite(value))
+    return value if plain else str(value)
+
+
+def _known(pair: tuple[str, int]) -> str:
+    """Returns what Triton knows of an argument: that it is a multiple of 16, or points into less than 2 GiB."""
+    name, value = pair
+    words = {"tt.divisibility": f"multiple of {value}", "tt.pointer_range": f"below 2^{value - 1} bytes"}
+    return words.get(name, f"{name} {value}")
 
 
 def counted(occupancy: Occupancy) -> Counted:

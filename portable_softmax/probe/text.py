@@ -11,10 +11,12 @@ from portable_softmax.devices.schema import Hardware
 from portable_softmax.probe.cases import words_of
 from portable_softmax.probe.report import use_of
 from portable_softmax.probe.schema import (
+    Choice,
     Counted,
     Explanation,
     Fact,
     FactValue,
+    KernelLaunch,
     KernelUse,
     Launch,
     Report,
@@ -27,6 +29,7 @@ IDENTITY = ("", "target", "multiprocessor")
 LAUNCH = ("strategy", "tile_rows", "tile_cols", "parts", "pieces", "num_warps", "num_stages", "max_registers", "num_programs")
 RESOURCES = tuple(KernelResources.__dataclass_fields__)
 COUNTED = ("programs per multiprocessor", "limited by")
+ALWAYS = ("num_warps", "num_stages", "num_ctas")  # of a kernel's options
 SIDES = ("runtime", "profile", "used")
 
 
@@ -109,6 +112,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield from _plan(report.plan, report.problem)
     if isinstance(report.kernel, KernelUse):
         yield f"kernel    {report.kernel.name}"
+        yield from _launch(report.kernel) if isinstance(report.kernel.launch, KernelLaunch) else ()
     if use := use_of(report):
         yield from _use(*use, device.multiprocessor)
     yield from _listed("why", report.plan.reasons if isinstance(report.plan, Launch) else ())
@@ -141,6 +145,25 @@ def _plan(plan: Launch, problem: SoftmaxProblem) -> Iterator[str]:
     parts = f" in {plan.parts} parts" if plan.parts > 1 else ""
     pieces = f" of {plan.pieces} pieces" if plan.pieces > 1 else ""
     yield f"          {plan.strategy} {plan.tile_rows} x {plan.tile_cols}{parts}{pieces}  {launch}"
+
+
+def _launch(kernel: KernelUse) -> Iterator[str]:
+    """Describes the launch that Triton makes: options, with who chose each, constants, and the types of arguments."""
+    launch = kernel.launch
+    assert isinstance(launch, KernelLaunch)
+    config = "configuration" if kernel.config is None else f"configuration {kernel.config}"
+    by = {"configuration": config, "argument": "by the argument", "Triton": "by Triton"}
+    chosen = {name: each for name, each in launch.options.items() if name in ALWAYS or each.origin not in ("default", "Triton")}
+    yield from _listed("launch", [_with_origins(chosen, by)])
+    if launch.constants:
+        yield from _listed("constants", [_with_origins(launch.constants, by)])
+    kinds = dict.fromkeys(launch.arguments.values())
+    names = {kind: " ".join(name for name, each in launch.arguments.items() if each == kind) for kind in kinds}
+    yield from _listed("arguments", (f"{named}: {kind}" for kind, named in names.items()))
+
+
+def _with_origins(choices: Mapping[str, Choice], by: Mapping[str, str]) -> str:
+    return "  ".join(f"{name} {each.value} ({by.get(each.origin, each.origin)})" for name, each in choices.items())
 
 
 def _use(resources: KernelResources, occupancy: Counted, multiprocessor: str) -> Iterator[str]:

@@ -1,14 +1,15 @@
 """Runs the kernel of a device that is not here, in the virtual device of its vendor, and compares the numbers."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError
-from portable_softmax.probe.loading import loaded_module
+from portable_softmax.probe.kernel_case import KernelCase, grid_of
+from portable_softmax.probe.launched import Launched
 from portable_softmax.probe.schema import Verified
 from portable_softmax.probe.verify import GUARD, Verification, compared, guarded
 from portable_softmax.runtime.plans import plan
@@ -22,20 +23,6 @@ RESIDENT = 16  # programs at once, so that many take little memory
 
 # Of torch.testing.assert_close: relative, absolute.
 TOLERANCES = {torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch.float32: (1.3e-6, 1e-5)}
-
-
-class KernelCase(NamedTuple):
-    """A launch of somebody's kernel, and what should come out.
-
-    Args:
-        grid: numbers of programs, up to three.
-        arguments: values of the run-time parameters, by name: numbers, and tensors on the CPU.
-        expected: contents of tensors afterwards, by name of the parameter; all others should stay as they are.
-    """
-
-    grid: tuple[int, ...]
-    arguments: Mapping[str, Any]
-    expected: Mapping[str, torch.Tensor]
 
 
 def verify_softmax(n_rows: int, n_cols: int, dtype: str, device: Device) -> Verified:
@@ -68,47 +55,29 @@ def verify_softmax(n_rows: int, n_cols: int, dtype: str, device: Device) -> Veri
     return _verified(compared(x, y, n_cols), steps[0], rows=rows)
 
 
-def load_case(kernel_file: str, name: str) -> KernelCase:
-    """Calls the function of a kernel's file that makes its case; `kernel_file` is FILE:KERNEL, and loaded already.
-
-    Raises:
-        ValueError: there is no such function, or it gives no case.
-    """
-    module = loaded_module(kernel_file.rpartition(":")[0])
-    make = getattr(module, name, None)
-    if not callable(make):
-        raise ValueError(f"{module.__file__} has no function {name!r} that makes a case")
-    try:
-        return KernelCase(*make())
-    except TypeError as error:
-        raise ValueError(f"{name}() should return (grid, arguments, expected): {error}") from error
-
-
-def verify_case(compiled: Any, case: KernelCase) -> Verified:
+def verify_case(launch: Launched, case: KernelCase) -> Verified:
     """Runs somebody's compiled kernel, and compares tensors with what is expected of them.
 
     Args:
-        compiled: Triton's CompiledKernel.
-        case: the launch.
+        launch: the kernel, compiled for the arguments of the case.
+        case: the arguments, and what is expected.
 
     Returns:
         As verify_softmax, without `rows`. An error is allowed that torch.testing.assert_close allows; `overwritten` counts
         elements of the tensors that should stay as they are.
 
     Raises:
-        ValueError: arguments or expected tensors are not those of the kernel.
+        ValueError: a tensor that is expected is none of the arguments, or nothing is expected.
         DeviceError: the virtual device does not know an instruction, or lacks numpy.
         Fault: the kernel did what none should; a PortableSoftmaxError.
     """
-    names = [name for name, kind in compiled.src.signature.items() if kind != "constexpr"]
-    if set(names) != set(case.arguments):
-        raise ValueError(f"the kernel has {', '.join(names)}; the case gives {', '.join(case.arguments)}")
+    if not case.expected:
+        raise ValueError("the case expects nothing, so there is nothing to verify: (grid, arguments, {NAME: tensor})")
     tensors = {name: value for name, value in case.arguments.items() if isinstance(value, torch.Tensor)}
     if unknown := case.expected.keys() - tensors.keys():
         raise ValueError(f"the case expects {', '.join(sorted(unknown))}, which are no tensors among its arguments")
     before = {name: tensor.clone() for name, tensor in tensors.items() if name not in case.expected}
-    width, height, depth = (*case.grid, 1, 1)[:3]
-    steps = _runner(compiled, (width, height, depth))([case.arguments[name] for name in names])
+    steps = _runner(launch.compiled, grid_of(launch, case))([case.arguments[name] for name in launch.arguments])
     errors = [_errors(tensors[name], expected) for name, expected in case.expected.items()]
     changed = sum(int((~_same(tensors[name], kept)).sum()) for name, kept in before.items())
     largest, worst = (max(each) for each in zip(*errors, strict=True))

@@ -1,6 +1,5 @@
 """Assertions about the resources of a compiled kernel, for devices on this machine or elsewhere."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,14 @@ import msgspec
 from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
+from portable_softmax.probe.arguments import text_of
+from portable_softmax.probe.cases import without_answer
+from portable_softmax.probe.decorators import jit_function
 from portable_softmax.probe.explain import explain
-from portable_softmax.probe.inspection import inspect_kernel, type_of
-from portable_softmax.probe.loading import layers
+from portable_softmax.probe.inspection import inspect_kernel
 from portable_softmax.probe.regression import KINDS, as_table, compare, load, save
-from portable_softmax.probe.report import counted, describe
-from portable_softmax.probe.schema import KernelUse, Report
+from portable_softmax.probe.report import counted, describe, launch_of_kernel
+from portable_softmax.probe.schema import KernelUse, Report, Scalar
 
 HOW_TO_SAVE = "pytest --save-plans writes it"
 _saving = False
@@ -45,7 +46,7 @@ def assert_occupancy(
         device: the device; None is the current one. A profile's name gives a device that need not be on this machine.
         signature: for each parameter that is not a constexpr, by name, its type or an argument, as `inspect_kernel` takes them.
         constexprs: values of the constexprs, by name.
-        num_warps, num_stages: Triton's options; None takes those of a decorator, or 4 and 1.
+        num_warps, num_stages: Triton's options; None takes those of a decorator, or Triton's own.
         at_least: programs per multiprocessor.
         no_spills: True if no register may live in memory.
 
@@ -59,7 +60,7 @@ def assert_occupancy(
     __tracebackhide__ = True  # a failure stands in the test that asserts
     device = _compiled_for(device)
     given = {"num_warps": num_warps, "num_stages": num_stages}
-    resources, found = inspect_kernel(kernel, signature, constexprs or {}, device=device, **given)
+    resources, found, _ = inspect_kernel(kernel, signature, constexprs or {}, device=device, **given)
     step = explain(resources, device).next_step.text
     name, word = _name(kernel), device.profile.multiprocessor
     if found.programs_per_multiprocessor < at_least:
@@ -139,32 +140,27 @@ def _report(
     warps: int | None,
     stages: int | None,
 ) -> Report:
-    resources, found = inspect_kernel(kernel, signature, constexprs, num_warps=warps, num_stages=stages, device=device)
-    types = {name: each if isinstance(each, str) else type_of(each) for name, each in signature.items()}
-    values = {name: _kept(each) for name, each in constexprs.items()}
+    resources, found, launch = inspect_kernel(kernel, signature, constexprs, num_warps=warps, num_stages=stages, device=device)
+    texts = {name: each if isinstance(each, str) else text_of(each) for name, each in signature.items()}
+    constants = {name: text_of(each) for name, each in constexprs.items()}
+    options = {"num_warps": warps, "num_stages": stages}
+    given: dict[str, Scalar] = {name: value for name, value in options.items() if value is not None}
     case = KernelUse(
-        name=_name(kernel), signature=types, constexprs=values, num_warps=warps, num_stages=stages, config=None,
-        resources=resources, occupancy=counted(found),
+        name=_name(kernel), arguments=texts | constants, options=given, config=None, case=None,
+        launch=launch_of_kernel(launch), resources=resources, occupancy=counted(found),
     )  # fmt: skip
     return describe(device, case)
-
-
-def _kept(value: Any) -> bool | int | float | str | None:
-    """Returns a constexpr as JSON can keep it: unchanged, or as text. JSON has no inf and no nan."""
-    plain = value is None or isinstance(value, bool | int) or (type(value) is float and math.isfinite(value))
-    return value if plain else str(value)
 
 
 def _case(report: Report) -> tuple[str, bytes] | None:
     """Returns the subject of a report without its numbers, as JSON, in which 1, 1.0 and true are not equal."""
     if not isinstance(report.kernel, KernelUse):
         return None
-    asked = msgspec.structs.replace(report.kernel, resources=msgspec.UNSET, occupancy=msgspec.UNSET)
-    return report.device.profile, msgspec.json.encode(asked, order="deterministic")
+    return report.device.profile, msgspec.json.encode(without_answer(report.kernel), order="deterministic")
 
 
 def _name(kernel: Any) -> str:
-    *_, inner = layers(kernel)
+    inner = jit_function(kernel)
     return f"{inner.__module__}:{inner.__name__}"
 
 

@@ -24,7 +24,7 @@ def main(words: list[str]) -> int:
     """
     parser = _parser()
     options = parser.parse_args(words)
-    for complaint in repeated(options, ("tolerate",)):
+    for complaint in repeated("--tolerate", options.tolerate):
         parser.error(complaint)
     try:
         runs = [read(path) for path in options.runs]
