@@ -17,7 +17,7 @@ class UnknownStageError(ValueError):
 
 
 class Inspected(NamedTuple):
-    """What one program uses, programs per multiprocessor with their limits, and the launch that Triton makes."""
+    """Resources of one program, programs per multiprocessor with their limits, and the launch that Triton makes."""
 
     resources: KernelResources
     occupancy: Occupancy

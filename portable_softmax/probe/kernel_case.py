@@ -36,9 +36,7 @@ def load_case(file: KernelFile, name: str) -> KernelCase:
     except TypeError as error:
         raise ValueError(f"{name}() should return (grid, arguments, expected): {error}") from error
     if not (callable(case.grid) or isinstance(case.grid, tuple)) or not isinstance(case.arguments, Mapping):
-        raise ValueError(
-            f"{name}() should return (grid, arguments, expected), a tuple, a dict and a dict; it returns {made!r:.80}"
-        )
+        raise ValueError(f"{name}() should return (grid, arguments, expected): a tuple, a dict and a dict, not {made!r:.80}")
     return case
 
 

@@ -44,8 +44,8 @@ def complaints(options: argparse.Namespace) -> Iterator[str]:
             yield f"--kernel should be FILE:NAME, not {options.kernel!r}"
     elif unused := _named(given & set(OF_KERNEL)):
         yield f"{unused} are of a kernel of yours; name it: --kernel FILE:NAME"
-    yield from repeated("--args, --signature and --constexpr", named_arguments(options))
-    yield from repeated("--option, --num-warps and --num-stages", _named_options(options))
+    yield from repeated("--args, --signature or --constexpr", named_arguments(options))
+    yield from repeated("--option, --num-warps or --num-stages", _named_options(options))
     yield from repeated("--tolerate", options.tolerate)
     yield from _unverifiable(given, options)
     if "out" in given and "dump" not in given:
@@ -86,7 +86,7 @@ def repeated(lists: str, pairs: Sequence[tuple[str, Any]]) -> Iterator[str]:
     """Yields what is wrong with pairs, name first, where a name comes more than once."""
     names = [name for name, _ in pairs]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        yield f"{lists} name {', '.join(twice)} more than once; leave out all but one"
+        yield f"{', '.join(twice)} stands more than once in {lists}; leave out all but one"
 
 
 def _named_options(options: argparse.Namespace) -> list[tuple[str, Any]]:

@@ -117,12 +117,12 @@ def test_a_large_tensor_is_another_kernel_where_offsets_are_short(kernels):
 
 def test_who_chose_what(kernels):
     launch = inspect_kernel(kernels.tuned, MATRICES, config=1, num_warps=4, device="nvidia/h200").launch
-    chosen = {name: tuple(launch.options[name]) for name in ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion")}
+    chosen = {name: tuple(launch.options[name]) for name in ("num_warps", "num_stages", "maxnreg", "sanitize_overflow")}
     assert chosen == {
         "num_warps": (4, "given"),
         "num_stages": (2, "configuration"),
         "maxnreg": (64, "configuration"),
-        "enable_fp_fusion": (True, "default"),
+        "sanitize_overflow": (True, "default"),
     }
     assert tuple(launch.constants["sak"]) == (1, "argument")
     assert tuple(launch.constants["BM"]) == (64, "configuration")

@@ -98,7 +98,7 @@ def test_a_slower_benchmark_turns_the_exit_code(runs, capsys, ours, code, verdic
     [
         (["--slower", "nan"], "'nan' should be 0 or more"),
         (["--slower", "-0.1"], "'-0.1' should be 0 or more"),
-        (["--tolerate", "plan", "--tolerate", "spills=1", "spills=2"], "--tolerate names spills more than once"),
+        (["--tolerate", "plan", "--tolerate", "spills=1", "spills=2"], "spills stands more than once in --tolerate"),
     ],
 )
 def test_wrong_usage(runs, capsys, options, complaint):

@@ -9,7 +9,7 @@ import pytest
 
 from portable_softmax import NoDeviceError
 from portable_softmax.probe import __main__ as probe
-from portable_softmax.probe.usage import value_of
+from portable_softmax.probe.arguments import value_of
 
 ROOT = Path(__file__).parents[2]
 KERNELS = ROOT / "tests" / "support" / "decorated_kernels.py"
@@ -73,14 +73,21 @@ def refused(capsys, *arguments):
         (["--compare", "amd/mi300x", "--verify"], "--verify runs the softmax on the device that is here; leave out --profile"),
         (["--profile", "amd/mi300x", "--kernel", "f.py:k", "--verify"], "it needs --profile, and --case for the arguments"),
         (["--kernel", "f.py:k", "--verify", "--case", "c"], "it needs --profile, and --case for the arguments"),
-        (["--profile", "amd/mi300x", "--verify", "--case", "c"], "--case is of --kernel with --verify"),
+        (
+            ["--profile", "amd/mi300x", "--verify", "--case", "c"],
+            "--case are of a kernel of yours; name it",
+        ),
+        ([*H200, "--kernel", "f.py:k", "--args", "x=f16[4, 4] n=4", "n=5"], "n stands more than once in --args, --signature"),
         (["--baseline", "f.json", "--tolerate", "registers=nan"], "'nan' of registers should be 0 or more"),
         (["--baseline", "f.json", "--tolerate", "registers=-5"], "'-5' of registers should be 0 or more"),
-        (["--baseline", "f.json", "--tolerate", "plan", "--tolerate", "plan"], "--tolerate names plan more than once"),
-        ([*H200, "--kernel", "f.py:k", "--signature", "n=i32", "m=i1", "n=i64"], "--signature names n more than once"),
+        (["--baseline", "f.json", "--tolerate", "plan", "--tolerate", "plan"], "plan stands more than once in --tolerate"),
+        (
+            [*H200, "--kernel", "f.py:k", "--signature", "n=i32", "m=i1", "n=i64"],
+            "n stands more than once in --args",
+        ),
         (
             [*H200, "--kernel", "f.py:k", "--constexpr", "BLOCK=128", "--constexpr", "BLOCK=128"],
-            "--constexpr names BLOCK more than once; leave out all but one",
+            "BLOCK stands more than once in --args, --signature or --constexpr; leave out all but one",
         ),
         ([*H200, "--out", "somewhere"], "--out says where --dump writes, and there is no --dump"),
     ],
@@ -158,7 +165,7 @@ def scaled(tmp_path, capsys):
 def test_constexprs_are_what_python_makes_of_them(tmp_path, capsys, scaled, text, value, instruction):
     code, ttir, kernel, err = scaled("--signature", "x_ptr=*fp32:16", "n=i32", "--constexpr", f"FACTOR={text}")
     assert code == 0, err
-    assert repr(kernel["constexprs"]) == repr({"FACTOR": value})
+    assert repr(kernel["launch"]["constants"]["FACTOR"]["value"]) == repr(value)
     assert instruction in ttir
     code, out, err = printed(capsys, "--baseline", tmp_path / "saved", "--kernel", kernel["name"])
     assert (code, out) == (0, "0 changes in 1 cases, 0 of them regressions\n"), err
@@ -175,16 +182,18 @@ def test_a_constexpr_has_its_default_where_it_is_not_given(scaled):
     assert "tensor<256xf32>" in scaled(*types, "--constexpr", "BLOCK=256", "--constexpr", "FACTOR=2")[1]
     code, _, _, err = scaled(*types)
     assert code == 1
-    assert "one side lacks FACTOR\n" in err
+    assert "scaled needs FACTOR too; with shapes and numbers of yours: --args 'FACTOR=64'\n" in err
 
 
 @pytest.mark.parametrize(
     ("types", "complaint"),
     [
-        (["x_ptr=*fp32:7", "n=i32"], "x_ptr=*fp32:7: a type is Triton's, as i32, fp16 or *bf16; with :16 behind it, and no"),
-        (["x_ptr=*fp32:160", "n=i32:abc"], "x_ptr=*fp32:160, n=i32:abc: a type is"),
-        (["x_ptr=*fp32:", "n=i33"], "x_ptr=*fp32:, n=i33: a type is"),
-        (["x_ptr=*fp32", "n=i32", "FACTOR=i32"], "FACTOR should have a type or the value of a constexpr, not both"),
+        (["x_ptr=*fp32:7", "n=i32"], "x_ptr=*fp32:7: an argument is a tensor as f16[4096,4096], a value as 4096, or a type"),
+        (["x_ptr=*fp32:160", "n=i32"], "x_ptr=*fp32:160: an argument is"),
+        (["x_ptr=*fp32:16S", "n=i32"], "x_ptr=*fp32:16S: an argument is"),
+        (["x_ptr=*fp32", "n=i33"], "n=i33: an argument is"),
+        (["x_ptr=fp32*", "n=i32"], "x_ptr=fp32*: an argument is"),
+        (["x_ptr=f99[4]", "n=i32"], "types are fp16, bf16, fp32"),
     ],
 )
 def test_a_type_that_triton_has_not_is_refused(scaled, types, complaint):
@@ -203,7 +212,7 @@ def test_a_type_that_triton_has_not_is_refused(scaled, types, complaint):
         ),
         ("tuned", ["--config", "2"], "and 2 is none of them"),
         ("by_heuristic", ["--config", "0"], "configuration 0 was chosen, and the kernel is not under @triton.autotune"),
-        ("by_arguments", [], "the heuristic of BLOCK_SIZE needs 'n_elements'; give its value: --constexpr BLOCK_SIZE=VALUE"),
+        ("by_arguments", [], "the heuristic of BLOCK_SIZE needs 'n_elements'; give its value: --args BLOCK_SIZE=VALUE"),
     ],
 )
 def test_a_choice_that_only_the_user_can_make_is_asked_for(capsys, name, options, complaint):
