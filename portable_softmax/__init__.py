@@ -16,6 +16,7 @@ from portable_softmax.errors import (
     PlanError,
     PortableSoftmaxError,
     ProfileError,
+    TargetError,
 )
 from portable_softmax.invariance import batch_invariant, is_batch_invariant, set_batch_invariant
 from portable_softmax.planning.plan import LaunchPlan
@@ -44,6 +45,7 @@ __all__ = [
     "PortableSoftmaxError",
     "ProfileError",
     "Softmax",
+    "TargetError",
     "batch_invariant",
     "current_device",
     "inspect_kernel",

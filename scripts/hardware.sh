@@ -27,17 +27,17 @@ setup() {
 }
 
 probe() {
-    portable-softmax --require "$DEVICE" --json >"$RESULTS/probe.json"
-    { echo '```'; portable-softmax --require "$DEVICE" --explain; echo '```'; } | summary
+    portable-softmax probe --require "$DEVICE" --json >"$RESULTS/probe.json"
+    { echo '```'; portable-softmax probe --require "$DEVICE" --explain; echo '```'; } | summary
 }
 
 regression() {
     local softmaxes=(--shapes 4096x781 4096x4096 4096x12672 128x151936 --dtype float32 bfloat16)
     [ "$DEVICE" != interpreter ] || softmaxes=(--shapes 16x65 16x781 --dtype float32 bfloat16)
     if [ -f "$LAST/plans.json" ]; then
-        portable-softmax --require "$DEVICE" --baseline "$LAST/plans.json" --save "$RESULTS/plans.json" --markdown | summary
+        portable-softmax diff "$LAST/plans.json" --require "$DEVICE" --save "$RESULTS/plans.json" --markdown | summary
     else
-        portable-softmax --require "$DEVICE" --verify "${softmaxes[@]}" --save "$RESULTS/plans.json" --markdown | summary
+        portable-softmax probe --require "$DEVICE" --verify "${softmaxes[@]}" --save "$RESULTS/plans.json" --markdown | summary
     fi
 }
 

@@ -78,7 +78,7 @@ def find_profile(name: str) -> DeviceProfile:
     if name not in known:
         near = _nearest(name, known)
         meant = f"; did you mean {', '.join(near)}?" if near else ";"
-        raise ProfileError(f"no profile named {name!r}{meant} `python scripts/probe_device.py --list` shows all of them")
+        raise ProfileError(f"no profile named {name!r}{meant} `portable-softmax profiles` shows all of them")
     return known[name]
 
 

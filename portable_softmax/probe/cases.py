@@ -30,12 +30,11 @@ class Wanted:
     """Additions to a report.
 
     Args:
-        explain, textbook, verify: as the options of these names.
+        textbook, verify: as the options of these names.
         dump: stages to write, comma-separated; None for none.
         out: folder for them.
     """
 
-    explain: bool = False
     textbook: bool = False
     verify: bool = False
     dump: str | None = None
@@ -79,7 +78,9 @@ def without_answer(case: KernelUse) -> KernelUse:
 
 def words_of(case: Case) -> str:
     """Names a case in a table."""
-    return case.name if isinstance(case, KernelUse) else f"{case.n_rows} x {case.n_cols} {case.dtype}"
+    if isinstance(case, KernelUse):
+        return case.name if case.config is None else f"{case.name} configuration {case.config}"
+    return f"{case.n_rows} x {case.n_cols} {case.dtype}"
 
 
 def _report_or_error(device: Device, case: Case, wanted: Wanted, file: KernelFile | None) -> Report:
@@ -98,8 +99,7 @@ def _report(device: Device, case: Case, wanted: Wanted, file: KernelFile | None)
     added: dict[str, Any] = {}
     if wanted.dump:
         added["dump"] = [str(path) for path in dump(compiled, wanted.dump, wanted.out)]
-    if wanted.explain:
-        added["explain"] = explain(resources, device)
+    added["explain"] = explain(resources, device)
     if wanted.textbook:
         added["textbook"] = against_textbook(resources, device)
     fits = device.vendor.occupancy(resources, device.hardware)

@@ -3,8 +3,10 @@
 Triton's own launch path decides everything: `run(..., warmup=True)` of the outermost decorator. Only its driver is another.
 """
 
+import contextlib
 import inspect
 import itertools
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -140,7 +142,7 @@ def _run(outermost: Any, jit: Any, passed: dict[str, Any], device: Device) -> tu
     def hook(*_: Any, **final: Any) -> None:
         heard.update({name: value for name, value in final.items() if name not in jit.arg_names})
 
-    with absent(device) as key:
+    with absent(device) as key, contextlib.redirect_stdout(sys.stderr):  # where Triton prints a compiler's complaint
         jit.pre_run_hooks.append(hook)
         try:
             return outermost.run(*values, grid=(1,), warmup=True, **named), heard

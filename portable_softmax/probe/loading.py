@@ -15,6 +15,10 @@ from portable_softmax.devices.device import Device
 from portable_softmax.probe.absent import absent
 
 
+class UnknownKernelError(ValueError):
+    """There is no such file, or no such kernel in it."""
+
+
 class KernelFile(NamedTuple):
     """A kernel, with its decorators, and the module of its file."""
 
@@ -33,17 +37,18 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
         device: what Triton's driver tells of while the file is imported, if it is not here; None for the device here.
 
     Raises:
-        ValueError: the file is not there, cannot be imported, or has no kernel of that name.
+        UnknownKernelError: the file is not there, or has no kernel of that name.
+        ValueError: it cannot be imported.
     """
     file, _, name = where.rpartition(":")
     if not Path(file).is_file():
-        raise ValueError(f"{where!r} should be FILE:NAME, and {file!r} is no file")
+        raise UnknownKernelError(f"{where!r} should be FILE:NAME, and {file!r} is no file")
     not_here = device if device and device.index is None and not interpreting() else None
     module = _imported(file, not_here)
     kernel = getattr(module, name, None)
     if not _is_kernel(kernel):
         known = [each for each, value in vars(module).items() if _is_kernel(value)]
-        raise ValueError(f"{file} has no @triton.jit function {name!r}; it has {', '.join(known) or 'none'}")
+        raise UnknownKernelError(f"{file} has no @triton.jit function {name!r}; it has {', '.join(known) or 'none'}")
     return KernelFile(kernel, module)
 
 

@@ -18,7 +18,7 @@ def plot(devices: list[Device], n_rows: int, dtype: str, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("--plot needs matplotlib: pip install 'portable-softmax[plot]'") from error
+        raise ImportError("--plot needs matplotlib: pip install matplotlib") from error
     figure = Figure(figsize=(9, 2.8 * len(devices)), layout="constrained")
     panels = figure.subplots(len(devices), sharex=True, squeeze=False)[:, 0]
     for panel, device in zip(panels, devices, strict=True):

@@ -127,12 +127,17 @@ def compare(before: list[Report], after: list[Report], tolerated: Mapping[str, f
 def as_table(comparison: Comparison, form: str = "plain") -> str:
     """Returns a comparison as text, or as Markdown with the form "github"."""
     new = [change for change in comparison.changes if not change.tolerated]
-    verdict = f"{len(comparison.changes)} changes in {comparison.cases} cases, {len(new)} of them regressions"
+    changes, cases = _many(len(comparison.changes), "change"), _many(comparison.cases, "case")
+    verdict = f"{changes} in {cases}, {len(new)} of them {'a regression' if len(new) == 1 else 'regressions'}"
     old, now = comparison.before, comparison.after
     moved = [f"{name} {old.get(name)} -> {now.get(name)}" for name in sorted(old | now) if old.get(name) != now.get(name)]
     rows = [change_row(change) for change in comparison.changes]
     table = [tabulate(rows, CHANGE_HEADER, form, disable_numparse=True)] if rows else []
     return "\n\n".join([verdict, *([f"software: {', '.join(moved)}"] if moved else []), *table])
+
+
+def _many(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def change_row(change: Change) -> tuple[str, ...]:

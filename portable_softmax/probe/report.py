@@ -98,6 +98,25 @@ def use_of(report: Report) -> tuple[KernelResources, Counted] | None:
     return None
 
 
+def warps_of(report: Report, short: bool = False) -> str:
+    """Tells the warps that a multiprocessor holds and their part of the most that it could; "" where there are none."""
+    use = use_of(report)
+    warps = use[1].warps_per_multiprocessor if use else None
+    fact = report.facts.get("max_warps_per_multiprocessor")
+    if warps is None:
+        return ""
+    if not fact or not isinstance(fact.used, int):
+        return str(warps) if short else f"{warps} warps"
+    part = f"{warps / fact.used:.0%}"
+    return f"{warps} ({part})" if short else f"{warps} of {fact.used} warps ({part})"
+
+
+def triton_of(report: Report) -> str:
+    """Tells the Triton that answered."""
+    names = ("triton", "triton-ascend", "triton-xpu")
+    return ", ".join(f"{name} {report.software[name]}".capitalize() for name in names if name in report.software) or "no Triton"
+
+
 def software() -> dict[str, str]:
     """Returns the versions of Python and of the packages that matter, if they are installed."""
     found = {"python": platform.python_version()}

@@ -5,8 +5,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles
 from portable_softmax.probe.arguments import value_of
+from portable_softmax.probe.decorators import configurations
+from portable_softmax.probe.loading import load_kernel
 from portable_softmax.probe.report import Case
 from portable_softmax.probe.schema import KernelUse, SoftmaxProblem
 
@@ -15,7 +18,7 @@ SOFTMAX = ("rows", "cols", "shapes", "dtype")
 OF_KERNEL = ("args", "case", "signature", "constexpr", "num_warps", "num_stages", "option", "config")
 EXTRAS = ("explain", "textbook", "verify", "dump", "out", "plot")
 ASKED = (*SOFTMAX, "kernel", *OF_KERNEL, *EXTRAS)
-SHOWN = (*ASKED, "require", "save", "baseline", "tolerate", "markdown")
+SHOWN = (*ASKED, "require", "save", "baseline", "tolerate", "markdown", "csv", "brief")
 
 
 def complaints(options: argparse.Namespace) -> Iterator[str]:
@@ -66,15 +69,30 @@ def _unverifiable(given: set[str], options: argparse.Namespace) -> Iterator[str]
         yield "--verify of --kernel runs in a virtual device: it needs --profile, and --case for the arguments"
 
 
-def cases(options: argparse.Namespace) -> list[Case]:
-    """Returns the kernel that the options ask about, or the softmaxes, with the defaults of what was not given."""
+def cases(options: argparse.Namespace, device: Device) -> list[Case]:
+    """Returns the kernel that the options ask about, or the softmaxes, with the defaults of what was not given.
+
+    Raises:
+        ValueError: the kernel cannot be loaded, and all its configurations were asked for.
+    """
     if options.kernel:
         given = {name: value_of(str(value)) for name, value in _named_options(options)}
         arguments = dict(named_arguments(options))
-        return [KernelUse(name=options.kernel, arguments=arguments, options=given, config=options.config, case=options.case)]
+        numbers = _all_configurations(options.kernel, device) if options.config == "all" else [options.config]
+        return [
+            KernelUse(name=options.kernel, arguments=arguments, options=given, config=number, case=options.case)
+            for number in numbers
+        ]
     shapes = options.shapes or [(options.rows or 4096, options.cols or 4096)]
     pairs = itertools.product(shapes, options.dtype or ["float32"])
     return [SoftmaxProblem(n_rows=rows, n_cols=cols, dtype=dtype) for (rows, cols), dtype in pairs]
+
+
+def _all_configurations(kernel: str, device: Device) -> Sequence[int]:
+    found = configurations(load_kernel(kernel, device).kernel)
+    if not found:
+        raise ValueError(f"all configurations were asked for, and {kernel} is not under @triton.autotune")
+    return range(len(found))
 
 
 def named_arguments(options: argparse.Namespace) -> list[tuple[str, str]]:

@@ -107,7 +107,7 @@ def _runner(compiled: Any, grid: tuple[int, int, int]) -> Callable[[list[Any]], 
         from portable_softmax.virtual_amd.faults import UnknownInstruction
         from portable_softmax.virtual_amd.run import run
     except ImportError as error:
-        raise DeviceError(f"the virtual device needs numpy: pip install 'portable-softmax[virtual]' ({error})") from error
+        raise DeviceError(f"the virtual device needs numpy: pip install numpy ({error})") from error
     sizes = {"num_warps": compiled.metadata.num_warps, "shared_bytes": compiled.metadata.shared}
 
     def counted(arguments: list[Any]) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from portable_softmax.devices.detect import INSTALL, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import CompileError
+from portable_softmax.errors import CompileError, TargetError
 
 # A descriptor's layout, which may stand behind its shape, is Python, and Triton evaluates it: reports must not bring any.
 DESCRIPTOR = r"tensordesc<\w+\[[0-9]+(, *[0-9]+)*\]>"
@@ -69,7 +69,8 @@ def target_to_compile_for(device: Device) -> Any:
     """Returns Triton's GPUTarget for the device, for which this process can compile.
 
     Raises:
-        CompileError: this Triton does not compile for it, or interprets.
+        TargetError: this Triton does not compile for it.
+        CompileError: it interprets.
     """
     check_target(device)
     from triton.backends import backends
@@ -78,7 +79,7 @@ def target_to_compile_for(device: Device) -> Any:
         raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
     target = target_of(device)
     if not any(each.compiler.supports_target(target) for each in backends.values()):
-        raise CompileError(
+        raise TargetError(
             f"this Triton's backends ({', '.join(backends)}) do not compile for {device.backend}; "
             "README.md, Install, says which Triton does"
         )
@@ -89,11 +90,11 @@ def check_target(device: Device) -> None:
     """Refuses a device that this Triton does not know: some releases would end the whole process.
 
     Raises:
-        CompileError: this release is too old for the device, which is not here to ask.
+        TargetError: this release is too old for the device, which is not here to ask.
     """
     first = device.profile.first_triton
     if device.index is None and first and triton_version() < tuple(map(int, first.split(".")[:2])):
-        raise CompileError(
+        raise TargetError(
             f"Triton {'.'.join(map(str, triton_version()))} does not compile for {device.backend}/{device.arch} "
             f"without the device; install Triton {first} or later"
         )

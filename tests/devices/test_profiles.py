@@ -407,7 +407,7 @@ def test_a_name_that_is_like_many_lists_a_few():
 
 @pytest.mark.parametrize("name", ["", "nvidia/", "qwertz"])
 def test_a_name_that_is_like_none_lists_none(name):
-    with pytest.raises(ProfileError, match=rf"no profile named '{name}'; `python scripts/probe_device.py --list` shows all"):
+    with pytest.raises(ProfileError, match=rf"no profile named '{name}'; `portable-softmax profiles` shows all"):
         Device.from_profile(name)
 
 

@@ -77,8 +77,9 @@ def test_what_is_wrong_with_a_baseline(tmp_path, capsys, saved):
     (tmp_path / "impossible.json").write_text(json.dumps(reports))
     (tmp_path / "old.json").write_text(saved.read_text().replace(*OLDER))
     (tmp_path / "less.json").write_text(without("facts")(saved.read_text()).replace(*OLDER))
+    code, _, err = printed(capsys, "--baseline", tmp_path / "none.json")
+    assert (code, "No such file" in err) == (2, True)
     for file, complaint in (
-        ("none.json", "No such file"),
         ("other.json", "holds no reports of this probe: Expected `object`, got `int`"),
         ("impossible.json", "shared_memory_bytes must be at least 0, not -1"),
         ("old.json", f"is of schema version 1, and this is {SCHEMA_VERSION}"),
@@ -112,7 +113,7 @@ def test_a_kernel_that_is_not_named_does_not_run(of_kernel, tmp_path, capsys):
         assert f"If you trust it: --baseline {file} --kernel {name}\n" in err
         assert not (tmp_path / "mine.ran").exists()
     code, out, _ = printed(capsys, "--baseline", file, "--kernel", name)
-    assert (code, out) == (0, "0 changes in 1 cases, 0 of them regressions\n")
+    assert (code, out) == (0, "0 changes in 1 case, 0 of them regressions\n")
     assert (tmp_path / "mine.ran").exists()
 
 
@@ -167,4 +168,5 @@ def test_the_device_of_a_baseline_is_gone(saved, tmp_path, capsys, monkeypatch):
     code, out, err = printed(capsys, "--baseline", live, "--markdown")
     assert (code, out) == (1, "")
     way_out = "ask where that device is, or keep a baseline of one that need not be here: --profile NAME --save FILE"
-    assert err == f"{live} holds reports of a device that was here; {way_out}. No accelerator: nothing there\n"
+    words = f"{live} holds reports of a device that was here; {way_out}. No accelerator: nothing there"
+    assert err == f"DeviceError: {words}\n"

@@ -162,7 +162,7 @@ def test_a_page_without_plotly(runs, capsys, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "plotly.offline", None)
     code, _, err = printed(capsys, *runs, "--html", runs[0] / "page.html")
     assert code == 1
-    assert "pip install 'portable-softmax[report]'" in err
+    assert "pip install jinja2 plotly" in err
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def html(runs: list[Run], changes: list[Change]) -> str:
         from markupsafe import Markup
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        raise ImportError(f"--html needs {error.name}: pip install 'portable-softmax[report]'") from error
+        raise ImportError(f"--html needs {error.name}: pip install jinja2 plotly") from error
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters["versions"] = _versions
     template = environment.from_string(Path(__file__).with_name("template.html").read_text(encoding="utf-8"))
