@@ -6,9 +6,9 @@ cd "$(dirname "$0")/.."
 source scripts/environment.sh
 set_up
 python scripts/probe_device.py --rows 1823 --cols 781 --verify "$@"
-fleet=(--compare nvidia/h200 amd/mi300x amd/rx-7900-xtx ascend/910b3 --rows 4096 --cols 8192 --dtype bfloat16 --explain)
-printf '\nThe same kernel on devices that need not be here, compiled by this Triton:\n\n$ python scripts/probe_device.py %s\n' "${fleet[*]}"
-env -u TRITON_INTERPRET python scripts/probe_device.py "${fleet[@]}" ||
+fleet=(compare nvidia/h200 amd/mi300x amd/rx-7900-xtx ascend/910b3 --rows 4096 --cols 8192 --dtype bfloat16 --explain)
+printf '\nThe same kernel on devices that need not be here, compiled by this Triton:\n\n$ portable-softmax %s\n' "${fleet[*]}"
+env -u TRITON_INTERPRET python -m portable_softmax "${fleet[@]}" ||
     echo "This Triton does not compile for all of them; README.md, Install, says which does." >&2
 cat <<'END'
 

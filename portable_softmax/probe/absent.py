@@ -23,7 +23,7 @@ _one_at_a_time = threading.RLock()  # Triton has one active driver for all threa
 
 @contextlib.contextmanager
 def absent(device: Device) -> Iterator[object]:
-    """Has Triton's driver name the device as the current one, and launch nothing; yields its key in Triton's caches.
+    """Makes Triton's driver name the device as the current one, and launch nothing; yields its key in Triton's caches.
 
     While it is entered, a thread that launches kernels gets an error: Triton has one driver for all threads.
     """

@@ -149,7 +149,7 @@ def _run(outermost: Any, jit: Any, passed: dict[str, Any], device: Device) -> tu
         except PortableSoftmaxError:
             raise
         except Exception as error:  # every stage of every backend has its own exceptions
-            words = f"{error}{_known_options(device) if isinstance(error, KeyError) else ''}"
+            words = f"{error}{_known_options(device) if isinstance(error, KeyError) and _strange(passed, jit, error) else ''}"
             raise CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {words}") from error
         finally:
             jit.pre_run_hooks.remove(hook)
@@ -161,6 +161,11 @@ def _parsed_options(device: Device, given: Mapping[str, Any]) -> Any:
     from triton.compiler import make_backend
 
     return make_backend(target_of(device)).parse_options(dict(given))
+
+
+def _strange(passed: Mapping[str, Any], jit: Any, error: KeyError) -> bool:
+    """Tells whether the error is about an option that the caller gave."""
+    return any(name in str(error) for name in passed if name not in jit.arg_names)
 
 
 def _known_options(device: Device) -> str:

@@ -61,10 +61,10 @@ def worst_last(reports: list[Report]) -> list[Report]:
 
 
 def _title(reports: list[Report]) -> str:
-    cases = list(dict.fromkeys(_case(report) for report in reports))
-    what = "kernel" if isinstance(reports[0].kernel, KernelUse) else "softmax"
+    first, cases = reports[0], list(dict.fromkeys(_case(report) for report in reports))
+    what = f"kernel {first.kernel.name}" if isinstance(first.kernel, KernelUse) else "softmax"
     words = " or ".join(dict.fromkeys(report.device.multiprocessor for report in reports))
-    return f"{what}{f' {cases[0]}' if len(cases) == 1 else ''}, {triton_of(reports[0])}; programs and warps are per {words}"
+    return f"{what}{f' {cases[0]}' if len(cases) == 1 else ''}, {triton_of(first)}; programs and warps are per {words}"
 
 
 def _facts(reports: list[Report], form: str) -> str:
@@ -132,7 +132,8 @@ def _many(number: Any, word: str) -> str:
 
 
 def _numbers(report: Report) -> dict[str, Any]:
-    row: dict[str, Any] = {"device": report.device.profile, "case": _case(report)}
+    case = report.problem or report.kernel
+    row: dict[str, Any] = {"device": report.device.profile, "case": words_of(case) if case else ""}
     if isinstance(report.plan, Launch):
         row |= {key: getattr(report.plan, key) for key in ("strategy", "tile_rows", "tile_cols", "parts", "num_programs")}
     if isinstance(report.kernel, KernelUse) and isinstance(report.kernel.launch, KernelLaunch):
@@ -146,12 +147,13 @@ def _numbers(report: Report) -> dict[str, Any]:
 
 
 def _case(report: Report) -> str:
-    case = report.problem or report.kernel
-    return words_of(case) if case else ""
+    if isinstance(report.kernel, KernelUse):
+        return "" if report.kernel.config is None else f"configuration {report.kernel.config}"
+    return words_of(report.problem) if report.problem else ""
 
 
 def _remarks(report: Report, advice: bool) -> Iterator[str]:
-    name = f"{report.device.name}, {_case(report)}"
+    name = ", ".join(filter(None, (report.device.name, _case(report))))
     if report.error:
         yield f"{name}: {report.error}: {report.message}"
     if advice and isinstance(report.explain, Explanation):
