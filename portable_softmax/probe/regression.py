@@ -41,7 +41,11 @@ Answer = TypeVar("Answer", Versioned, Report)
 
 def save(reports: list[Report], path: Path) -> None:
     """Writes reports to a file for `load`: what --json prints for several. A write that is cut short leaves an older file."""
-    text = encoded(reports) + "\n"
+    save_text(encoded(reports) + "\n", path)
+
+
+def save_text(text: str, path: Path) -> None:
+    """Writes a file whole or not at all."""
     if path.exists() and not path.is_file():  # /dev/stdout, or a pipe
         path.write_text(text)
         return
@@ -113,22 +117,22 @@ def compare(before: list[Report], after: list[Report], tolerated: Mapping[str, f
         tolerated: by kind of change, by how much worse is still all right; None for any change.
     """
     limits = {**TOLERATED, **tolerated}
-    changes = [change for pair in zip(before, after, strict=True) for change in _changes(*pair, limits)]
+    found = [change for pair in zip(before, after, strict=True) for change in _changes(*pair, limits)]
     return Comparison(
         schema_version=SCHEMA_VERSION,
         before=before[0].software if before else {},
         after=after[0].software if after else {},
         cases=len(before),
-        changes=changes,
-        regressed=not all(change.tolerated for change in changes),
+        changes=found,
+        regressed=not all(change.tolerated for change in found),
     )
 
 
 def as_table(comparison: Comparison, form: str = "plain") -> str:
     """Returns a comparison as text, or as Markdown with the form "github"."""
     new = [change for change in comparison.changes if not change.tolerated]
-    changes, cases = _many(len(comparison.changes), "change"), _many(comparison.cases, "case")
-    verdict = f"{changes} in {cases}, {len(new)} of them {'a regression' if len(new) == 1 else 'regressions'}"
+    number, cases = _many(len(comparison.changes), "change"), _many(comparison.cases, "case")
+    verdict = f"{number} in {cases}, {len(new)} of them {'a regression' if len(new) == 1 else 'regressions'}"
     old, now = comparison.before, comparison.after
     moved = [f"{name} {old.get(name)} -> {now.get(name)}" for name in sorted(old | now) if old.get(name) != now.get(name)]
     rows = [change_row(change) for change in comparison.changes]
@@ -149,15 +153,31 @@ def change_row(change: Change) -> tuple[str, ...]:
 
 
 def _changes(before: Report, after: Report, limits: Mapping[str, float | None]) -> Iterator[Change]:
-    old, new = _values(before), _values(after)
     case = before.problem or before.kernel
+    yield from changes(after.device.profile, words_of(case) if case else "", values_of(before), values_of(after), limits)
+
+
+def changes(
+    device: str,
+    case: str,
+    old: Mapping[tuple[str, str], Value],
+    new: Mapping[tuple[str, str], Value],
+    tolerated: Mapping[str, float | None],
+) -> Iterator[Change]:
+    """Yields the numbers of a case that differ, of those that both sides have.
+
+    Args:
+        device, case: names, for the table.
+        old, new: numbers by kind and name.
+        tolerated: by kind of change, by how much worse is still all right; None for any change.
+    """
     for kind, what in (key for key in old if key in new and old[key] != new[key]):
         was, now = old[kind, what], new[kind, what]
         worse_by = _worse_by(kind, was, now)
-        limit = limits.get(kind, 0)
+        limit = tolerated.get(kind, 0)
         yield Change(
-            device=after.device.profile,
-            case=words_of(case) if case else "",
+            device=device,
+            case=case,
             kind=kind,
             what=what,
             before=was,
@@ -176,7 +196,7 @@ def _worse_by(kind: str, was: Value, now: Value) -> float | None:
     return was - now if kind == "occupancy" else now - was
 
 
-def _values(report: Report) -> dict[tuple[str, str], Value]:
+def values_of(report: Report) -> dict[tuple[str, str], Value]:
     """Returns what is compared, by kind and name."""
     wrong = isinstance(report.verify, Verified) and not report.verify.right
     message = report.message if isinstance(report.message, str) else "wrong result" if wrong else None
