@@ -17,6 +17,7 @@ from portable_softmax.probe.inspection import dump
 from portable_softmax.probe.kernel_case import load_case
 from portable_softmax.probe.launched import launched
 from portable_softmax.probe.loading import KernelFile, load_kernel
+from portable_softmax.probe.progress import counted_out
 from portable_softmax.probe.report import Case, counted, describe, launch_of, launch_of_kernel
 from portable_softmax.probe.schema import KernelUse, Report, SoftmaxProblem, Verified
 from portable_softmax.runtime.plans import plan
@@ -50,7 +51,8 @@ def reports_of(asked: list[tuple[Device, Case, Wanted]]) -> list[Report]:
     files = [load_kernel(case.name, device) if isinstance(case, KernelUse) else None for device, case, _ in asked]
     if len(asked) == 1:
         return [_report(*asked[0], files[0])]
-    return [_report_or_error(*each, file) for each, file in zip(asked, files, strict=True)]
+    both = list(zip(asked, files, strict=True))
+    return [_report_or_error(*each, file) for each, file in counted_out(both, "case")]
 
 
 def again(report: Report) -> tuple[Device, Case, Wanted]:
