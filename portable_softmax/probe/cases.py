@@ -20,6 +20,7 @@ from portable_softmax.probe.loading import KernelFile, load_kernel
 from portable_softmax.probe.progress import counted_out
 from portable_softmax.probe.report import Case, counted, describe, launch_of, launch_of_kernel
 from portable_softmax.probe.schema import KernelUse, Report, SoftmaxProblem, Verified
+from portable_softmax.probe.times import time_of
 from portable_softmax.runtime.plans import plan
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
@@ -130,7 +131,8 @@ def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -
 
 def _softmax(device: Device, case: SoftmaxProblem, wanted: Wanted) -> tuple[Report, KernelResources, Any]:
     found = plan(case.n_rows, case.n_cols, case.dtype, device)
-    report = msgspec.structs.replace(describe(device, case), plan=launch_of(found))
+    time = time_of(found, case.n_rows, case.n_cols, case.dtype, device)
+    report = msgspec.structs.replace(describe(device, case), plan=launch_of(found), time=time or msgspec.UNSET)
     if wanted.verify:
         report = msgspec.structs.replace(report, verify=_verified(device, case))
     if not wanted.dump:

@@ -57,8 +57,9 @@ def _panel(panel: Any, device: Device, plans: list[LaunchPlan], colours: dict[st
         for size, name in zip(SIZES, each.occupancy.limited_by, strict=False):
             panel.scatter([length], [height], s=size, color=colours[name], zorder=3)
     word = device.profile.multiprocessor
-    panel.set_ylabel(f"% of the warps of a {word}" if percent else f"programs per {word}")
+    panel.set_ylabel(f"% of the warps per {word}" if percent else f"programs per {word}")
     panel.set_ylim(0, 105 if percent else max(heights) + 1)
+    panel.yaxis.get_major_locator().set_params(integer=True)
     if percent:
         beside = panel.twinx()
         beside.step(LENGTHS, [each.resources.num_warps for each in plans], where="mid", color="0.85", zorder=1)

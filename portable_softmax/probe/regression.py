@@ -19,6 +19,7 @@ from portable_softmax.probe.schema import (
     KernelUse,
     Launch,
     Report,
+    Time,
     Verified,
     Versioned,
     encoded,
@@ -31,10 +32,10 @@ RESOURCES = {
     "shared_memory_bytes": "memory",
     "spilled_bytes_per_thread": "spills",
 }
-KINDS = ("plan", "registers", "memory", "spills", "occupancy", "accuracy")
+KINDS = ("plan", "registers", "memory", "spills", "occupancy", "accuracy", "time")
 CHANGE_HEADER = ("device", "case", "kind", "", "before", "after", "verdict")
 REGRESSED = 3  # exit code
-TOLERATED = {"accuracy": 0.1}  # of what is allowed: another order of the same sums
+TOLERATED = {"accuracy": 0.1, "time": 0.5}  # of what is allowed: another order of the same sums; microseconds
 Value = int | float | str | None
 Answer = TypeVar("Answer", Versioned, Report)
 
@@ -210,6 +211,8 @@ def values_of(report: Report) -> dict[tuple[str, str], Value]:
             found |= {("plan", name): each.value for name, each in report.kernel.launch.options.items() if name == "num_stages"}
         found |= {(kind, name): getattr(resources, name) for name, kind in RESOURCES.items()}
         found["occupancy", "programs_per_multiprocessor"] = occupancy.programs_per_multiprocessor
+    if isinstance(report.time, Time) and report.time.expected_us is not None:
+        found["time", "expected_us"] = round(report.time.expected_us, 2)
     if isinstance(report.verify, Verified):
         found |= {("accuracy", "worst"): report.verify.worst, ("accuracy", "overwritten"): report.verify.overwritten}
     return found

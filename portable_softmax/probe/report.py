@@ -108,7 +108,7 @@ def warps_of(report: Report, short: bool = False) -> str:
     if not fact or not isinstance(fact.used, int):
         return str(warps) if short else f"{warps} warps"
     part = f"{warps / fact.used:.0%}"
-    return f"{warps} ({part})" if short else f"{warps} of {fact.used} warps ({part})"
+    return part if short else f"{warps} of {fact.used} warps ({part})"
 
 
 def triton_of(report: Report) -> str:

@@ -105,6 +105,18 @@ class KernelLaunch(Fields, frozen=True, kw_only=True):
     options: dict[str, Choice]
 
 
+class Time(Fields, frozen=True, kw_only=True):
+    """How long the launch of a softmax should take."""
+
+    bytes: int  # read and written once
+    floor_us: float  # at the data sheet's bandwidth
+    waves: float  # programs of the launch for each that is resident at once
+    tail: float  # part of the last wave's places that stay empty
+    covered_us: float  # of the memory's latency, by the loads that resident programs have in flight (Little's law)
+    expected_us: float | None  # null where no device of the profile was measured
+    error: float | None  # relative, of nine in ten measured cells
+
+
 class KernelUse(Fields, frozen=True, kw_only=True):
     """A kernel of the user's: how to launch it again, the launch that Triton makes, what a program uses, and how many fit."""
 
@@ -164,6 +176,7 @@ class Report(Fields, frozen=True, kw_only=True):
     facts: dict[str, Fact]
     problem: SoftmaxProblem | UnsetType = UNSET
     plan: Launch | UnsetType = UNSET
+    time: Time | UnsetType = UNSET
     kernel: KernelUse | UnsetType = UNSET
     explain: Explanation | UnsetType = UNSET
     textbook: Textbook | UnsetType = UNSET

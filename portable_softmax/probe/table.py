@@ -12,11 +12,11 @@ from tabulate import tabulate
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.probe.cases import words_of
 from portable_softmax.probe.report import triton_of, use_of, warps_of
-from portable_softmax.probe.schema import Explanation, KernelLaunch, KernelUse, Launch, Report, Textbook, Verified
+from portable_softmax.probe.schema import Explanation, KernelLaunch, KernelUse, Launch, Report, Textbook, Time, Verified
 from portable_softmax.probe.text import compared, shortened, verification
 
 RED, PLAIN = "\033[31m", "\033[0m"
-HEADER = ("device", "case", "launch", "regs", "shared", "spills", "programs", "warps", "limited by")
+HEADER = ("device", "case", "launch", "regs", "shared", "spills", "programs", "warps", "us", "limited by")
 
 
 def as_tables(reports: list[Report], form: str = "plain", facts: bool = True, advice: bool = True) -> str:
@@ -64,7 +64,12 @@ def _title(reports: list[Report]) -> str:
     first, cases = reports[0], list(dict.fromkeys(_case(report) for report in reports))
     what = f"kernel {first.kernel.name}" if isinstance(first.kernel, KernelUse) else "softmax"
     words = " or ".join(dict.fromkeys(report.device.multiprocessor for report in reports))
-    return f"{what}{f' {cases[0]}' if len(cases) == 1 else ''}, {triton_of(first)}; programs and warps are per {words}"
+    times = (
+        ""
+        if what != "softmax"
+        else "\nus: the time that is expected, or > the memory's floor for devices that were never measured"
+    )
+    return f"{what}{f' {cases[0]}' if len(cases) == 1 else ''}, {triton_of(first)}; programs and warps are per {words}{times}"
 
 
 def _facts(reports: list[Report], form: str) -> str:
@@ -110,8 +115,16 @@ def _row(report: Report) -> dict[str, Any]:
         "spills": resources.spilled_bytes_per_thread,
         "programs": occupancy.programs_per_multiprocessor,
         "warps": warps_of(report, short=True) or None,
+        "us": _microseconds(report),
         "limited by": ", ".join(occupancy.limited_by),
     }
+
+
+def _microseconds(report: Report) -> str | None:
+    """Tells the expected time, or the memory's floor where the device was never measured."""
+    if not isinstance(report.time, Time):
+        return None
+    return f">{report.time.floor_us:.1f}" if report.time.expected_us is None else f"{report.time.expected_us:.1f}"
 
 
 def _launch(report: Report) -> str | None:
@@ -136,6 +149,8 @@ def _numbers(report: Report) -> dict[str, Any]:
     row: dict[str, Any] = {"device": report.device.profile, "case": words_of(case) if case else ""}
     if isinstance(report.plan, Launch):
         row |= {key: getattr(report.plan, key) for key in ("strategy", "tile_rows", "tile_cols", "parts", "num_programs")}
+    if isinstance(report.time, Time):
+        row |= {"floor_us": round(report.time.floor_us, 3), "expected_us": report.time.expected_us}
     if isinstance(report.kernel, KernelUse) and isinstance(report.kernel.launch, KernelLaunch):
         row |= {name: each.value for name, each in report.kernel.launch.options.items() if name in ("num_stages", "num_ctas")}
     if use := use_of(report):

@@ -20,6 +20,7 @@ from portable_softmax.probe.schema import (
     Launch,
     Report,
     Textbook,
+    Time,
     Verified,
 )
 
@@ -87,6 +88,7 @@ def _answer(report: Report, limits: bool) -> Iterator[str]:
     if use:
         yield from _listed("occupancy", _occupancy(report, use[1]))
         yield from _listed("uses", [_named(asdict(use[0]))])
+    yield from _listed("time", _time(report.time)) if isinstance(report.time, Time) else ()
     yield from _listed("why", plan.reasons if isinstance(plan, Launch) else ())
     if isinstance(report.explain, Explanation):
         yield from _listed("limits", list(explained(report.explain))[:-1] if limits else ())
@@ -126,6 +128,19 @@ def _occupancy(report: Report, occupancy: Counted) -> Iterator[str]:
     programs = f"{count} program{'' if count == 1 else 's'} per {report.device.multiprocessor}"
     yield f"{programs}{f', {warps}' if warps else ''}, limited by {' and '.join(occupancy.limited_by)}"
     yield f"allowed by {', '.join(f'{name} {programs}' for name, programs in occupancy.limits.items())}"
+
+
+def _time(time: Time) -> Iterator[str]:
+    moved = f"{time.bytes / 1e6:.4g} MB move, which takes the memory {time.floor_us:.3g} us at least"
+    if time.expected_us is None or time.error is None:
+        yield f"{moved}; nobody has measured the device, so there is no expected time"
+    else:
+        low, high = (time.expected_us * (1 + sign * time.error) for sign in (-1, 1))
+        yield f"{time.expected_us:.3g} us expected, {low:.3g} to {high:.3g} in nine cases of ten; {moved}"
+    yield (
+        f"{time.waves:.3g} waves of programs, {time.tail:.0%} of the last one's places empty; "
+        f"loads in flight cover {time.covered_us:.2g} us of latency"
+    )
 
 
 def _device(report: Report) -> Iterator[str]:

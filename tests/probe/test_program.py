@@ -72,7 +72,7 @@ def test_a_usage_error_is_one_line(run, words, complaint):
 def test_the_answer_comes_first(run):
     code, out, _ = run("plan", "nvidia/h200", "--rows", "1823", "--cols", "781")
     titles = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
-    assert (code, titles) == (0, ["softmax", "plan", "occupancy", "uses", "why", "next"])
+    assert (code, titles) == (0, ["softmax", "plan", "occupancy", "uses", "time", "why", "next"])
     assert max(map(len, out.splitlines())) <= 120
     assert "of 64 warps (" in out
     code, out, _ = run("plan", "nvidia/h200", "--facts")
