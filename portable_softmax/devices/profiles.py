@@ -87,6 +87,7 @@ def _nearest(name: str, known: Iterable[str]) -> list[str]:
     wanted = name.rpartition("/")[2].lower()
     products = {each: each.rpartition("/")[2].lower() for each in known}
     holding = sorted(each for each, product in products.items() if wanted and wanted in product)
+    holding.sort(key=lambda each: products[each] != wanted)  # the very product first
     alike = dict.fromkeys(difflib.get_close_matches(wanted, products.values(), NEAREST))
     return (holding or [each for near in alike for each, product in products.items() if product == near])[:NEAREST]
 

@@ -163,6 +163,7 @@ class Verified(Fields, frozen=True, kw_only=True):
     overwritten: int
     right: bool
     executed: str | UnsetType = UNSET  # words that say so, of a virtual device
+    worst_at: str | UnsetType = UNSET  # of a kernel: the argument and the index, if it is wrong
     rows: int | UnsetType = UNSET  # of the softmax, that ran there
     instructions: int | UnsetType = UNSET  # of waves, there
 

@@ -59,8 +59,9 @@ def verification(verify: Verified) -> Iterator[str]:
     """Yields how far a result is from what is right, and what ran."""
     error = "not finite" if verify.max_error is None else f"{verify.max_error:.3g}"
     worst = "not finite" if verify.worst is None else f"{verify.worst:.2g}"
+    at = f" at {verify.worst_at}" if verify.worst_at else ""
     yield (
-        f"{'right' if verify.right else 'WRONG'}: largest error {error}, {worst} of what is allowed; "
+        f"{'right' if verify.right else 'WRONG'}: largest error {error}, {worst} of what is allowed{at}; "
         f"{verify.overwritten} elements next to it overwritten"
     )
     if verify.executed:

@@ -456,3 +456,8 @@ def test_threads_whose_first_calls_come_at_once_read_the_files_once(monkeypatch)
     room._read.cache_clear()
     assert len(reads) == 1
     assert all(each == found[0] for each in found)
+
+
+def test_the_very_product_is_the_first_that_is_meant():
+    with pytest.raises(ProfileError, match="did you mean nvidia/h200, nvidia/gh200"):
+        Device.from_profile("h200")

@@ -114,9 +114,14 @@ def test_what_is_wrong_with_a_kernel_is_told():
     assert not added(grid=(15,)).right  # the last elements are not written
     _, _, expected = load_case(load_kernel(f"{KERNELS}:add_kernel"), "add_case")
     assert not added(expected={"out_ptr": expected["out_ptr"] + 0.01}).right
+    wrong = expected["out_ptr"].clone()
+    wrong[77] += 1
+    assert added(expected={"out_ptr": wrong}).worst_at == "out_ptr[77]"
     outcome = added(expected={"x_ptr": torch.zeros(1000)})
     assert (outcome.right, outcome.overwritten) == (False, 1000)
-    with pytest.raises(RuntimeError, match=r"4 bytes at 0x\w+, of allocation \d+ with 2000 bytes: line \d+: "):
+    with pytest.raises(
+        RuntimeError, match=r"4 bytes at 0x\w+, of the memory of x_ptr with 2000 bytes: line \d+: .* \(example_kernels.py:\d+\)"
+    ):
         added(arguments={"x_ptr": torch.zeros(500)})
     with pytest.raises(ValueError, match="expects n_elements, which are no tensors"):
         added(expected={"n_elements": torch.zeros(1)})
