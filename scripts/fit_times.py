@@ -32,7 +32,7 @@ class Cell(NamedTuple):
 
 
 def main() -> None:
-    """Fits each device, and prints what that is worth on cells left out and on the other device."""
+    """Prints how well a fit to each device tells cells that were left out, and those of the other device."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"write {TIMES.name}, from which the probe tells times")
     options = parser.parse_args()

@@ -1,6 +1,7 @@
 """Lists hardware profiles, shows one with its sources, and writes one of the device here."""
 
 import argparse
+import json
 from pathlib import Path
 
 from tabulate import tabulate
@@ -9,6 +10,7 @@ from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles
 from portable_softmax.errors import DeviceError, NoDeviceError
+from portable_softmax.probe.limits import FORMS
 from portable_softmax.probe.schema import SCHEMA_VERSION, Known, encoded
 from portable_softmax.probe.text import shortened
 
@@ -30,7 +32,11 @@ def list_profiles(options: argparse.Namespace) -> int:
 
 
 def show_profile(options: argparse.Namespace) -> int:
-    """Prints a profile's facts, each with its source; returns 0."""
+    """Prints a profile's facts, each with its source, or in another project's form; returns 0."""
+    if options.form:
+        found = FORMS[options.form](options.name)
+        print(found.rstrip() if isinstance(found, str) else json.dumps(found, indent=1))
+        return 0
     device = Device.from_profile(options.name)
     profile = device.profile
     target = f"{profile.backend}/{profile.arch}"

@@ -11,6 +11,7 @@ from portable_softmax.probe import options as words
 from portable_softmax.probe.answers import answer, said
 from portable_softmax.probe.delivery import delivered
 from portable_softmax.probe.doctor import doctor
+from portable_softmax.probe.limits import FORMS
 from portable_softmax.probe.matrix import print_legs
 from portable_softmax.probe.profile_commands import list_profiles, new_profile, show_profile
 from portable_softmax.probe.usage import complaints
@@ -113,6 +114,7 @@ def _profiles(command: words.Parser) -> None:
     actions.add_parser("list", help="the products that have a profile (what comes without an ACTION)")
     show = actions.add_parser("show", help="one profile's facts, with their sources")
     show.add_argument("name", metavar="NAME", help="such as amd/mi300x")
+    show.add_argument("--as", dest="form", choices=tuple(FORMS), help="limits, XLA's target or torch's properties instead")
     show.set_defaults(answer=show_profile)
     new = actions.add_parser("new", help="write a profile of the device here, and what its driver tells")
     new.add_argument("directory", type=Path, metavar="DIR", help="where to write")

@@ -106,7 +106,7 @@ class KernelLaunch(Fields, frozen=True, kw_only=True):
 
 
 class Time(Fields, frozen=True, kw_only=True):
-    """How long the launch of a softmax should take."""
+    """Microseconds that the launch of a softmax should take, and what they depend on."""
 
     bytes: int  # read and written once
     floor_us: float  # at the data sheet's bandwidth

@@ -38,7 +38,7 @@ class Fitted(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What a launch does to the memory: bytes, at a data sheet's GB/s, and how."""
+    """Bytes that a launch reads and writes, at a data sheet's GB/s, and how it does so."""
 
     bytes: int
     gb_per_s: int
