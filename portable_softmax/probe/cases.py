@@ -108,6 +108,8 @@ def _report(device: Device, case: Case, wanted: Wanted, file: KernelFile | None)
     fits = device.vendor.occupancy(resources, device.hardware)
     if not fits.programs_per_multiprocessor:
         added |= {"error": "PlanError", "message": next_step(resources, device, fits).text}
+    if isinstance(found.verify, Verified) and not found.verify.right:
+        added |= {"error": "WrongResult", "message": "the result is wrong; `verify` tells by how much"}
     return msgspec.structs.replace(found, **added)
 
 

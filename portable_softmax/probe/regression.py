@@ -119,13 +119,16 @@ def compare(before: list[Report], after: list[Report], tolerated: Mapping[str, f
     """
     limits = {**TOLERATED, **tolerated}
     found = [change for pair in zip(before, after, strict=True) for change in _changes(*pair, limits)]
+    worse = [change for change in found if not change.tolerated]
+    told = {"error": "Regression", "message": f"{_many(len(worse), 'change')} not tolerated"} if worse else {}
     return Comparison(
         schema_version=SCHEMA_VERSION,
         before=before[0].software if before else {},
         after=after[0].software if after else {},
         cases=len(before),
         changes=found,
-        regressed=not all(change.tolerated for change in found),
+        regressed=bool(worse),
+        **told,
     )
 
 

@@ -209,6 +209,8 @@ class Comparison(Fields, frozen=True, kw_only=True):
     cases: int
     changes: list[Change]
     regressed: bool  # some change is not tolerated
+    error: str | UnsetType = UNSET  # with a message, if it is so
+    message: str | UnsetType = UNSET
 
 
 class NoDevice(Fields, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ import pytest
 import portable_softmax
 from portable_softmax import NoDeviceError
 from portable_softmax.probe import answers, doctor, program
+from portable_softmax.probe.verify import Verification
 
 KERNELS = Path(__file__).parents[1] / "support" / "launched_kernels.py"
 VECTORS = "x=f32[4096] y=f32[4096] z=f32[4096] n=4096"
@@ -143,6 +144,19 @@ def test_exit_codes_and_errors_in_json(run, tmp_path):
         assert (answer[0] if isinstance(answer, list) else answer)["error"] == error
     found, _, err = run("kernel", f"{KERNELS}:add", "--on", "ascend/910b3", "--args", VECTORS)
     assert (found, "TargetError" in err) == (4, True)
+
+
+def test_a_wrong_result_and_a_regression_are_errors_in_json(run, tmp_path, monkeypatch):
+    file = tmp_path / "run.json"
+    assert run("plan", "nvidia/h200", "--save", file)[0] == 0
+    reports = json.loads(file.read_text())
+    reports[0]["plan"]["occupancy"]["programs_per_multiprocessor"] += 1
+    file.write_text(json.dumps(reports))
+    code, out, _ = run("diff", file, "--json")
+    assert (code, json.loads(out)["error"], json.loads(out)["regressed"]) == (3, "Regression", True)
+    monkeypatch.setattr("portable_softmax.probe.virtual.compared", lambda *_: Verification(0.5, 7.0, 0))
+    code, out, err = run("verify", "amd/mi300x", "--rows", 3, "--cols", 200, "--json")
+    assert (code, json.loads(out)["error"], "WrongResult" in err) == (1, "WrongResult", True)
 
 
 def test_what_the_compiler_prints_is_no_part_of_json(run):
