@@ -17,6 +17,7 @@ from portable_softmax.probe.inspection import dump
 from portable_softmax.probe.kernel_case import load_case
 from portable_softmax.probe.launched import launched
 from portable_softmax.probe.loading import KernelFile, load_kernel
+from portable_softmax.probe.noise import few_lines_of_compilers
 from portable_softmax.probe.progress import counted_out
 from portable_softmax.probe.report import Case, counted, describe, launch_of, launch_of_kernel
 from portable_softmax.probe.schema import KernelUse, Report, SoftmaxProblem, Verified
@@ -94,11 +95,12 @@ def _report_or_error(device: Device, case: Case, wanted: Wanted, file: KernelFil
 
 
 def _report(device: Device, case: Case, wanted: Wanted, file: KernelFile | None) -> Report:
-    if isinstance(case, KernelUse):
-        assert file, "each kernel has its file"
-        found, resources, compiled = _kernel(device, case, file, wanted.verify)
-    else:
-        found, resources, compiled = _softmax(device, case, wanted)
+    with few_lines_of_compilers():
+        if isinstance(case, KernelUse):
+            assert file, "each kernel has its file"
+            found, resources, compiled = _kernel(device, case, file, wanted.verify)
+        else:
+            found, resources, compiled = _softmax(device, case, wanted)
     added: dict[str, Any] = {}
     if wanted.dump:
         added["dump"] = [str(path) for path in dump(compiled, wanted.dump, wanted.out)]
