@@ -1,6 +1,7 @@
 """Cases that are asked about, a device and a softmax or kernel each, and the report of one."""
 
 import dataclasses
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import msgspec
 
 from portable_softmax.devices.backends.base import KernelResources
-from portable_softmax.devices.detect import current_device, interpreting
+from portable_softmax.devices.detect import INSTALL, current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, PortableSoftmaxError
 from portable_softmax.probe.decorators import jit_function
@@ -127,9 +128,7 @@ def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -
     answered = msgspec.structs.replace(case, launch=launch_of_kernel(launch), resources=resources, occupancy=fits)
     report = describe(device, answered)
     if verified and known:
-        from portable_softmax.probe import virtual
-
-        report = msgspec.structs.replace(report, verify=virtual.verify_case(launch, known))
+        report = msgspec.structs.replace(report, verify=_imported("virtual").verify_case(launch, known))
     return report, resources, launch.compiled
 
 
@@ -147,10 +146,19 @@ def _softmax(device: Device, case: SoftmaxProblem, wanted: Wanted) -> tuple[Repo
 def _verified(device: Device, case: SoftmaxProblem) -> Verified:
     """Runs the softmax on the device, or if that is not here in the virtual one of its vendor."""
     if device.index is None and not interpreting():
-        from portable_softmax.probe import virtual
-
-        return virtual.verify_softmax(case.n_rows, case.n_cols, case.dtype, device)
-    from portable_softmax.probe.verify import verify
-
-    outcome = verify(case.n_rows, case.n_cols, case.dtype, device)
+        found: Verified = _imported("virtual").verify_softmax(case.n_rows, case.n_cols, case.dtype, device)
+        return found
+    outcome = _imported("verify").verify(case.n_rows, case.n_cols, case.dtype, device)
     return Verified(**dataclasses.asdict(outcome), right=outcome.right)
+
+
+def _imported(name: str) -> Any:
+    """Returns a module of this room that needs torch.
+
+    Raises:
+        DeviceError: it is not installed.
+    """
+    try:
+        return importlib.import_module(f"portable_softmax.probe.{name}")
+    except ImportError as error:
+        raise DeviceError(f"to verify is to compare tensors, which needs torch ({error}); {INSTALL}") from error

@@ -183,6 +183,12 @@ def test_a_difference(run, tmp_path):
     assert run("diff", file) == (0, "0 changes in 1 case, 0 of them regressions\n", "")
 
 
+def test_verify_without_torch_says_what_is_missing(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "portable_softmax.probe.virtual", None)
+    code, _, err = run("verify", "amd/mi300x")
+    assert (code, "DeviceError: to verify is to compare tensors, which needs torch (" in err) == (1, True)
+
+
 def test_profiles(run):
     code, out, _ = run("profiles")
     assert (code, out.split()[:3]) == (0, ["profile", "target", "architecture"])
