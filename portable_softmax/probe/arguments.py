@@ -88,7 +88,8 @@ def argument_of(name: str, text: str) -> Argument:
         return Argument(_descriptor(NAMES[found[1]], sizes), f"tensordesc<{NAMES[found[1]]}{sizes}>")
     raise CompileError(
         f"{name}={text}: an argument is a tensor as f16[4096,4096], a value as 4096, or a type as *fp16, *fp16:16, i32, i32:16 "
-        f"or fp32 (:16 says a multiple of 16, in bytes of a pointer, and nothing else); types are {', '.join(NAMES)}"
+        f"or fp32 (:16 says a multiple of 16, in bytes of a pointer, and nothing else); types are {', '.join(TORCH)}, "
+        "and torch's names"
     )
 
 
