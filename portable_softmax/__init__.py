@@ -16,6 +16,7 @@ from portable_softmax.errors import (
     PlanError,
     PortableSoftmaxError,
     ProfileError,
+    TargetError,
 )
 from portable_softmax.invariance import batch_invariant, is_batch_invariant, set_batch_invariant
 from portable_softmax.planning.plan import LaunchPlan
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from portable_softmax.api.modules import LogSoftmax, Softmax
     from portable_softmax.api.patch import patch_torch
     from portable_softmax.probe.inspection import inspect_kernel
+    from portable_softmax.probe.limits import limits
     from portable_softmax.runtime.warmup import warm_up
 
 __all__ = [
@@ -44,10 +46,12 @@ __all__ = [
     "PortableSoftmaxError",
     "ProfileError",
     "Softmax",
+    "TargetError",
     "batch_invariant",
     "current_device",
     "inspect_kernel",
     "is_batch_invariant",
+    "limits",
     "log_softmax",
     "occupancy",
     "patch_torch",
@@ -65,6 +69,7 @@ _MODULES = {
     "LogSoftmax": "api.modules",
     "Softmax": "api.modules",
     "inspect_kernel": "probe.inspection",
+    "limits": "probe.limits",
     "log_softmax": "api.functional",
     "patch_torch": "api.patch",
     "softmax": "api.functional",

@@ -25,6 +25,10 @@ class CompileError(PortableSoftmaxError, RuntimeError):
     """The kernel could not be compiled for the device; the text quotes the compiler."""
 
 
+class TargetError(CompileError):
+    """This Triton does not compile for the device, whatever the kernel; another one may."""
+
+
 class DtypeError(PortableSoftmaxError, TypeError, NotImplementedError):
     """The kernel does not compute this data type on this device; torch raises NotImplementedError in such a case."""
 

@@ -6,9 +6,10 @@
 #   PACKAGES for the Python that is there, before .venv is made: a build of torch and Triton for the device, if there is none
 #   EXTRAS   of this package, as `bench`
 #   RESULTS, LAST  folders: of this run (results), and of the last one, if there is any (last)
+#   ACCEPT   1 makes this run's plans the baseline, whatever they are: a regression fails until then
 set -euo pipefail
 cd "$(dirname "$0")/.."
-: "${DEVICE:?is cuda, hip, npu, xpu or interpreter}" "${PROFILE:=}" "${SETUP:=true}" "${PACKAGES:=}" "${EXTRAS:=}" "${RESULTS:=results}" "${LAST:=last}"
+: "${DEVICE:?is cuda, hip, npu, xpu or interpreter}" "${PROFILE:=}" "${SETUP:=true}" "${PACKAGES:=}" "${EXTRAS:=}" "${RESULTS:=results}" "${LAST:=last}" "${ACCEPT:=}"
 set +u
 eval "$SETUP"
 set -u
@@ -27,18 +28,22 @@ setup() {
 }
 
 probe() {
-    portable-softmax --require "$DEVICE" --json >"$RESULTS/probe.json"
-    { echo '```'; portable-softmax --require "$DEVICE" --explain; echo '```'; } | summary
+    portable-softmax probe --require "$DEVICE" --json >"$RESULTS/probe.json"
+    { echo '```'; portable-softmax probe --require "$DEVICE" --explain; echo '```'; } | summary
 }
 
 regression() {
     local softmaxes=(--shapes 4096x781 4096x4096 4096x12672 128x151936 --dtype float32 bfloat16)
     [ "$DEVICE" != interpreter ] || softmaxes=(--shapes 16x65 16x781 --dtype float32 bfloat16)
-    if [ -f "$LAST/plans.json" ]; then
-        portable-softmax --require "$DEVICE" --baseline "$LAST/plans.json" --save "$RESULTS/plans.json" --markdown | summary
+    local code=0
+    if [ -f "$LAST/accepted" ]; then
+        portable-softmax diff "$LAST/accepted" --require "$DEVICE" --save "$RESULTS/plans.json" --markdown | summary || code=$?
     else
-        portable-softmax --require "$DEVICE" --verify "${softmaxes[@]}" --save "$RESULTS/plans.json" --markdown | summary
+        portable-softmax probe --require "$DEVICE" --verify "${softmaxes[@]}" --save "$RESULTS/plans.json" --markdown | summary
     fi
+    [ -z "$ACCEPT" ] || [ "$code" != 3 ] || code=0
+    if [ "$code" = 0 ]; then cp "$RESULTS/plans.json" "$RESULTS/accepted"; else cp "$LAST/accepted" "$RESULTS/accepted"; fi
+    return "$code"
 }
 
 tests() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The tests of the Intel path (tests/intel): plans by Intel's compilers, and the SPIR-V executed by Intel's OpenCL runtime on a
 # CPU. In a virtual environment of their own, .venv-intel: triton-xpu is another package `triton`. Plans of your own:
-#   PATH=$PWD/.venv-intel/bin:$PATH portable-softmax --profile intel/max-1550 --cols 8192 --explain
+#   PATH=$PWD/.venv-intel/bin:$PATH portable-softmax plan intel/max-1550 --cols 8192 --explain
 # Where this cannot be set up, it says so and succeeds; with --required it fails. Other arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."

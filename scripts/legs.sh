@@ -8,4 +8,4 @@ trap 'rm -rf "$environment"' EXIT
 "$environment/bin/python" -m pip install --quiet --disable-pip-version-check --editable .
 read -ra runners <<<"${RUNNERS:-}"
 read -ra backends <<<"${BACKENDS:-}"
-"$environment/bin/portable-softmax" --matrix "$@" ${runners[0]:+--runner "${runners[@]}"} ${backends[0]:+--backend "${backends[@]}"}
+"$environment/bin/portable-softmax" matrix "$@" ${runners[0]:+--runner "${runners[@]}"} ${backends[0]:+--backend "${backends[@]}"}

@@ -15,7 +15,7 @@ pip "triton${TRITON:+==$TRITON}" setuptools # Triton 3.2 needs setuptools and do
 pip --group test --editable .
 "$environment/bin/python" -c 'import sys, torch, triton; print("Python", *sys.version_info[:3], "torch", torch.__version__, "Triton", triton.__version__)'
 export PATH=$environment/bin:$PATH
-portable-softmax --profile nvidia/h100-sxm --shapes 4096x781 128x151936 --markdown
+portable-softmax plan nvidia/h100-sxm --shapes 4096x781 128x151936 --markdown
 # Not all tests: many compile for devices that an old Triton does not know.
 python -m pytest -q tests/planning/test_numbers.py tests/devices/test_occupancy.py
 python scripts/random_plans.py --problems 20

@@ -10,6 +10,6 @@ trap 'rm -rf "$environment"' EXIT
 "$environment/bin/python" -m build --wheel --outdir "$RESULTS"
 "$environment/bin/python" -m pip install --quiet --disable-pip-version-check "$RESULTS"/portable_softmax-*.whl
 cd "$environment"
-bin/portable-softmax --list | head -3
-bin/portable-softmax --matrix --offline
+bin/portable-softmax profiles | head -3
+bin/portable-softmax matrix --offline
 bin/portable-softmax report --help | head -1

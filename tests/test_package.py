@@ -31,9 +31,9 @@ device = Device.from_profile("amd/mi100")
 print(len(profiles()), occupancy(KernelResources(4, 66, 16), device).programs_per_multiprocessor, "torch" in sys.modules)
 """
     assert run(python, "-c", code, cwd=tmp_path).split() == [str(len(list_profiles())), "3", "False"]
-    assert "amd/mi100" in run(tmp_path / "venv" / "bin" / "portable-softmax", "--list", cwd=tmp_path)
-    assert "cuda" in run(tmp_path / "venv" / "bin" / "portable-softmax", "--matrix", cwd=tmp_path)
-    planned = [tmp_path / "venv" / "bin" / "portable-softmax", "--profile", "nvidia/h200"]
+    assert "amd/mi100" in run(tmp_path / "venv" / "bin" / "portable-softmax", "profiles", cwd=tmp_path)
+    assert "cuda" in run(tmp_path / "venv" / "bin" / "portable-softmax", "matrix", cwd=tmp_path)
+    planned = [tmp_path / "venv" / "bin" / "portable-softmax", "plan", "nvidia/h200"]
     without_triton = subprocess.run([str(word) for word in planned], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert without_triton.returncode == 1
     assert "CompileError: plans are made of compiled kernels, and Triton cannot be imported" in without_triton.stderr

@@ -24,6 +24,7 @@ ARROWS = {
     "distributed": {"operators", "runtime", "planning", "devices", "invariance", "errors"},
     "api": {"distributed", "operators", "devices"},
     "probe": {"runtime", "planning", "devices", "errors"},
+    "__main__": {"probe"},
     "testing": {"probe", "devices", "errors"},
     "virtual_amd": {"errors"},  # and one file imports it: only those who ask for it load it, and numpy
 }

@@ -112,7 +112,7 @@ def _device(backend: str, index: int) -> Device:
         warnings.warn(
             f"{detected.name or 'this device'} is {backend}/{detected.arch} to Triton, but another vendor's "
             f"({vendor.evidence}): plans lean on the cautious estimates of {profile.name}; "
-            "`portable-softmax --new-profile DIR` writes a profile of the device to complete",
+            "`portable-softmax profiles new DIR` writes a profile of the device to complete",
             stacklevel=2,
         )
     return merge(profile, detected, index)

@@ -78,7 +78,7 @@ def find_profile(name: str) -> DeviceProfile:
     if name not in known:
         near = _nearest(name, known)
         meant = f"; did you mean {', '.join(near)}?" if near else ";"
-        raise ProfileError(f"no profile named {name!r}{meant} `python scripts/probe_device.py --list` shows all of them")
+        raise ProfileError(f"no profile named {name!r}{meant} `portable-softmax profiles` shows all of them")
     return known[name]
 
 
@@ -87,6 +87,7 @@ def _nearest(name: str, known: Iterable[str]) -> list[str]:
     wanted = name.rpartition("/")[2].lower()
     products = {each: each.rpartition("/")[2].lower() for each in known}
     holding = sorted(each for each, product in products.items() if wanted and wanted in product)
+    holding.sort(key=lambda each: products[each] != wanted)  # the very product first
     alike = dict.fromkeys(difflib.get_close_matches(wanted, products.values(), NEAREST))
     return (holding or [each for near in alike for each, product in products.items() if product == near])[:NEAREST]
 

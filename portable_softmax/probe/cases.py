@@ -1,7 +1,7 @@
 """Cases that are asked about, a device and a softmax or kernel each, and the report of one."""
 
 import dataclasses
-from collections.abc import Mapping
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,20 @@ from typing import Any
 import msgspec
 
 from portable_softmax.devices.backends.base import KernelResources
-from portable_softmax.devices.detect import current_device, interpreting
+from portable_softmax.devices.detect import INSTALL, current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, PortableSoftmaxError
+from portable_softmax.probe.decorators import jit_function
 from portable_softmax.probe.explain import against_textbook, explain, next_step
-from portable_softmax.probe.inspection import compile_any, dump
-from portable_softmax.probe.loading import load_kernel
-from portable_softmax.probe.report import Case, counted, describe, launch_of
+from portable_softmax.probe.inspection import dump
+from portable_softmax.probe.kernel_case import load_case
+from portable_softmax.probe.launched import launched
+from portable_softmax.probe.loading import KernelFile, load_kernel
+from portable_softmax.probe.noise import few_lines_of_compilers
+from portable_softmax.probe.progress import counted_out
+from portable_softmax.probe.report import Case, counted, describe, launch_of, launch_of_kernel
 from portable_softmax.probe.schema import KernelUse, Report, SoftmaxProblem, Verified
+from portable_softmax.probe.times import time_of
 from portable_softmax.runtime.plans import plan
 from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
 
@@ -28,15 +34,13 @@ class Wanted:
     """Additions to a report.
 
     Args:
-        explain, textbook, verify, case: as the options of these names.
+        textbook, verify: as the options of these names.
         dump: stages to write, comma-separated; None for none.
         out: folder for them.
     """
 
-    explain: bool = False
     textbook: bool = False
     verify: bool = False
-    case: str | None = None
     dump: str | None = None
     out: Path = Path()
 
@@ -47,10 +51,11 @@ def reports_of(asked: list[tuple[Device, Case, Wanted]]) -> list[Report]:
     Raises:
         PortableSoftmaxError, OSError, TypeError, ValueError, ImportError: the only case fails, or a kernel cannot be loaded.
     """
-    kernels = {name: load_kernel(name) for name in {case.name for _, case, _ in asked if isinstance(case, KernelUse)}}
+    files = [load_kernel(case.name, device) if isinstance(case, KernelUse) else None for device, case, _ in asked]
     if len(asked) == 1:
-        return [_report(*asked[0], kernels)]
-    return [_report_or_error(*each, kernels) for each in asked]
+        return [_report(*asked[0], files[0])]
+    both = list(zip(asked, files, strict=True))
+    return [_report_or_error(*each, file) for each, file in counted_out(both, "case")]
 
 
 def again(report: Report) -> tuple[Device, Case, Wanted]:
@@ -67,64 +72,93 @@ def again(report: Report) -> tuple[Device, Case, Wanted]:
     case = report.problem or report.kernel
     assert case, "load() takes no such report"
     if isinstance(case, KernelUse):
-        case = msgspec.structs.replace(case, resources=msgspec.UNSET, occupancy=msgspec.UNSET)
+        case = without_answer(case)
     return device, case, Wanted(verify=bool(report.verify) and isinstance(case, SoftmaxProblem))
+
+
+def without_answer(case: KernelUse) -> KernelUse:
+    """Returns what was asked about a kernel."""
+    return msgspec.structs.replace(case, launch=msgspec.UNSET, resources=msgspec.UNSET, occupancy=msgspec.UNSET)
 
 
 def words_of(case: Case) -> str:
     """Names a case in a table."""
-    return case.name if isinstance(case, KernelUse) else f"{case.n_rows} x {case.n_cols} {case.dtype}"
+    if isinstance(case, KernelUse):
+        return case.name if case.config is None else f"{case.name} configuration {case.config}"
+    return f"{case.n_rows} x {case.n_cols} {case.dtype}"
 
 
-def _report_or_error(device: Device, case: Case, wanted: Wanted, kernels: Mapping[str, Any]) -> Report:
+def _report_or_error(device: Device, case: Case, wanted: Wanted, file: KernelFile | None) -> Report:
     try:
-        return _report(device, case, wanted, kernels)
+        return _report(device, case, wanted, file)
     except BROKEN as error:
         return msgspec.structs.replace(describe(device, case), error=type(error).__name__, message=str(error))
 
 
-def _report(device: Device, case: Case, wanted: Wanted, kernels: Mapping[str, Any]) -> Report:
-    found, resources, compiled = (
-        _kernel(device, case, kernels[case.name]) if isinstance(case, KernelUse) else _softmax(device, case, bool(wanted.dump))
-    )
+def _report(device: Device, case: Case, wanted: Wanted, file: KernelFile | None) -> Report:
+    with few_lines_of_compilers():
+        if isinstance(case, KernelUse):
+            assert file, "each kernel has its file"
+            found, resources, compiled = _kernel(device, case, file, wanted.verify)
+        else:
+            found, resources, compiled = _softmax(device, case, wanted)
     added: dict[str, Any] = {}
     if wanted.dump:
         added["dump"] = [str(path) for path in dump(compiled, wanted.dump, wanted.out)]
-    if wanted.verify:
-        added["verify"] = _verified(device, case, compiled, wanted)
-    if wanted.explain:
-        added["explain"] = explain(resources, device)
+    added["explain"] = explain(resources, device)
     if wanted.textbook:
         added["textbook"] = against_textbook(resources, device)
     fits = device.vendor.occupancy(resources, device.hardware)
     if not fits.programs_per_multiprocessor:
         added |= {"error": "PlanError", "message": next_step(resources, device, fits).text}
+    if isinstance(found.verify, Verified) and not found.verify.right:
+        added |= {"error": "WrongResult", "message": "the result is wrong; `verify` tells by how much"}
     return msgspec.structs.replace(found, **added)
 
 
-def _kernel(device: Device, case: KernelUse, kernel: Any) -> tuple[Report, KernelResources, Any]:
-    compiled = compile_any(kernel, case.signature, case.constexprs, case.num_warps, case.num_stages, device, case.config)
-    resources = device.vendor.resources(compiled)
+def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -> tuple[Report, KernelResources, Any]:
+    known = load_case(file, case.case) if case.case else None
+    given = {**known.arguments, **case.arguments} if known else case.arguments
+    names = jit_function(file.kernel).arg_names
+    options = {name: value for name, value in given.items() if name not in names} | case.options
+    arguments = {name: value for name, value in given.items() if name in names}
+    launch = launched(file.kernel, arguments, options, device, case.config)
+    resources = device.vendor.resources(launch.compiled)
     fits = counted(device.vendor.occupancy(resources, device.hardware))
-    return describe(device, msgspec.structs.replace(case, resources=resources, occupancy=fits)), resources, compiled
+    answered = msgspec.structs.replace(case, launch=launch_of_kernel(launch), resources=resources, occupancy=fits)
+    report = describe(device, answered)
+    if verified and known:
+        report = msgspec.structs.replace(report, verify=_imported("virtual").verify_case(launch, known))
+    return report, resources, launch.compiled
 
 
-def _softmax(device: Device, case: SoftmaxProblem, with_kernel: bool) -> tuple[Report, KernelResources, Any]:
+def _softmax(device: Device, case: SoftmaxProblem, wanted: Wanted) -> tuple[Report, KernelResources, Any]:
     found = plan(case.n_rows, case.n_cols, case.dtype, device)
-    report = msgspec.structs.replace(describe(device, case), plan=launch_of(found))
-    compiled = compile_kernel(KernelSpec.of(found.problem, found.tiling), device) if with_kernel else None
-    return report, found.resources, compiled
+    time = time_of(found, case.n_rows, case.n_cols, case.dtype, device)
+    report = msgspec.structs.replace(describe(device, case), plan=launch_of(found), time=time or msgspec.UNSET)
+    if wanted.verify:
+        report = msgspec.structs.replace(report, verify=_verified(device, case))
+    if not wanted.dump:
+        return report, found.resources, None
+    return report, found.resources, compile_kernel(KernelSpec.of(found.problem, found.tiling), device)
 
 
-def _verified(device: Device, case: Case, compiled: Any, wanted: Wanted) -> Verified:
-    """Runs the kernel on the device, or if that is not here in the virtual one of its vendor."""
-    if isinstance(case, KernelUse) or (device.index is None and not interpreting()):
-        from portable_softmax.probe import virtual
-
-        if isinstance(case, KernelUse):
-            return virtual.verify_case(compiled, virtual.load_case(case.name, wanted.case or ""))
-        return virtual.verify_softmax(case.n_rows, case.n_cols, case.dtype, device)
-    from portable_softmax.probe.verify import verify
-
-    outcome = verify(case.n_rows, case.n_cols, case.dtype, device)
+def _verified(device: Device, case: SoftmaxProblem) -> Verified:
+    """Runs the softmax on the device, or if that is not here in the virtual one of its vendor."""
+    if device.index is None and not interpreting():
+        found: Verified = _imported("virtual").verify_softmax(case.n_rows, case.n_cols, case.dtype, device)
+        return found
+    outcome = _imported("verify").verify(case.n_rows, case.n_cols, case.dtype, device)
     return Verified(**dataclasses.asdict(outcome), right=outcome.right)
+
+
+def _imported(name: str) -> Any:
+    """Returns a module of this room that needs torch.
+
+    Raises:
+        DeviceError: it is not installed.
+    """
+    try:
+        return importlib.import_module(f"portable_softmax.probe.{name}")
+    except ImportError as error:
+        raise DeviceError(f"to verify is to compare tensors, which needs torch ({error}); {INSTALL}") from error

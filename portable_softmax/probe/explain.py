@@ -1,5 +1,6 @@
 """Explains why a multiprocessor holds no more programs, and what would raise the number."""
 
+import bisect
 from dataclasses import replace
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
@@ -7,6 +8,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.probe.schema import Explanation, NextStep, Textbook
 from portable_softmax.probe.textbook import textbook, why_it_differs
 
+SPILLED = "it needs more registers than a thread has here; smaller tiles, or more warps of a program, need fewer"
 REDUCIBLE = {
     "registers": ("registers_per_thread", "registers per thread"),
     "scalar registers": ("scalar_registers", "scalar registers"),
@@ -25,6 +27,8 @@ def explain(resources: KernelResources, device: Device) -> Explanation:
 def next_step(resources: KernelResources, device: Device, found: Occupancy) -> NextStep:
     """Finds the least reduction of what binds that lets one more program in."""
     here = found.programs_per_multiprocessor
+    if spilled := resources.spilled_bytes_per_thread:
+        return _none(here, f"spills {spilled} bytes per thread: {SPILLED}")
     binding = [REDUCIBLE[name] for name in found.limited_by if name in REDUCIBLE]
     fixed = [name for name in found.limited_by if name not in REDUCIBLE]
     if fixed and not here:
@@ -41,7 +45,11 @@ def next_step(resources: KernelResources, device: Device, found: Occupancy) -> N
         reduced = replace(reduced, **{field: least})
     now = device.vendor.occupancy(reduced, device.hardware).programs_per_multiprocessor
     steps = " and ".join(f"{fewer[field]} {words} fewer" for field, words in binding if field in fewer)
-    return NextStep(fewer=fewer, programs=now, instead_of=here, text=f"{steps}: {now} programs instead of {here}")
+    return NextStep(fewer=fewer, programs=now, instead_of=here, text=f"{steps}: {_programs(now)} instead of {here}")
+
+
+def _programs(number: int) -> str:
+    return f"{number} program{'' if number == 1 else 's'}"
 
 
 def _none(here: int, text: str) -> NextStep:
@@ -65,11 +73,15 @@ def _no_program(resources: KernelResources, device: Device, fixed: list[str]) ->
 def _first_that_helps(resources: KernelResources, field: str, device: Device, here: int) -> int | None:
     """Finds the largest value of one field with which its own limit is above `here`; None if there is none."""
     limit = {name for name, (each, _) in REDUCIBLE.items() if each == field}
-    for value in range(getattr(resources, field), -1, -1):
+
+    def helps(value: int) -> bool:
         limits = device.vendor.occupancy(replace(resources, **{field: value}), device.hardware).limits
-        if all(programs > here for name, programs in limits.items() if name in limit):
-            return value
-    return None
+        return all(programs > here for name, programs in limits.items() if name in limit)
+
+    if not helps(0):
+        return None
+    values = range(getattr(resources, field) + 1)
+    return bisect.bisect_left(values, True, key=lambda value: not helps(value)) - 1  # the fewer of it, the more programs
 
 
 def against_textbook(resources: KernelResources, device: Device) -> Textbook:

@@ -1,132 +1,62 @@
 """Inspects any Triton kernel: what it uses and how many of its programs fit a multiprocessor, on devices here or not."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
-from portable_softmax.devices.detect import chosen, current_device, interpreting
+from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
-from portable_softmax.probe.loading import choose
-from portable_softmax.runtime import compiler
-
-TYPES = {
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "float64": "fp64",
-    "bool": "i1",
-    "uint8": "u8",
-    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
-}
+from portable_softmax.probe.arguments import Argument
+from portable_softmax.probe.launched import Launched, by_position, launched
 
 
 class UnknownStageError(ValueError):
     """The compiler has no such stage for the device."""
 
 
+class Inspected(NamedTuple):
+    """Resources of one program, programs per multiprocessor with their limits, and the launch that Triton makes."""
+
+    resources: KernelResources
+    occupancy: Occupancy
+    launch: Launched
+
+
 def inspect_kernel(
     kernel: Any,
-    signature_or_args: Mapping[str, Any],
-    constexprs: Mapping[str, Any],
+    arguments: Mapping[str, Any] | Sequence[Any],
+    constexprs: Mapping[str, Any] | None = None,
     *,
-    num_warps: int | None = None,
-    num_stages: int | None = None,
+    config: int | None = None,
     device: Device | str | None = None,
-) -> tuple[KernelResources, Occupancy]:
-    """Compiles a @triton.jit function, and counts how many of its programs fit a multiprocessor.
+    **options: Any,
+) -> Inspected:
+    """Compiles what `kernel[grid](...)` launches, and counts how many of its programs fit a multiprocessor.
 
     Args:
-        kernel: the @triton.jit function.
-        signature_or_args: by name of each parameter that is no constexpr: its type as Triton writes it ("*fp32:16" is a
-            pointer that starts on a multiple of 16 bytes, "i32:16" a multiple of 16), or an argument to take the type of.
-        constexprs: values of the others, by name; one that is left out has its default in the kernel's signature.
-        num_warps, num_stages: Triton's options; those of a decorator, or 4 and 1, if None.
+        kernel: the @triton.jit function, with its decorators.
+        arguments: those of the kernel, by position or by name: tensors, which may be of torch's device "meta", numbers, or text
+            such as "f16[4096,4096]", "*fp16:16", "i32" and "4096", which docs/probe.md describes.
+        constexprs: values of constexprs, by name, which may as well stand among the arguments.
+        config: number of one of the configurations of @triton.autotune.
         device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
-
-    Returns:
-        What one program uses, and programs per multiprocessor with their limits.
+        options: of Triton's backend, such as num_warps, num_stages, maxnreg or waves_per_eu; None leaves one to Triton.
 
     Raises:
-        CompileError: the kernel does not compile; in the compiler's own words.
-        TypeError: a parameter is missing or unknown, an argument has no type that Triton knows, or the device is not one.
+        CompileError: the kernel does not compile, in the compiler's own words; or an argument is no such text.
+        TypeError: a parameter is missing or unknown, or the device is not one.
         ProfileError: there is no profile of that name.
-        ValueError: the kernel is under @triton.autotune with several configurations (inspect `kernel.fn`, with the constexprs
-            of one), or under a @triton.heuristics that asks for arguments (give its constexpr).
+        ValueError: the kernel is under @triton.autotune with several configurations and none was chosen.
     """
     device = chosen(device)
-    compiled = compile_any(kernel, signature_or_args, constexprs, num_warps, num_stages, device)
-    resources = device.vendor.resources(compiled)
-    return resources, device.vendor.occupancy(resources, device.hardware)
-
-
-def compile_any(
-    kernel: Any,
-    signature_or_args: Mapping[str, Any],
-    constexprs: Mapping[str, Any],
-    num_warps: int | None,
-    num_stages: int | None,
-    device: Device,
-    config: int | None = None,
-) -> Any:
-    """Compiles a kernel and returns Triton's CompiledKernel; arguments and errors are those of inspect_kernel."""
-    signature = {name: each if isinstance(each, str) else type_of(each) for name, each in signature_or_args.items()}
-    kernel, constants, num_warps, num_stages = choose(kernel, constexprs, num_warps, num_stages, config)
-    return compiler.compile_for(device, kernel, signature, with_defaults(kernel, constants), num_warps, num_stages)
-
-
-def launch_any(
-    kernel: Any,
-    grid: tuple[int, ...],
-    arguments: Mapping[str, Any],
-    constexprs: Mapping[str, Any],
-    *,
-    num_warps: int | None = None,
-    num_stages: int | None = None,
-) -> Callable[[], None]:
-    """Compiles the kernel for its arguments, given by name, and returns what launches it on the current device and stream.
-
-    Raises:
-        ValueError: a constexpr stands before a run-time parameter, which a compiled kernel takes by position.
-        CompileError, TypeError: the cases of inspect_kernel.
-    """
-    kernel, constants, warps, stages = choose(kernel, constexprs, num_warps, num_stages)
-    first = kernel.arg_names[: len(arguments)]
-    if set(first) != arguments.keys():
-        raise ValueError(f"{', '.join(first)} should be the run-time parameters, and {', '.join(arguments)} were given")
-    values = tuple(arguments[name] for name in first)
-    whole_grid = (*grid, 1, 1)[:3]
-    if interpreting():
-        return lambda: kernel[whole_grid](*values, **constants)
-    device = current_device()
-    compiled = compile_any(kernel, arguments, constants, warps, stages, device)
-    launch = compiler.launcher(compiled, with_defaults(kernel, constants), device.index)
-    return lambda: launch(whole_grid, *values)
-
-
-def with_defaults(kernel: Any, constexprs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the constexprs of a @triton.jit function, with the default of each that is not given and has one."""
-    defaults = {each.name: each.default for each in kernel.params if each.is_constexpr and each.has_default}
-    return {**defaults, **constexprs}
-
-
-def type_of(argument: Any) -> str:
-    """Returns Triton's type of an argument, with its alignment.
-
-    Raises:
-        TypeError: Triton has no type for it.
-    """
-    if isinstance(argument, bool):
-        return "i1"
-    if isinstance(argument, int):
-        return ("i32" if -(2**31) <= argument < 2**31 else "i64") + (":16" if argument % 16 == 0 else "")
-    if isinstance(argument, float):
-        return "fp32"
-    name = str(getattr(argument, "dtype", "")).removeprefix("torch.")
-    if name not in TYPES:
-        raise TypeError(f"Triton has no type for {type(argument).__name__} {name}; give the signature as text")
-    return f"*{TYPES[name]}" + (":16" if argument.data_ptr() % 16 == 0 else "")
+    if not isinstance(arguments, Mapping):
+        arguments = by_position(kernel, arguments)
+    values = {name: Argument(value) for name, value in (constexprs or {}).items()}
+    launch = launched(kernel, {**arguments, **values}, options, device, config)
+    resources = device.vendor.resources(launch.compiled)
+    return Inspected(resources, device.vendor.occupancy(resources, device.hardware), launch)
 
 
 def dump(compiled: Any, stages: str, directory: Path) -> list[Path]:

@@ -1,30 +1,55 @@
-"""The command line of the probe."""
+"""The command line's options, which subcommands share, and the command that has them all."""
 
 import argparse
-from typing import Any
+import re
+from typing import Any, NoReturn
 
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.probe import usage
 from portable_softmax.probe.regression import KINDS
 
+SHORT = {"float16": ("fp16", "f16", "half"), "bfloat16": ("bf16",), "float32": ("fp32", "f32"), "float64": ("fp64", "f64")}
 EXIT_CODES = (
-    "Exit codes: 0 answered, also that there is no accelerator; 1 something is broken, or a result is wrong; 2 usage; "
-    "3 worse than the baseline."
+    "Exit codes: 0 answered; 1 something is broken, or a result is wrong; 2 wrong options or names; "
+    "3 worse than the baseline; 4 this Triton does not compile for the device."
 )
 
 
-def parser() -> argparse.ArgumentParser:
-    """Returns the parser of the probe's command line; wrong usage ends the process with code 2."""
-    made = argparse.ArgumentParser(
-        prog="portable-softmax",
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the complaint and ends the process with code 2."""
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help tells more\n")
+
+
+def parser() -> Parser:
+    """Returns the parser of the command that has all options; wrong usage ends the process with code 2."""
+    made = Parser(
+        prog="probe_device.py",
         description="The device that Triton drives, or one that is not here; the launch of a softmax on it, and why.",
-        epilog=f"{EXIT_CODES} Another command: portable-softmax report RUN... makes a page of several runs.",
+        epilog=f"{EXIT_CODES} The program `portable-softmax` has the same in subcommands.",
     )
     _which_device(made.add_argument_group("device"))
-    _which_kernel(made.add_argument_group("kernel"))
-    _what_to_show(made.add_argument_group("output"))
-    _earlier_run(made.add_argument_group("regressions"))
+    kernel = made.add_argument_group("kernel")
+    which_softmax(kernel)
+    kernel.add_argument(
+        "--kernel",
+        metavar="FILE:NAME",
+        help="another @triton.jit function instead of the softmax; of --baseline: the one that it may load",
+    )
+    which_launch(kernel)
+    output = made.add_argument_group("output")
+    reasons(output)
+    output.add_argument("--verify", action="store_true", help="run the kernel and compare; with --profile, in a virtual device")
+    form(output)
+    extras(output)
+    earlier = made.add_argument_group("regressions")
+    keep(earlier)
+    earlier.add_argument("--baseline", metavar="FILE", help="ask again what FILE holds, and show what changed")
+    tolerate(earlier)
+    made.set_defaults(facts=True)
     return made
 
 
@@ -45,62 +70,104 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
 def _which_device(group: argparse._ArgumentGroup) -> None:
     which = group.add_mutually_exclusive_group()
     which.add_argument("--profile", metavar="NAME", help="a device that need not be here, such as amd/mi300x")
-    which.add_argument("--index", type=int, metavar="N", help="of the device here, as torch counts (its current one)")
     which.add_argument("--compare", nargs="+", metavar="NAME", help="profiles side by side")
-    group.add_argument("--require", choices=tuple(BACKENDS), help="fail unless that backend has the device")
+    live(which, group)
     which.add_argument("--list", action="store_true", help="the products that have a profile")
     which.add_argument("--matrix", action="store_true", help="the CI matrix of vendors, for GitHub's fromJSON")
     which.add_argument("--new-profile", metavar="DIR", help="write a profile of the device here, and what its driver tells")
-    group.add_argument("--backend", nargs="+", choices=tuple(BACKENDS), help="of --matrix: legs of these alone")
-    group.add_argument("--runner", nargs="+", metavar="LABEL", help="of --matrix: legs that runners with these labels can take")
-    group.add_argument("--gitlab", action="store_true", help="of --matrix: as a child pipeline of GitLab's")
-    group.add_argument("--offline", action="store_true", help="of --matrix: legs that need no accelerator")
+    which_legs(group)
 
 
-def _which_kernel(group: argparse._ArgumentGroup) -> None:
+def live(which: argparse._ActionsContainer, group: argparse._ActionsContainer) -> None:
+    """Adds the options of a device that is here."""
+    which.add_argument("--index", type=int, metavar="N", help="of the device here, as torch counts (its current one)")
+    group.add_argument("--require", choices=tuple(BACKENDS), help="fail unless that backend has the device")
+
+
+def which_legs(group: argparse._ActionsContainer) -> None:
+    """Adds the options that choose legs of CI."""
+    group.add_argument("--backend", nargs="+", choices=tuple(BACKENDS), help="legs of these alone")
+    group.add_argument("--runner", nargs="+", metavar="LABEL", help="legs that runners with these labels can take")
+    group.add_argument("--gitlab", action="store_true", help="legs as a child pipeline of GitLab's")
+    group.add_argument("--offline", action="store_true", help="legs that need no accelerator")
+
+
+def which_softmax(group: argparse._ActionsContainer) -> None:
+    """Adds the options of a softmax."""
     group.add_argument("--rows", type=_positive, metavar="N", help="rows of the softmax (4096)")
     group.add_argument("--cols", type=_positive, metavar="N", help="columns of the softmax (4096)")
     group.add_argument("--shapes", type=_shape, nargs="+", metavar="ROWSxCOLS", help="several, instead of --rows and --cols")
-    group.add_argument("--dtype", nargs="+", choices=tuple(DTYPE_BYTES), help="of input and output, one or more (float32)")
     group.add_argument(
-        "--kernel",
-        metavar="FILE:NAME",
-        help="another @triton.jit function instead of the softmax; of --baseline: the one that it may load",
+        "--dtype", nargs="+", type=_dtype, metavar="TYPE", help=f"of {', '.join(DTYPE_BYTES)}; one or more (float32)"
     )
-    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "type": _pair}
-    group.add_argument("--signature", **several, metavar="NAME=TYPE", help="x_ptr=*fp32:16 n=i32 ...")
-    group.add_argument("--constexpr", **several, metavar="NAME=VALUE", help="BLOCK_SIZE=1024 EPS=1e-6 ...")
-    group.add_argument("--num-warps", type=_positive, metavar="N", help="of --kernel (its configuration's, or 4)")
-    group.add_argument("--num-stages", type=_positive, metavar="N", help="of --kernel (its configuration's, or 1)")
-    group.add_argument("--config", type=int, metavar="N", help="of --kernel under @triton.autotune: one of its configurations")
 
 
-def _what_to_show(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--explain", action="store_true", help="each limit's own count, which binds, and the next step")
+def which_launch(group: argparse._ActionsContainer) -> None:
+    """Adds the options that say how a kernel is launched."""
+    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+    group.add_argument("--args", **several, type=_words, metavar="'NAME=VALUE ...'", help="'x=f16[4096,4096] n=4096 BLOCK=64'")
+    group.add_argument("--case", metavar="NAME", help="the function of the kernel's file that makes its arguments")
+    group.add_argument("--signature", **several, type=_pair, metavar="NAME=TYPE", help="x_ptr=*fp32:16 n=i32 ...")
+    group.add_argument("--constexpr", **several, type=_pair, metavar="NAME=VALUE", help="BLOCK_SIZE=1024 EPS=1e-6 ...")
+    group.add_argument("--config", type=_config, metavar="N", help="a configuration of @triton.autotune; all: each of them")
+    group.add_argument("--num-warps", type=_positive, metavar="N", help="instead of the configuration's or Triton's own")
+    group.add_argument("--num-stages", type=_positive, metavar="N", help="instead of the configuration's or Triton's own")
+    group.add_argument("--option", **several, type=_pair, metavar="NAME=VALUE", help="of Triton's backend: maxnreg=64 ...")
+
+
+def reasons(group: argparse._ActionsContainer) -> None:
+    """Adds the options that ask why."""
+    group.add_argument("--explain", action="store_true", help="each limit's own count, and which binds")
     group.add_argument("--textbook", action="store_true", help="the tutorial's occupancy, and why it differs")
-    group.add_argument("--verify", action="store_true", help="run the kernel and compare; with --profile, in a virtual device")
-    group.add_argument("--case", metavar="NAME", help="of --kernel and --verify: its file's function that makes arguments")
-    form = group.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="the same as JSON, described in docs/probe.md")
-    form.add_argument("--markdown", action="store_true", help="the same as a table in Markdown")
+
+
+def form(group: argparse._ArgumentGroup) -> None:
+    """Adds the forms of an answer."""
+    forms = group.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="as JSON, described in docs/probe.md")
+    forms.add_argument("--markdown", action="store_true", help="as a table in Markdown")
+    forms.add_argument("--csv", action="store_true", help="as a table for a spreadsheet")
+    forms.add_argument("--brief", action="store_true", help="a line for each case")
+
+
+def extras(group: argparse._ActionsContainer, plot: bool = True) -> None:
+    """Adds what is written to files."""
     group.add_argument("--dump", metavar="STAGES", help="write ttir, ttgir, llir, ptx, cubin, amdgcn ... or all of them")
     group.add_argument("--out", metavar="DIR", help="where --dump writes (.)")
-    group.add_argument("--plot", metavar="FILE.png", help="programs per multiprocessor over row length (needs matplotlib)")
+    if plot:
+        group.add_argument("--plot", metavar="FILE.png", help="occupancy over row length (needs matplotlib)")
 
 
-def _earlier_run(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--save", metavar="FILE", help="also write the answer there, for --baseline")
-    group.add_argument("--baseline", metavar="FILE", help="ask again what FILE holds, and show what changed")
+def keep(group: argparse._ActionsContainer) -> None:
+    """Adds what keeps an answer."""
+    group.add_argument("--save", metavar="FILE", help="also write the answer there, to compare with later")
+
+
+def tolerate(group: argparse._ActionsContainer) -> None:
+    """Adds what is no regression."""
     group.add_argument(
         "--tolerate", type=tolerated, nargs="+", action="extend", default=[], metavar="KIND[=BY]",
-        help=f"changes that are no regression, of {', '.join(KINDS)}; by how much at most, or any",
+        help=f"changes that are no regression, of {', '.join(KINDS)}: KIND=BY by that much at most, KIND or KIND=any by any",
     )  # fmt: skip
 
 
+def _dtype(text: str) -> str:
+    names = {name.lower(): known for known in DTYPE_BYTES for name in (known, *SHORT.get(known, ()))}
+    if text.lower() not in names:
+        raise argparse.ArgumentTypeError(f"{text!r} should be one of {', '.join(DTYPE_BYTES)}")
+    return names[text.lower()]
+
+
+def _config(text: str) -> int | str:
+    if text != "all" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} should be the number of a configuration, from 0, or all")
+    return text if text == "all" else int(text)
+
+
 def _positive(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not positive")
-    return value
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+    return int(text)
 
 
 def _shape(text: str) -> tuple[int, int]:
@@ -119,11 +186,24 @@ def tolerated(text: str) -> tuple[str, float | None]:
     kind, equals, by = text.partition("=")
     if kind not in KINDS:
         raise argparse.ArgumentTypeError(f"{kind!r} should be one of {', '.join(KINDS)}")
+    if by == "any":
+        return kind, None
     if equals and kind == "plan":
         raise argparse.ArgumentTypeError("a plan is the same or not; leave out the number")
-    if equals and not float(by) >= 0:
-        raise argparse.ArgumentTypeError(f"{by!r} of {kind} should be 0 or more")
+    if equals and not _is_least_0(by):
+        raise argparse.ArgumentTypeError(f"{by!r} of {kind} should be 0 or more, or any")
     return kind, float(by) if equals else None
+
+
+def _is_least_0(text: str) -> bool:
+    try:
+        return float(text) >= 0
+    except ValueError:
+        return False
+
+
+def _words(text: str) -> list[tuple[str, str]]:
+    return [_pair(word) for word in re.sub(r",\s+", ",", text).split()]
 
 
 def _pair(text: str) -> tuple[str, str]:

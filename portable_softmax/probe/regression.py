@@ -15,9 +15,11 @@ from portable_softmax.probe.schema import (
     SCHEMA_VERSION,
     Change,
     Comparison,
+    KernelLaunch,
     KernelUse,
     Launch,
     Report,
+    Time,
     Verified,
     Versioned,
     encoded,
@@ -30,17 +32,21 @@ RESOURCES = {
     "shared_memory_bytes": "memory",
     "spilled_bytes_per_thread": "spills",
 }
-KINDS = ("plan", "registers", "memory", "spills", "occupancy", "accuracy")
+KINDS = ("plan", "registers", "memory", "spills", "occupancy", "accuracy", "time")
 CHANGE_HEADER = ("device", "case", "kind", "", "before", "after", "verdict")
 REGRESSED = 3  # exit code
-TOLERATED = {"accuracy": 0.1}  # of what is allowed: another order of the same sums
+TOLERATED = {"accuracy": 0.1, "time": 0.5}  # of what is allowed: another order of the same sums; microseconds
 Value = int | float | str | None
 Answer = TypeVar("Answer", Versioned, Report)
 
 
 def save(reports: list[Report], path: Path) -> None:
     """Writes reports to a file for `load`: what --json prints for several. A write that is cut short leaves an older file."""
-    text = encoded(reports) + "\n"
+    save_text(encoded(reports) + "\n", path)
+
+
+def save_text(text: str, path: Path) -> None:
+    """Writes a file whole or not at all."""
     if path.exists() and not path.is_file():  # /dev/stdout, or a pipe
         path.write_text(text)
         return
@@ -112,26 +118,34 @@ def compare(before: list[Report], after: list[Report], tolerated: Mapping[str, f
         tolerated: by kind of change, by how much worse is still all right; None for any change.
     """
     limits = {**TOLERATED, **tolerated}
-    changes = [change for pair in zip(before, after, strict=True) for change in _changes(*pair, limits)]
+    found = [change for pair in zip(before, after, strict=True) for change in _changes(*pair, limits)]
+    worse = [change for change in found if not change.tolerated]
+    told = {"error": "Regression", "message": f"{_many(len(worse), 'change')} not tolerated"} if worse else {}
     return Comparison(
         schema_version=SCHEMA_VERSION,
         before=before[0].software if before else {},
         after=after[0].software if after else {},
         cases=len(before),
-        changes=changes,
-        regressed=not all(change.tolerated for change in changes),
+        changes=found,
+        regressed=bool(worse),
+        **told,
     )
 
 
 def as_table(comparison: Comparison, form: str = "plain") -> str:
     """Returns a comparison as text, or as Markdown with the form "github"."""
     new = [change for change in comparison.changes if not change.tolerated]
-    verdict = f"{len(comparison.changes)} changes in {comparison.cases} cases, {len(new)} of them regressions"
+    number, cases = _many(len(comparison.changes), "change"), _many(comparison.cases, "case")
+    verdict = f"{number} in {cases}, {len(new)} of them {'a regression' if len(new) == 1 else 'regressions'}"
     old, now = comparison.before, comparison.after
     moved = [f"{name} {old.get(name)} -> {now.get(name)}" for name in sorted(old | now) if old.get(name) != now.get(name)]
     rows = [change_row(change) for change in comparison.changes]
     table = [tabulate(rows, CHANGE_HEADER, form, disable_numparse=True)] if rows else []
     return "\n\n".join([verdict, *([f"software: {', '.join(moved)}"] if moved else []), *table])
+
+
+def _many(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def change_row(change: Change) -> tuple[str, ...]:
@@ -143,15 +157,31 @@ def change_row(change: Change) -> tuple[str, ...]:
 
 
 def _changes(before: Report, after: Report, limits: Mapping[str, float | None]) -> Iterator[Change]:
-    old, new = _values(before), _values(after)
     case = before.problem or before.kernel
+    yield from changes(after.device.profile, words_of(case) if case else "", values_of(before), values_of(after), limits)
+
+
+def changes(
+    device: str,
+    case: str,
+    old: Mapping[tuple[str, str], Value],
+    new: Mapping[tuple[str, str], Value],
+    tolerated: Mapping[str, float | None],
+) -> Iterator[Change]:
+    """Yields the numbers of a case that differ, of those that both sides have.
+
+    Args:
+        device, case: names, for the table.
+        old, new: numbers by kind and name.
+        tolerated: by kind of change, by how much worse is still all right; None for any change.
+    """
     for kind, what in (key for key in old if key in new and old[key] != new[key]):
         was, now = old[kind, what], new[kind, what]
         worse_by = _worse_by(kind, was, now)
-        limit = limits.get(kind, 0)
+        limit = tolerated.get(kind, 0)
         yield Change(
-            device=after.device.profile,
-            case=words_of(case) if case else "",
+            device=device,
+            case=case,
             kind=kind,
             what=what,
             before=was,
@@ -170,7 +200,7 @@ def _worse_by(kind: str, was: Value, now: Value) -> float | None:
     return was - now if kind == "occupancy" else now - was
 
 
-def _values(report: Report) -> dict[tuple[str, str], Value]:
+def values_of(report: Report) -> dict[tuple[str, str], Value]:
     """Returns what is compared, by kind and name."""
     wrong = isinstance(report.verify, Verified) and not report.verify.right
     message = report.message if isinstance(report.message, str) else "wrong result" if wrong else None
@@ -180,8 +210,12 @@ def _values(report: Report) -> dict[tuple[str, str], Value]:
     if use := use_of(report):
         resources, occupancy = use
         found["plan", "num_warps"] = resources.num_warps
+        if isinstance(report.kernel, KernelUse) and isinstance(report.kernel.launch, KernelLaunch):
+            found |= {("plan", name): each.value for name, each in report.kernel.launch.options.items() if name == "num_stages"}
         found |= {(kind, name): getattr(resources, name) for name, kind in RESOURCES.items()}
         found["occupancy", "programs_per_multiprocessor"] = occupancy.programs_per_multiprocessor
+    if isinstance(report.time, Time) and report.time.expected_us is not None:
+        found["time", "expected_us"] = round(report.time.expected_us, 2)
     if isinstance(report.verify, Verified):
         found |= {("accuracy", "worst"): report.verify.worst, ("accuracy", "overwritten"): report.verify.overwritten}
     return found

@@ -2,22 +2,28 @@
 
 import dataclasses
 import importlib.metadata
+import math
 import platform
+from typing import Any
 
 import msgspec
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import LaunchPlan
+from portable_softmax.probe.launched import Launched
 from portable_softmax.probe.schema import (
     SCHEMA_VERSION,
+    Choice,
     Counted,
     DeviceInfo,
     Fact,
     FactSource,
+    KernelLaunch,
     KernelUse,
     Launch,
     Report,
+    Scalar,
     SoftmaxProblem,
 )
 
@@ -48,6 +54,31 @@ def launch_of(plan: LaunchPlan) -> Launch:
     )
 
 
+def launch_of_kernel(launch: Launched) -> KernelLaunch:
+    """Returns a kernel's launch as the report has it; options that are lists, such as paths of libraries, are left out."""
+    arguments = {name: ", ".join((each.kind, *map(_known, each.known))) for name, each in launch.arguments.items()}
+    constants = {name: Choice(value=json_value(each.value), origin=each.by) for name, each in launch.constants.items()}
+    options = {
+        name: Choice(value=json_value(each.value), origin=each.by)
+        for name, each in launch.options.items()
+        if not isinstance(each.value, list | tuple | dict)
+    }
+    return KernelLaunch(arguments=arguments, constants=constants, options=options)
+
+
+def json_value(value: Any) -> Scalar:
+    """Returns a value as JSON keeps it, which has no inf and no nan: as it is, or as text."""
+    plain = value is None or isinstance(value, bool | int | str) or (type(value) is float and math.isfinite(value))
+    return value if plain else str(value)
+
+
+def _known(pair: tuple[str, int]) -> str:
+    """Returns what Triton knows of an argument: that it is a multiple of 16, or points into less than 2 GiB."""
+    name, value = pair
+    words = {"tt.divisibility": f"multiple of {value}", "tt.pointer_range": f"below 2^{value - 1} bytes"}
+    return words.get(name, f"{name} {value}")
+
+
 def counted(occupancy: Occupancy) -> Counted:
     """Returns an occupancy as the report has it."""
     return Counted(
@@ -65,6 +96,25 @@ def use_of(report: Report) -> tuple[KernelResources, Counted] | None:
     if isinstance(report.kernel, KernelUse) and report.kernel.resources and report.kernel.occupancy:
         return report.kernel.resources, report.kernel.occupancy
     return None
+
+
+def warps_of(report: Report, short: bool = False) -> str:
+    """Tells the warps that a multiprocessor holds and their part of the most that it could; "" where there are none."""
+    use = use_of(report)
+    warps = use[1].warps_per_multiprocessor if use else None
+    fact = report.facts.get("max_warps_per_multiprocessor")
+    if warps is None:
+        return ""
+    if not fact or not isinstance(fact.used, int):
+        return str(warps) if short else f"{warps} warps"
+    part = f"{warps / fact.used:.0%}"
+    return part if short else f"{warps} of {fact.used} warps ({part})"
+
+
+def triton_of(report: Report) -> str:
+    """Tells the Triton that answered."""
+    names = ("triton", "triton-ascend", "triton-xpu")
+    return ", ".join(f"{name} {report.software[name]}".capitalize() for name in names if name in report.software) or "no Triton"
 
 
 def software() -> dict[str, str]:

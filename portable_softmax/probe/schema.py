@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from portable_softmax.devices.backends.base import KernelResources
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +40,7 @@ class FactSource(Fields, frozen=True, kw_only=True):
     verified: str
 
 
+Scalar = bool | int | float | str | None
 FactValue = int | tuple[int, ...]
 
 
@@ -89,16 +90,43 @@ class Launch(Fields, frozen=True, kw_only=True):
     reasons: list[str]
 
 
+class Choice(Fields, frozen=True, kw_only=True):
+    """A value that a kernel is compiled with, and who chose it."""
+
+    value: Scalar
+    origin: str = msgspec.field(name="from")  # given, configuration, heuristic, default, argument (it is 1 or None), Triton
+
+
+class KernelLaunch(Fields, frozen=True, kw_only=True):
+    """The launch that Triton makes of a kernel."""
+
+    arguments: dict[str, str]  # types of the run-time arguments, and what Triton knows of each
+    constants: dict[str, Choice]
+    options: dict[str, Choice]
+
+
+class Time(Fields, frozen=True, kw_only=True):
+    """Microseconds that the launch of a softmax should take, and what they depend on."""
+
+    bytes: int  # read and written once
+    floor_us: float  # at the data sheet's bandwidth
+    waves: float  # programs of the launch for each that is resident at once
+    tail: float  # part of the last wave's places that stay empty
+    covered_us: float  # of the memory's latency, by the loads that resident programs have in flight (Little's law)
+    expected_us: float | None  # null where no device of the profile was measured
+    error: float | None  # relative, of nine in ten measured cells
+
+
 class KernelUse(Fields, frozen=True, kw_only=True):
-    """A kernel of the user's: how to compile it again (null is the default), what a program uses, and how many fit."""
+    """A kernel of the user's: how to launch it again, the launch that Triton makes, what a program uses, and how many fit."""
 
     name: str  # FILE:NAME
-    signature: dict[str, str]
-    constexprs: dict[str, bool | int | float | str | None]
-    num_warps: int | None
-    num_stages: int | None
+    arguments: dict[str, str]  # in the words of --args
+    options: dict[str, Scalar]  # of Triton's backend, that were given
     config: int | None
-    resources: KernelResources | UnsetType = UNSET  # left out where it does not compile
+    case: str | None  # the function of its file that makes arguments
+    launch: KernelLaunch | UnsetType = UNSET  # left out, with the next two, where it does not compile
+    resources: KernelResources | UnsetType = UNSET
     occupancy: Counted | UnsetType = UNSET
 
 
@@ -135,6 +163,7 @@ class Verified(Fields, frozen=True, kw_only=True):
     overwritten: int
     right: bool
     executed: str | UnsetType = UNSET  # words that say so, of a virtual device
+    worst_at: str | UnsetType = UNSET  # of a kernel: the argument and the index, if it is wrong
     rows: int | UnsetType = UNSET  # of the softmax, that ran there
     instructions: int | UnsetType = UNSET  # of waves, there
 
@@ -148,6 +177,7 @@ class Report(Fields, frozen=True, kw_only=True):
     facts: dict[str, Fact]
     problem: SoftmaxProblem | UnsetType = UNSET
     plan: Launch | UnsetType = UNSET
+    time: Time | UnsetType = UNSET
     kernel: KernelUse | UnsetType = UNSET
     explain: Explanation | UnsetType = UNSET
     textbook: Textbook | UnsetType = UNSET
@@ -179,6 +209,8 @@ class Comparison(Fields, frozen=True, kw_only=True):
     cases: int
     changes: list[Change]
     regressed: bool  # some change is not tolerated
+    error: str | UnsetType = UNSET  # with a message, if it is so
+    message: str | UnsetType = UNSET
 
 
 class NoDevice(Fields, frozen=True, kw_only=True):

@@ -2,23 +2,23 @@
 
 import argparse
 import itertools
-import math
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles
+from portable_softmax.probe.arguments import value_of
+from portable_softmax.probe.decorators import configurations
+from portable_softmax.probe.loading import load_kernel
 from portable_softmax.probe.report import Case
 from portable_softmax.probe.schema import KernelUse, SoftmaxProblem
 
 VIRTUAL = ("hip",)  # backends of which a kernel runs without the device
 SOFTMAX = ("rows", "cols", "shapes", "dtype")
-OF_KERNEL = ("signature", "constexpr", "num_warps", "num_stages", "config")
-EXTRAS = ("explain", "textbook", "verify", "case", "dump", "out", "plot")
+OF_KERNEL = ("args", "case", "signature", "constexpr", "num_warps", "num_stages", "option", "config")
+EXTRAS = ("explain", "textbook", "verify", "dump", "out", "plot")
 ASKED = (*SOFTMAX, "kernel", *OF_KERNEL, *EXTRAS)
-SHOWN = (*ASKED, "require", "save", "baseline", "tolerate", "markdown")
-NAMED = ("signature", "constexpr", "tolerate")  # each a list of pairs, name first
-CONSTANTS = {"True": True, "False": False, "None": None}
-NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+SHOWN = (*ASKED, "require", "save", "baseline", "tolerate", "markdown", "csv", "brief")
 
 
 def complaints(options: argparse.Namespace) -> Iterator[str]:
@@ -47,7 +47,9 @@ def complaints(options: argparse.Namespace) -> Iterator[str]:
             yield f"--kernel should be FILE:NAME, not {options.kernel!r}"
     elif unused := _named(given & set(OF_KERNEL)):
         yield f"{unused} are of a kernel of yours; name it: --kernel FILE:NAME"
-    yield from repeated(options, NAMED)
+    yield from repeated("--args, --signature or --constexpr", named_arguments(options))
+    yield from repeated("--option, --num-warps or --num-stages", _named_options(options))
+    yield from repeated("--tolerate", options.tolerate)
     yield from _unverifiable(given, options)
     if "out" in given and "dump" not in given:
         yield "--out says where --dump writes, and there is no --dump"
@@ -55,8 +57,6 @@ def complaints(options: argparse.Namespace) -> Iterator[str]:
 
 def _unverifiable(given: set[str], options: argparse.Namespace) -> Iterator[str]:
     """Yields why nothing here can run the kernel."""
-    if "case" in given and not given >= {"kernel", "verify"}:
-        yield "--case is of --kernel with --verify"
     if "verify" not in given:
         return
     known = profiles().get(options.profile or "")
@@ -69,32 +69,47 @@ def _unverifiable(given: set[str], options: argparse.Namespace) -> Iterator[str]
         yield "--verify of --kernel runs in a virtual device: it needs --profile, and --case for the arguments"
 
 
-def cases(options: argparse.Namespace) -> list[Case]:
-    """Returns the kernel that the options ask about, or the softmaxes, with the defaults of what was not given."""
+def cases(options: argparse.Namespace, device: Device) -> list[Case]:
+    """Returns the kernel that the options ask about, or the softmaxes, with the defaults of what was not given.
+
+    Raises:
+        ValueError: the kernel cannot be loaded, and all its configurations were asked for.
+    """
     if options.kernel:
-        constexprs = {name: value_of(value) for name, value in options.constexpr}
-        settings = {name: getattr(options, name) for name in ("num_warps", "num_stages", "config")}
-        return [KernelUse(name=options.kernel, signature=dict(options.signature), constexprs=constexprs, **settings)]
+        given = {name: value_of(str(value)) for name, value in _named_options(options)}
+        arguments = dict(named_arguments(options))
+        numbers = _all_configurations(options.kernel, device) if options.config == "all" else [options.config]
+        return [
+            KernelUse(name=options.kernel, arguments=arguments, options=given, config=number, case=options.case)
+            for number in numbers
+        ]
     shapes = options.shapes or [(options.rows or 4096, options.cols or 4096)]
     pairs = itertools.product(shapes, options.dtype or ["float32"])
     return [SoftmaxProblem(n_rows=rows, n_cols=cols, dtype=dtype) for (rows, cols), dtype in pairs]
 
 
-def value_of(text: str) -> bool | int | float | str | None:
-    """Returns the value of a constexpr as Python writes it: True, False, None or a finite decimal number; else the text."""
-    if text in CONSTANTS:
-        return CONSTANTS[text]
-    if not NUMBER.fullmatch(text) or math.isinf(number := float(text)):
-        return text
-    return int(text) if text.lstrip("-+").isdigit() else number
+def _all_configurations(kernel: str, device: Device) -> Sequence[int]:
+    found = configurations(load_kernel(kernel, device).kernel)
+    if not found:
+        raise ValueError(f"all configurations were asked for, and {kernel} is not under @triton.autotune")
+    return range(len(found))
 
 
-def repeated(options: argparse.Namespace, lists: tuple[str, ...]) -> Iterator[str]:
-    """Yields what is wrong with options that are lists of pairs, name first, where a name comes more than once."""
-    for option in lists:
-        names = [name for name, _ in getattr(options, option)]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            yield f"--{option} names {', '.join(twice)} more than once; leave out all but one"
+def named_arguments(options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Returns the arguments of a kernel that the options name."""
+    return [*itertools.chain(*options.args), *options.signature, *options.constexpr]
+
+
+def repeated(lists: str, pairs: Sequence[tuple[str, Any]]) -> Iterator[str]:
+    """Yields what is wrong with pairs, name first, where a name comes more than once."""
+    names = [name for name, _ in pairs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        yield f"{', '.join(twice)} stands more than once in {lists}; leave out all but one"
+
+
+def _named_options(options: argparse.Namespace) -> list[tuple[str, Any]]:
+    numbers = [(name, getattr(options, name)) for name in ("num_warps", "num_stages")]
+    return [*options.option, *(pair for pair in numbers if pair[1] is not None)]
 
 
 def _named(names: set[str]) -> str:

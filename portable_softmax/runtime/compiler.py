@@ -12,7 +12,7 @@ from typing import Any
 
 from portable_softmax.devices.detect import INSTALL, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import CompileError
+from portable_softmax.errors import CompileError, TargetError
 
 # A descriptor's layout, which may stand behind its shape, is Python, and Triton evaluates it: reports must not bring any.
 DESCRIPTOR = r"tensordesc<\w+\[[0-9]+(, *[0-9]+)*\]>"
@@ -44,22 +44,11 @@ def compile_for(
     Raises:
         CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.
     """
-    check_target(device)
+    target = target_to_compile_for(device)
     import triton
-    from triton.backends import backends
-    from triton.backends.compiler import GPUTarget
 
-    if interpreting():
-        raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
     if tuples and triton_version() < (3, 3):
         raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
-    arch = device.vendor.compile_target(device.arch, device.index, device.hardware)
-    target = GPUTarget(device.backend, arch, device.hardware.warp_size or 0)
-    if not any(each.compiler.supports_target(target) for each in backends.values()):
-        raise CompileError(
-            f"this Triton's backends ({', '.join(backends)}) do not compile for {device.backend}; "
-            "README.md, Install, says which Triton does"
-        )
     options = device.vendor.compile_options(num_warps, num_stages, max_registers, device.hardware)
     try:
         return triton.compile(_source(kernel, signature, constexprs), target=target, options=options)
@@ -68,15 +57,44 @@ def compile_for(
         raise CompileError(f"{kernel.__name__}({types}) for {device.backend}/{device.arch}: {error}") from error
 
 
+def target_of(device: Device) -> Any:
+    """Returns Triton's GPUTarget for the device."""
+    from triton.backends.compiler import GPUTarget
+
+    arch = device.vendor.compile_target(device.arch, device.index, device.hardware)
+    return GPUTarget(device.backend, arch, device.hardware.warp_size or 0)
+
+
+def target_to_compile_for(device: Device) -> Any:
+    """Returns Triton's GPUTarget for the device, for which this process can compile.
+
+    Raises:
+        TargetError: this Triton does not compile for it.
+        CompileError: it interprets.
+    """
+    check_target(device)
+    from triton.backends import backends
+
+    if interpreting():
+        raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
+    target = target_of(device)
+    if not any(each.compiler.supports_target(target) for each in backends.values()):
+        raise TargetError(
+            f"this Triton's backends ({', '.join(backends)}) do not compile for {device.backend}; "
+            "README.md, Install, says which Triton does"
+        )
+    return target
+
+
 def check_target(device: Device) -> None:
     """Refuses a device that this Triton does not know: some releases would end the whole process.
 
     Raises:
-        CompileError: this release is too old for the device, which is not here to ask.
+        TargetError: this release is too old for the device, which is not here to ask.
     """
     first = device.profile.first_triton
     if device.index is None and first and triton_version() < tuple(map(int, first.split(".")[:2])):
-        raise CompileError(
+        raise TargetError(
             f"Triton {'.'.join(map(str, triton_version()))} does not compile for {device.backend}/{device.arch} "
             f"without the device; install Triton {first} or later"
         )

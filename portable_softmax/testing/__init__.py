@@ -1,8 +1,20 @@
 """Tests of Triton kernels, of this project and others: a pytest plugin, and assertions about a kernel's resources.
 
-Pytest loads `plugin` by itself. The assertions are `assert_occupancy` and `assert_plan_unchanged`.
+`pytest_plugins = ["portable_softmax.testing"]` in a conftest.py, or `-p portable_softmax.testing`, loads the plugin. The
+assertions are `assert_occupancy` and `assert_plan_unchanged`.
 """
 
 from portable_softmax.testing.assertions import assert_occupancy, assert_plan_unchanged
+from portable_softmax.testing.plugin import (  # noqa: F401 (fixtures and hooks, which pytest finds here)
+    portable_device,
+    portable_torch_device,
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_generate_tests,
+    pytest_report_header,
+    pytest_runtest_setup,
+    pytest_sessionstart,
+)
 
 __all__ = ["assert_occupancy", "assert_plan_unchanged"]

@@ -1,21 +1,23 @@
 """Assertions about the resources of a compiled kernel, for devices on this machine or elsewhere."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from tabulate import tabulate
 
 from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
+from portable_softmax.errors import CompileError, TargetError
+from portable_softmax.probe.arguments import text_of
+from portable_softmax.probe.decorators import jit_function
 from portable_softmax.probe.explain import explain
-from portable_softmax.probe.inspection import inspect_kernel, type_of
-from portable_softmax.probe.loading import layers
-from portable_softmax.probe.regression import KINDS, as_table, compare, load, save
-from portable_softmax.probe.report import counted, describe
+from portable_softmax.probe.inspection import Inspected, inspect_kernel
+from portable_softmax.probe.regression import CHANGE_HEADER, KINDS, change_row, changes
+from portable_softmax.probe.report import counted, describe, json_value, launch_of_kernel
 from portable_softmax.probe.schema import KernelUse, Report
+from portable_softmax.testing.plans import Plan, plan_of, read_plans, write_plans
 
 HOW_TO_SAVE = "pytest --save-plans writes it"
 _saving = False
@@ -33,42 +35,41 @@ def assert_occupancy(
     *,
     signature: Mapping[str, Any],
     constexprs: Mapping[str, Any] | None = None,
-    num_warps: int | None = None,
-    num_stages: int | None = None,
+    config: int | None = None,
     at_least: int = 1,
     no_spills: bool = True,
+    **options: Any,
 ) -> Occupancy:
-    """Compiles a kernel and asserts how many of its programs a multiprocessor holds.
+    """Compiles a kernel as Triton launches it, and asserts how many of its programs a multiprocessor holds.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
         device: the device; None is the current one. A profile's name gives a device that need not be on this machine.
-        signature: for each parameter that is not a constexpr, by name, its type or an argument, as `inspect_kernel` takes them.
+        signature: arguments by name, or words for them such as "f16[4096,4096]" and "i32:16", as `inspect_kernel` takes them.
         constexprs: values of the constexprs, by name.
-        num_warps, num_stages: Triton's options; None takes those of a decorator, or 4 and 1.
+        config: number of one of the configurations of @triton.autotune.
         at_least: programs per multiprocessor.
         no_spills: True if no register may live in memory.
+        options: of Triton's backend, such as num_warps; None takes those of a decorator, or Triton's own.
 
     Returns:
         Programs per multiprocessor, with their limits.
 
     Raises:
-        AssertionError: there are fewer programs, or registers are spilled. The text names the limits and what would help.
-        CompileError, TypeError, ProfileError, ValueError: as in `inspect_kernel`.
+        AssertionError: there are fewer programs, or registers are spilled, which the text tells first; or it does not compile.
+        TypeError, ProfileError, ValueError: as in `inspect_kernel`.
     """
     __tracebackhide__ = True  # a failure stands in the test that asserts
     device = _compiled_for(device)
-    given = {"num_warps": num_warps, "num_stages": num_stages}
-    resources, found = inspect_kernel(kernel, signature, constexprs or {}, device=device, **given)
-    step = explain(resources, device).next_step.text
+    resources, found, _ = _inspected(kernel, signature, constexprs or {}, device, config, options)
     name, word = _name(kernel), device.profile.multiprocessor
+    if no_spills and resources.spilled_bytes_per_thread:
+        raise AssertionError(f"{name} on {device.name} spills {resources.spilled_bytes_per_thread} bytes per thread")
     if found.programs_per_multiprocessor < at_least:
         raise AssertionError(
             f"{name} on {device.name}: {found.programs_per_multiprocessor} programs per {word}, and at least {at_least} are "
-            f"asked for; limited by {' and '.join(found.limited_by)}\n{step}\n{resources}"
+            f"asked for; limited by {' and '.join(found.limited_by)}\n{explain(resources, device).next_step.text}\n{resources}"
         )
-    if no_spills and resources.spilled_bytes_per_thread:
-        raise AssertionError(f"{name} on {device.name} spills {resources.spilled_bytes_per_thread} bytes per thread")
     return found
 
 
@@ -79,20 +80,21 @@ def assert_plan_unchanged(
     *,
     signature: Mapping[str, Any],
     constexprs: Mapping[str, Any] | None = None,
-    num_warps: int | None = None,
-    num_stages: int | None = None,
+    config: int | None = None,
     tolerate: Mapping[str, float | None] | None = None,
+    **options: Any,
 ) -> None:
-    """Compiles a kernel and asserts that its warps, registers, memory, spills and occupancy equal those in a file.
+    """Compiles a kernel as Triton launches it; asserts that warps, registers, memory, spills and occupancy are those of a file.
 
     Args:
-        kernel, device, signature, constexprs, num_warps, num_stages: as in `assert_occupancy`.
-        file: saved results of any number of kernels and devices; `pytest --save-plans` writes it.
+        kernel, device, signature, constexprs, config, options: as in `assert_occupancy`.
+        file: plans of any number of kernels and devices, a line for each; `pytest --save-plans` writes it.
         tolerate: for each kind of change (plan, registers, memory, spills, occupancy), how much worse is allowed. None allows
             any change; a plan takes None only.
 
     Raises:
-        AssertionError: something is worse, the plan is another one, or the file has no such kernel and device.
+        AssertionError: something is worse, the plan is another one, or the file has no such kernel and device; or the kernel
+            does not compile.
         ValueError: the file is from another version, or `tolerate` has an unknown kind or number; and as in
             `assert_occupancy`.
     """
@@ -100,18 +102,38 @@ def assert_plan_unchanged(
     limits = dict(tolerate or {})
     _check_limits(limits)
     device, path = _compiled_for(device), Path(file)
-    now = _report(kernel, device, signature, constexprs or {}, num_warps, num_stages)
+    now = plan_of(_report(kernel, device, signature, constexprs or {}, config, options))
     if _saving:
-        save([*(report for report in _readable(path) if _case(report) != _case(now)), now], path)
+        write_plans([*(plan for plan in _readable(path) if plan.case != now.case), now], path)
         return
-    known = load(path) if path.exists() else []
-    before = [report for report in known if _case(report) == _case(now)]
+    before = [plan for plan in read_plans(path) if plan.case == now.case]
     if not before:
         case = f"{_name(kernel)} on {device.profile.name} with these types and constexprs"
         raise AssertionError(f"{path} has no {case}; {HOW_TO_SAVE}")
-    comparison = compare(before, [now], limits)
-    if comparison.regressed:
-        raise AssertionError(f"{as_table(comparison)}\n{path} has the earlier results; {HOW_TO_SAVE} anew")
+    found = list(changes(now.device, now.kernel, before[0].values, now.values, limits))
+    if not all(change.tolerated for change in found):
+        table = tabulate([change_row(change) for change in found], CHANGE_HEADER, "plain", disable_numparse=True)
+        raise AssertionError(f"{table}\n{path} has the earlier results; {HOW_TO_SAVE} anew")
+
+
+def _inspected(
+    kernel: Any,
+    signature: Mapping[str, Any],
+    constexprs: Mapping[str, Any],
+    device: Device,
+    config: int | None,
+    options: Mapping[str, Any],
+) -> Inspected:
+    """Compiles a kernel; what the compiler says is the test's failure, and a Triton that cannot is a reason to skip it."""
+    __tracebackhide__ = True
+    try:
+        return inspect_kernel(kernel, signature, constexprs, device=device, config=config, **options)
+    except TargetError as error:
+        import pytest
+
+        pytest.skip(str(error))
+    except CompileError as error:
+        raise AssertionError(f"it does not compile: {error}") from None
 
 
 def _check_limits(limits: Mapping[str, float | None]) -> None:
@@ -123,10 +145,10 @@ def _check_limits(limits: Mapping[str, float | None]) -> None:
             raise ValueError(f"tolerate has {by!r} for {kind}; it should be {wanted}")
 
 
-def _readable(path: Path) -> list[Report]:
-    """Returns the reports of a file that will be overwritten; none if it is broken or from another version."""
+def _readable(path: Path) -> list[Plan]:
+    """Returns the plans of a file that will be overwritten; none if it is broken or from another version."""
     try:
-        return load(path) if path.exists() else []
+        return read_plans(path)
     except ValueError:
         return []
 
@@ -136,35 +158,23 @@ def _report(
     device: Device,
     signature: Mapping[str, Any],
     constexprs: Mapping[str, Any],
-    warps: int | None,
-    stages: int | None,
+    config: int | None,
+    options: Mapping[str, Any],
 ) -> Report:
-    resources, found = inspect_kernel(kernel, signature, constexprs, num_warps=warps, num_stages=stages, device=device)
-    types = {name: each if isinstance(each, str) else type_of(each) for name, each in signature.items()}
-    values = {name: _kept(each) for name, each in constexprs.items()}
+    __tracebackhide__ = True
+    resources, found, launch = _inspected(kernel, signature, constexprs, device, config, options)
+    texts = {name: each if isinstance(each, str) else text_of(each) for name, each in signature.items()}
+    constants = {name: text_of(each) for name, each in constexprs.items()}
+    given = {name: json_value(value) for name, value in options.items() if value is not None}
     case = KernelUse(
-        name=_name(kernel), signature=types, constexprs=values, num_warps=warps, num_stages=stages, config=None,
-        resources=resources, occupancy=counted(found),
+        name=_name(kernel), arguments=texts | constants, options=given, config=config, case=None,
+        launch=launch_of_kernel(launch), resources=resources, occupancy=counted(found),
     )  # fmt: skip
     return describe(device, case)
 
 
-def _kept(value: Any) -> bool | int | float | str | None:
-    """Returns a constexpr as JSON can keep it: unchanged, or as text. JSON has no inf and no nan."""
-    plain = value is None or isinstance(value, bool | int) or (type(value) is float and math.isfinite(value))
-    return value if plain else str(value)
-
-
-def _case(report: Report) -> tuple[str, bytes] | None:
-    """Returns the subject of a report without its numbers, as JSON, in which 1, 1.0 and true are not equal."""
-    if not isinstance(report.kernel, KernelUse):
-        return None
-    asked = msgspec.structs.replace(report.kernel, resources=msgspec.UNSET, occupancy=msgspec.UNSET)
-    return report.device.profile, msgspec.json.encode(asked, order="deterministic")
-
-
 def _name(kernel: Any) -> str:
-    *_, inner = layers(kernel)
+    inner = jit_function(kernel)
     return f"{inner.__module__}:{inner.__name__}"
 
 

@@ -28,7 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options."""
     group = parser.getgroup("portable-softmax", "devices of Triton kernels")
     group.addoption("--device", choices=("auto", *BACKENDS), default="auto", help="what kernels run on (auto)")
-    group.addoption("--profile", metavar="NAME", help="a device that need not be here, such as amd/mi300x, to compile for")
+    words = "a device that need not be here, such as amd/mi300x, to compile for; tests that ask for a device run for each"
+    group.addoption("--profile", metavar="NAME", action="append", default=[], help=words)
     group.addoption("--save-plans", action="store_true", help="write the files of assert_plan_unchanged")
 
 
@@ -61,7 +62,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """
     if _named(session.config):
         try:
-            _device(session.config)
+            for name in _profiles(session.config):
+                _device(session.config, name)
         except PortableSoftmaxError as error:
             raise pytest.UsageError(f"{type(error).__name__}: {error}") from error
 
@@ -70,17 +72,36 @@ def pytest_report_header(config: pytest.Config) -> str:
     """Returns the device, its profile, and the versions of Triton and torch."""
     found = "taken when a test first asks (--device auto)"
     if _named(config):
-        device = _device(config)
-        found = f"{device.name}, {device.backend}/{device.arch}, profile {device.profile.name}"
-        found += ", not here" if device.detected is None else ""
+        found = "; ".join(_described(_device(config, name)) for name in _profiles(config))
     return f"device: {found}; {', '.join(_version(name) for name in ('triton', 'torch'))}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Checks that marks name backends that there are.
+
+    Raises:
+        UsageError: one does not, and its test would be skipped for ever.
+    """
+    for item in items:
+        for mark in item.iter_markers("backends"):
+            if unknown := [str(name) for name in mark.args if name not in BACKENDS]:
+                raise pytest.UsageError(f"{item.nodeid} is for {', '.join(unknown)}; backends are {', '.join(BACKENDS)}")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs tests that ask for a device once for each of several profiles."""
+    names = _profiles(metafunc.config)
+    if len(names) > 1 and "portable_device" in metafunc.fixturenames:
+        metafunc.parametrize("portable_device", names, indirect=True, scope="session")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips tests whose markers exclude this device."""
     marked = item.get_closest_marker("backends")
     if marked or item.get_closest_marker("accelerator"):
-        device = _device_or_skip(item.config)
+        callspec = getattr(item, "callspec", None)
+        name = callspec.params.get("portable_device") if callspec else None
+        device = _device_or_skip(item.config, name or _profiles(item.config)[0])
         if marked and device.backend not in marked.args:
             pytest.skip(f"for {', '.join(marked.args)}; this is {device.backend}")
         if item.get_closest_marker("accelerator") and (device.detected is None or device.backend == "interpreter"):
@@ -93,11 +114,11 @@ def portable_device(request: pytest.FixtureRequest, record_testsuite_property: C
 
     --junit-xml records which device it was.
     """
-    device = _device_or_skip(request.config)
-    if device.detected is not None:
-        told = {"device": device.name, "backend": device.backend, "profile": device.profile.name}
-        for name, value in told.items():
-            record_testsuite_property(name, value)
+    device = _device_or_skip(request.config, getattr(request, "param", None) or _profiles(request.config)[0])
+    here = "no" if device.detected is None else "yes"
+    told = {"device": device.name, "backend": device.backend, "profile": device.profile.name, "here": here}
+    for name, value in told.items():
+        record_testsuite_property(name, value)
     return device
 
 
@@ -116,12 +137,22 @@ def _named(config: pytest.Config) -> bool:
     return config.getoption("--device") != "auto" or bool(config.getoption("--profile"))
 
 
-def _device(config: pytest.Config) -> Device:
+def _profiles(config: pytest.Config) -> list[str | None]:
+    """Returns the profiles that were named, or None alone."""
+    return config.getoption("--profile") or [None]
+
+
+def _described(device: Device) -> str:
+    where = ", not here" if device.detected is None else ""
+    return f"{device.name}, {device.backend}/{device.arch}, profile {device.profile.name}{where}"
+
+
+def _device(config: pytest.Config, profile: str | None) -> Device:
     """Returns the device that the options mean.
 
     If both are given, the device is the live one, and its profile must be the one that --profile names.
     """
-    name, profile = config.getoption("--device"), config.getoption("--profile")
+    name = config.getoption("--device")
     if profile and name == "auto":
         return Device.from_profile(profile)
     found = current_device()
@@ -132,9 +163,9 @@ def _device(config: pytest.Config) -> Device:
     return found
 
 
-def _device_or_skip(config: pytest.Config) -> Device:
+def _device_or_skip(config: pytest.Config, profile: str | None) -> Device:
     try:
-        return _device(config)
+        return _device(config, profile)
     except NoDeviceError as error:
         if _named(config):
             raise

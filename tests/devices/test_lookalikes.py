@@ -28,7 +28,7 @@ OTHERS = {
     "lookalike_p800": r"P800 is xpu/3 to Triton, but another vendor's \(no GPU of Intel's has sub-groups of 1\)",
     "lookalike_p800_as_cuda": r"P800 is cuda/3 to Triton, but another vendor's \(no GPU of NVIDIA's has warps of 1\)",
 }
-LEAN = r": plans lean on the cautious estimates of \w+/estimated; `portable-softmax --new-profile DIR` writes a profile"
+LEAN = r": plans lean on the cautious estimates of \w+/estimated; `portable-softmax profiles new DIR` writes a profile"
 COMPILED = SimpleNamespace(metadata=SimpleNamespace(num_ctas=1, num_warps=4, shared=48), function=0xF0)
 
 

@@ -407,7 +407,7 @@ def test_a_name_that_is_like_many_lists_a_few():
 
 @pytest.mark.parametrize("name", ["", "nvidia/", "qwertz"])
 def test_a_name_that_is_like_none_lists_none(name):
-    with pytest.raises(ProfileError, match=rf"no profile named '{name}'; `python scripts/probe_device.py --list` shows all"):
+    with pytest.raises(ProfileError, match=rf"no profile named '{name}'; `portable-softmax profiles` shows all"):
         Device.from_profile(name)
 
 
@@ -456,3 +456,8 @@ def test_threads_whose_first_calls_come_at_once_read_the_files_once(monkeypatch)
     room._read.cache_clear()
     assert len(reads) == 1
     assert all(each == found[0] for each in found)
+
+
+def test_the_very_product_is_the_first_that_is_meant():
+    with pytest.raises(ProfileError, match="did you mean nvidia/h200, nvidia/gh200"):
+        Device.from_profile("h200")

@@ -8,8 +8,11 @@ from portable_softmax import NoDeviceError
 from portable_softmax.probe import __main__ as probe
 from portable_softmax.probe import cases
 from portable_softmax.probe.regression import load
+from portable_softmax.probe.schema import SCHEMA_VERSION
 
 SOFTMAX = ["--profile", "nvidia/h200", "--rows", "64", "--cols", "781"]
+ANOTHER = f'{{"schema_version": {SCHEMA_VERSION}, "profiles": []}}'
+OLDER = f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 1'
 TYPES = ["--signature", "x_ptr=*fp32:16", "--constexpr", "BLOCK=64"]
 KERNEL = """
 import pathlib
@@ -49,7 +52,10 @@ def without(*names):
         (lambda text: "", "holds no reports of this probe: Input data was truncated"),
         (lambda text: "[]", "holds no reports of this probe: its list is empty"),
         (lambda text: text[: len(text) // 2], "holds no reports of this probe: Input data was truncated"),
-        (lambda text: '{"schema_version": 2, "profiles": []}', "holds no reports of this probe: Object missing required field"),
+        (
+            lambda text: f'{{"schema_version": {SCHEMA_VERSION}, "profiles": []}}',
+            "holds no reports of this probe: Object missing required field",
+        ),
         (without("problem"), "without a softmax or kernel, or without its numbers"),
         (without("plan"), "without a softmax or kernel, or without its numbers"),
     ],
@@ -69,16 +75,15 @@ def test_what_is_wrong_with_a_baseline(tmp_path, capsys, saved):
     reports = json.loads(saved.read_text())
     reports[0]["plan"]["resources"]["shared_memory_bytes"] = -1
     (tmp_path / "impossible.json").write_text(json.dumps(reports))
-    (tmp_path / "old.json").write_text(saved.read_text().replace('"schema_version": 2', '"schema_version": 1'))
-    (tmp_path / "less.json").write_text(
-        without("facts")(saved.read_text()).replace('"schema_version": 2', '"schema_version": 1')
-    )
+    (tmp_path / "old.json").write_text(saved.read_text().replace(*OLDER))
+    (tmp_path / "less.json").write_text(without("facts")(saved.read_text()).replace(*OLDER))
+    code, _, err = printed(capsys, "--baseline", tmp_path / "none.json")
+    assert (code, "No such file" in err) == (2, True)
     for file, complaint in (
-        ("none.json", "No such file"),
         ("other.json", "holds no reports of this probe: Expected `object`, got `int`"),
         ("impossible.json", "shared_memory_bytes must be at least 0, not -1"),
-        ("old.json", "is of schema version 1, and this is 2"),
-        ("less.json", "is of schema version 1, and this is 2"),
+        ("old.json", f"is of schema version 1, and this is {SCHEMA_VERSION}"),
+        ("less.json", f"is of schema version 1, and this is {SCHEMA_VERSION}"),
     ):
         code, _, err = printed(capsys, "--baseline", tmp_path / file)
         assert code == 1
@@ -108,7 +113,7 @@ def test_a_kernel_that_is_not_named_does_not_run(of_kernel, tmp_path, capsys):
         assert f"If you trust it: --baseline {file} --kernel {name}\n" in err
         assert not (tmp_path / "mine.ran").exists()
     code, out, _ = printed(capsys, "--baseline", file, "--kernel", name)
-    assert (code, out) == (0, "0 changes in 1 cases, 0 of them regressions\n")
+    assert (code, out) == (0, "0 changes in 1 case, 0 of them regressions\n")
     assert (tmp_path / "mine.ran").exists()
 
 
@@ -118,11 +123,11 @@ def test_a_type_runs_nothing(of_kernel, tmp_path, capsys, after):
     file, name = of_kernel
     reports = json.loads(file.read_text())
     evil = f"__import__('pathlib').Path({str(tmp_path / 'evil')!r}).touch()"
-    reports[0]["kernel"]["signature"]["x_ptr"] = f"tensordesc<fp16[16, 16],{evil}>{after}"
+    reports[0]["kernel"]["arguments"]["x_ptr"] = f"tensordesc<fp16[16, 16],{evil}>{after}"
     file.write_text(json.dumps(reports))
     code, out, err = printed(capsys, "--baseline", file, "--kernel", name)
     assert (code, out) == (1, "")
-    assert "a type is Triton's, as i32, fp16 or *bf16" in err
+    assert "an argument is a tensor as f16[4096,4096], a value as 4096, or a type as *fp16" in err
     assert not (tmp_path / "evil").exists()
 
 
@@ -163,4 +168,5 @@ def test_the_device_of_a_baseline_is_gone(saved, tmp_path, capsys, monkeypatch):
     code, out, err = printed(capsys, "--baseline", live, "--markdown")
     assert (code, out) == (1, "")
     way_out = "ask where that device is, or keep a baseline of one that need not be here: --profile NAME --save FILE"
-    assert err == f"{live} holds reports of a device that was here; {way_out}. No accelerator: nothing there\n"
+    words = f"{live} holds reports of a device that was here; {way_out}. No accelerator: nothing there"
+    assert err == f"DeviceError: {words}\n"

@@ -55,7 +55,7 @@ def test_a_file_with_the_name_of_a_module_replaces_none(tmp_path, name):
     file, real = tmp_path / f"{name}.py", importlib.import_module(name)
     file.write_text(KERNEL_FILE)
     for kernel in ("scale", "clear"):
-        found = load_kernel(f"{file}:{kernel}")
+        found = load_kernel(f"{file}:{kernel}").kernel
         assert inspect_kernel(found, {"x_ptr": "*fp32"}, {"BLOCK": 64}, num_warps=1, device="amd/mi300x")[0].num_warps == 1
     assert sys.modules[name] is real
 

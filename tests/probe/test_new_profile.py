@@ -9,6 +9,7 @@ from playback import MACHINES, fresh, play, recorded  # noqa: F401  (an autouse 
 from portable_softmax import Device, NoDeviceError, current_device
 from portable_softmax.devices import detect
 from portable_softmax.probe import __main__ as probe
+from portable_softmax.probe import profile_commands
 from portable_softmax.probe.new_profile import write_profile
 
 
@@ -73,9 +74,9 @@ def test_only_a_device_that_is_here(tmp_path, capsys, monkeypatch):
     def nothing(index=None):
         raise NoDeviceError("nothing there")
 
-    monkeypatch.setattr(probe, "current_device", nothing)
+    monkeypatch.setattr(profile_commands, "current_device", nothing)
     assert probe.main(["--new-profile", str(tmp_path)]) == 1
-    assert "--new-profile needs a device, here. No accelerator: nothing there" in capsys.readouterr().err
+    assert "a new profile describes a device that is here. No accelerator: nothing there" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         probe.main(["--new-profile", str(tmp_path), "--rows", "5"])
     assert "--new-profile has no use for --rows" in capsys.readouterr().err

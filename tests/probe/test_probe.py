@@ -10,6 +10,8 @@ import pytest
 
 from portable_softmax import DeviceError, NoDeviceError, plan
 from portable_softmax.probe import __main__ as probe
+from portable_softmax.probe import answers
+from portable_softmax.probe.schema import SCHEMA_VERSION
 from portable_softmax.probe.verify import Verification
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "probe_device.py"
@@ -30,7 +32,7 @@ def raising(monkeypatch, error):
     def current_device(index):
         raise error
 
-    monkeypatch.setattr(probe, "current_device", current_device)
+    monkeypatch.setattr(answers, "current_device", current_device)
 
 
 def test_text_for_a_device_that_is_not_here(capsys):
@@ -39,8 +41,8 @@ def test_text_for_a_device_that_is_not_here(capsys):
     for words in (
         "device    amd/mi300x  (hip/gfx942, CDNA 3, not here)",
         "multiprocessor_count - 304 304 profile (vendor)",
-        "plan      softmax of 1823 x 781, bfloat16",
-        "programs per CU, limited by",
+        "softmax   1823 x 781 bfloat16 on amd/mi300x; Triton ",
+        "programs per CU, 32 of 32 warps (100%), limited by warps",
         f"num_programs {PLANNED.num_programs}: one per tile",
     ):
         assert words in out or words in " ".join(out.split())
@@ -49,7 +51,7 @@ def test_text_for_a_device_that_is_not_here(capsys):
 def test_json_has_the_same_and_a_version(capsys):
     code, out, _ = printed(capsys, *PROFILE, "--json")
     report = json.loads(out)
-    assert (code, report["schema_version"]) == (0, probe.SCHEMA_VERSION)
+    assert (code, report["schema_version"]) == (0, SCHEMA_VERSION)
     assert report["device"] | {"architecture": None} == {
         "name": "amd/mi300x",
         "backend": "hip",
@@ -125,7 +127,7 @@ def test_wrong_usage_is_2(arguments):
 
 def test_an_unknown_profile(capsys):
     code, _, err = printed(capsys, "--profile", "mi300x")
-    assert code == 1
+    assert code == 2
     assert "no profile named 'mi300x'; did you mean amd/mi300x?" in err
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from portable_softmax import Device, NoDeviceError
 from portable_softmax.probe import __main__ as probe
-from portable_softmax.probe import cases
+from portable_softmax.probe import answers, cases
 from portable_softmax.probe.regression import compare, load, save
 from portable_softmax.probe.schema import ANSWERS, Change, Comparison, Report, encoded, json_schema
 
@@ -90,7 +90,7 @@ def test_a_change_for_the_worse_turns_the_exit_code(altered, capsys, path, chang
 def test_an_improvement_is_shown_and_is_no_regression(altered, capsys):
     code, out, _ = printed(capsys, "--baseline", altered(*RESOURCES, "spilled_bytes_per_thread", by=8, case=5))
     assert code == 0
-    assert out.startswith("1 changes in 8 cases, 0 of them regressions")
+    assert out.startswith("1 change in 8 cases, 0 of them regressions")
     assert "spills  spilled_bytes_per_thread  8         0        better" in out
 
 
@@ -178,7 +178,7 @@ def test_every_answer_is_of_the_schema(capsys, monkeypatch, arguments):
     def nothing(index):
         raise NoDeviceError("nothing there")
 
-    monkeypatch.setattr(probe, "current_device", nothing)
+    monkeypatch.setattr(answers, "current_device", nothing)
     answer = json.loads(printed(capsys, *arguments, "--json")[1])
     matched = [kind for kind in ANSWERS if of_type(answer, kind)]
     assert len(matched) == 1

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from portable_softmax import Device
+from portable_softmax import Device, inspect_kernel
 from portable_softmax.probe import __main__ as probe
 from portable_softmax.probe import virtual
-from portable_softmax.probe.inspection import compile_any
+from portable_softmax.probe.kernel_case import load_case
 from portable_softmax.probe.loading import load_kernel
 from portable_softmax.probe.virtual import verify_case, verify_softmax
 
@@ -78,46 +78,55 @@ def test_an_instruction_that_is_not_known_is_named(capsys):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("nothing", "has no function 'nothing'"), ("incomplete_case", r"case\(\) should return \(grid, arguments, expected\)")],
+    [
+        ("nothing", "has no function 'nothing'"),
+        ("incomplete_case", r"incomplete_case\(\) should return \(grid, arguments, expected\): .* missing 1"),
+        ("swapped_case", r"should return \(grid, arguments, expected\): a tuple, a dict and a dict, not"),
+    ],
 )
 def test_a_case_that_is_none(name, message):
-    load_kernel(f"{KERNELS}:add_kernel")
     with pytest.raises(ValueError, match=message):
-        virtual.load_case(f"{KERNELS}:add_kernel", name)
+        load_case(load_kernel(f"{KERNELS}:add_kernel"), name)
 
 
 def test_a_case_is_that_of_its_own_file(tmp_path):
     """Two files have the same name, which is a module's too."""
+    files = []
     for folder, rows in (("one", 1), ("other", 2)):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / "json.py").write_text(f"{KERNELS.read_text()}\ndef case():\n    return ({rows},), {{}}, {{}}\n")
-        load_kernel(f"{tmp_path}/{folder}/json.py:add_kernel")
-    assert virtual.load_case(f"{tmp_path}/one/json.py:add_kernel", "case").grid == (1,)
-    assert virtual.load_case(f"{tmp_path}/other/json.py:add_kernel", "case").grid == (2,)
+        (tmp_path / folder / "json.py").write_text(f"{KERNELS.read_text()}\ndef case():\n    return ({rows},), {{}}\n")
+        files.append(load_kernel(f"{tmp_path}/{folder}/json.py:add_kernel"))
+    assert [load_case(file, "case").grid for file in files] == [(1,), (2,)]
 
 
 def added(**changed):
     """The outcome of add_kernel, of a case in which something is changed."""
-    kernel = load_kernel(f"{KERNELS}:add_kernel")
-    case = virtual.load_case(f"{KERNELS}:add_kernel", "add_case")
-    compiled = compile_any(kernel, case.arguments, {"BLOCK_SIZE": 64}, 1, 1, Device.from_profile("amd/mi300x"))
+    file = load_kernel(f"{KERNELS}:add_kernel")
+    case = load_case(file, "add_case")
+    launch = inspect_kernel(file.kernel, case.arguments, {"BLOCK_SIZE": 64}, num_warps=1, device="amd/mi300x").launch
     arguments = dict(case.arguments) | changed.pop("arguments", {})
-    return verify_case(compiled, case._replace(arguments=arguments, **changed))
+    return verify_case(launch, case._replace(arguments=arguments, **changed))
 
 
 def test_what_is_wrong_with_a_kernel_is_told():
     assert added().right
+    assert added(grid=lambda arguments: (-(-arguments["n_elements"] // arguments["BLOCK_SIZE"]),)).right
     assert not added(grid=(15,)).right  # the last elements are not written
-    _, _, expected = virtual.load_case(f"{KERNELS}:add_kernel", "add_case")
+    _, _, expected = load_case(load_kernel(f"{KERNELS}:add_kernel"), "add_case")
     assert not added(expected={"out_ptr": expected["out_ptr"] + 0.01}).right
+    wrong = expected["out_ptr"].clone()
+    wrong[77] += 1
+    assert added(expected={"out_ptr": wrong}).worst_at == "out_ptr[77]"
     outcome = added(expected={"x_ptr": torch.zeros(1000)})
     assert (outcome.right, outcome.overwritten) == (False, 1000)
-    with pytest.raises(RuntimeError, match=r"4 bytes at 0x\w+, of allocation \d+ with 2000 bytes: line \d+: "):
+    with pytest.raises(
+        RuntimeError, match=r"4 bytes at 0x\w+, of the memory of x_ptr with 2000 bytes: line \d+: .* \(example_kernels.py:\d+\)"
+    ):
         added(arguments={"x_ptr": torch.zeros(500)})
-    with pytest.raises(ValueError, match="the case gives x_ptr, y_ptr, out_ptr, n_elements, more"):
-        added(arguments={"more": 1})
     with pytest.raises(ValueError, match="expects n_elements, which are no tensors"):
         added(expected={"n_elements": torch.zeros(1)})
+    with pytest.raises(ValueError, match="the case expects nothing"):
+        added(expected={})
 
 
 def test_nan_is_right_where_it_is_expected():

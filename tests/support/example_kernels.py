@@ -63,5 +63,10 @@ def matmul_case():
 
 
 def incomplete_case():
-    """A case without what is expected."""
-    return (16,), {}
+    """A case without arguments."""
+    return ((16,),)
+
+
+def swapped_case():
+    """A case whose grid stands behind its arguments."""
+    return {}, (16,), {}

@@ -87,7 +87,7 @@ def test_cut_short(portable_device):
     case = {"signature": TYPES, "constexprs": {"BLOCK": 256}}
     assert_occupancy(scale_kernel, portable_device, **case)  # so that nothing is left for the compiler to write
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (256, before[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
             assert_plan_unchanged(scale_kernel, portable_device, PLANS, **case)
@@ -119,6 +119,7 @@ H200 = "--profile", "nvidia/h200"
 @pytest.fixture
 def project(pytester, monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    pytester.makeconftest('pytest_plugins = ["portable_softmax.testing"]')
     pytester.makepyfile(my_kernels=KERNELS, test_mine=TESTS)
     pytester.syspathinsert()
     return pytester
@@ -134,31 +135,69 @@ def test_a_device_that_is_not_here(project):
     project.runpytest_inprocess("--profile", "amd/mi300x").assert_outcomes(passed=2, failed=2, skipped=2)
 
 
+def test_several_devices_that_are_not_here(project):
+    ran = project.runpytest_inprocess(*H200, "--profile", "amd/mi300x", "--save-plans", "--junit-xml=tests.xml")
+    ran.assert_outcomes(passed=7, skipped=4)
+    ran.stdout.fnmatch_lines(["device: nvidia/h200, *; amd/mi300x, hip/gfx942, *"])
+    kept = json.loads((project.path / "plans.json").read_text())["plans"]
+    assert sorted(plan["device"] for plan in kept) == ["amd/mi300x"] * 2 + ["nvidia/h200"] * 2
+    assert '<property name="here" value="no"' in (project.path / "tests.xml").read_text()
+
+
+def test_a_mark_of_an_unknown_backend_is_an_error(project):
+    project.makepyfile(test_more="import pytest\n@pytest.mark.backends('cdna')\ndef test_it():\n    pass\n")
+    ran = project.runpytest_inprocess(*H200, "test_more.py")
+    assert ran.ret == pytest.ExitCode.USAGE_ERROR
+    ran.stderr.fnmatch_lines(["*test_it is for cdna; backends are cuda, hip*"])
+
+
+def test_a_device_that_this_triton_does_not_compile_for_is_skipped(project):
+    project.runpytest_inprocess("--profile", "ascend/910b3", "-k", "fits or plan").assert_outcomes(skipped=3, deselected=3)
+
+
+def test_a_kernel_that_does_not_compile_fails_in_a_few_lines(project):
+    project.makepyfile(
+        test_more="from test_mine import TYPES, scale_kernel\nfrom portable_softmax.testing import assert_occupancy\n"
+        "def test_it(portable_device):\n"
+        "    assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={'BLOCK': 1000})\n"
+    )
+    ran = project.runpytest_inprocess(*H200, "test_more.py::test_it")
+    ran.assert_outcomes(failed=1)
+    ran.stdout.fnmatch_lines(["*it does not compile: scale_kernel for cuda/90*"])
+    assert "portable_softmax/probe" not in ran.stdout.str()
+
+
+def test_nobody_who_does_not_ask_gets_the_plugin(pytester):
+    pytester.makepyfile("def test_it():\n    pass\n")
+    assert pytester.runpytest_subprocess("--profile", "nvidia/h200").ret == pytest.ExitCode.USAGE_ERROR
+
+
 def test_a_plan_that_changed_fails_with_what_changed(project):
     project.runpytest_inprocess(*H200, "--save-plans").assert_outcomes(passed=3, skipped=3)
     file = project.path / "plans.json"
-    plans = json.loads(file.read_text())
-    plans[0]["kernel"]["resources"]["registers_per_thread"] -= 1
-    plans[1]["kernel"]["occupancy"]["programs_per_multiprocessor"] += 1
-    file.write_text(json.dumps(plans))
+    kept = json.loads(file.read_text())
+    kept["plans"][0]["numbers"]["registers"]["registers_per_thread"] -= 1
+    kept["plans"][1]["numbers"]["occupancy"]["programs_per_multiprocessor"] += 1
+    file.write_text(json.dumps(kept))
     ran = project.runpytest_inprocess(*H200)
     ran.assert_outcomes(passed=1, failed=2, skipped=3)
     ran.stdout.fnmatch_lines(["*nvidia/h200  my_kernels:scale_kernel  registers  registers_per_thread * worse*"])
     ran.stdout.fnmatch_lines(["*nvidia/h200  my_kernels:scale_kernel  occupancy  programs_per_multiprocessor * worse*"])
 
 
-@pytest.mark.parametrize("text", ["[{", "\xff", "of version 1"])
+@pytest.mark.parametrize("text", ["[{", "\xff", "of version 0"])
 def test_saving_begins_a_file_anew_that_it_cannot_read(project, text):
     file = project.path / "plans.json"
-    if text == "of version 1":
+    if text == "of version 0":
         project.runpytest_inprocess(*H200, "--save-plans").assert_outcomes(passed=3, skipped=3)
-        text = file.read_text().replace('"schema_version": 2', '"schema_version": 1')
-        assert '"schema_version": 1' in text
+        text = file.read_text().replace('"version": 1', '"version": 0')
+        assert '"version": 0' in text
     file.write_text(text, encoding="latin-1")
     project.runpytest_inprocess(*H200).assert_outcomes(passed=1, failed=2, skipped=3)
     project.runpytest_inprocess(*H200, "--save-plans").assert_outcomes(passed=3, skipped=3)
     project.runpytest_inprocess("--profile", "amd/mi300x", "--save-plans").assert_outcomes(passed=4, skipped=2)
-    assert len(json.loads(file.read_text())) == 4, "two of each device"
+    assert len(json.loads(file.read_text())["plans"]) == 4, "two of each device"
+    assert len(file.read_text().splitlines()) == 6, "a line for each"
     project.runpytest_inprocess(*H200).assert_outcomes(passed=3, skipped=3)
 
 
@@ -190,10 +229,10 @@ def test_tolerances(project):
     project.makepyfile(test_more=TOLERANT)
     project.runpytest_inprocess(*H200, "--save-plans").assert_outcomes(passed=10, skipped=3)
     file = project.path / "plans.json"
-    plans = json.loads(file.read_text())
-    for plan in plans:
-        plan["kernel"]["resources"]["registers_per_thread"] -= 3
-    file.write_text(json.dumps(plans))
+    kept = json.loads(file.read_text())
+    for plan in kept["plans"]:
+        plan["numbers"]["registers"]["registers_per_thread"] -= 3
+    file.write_text(json.dumps(kept))
     ran = project.runpytest_inprocess(*H200, "test_more.py", "-rf")
     ran.assert_outcomes(passed=6, failed=1)
     ran.stdout.fnmatch_lines(["FAILED *test_limits*limits2*"])
@@ -202,9 +241,8 @@ def test_tolerances(project):
 def test_each_value_of_a_constexpr_has_a_plan_of_its_own(project):
     project.makepyfile(test_more=VALUES)
     project.runpytest_inprocess(*H200, "test_more.py", "--save-plans").assert_outcomes(passed=7)
-    plans = json.loads((project.path / "plans.json").read_text())
-    kept = [plan["kernel"]["constexprs"]["VALUE"] for plan in plans]
-    assert repr(kept) == repr([1, 1.0, True, None, 1e-6, "inf", -3])
+    plans = json.loads((project.path / "plans.json").read_text())["plans"]
+    assert {plan["arguments"]["VALUE"] for plan in plans} == {"1", "1.0", "True", "None", "1e-06", "inf", "-3"}
     project.runpytest_inprocess(*H200, "test_more.py").assert_outcomes(passed=7)
 
 

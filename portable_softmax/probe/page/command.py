@@ -1,15 +1,18 @@
 """`portable-softmax report RUN...`: makes the page, and tells by its exit code whether something regressed."""
 
 import argparse
+import os
+import platform
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
-from portable_softmax.probe.options import tolerated
+from portable_softmax.probe.options import Parser, tolerated
 from portable_softmax.probe.page.figures import figures
-from portable_softmax.probe.page.findings import plans, proof, regressions, tests
+from portable_softmax.probe.page.findings import failing, plans, proof, regressions, tests
 from portable_softmax.probe.page.runs import Run, read
 from portable_softmax.probe.regression import CHANGE_HEADER, REGRESSED, change_row
 from portable_softmax.probe.schema import Change
@@ -17,36 +20,53 @@ from portable_softmax.probe.usage import repeated
 
 
 def main(words: list[str]) -> int:
-    """Writes the page of the runs that the command line names; returns 0, 1 where one cannot be read, 3 if something regressed.
+    """Writes the page of the runs that the command line names, and returns the exit code.
+
+    It is 1 where a run cannot be read or a test fails, 2 where there is no such run, and 3 if something regressed.
 
     Raises:
         SystemExit: wrong usage, with code 2.
     """
     parser = _parser()
     options = parser.parse_args(words)
-    for complaint in repeated(options, ("tolerate",)):
+    for complaint in repeated("--tolerate", options.tolerate):
         parser.error(complaint)
     try:
         runs = [read(path) for path in options.runs]
         changes = regressions(runs, options.slower, dict(options.tolerate))
         if options.html:
-            options.html.write_text(html(runs, changes), encoding="utf-8")
-        print(markdown(runs, changes))
+            options.html.write_text(html(runs, changes, _heading(options)), encoding="utf-8")
+            print(f"wrote {options.html}", file=sys.stderr)
+        print(markdown(runs, changes, _heading(options)))
     except BrokenPipeError:  # of standard output, and no error
         raise
+    except FileNotFoundError as error:
+        print(error, file=sys.stderr)
+        return 2
     except (OSError, ValueError, ImportError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
-    return REGRESSED if any(not change.tolerated for change in changes) else 0
+    if any(not change.tolerated for change in changes):
+        return REGRESSED
+    return 1 if failing(runs) else 0
+
+
+def _heading(options: argparse.Namespace) -> list[str]:
+    """Returns the title, and what is known of the page: commit and day."""
+    commit = options.commit or os.environ.get("GITHUB_SHA") or os.environ.get("CI_COMMIT_SHA")
+    day = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return [options.title, ", ".join(filter(None, (commit and f"commit {commit[:12]}", f"page of {day}", platform.node())))]
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="portable-softmax report", description="Makes one page of several runs and devices.")
+    made = Parser(prog="portable-softmax report", description="Makes one page of several runs and devices.")
     made.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a folder of JSON, XML and CSV files; the oldest first")
     made.add_argument("--html", type=Path, metavar="FILE", help="write the page there; a summary in Markdown is printed anyway")
+    made.add_argument("--title", default="Portable kernels", help="of the page")
+    made.add_argument("--commit", help="that the page is of (GITHUB_SHA or CI_COMMIT_SHA, if there is one)")
     made.add_argument("--slower", type=_part, default=0.05, metavar="PART", help="that a benchmark may lose (0.05)")
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "type": tolerated}
-    made.add_argument("--tolerate", **several, metavar="KIND[=BY]", help="as of --baseline")
+    made.add_argument("--tolerate", **several, metavar="KIND[=BY]", help="as of diff")
     return made
 
 
@@ -56,7 +76,7 @@ def _part(text: str) -> float:
     return part
 
 
-def markdown(runs: list[Run], changes: list[Change]) -> str:
+def markdown(runs: list[Run], changes: list[Change], heading: list[str]) -> str:
     """Returns the summary: what changed, proof, plans and tests, as tables in Markdown."""
     sections = {
         "What changed": (list(CHANGE_HEADER), [list(change_row(change)) for change in changes]),
@@ -64,14 +84,18 @@ def markdown(runs: list[Run], changes: list[Change]) -> str:
         "Plans side by side": plans(runs),
         "Tests": tests(runs),
     }
-    lines = [f"# portable_softmax: {', '.join(run.label for run in runs)}"]
+    title, about = heading
+    named = "; ".join(f"{run.label} ({run.made})" if run.made else run.label for run in runs)
+    lines = [f"# {title}", "", f"{named}. {about}"]
+    if failures := failing(runs):
+        lines += ["", f"{len(failures)} tests fail: {', '.join(failures[:10])}"]
     for title, (header, rows) in sections.items():
         table = tabulate(rows, header, "github", disable_numparse=True) if rows else "Nothing."
         lines += ["", f"## {title}", "", table]
     return "\n".join([*lines, *(f"\n{note}" for run in runs for note in run.notes)])
 
 
-def html(runs: list[Run], changes: list[Change]) -> str:
+def html(runs: list[Run], changes: list[Change], heading: list[str]) -> str:
     """Returns the page, with plots and all that they need in it.
 
     Raises:
@@ -82,12 +106,15 @@ def html(runs: list[Run], changes: list[Change]) -> str:
         from markupsafe import Markup
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        raise ImportError(f"--html needs {error.name}: pip install 'portable-softmax[report]'") from error
+        raise ImportError(f"--html needs {error.name}: pip install jinja2 plotly") from error
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters["versions"] = _versions
     template = environment.from_string(Path(__file__).with_name("template.html").read_text(encoding="utf-8"))
     return template.render(
         runs=runs,
+        title=heading[0],
+        about=heading[1],
+        failing=failing(runs),
         changes=[(change, change_row(change)) for change in changes],
         change_header=CHANGE_HEADER,
         proof=proof(runs),

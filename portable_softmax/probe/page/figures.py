@@ -21,26 +21,29 @@ COLOURS = {OURS: "#d81b60", "copy": "#8a8f98"}  # of others plotly's own
 
 
 def figures(runs: list[Run]) -> Iterator[Any]:
-    """Yields figures of plotly: one of occupancy, and one of bandwidth for each device, direction and type."""
+    """Yields figures of plotly: one of occupancy for each type, and one of bandwidth for each device, direction and type."""
     if groups := launches(runs):
-        yield _occupancy(groups)
+        for dtype in dict.fromkeys(each for _, each in groups):
+            yield _occupancy({key: reports for key, reports in groups.items() if key[1] == dtype}, dtype)
     newest = {(run.measured_on(rate), rate.direction, rate.dtype): run for run in runs for rate in run.rates}
     for (device, direction, dtype), run in newest.items():
         yield _bandwidth(run, device, direction, dtype)
 
 
-def _occupancy(groups: dict[tuple[str, str], list[Report]]) -> Any:
+def _occupancy(groups: dict[tuple[str, str], list[Report]], dtype: str) -> Any:
     import plotly.graph_objects as go
 
     figure = go.Figure(layout=LAYOUT)
-    for (device, dtype), reports in groups.items():
+    for (device, _), reports in groups.items():
         points = [each for report in reports for each in _point(report)]
         columns, programs, words = zip(*points, strict=True)
         figure.add_scatter(
-            x=columns, y=programs, text=words, name=f"{device}, {dtype}", mode="lines+markers",
+            x=columns, y=programs, text=words, name=device, mode="lines+markers",
             hovertemplate="%{text}<br>%{y} programs per multiprocessor",
         )  # fmt: skip
-    figure.update_layout(title="Occupancy: programs per multiprocessor", xaxis_title="columns", yaxis_title="programs")
+    figure.update_layout(
+        title=f"Occupancy: programs per multiprocessor, {dtype}", xaxis_title="columns", yaxis_title="programs"
+    )
     figure.update_xaxes(type="log")
     figure.update_yaxes(rangemode="tozero")
     return figure

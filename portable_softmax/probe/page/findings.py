@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.probe.cases import words_of
@@ -23,22 +24,28 @@ def proof(runs: list[Run]) -> Table:
     found: dict[str, dict[str, list[str]]] = {name: defaultdict(list) for name in BACKENDS}
     latest = list(_latest(runs).values())
     for backend in BACKENDS:
-        here = [report for report in latest if report.device.backend == backend]
-        products = {report.device.profile for report in here if use_of(report)}
-        if products:
-            found[backend]["planned"].append(f"{_many(len(products), 'device')}, {_many(len(here), 'case')}")
+        here = [report for report in latest if report.device.backend == backend and use_of(report)]
+        for level, reports in zip(LEVELS, (here, [each for each in here if _compiled(each)]), strict=False):
+            if products := {report.device.profile for report in reports}:
+                found[backend][level].append(f"{_many(len(products), 'device')}, {_many(len(reports), 'case')}")
     newest = {(suite.name, suite.properties.get("profile")): suite for run in runs for suite in run.suites}
     for suite in newest.values():
         for backend, level, words in _of_suite(suite):
             if backend in found:
                 found[backend][level].append(words)
     for report in latest:
-        if report.verify and report.device.here:
-            level = LEVELS[2] if report.device.backend == "interpreter" else LEVELS[3]
+        if report.verify:
+            level = LEVELS[2] if report.verify.executed or report.device.backend == "interpreter" else LEVELS[3]
             right = "right" if report.verify.right else "WRONG"
             found[report.device.backend][level].append(f"{_case(report)} {right}")
     rows = [[backend, *("; ".join(levels[level]) or "-" for level in LEVELS)] for backend, levels in found.items() if levels]
     return ["", *LEVELS], rows
+
+
+def _compiled(report: Report) -> bool:
+    """Tells whether a compiler told the resources: those of a launch without warps are a vendor's model."""
+    use = use_of(report)
+    return bool(use and (report.kernel or use[0].num_warps is not None))
 
 
 def _of_suite(suite: Suite) -> Iterator[tuple[str, str, str]]:
@@ -61,7 +68,8 @@ def _of_suite(suite: Suite) -> Iterator[tuple[str, str, str]]:
             yield backend, LEVELS[2], f"virtual device: {passed} passed, {failed} failed"
     if backend := suite.properties.get("backend", ""):
         passed, failed, _ = suite.totals
-        level = LEVELS[2] if backend == "interpreter" else LEVELS[3]
+        here = LEVELS[2] if backend == "interpreter" else LEVELS[3]
+        level = LEVELS[1] if suite.properties.get("here") == "no" else here
         yield backend, level, f"{suite.properties.get('profile')}: {passed} passed, {failed} failed"
 
 
@@ -101,6 +109,7 @@ def regressions(runs: list[Run], slower: float, tolerated: Mapping[str, float | 
     changes: list[Change] = []
     known: dict[tuple[str, str], Report] = {}
     rates: dict[tuple[str, ...], float] = {}
+    failures: dict[tuple[str, str | None], list[str]] = {}
     for run in runs:
         for report in run.reports:
             key = report.device.profile, _case(report)
@@ -113,7 +122,11 @@ def regressions(runs: list[Run], slower: float, tolerated: Mapping[str, float | 
             if abs(now - before) > slower * before:
                 changes.append(_speed(where, before, now))
             rates[where] = now
-        changes += [_failed(run, suite) for suite in run.suites if suite.failures]
+        for suite in run.suites:
+            name = suite.name, suite.properties.get("profile")
+            if failures.get(name, suite.failures) != suite.failures:
+                changes.append(_failed(run, suite, len(failures[name])))
+            failures[name] = suite.failures
     return changes
 
 
@@ -125,11 +138,19 @@ def _speed(where: tuple[str, ...], before: float, now: float) -> Change:
     )  # fmt: skip
 
 
-def _failed(run: Run, suite: Suite) -> Change:
+def _failed(run: Run, suite: Suite, before: int) -> Change:
+    after = len(suite.failures)
+    verdict: Literal["worse", "better", "changed"] = "worse" if after > before else "better" if after < before else "changed"
     return Change(
         device=suite.properties.get("profile", run.label), case=suite.name, kind="tests", what=", ".join(suite.failures[:5]),
-        before=0, after=len(suite.failures), verdict="worse", tolerated=False,
+        before=before, after=after, verdict=verdict, tolerated=after < before,
     )  # fmt: skip
+
+
+def failing(runs: list[Run]) -> list[str]:
+    """Names the tests that fail in the newest run of each file of results."""
+    newest = {(suite.name, suite.properties.get("profile")): suite for run in runs for suite in run.suites}
+    return [failure for suite in newest.values() for failure in suite.failures]
 
 
 def tests(runs: list[Run]) -> Table:

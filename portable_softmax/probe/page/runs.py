@@ -43,7 +43,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Rate:
-    """GB/s of one shape, by provider; `file` is the name of the one that it was read from."""
+    """GB/s of one shape, by provider; `file` is the device that the file names, or the file's name."""
 
     file: str
     sweep: str
@@ -74,6 +74,13 @@ class Run:
         """Returns the profile of the device that was here; None if no report has one."""
         return next((report.device.profile for report in self.reports if report.device.here), None)
 
+    @property
+    def made(self) -> str:
+        """Tells when and where the tests of the run were made; "" if there are none."""
+        told = [suite.properties for suite in self.suites if "timestamp" in suite.properties]
+        newest = max(told, key=lambda each: each["timestamp"], default={})
+        return ", ".join(filter(None, (newest.get("timestamp", "")[:16].replace("T", " "), newest.get("hostname", ""))))
+
     def measured_on(self, rate: Rate) -> str:
         """Names the device of a benchmark; by its file's name if no report tells it."""
         return self.device or rate.file
@@ -83,11 +90,12 @@ def read(path: Path) -> Run:
     """Reads a folder, or a single file, as one run.
 
     Raises:
-        ValueError: there is no such folder or file, or nothing in it can be read.
+        FileNotFoundError: there is no such folder or file.
+        ValueError: nothing in it can be read.
     """
     if not path.exists():
-        raise ValueError(f"there is no {path}; a run is a folder of JSON, XML and CSV files, or one of them")
-    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+        raise FileNotFoundError(f"there is no {path}; a run is a folder of JSON, XML and CSV files, or one of them")
+    files = sorted(_files(path)) if path.is_dir() else [path]
     readers = {".json": _reports, ".xml": _suite, ".csv": _rates}
     run = Run(path.name or str(path.resolve().name))
     for file in (each for each in files if each.suffix in readers):
@@ -100,6 +108,15 @@ def read(path: Path) -> Run:
     return run
 
 
+def _files(folder: Path) -> Iterator[Path]:
+    """Yields the files below a folder, without those of hidden folders and of virtual environments."""
+    for each in folder.iterdir():
+        if each.is_dir() and not each.name.startswith(".") and not (each / "pyvenv.cfg").exists():
+            yield from _files(each)
+        elif each.is_file():
+            yield each
+
+
 def _reports(file: Path, run: Run) -> None:
     content = json.loads(file.read_bytes())
     if isinstance(content, list) or "schema_version" in content:  # other JSON is of others, as of scripts/benchmark
@@ -108,6 +125,8 @@ def _reports(file: Path, run: Run) -> None:
 
 def _suite(file: Path, run: Run) -> None:
     root = ElementTree.parse(file).getroot()
+    if root.tag not in ("testsuites", "testsuite"):
+        return  # XML of something else
     tests: dict[str, tuple[int, int, int]] = {}
     counts: dict[str, tuple[int, int]] = {}
     failures = []
@@ -122,6 +141,8 @@ def _suite(file: Path, run: Run) -> None:
             seen = counts.get(name, (0, 0))
             counts[name] = seen[0] + cases, seen[1] + differences
     told = {each.get("name", ""): each.get("value", "") for each in root.iterfind(".//testsuite/properties/property")}
+    for suite in root.iter("testsuite"):
+        told |= {name: suite.get(name, "") for name in ("timestamp", "hostname") if suite.get(name)}
     run.suites.append(Suite(file.stem, told, tests, failures, counts))
 
 
@@ -134,10 +155,15 @@ def _counted(case: ElementTree.Element) -> Iterator[tuple[str, int, int]]:
 
 def _rates(file: Path, run: Run) -> None:
     with file.open(newline="") as opened:
-        for row in csv.DictReader(opened):
+        reader = csv.DictReader(opened)
+        if lacking := [key for key in SHAPE if key not in (reader.fieldnames or ())]:
+            raise ValueError(f"a benchmark has columns {', '.join(SHAPE)} and a provider's GB/s; it lacks {', '.join(lacking)}")
+        for row in reader:
             direction, dtype, n_rows, n_cols = (row[key] for key in SHAPE)
             told = {name: value for name, value in row.items() if name not in (*SHAPE, "sweep") and value}
-            rates = {name: float(value) for name, value in told.items()}
+            rates = {name: float(value) for name, value in told.items() if name != "device"}
             if not all(map(math.isfinite, rates.values())):
                 raise ValueError(f"a rate of {n_rows} x {n_cols} is not a number")
-            run.rates.append(Rate(file.stem, row.get("sweep", ""), direction, dtype, int(n_rows), int(n_cols), rates))
+            run.rates.append(
+                Rate(row.get("device") or file.stem, row.get("sweep", ""), direction, dtype, int(n_rows), int(n_cols), rates)
+            )

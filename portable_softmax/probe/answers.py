@@ -1,0 +1,152 @@
+"""Answers what a command line asks: devices and cases -> reports -> text, tables or JSON, and an exit code."""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from portable_softmax.devices.detect import current_device, interpreting
+from portable_softmax.devices.device import Device
+from portable_softmax.errors import DeviceError, NoDeviceError, ProfileError, TargetError
+from portable_softmax.probe.cases import BROKEN, Wanted, again, reports_of, words_of
+from portable_softmax.probe.inspection import UnknownStageError
+from portable_softmax.probe.loading import UnknownKernelError
+from portable_softmax.probe.regression import REGRESSED, as_table, check_kernel, compare, load, save
+from portable_softmax.probe.report import Case, software
+from portable_softmax.probe.schema import SCHEMA_VERSION, Failure, KernelUse, NoDevice, Report, encoded
+from portable_softmax.probe.table import as_csv, as_tables, worst_last
+from portable_softmax.probe.text import as_text
+from portable_softmax.probe.usage import cases
+
+ELSEWHERE = 4  # exit code: nothing is broken, and this Triton does not compile for the device
+
+
+def answer(options: argparse.Namespace) -> int:
+    """Prints the answer, or what is wrong, and returns the exit code; see options.EXIT_CODES."""
+    try:
+        return regressions(options) if options.baseline else _reports(options)
+    except NoDeviceError as error:
+        return _without_accelerator(error, options)
+
+
+def said(options: argparse.Namespace) -> int:
+    """Returns what `options.answer` returns; an error is told in a sentence, with --json as JSON too."""
+    try:
+        return int(options.answer(options))
+    except BrokenPipeError:
+        raise
+    except BROKEN as error:
+        if options.json:
+            print(encoded(Failure(schema_version=SCHEMA_VERSION, error=type(error).__name__, message=str(error))))
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return _code(error)
+
+
+def _code(error: Exception) -> int:
+    """Returns the exit code of an error: wrong names are usage, as wrong options are."""
+    if isinstance(error, TargetError):
+        return ELSEWHERE
+    return 2 if isinstance(error, ProfileError | UnknownStageError | UnknownKernelError | FileNotFoundError) else 1
+
+
+def _reports(options: argparse.Namespace) -> int:
+    names = options.compare or [options.profile]
+    devices = [Device.from_profile(name) if name else current_device(options.index) for name in names]
+    require(options.require, devices)
+    if options.plot:
+        from portable_softmax.probe.plot import plot
+
+        plot(devices, options.rows or 4096, (options.dtype or ["float32"])[0], Path(options.plot))
+        print(f"wrote {options.plot}", file=sys.stderr)
+    asked_about = [(device, case) for device in devices for case in cases(options, device)]
+    several = len(asked_about) > len(devices)
+    reports = reports_of([(device, case, _wanted(options, device, case, several)) for device, case in asked_about])
+    if options.save:
+        save(reports, Path(options.save))
+        print(f"wrote {options.save}", file=sys.stderr)
+    return _show(worst_last(reports) if options.config == "all" else reports, options)
+
+
+def _wanted(options: argparse.Namespace, device: Device, case: Case, several: bool) -> Wanted:
+    """Returns the additions that are asked for; each device, and each of several cases, dumps to a folder of its own."""
+    parts = [options.out or "."]
+    if options.compare:
+        parts.append(device.profile.name)
+    if several:
+        parts.append(f"configuration-{case.config}" if isinstance(case, KernelUse) else words_of(case).replace(" ", "-"))
+    return Wanted(options.textbook, options.verify, options.dump, Path(*parts))
+
+
+def _show(reports: list[Report], options: argparse.Namespace) -> int:
+    alone = len(reports) == 1 and not options.compare
+    form = "github" if options.markdown else "plain"
+    if options.json:
+        print(encoded(reports[0] if alone else reports))
+    elif options.csv:
+        print(as_csv(reports))
+    elif alone and not (options.markdown or options.brief):
+        print(as_text(reports[0], options.explain, options.facts))
+    else:
+        print(as_tables(reports, form, options.facts and not options.brief, options.explain))
+    if alone and reports[0].error:
+        print(f"{reports[0].error}: {reports[0].message}", file=sys.stderr)
+    failed = [report for report in reports if report.error or (report.verify and not report.verify.right)]
+    return 0 if not failed else ELSEWHERE if all(report.error == TargetError.__name__ for report in failed) else 1
+
+
+def regressions(options: argparse.Namespace) -> int:
+    """Asks a saved run's cases once more, and shows what changed."""
+    before = load(Path(options.baseline))
+    check_kernel(before, options.kernel, Path(options.baseline))
+    if not interpreting() and any(report.device.backend == "interpreter" for report in before):
+        return _interpreted(options)
+    asked = [again(report) for report in before]
+    require(options.require, [device for device, _, _ in asked])
+    after = reports_of(asked)
+    if options.save:
+        save(after, Path(options.save))
+    comparison = compare(before, after, dict(options.tolerate))
+    print(encoded(comparison) if options.json else as_table(comparison, "github" if options.markdown else "plain"))
+    return REGRESSED if comparison.regressed else 0
+
+
+def require(backend: str | None, devices: list[Device]) -> None:
+    """Refuses devices of another backend; DeviceError."""
+    if backend and (others := sorted({device.backend for device in devices} - {backend})):
+        raise DeviceError(f"a {backend} device was required; this is {', '.join(others)}")
+
+
+def _without_accelerator(error: NoDeviceError, options: argparse.Namespace) -> int:
+    if options.verify:
+        print(f"No accelerator: {error}\nThe same kernel runs in Triton's interpreter instead.\n", file=sys.stderr, flush=True)
+        return _interpreted(options)
+    if complaint := _needs_a_device(options):
+        raise DeviceError(f"{complaint}. No accelerator: {error}")
+    if options.json:
+        print(encoded(NoDevice(schema_version=SCHEMA_VERSION, software=software(), device=None, message=str(error))))
+    else:
+        print(
+            f"No accelerator: {error}\n`portable-softmax plan NAME` plans for a device that is not here, and "
+            "`portable-softmax profiles` lists them; `portable-softmax verify` runs the kernel in Triton's interpreter."
+        )
+    return 0
+
+
+def _needs_a_device(options: argparse.Namespace) -> str | None:
+    """Says what cannot be answered without an accelerator; None if that there is none is an answer."""
+    if options.require:
+        return f"a {options.require} device was required"
+    if options.baseline:
+        way_out = "ask where that device is, or keep a baseline of one that need not be here: --profile NAME --save FILE"
+        return f"{options.baseline} holds reports of a device that was here; {way_out}"
+    names = ("kernel", "dump", "plot", "explain", "textbook", "save", "markdown", "csv", "brief")
+    needs = ", ".join(f"--{name}" for name in names if getattr(options, name))
+    return f"{needs} needs a device, as --profile NAME or --compare" if needs else None
+
+
+def _interpreted(options: argparse.Namespace) -> int:
+    """Answers in another process, since Triton decides at import whether it interprets."""
+    quiet = ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]  # nan of masked rows, in numpy
+    command = [sys.executable, *quiet, "-m", options.program, *options.words]
+    return subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False).returncode

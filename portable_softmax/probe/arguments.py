@@ -1,0 +1,143 @@
+"""Reads a kernel's arguments from words, for devices and tensors that are not there.
+
+x=f16[4096,4096]   a contiguous tensor that starts on a multiple of 16 bytes
+x=*f16:16  x=*f16  a pointer to a tensor of any shape below 2 GiB, on a multiple of 16 bytes or not
+n=4096  eps=1e-5  flag=True  mask=None
+n=i32:16  n=i32    a number of which only the type is known, a multiple of 16 or not
+d=tensordesc<f16[64,64]>
+BLOCK=1024  ACC=tl.float32  NAME=text   of a constexpr
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from portable_softmax.errors import CompileError
+
+CONSTANTS = {"True": True, "False": False, "None": None}
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+SIZES = r"\[([0-9]+(?:,[ ]*[0-9]+)*)\]"
+TENSOR = re.compile(rf"(\w+){SIZES}")
+POINTER = re.compile(r"\*(\w+)(:16)?")
+SCALAR = re.compile(r"(\w+)(:16)?")
+DESCRIPTOR = re.compile(rf"tensordesc<(\w+){SIZES}>")  # a layout behind the sizes is Python, which Triton would run
+
+TORCH = {
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp32": "float32",
+    "fp64": "float64",
+    "fp8e4nv": "float8_e4m3fn",
+    "fp8e5": "float8_e5m2",
+    "fp8e4b8": "float8_e4m3fnuz",
+    "fp8e5b16": "float8_e5m2fnuz",
+    "i1": "bool",
+    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}
+NAMES = {name: name for name in TORCH} | {theirs: name for name, theirs in TORCH.items()}
+NAMES |= {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
+# A value of each type of number: no multiple of 16 and not 1, which Triton makes a constant, and a multiple of 16.
+OF_TYPE = {
+    **dict.fromkeys(("i8", "i16", "i32", "u8", "u16", "u32"), (47, 48)),
+    "i64": (2**40 + 1, 2**40),
+    "u64": (2**63 + 1, 2**63),
+    **dict.fromkeys(("i1", "u1", "B"), (True, True)),
+    **dict.fromkeys(("fp16", "bf16", "fp32", "fp64"), (1.5, 1.5)),
+}
+
+
+class Argument(NamedTuple):
+    """An argument of a kernel.
+
+    Args:
+        value: what the kernel is called with.
+        kind: Triton's type, if that is all that is known: the value is made up. None for the value itself.
+    """
+
+    value: Any
+    kind: str | None = None
+
+
+class Pointer:
+    """Stands for a tensor below 2 GiB of which only the type is known; `dtype` is Triton's name."""
+
+    def __init__(self, dtype: str, aligned: bool) -> None:
+        self.dtype = dtype
+        self.data_ptr: Callable[[], int] = lambda: 0 if aligned else 1
+        self.ptr_range: Callable[[], int] = lambda: 0
+
+
+def argument_of(name: str, text: str) -> Argument:
+    """Returns the run-time argument that `name=text` is, in the words above.
+
+    Raises:
+        CompileError: it is none.
+    """
+    if text in CONSTANTS or NUMBER.fullmatch(text):
+        return Argument(value_of(text))
+    if (tensor := TENSOR.fullmatch(text)) and tensor[1] in NAMES:
+        return Argument(_tensor(NAMES[tensor[1]], _sizes(tensor[2])))
+    if (pointer := POINTER.fullmatch(text)) and pointer[1] in NAMES:
+        return Argument(Pointer(NAMES[pointer[1]], bool(pointer[2])), f"*{NAMES[pointer[1]]}")
+    if (scalar := SCALAR.fullmatch(text)) and (kind := NAMES.get(scalar[1], scalar[1])) in OF_TYPE:
+        return Argument(OF_TYPE[kind][bool(scalar[2])], kind)
+    if (found := DESCRIPTOR.fullmatch(text)) and found[1] in NAMES:
+        sizes = _sizes(found[2])
+        return Argument(_descriptor(NAMES[found[1]], sizes), f"tensordesc<{NAMES[found[1]]}{sizes}>")
+    raise CompileError(
+        f"{name}={text}: an argument is a tensor as f16[4096,4096], a value as 4096, or a type as *fp16, *fp16:16, i32, i32:16 "
+        f"or fp32 (:16 says a multiple of 16, in bytes of a pointer, and nothing else); types are {', '.join(TORCH)}, "
+        "and torch's names"
+    )
+
+
+def constant_of(text: str) -> Any:
+    """Returns the value of a constexpr: tl.NAME is Triton's, others as `value_of` reads them."""
+    if text.startswith("tl.") and text[3:].isidentifier():
+        import triton.language as tl
+
+        return getattr(tl, text[3:], text)
+    return value_of(text)
+
+
+def value_of(text: str) -> bool | int | float | str | None:
+    """Returns the value of a constexpr as Python writes it: True, False, None or a finite decimal number; else the text."""
+    if text in CONSTANTS:
+        return CONSTANTS[text]
+    if not NUMBER.fullmatch(text) or math.isinf(number := float(text)):
+        return text
+    return int(text) if text.lstrip("-+").isdigit() else number
+
+
+def text_of(value: Any) -> str:
+    """Returns an argument, or the value of a constexpr, in the words above; text that would be read as a number in quotes."""
+    if isinstance(value, str):
+        return value if value_of(value) == value else repr(value)
+    if hasattr(value, "data_ptr") and hasattr(value, "shape"):
+        kind = str(value.dtype).removeprefix("torch.")
+        kind = NAMES.get(kind, kind)
+        aligned = value.data_ptr() % 16 == 0
+        return f"{kind}[{','.join(map(str, value.shape))}]" if aligned else f"*{kind}"
+    return str(value) if value is None or isinstance(value, bool | int | float) else getattr(value, "__name__", str(value))
+
+
+def _sizes(text: str) -> list[int]:
+    return [int(size) for size in text.split(",")]
+
+
+def _tensor(kind: str, sizes: list[int]) -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise CompileError(f"a tensor with a shape needs torch ({error}); without it give a type, as *{kind}:16") from error
+    return torch.empty(sizes, dtype=getattr(torch, TORCH[kind]), device="meta")
+
+
+def _descriptor(kind: str, sizes: list[int]) -> Any:
+    try:
+        from triton.tools.tensor_descriptor import TensorDescriptor
+    except ImportError as error:
+        raise CompileError(f"this Triton has no TensorDescriptor ({error}); install Triton 3.4 or later") from error
+    return TensorDescriptor.from_tensor(_tensor(kind, sizes), sizes)

@@ -1,0 +1,110 @@
+"""Chooses for the decorators around a kernel what Triton would choose by measuring, and leaves the rest to them."""
+
+import copy
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from portable_softmax.errors import CompileError
+
+OF_CONFIG = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+def layers(kernel: Any) -> Iterator[Any]:
+    """Yields Triton's objects around a kernel, outermost first and the @triton.jit function last.
+
+    Triton's decorators keep what they decorate as `fn`, functools.wraps as `__wrapped__`.
+
+    Raises:
+        TypeError: there is no @triton.jit function.
+    """
+    from triton.runtime.jit import JITFunction, KernelInterface
+
+    outermost = kernel
+    while kernel is not None and not isinstance(kernel, JITFunction):
+        if isinstance(kernel, KernelInterface):
+            yield kernel
+        kernel = getattr(kernel, "fn", None) or getattr(kernel, "__wrapped__", None)
+    if kernel is None:
+        raise TypeError(f"{outermost!r} is no @triton.jit function, or TRITON_INTERPRET was set when it was made")
+    yield kernel
+
+
+def jit_function(kernel: Any) -> Any:
+    """Returns the @triton.jit function; TypeError if there is none."""
+    *_, jit = layers(kernel)
+    return jit
+
+
+def configurations(kernel: Any) -> list[Any]:
+    """Returns the configurations of @triton.autotune; none without it."""
+    return next((list(layer.configs) for layer in layers(kernel) if hasattr(layer, "configs")), [])
+
+
+def decorated(kernel: Any, config: int | None, given: Collection[str], unknown: Collection[str]) -> tuple[Any, dict[str, str]]:
+    """Returns a kernel under copies of its decorators that choose nothing by measuring, and who decides each name.
+
+    Args:
+        kernel: the @triton.jit function, with its decorators.
+        config: number of one of the configurations of @triton.autotune.
+        given: names that the user decides, whatever a decorator says.
+        unknown: names of arguments whose values nobody knows, which no decorator may ask for.
+
+    Raises:
+        ValueError: there are several configurations and none was chosen, or no such one.
+    """
+    *wrappers, outermost = layers(kernel)
+    if config is not None and not any(hasattr(layer, "configs") for layer in wrappers):
+        raise ValueError(f"configuration {config} was chosen, and the kernel is not under @triton.autotune")
+    origins: dict[str, str] = {}
+    for layer in map(copy.copy, reversed(wrappers)):
+        layer.fn = outermost
+        outermost = layer
+        if hasattr(layer, "configs"):
+            layer.configs = [_without(_chosen(layer.configs, config), given, unknown)]
+            origins = dict.fromkeys(layer.configs[0].all_kwargs(), "configuration") | origins
+        if hasattr(layer, "values"):
+            layer.values = {
+                name: _asking(f"the heuristic of {name}", heuristic, unknown, f"its value: --args {name}=VALUE")
+                for name, heuristic in layer.values.items()
+                if name not in given
+            }
+            origins |= dict.fromkeys(layer.values, "heuristic")
+    return outermost, origins
+
+
+def _chosen(configs: Sequence[Any], number: int | None) -> Any:
+    if number is None and len(configs) == 1:
+        return configs[0]
+    if number is None or not 0 <= number < len(configs):
+        asked = "none was chosen" if number is None else f"{number} is none of them"
+        listed = "\n  ".join(f"{each}: {config}" for each, config in enumerate(configs))
+        raise ValueError(
+            f"the kernel is tuned over {len(configs)} configurations, and {asked}; --config N takes one:\n  {listed}"
+        )
+    return configs[number]
+
+
+def _without(config: Any, given: Collection[str], unknown: Collection[str]) -> Any:
+    """Returns a copy of a configuration that leaves alone what is given, where Triton would refuse the two."""
+    left = copy.copy(config)
+    left.kwargs = {name: value for name, value in config.kwargs.items() if name not in given}
+    vars(left).update({name: None for name in OF_CONFIG if name in given and hasattr(left, name)})
+    if left.pre_hook:
+        left.pre_hook = _asking(
+            "the configuration's pre_hook", left.pre_hook, unknown, "tensors: --args 'x=f16[4096,4096] ...'"
+        )
+    return left
+
+
+def _asking(asker: str, function: Callable[[Mapping[str, Any]], Any], unknown: Collection[str], way_out: str) -> Any:
+    """Returns a function that says who needs the value of an argument of which only the type is known."""
+
+    def ask(arguments: Mapping[str, Any]) -> Any:
+        try:
+            return function({name: value for name, value in arguments.items() if name not in unknown})
+        except KeyError as error:
+            if error.args[0] not in unknown:
+                raise
+            raise CompileError(f"{asker} needs {error}; give {way_out}") from error
+
+    return ask

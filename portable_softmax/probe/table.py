@@ -1,0 +1,179 @@
+"""Several reports as tables: facts once for each device, and a row for each case."""
+
+import csv
+import io
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from tabulate import tabulate
+
+from portable_softmax.devices.schema import Hardware
+from portable_softmax.probe.cases import words_of
+from portable_softmax.probe.report import triton_of, use_of, warps_of
+from portable_softmax.probe.schema import Explanation, KernelLaunch, KernelUse, Launch, Report, Textbook, Time, Verified
+from portable_softmax.probe.text import compared, shortened, verification
+
+RED, PLAIN = "\033[31m", "\033[0m"
+HEADER = ("device", "case", "launch", "regs", "shared", "spills", "programs", "warps", "us", "limited by")
+
+
+def as_tables(reports: list[Report], form: str = "plain", facts: bool = True, advice: bool = True) -> str:
+    """Returns a table of facts, with a column for each device, and one of the answers; then remarks.
+
+    Args:
+        reports: of one case on several devices, of several cases, or both.
+        form: of tabulate; "github" for Markdown.
+        facts: True for the first table.
+        advice: True for a remark on the next step of each.
+    """
+    parts = [_facts(reports, form)] if facts else []
+    parts.append(f"{_title(reports)}\n\n{_answers(reports, form)}")
+    remarks = [line for report in reports for line in _remarks(report, advice)]
+    if remarks:
+        parts.append("\n".join(f"- {line}" for line in remarks) if form == "github" else "\n".join(remarks))
+    return "\n\n".join(parts)
+
+
+def as_csv(reports: list[Report]) -> str:
+    """Returns a row for each report, for a spreadsheet."""
+    text = io.StringIO()
+    rows = [_numbers(report) for report in reports]
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    writer = csv.DictWriter(text, keys, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().rstrip("\n")
+
+
+def worst_last(reports: list[Report]) -> list[Report]:
+    """Sorts reports: first those that spill least, and of these those with the most warps on a multiprocessor."""
+
+    def rank(report: Report) -> tuple[bool, int, int]:
+        use = use_of(report)
+        if use is None:
+            return True, 0, 0
+        resources, occupancy = use
+        return False, resources.spilled_bytes_per_thread, -(occupancy.warps_per_multiprocessor or 0)
+
+    return sorted(reports, key=rank)
+
+
+def _title(reports: list[Report]) -> str:
+    first, cases = reports[0], list(dict.fromkeys(_case(report) for report in reports))
+    what = f"kernel {first.kernel.name}" if isinstance(first.kernel, KernelUse) else "softmax"
+    words = " or ".join(dict.fromkeys(report.device.multiprocessor for report in reports))
+    times = (
+        ""
+        if what != "softmax"
+        else "\nus: the time that is expected, or > the memory's floor for devices that were never measured"
+    )
+    return f"{what}{f' {cases[0]}' if len(cases) == 1 else ''}, {triton_of(first)}; programs and warps are per {words}{times}"
+
+
+def _facts(reports: list[Report], form: str) -> str:
+    devices = {report.device.name: report for report in reports}
+    rows = [
+        ["target", *(f"{each.device.backend}/{each.device.arch}" for each in devices.values())],
+        ["multiprocessor", *(each.device.multiprocessor for each in devices.values())],
+    ]
+    for key in Hardware.__struct_fields__:
+        told = [each.facts[key].used if key in each.facts else None for each in devices.values()]
+        if any(value is not None for value in told):
+            rows.append([key, *map(shortened, told)])
+    return _table([["", *devices], *rows], form)
+
+
+def _answers(reports: list[Report], form: str) -> str:
+    one = len({_case(report) for report in reports}) == 1
+    rows = [_row(report) for report in reports]
+    header = [name for name in HEADER if not (one and name == "case")]
+    coloured = form == "plain" and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    for row in rows:
+        if coloured and row.get("spills"):
+            row["spills"] = f"{RED}{row['spills']}{PLAIN}"
+    return _table([header, *([row.get(name) for name in header] for row in rows)], form)
+
+
+def _table(rows: list[list[Any]], form: str) -> str:
+    """Returns rows as a table, the first of which is the header; a plain one has no more room between columns than it needs."""
+    header, body = (rows[0], rows[1:]) if form != "plain" else ((), rows)
+    return tabulate(body, header, form, missingval="-", disable_numparse=True)
+
+
+def _row(report: Report) -> dict[str, Any]:
+    row: dict[str, Any] = {"device": report.device.name, "case": _case(report).replace(" x ", "x")}
+    use = use_of(report)
+    if use is None:
+        return row | {"launch": report.error}
+    resources, occupancy = use
+    return row | {
+        "launch": _launch(report),
+        "regs": resources.registers_per_thread,
+        "shared": resources.shared_memory_bytes,
+        "spills": resources.spilled_bytes_per_thread,
+        "programs": occupancy.programs_per_multiprocessor,
+        "warps": warps_of(report, short=True) or None,
+        "us": _microseconds(report),
+        "limited by": ", ".join(occupancy.limited_by),
+    }
+
+
+def _microseconds(report: Report) -> str | None:
+    """Tells the expected time, or the memory's floor where the device was never measured."""
+    if not isinstance(report.time, Time):
+        return None
+    return f">{report.time.floor_us:.1f}" if report.time.expected_us is None else f"{report.time.expected_us:.1f}"
+
+
+def _launch(report: Report) -> str | None:
+    if isinstance(report.plan, Launch):
+        plan = report.plan
+        parts = f" in {plan.parts}" if plan.parts > 1 else ""
+        warps = f", {_many(plan.num_warps, 'warp')}" if plan.num_warps else ""
+        return f"{plan.strategy} {plan.tile_rows}x{plan.tile_cols}{parts}{warps}"
+    if isinstance(report.kernel, KernelUse) and isinstance(report.kernel.launch, KernelLaunch):
+        options = report.kernel.launch.options
+        told = {"warp": "num_warps", "stage": "num_stages"}
+        return ", ".join(_many(options[name].value, word) for word, name in told.items() if name in options)
+    return None
+
+
+def _many(number: Any, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _numbers(report: Report) -> dict[str, Any]:
+    case = report.problem or report.kernel
+    row: dict[str, Any] = {"device": report.device.profile, "case": words_of(case) if case else ""}
+    if isinstance(report.plan, Launch):
+        row |= {key: getattr(report.plan, key) for key in ("strategy", "tile_rows", "tile_cols", "parts", "num_programs")}
+    if isinstance(report.time, Time):
+        row |= {"floor_us": round(report.time.floor_us, 3), "expected_us": report.time.expected_us}
+    if isinstance(report.kernel, KernelUse) and isinstance(report.kernel.launch, KernelLaunch):
+        row |= {name: each.value for name, each in report.kernel.launch.options.items() if name in ("num_stages", "num_ctas")}
+    if use := use_of(report):
+        resources, occupancy = use
+        row |= {name: getattr(resources, name) for name in resources.__dataclass_fields__}
+        row |= {"programs_per_multiprocessor": occupancy.programs_per_multiprocessor}
+        row |= {"warps_per_multiprocessor": occupancy.warps_per_multiprocessor, "limited_by": " ".join(occupancy.limited_by)}
+    return row | {"triton": report.software.get("triton"), "error": report.message or None}
+
+
+def _case(report: Report) -> str:
+    if isinstance(report.kernel, KernelUse):
+        return "" if report.kernel.config is None else f"configuration {report.kernel.config}"
+    return words_of(report.problem) if report.problem else ""
+
+
+def _remarks(report: Report, advice: bool) -> Iterator[str]:
+    name = ", ".join(filter(None, (report.device.name, _case(report))))
+    if report.error:
+        yield f"{name}: {report.error}: {report.message}"
+    if advice and isinstance(report.explain, Explanation):
+        yield f"{name}: {report.explain.next_step.text}"
+    if isinstance(report.textbook, Textbook):
+        yield f"{name}: the textbook says {compared(report.textbook)}"
+    if isinstance(report.verify, Verified):
+        yield from (f"{name}: {line}" for line in verification(report.verify))

@@ -1,0 +1,205 @@
+"""The probe compiles what `kernel[grid](...)` compiles: the same hash of source, types, constants, options and target."""
+
+import importlib
+import sys
+
+import pytest
+import torch
+
+from portable_softmax import CompileError, Device, current_device, inspect_kernel
+from portable_softmax.probe.absent import absent
+from portable_softmax.probe.decorators import jit_function
+from portable_softmax.runtime.compiler import triton_version
+
+DEVICES = ("nvidia/h200", "nvidia/a100-80gb-sxm", "amd/mi300x", "amd/rx-7900-xtx")
+MATRICES = {**dict.fromkeys("abc", "f16[512,512]"), "M": 512, "N": 512, "K": 512}
+MATRICES |= {"sam": 512, "sak": 1, "sbk": 512, "sbn": 1, "scm": 512, "scn": 1}
+TILE = {"BM": 64, "BN": 64, "BK": 64}
+NORM = {"x": "f16[8,781]", "y": "f16[8,781]", "w": "f16[781]", "b": "f16[781]", "stride": 781, "cols": 781, "eps": 1e-5}
+HEADS = {**dict.fromkeys(("q", "k", "v", "out"), "f16[1024,64]"), "scale": 0.125, "length": 1024, "stride": 64}
+VECTORS = dict.fromkeys("xyz", "f32[4096]")
+CASES = {
+    "matmul": ("matmul", MATRICES | TILE, {}, None),
+    "matmul of one stage": ("matmul", MATRICES | TILE, {"num_stages": 1}, None),
+    "attention": ("attention", HEADS, {"num_warps": 8}, None),
+    "heuristics": ("layernorm", NORM, {}, None),
+    "n is 1": ("add", VECTORS | {"n": 1}, {}, None),
+    "n is 4096": ("add", VECTORS | {"n": 4096}, {}, None),
+    "n is not specialised": ("add_any", VECTORS | {"n": 1}, {}, None),
+    "not on alignment": ("add_unaligned", VECTORS | {"n": 4096}, {}, None),
+    "n is large": ("annotated", {"x": "f32[4096]", "n": 7}, {}, None),
+    "tuned": ("tuned", MATRICES, {}, 0),
+    "tuned, with registers": ("tuned", MATRICES, {}, 1),
+    "tuned, with waves": ("tuned", MATRICES, {}, 2),
+}
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    """The module of kernels; @triton.autotune of Triton 3.2 and 3.3 asks a driver when it decorates."""
+    with absent(Device.from_profile("nvidia/h200")):
+        return importlib.import_module("launched_kernels")
+
+
+def on(where, values):
+    """The arguments as tensors and numbers."""
+    sizes = {name: [int(size) for size in text[4:-1].split(",")] for name, text in values.items() if isinstance(text, str)}
+    types = {"f16": torch.float16, "f32": torch.float32}
+
+    def made(name, value):
+        return torch.empty(sizes[name], dtype=types[value[:3]], device=where) if name in sizes else value
+
+    return [made(name, value) for name, value in values.items()]
+
+
+def here(device):
+    if triton_version() < tuple(map(int, (device.profile.first_triton or "3.2").split(".")[:2])):
+        pytest.skip("this Triton does not compile for the device")
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("profile", DEVICES)
+def test_it_is_what_a_launch_compiles(kernels, profile, case):
+    from launches import compiled_by_a_launch
+
+    device = Device.from_profile(profile)
+    here(device)
+    name, values, options, config = CASES[case]
+    kernel, jit = getattr(kernels, name), jit_function(getattr(kernels, name))
+    truth = compiled_by_a_launch(kernel, jit, device, on("cpu", values), options, config)
+    if isinstance(truth, str):  # registers or waves of another vendor's configuration
+        assert config in (1, 2)
+        with pytest.raises(CompileError) as caught:
+            inspect_kernel(kernel, values, config=config, device=device, **options)
+        assert truth in str(caught.value)
+        return
+    found = inspect_kernel(kernel, values, config=config, device=device, **options)
+    assert [each.hash for each in truth] == [found.launch.compiled.hash]
+    assert device.vendor.resources(truth[0]) == found.resources
+    by_position = inspect_kernel(kernel, on("meta", values), config=config, device=device, **options)
+    assert by_position.launch.compiled.hash == truth[0].hash
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"x": "*f32"},
+        {"n": 4095},
+        {"n": 1},
+        {"n": 2**40},
+        {"num_stages": 1},
+        {"debug": True},
+    ],
+)
+def test_what_triton_tells_apart_is_another_kernel(kernels, change):
+    def compiled(**changed):
+        return inspect_kernel(kernels.add, VECTORS | {"n": 4096} | changed, device="nvidia/h200", **options).launch.compiled
+
+    options = {}
+    usual = compiled().hash
+    assert compiled(x="*f32:16").hash == usual
+    options = {name: value for name, value in change.items() if name not in "xn"}
+    assert compiled(**{name: value for name, value in change.items() if name in "xn"}).hash != usual
+
+
+def test_a_large_tensor_is_another_kernel_where_offsets_are_short(kernels):
+    device = Device.from_profile("amd/mi300x")
+    here(device)
+    if triton_version() < (3, 6):
+        pytest.skip("Triton uses buffer operations from 3.6 on")
+    small, large = (
+        inspect_kernel(kernels.add, VECTORS | {"x": f"f32[{size}]", "n": 16}, device=device) for size in (64, 2**30)
+    )
+    assert ("tt.pointer_range", 32) in small.launch.arguments["x"].known
+    assert "tt.pointer_range" not in dict(large.launch.arguments["x"].known)
+    assert "buffer_load" in small.launch.compiled.asm["amdgcn"]
+
+
+def test_who_chose_what(kernels):
+    launch = inspect_kernel(kernels.tuned, MATRICES, config=1, num_warps=4, device="nvidia/h200").launch
+    chosen = {name: tuple(launch.options[name]) for name in ("num_warps", "num_stages", "maxnreg", "sanitize_overflow")}
+    assert chosen == {
+        "num_warps": (4, "given"),
+        "num_stages": (2, "configuration"),
+        "maxnreg": (64, "configuration"),
+        "sanitize_overflow": (True, "default"),
+    }
+    assert tuple(launch.constants["sak"]) == (1, "argument")
+    assert tuple(launch.constants["BM"]) == (64, "configuration")
+    launch = inspect_kernel(kernels.layernorm, NORM, device="nvidia/h200").launch
+    assert (tuple(launch.constants["BLOCK"]), tuple(launch.options["num_warps"])) == ((1024, "heuristic"), (8, "heuristic"))
+    launch = inspect_kernel(kernels.matmul, MATRICES | TILE, device="nvidia/h200").launch
+    assert (tuple(launch.options["num_stages"]), tuple(launch.constants["BM"])) == ((3, "default"), (64, "given"))
+
+
+def test_a_heuristic_that_the_user_decides_is_not_asked(kernels):
+    types = {**dict.fromkeys("xywb", "*f16:16"), "stride": "i32", "cols": "i32", "eps": "fp32"}
+    with pytest.raises(CompileError, match="the heuristic of BLOCK needs 'cols'; give its value: --args BLOCK=VALUE"):
+        inspect_kernel(kernels.layernorm, types, device="nvidia/h200")
+    found = inspect_kernel(kernels.layernorm, types, {"BLOCK": 1024}, num_warps=2, device="nvidia/h200")
+    assert (tuple(found.launch.constants["BLOCK"]), found.resources.num_warps) == ((1024, "given"), 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "words"),
+    [
+        ({}, {}, TypeError, r"add needs x, y, z, n too; .* --args 'x=4096 y=4096 z=4096 n=4096'"),
+        ({"more": 1}, {}, TypeError, "add has no parameter more; it has x, y, z, n, BLOCK"),
+        (VECTORS | {"n": 1}, {"num_warp": 4}, CompileError, "num_warp was specified but unrecognised.*options of cuda are"),
+        (VECTORS | {"n": "i8"}, {}, CompileError, "n=i8: Triton makes i32 of such an argument"),
+        ([1, 2, 3, 4, 5, 6], {}, TypeError, "the kernel has 5 parameters, and 6 arguments were given"),
+    ],
+)
+def test_what_cannot_be_launched(kernels, arguments, options, error, words):
+    with pytest.raises(error, match=words):
+        inspect_kernel(kernels.add, arguments, device="nvidia/h200", **options)
+
+
+def test_triton_is_left_as_it_was(kernels):
+    from triton.runtime import driver
+
+    before, hooks = dict(vars(driver)), list(kernels.add.pre_run_hooks)
+    inspect_kernel(kernels.add, VECTORS | {"n": 1}, device="nvidia/h200")
+    with pytest.raises(CompileError):
+        inspect_kernel(kernels.add, VECTORS | {"n": 1}, device="nvidia/h200", nonsense=1)
+    assert dict(vars(driver)) == before
+    assert kernels.add.pre_run_hooks == hooks
+
+
+def test_a_kernel_that_asks_for_its_target(tmp_path):
+    """The file asks Triton's driver when it is imported, and the kernel when it is compiled."""
+    from portable_softmax.probe.loading import load_kernel
+
+    if triton_version() < (3, 5):
+        pytest.skip("triton.language.target_info came with 3.5")
+    (tmp_path / "asking.py").write_text(
+        "import triton\nimport triton.language as tl\nfrom triton.language.target_info import is_hip\n"
+        "from triton.runtime import driver\n"
+        "BACKEND = driver.active.get_current_target().backend\n"
+        "SMS = driver.active.utils.get_device_properties(0)['multiprocessor_count']\n"
+        "@triton.jit\ndef told(x):\n    if is_hip():\n        tl.store(x, 1.0)\n    else:\n        tl.store(x + 1, 2.0)\n"
+    )
+    for profile, backend, count, is_hip in (("nvidia/h200", "cuda", 132, False), ("amd/mi300x", "hip", 304, True)):
+        device = Device.from_profile(profile)
+        file = load_kernel(f"{tmp_path}/asking.py:told", device)
+        assert (backend, count) == (file.module.BACKEND, file.module.SMS)
+        ttir = inspect_kernel(file.kernel, {"x": "*f32:16"}, device=device).launch.compiled.asm["ttir"]
+        assert ("addptr" not in ttir) == is_hip
+
+
+@pytest.mark.accelerator
+@pytest.mark.parametrize("case", ["matmul", "attention", "heuristics", "n is 1", "tuned"])
+def test_it_is_what_the_device_launches(portable_device, portable_torch_device, case):
+    """On the device that is here, with its own driver."""
+    kernels = importlib.import_module("launched_kernels")
+    name, values, options, config = CASES[case]
+    kernel = getattr(kernels, name)
+    values = dict(zip(values, on(portable_torch_device, values), strict=True))
+    found = inspect_kernel(kernel, values, config=config, device=current_device(), **options)
+    if config is not None:
+        kernel.configs = [kernel.configs[config]]
+    launched = kernel[(4,)](*values.values(), **options)
+    assert launched.hash == found.launch.compiled.hash
+    assert launched.n_regs == found.resources.registers_per_thread or portable_device.backend != "cuda"
+    assert launched.metadata.shared == found.resources.shared_memory_bytes
+    sys.modules.pop("launched_kernels")

@@ -1,0 +1,28 @@
+"""A compiler that writes hundreds of lines is cut short; what is written afterwards is not."""
+
+import os
+import subprocess
+import sys
+
+from portable_softmax.probe.noise import LINES, few_lines_of_compilers
+
+
+def test_a_few_lines_come_through(capfd):
+    with few_lines_of_compilers():
+        os.write(2, "".join(f"line {number}\n" for number in range(900)).encode())
+        print("an answer")
+    print("afterwards", file=sys.stderr)
+    captured = capfd.readouterr()
+    lines = captured.err.splitlines()
+    assert (len(lines), lines[LINES], lines[-1]) == (
+        LINES + 2,
+        f"... and {900 - LINES} more lines of the compiler's",
+        "afterwards",
+    )
+    assert captured.out == "an answer\n"
+
+
+def test_a_closed_standard_error_is_no_problem():
+    code = "from portable_softmax.probe.noise import few_lines_of_compilers as few\nwith few():\n    print('in')\n"
+    ran = subprocess.run(["bash", "-c", '"$0" -c "$1" 2>&-', sys.executable, code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "in\n")

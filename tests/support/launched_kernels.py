@@ -1,0 +1,79 @@
+"""Kernels on whose launch Triton decides much: strided, annotated, tuned, with heuristics, and attention."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def matmul(a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rm, rn = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
+    rk = tl.arange(0, BK)
+    pa, pb = a + rm[:, None] * sam + rk[None, :] * sak, b + rk[:, None] * sbk + rn[None, :] * sbn
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        x = tl.load(pa, mask=(rm[:, None] < M) & (rk[None, :] + k < K), other=0.0)
+        y = tl.load(pb, mask=(rk[:, None] + k < K) & (rn[None, :] < N), other=0.0)
+        total += tl.dot(x, y)
+        pa += BK * sak
+        pb += BK * sbk
+    pc = c + rm[:, None] * scm + rn[None, :] * scn
+    tl.store(pc, total.to(tl.float16), mask=(rm[:, None] < M) & (rn[None, :] < N))
+
+
+TILE = {"BM": 64, "BN": 64, "BK": 64}
+CONFIGS = [
+    triton.Config(TILE),
+    triton.Config(TILE, num_warps=8, num_stages=2, maxnreg=64),
+    triton.Config({**TILE, "waves_per_eu": 4, "matrix_instr_nonkdim": 16}, num_stages=2),
+]
+tuned = triton.autotune(configs=CONFIGS, key=["M", "N", "K"])(matmul)
+
+
+@triton.heuristics(
+    {"BLOCK": lambda args: triton.next_power_of_2(args["cols"]), "num_warps": lambda args: 8 if args["cols"] > 512 else 4}
+)
+@triton.jit
+def layernorm(x, y, w, b, stride, cols, eps, BLOCK: tl.constexpr):
+    row, i = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * stride + i, mask=i < cols, other=0.0).to(tl.float32)
+    mean = tl.sum(v, 0) / cols
+    d = tl.where(i < cols, v - mean, 0.0)
+    rstd = 1 / tl.sqrt(tl.sum(d * d, 0) / cols + eps)
+    result = d * rstd * tl.load(w + i, mask=i < cols) + tl.load(b + i, mask=i < cols)
+    tl.store(y + row * stride + i, result, mask=i < cols)
+
+
+@triton.jit
+def attention(q, k, v, out, scale, length, stride, BLOCK: tl.constexpr = 64, D: tl.constexpr = 64):
+    rows, d = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, D)
+    query = tl.load(q + rows[:, None] * stride + d[None, :], mask=rows[:, None] < length, other=0.0)
+    most = tl.full((BLOCK,), -float("inf"), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    result = tl.zeros((BLOCK, D), tl.float32)
+    for start in range(0, length, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        keys = tl.load(k + cols[None, :] * stride + d[:, None], mask=cols[None, :] < length, other=0.0)
+        scores = tl.where(cols[None, :] < length, tl.dot(query, keys) * scale, -float("inf"))
+        new = tl.maximum(most, tl.max(scores, 1))
+        p = tl.exp(scores - new[:, None])
+        kept = tl.exp(most - new)
+        values = tl.load(v + cols[:, None] * stride + d[None, :], mask=cols[:, None] < length, other=0.0)
+        result = tl.dot(p.to(values.dtype), values, result * kept[:, None])
+        total, most = total * kept + tl.sum(p, 1), new
+    tl.store(out + rows[:, None] * stride + d[None, :], (result / total[:, None]).to(tl.float16), mask=rows[:, None] < length)
+
+
+@triton.jit
+def add(x, y, z, n, BLOCK: tl.constexpr = 1024):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(z + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
+
+
+add_any = triton.jit(do_not_specialize=["n"])(add.fn)
+add_unaligned = triton.jit(do_not_specialize_on_alignment=["n", "x"])(add.fn)
+
+
+@triton.jit
+def annotated(x, n: tl.int64, BLOCK: tl.constexpr = 256):
+    i = tl.arange(0, BLOCK)
+    tl.store(x + i, 1.0, mask=i < n)
