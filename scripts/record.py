@@ -25,7 +25,8 @@ from typing import Any
 from portable_softmax import Device, current_device, plan
 from portable_softmax.probe.__main__ import main as probe_main
 from portable_softmax.probe.new_profile import provenance, recording
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 
 SUPPORT = Path(__file__).resolve().parents[1] / "tests" / "support"
 ROWS = (1, 64, 1823, 4096, 100_000)

@@ -23,8 +23,9 @@ from portable_softmax.probe.progress import counted_out
 from portable_softmax.probe.report import Case, counted, describe, launch_of, launch_of_kernel
 from portable_softmax.probe.schema import KernelUse, Report, SoftmaxProblem, Verified
 from portable_softmax.probe.times import time_of
+from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 
 BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
 

@@ -14,8 +14,9 @@ from portable_softmax.probe.kernel_case import KernelCase, grid_of
 from portable_softmax.probe.launched import Launched
 from portable_softmax.probe.schema import Verified
 from portable_softmax.probe.verify import GUARD, Verification, compared, guarded
+from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.workspace import with_words
 from portable_softmax.virtual_amd.faults import Fault, UnknownInstruction
 

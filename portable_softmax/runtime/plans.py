@@ -13,7 +13,8 @@ from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import checked_problem
 from portable_softmax.runtime import compiler
-from portable_softmax.runtime.specialization import KernelSpec, resources_of
+from portable_softmax.runtime.compiled import resources_of
+from portable_softmax.runtime.specialization import KernelSpec
 
 if TYPE_CHECKING:
     import torch

@@ -6,9 +6,10 @@ from typing import Any
 from portable_softmax.devices.backends.base import DirectLaunch
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
+from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.compiler import launcher, load, triton_version
 from portable_softmax.runtime.interpreted import interpreted
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 
 
 def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes: Sequence[int]) -> Callable[..., None]:

@@ -1,27 +1,22 @@
-"""Specialisations of the package's kernels, each compiled once.
+"""Specialisations of the package's kernels.
 
 Everything that a kernel is specialised on stands in its KernelSpec: sizes and strides have fixed integer types and are
-never specialised on their values, so a kept kernel is right for every problem of the same spec.
+never specialised on their values, so a kernel is right for every problem of the same spec.
 """
 
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
+from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import Step
-from portable_softmax.errors import CompileError
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Form, Problem, next_power_of_2
-from portable_softmax.runtime import compiler
 
 if TYPE_CHECKING:
     from portable_softmax.kernels.form import Form as KernelForm
 
 TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
-
-_compiling = threading.Lock()
 
 OF_THE_PROBLEM = (
     *("x_dtype", "y_dtype", "vector", "aligned", "form", "backward"),
@@ -171,50 +166,3 @@ class KernelSpec:
         if self.tiling.num_warps is None:
             return device.hardware.max_threads_per_program or 1
         return self.tiling.num_warps * (device.hardware.warp_size or 1)
-
-
-@dataclass
-class Compiled:
-    """Triton's CompiledKernel, and what a program of it uses, once that was read."""
-
-    kernel: Any
-    resources: KernelResources | None = None
-
-
-_compiled: dict[tuple[Any, ...], Compiled] = {}
-
-
-def compile_kernel(spec: KernelSpec, device: Device) -> Any:
-    """Returns Triton's CompiledKernel; kept.
-
-    Raises:
-        CompileError: see compiler.compile_for; or the vendor's compiler is known to get such a kernel wrong.
-    """
-    return _kept(spec, device).kernel
-
-
-def resources_of(spec: KernelSpec, device: Device) -> KernelResources:
-    """Reads what a program of the compiled kernel uses; kept, as new row counts are planned with kernels that are here.
-
-    Raises:
-        CompileError: see compile_kernel.
-    """
-    kept = _kept(spec, device)
-    if kept.resources is None:
-        kept.resources = device.vendor.resources(kept.kernel)
-    return kept.resources
-
-
-def _kept(spec: KernelSpec, device: Device) -> Compiled:
-    key = spec, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
-    with _compiling:
-        if key not in _compiled:
-            if spec.narrows and compiler.triton_version() < (3, 3):
-                raise CompileError("Triton 3.2 ends the process where float64 becomes 16 bits; install Triton 3.3 or later")
-            tiling = spec.tiling
-            options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1 and tiling.held
-            compiled = compiler.compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), *options)
-            if fault := device.vendor.known_fault(compiled):
-                raise CompileError(f"{tiling} is not used: {fault}")
-            _compiled[key] = Compiled(compiled)
-        return _compiled[key]

@@ -13,9 +13,10 @@ from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import checked_problem
 from portable_softmax.runtime import compiler
+from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.guard import guard_of
 from portable_softmax.runtime.plans import plan_problem
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 
 if TYPE_CHECKING:
     import torch

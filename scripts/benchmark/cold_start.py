@@ -89,7 +89,7 @@ def _measure(rows: int, cols: int, dtype: str, warm: bool) -> dict[str, Any]:
     import torch
 
     from portable_softmax import plan, softmax, warm_up
-    from portable_softmax.runtime import specialization as spec
+    from portable_softmax.runtime import compiled as spec
 
     device_type = current_device().vendor.torch_device_type
     module = getattr(torch, device_type)

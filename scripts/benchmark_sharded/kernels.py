@@ -18,8 +18,9 @@ from portable_softmax.devices.policy import Step
 from portable_softmax.distributed import exchange, steps
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime.compiled import resources_of
 from portable_softmax.runtime.prepared import prepare
-from portable_softmax.runtime.specialization import KernelSpec, resources_of
+from portable_softmax.runtime.specialization import KernelSpec
 
 WIDTHS = 2048, 4096, 8192, 16384, 32768  # columns of a tile
 ELEMENTS = 16, 32  # elements of a tile for each thread

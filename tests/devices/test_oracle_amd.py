@@ -14,7 +14,8 @@ from triton._C.libtriton import llvm
 
 from portable_softmax import Device, occupancy, profiles
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 EXACT = VERSION >= (3, 9)  # LLVM counted too many wavefronts before its pull requests 201342 (SGPRs) and 205637 (LDS)

@@ -17,7 +17,8 @@ import pytest
 from portable_softmax import Device, KernelResources, occupancy, profiles
 from portable_softmax.devices.backends import cubin
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 
 ORACLES = Path(__file__).parents[1] / "support" / "oracles"
 PROFILES = sorted(name for name, profile in profiles().items() if profile.backend == "cuda")

@@ -13,7 +13,8 @@ import torch
 from intel import build
 from intel.spirv import edited, for_a_cpu
 from portable_softmax import Device
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.workspace import next_number
 
 INTEGERS = {"i32": np.int32, "i64": np.int64}

@@ -20,8 +20,10 @@ from portable_softmax.devices.device import merge
 from portable_softmax.devices.profiles import match_profile
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.runtime import launch, plans, prepared, specialization
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime import compiled as memory
+from portable_softmax.runtime import launch, plans, prepared
+from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 
 PRODUCTS = sorted(name for name, profile in profiles().items() if profile.backend == "xpu")
 ARCHITECTURES = sorted({profiles()[name].arch: name for name in PRODUCTS}.values())
@@ -123,7 +125,7 @@ def test_static_quality(ocloc, record_count, lengths, product):
 @pytest.fixture
 def fresh(monkeypatch):
     """No plan and no kernel of earlier tests."""
-    monkeypatch.setattr(specialization, "_compiled", {})
+    monkeypatch.setattr(memory, "_compiled", {})
     plans.plan_problem.cache_clear()
     yield
     plans.plan_problem.cache_clear()

@@ -12,7 +12,8 @@ from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.planning.rows import MOST_PARTS
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 
 TYPES = ("float32", "bfloat16", "float16")
 DIRECTIONS = (False, True)

@@ -8,9 +8,10 @@ import torch
 
 from portable_softmax import Device
 from portable_softmax.planning.lines import lines_of
+from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.launch import problem_from
 from portable_softmax.runtime.plans import plan_problem
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 
 
 @pytest.mark.parametrize("backward", [False, True])

@@ -15,8 +15,9 @@ from portable_softmax.errors import CompileError
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime import compiler
+from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.compiler import compile_for, triton_version
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 
 PAIRS_OF_16_BITS = "add.s16x2"
 ODD_PARTS = [

@@ -17,9 +17,10 @@ from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler as compiler_module
 from portable_softmax.runtime import plans as launch_module
+from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.launch import problem_from
 from portable_softmax.runtime.plans import plan_problem
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 
 
 def test_resources_come_from_the_compiled_kernel():

@@ -12,7 +12,8 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.planning.request import contiguous_problem
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 
 LENGTHS = (1, 2, 7, 8, 16, 33, 64, 100, 128, 200, 256, 500, 512, 776, 781, 1000, 1024, 2048, 3000, 4096, 8192, 12672, 16384,
            32768, 50257, 65536, 131072)  # fmt: skip

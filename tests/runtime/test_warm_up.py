@@ -10,8 +10,8 @@ from pairs import PAIRS
 
 from portable_softmax import Device, DtypeError, NoDeviceError, plan, warm_up
 from portable_softmax.devices import detect as device_module
+from portable_softmax.runtime import compiled as memory
 from portable_softmax.runtime import compiler, warmup
-from portable_softmax.runtime import specialization as spec
 from portable_softmax.runtime.guard import Guard
 from portable_softmax.runtime.plans import plan_problem
 
@@ -22,12 +22,12 @@ SHAPES = [(64, 333), (2, 3, 70), (5,), ()]
 def test_a_call_plans_and_compiles_nothing_after_it(where, form):
     plans = warm_up(SHAPES, [torch.float32, "bfloat16"], form=form, backward=True)
     assert len(plans) == len(SHAPES) * 2 * 2
-    before = plan_problem.cache_info().misses, len(spec._compiled)
+    before = plan_problem.cache_info().misses, len(memory._compiled)
     for shape in SHAPES:
         for dtype in (torch.float32, torch.bfloat16):
             x = torch.randn(shape, device=where).to(dtype).requires_grad_()
             PAIRS[form][0](x).sum().backward()
-    assert (plan_problem.cache_info().misses, len(spec._compiled)) == before
+    assert (plan_problem.cache_info().misses, len(memory._compiled)) == before
 
 
 @pytest.fixture

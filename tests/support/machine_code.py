@@ -7,8 +7,9 @@ import torch
 
 from portable_softmax import Device, profiles
 from portable_softmax.planning.plan import Tiling
+from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.compiler import triton_version
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.workspace import next_number
 from portable_softmax.virtual_amd.machine import ARCHITECTURES
 from portable_softmax.virtual_amd.memory import GlobalMemory

@@ -265,7 +265,7 @@ def publishing(replacement):
     """Makes kernels that are compiled within publish by `replacement`, a @triton.jit function."""
     from portable_softmax.kernels import exchange, fallback, softmax
     from portable_softmax.operators import kept
-    from portable_softmax.runtime import specialization as spec
+    from portable_softmax.runtime import compiled as spec
 
     rooms = exchange, fallback, softmax
     before = [dict(vars(room)) for room in rooms]

@@ -11,7 +11,8 @@ from portable_softmax.errors import CompileError
 from portable_softmax.kernels.softmax import softmax_kernel
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 from virtual.buffer import unified_buffer_bits
 from virtual.driver import MOST_PROGRAMS
 from virtual.machine import SMALL_BUFFER, TINY_BUFFER, described

@@ -7,8 +7,9 @@ import pytest
 from portable_softmax import current_device
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.compiler import compile_for
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 from virtual import bad_kernels
 from virtual.lint import RULES, lint
 

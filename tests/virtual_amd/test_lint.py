@@ -13,7 +13,8 @@ from offline import read_problem
 from portable_softmax import Device, plan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.errors import PortableSoftmaxError
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.virtual_amd.machine import Kernel
 
 N_ROWS = 4096

@@ -8,8 +8,9 @@ from offline import read_problem
 import portable_softmax
 from portable_softmax import current_device, plan, softmax
 from portable_softmax.operators.library import operator
+from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.compiler import launcher
-from portable_softmax.runtime.specialization import KernelSpec, compile_kernel
+from portable_softmax.runtime.specialization import KernelSpec
 
 FIRST = "driver_mi300x", "driver_rx7900xtx"  # one of 64 lanes, one of 32
 DETECTED = {  # profile, architecture, multiprocessors (WGPs on RDNA), lanes, registers of a multiprocessor
