@@ -48,7 +48,7 @@ def with_launch(path: Path, file: ProfileFile, files: Mapping[str, ProfileFile])
         return file
     other = files.get(name)
     if other is None or other.launch.extends:
-        there = ", ".join(each for each, found in files.items() if not found.launch.extends)
+        there = ", ".join(each for each, found in files.items() if not found.launch.extends) or "the files that are here"
         raise ProfileError(f"{path}: launch.extends: {name!r} is none of {there}")
     sources = {key: source for key, source in other.sources.items() if key in set(_named(other.launch))}
     if twice := sorted(key for key, source in sources.items() if file.sources.get(key, source) != source):

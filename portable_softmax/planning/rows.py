@@ -9,7 +9,7 @@ from portable_softmax.planning.room import Candidate, Room, halves
 
 WORD_BYTES = 4
 MOST_PARTS = 64  # each program reads two words of each
-FEW = 4  # times fewer columns than registers, and a row of few is too short to be shared
+LONG = 16  # elements for each thread of the largest program: a shorter row is not shared, however few there are
 
 
 def row_launches(room: Room) -> Iterator[Candidate]:
@@ -27,7 +27,7 @@ def row_launches(room: Room) -> Iterator[Candidate]:
 
 def _is_few_and_long(room: Room) -> bool:
     """Tells whether programs of whole parts would leave multiprocessors idle."""
-    is_long = room.problem.n_cols * FEW >= room.registers
+    is_long = room.problem.n_cols >= LONG * room.most_threads
     return is_long and room.is_few(room.numbers.elements_per_part * room.threads)
 
 
@@ -80,8 +80,8 @@ def parts(room: Room) -> Iterator[Candidate]:
     threads = numbers.part_warps * room.warp if numbers.part_warps else room.threads
     registers = numbers.part_registers
     why = f"{numbers.elements_per_part} elements of each operand for each of {threads} threads"
-    if _is_few_and_long(room):
-        threads, why = max(room.warp, threads // 2), "few rows: parts of half the size keep more programs resident"
+    if _is_few_and_long(room) and threads > room.warp:
+        threads, why = threads // 2, "few rows: parts of half the size keep more programs resident"
     cols = numbers.elements_per_part * threads
     while cols < problem.width and threads <= room.most_threads:
         count = -(-problem.width // cols)
@@ -89,6 +89,8 @@ def parts(room: Room) -> Iterator[Candidate]:
         if count <= MOST_PARTS:
             if pieces := room.in_pieces(tiling, room.piece):
                 yield Candidate(pieces, numbers.spilled_bytes // 8, why)
+                if registers:
+                    yield Candidate(replace(pieces, max_registers=None), numbers.spilled_bytes // 8, why)
             if cols.bit_count() == 1:
                 yield Candidate(tiling, numbers.spilled_bytes // 8, why)
         cols, threads = 2 * cols, 2 * threads

@@ -84,10 +84,11 @@ def test_any_interleaving(arch, direction, name):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("arch", ["gfx1100", pytest.param("gfx90a", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "arch", ["gfx1100", "gfx942", *(pytest.param(each, marks=pytest.mark.slow) for each in ("gfx90a", "gfx1201"))]
+)
 @pytest.mark.parametrize("held", [True, False])
 def test_rows_side_by_side_have_the_same_bits_in_any_interleaving(arch, direction, layout, held):
-    """Triton 3.8 has no exchange of tensors for gfx942, gfx950 and gfx1201 (no such intrinsic), and their profiles no rule."""
     tiling, device = Tiling("shared", 16, 64, 2, None, 3, pieces=2, walk=False, held=held), Device.from_profile(PRODUCTS[arch])
 
     def result(**interleaving):
