@@ -1,6 +1,7 @@
 """A tuning run: plans cells with varied numbers, times the launches that differ, chooses rows, and times what they give."""
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -92,7 +93,7 @@ class Run:
             for cell in self.cells:
                 job = first.setdefault((cell, first_launches(self._problem(cell), varied)), (cell, rows))
                 alike.setdefault(job, []).append(variation)
-        for job, found in self._answers("plans", self.plan, list(alike), self.limits.processes, self.limits.plan_s, ends):
+        for job, found in self._answers("plans", list(alike), ends):
             if isinstance(found, Failed):
                 self.failures.append(Failure(job[0], words_of(alike[job][0]), None, found.reason))
             else:
@@ -110,13 +111,13 @@ class Run:
         self._timed("times", jobs, ends)
 
     def _timed(self, name: str, jobs: list[Job], ends: float) -> None:
-        for (cell, launch, _), found in self._answers(name, self.time, jobs, 1, self.limits.time_s, ends):
+        for (cell, launch, _), found in self._answers(name, jobs, ends):
             if isinstance(found, Failed):
                 self.failures.append(Failure(cell, self.words(cell, launch), launch, found.reason))
                 self.times.pop((cell, launch), None)
             elif (cell, launch) in self.times:
                 self.again[cell] = found
-            elif not self.failed(cell, launch):
+            else:
                 self.times[cell, launch] = found
 
     def _confirm(self, ends: float) -> None:
@@ -126,13 +127,13 @@ class Run:
             n_failures = len(self.failures)
             jobs = [(cell, rows) for cell in self._complete()]
             self.after = {}
-            for (cell, _), found in self._answers("chosen", self.plan, jobs, self.limits.processes, self.limits.plan_s, ends):
+            for (cell, _), found in self._answers("plans of all rows", jobs, ends):
                 if isinstance(found, Failed):
                     self.failures.append(Failure(cell, CHOSEN, None, found.reason))
                 else:
                     self.after[cell] = found
             missing = [(cell, each, False) for cell, each in self.after.items() if (cell, each) not in self.times]
-            self._timed("times of them", [job for job in missing if not self.failed(*job[:2])], ends)
+            self._timed("times of all rows", missing, ends)
             failed = {each.cell for each in self.failures[n_failures:]}
             failed |= {cell for cell, launch in self.after.items() if self.failed(cell, launch)}
             wrong = [row for row in rows if any(row in self._rows_for(cell) for cell in failed)]
@@ -155,7 +156,7 @@ class Run:
             again_us=self.again[cell].us,
         )
 
-    def failed(self, cell: Cell, launch: Launch) -> bool:
+    def failed(self, cell: Cell, launch: Any) -> bool:
         """Tells whether a launch crashed, hung or was wrong."""
         return any((each.cell, each.launch) == (cell, launch) for each in self.failures)
 
@@ -176,16 +177,16 @@ class Run:
         assert problem, "cells_of leaves out what the device does not take"
         return problem
 
-    @staticmethod
-    def _answers(
-        name: str, function: Callable[..., Any], jobs: Sequence[Job], n_processes: int, limit_s: float, ends: float
-    ) -> Iterator[tuple[Job, Any]]:
+    def _answers(self, name: str, jobs: Sequence[Job], ends: float) -> Iterator[tuple[Job, Any]]:
         """Yields answers, and shows how many there are and the time left, which ends when time is up."""
-        left = f"at most {max(0.0, ends - time.monotonic()) / 60:.1f} min"
-        bar = tqdm(total=len(jobs), desc=f"{name} ({left})", disable=not jobs, mininterval=1)
-        with bar:
-            for each in answers(function, jobs, min(n_processes, len(jobs)), limit_s, ends):
+        is_time = name.startswith("times")
+        wanted = (job for job in jobs if not self.failed(*job[:2]))  # asked when its turn comes: no launch fails twice
+        n_processes = 1 if is_time else min(self.limits.processes, len(jobs))
+        limit_s = self.limits.time_s if is_time else self.limits.plan_s
+        left = f"{name}, at most {max(0.0, ends - time.monotonic()) / 60:.1f} min"
+        with tqdm(total=len(jobs), desc=left, disable=not jobs, mininterval=1) as bar:
+            for job, found in answers(self.time if is_time else self.plan, wanted, n_processes, limit_s, ends):
                 bar.update()
-                if isinstance(each[1], Failed):
-                    bar.write(f"{each[0][0]}: {each[1].reason}")
-                yield each
+                if isinstance(found, Failed):
+                    bar.write(f"{job[0]}: {found.reason}", file=sys.stderr)
+                yield job, found

@@ -122,5 +122,7 @@ def summary(lines: list[Line]) -> str:
     rate, found = copy_rate(lines), regrets(lines)
     copy = f"a copy {rate:.4g} GB/s; " if rate else ""
     cells = len({tuple(line[key] for key in CELL) for line in lines})
-    regret = f"regret of held-out lengths {found[0]} before, {found[1]} after" if found else "no length was held out"
+    if not found:
+        return f"{copy}{cells} cells; no held-out length was timed before and after"
+    regret = f"regret of held-out lengths {found[0]} before, {found[1]} after"
     return f"{copy}{cells} cells; {regret}"
