@@ -96,7 +96,7 @@ def _is_measured(problem: Problem, device: Device) -> bool:
 
 @functools.cache
 def _notify(notice: str) -> None:
-    """Logs a notice, once a process."""
+    """Tells a notice to the log, once a process."""
     _log.info(notice)
 
 

@@ -1,5 +1,6 @@
 """Values of the numbers that launches are computed with, one number at a time around those that a profile gives."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -18,8 +19,6 @@ from portable_softmax.planning.room import Candidate
 
 SOURCE = "tune"  # name of the source of a row that is tried
 FACTORS = (2, 0.5, 1.5, 0.75)
-POWERS = ("elements_per_thread", "tile_elements", "stream_elements")
-SHARES = ("row_share", "beside_share", "last_share")
 READING = ("ragged_cols", "paired_cols")  # that decide how a row is read, and so its access
 ALONE = {  # numbers with a few values, or that a profile need not give
     "ragged_cols": (1, MAX_COLS),
@@ -27,7 +26,6 @@ ALONE = {  # numbers with a few values, or that a profile need not give
     "held_across": (2, 4),
     "bytes_per_piece": (8, 16, 4, 32),
     "part_warps": (2, 8, 1, 4),
-    "last_share": (0.5, 0.25),
 }
 LOOKED_AT = 8  # launches of a problem, of which the planner takes one of the first
 
@@ -101,19 +99,16 @@ def _own(device: Device) -> tuple[dict[str, Any], list[Variation]]:
             for_some += [((key, value),) for key, value in row.given.items() if key != "registers"]
         else:
             for_all = row.given | for_all
-    return for_all, for_some
+    overridden = [((key, value),) for key, value in for_all.items() if key in {key for ((key, _),) in for_some}]
+    return for_all, [*for_some, *overridden]
 
 
-def _times(key: str, value: Any, factor: float) -> Iterator[Any]:
+def _times(key: str, value: float, factor: float) -> Iterator[float]:
     """Yields a value times a factor, if the number may have that."""
-    varied = round(value * factor, 4)
-    if key.startswith("words"):
+    varied = round(value * factor, 4) if isinstance(value, float) else int(value * factor)
+    with contextlib.suppress(msgspec.ValidationError):
+        msgspec.convert({"source": SOURCE, key: varied}, NumberRow)
         yield varied
-    elif key in SHARES:
-        if varied <= 1:
-            yield varied
-    elif int(varied) > 0 and (key not in POWERS or int(varied).bit_count() == 1):
-        yield int(varied)
 
 
 def _parts(device: Device, elements: int) -> Iterator[Variation]:

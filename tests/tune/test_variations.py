@@ -1,9 +1,10 @@
 """Cells and the numbers that are varied, on devices of all vendors."""
 
+import msgspec
 import pytest
 
 from portable_softmax import Device, profiles
-from portable_softmax.devices.policy import NUMBERS
+from portable_softmax.devices.policy import NUMBERS, NumberRow
 from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.tune.cells import CLASSES, GRID, Cell, cells_of, problem_on, rows_of
 from portable_softmax.tune.variations import first_launches, row_of, variation_of, variations, with_rows, words_of
@@ -16,6 +17,7 @@ def test_every_variation_is_a_row_that_a_profile_may_have(name):
     device = Device.from_profile(name)
     for variation in variations(device):
         (row,) = row_of(variation)
+        assert msgspec.convert(msgspec.to_builtins(row), NumberRow) == row
         assert row.given.items() <= dict(variation).items()
         assert variation_of(words_of(variation)) == variation
     assert variation_of(words_of(())) == ()
@@ -64,6 +66,17 @@ def test_numbers_that_do_not_matter_leave_the_launches_alike():
     varied = with_rows(device, row_of((("elements_per_part", 96),)))
     assert first_launches(short, varied) == first_launches(short, device)
     assert first_launches(long, varied) != first_launches(long, device)
+
+
+def test_a_number_for_some_problems_is_tried_for_all_and_the_other_way_round():
+    tried = {
+        value
+        for variation in variations(Device.from_profile("nvidia/h200"))
+        for key, value in variation
+        if key == "words_forward"
+    }
+    given = {row.words_forward for row in Device.from_profile("nvidia/h200").profile.launch.numbers if row.words_forward}
+    assert tried > given
 
 
 def test_every_number_of_a_device_with_warps_is_varied():

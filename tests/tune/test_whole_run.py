@@ -84,7 +84,7 @@ def offline(tmp_path_factory):
 def test_the_number_that_is_planted_is_found(offline):
     run, _ = offline
     assert run.rows, report.text_of(run, files.lines_of(run))
-    assert [(row.given, row.from_cols, row.to_cols, row.gain) for row in run.rows] == [({"words_forward": 24.0}, 64, 512, 1.25)]
+    assert [(row.given, row.from_cols, row.to_cols, row.gain) for row in run.rows] == [({"words_forward": 5.5}, 64, 512, 1.25)]
     assert table.regrets(files.lines_of(run)) == (pytest.approx((0.25, 0.25)), pytest.approx((0, 0)))
 
 
