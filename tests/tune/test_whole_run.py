@@ -4,7 +4,7 @@ import dataclasses
 
 import msgspec
 import pytest
-from tiny import plan_for_h200, time_by_size
+from tiny import plan_for_h200, plan_unless_tuned, time_by_size
 
 from portable_softmax import Device
 from portable_softmax.devices.profile_files import read_file
@@ -69,13 +69,17 @@ def test_regret_of_held_out_lengths_is_told_by_class(faults):
     assert "noise: 0.0%" in faults[1]
 
 
+def tuned(plan):
+    cells = [Cell("short", 2**21 // n_cols, n_cols, "float32", held_out=n_cols == 128) for n_cols in (64, 128, 512)]
+    run = Run(Device.from_profile("nvidia/h200"), cells, "tuned", Limits(processes=2), plan, time_by_size)
+    run.tune(4)
+    return run
+
+
 @pytest.fixture(scope="module")
 def offline(tmp_path_factory):
     """A run with a device that is not here: plans by its compiler, and made-up times."""
-    lengths = (64, 128, 512)
-    cells = [Cell("short", 2**21 // n_cols, n_cols, "float32", held_out=n_cols == 128) for n_cols in lengths]
-    run = Run(Device.from_profile("nvidia/h200"), cells, "tuned", Limits(processes=2), plan_for_h200, time_by_size)
-    run.tune(4)
+    run = tuned(plan_for_h200)
     directory = tmp_path_factory.mktemp("offline")
     files.write(run, directory)
     return run, directory
@@ -86,6 +90,13 @@ def test_the_number_that_is_planted_is_found(offline):
     assert run.rows, report.text_of(run, files.lines_of(run))
     assert [(row.given, row.from_cols, row.to_cols, row.gain) for row in run.rows] == [({"words_forward": 5.5}, 64, 512, 1.25)]
     assert table.regrets(files.lines_of(run)) == (pytest.approx((0.25, 0.25)), pytest.approx((0, 0)))
+
+
+def test_rows_that_crash_the_compiler_elsewhere_are_dropped():
+    run = tuned(plan_unless_tuned)
+    assert not run.rows
+    assert [str(each) for each in run.failures] == [f"{run.cells[1]}, chosen: the process ended by signal 6"]
+    assert {run.after[cell] for cell in run.cells} == {run.plans[cell][()] for cell in run.cells}
 
 
 def test_nothing_half_written_stays(offline, tmp_path, monkeypatch):
