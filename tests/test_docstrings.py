@@ -21,6 +21,7 @@ ROOMS = [
             "operators",
             "testing",
             "probe",
+            "tune",
             "runtime",
             "planning",
             "devices",

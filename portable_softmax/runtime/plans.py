@@ -1,5 +1,6 @@
 """Plans for shapes, kept; the planner is told here what a compiled kernel uses."""
 
+import dataclasses
 import functools
 import logging
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning import planner
+from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import checked_problem
@@ -80,7 +82,22 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
     if found.warning:
         sizes = f"{problem.n_rows} x {problem.n_cols}, {problem.layout}"
         _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, found.tiling, found.warning)
+    if device.index is not None and not _is_measured(found.problem, device):
+        notice = f"launches of {device.profile.name} are computed, not measured; `portable-softmax tune` takes 10 minutes"
+        _notify(notice)
+        found = dataclasses.replace(found, reasons=(*found.reasons, notice))
     return found
+
+
+def _is_measured(problem: Problem, device: Device) -> bool:
+    """Tells whether any of the numbers that the problem is planned with was measured, on this device or one like it."""
+    return any(device.profile.sources[row.source].verified == "measured" for row in numbers_of(problem, device)[1])
+
+
+@functools.cache
+def _notify(notice: str) -> None:
+    """Tells a notice to the log, once a process."""
+    _log.info(notice)
 
 
 def _measure(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
