@@ -25,7 +25,7 @@ ARROWS = {
     "api": {"distributed", "operators", "devices"},
     "tune": {"runtime", "planning", "devices", "errors"},
     "probe": {"runtime", "planning", "devices", "errors"},
-    "__main__": {"probe"},
+    "__main__": {"probe", "tune"},
     "testing": {"probe", "devices", "errors"},
     "virtual_amd": {"errors"},  # and one file imports it: only those who ask for it load it, and numpy
 }

@@ -3,8 +3,9 @@
 import argparse
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from portable_softmax.probe import options as words
@@ -17,16 +18,20 @@ from portable_softmax.probe.profile_commands import list_profiles, new_profile, 
 from portable_softmax.probe.usage import complaints
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, elsewhere: Mapping[str, Callable[[list[str]], int]] = MappingProxyType({})) -> int:
     """Prints the answer to the command line and returns the exit code; see options.EXIT_CODES.
 
     Args:
         arguments: words of the command line; None for those of the process.
+        elsewhere: commands of other rooms, which take the words after theirs.
 
     Raises:
         SystemExit: wrong usage, with code 2.
     """
     given = sys.argv[1:] if arguments is None else arguments
+    for words_of, command in elsewhere.items():
+        if given[: len(words_of.split())] == words_of.split():
+            return command(given[len(words_of.split()) :])
     if given[:1] == ["report"]:
         from portable_softmax.probe.page.command import main as report
 
@@ -116,6 +121,7 @@ def _profiles(command: words.Parser) -> None:
     show.add_argument("name", metavar="NAME", help="such as amd/mi300x")
     show.add_argument("--as", dest="form", choices=tuple(FORMS), help="limits, XLA's target or torch's properties instead")
     show.set_defaults(answer=show_profile)
+    actions.add_parser("check", help="check a file that `tune` wrote, without the device")
     new = actions.add_parser("new", help="write a profile of the device here, and what its driver tells")
     new.add_argument("directory", type=Path, metavar="DIR", help="where to write")
     new.set_defaults(answer=lambda options: new_profile(options.directory))
@@ -145,8 +151,9 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "kernel": ("the launch that Triton makes of a kernel of yours", _kernel),
     "verify": ("run the softmax or a kernel of yours, and compare", _verify),
     "diff": ("ask a saved answer again, and show what changed", _diff),
-    "profiles": ("hardware profiles: list, show, new", _profiles),
+    "profiles": ("hardware profiles: list, show, new, check", _profiles),
     "matrix": ("legs of the CI matrix of vendors", _matrix),
     "report": ("one page of several runs", lambda command: None),
+    "tune": ("measure which numbers launches are best computed with", lambda command: None),  # see portable_softmax/__main__.py
     "doctor": ("what is installed, what is wrong, and what to type", _doctor),
 }

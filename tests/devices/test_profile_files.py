@@ -217,7 +217,7 @@ def test_the_shipped_directory_may_be_named_again(use):
 
 def test_the_probe_says_once_what_is_wrong(tmp_path, use, capsys):
     use(directory(tmp_path, nvidia__mine_yaml=MINE.replace("warp_size: {value: 32", "warp_size: {value: 33")))
-    assert main(["--list"]) == 1
+    assert main(["--list"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err == f"ProfileError: {tmp_path}/nvidia/mine.yaml: 33 is not a power of two - at `$.hardware.warp_size`\n"
