@@ -17,7 +17,7 @@ pip --group test --editable .
 export PATH=$environment/bin:$PATH
 portable-softmax plan nvidia/h100-sxm --shapes 4096x781 128x151936 --markdown
 # Not all tests: many compile for devices that an old Triton does not know.
-python -m pytest -q tests/planning/test_numbers.py tests/devices/test_occupancy.py
+python -m pytest -q tests/planning/test_numbers_of_profiles.py tests/devices/test_occupancy.py
 python scripts/random_plans.py --problems 20
 python -m pytest -q tests/kernels/test_accuracy.py tests/api/test_torch_semantics.py tests/operators/test_gradients.py \
     -m "kernel and not slow" --device interpreter
