@@ -10,7 +10,6 @@ from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning import planner
-from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import checked_problem
@@ -82,16 +81,16 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
     if found.warning:
         sizes = f"{problem.n_rows} x {problem.n_cols}, {problem.layout}"
         _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, found.tiling, found.warning)
-    if device.index is not None and not _is_measured(found.problem, device):
+    if device.index is not None and not _is_measured(device):
         notice = f"launches of {device.profile.name} are computed, not measured; `portable-softmax tune` takes 10 minutes"
         _notify(notice)
         found = dataclasses.replace(found, reasons=(*found.reasons, notice))
     return found
 
 
-def _is_measured(problem: Problem, device: Device) -> bool:
-    """Tells whether any of the numbers that the problem is planned with was measured, on this device or one like it."""
-    return any(device.profile.sources[row.source].verified == "measured" for row in numbers_of(problem, device)[1])
+def _is_measured(device: Device) -> bool:
+    """Tells whether any number of the device's launches was measured, on this device or one of its architecture."""
+    return any(device.profile.sources[row.source].verified == "measured" for row in device.profile.launch.numbers)
 
 
 @functools.cache
