@@ -28,7 +28,8 @@ setup() {
 }
 
 probe() {
-    portable-softmax probe --require "$DEVICE" --json >"$RESULTS/probe.json"
+    portable-softmax probe --require "$DEVICE" --json >"$RESULTS/probe.json.new"
+    mv "$RESULTS/probe.json.new" "$RESULTS/probe.json" # a probe that fails leaves the last answer
     { echo '```'; portable-softmax probe --require "$DEVICE" --explain; echo '```'; } | summary
 }
 
@@ -68,6 +69,7 @@ page() {
 [ "$1" != all ] || set -- setup probe regression tests benchmark page
 [ "$1" = setup ] || PATH=$PWD/.venv/bin:$PATH
 for step; do
+    case $step in setup | probe | regression | tests | benchmark | page) ;; *) echo "no step $step; there are setup, probe, regression, tests, benchmark, page" >&2; exit 2 ;; esac
     echo "== $step" >&2
     "$step"
 done

@@ -14,7 +14,7 @@ class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """A device that can be bought. Its `hardware` and `numbers` add to those of its architecture, and take precedence."""
 
     matches: list[Text]  # regular expressions; one must match the whole name that the runtime reports
-    hardware: HardwareFacts
+    hardware: HardwareFacts = HardwareFacts()
     arch: Text | msgspec.UnsetType = msgspec.UNSET  # Triton's target, if the products of an architecture have different targets
     numbers: list[NumberRow] = []
 

@@ -1,5 +1,6 @@
 """Files that extend others and hold only the differences: a user's product, and an architecture's preferences for launches."""
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,9 +21,8 @@ def extended(path: Path, extension: Extension, described: Described) -> ProfileF
         ProfileError: nothing has the name that it extends, or a source of that name is already there.
     """
     if extension.extends not in described:
-        vendor = extension.extends.partition("/")[0]
-        near = ", ".join(name for name in described if name.startswith(f"{vendor}/")) or ", ".join(described)
-        raise ProfileError(f"{path}: extends: there is no {extension.extends!r}; there are {near}")
+        near = difflib.get_close_matches(extension.extends, described, 5) or list(described)
+        raise ProfileError(f"{path}: extends: there is no {extension.extends!r}; there are {', '.join(near)}")
     file, product = described[extension.extends]
     if twice := sorted(file.sources.keys() & extension.sources.keys()):
         raise ProfileError(f"{path}: sources: {extension.extends} has {', '.join(twice)} too; choose other names")

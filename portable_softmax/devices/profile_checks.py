@@ -1,6 +1,7 @@
 """Checks of a profile whose values are each in range. They reject only what is certainly wrong together."""
 
 import datetime
+import difflib
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -132,7 +133,8 @@ def _sources(file: ProfileFile) -> Iterator[str]:
                 yield f"sources.{name}.title: {date} is no date: {reason}"
     for where, named in _named_sources(file):
         if named not in file.sources:
-            yield f"{where}: its source {named!r} is not among `sources` ({', '.join(file.sources)})"
+            near = difflib.get_close_matches(named, file.sources, 3) or list(file.sources)[:3]
+            yield f"{where}: its source {named!r} is not among `sources`; there are {', '.join(near)}, ..."
 
 
 def _named_sources(file: ProfileFile) -> Iterator[tuple[str, str]]:

@@ -1,21 +1,32 @@
 """Files of a directory of profiles, read strictly. Each complaint names the file, the key or line, and the reason."""
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
 
 from portable_softmax.devices.file_schema import Extension, Product, ProfileFile
-from portable_softmax.devices.schema import Source
+from portable_softmax.devices.policy import Grid, LaunchPolicy, NumberRow
+from portable_softmax.devices.schema import Fact, HardwareFacts, Source
 from portable_softmax.errors import ProfileError
 
 _PACKAGED = Path(__file__).parents[1] / "device_profiles"  # place of the profiles in a wheel
 SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "device_profiles"
 SUFFIXES = (".yaml", ".yml")
 NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")  # numbers that YAML and people read alike
+STRUCTS = ProfileFile, Extension, Product, LaunchPolicy, NumberRow, Grid, HardwareFacts, Source, Fact
+FIELDS = sorted({field for struct in STRUCTS for field in struct.__struct_fields__})
+CHOICES = {
+    field: get_args(kind)
+    for struct in (Source, Grid, NumberRow)
+    for field, hint in get_type_hints(struct).items()
+    for kind in (hint, *get_args(hint))
+    if get_origin(kind) is Literal
+}
 NAMED = {"sources": Source, "products": Product}  # mappings whose keys msgspec leaves out of a path
 
 
@@ -83,6 +94,13 @@ def _explained(content: Any, complaint: str) -> str:
         complaint = next(_inside(content), complaint)
     if re.match(r"Expected `str`, got `(int|float|bool|date|datetime)`", complaint):
         complaint += "; in quotes it is text"
+    if re.match(r"Expected `object`, got `(int|float)`", complaint) and ".hardware." in complaint:
+        complaint += "; a fact is {value: ..., source: NAME}"
+    if field := re.match(r"Object contains unknown field `(.+?)`", complaint):
+        near = difflib.get_close_matches(field[1], FIELDS, 1)
+        complaint += f"; did you mean {near[0]}?" if near else ""
+    if (key := re.search(r"^Invalid enum value.*?(\w+)(\[\.\.\.\])?`$", complaint)) and key[1] in CHOICES:
+        complaint += f"; it is one of {', '.join(map(str, CHOICES[key[1]]))}"
     return complaint
 
 
