@@ -11,8 +11,8 @@ from portable_softmax.probe.regression import KINDS
 
 SHORT = {"float16": ("fp16", "f16", "half"), "bfloat16": ("bf16",), "float32": ("fp32", "f32"), "float64": ("fp64", "f64")}
 EXIT_CODES = (
-    "Exit codes: 0 answered; 1 something is broken, or a result is wrong; 2 wrong options or names; "
-    "3 worse than the baseline; 4 this Triton does not compile for the device."
+    "Exit codes: 0 answered; 1 broken, or a wrong result; 2 wrong options or names; 3 worse than the baseline; "
+    "4 not compiled by this Triton."
 )
 
 
