@@ -10,10 +10,7 @@ from portable_softmax.probe import usage
 from portable_softmax.probe.regression import KINDS
 
 SHORT = {"float16": ("fp16", "f16", "half"), "bfloat16": ("bf16",), "float32": ("fp32", "f32"), "float64": ("fp64", "f64")}
-EXIT_CODES = (
-    "Exit codes: 0 answered; 1 broken, or a wrong result; 2 wrong options or names; 3 worse than the baseline; "
-    "4 not compiled by this Triton."
-)
+EXIT_CODES = "Exit codes: 0 answered; 1 broken or wrong; 2 wrong words; 3 worse than the baseline; 4 not compiled."
 
 
 class Parser(argparse.ArgumentParser):
