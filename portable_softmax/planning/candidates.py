@@ -49,8 +49,9 @@ def _with_registers(candidate: Candidate, room: Room) -> Iterator[Candidate]:
     sizes = room.numbers.registers
     if not sizes:
         yield candidate
-    for size in sizes or ():
-        yield candidate._replace(tiling=replace(candidate.tiling, max_registers=size))
+    for size in sizes or ():  # only the largest may spill: otherwise the next one is there
+        spilled = candidate.spilled_bytes if size == max(sizes or [0]) else 0
+        yield candidate._replace(tiling=replace(candidate.tiling, max_registers=size), spilled_bytes=spilled)
 
 
 def streamed_rows(room: Room) -> Iterator[Candidate]:
