@@ -1,7 +1,6 @@
 """The program `portable-softmax`: a subcommand for each question."""
 
 import argparse
-import importlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -49,7 +48,7 @@ def main(arguments: list[str] | None = None, elsewhere: Mapping[str, Callable[[l
 
 def parser() -> words.Parser:
     """Returns the program's parser; wrong usage ends the process with code 2."""
-    version = importlib.import_module("portable_softmax").__version__
+    version = sys.modules["portable_softmax"].__version__  # it is loaded: this is a part of it
     made = words.Parser(
         prog="portable-softmax",
         description="Launches of the softmax and of any Triton kernel, on any device.",
