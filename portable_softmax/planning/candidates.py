@@ -8,7 +8,7 @@ from portable_softmax.planning.beside import beside_launches
 from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem, next_power_of_2
-from portable_softmax.planning.room import Candidate, Room
+from portable_softmax.planning.room import Candidate, Room, halves
 from portable_softmax.planning.rows import row_launches
 
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
@@ -49,8 +49,9 @@ def _with_registers(candidate: Candidate, room: Room) -> Iterator[Candidate]:
     sizes = room.numbers.registers
     if not sizes:
         yield candidate
-    for size in sizes or ():  # only the largest may spill: otherwise the next one is there
-        spilled = candidate.spilled_bytes if size == max(sizes or [0]) else 0
+        return
+    for size in sizes:  # only the largest may spill: otherwise the next one is there
+        spilled = candidate.spilled_bytes if size == max(sizes) else 0
         yield candidate._replace(tiling=replace(candidate.tiling, max_registers=size), spilled_bytes=spilled)
 
 
@@ -61,14 +62,17 @@ def streamed_rows(room: Room) -> Iterator[Candidate]:
     operands = room.operands if problem.layout != "rows" and not problem.step else 1  # neighbours have an address each too
     per_thread = numbers.elements_per_thread // (2 * operands)
     widest = room.most_threads * per_thread // {"reduce": 4, "map": 2, None: 1}[problem.step]
-    cols = min(max(1, widest // (problem.registers_per_element * rows)), next_power_of_2(problem.width))
-    while True:
+    for cols in _ever_narrower(widest, rows, problem):
         warps = room.warps(rows * cols * problem.registers_per_element, per_thread // (2 if problem.step == "map" else 1))
         for each in sorted({warps, min(2 * warps, room.most_threads // room.warp)}):
             yield Candidate(Tiling("online", rows, cols, each, 1), 0, f"{per_thread} elements for each thread")
-        cols //= 2
-        if cols * rows < max(1, min(NARROWEST_TILE, rows * problem.n_cols)):
-            return
+
+
+def _ever_narrower(elements: int, rows: int, problem: Problem) -> Iterator[int]:
+    """Yields columns of a tile of so many elements, at most those of a row, and then half as many each time."""
+    cols = min(max(1, elements // (problem.registers_per_element * rows)), next_power_of_2(problem.width))
+    yield cols
+    yield from halves(cols // 2, -(-max(1, min(NARROWEST_TILE, rows * problem.n_cols)) // rows))
 
 
 def _without_warps(room: Room) -> Iterator[Candidate]:
@@ -85,9 +89,5 @@ def _without_warps(room: Room) -> Iterator[Candidate]:
             yield Candidate(Tiling("tile", rows, cols), 0, f"a tile has at most {most} elements")
         rows //= 2
     rows = 1 if problem.layout == "rows" else min(neighbours, room.line)
-    cols = min(max(1, (numbers.stream_elements or 1) // (per_element * rows)), cols)
-    while True:
-        yield Candidate(Tiling("online", rows, cols), 0, f"a row that is read twice has tiles of {cols} columns")
-        cols //= 2
-        if cols * rows < max(1, min(NARROWEST_TILE, rows * problem.n_cols)):
-            return
+    for narrower in _ever_narrower(numbers.stream_elements or 1, rows, problem):
+        yield Candidate(Tiling("online", rows, narrower), 0, f"a row that is read twice has tiles of {narrower} columns")

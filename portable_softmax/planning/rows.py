@@ -15,14 +15,15 @@ LONG = 16  # elements for each thread of the largest program: a shorter row is n
 def row_launches(room: Room) -> Iterator[Candidate]:
     """Yields launches for rows, the preferred one first."""
     problem, numbers = room.problem, room.numbers
-    if _is_few_and_long(room):
+    if few := _is_few_and_long(room):
         yield from parts(room)
     if problem.width <= room.threads * VECTOR_BYTES // WORD_BYTES:
         yield from short_rows(room)
     two = room.registers * 7 // 16  # two programs are resident, and an eighth of the registers holds addresses
     if problem.n_cols < room.registers * numbers.row_share and room.operands * problem.n_cols <= two:
         yield from whole_rows(room)
-    yield from parts(room)
+    if not few:
+        yield from parts(room)
 
 
 def _is_few_and_long(room: Room) -> bool:
@@ -49,8 +50,9 @@ def short_rows(room: Room) -> Iterator[Candidate]:
             each = min(warps, max(1, rows * cols // (numbers.elements_per_thread // 4) // room.warp))
             tiling = replace(tiling, num_warps=each)
             piece = max(problem.vector, room.piece * each * room.warp // rows)
-        pieces = -(-problem.width // piece)
-        why = f"{rows} rows of {row} words give {room.threads} threads {rows * row / room.threads:.2g} words each of an operand"
+        pieces, threads = -(-problem.width // piece), (tiling.num_warps or 1) * room.warp
+        kind = "elements" if edged else "words"
+        why = f"{rows} rows of {row} {kind} give {threads} threads {rows * row / threads:.2g} {kind} each of an operand"
         if pieces > 1:
             yield Candidate(replace(tiling, tile_cols=pieces * piece, pieces=pieces), 0, why)
         yield Candidate(tiling, 0, why)

@@ -10,6 +10,7 @@ from typing import Any
 from portable_softmax.errors import PortableSoftmaxError
 
 START_S = 180.0  # in which a process has imported what it needs
+KILL_S = 10.0  # in which a process ends that was killed; one that a driver holds is left behind
 
 Job = tuple[Any, ...]
 
@@ -94,9 +95,11 @@ class _Process:
         try:
             kind, found = self.connection.recv()
         except (EOFError, OSError):
-            self._process.join()
+            self._process.join(KILL_S)
             code = self._process.exitcode
             self.end()
+            if code is None:
+                return Failed("the process closed its connection and does not end")
             return Failed(f"the process ended by {f'signal {-code}' if code < 0 else f'exit code {code}'}")
         if kind == "ready":
             self.until = time.monotonic() + self._limit_s
@@ -109,7 +112,7 @@ class _Process:
         """Stops the process, whatever it does."""
         if self._process is not None:
             self._process.kill()
-            self._process.join()
+            self._process.join(KILL_S)
             self.connection.close()
             self._process = None
 
