@@ -4,6 +4,7 @@ python scripts/benchmark              times softmax against its peers (run.py)
 python scripts/benchmark report       prints ratios and plots of measured results, on any machine (report.py)
 python scripts/benchmark layouts      times tensors that are not a matrix of contiguous rows (layouts.py)
 python scripts/benchmark cold_start   times the parts of a first call (cold_start.py)
+python scripts/benchmark states       times states of this package side by side (states.py)
 """
 
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from portable_softmax import PortableSoftmaxError
 
-COMMANDS = ("report", "layouts", "cold_start")
+COMMANDS = ("report", "layouts", "cold_start", "states")
 
 
 def main() -> int:

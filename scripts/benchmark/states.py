@@ -1,0 +1,171 @@
+"""Times states of this package side by side on one device: each in a process of its own, in turns.
+
+A state is a folder that holds `portable_softmax` and `device_profiles`, with a folder of profiles of its own behind a colon if
+it has one. All launches are compiled by many processes first. The table has a line for each state, problem and turn.
+
+    git worktree add /tmp/old v1 && python scripts/benchmark states now=. old=/tmp/old tuned=.:profiles --out states.csv
+"""
+
+import argparse
+import csv
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ELEMENTS = 2**24  # of float32, and twice as many of bfloat16: 64 MB
+LENGTHS = {  # classes of contiguous rows
+    "short": (3, 5, 9, 17, 33, 64, 100, 197, 256, 333, 512),
+    "row": (781, 1000, 1024, 2048, 3001, 4096, 5000, 8192, 12672, 15000, 20000),
+    "long": (24576, 32768, 50257, 65536, 100003, 131072, 151936, 262144),
+}
+FEW = (
+    *((1, 128256), (8, 128256), (48, 129280), (128, 151936), (256, 50304), (64, 50257), (4096, 384), (1823, 781), (1024, 32768)),
+)
+    (1, 128256),
+    (8, 128256),
+    (48, 129280),
+    (128, 151936),
+    (256, 50304),
+    (64, 50257),
+    (4096, 384),
+    (1823, 781),
+    (1024, 32768),
+)
+BESIDE = tuple((n_cols, inner) for inner in (3, 8, 49, 64, 333, 1024) for n_cols in (10, 64, 300, 1000, 2560, 12000, 40999))
+TURNED = (64, 200, 512, 1000, 4096, 20000)
+HEADS = (48, 64, 96, 128, 192)
+
+
+class Problem(NamedTuple):
+    """A softmax: its class, the shape and dim, the dims that are exchanged in memory, the type and direction."""
+
+    kind: str
+    shape: tuple[int, ...]
+    dim: int
+    exchanged: tuple[int, ...]
+    dtype: str
+    direction: str
+
+
+def problems() -> Iterator[Problem]:
+    """Yields all problems that are timed."""
+    for dtype, elements in (("float32", ELEMENTS), ("bfloat16", 2 * ELEMENTS)):
+        for direction in ("forward", "backward"):
+            for kind, lengths in LENGTHS.items():
+                yield from (Problem(kind, (elements // n, n), 1, (), dtype, direction) for n in lengths)
+            yield from (Problem("few", shape, 1, (), dtype, direction) for shape in FEW)
+            for n, inner in BESIDE:
+                if matrices := elements // (n * inner):
+                    yield Problem("across", (matrices, n, inner), 1, (), dtype, direction)
+            yield from (Problem("turned", (elements // n, n), 1, (0, 1), dtype, direction) for n in TURNED)
+            yield from (Problem("heads", (16, 16, elements // (256 * n), n), 3, (1, 2), dtype, direction) for n in HEADS)
+
+
+def main() -> int:
+    """Times all states and prints how their times compare with those of the first."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("states", nargs="+", metavar="NAME=FOLDER[:PROFILES]")
+    parser.add_argument("--out", type=Path, default=Path("states.csv"))
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 1), help="processes that compile")
+    parser.add_argument("--alone", nargs=2, type=int, help=argparse.SUPPRESS)  # for processes that compile: which of how many
+    parser.add_argument("--timed", action="store_true", help=argparse.SUPPRESS)  # for processes that time
+    options = parser.parse_args()
+    if options.timed or options.alone:
+        _in_this_process(options.alone)
+        return 0
+    states = dict(state.split("=", 1) for state in options.states)
+    for where in states.values():
+        started = [_process(where, "--alone", str(job), str(options.jobs)) for job in range(options.jobs)]
+        for process in started:
+            process.communicate()
+    found = []
+    for turn in range(options.turns):
+        for name, where in states.items():
+            lines = _process(where, "--timed").communicate()[0].splitlines()
+            found += [{"provider": name, "turn": turn, **json.loads(line)} for line in lines]
+            _write(options.out, found)
+    _print(found, list(states))
+    return 0
+
+
+def _process(where: str, *words: str) -> "subprocess.Popen[str]":
+    folder, _, profiles = where.partition(":")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])}
+    environment |= {"PORTABLE_SOFTMAX_PROFILES": profiles} if profiles else {}
+    command = [sys.executable, __file__, "-", *words]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def _in_this_process(share: list[int] | None) -> None:
+    """Runs every problem once, or every so-manieth, or times it."""
+    import torch
+    from triton.testing import do_bench
+
+    for problem in list(problems())[share[0] :: share[1]] if share else problems():
+        line: dict[str, Any] = {"class": problem.kind, "shape": "x".join(map(str, problem.shape)), "dim": problem.dim,
+                                "exchanged": "x".join(map(str, problem.exchanged)), "dtype": problem.dtype,
+                                "direction": problem.direction}  # fmt: skip
+        try:
+            call = _call(problem)
+            call()
+            if not share:
+                print(json.dumps(line | {"median_us": round(1e3 * do_bench(call, 3, 15, return_mode="median"), 2)}), flush=True)
+        except Exception as error:
+            print(json.dumps(line | {"error": f"{type(error).__name__}: {error}"[:200]}), flush=True)
+        torch.cuda.synchronize()
+
+
+def _call(problem: Problem) -> Any:
+    import torch
+
+    import portable_softmax
+
+    shape = list(problem.shape)
+    if problem.exchanged:
+        one, other = problem.exchanged
+        shape[one], shape[other] = shape[other], shape[one]
+    x = torch.randn(shape, device="cuda", dtype=getattr(torch, problem.dtype))
+    x = x.transpose(*problem.exchanged) if problem.exchanged else x
+    if problem.direction == "forward":
+        return lambda: portable_softmax.softmax(x, problem.dim)
+    y = torch.softmax(x.contiguous(), problem.dim)
+    return lambda: torch.ops.portable_softmax.softmax_backward(x, y, problem.dim, y.dtype)
+
+
+def _write(out: Path, found: list[dict[str, Any]]) -> None:
+    columns = dict.fromkeys(key for line in found for key in line)
+    with out.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(found)
+
+
+def _print(found: list[dict[str, Any]], states: list[str]) -> None:
+    """Prints geometric means of the first state's times over the others', by class and direction."""
+    least: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
+    for line in found:
+        if us := line.get("median_us"):
+            key = tuple(line[name] for name in ("class", "dtype", "direction", "shape", "exchanged"))
+            least[key][line["provider"]] = min(us, least[key].get(line["provider"], math.inf))
+    ratios: dict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for key, us in least.items():
+        for state in states[1:]:
+            if states[0] in us and state in us:
+                for group in (key[:3], ("all", "", "")):
+                    ratios[group][state].append(us[states[0]] / us[state])
+    for group, by_state in ratios.items():
+        words = [f"{state} {statistics.geometric_mean(values):.3f} (least {min(values):.2f}, {len(values)})"
+                 for state, values in by_state.items()]  # fmt: skip
+        print(" ".join(group), *words, sep="  ")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
