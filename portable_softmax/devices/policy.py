@@ -12,6 +12,7 @@ import msgspec
 from portable_softmax.devices.schema import LARGEST_TILE, Fact, Positive, PowerOfTwo
 
 MOST_POLLS = 2**16  # a choice of this project: some hundredths of a second
+MOST_PAIRED = 4096  # columns: two rows are held at once
 LEAST_GAIN = 1.03  # of a row for some problems: less is not worth its reader
 
 Strategy = Literal["tile", "online", "shared"]
@@ -23,6 +24,7 @@ Unset = msgspec.UnsetType
 Elements = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE)]
 Power = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE, extra_json_schema={"enum": [2**power for power in range(21)]})]
 PerThread = Annotated[int, msgspec.Meta(ge=16, le=1024, extra_json_schema={"enum": [2**power for power in range(4, 11)]})]
+Pairs = Annotated[int, msgspec.Meta(ge=1, le=MOST_PAIRED)]
 Words = Annotated[float, msgspec.Meta(gt=0, le=1024)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
@@ -48,7 +50,7 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     to_load: Positive | Unset = msgspec.UNSET
 
     ragged_cols: Positive | Unset = msgspec.UNSET  # the least of rows that start anywhere and are read between two edges
-    paired_cols: Positive | Unset = msgspec.UNSET  # the most of rows of an odd length whose gradients are read two in one
+    paired_cols: Pairs | Unset = msgspec.UNSET  # the most of rows of an odd length whose gradients are read two in one
     words_forward: Words | Unset = msgspec.UNSET  # of short rows: words of 32 bits that a thread reads
     words_backward: Words | Unset = msgspec.UNSET  # of both operands
     elements_per_thread: PerThread | Unset = msgspec.UNSET  # of a tile in pieces; half as many in one piece

@@ -52,8 +52,7 @@ def _may_be_paired(problem: Problem) -> bool:
     Steps of rows that are sharded over devices are other kernels, which have no pairs.
     """
     follows = problem.lines and set(problem.lines.levels[2][1]) == {problem.n_cols}
-    odd = problem.n_cols % 2 == 1 and problem.n_cols <= MAX_COLS // 2
-    return bool(follows and odd and problem.n_rows > 1 and problem.backward and not problem.step)
+    return bool(follows and problem.n_cols % 2 == 1 and problem.n_rows > 1 and problem.backward and not problem.step)
 
 
 def _may_be_ragged(problem: Problem) -> bool:

@@ -67,9 +67,11 @@ def whole_rows(room: Room) -> Iterator[Candidate]:
     both = sorted({warps, min(2 * warps, most)})
     why = f"a row of {problem.n_cols} columns is less than {numbers.row_share:g} of {room.registers} registers"
     for each in both:
-        pieces = room.in_pieces(Tiling("tile", 1, cols, max(1, each // 2), 1), room.piece)
-        if pieces and (pieces.tile_cols < cols or problem.ragged):
-            yield Candidate(pieces, 0, why)
+        for elements in (room.piece, max(1, room.piece // 2)):  # smaller ones may end nearer to the row's end
+            pieces = room.in_pieces(Tiling("tile", 1, cols, max(1, each // 2), 1), elements)
+            if pieces and (pieces.tile_cols < cols or problem.ragged):
+                yield Candidate(pieces, 0, why)
+                break
     for each in both:
         yield Candidate(Tiling("tile", 1, cols, each, 1), 0, why)
 

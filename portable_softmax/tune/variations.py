@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.policy import NumberRow
+from portable_softmax.devices.policy import MOST_PAIRED, NumberRow
 from portable_softmax.devices.schema import Source
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.problem import MAX_COLS, Problem
@@ -22,7 +22,7 @@ FACTORS = (2, 0.5, 1.5, 0.75)
 READING = ("ragged_cols", "paired_cols")  # that decide how a row is read, and so its access
 ALONE = {  # numbers with a few values, or that a profile need not give
     "ragged_cols": (1, MAX_COLS),
-    "paired_cols": (MAX_COLS, 1),
+    "paired_cols": (MOST_PAIRED, 1),
     "held_across": (2, 4),
     "bytes_per_piece": (8, 16, 4, 32),
     "part_warps": (2, 8, 1, 4),
