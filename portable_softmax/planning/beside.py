@@ -92,7 +92,8 @@ def _of_vectors(room: Room, rows: int) -> Iterator[tuple[Tiling, int]]:
         yield pieces, 0
     for each in (threads, 2 * threads):
         if each <= room.most_threads:
-            less = 2 if problem.turned and each >= room.twice else 1
+            read = each * room.operands * WORD_BYTES // problem.element_bytes
+            less = 2 if problem.turned and read > room.twice else 1
             yield replace(tiling, num_warps=max(1, each // room.warp // less)), 0
 
 
