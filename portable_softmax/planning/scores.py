@@ -1,0 +1,37 @@
+"""Scores: what becomes of x ahead of the softmax, as attention and sampling want it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Factor = Literal["number", "rows"]
+Causal = Literal["upper_left", "lower_right"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Steps from x to the scores whose softmax is taken, in their order; all absent by default.
+
+    Args:
+        factor: x times a number, or times one number per row.
+        divides: x is divided by it instead; rows of 0 are greedy: all weight is on their largest elements.
+        cap: cap * tanh(score / cap).
+        mask: "bool", where True takes part, or the type of a mask that is added.
+        causal: no column above the row's number in its matrix takes part; lower_right: the last row has all columns.
+        sink: one more logit per row, in the denominator alone.
+        zero_rows: rows that are wholly masked give 0 instead of nan.
+    """
+
+    factor: Factor | None = None
+    divides: bool = False
+    cap: bool = False
+    mask: str | None = None
+    causal: Causal | None = None
+    sink: bool = False
+    zero_rows: bool = False
+
+    def __bool__(self) -> bool:
+        """Tells whether anything is done."""
+        return self != NONE
+
+
+NONE = Scores()
