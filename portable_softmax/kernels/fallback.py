@@ -11,42 +11,54 @@ from portable_softmax.kernels.exchange import found, is_missing, top_of
 from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.held import load_edges, store_edges
 from portable_softmax.kernels.parts import by_row, combine, parts_of, reduce_part
+from portable_softmax.kernels.scores import with_sink
 from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
 
 
 @triton.jit
 def do_alone(
-    out_ptr, a_ptr, b_ptr, words_ptr, launch, firsts, seconds, tile, part, row_tiles, per_matrix, n_rows, n_cols,
-    n_matrices, out_line, a_line, out_matrix, a_matrix, out_block, a_block, FORM: tl.constexpr,
+    out_ptr, a_ptr, b_ptr, words_ptr, launch, firsts, seconds, tile, part, per_matrix, n_rows, n_cols,
+    n_matrices, out_line, a_line, out_matrix, a_matrix, out_block, a_block, b_stride, factors, sinks, FORM: tl.constexpr,
 ):  # fmt: skip
-    """Computes the numbers of all missing parts of a tile's rows, then stores the results of the program's own part."""
+    """Computes the numbers of all missing parts of a tile's rows, then stores the results of the program's own part.
+
+    A mask comes as pointers to its rows, in place of b_ptr.
+    """
+    row_tiles = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows
     matrix, line, rows = rows_of(tile, row_tiles, per_matrix, FORM)
     lead = lead_of(line, a_line, FORM)
     a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)
-    b = starts_of(b_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
+    if FORM.mask != "":
+        b = b_ptr
+    else:
+        b = starts_of(b_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
     end = n_cols + FORM.vector if FORM.held else n_cols  # rows have no more pieces than this
     for other in tl.range(0, FORM.parts):
         if is_missing(seconds, other, FORM):
-            edge_a, edge_b = load_edges(a, b, rows, lead, other, n_rows, n_cols, FORM)
+            edge_a, edge_b = load_edges(a, b, rows, lead, other, n_rows, n_cols, b_stride, factors, FORM)
             first_col = first_of_part(other, n_cols, FORM)
             past_col = tl.minimum(first_col + FORM.tile_cols, end)
             if FORM.held:
                 first, second = reduce_part(
-                    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_line, out_line, FORM
+                    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_line, b_stride, factors, FORM
                 )
             else:
                 first, second = reduce_streamed(
-                    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_line, out_line, FORM
+                    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_line, b_stride, factors, FORM
                 )
             firsts, seconds = found(words_ptr, other, first, second, firsts, seconds, launch, FORM)
-    first, second = combine(firsts, seconds, top_of(firsts, seconds, FORM), FORM)
+    first, second = combine(firsts, seconds, top_of(firsts, seconds, FORM), factors, FORM)
+    first, second = with_sink(first, second, factors, sinks, FORM)
     base = first
     if FORM.held:
         own = tl.where(parts_of(FORM) == part, firsts, -float("inf"))
         base = by_row(base_of(tl.max(own, axis=0)), FORM)
     out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
-    edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, FORM)
+    edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factors, FORM)
     first_col = first_of_part(part, n_cols, FORM)
     past_col = tl.minimum(first_col + FORM.tile_cols, end)
-    store_streamed(out, a, b, base, first, second, rows, lead, first_col, past_col, n_rows, n_cols, out_line, a_line, FORM)
-    store_edges(out, edge_a, edge_b, first, second, rows, lead, part, n_rows, n_cols, FORM)
+    store_streamed(
+        out, a, b, base, first, second, rows, lead, first_col, past_col, n_rows, n_cols, out_line, a_line, b_stride, factors,
+        FORM,
+    )  # fmt: skip
+    store_edges(out, edge_a, edge_b, first, second, rows, lead, part, n_rows, n_cols, factors, FORM)

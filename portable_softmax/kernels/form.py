@@ -42,6 +42,16 @@ class Form:
     stages: int  # pipeline stages of the loop over tiles
     last_alone: bool = False  # rows are read in pairs, and their number is odd
 
+    # Scores, of which the softmax is taken in place of x: see scores.py.
+    scored: bool = False  # there are scores
+    divides: bool = False  # x is divided by the factor, else multiplied
+    by_row: bool = False  # each row has a factor; else one number is that of all
+    cap: float = 0.0  # of cap * tanh(score / cap)
+    mask: str = ""  # "bool", or "added"
+    causal: str = ""  # "upper_left", or "lower_right"
+    sink: bool = False  # each row has one more logit
+    zero_rows: bool = False  # rows without a score give 0, else nan
+
     # Programs that share the rows of a tile.
     parts: int = 1  # programs per row; each takes one part
     words: int = 0  # 64-bit words in which the programs of one tile exchange numbers
@@ -83,6 +93,16 @@ class Form:
     def lone_products(self) -> bool:
         """Tells whether a row's sum is a sum of products of one piece of a part: these are rounded as in `reduce_part`."""
         return self.products and self.pieces == 1 and self.parts > 1
+
+    @property
+    def empty(self) -> bool:
+        """Tells whether a row without a score has a result."""
+        return self.sink or self.zero_rows
+
+    @property
+    def hides(self) -> bool:
+        """Tells whether elements are hidden, rather than given a low score."""
+        return self.mask == "bool" or bool(self.causal)
 
     def in_float32(self) -> "Form":
         """Returns the form for operands of bfloat16 that were copied to float32."""

@@ -12,22 +12,28 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import pointers
-from portable_softmax.kernels.exponents import exp, fma, inverse_of, scale_of, times
+from portable_softmax.kernels.exponents import exp, fma, inverse_of, scale_of, steep, times
+from portable_softmax.kernels.scores import load_scores, unscaled
 
 
 @triton.jit
-def load(a, b, cols, mask, a_stride, b_stride, FORM: tl.constexpr):
+def load(a, b, cols, mask, a_stride, b_stride, factor, FORM: tl.constexpr):
     """Returns (a, b) at columns of rows that start at a and b. b is as it is in memory.
+
+    The softmax of scores reads their mask as b.
 
     Masked elements get a value that does not change the row's numbers. An input of the softmax is rounded to the output's type
     first, then negated, as torch does.
     """
-    padding = 0.0 if FORM.backward else float("inf") if FORM.negate else -float("inf")
-    elements = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=mask, other=padding)
     if FORM.backward:
-        loaded_a = elements.to(FORM.compute)
-        loaded_b = tl.load(pointers(b, cols, b_stride, FORM.out_axis), mask=mask, other=padding).to(FORM.compute)
+        loaded_a = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=mask, other=0.0).to(FORM.compute)
+        loaded_b = tl.load(pointers(b, cols, b_stride, FORM.out_axis), mask=mask, other=0.0).to(FORM.compute)
+    elif FORM.scored:
+        loaded_a = load_scores(a, b, cols, mask, a_stride, b_stride, factor, FORM)
+        loaded_b = loaded_a
     else:
+        padding = float("inf") if FORM.negate else -float("inf")
+        elements = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=mask, other=padding)
         x = elements.to(FORM.rounded_to).to(FORM.compute)
         loaded_a = -x if FORM.negate else x
         loaded_b = loaded_a
@@ -51,9 +57,10 @@ def along(numbers, AXIS: tl.constexpr):
 
 
 @triton.jit
-def weights(a, b, base, AXIS: tl.constexpr, FORM: tl.constexpr):
+def weights(a, b, base, factor, AXIS: tl.constexpr, FORM: tl.constexpr):
     """Returns exp(a - base) for softmax, and y itself for the gradient."""
-    return b if FORM.backward else exp(a - along(base, AXIS), FORM.exact)
+    ACROSS: tl.constexpr = 1 if AXIS is None else AXIS
+    return b if FORM.backward else exp(steep(a - along(base, AXIS), factor, ACROSS, FORM), FORM.exact)
 
 
 @triton.jit
@@ -73,24 +80,25 @@ def add_shares(sums, a, b, FORM: tl.constexpr):
 
 
 @triton.jit
-def scale_from(base, first, second, WHOLE: tl.constexpr, FORM: tl.constexpr):
+def scale_from(base, first, second, factor, WHOLE: tl.constexpr, FORM: tl.constexpr):
     """Returns (scale, its rounding error) of rows. WHOLE: their base is the first number of the whole row."""
     if FORM.backward:
         scale, rest = first, first  # a gradient has no scale
     elif WHOLE:
         scale, rest = inverse_of(second, FORM.exact)
     else:
-        scale, rest = scale_of(base, first, second, FORM.exact)
+        scale, rest = scale_of(base, first, second, factor, FORM)
     return scale, rest
 
 
 @triton.jit
-def finish(a, b, first, second, scale, rest, AXIS: tl.constexpr, FORM: tl.constexpr):
+def finish(a, b, first, second, scale, rest, factor, AXIS: tl.constexpr, FORM: tl.constexpr):
     """Returns the results of elements, given the numbers of their rows."""
+    ACROSS: tl.constexpr = 1 if AXIS is None else AXIS
     if FORM.backward:
-        result = gradient(a, b, along(first, AXIS), FORM)
+        result = unscaled(gradient(a, b, along(first, AXIS), FORM), b, factor, ACROSS, FORM)
     elif FORM.log:
-        result = a - along(first, AXIS) - tl.log(along(second, AXIS))
+        result = steep(a - along(first, AXIS), factor, ACROSS, FORM) - tl.log(along(second, AXIS))
     else:
         result = times(b, along(scale, AXIS), along(rest, AXIS), FORM.exact)
     return result

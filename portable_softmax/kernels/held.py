@@ -13,6 +13,7 @@ from portable_softmax.kernels.addressing import edges_of, piece_of, pointers
 from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
 from portable_softmax.kernels.parts import first_shares
+from portable_softmax.kernels.scores import before_diagonal
 
 
 @triton.jit
@@ -34,26 +35,28 @@ def get(tile, PIECE: tl.constexpr, FORM: tl.constexpr):
 
 
 @triton.jit
-def load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_stride, b_stride, FORM: tl.constexpr):
+def load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr):
     """Loads (a, b) of a tile, in pieces."""
     tile_a = None
     tile_b = None
     for k in tl.static_range(FORM.pieces):
         cols, mask = piece_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
-        piece_a, piece_b = load(a, b, cols, mask, a_stride, b_stride, FORM)
+        seen = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
+        piece_a, piece_b = load(a, b, cols, seen, a_stride, b_stride, factor, FORM)
         tile_a, tile_b = joined(tile_a, piece_a, k, FORM), joined(tile_b, piece_b, k, FORM)
     return tile_a, tile_b
 
 
 @triton.jit
-def load_edges(a, b, rows, lead, part, n_rows, n_cols, FORM: tl.constexpr):
+def load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factor, FORM: tl.constexpr):
     """Loads (a, b) of ragged rows on both sides of their bodies: [rows, 2 * FORM.vector] each.
 
     The first part of a row has both edges; in all other parts the mask is empty.
     """
     if FORM.ragged:
         cols, mask = edges_of(rows, lead, part, n_rows, n_cols, FORM)
-        edge_a, edge_b = load(a, b, cols, mask, 0, 0, FORM)
+        seen = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
+        edge_a, edge_b = load(a, b, cols, seen, 0, b_stride, factor, FORM)
     else:
         edge_a = tl.zeros((1,), FORM.compute)
         edge_b = edge_a
@@ -70,7 +73,7 @@ def max_of(tile, FORM: tl.constexpr):
 
 
 @triton.jit
-def reduce(a, b, edge_a, edge_b, part, n_cols, FORM: tl.constexpr):
+def reduce(a, b, edge_a, edge_b, part, n_cols, factor, FORM: tl.constexpr):
     """Returns (b, base, first, second) of a tile and its edges: b in pieces, and the numbers of rows, or of parts of rows."""
     peak = None
     base = None
@@ -79,12 +82,12 @@ def reduce(a, b, edge_a, edge_b, part, n_cols, FORM: tl.constexpr):
         if FORM.ragged:
             if part == 0:  # `part` is the constant 0 if a program has the whole row
                 peak = tl.maximum(peak, of_rows(tl.max(edge_a, axis=1)))
-        base = peak if FORM.parts == 1 else base_of(peak)  # a part may be all -inf
+        base = base_of(peak) if FORM.parts > 1 or FORM.empty else peak  # a part may be all -inf
     tile_b = None
     sums = None
     for k in tl.static_range(FORM.pieces):
         piece_a = get(a, k, FORM)
-        piece_b = weights(piece_a, get(b, k, FORM), base, FORM.axis, FORM)
+        piece_b = weights(piece_a, get(b, k, FORM), base, factor, FORM.axis, FORM)
         if k == 0:
             sums = first_shares(piece_a, piece_b, n_cols, FORM)
         else:
@@ -93,7 +96,7 @@ def reduce(a, b, edge_a, edge_b, part, n_cols, FORM: tl.constexpr):
     total = tl.sum(sums, axis=FORM.axis)
     if FORM.ragged:
         if part == 0:
-            edges = shares(edge_a, weights(edge_a, edge_b, base, None, FORM), FORM)
+            edges = shares(edge_a, weights(edge_a, edge_b, base, factor, None, FORM), FORM)
             total += of_rows(tl.sum(edges, axis=1))
     if FORM.backward:
         base, first, second = total, total, tl.zeros_like(total)
@@ -103,22 +106,22 @@ def reduce(a, b, edge_a, edge_b, part, n_cols, FORM: tl.constexpr):
 
 
 @triton.jit
-def store_tile(out, a, b, base, first, second, rows, first_col, lead, n_rows, n_cols, out_stride, FORM: tl.constexpr):
+def store_tile(out, a, b, base, first, second, rows, first_col, lead, n_rows, n_cols, out_stride, factor, FORM: tl.constexpr):
     """Computes the results of a tile from the numbers of its rows, and stores them."""
-    scale, rest = scale_from(base, first, second, FORM.parts == 1, FORM)
+    scale, rest = scale_from(base, first, second, factor, FORM.parts == 1, FORM)
     for k in tl.static_range(FORM.pieces):
-        result = finish(get(a, k, FORM), get(b, k, FORM), first, second, scale, rest, FORM.axis, FORM)
+        result = finish(get(a, k, FORM), get(b, k, FORM), first, second, scale, rest, factor, FORM.axis, FORM)
         cols, mask = piece_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
         store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)
 
 
 @triton.jit
-def store_edges(out, a, b, first, second, rows, lead, part, n_rows, n_cols, FORM: tl.constexpr):
+def store_edges(out, a, b, first, second, rows, lead, part, n_rows, n_cols, factor, FORM: tl.constexpr):
     """Computes the results of the edges that load_edges gave, and stores them."""
     if FORM.ragged:
         if part == 0:
             cols, mask = edges_of(rows, lead, 0, n_rows, n_cols, FORM)
-            scale, rest = scale_from(first, first, second, True, FORM)
-            b = weights(a, b, first, None, FORM)
-            result = finish(a, b, first, second, scale, rest, None, FORM)
+            scale, rest = scale_from(first, first, second, factor, True, FORM)
+            b = weights(a, b, first, factor, None, FORM)
+            result = finish(a, b, first, second, scale, rest, factor, None, FORM)
             store(pointers(out, cols, 0, 1), result, mask)

@@ -6,7 +6,7 @@ exchange.py says why.
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.exponents import base_of, exp, fma
+from portable_softmax.kernels.exponents import base_of, exp, fma, steep
 from portable_softmax.kernels.formulas import add_shares, of_rows, shares, weights
 from portable_softmax.kernels.streamed import filled, load_piece
 
@@ -32,7 +32,9 @@ def first_shares(a, b, n_cols, FORM: tl.constexpr):
 
 
 @triton.jit
-def reduce_part(a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, FORM: tl.constexpr):
+def reduce_part(
+    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr
+):
     """Returns (first, second) of a part of rows, the same bits as held.reduce.
 
     It reads the part one piece at a time, and so needs few registers.
@@ -41,7 +43,7 @@ def reduce_part(a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n
     if not FORM.backward:
         most = filled(rows.shape[0], -float("inf"), FORM)
         for col in tl.range(first_col, past_col, FORM.width):
-            x, _, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, FORM)
+            x, _, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
             most = tl.maximum(most, x)
         peak = tl.max(most, axis=FORM.axis)
         if FORM.ragged:
@@ -49,11 +51,11 @@ def reduce_part(a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n
     base = base_of(peak)
     sums = filled(rows.shape[0], nothing(n_cols, FORM), FORM)
     for col in tl.range(first_col, past_col, FORM.width):
-        piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, FORM)
-        sums = add_shares(sums, piece_a, weights(piece_a, piece_b, base, FORM.axis, FORM), FORM)
+        piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
+        sums = add_shares(sums, piece_a, weights(piece_a, piece_b, base, factor, FORM.axis, FORM), FORM)
     total = tl.sum(sums, axis=FORM.axis)
     if FORM.ragged:
-        edges = shares(edge_a, weights(edge_a, edge_b, base, None, FORM), FORM)
+        edges = shares(edge_a, weights(edge_a, edge_b, base, factor, None, FORM), FORM)
         total += of_rows(tl.sum(edges, axis=1))
     if FORM.backward:
         first, second = total, peak
@@ -130,13 +132,14 @@ def sum_over_parts(numbers, most, FORM: tl.constexpr):
 
 
 @triton.jit
-def combine(firsts, seconds, top, FORM: tl.constexpr):
+def combine(firsts, seconds, top, factor, FORM: tl.constexpr):
     """Returns (first, second) of rows, [rows] each, from the numbers of all their parts and their `top_of`."""
     if FORM.backward:
         first = sum_over_parts(firsts, tl.max(tl.abs(firsts), axis=0), FORM)
         second = tl.zeros_like(first)
     else:
         first = highest_of(firsts, top, FORM)
-        down = exp(firsts - across_parts(base_of(first), FORM), FORM.exact)
+        fall = firsts - across_parts(base_of(first), FORM)
+        down = exp(steep(fall, factor, None if FORM.one_row else 0, FORM), FORM.exact)
         second = sum_over_parts(seconds * down, tl.full((FORM.tile_rows,), FORM.tile_cols, tl.float32), FORM)
     return settled(by_row(first, FORM)), settled(by_row(second, FORM))

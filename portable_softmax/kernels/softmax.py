@@ -13,6 +13,7 @@ from portable_softmax.kernels.exchange import MISSING, swap
 from portable_softmax.kernels.fallback import do_alone
 from portable_softmax.kernels.held import load_edges, load_tile, reduce, store_edges, store_tile
 from portable_softmax.kernels.parts import combine
+from portable_softmax.kernels.scores import of_each_row, starts_of_mask, with_sink
 from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
 
 
@@ -31,7 +32,7 @@ def softmax_kernel(
     """
     walk(
         y_ptr, x_ptr, x_ptr, n_lines, length, y_line, x_line, n_matrices, y_matrix, x_matrix, n_blocks, y_block, x_block,
-        words_ptr, launch, FORM,
+        0, 0, 0, 0, None, None, words_ptr, launch, FORM,
     )  # fmt: skip
 
 
@@ -46,16 +47,16 @@ def softmax_backward_kernel(
     """
     walk(
         dx_ptr, dy_ptr, y_ptr, n_lines, length, dx_line, dy_line, n_matrices, dx_matrix, dy_matrix,
-        n_blocks, dx_block, dy_block, words_ptr, launch, FORM,
+        n_blocks, dx_block, dy_block, 0, 0, 0, 0, None, None, words_ptr, launch, FORM,
     )  # fmt: skip
 
 
 @triton.jit
 def walk(
     out_ptr, a_ptr, b_ptr, n_lines, length, out_line, a_line, n_matrices, out_matrix, a_matrix, n_blocks, out_block, a_block,
-    words_ptr, launch, FORM: tl.constexpr,
+    mask_col, mask_row, mask_matrix, mask_block, factor, sink_ptr, words_ptr, launch, FORM: tl.constexpr,
 ):  # fmt: skip
-    """Walks from tile to tile: load and reduce, exchange, map and store. Both entry points call it."""
+    """Walks from tile to tile: load and reduce, exchange, map and store. All entry points call it."""
     n_rows, n_cols, per_matrix = shape_of(n_lines, length, n_matrices, n_blocks, FORM)
     out_line, a_line = in_elements(out_line, a_line, FORM)
     out_matrix, a_matrix = in_elements(out_matrix, a_matrix, FORM)
@@ -71,38 +72,49 @@ def walk(
         first_col = first_of_part(part, n_cols, FORM) if FORM.parts > 1 else 0
         past_col = tl.minimum(first_col + FORM.tile_cols, n_cols) if FORM.parts > 1 else n_cols
         a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)
-        b = starts_of(b_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
         lead = lead_of(line, a_line, FORM)
+        if FORM.mask != "":
+            b = starts_of_mask(b_ptr, matrix, line, lead, n_matrices, mask_col, mask_row, mask_matrix, mask_block, FORM)
+        else:
+            b = starts_of(b_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
+        b_stride = mask_col if FORM.mask != "" else out_line
+        factors = of_each_row(factor, matrix, line, per_matrix, n_rows, FORM) if FORM.by_row else factor
 
         # Load, and reduce to two numbers per row: (maximum, sum of exponentials), or (sum, 0) for a gradient.
-        edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, FORM)
+        edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factors, FORM)
         if FORM.held:
-            tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, out_line, FORM)
-            tile_b, base, first, second = reduce(tile_a, tile_b, edge_a, edge_b, part, n_cols, FORM)
+            tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, b_stride, factors, FORM)
+            tile_b, base, first, second = reduce(tile_a, tile_b, edge_a, edge_b, part, n_cols, factors, FORM)
         else:
             first, second = reduce_streamed(
-                a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_line, out_line, FORM
+                a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_line, b_stride, factors, FORM
             )
 
         # Exchange them with the programs that have the other parts of these rows.
         if FORM.parts > 1:
             words = words_ptr + tl.cast(tile, tl.int64) * FORM.words
             firsts, seconds, top = swap(words, part, first, second, launch, FORM)
-            first, second = combine(firsts, seconds, top, FORM)
+            first, second = combine(firsts, seconds, top, factors, FORM)
+        sinks = of_each_row(sink_ptr, matrix, line, per_matrix, n_rows, FORM) if FORM.sink else 0.0
+        first, second = with_sink(first, second, factors, sinks, FORM)
 
         # Map and store; if a neighbour has not answered in time, compute its numbers first.
         if top == MISSING if FORM.parts > 1 else False:  # the constant False if no row is shared: the branch is not compiled
             again = tile + (top - MISSING)  # equals `tile`; the compiler does not know, and keeps no register alive
             do_alone(
-                out_ptr, a_ptr, b_ptr, words, launch, firsts, seconds, again, part, row_tiles, per_matrix, n_rows, n_cols,
-                n_matrices, out_line, a_line, out_matrix, a_matrix, out_block, a_block, FORM,
+                out_ptr, a_ptr, b if FORM.mask != "" else b_ptr, words, launch, firsts, seconds, again, part, per_matrix,
+                n_rows, n_cols, n_matrices, out_line, a_line, out_matrix, a_matrix, out_block, a_block, b_stride, factors,
+                sinks, FORM,
             )  # fmt: skip
         else:
             out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
             if FORM.held:
-                store_tile(out, tile_a, tile_b, base, first, second, rows, first_col, lead, n_rows, n_cols, out_line, FORM)
+                store_tile(
+                    out, tile_a, tile_b, base, first, second, rows, first_col, lead, n_rows, n_cols, out_line, factors, FORM
+                )
             else:
                 store_streamed(
-                    out, a, b, first, first, second, rows, lead, first_col, past_col, n_rows, n_cols, out_line, a_line, FORM
-                )
-            store_edges(out, edge_a, edge_b, first, second, rows, lead, part, n_rows, n_cols, FORM)
+                    out, a, b, first, first, second, rows, lead, first_col, past_col, n_rows, n_cols, out_line, a_line,
+                    b_stride, factors, FORM,
+                )  # fmt: skip
+            store_edges(out, edge_a, edge_b, first, second, rows, lead, part, n_rows, n_cols, factors, FORM)

@@ -6,14 +6,16 @@ import triton.language as tl
 from portable_softmax.kernels.addressing import mask_of, pointers
 from portable_softmax.kernels.exponents import add, add_by_place
 from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
+from portable_softmax.kernels.scores import before_diagonal
 
 
 @triton.jit
-def load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, FORM: tl.constexpr):
+def load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr):
     """Returns (a, b, columns, mask) of the piece of rows that begins at column `col`."""
     cols = tl.expand_dims(col + tl.arange(0, FORM.width), 1 - FORM.axis)
     mask = mask_of(rows, cols, lead, n_rows, n_cols, True, FORM.padded, FORM)
-    piece_a, piece_b = load(a, b, cols, mask, a_stride, b_stride, FORM)
+    seen = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
+    piece_a, piece_b = load(a, b, cols, seen, a_stride, b_stride, factor, FORM)
     return piece_a, piece_b, cols, mask
 
 
@@ -29,7 +31,7 @@ def filled(n_rows: tl.constexpr, value, FORM: tl.constexpr):
 
 @triton.jit
 def reduce_streamed(
-    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, FORM: tl.constexpr
+    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr
 ):
     """Returns (first, second) of rows, or of a part of rows, read one piece at a time.
 
@@ -41,38 +43,39 @@ def reduce_streamed(
     peaks = filled(rows.shape[0], -float("inf"), FORM)
     sums = filled(rows.shape[0], 0.0, FORM)
     for col in tl.range(first_col, past_col, FORM.width):
-        piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, FORM)
+        piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
         if FORM.backward:
             sums = add_shares(sums, piece_a, piece_b, FORM)
         elif FORM.by_place:
-            peaks, sums = add_by_place(peaks, sums, piece_a, FORM.exact)
+            peaks, sums = add_by_place(peaks, sums, piece_a, factor, FORM)
         else:
-            first, second = add(first, second, piece_a, 1.0, FORM.axis, FORM.exact)
+            first, second = add(first, second, piece_a, 1.0, factor, FORM.axis, FORM)
     if FORM.backward:
         first = tl.sum(sums, axis=FORM.axis)
     elif FORM.by_place:
-        first, second = add(first, second, peaks, sums, FORM.axis, FORM.exact)
+        first, second = add(first, second, peaks, sums, factor, FORM.axis, FORM)
     if FORM.ragged:
         if FORM.backward:
             first += of_rows(tl.sum(shares(edge_a, edge_b, FORM), axis=1))
         else:
-            first, second = add(first, second, edge_a, 1.0, 1, FORM.exact)
+            first, second = add(first, second, edge_a, 1.0, factor, 1, FORM)
     return first, second
 
 
 @triton.jit
 def store_streamed(
-    out, a, b, base, first, second, rows, lead, first_col, past_col, n_rows, n_cols, out_stride, a_stride, FORM: tl.constexpr
-):
+    out, a, b, base, first, second, rows, lead, first_col, past_col, n_rows, n_cols, out_stride, a_stride, b_stride, factor,
+    FORM: tl.constexpr,
+):  # fmt: skip
     """Loads rows again, one piece at a time, and stores their results, the same bits as `store_tile`.
 
     Only a neighbour's program reads a part with FORM.held again. Its base is that of the part, not of the row.
     """
-    scale, rest = scale_from(base, first, second, not FORM.held, FORM)
+    scale, rest = scale_from(base, first, second, factor, not FORM.held, FORM)
     last = first_col + (past_col - 1 - first_col) // FORM.width * FORM.width
     for forward in tl.range(first_col, past_col, FORM.width):
         col = forward if FORM.held else first_col + last - forward  # backwards: the columns read last are still in a cache
-        piece_a, piece_b, cols, mask = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, out_stride, FORM)
-        piece_b = weights(piece_a, piece_b, base, FORM.axis, FORM)
-        result = finish(piece_a, piece_b, first, second, scale, rest, FORM.axis, FORM)
+        piece_a, piece_b, cols, mask = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
+        piece_b = weights(piece_a, piece_b, base, factor, FORM.axis, FORM)
+        result = finish(piece_a, piece_b, first, second, scale, rest, factor, FORM.axis, FORM)
         store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)

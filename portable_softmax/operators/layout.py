@@ -39,7 +39,7 @@ def arranged(
         n_read: the number of operands, from the first on, that the kernel looks at.
         turned: False where the kernel takes no operand whose rows lie the other way than the rows of others.
     """
-    for way in (AS_THEY_LIE, _CONTIGUOUS, _IN_ROWS):
+    for way in (AS_THEY_LIE, CONTIGUOUS, IN_ROWS):
         taken = tuple(way.copy(each, dim) for each in operands)
         lines = lines_as_they_lie(taken[:n_read], dim, device, batch_invariant)
         if lines and (turned or not lines.turned):
@@ -47,13 +47,13 @@ def arranged(
     raise LayoutError(f"contiguous rows of {tuple(operands[0].shape)} are refused, which is an error of this package")
 
 
-def on_copies(launch: Callable[..., None], way: Way, dim: int) -> Callable[..., None]:
-    """Returns launch(result, *inputs) that copies the inputs in a way first, and the result back."""
+def on_copies(launch: Callable[..., None], way: Way, dim: int, n_inputs: int = 2) -> Callable[..., None]:
+    """Returns launch(result, *inputs) that copies that many inputs in a way first, and the result back."""
     copy, place = way
 
     def copied(result: torch.Tensor, *inputs: torch.Tensor) -> None:
         taken = place(result, dim)
-        launch(taken, *(copy(each, dim) for each in inputs))
+        launch(taken, *(copy(each, dim) for each in inputs[:n_inputs]), *inputs[n_inputs:])
         if taken is not result:
             result.copy_(taken)
 
@@ -95,5 +95,5 @@ def _room_in_rows(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 AS_THEY_LIE = Way(_itself, _itself)
-_CONTIGUOUS = Way(_contiguous, _contiguous)
-_IN_ROWS = Way(_in_rows, _room_in_rows)
+CONTIGUOUS = Way(_contiguous, _contiguous)
+IN_ROWS = Way(_in_rows, _room_in_rows)

@@ -18,12 +18,14 @@ class Lines(NamedTuple):
         across: False where a line is a row; True where it holds the same column of so many rows, and a matrix these rows.
         turned: the second operand, x or dy, is transposed relative to the others. Its lines run across the others' lines, and
             each operand's stride of lines steps along its own lines.
+        mask: a mask's strides from column to column, row to row, matrix to matrix and block to block; None without scores.
     """
 
     levels: tuple[Level, Level, Level]
     length: int
     across: bool
     turned: bool = False
+    mask: tuple[int, ...] | None = None
 
     @property
     def depth(self) -> int:
@@ -74,6 +76,38 @@ def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], s
     if len(lines) > (MOST_LEVELS if scattered else 1 + across):
         return None
     return Lines(_three(lines), rows[0] if across else n_cols, across, turned)
+
+
+def lines_of_scores(
+    shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], mask: Sequence[int], causal: bool
+) -> Lines | None:
+    """Describes operands as `lines_of` does, of a softmax of scores: rows keep their order, and those of a matrix their numbers.
+
+    Args:
+        shape, dim, strides: see lines_of.
+        mask: strides of the mask, 0 along what it is the same for; all 0 without one.
+        causal: True if the rows of a matrix are those of the last dimension but one; dim is the last.
+    """
+    own = len(shape) - 2 if causal else -1
+    every = [*strides, mask]
+    columns: Level = shape[dim] if shape else 1, tuple(each[dim] if shape else 0 for each in every)
+    others = [(size, tuple(each[at] for each in every)) for at, size in enumerate(shape) if at not in (dim, own) and size > 1]
+    levels = _merged(others)
+    if causal:
+        levels.append((shape[own], tuple(each[own] for each in every)))
+    levels = levels or [(1, (0,) * len(every))]
+    in_rows = columns[0] == 1 or all(stride == 1 for stride in columns[1][:-1])
+    if not in_rows and not all(stride == 1 for stride in levels[-1][1][:-1]):
+        return None
+    if len(levels) > MOST_LEVELS:
+        return None
+    blocks, matrices, rows = _three(levels)
+    strides_of_mask = columns[1][-1], rows[1][-1], matrices[1][-1], blocks[1][-1]
+    lines = _three([*levels[:-1], rows if in_rows else columns])
+    operands = tuple((size, of_all[:-1]) for size, of_all in lines)
+    return Lines(
+        (operands[0], operands[1], operands[2]), columns[0] if in_rows else rows[0], not in_rows, False, strides_of_mask
+    )
 
 
 def _but_second(operands: Sequence[bool]) -> list[bool]:

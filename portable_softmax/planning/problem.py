@@ -6,6 +6,7 @@ from typing import Literal, get_args
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.policy import Access, Direction, Layout, Step
 from portable_softmax.planning.lines import Lines
+from portable_softmax.planning.scores import NONE, Scores
 
 VECTOR_BYTES = 16  # the widest load or store of one thread
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
@@ -43,6 +44,7 @@ class Problem:
             ragged: rows start anywhere, but those of all operands alike, and are read in vectors between two edges; `vector` is
             what 16 bytes hold. paired: two rows of an odd length are read as one; `n_rows` and `n_cols` are those of pairs, and
             `vector` is 2. last_alone: the last pair is half of one. scattered: a tile takes rows of several matrices.
+        scores: what becomes of x first; none for the plain softmax.
 
     Raises:
         ValueError: a size is not positive or too large.
@@ -66,6 +68,7 @@ class Problem:
     paired: bool = False
     last_alone: bool = False
     scattered: bool = False
+    scores: Scores = NONE
 
     def __post_init__(self) -> None:
         n_rows, n_cols = self.n_rows, self.n_cols
@@ -125,7 +128,9 @@ class Problem:
     @property
     def neighbours(self) -> int:
         """Returns the number of rows among which a tile finds its own: all, or those that lie side by side."""
-        return self.inner if self.across and not self.scattered else self.n_rows
+        if self.across:
+            return self.n_rows if self.scattered else self.inner
+        return self.lines.levels[2][0] if self.scores and self.lines else self.n_rows
 
     @property
     def width(self) -> int:
@@ -139,7 +144,8 @@ class Problem:
     def name(self) -> str:
         """Returns words for error messages: the step, the output's type, the form and the direction."""
         step = f"{self.step} of a shard for a " if self.step else ""
-        return f"{step}gradient of a {self.y_dtype} {self.form}" if self.backward else f"{step}{self.y_dtype} {self.form}"
+        form = f"{self.form} of scores" if self.scores else self.form
+        return f"{step}gradient of a {self.y_dtype} {form}" if self.backward else f"{step}{self.y_dtype} {form}"
 
     def tiles(self, tile_rows: int) -> int:
         """Returns the number of tiles of `tile_rows` rows that cover all rows."""

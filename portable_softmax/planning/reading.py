@@ -16,6 +16,8 @@ def as_read(problem: Problem, device: Device) -> Problem:
     if problem.ragged or problem.paired:
         return problem  # it is read so already
     if problem.across:
+        if problem.scores:
+            return problem
         return replace(problem, scattered=_is_scattered(problem, device))
     if problem.batch_invariant or not problem.aligned or problem.layout != "rows" or problem.depth > 1:
         return problem
@@ -52,7 +54,8 @@ def _may_be_paired(problem: Problem) -> bool:
     Steps of rows that are sharded over devices are other kernels, which have no pairs.
     """
     follows = problem.lines and set(problem.lines.levels[2][1]) == {problem.n_cols}
-    return bool(follows and problem.n_cols % 2 == 1 and problem.n_rows > 1 and problem.backward and not problem.step)
+    odd = problem.n_cols % 2 == 1 and problem.n_rows > 1
+    return bool(follows and odd and problem.backward and not problem.step and not problem.scores)
 
 
 def _may_be_ragged(problem: Problem) -> bool:

@@ -9,6 +9,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import Step
 from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import FORMS, VECTOR_BYTES, Problem
+from portable_softmax.planning.scores import NONE, Scores
 
 if TYPE_CHECKING:
     import torch
@@ -57,13 +58,14 @@ def problem_of(
     backward: bool = False,
     batch_invariant: bool = False,
     step: Step | None = None,
+    scores: Scores = NONE,
 ) -> Problem:
     """Describes the softmax of operands that lie as lines.
 
     Args:
         lines: how the operands lie.
         x_dtype, y_dtype: torch's names of the types of input and output.
-        aligned, form, backward, batch_invariant, step: see Problem.
+        aligned, form, backward, batch_invariant, step, scores: see Problem.
 
     Raises:
         ValueError: a size is too large.
@@ -85,6 +87,7 @@ def problem_of(
         turned=lines.turned,
         step=step,
         lines=lines,
+        scores=scores,
     )
 
 

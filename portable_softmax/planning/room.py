@@ -64,7 +64,8 @@ class Room:
     def rows(self, elements: float, row: int) -> int:
         """Returns a power of two of rows that there are elements for, while each multiprocessor keeps enough programs."""
         fit = max(1, int(elements // row))
-        return min(1 << fit.bit_length() - 1, next_power_of_2(-(-self.n_rows // (self.multiprocessors * self.programs_kept))))
+        rows = min(1 << fit.bit_length() - 1, next_power_of_2(-(-self.n_rows // (self.multiprocessors * self.programs_kept))))
+        return rows if self.problem.batch_invariant else min(rows, next_power_of_2(self.problem.neighbours))
 
     def is_few(self, part: int) -> bool:
         """Tells whether programs of so many elements are few for each multiprocessor."""

@@ -14,7 +14,7 @@ class Scores:
     Args:
         factor: x times a number, or times one number per row.
         divides: x is divided by it instead; rows of 0 are greedy: all weight is on their largest elements.
-        cap: cap * tanh(score / cap).
+        cap: cap * tanh(score / cap); each cap is a kernel of its own.
         mask: "bool", where True takes part, or the type of a mask that is added.
         causal: no column above the row's number in its matrix takes part; lower_right: the last row has all columns.
         sink: one more logit per row, in the denominator alone.
@@ -23,7 +23,7 @@ class Scores:
 
     factor: Factor | None = None
     divides: bool = False
-    cap: bool = False
+    cap: float | None = None
     mask: str | None = None
     causal: Causal | None = None
     sink: bool = False

@@ -37,9 +37,13 @@ def interpreted(
     constexprs = spec.constexprs(device, in_float32=True)
     results = 0 if spec.step == "reduce" else 1  # the first operands; a step's numbers are the last one, and no bfloat16
     tensors = n_operands - (1 if spec.step else 0)
+    own = 3 if spec.backward else 2  # behind them, those of scores
 
     def launch(*given: Any) -> None:
-        taken = [_widened(each, wide, read_as if at >= results else None) for at, each in enumerate(given[:tensors])]
+        taken = [
+            _widened(each, wide, read_as if results <= at < own or spec.step else None)
+            for at, each in enumerate(given[:tensors])
+        ]
         with _interpreting:
             kernel(*taken, *given[tensors:n_operands], *sizes, *given[n_operands:], **constexprs)
         if results and taken[0] is not given[0]:
@@ -52,6 +56,8 @@ def _widened(x: "torch.Tensor", wide: "torch.dtype", read_as: "torch.dtype | Non
     """Copies all memory of a tensor of bfloat16, or of one that is read as such, to a wider type, in the same places."""
     import torch
 
+    if x.dtype == torch.bool:
+        return x.view(torch.uint8)
     if x.dtype != torch.bfloat16 and read_as is None:
         return x
     size = x.untyped_storage().nbytes() // x.element_size()

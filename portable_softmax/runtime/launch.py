@@ -10,6 +10,7 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.planning.request import problem_of
+from portable_softmax.planning.scores import NONE, Scores
 from portable_softmax.runtime.guard import guard_of, launch_on
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import prepare
@@ -134,6 +135,7 @@ def problem_from(
     batch_invariant: bool,
     step: Step | None = None,
     y_dtype: "torch.dtype | None" = None,
+    scores: Scores = NONE,
 ) -> Problem:
     """Describes what `bind` plans, or a step of rows that are sharded over devices, whose result's type is `y_dtype`."""
     x, y = (operands[0], operands[-1]) if backward else (operands[1], operands[0])
@@ -146,6 +148,7 @@ def problem_from(
         backward=backward,
         batch_invariant=batch_invariant,
         step=step,
+        scores=scores,
     )
 
 

@@ -12,6 +12,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import Step
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Form, Problem, next_power_of_2
+from portable_softmax.planning.scores import NONE, Scores
 
 if TYPE_CHECKING:
     from portable_softmax.kernels.form import Form as KernelForm
@@ -20,7 +21,7 @@ TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float
 
 OF_THE_PROBLEM = (
     *("x_dtype", "y_dtype", "vector", "aligned", "form", "backward"),
-    *("across", "ragged", "paired", "last_alone", "depth", "turned", "scattered", "step"),
+    *("across", "ragged", "paired", "last_alone", "depth", "turned", "scattered", "step", "scores"),
 )
 
 
@@ -43,6 +44,7 @@ class KernelSpec:
     turned: bool = False
     scattered: bool = False
     step: Step | None = None
+    scores: Scores = NONE
     padded: bool = True  # tiles end elsewhere than rows do
 
     @classmethod
@@ -69,7 +71,7 @@ class KernelSpec:
 
     @property
     def kernel(self) -> Any:
-        """Returns the @triton.jit function: of the softmax, of its gradient, of pairs of rows, or of a step."""
+        """Returns the @triton.jit function: of the softmax, of its gradient, of scores, of pairs of rows, or of a step."""
         if self.step:
             from portable_softmax.kernels.special import shards
 
@@ -78,6 +80,10 @@ class KernelSpec:
             from portable_softmax.kernels.special import pairs
 
             return pairs.pairs_backward_kernel
+        if self.scores:
+            from portable_softmax.kernels.special import scored
+
+            return scored.scored_backward_kernel if self.backward else scored.scored_kernel
         from portable_softmax.kernels import softmax
 
         return softmax.softmax_backward_kernel if self.backward else softmax.softmax_kernel
@@ -102,6 +108,9 @@ class KernelSpec:
         pointers = {f"{name}_ptr": f"*{TRITON_NAMES[dtype]}{alignment}" for name, dtype in dtypes.items()}
         if self.paired:
             return {**pointers, "n_rows": "i64", "row_length": "i32"}
+        of_scores = ["mask_col", "mask_row", "mask_matrix", "mask_block", "factor"]
+        if self.scores:
+            numbers = self._pointers_of_scores()
         strided = list(dtypes)[:2]  # the last of three operands lies as the result does
         return {
             **pointers,
@@ -114,8 +123,19 @@ class KernelSpec:
             "n_blocks": "i64",
             **{f"{name}_block": "i64" for name in strided},
             **({"n_groups": "i64"} if self.step == "map" else {}),
+            **dict.fromkeys(of_scores[4 * self.backward :] if self.scores else [], "i64"),
             **({} if self.tiling.parts == 1 else {"words_ptr": "*i64:16", "launch": "i64"}),
         }
+
+    def _pointers_of_scores(self) -> dict[str, str]:
+        """Returns the types of the operands that only scores have; where there is none, that of x, which stands in for it."""
+        scores, given = self.scores, f"*{TRITON_NAMES[self.x_dtype if not self.backward else self.y_dtype]}"
+        mask = {None: given, "bool": "*i8"}.get(scores.mask) or f"*{TRITON_NAMES[scores.mask or self.x_dtype]}"
+        computed = "*fp64" if self.y_dtype == "float64" else "*fp32"
+        factors = computed if scores.factor == "rows" else given
+        if self.backward:
+            return {"factors_ptr": factors}
+        return {"mask_ptr": mask, "factors_ptr": factors, "sinks_ptr": computed if scores.sink else given}
 
     def constexprs(self, device: Device, in_float32: bool = False) -> dict[str, Any]:
         """Returns the values of the kernel's constexprs, by name; `in_float32`: for bfloat16 that was copied to float32."""
@@ -132,6 +152,7 @@ class KernelSpec:
         tiling, polls = self.tiling, device.profile.launch.polls
         numbers = tiling.tile_rows * next_power_of_2(tiling.parts)
         axis = 0 if self.across else 1
+        scores = self.scores
         return KernelForm(
             backward=self.backward,
             log=self.form == "log_softmax",
@@ -142,7 +163,7 @@ class KernelSpec:
             axis=axis,
             out_axis=1 - axis if self.turned else axis,
             depth=self.depth,
-            flat=self.scattered or not self.across,
+            flat=self.scattered or not (self.across or scores),
             vector=self.vector,
             ragged=self.ragged,
             padded=self.padded,
@@ -154,6 +175,14 @@ class KernelSpec:
             walks=tiling.walk,
             stages=tiling.num_stages or 1,
             last_alone=self.last_alone,
+            scored=bool(scores),
+            divides=scores.divides,
+            by_row=scores.factor == "rows",
+            cap=scores.cap or 0.0,
+            mask="added" if scores.mask not in (None, "bool") else scores.mask or "",
+            causal=scores.causal or "",
+            sink=scores.sink and not self.backward,
+            zero_rows=scores.zero_rows and not self.backward,
             parts=tiling.parts,
             words=tiling.words_per_tile,
             lanes=max(self._most_threads(device), numbers) if tiling.parts > 1 else 1,

@@ -38,8 +38,8 @@ def reduce_kernel(
         a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)
         b = starts_of(b_ptr, matrix, line, n_matrices, b_line, b_matrix, b_block, FORM.axis, FORM)
         lead = lead_of(line, a_line, FORM)
-        edge_a, edge_b = load_edges(a, b, rows, lead, 0, n_rows, n_cols, FORM)
-        first, second = reduce_streamed(a, b, edge_a, edge_b, rows, lead, 0, n_cols, n_rows, n_cols, a_line, b_line, FORM)
+        edge_a, edge_b = load_edges(a, b, rows, lead, 0, n_rows, n_cols, b_line, None, FORM)
+        first, second = reduce_streamed(a, b, edge_a, edge_b, rows, lead, 0, n_cols, n_rows, n_cols, a_line, b_line, None, FORM)
         place = numbers_ptr + (rows if FORM.flat else matrix * per_matrix + rows)
         tl.store(place, first, mask=rows < n_rows)
         if not FORM.backward:
@@ -69,9 +69,11 @@ def map_kernel(
         lead = lead_of(line, a_line, FORM)
         place = numbers_ptr + (rows if FORM.flat else matrix * per_matrix + rows)
         first, second = whole(place, rows < n_rows, n_groups, all_rows, FORM)
-        edge_a, edge_b = load_edges(a, b, rows, lead, 0, n_rows, n_cols, FORM)
-        store_streamed(out, a, b, first, first, second, rows, lead, 0, n_cols, n_rows, n_cols, out_line, a_line, FORM)
-        store_edges(out, edge_a, edge_b, first, second, rows, lead, 0, n_rows, n_cols, FORM)
+        edge_a, edge_b = load_edges(a, b, rows, lead, 0, n_rows, n_cols, out_line, None, FORM)
+        store_streamed(
+            out, a, b, first, first, second, rows, lead, 0, n_cols, n_rows, n_cols, out_line, a_line, out_line, None, FORM
+        )
+        store_edges(out, edge_a, edge_b, first, second, rows, lead, 0, n_rows, n_cols, None, FORM)
 
 
 @triton.jit
@@ -92,5 +94,5 @@ def whole(place, known, n_groups, n_rows, FORM: tl.constexpr):
         else:
             firsts = tl.load(ptrs, mask=mask, other=-float("inf"))
             seconds = tl.load(ptrs + n_rows, mask=mask, other=0.0)
-            first, second = add(first, second, firsts, seconds, 0, FORM.exact)
+            first, second = add(first, second, firsts, seconds, None, 0, FORM)
     return first, second
