@@ -51,6 +51,7 @@ class Form:
     causal: str = ""  # "upper_left", or "lower_right"
     sink: bool = False  # each row has one more logit
     zero_rows: bool = False  # rows without a score give 0, else nan
+    hides: bool = False  # a gradient: a mask hid elements of x, rather than giving them a low score
 
     # Programs that share the rows of a tile.
     parts: int = 1  # programs per row; each takes one part
@@ -98,11 +99,6 @@ class Form:
     def empty(self) -> bool:
         """Tells whether a row without a score has a result."""
         return self.sink or self.zero_rows
-
-    @property
-    def hides(self) -> bool:
-        """Tells whether elements are hidden, rather than given a low score."""
-        return self.mask == "bool" or bool(self.causal)
 
     def in_float32(self) -> "Form":
         """Returns the form for operands of bfloat16 that were copied to float32."""

@@ -45,7 +45,7 @@ def starts_of_mask(ptr, matrix, line, lead, n_matrices, col, row, matrix_stride,
 def before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM: tl.constexpr):
     """Returns the mask without the columns that causal masking takes from each row."""
     seen = mask
-    if FORM.causal != "" and not FORM.backward:
+    if FORM.causal != "":
         last = rows.to(tl.int32)
         if FORM.causal == "lower_right":
             last += (n_cols - n_rows).to(tl.int32)

@@ -81,7 +81,7 @@ def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], s
 def lines_of_scores(
     shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], mask: Sequence[int], causal: bool
 ) -> Lines | None:
-    """Describes operands as `lines_of` does, of a softmax of scores: rows keep their order, and those of a matrix their numbers.
+    """Describes operands as `lines_of` does, of a softmax of scores, whose rows keep their order and their numbers.
 
     Args:
         shape, dim, strides: see lines_of.

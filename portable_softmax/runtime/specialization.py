@@ -178,17 +178,29 @@ class KernelSpec:
             scored=bool(scores),
             divides=scores.divides,
             by_row=scores.factor == "rows",
-            cap=scores.cap or 0.0,
-            mask="added" if scores.mask not in (None, "bool") else scores.mask or "",
-            causal=scores.causal or "",
-            sink=scores.sink and not self.backward,
-            zero_rows=scores.zero_rows and not self.backward,
+            **(self._hidden() if self.backward else self._masks()),
             parts=tiling.parts,
             words=tiling.words_per_tile,
             lanes=max(self._most_threads(device), numbers) if tiling.parts > 1 else 1,
             poll=device.vendor.poll,
             polls=polls.value if polls else 1,
         )
+
+    def _masks(self) -> dict[str, Any]:
+        """Returns the fields of a form for what is done to scores behind the factor."""
+        scores = self.scores
+        mask = "added" if scores.mask not in (None, "bool") else scores.mask or ""
+        return {
+            "cap": scores.cap or 0.0,
+            "mask": mask,
+            "causal": scores.causal or "",
+            "sink": scores.sink,
+            "zero_rows": scores.zero_rows,
+        }
+
+    def _hidden(self) -> dict[str, Any]:
+        """Returns the field of a gradient's form for it."""
+        return {"hides": self.scores.mask == "bool" or bool(self.scores.causal)}
 
     def _most_threads(self, device: Device) -> int:
         """Returns the threads of a program, or the most that it may have if the vendor's compiler chooses its warps."""
