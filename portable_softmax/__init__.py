@@ -26,6 +26,7 @@ from portable_softmax.runtime.plans import occupancy, plan
 if TYPE_CHECKING:
     from portable_softmax.api.functional import log_softmax, softmax, softmin
     from portable_softmax.api.modules import LogSoftmax, Softmax
+    from portable_softmax.api.override import override_aten
     from portable_softmax.api.patch import patch_torch
     from portable_softmax.probe.inspection import inspect_kernel
     from portable_softmax.probe.limits import limits
@@ -54,6 +55,7 @@ __all__ = [
     "limits",
     "log_softmax",
     "occupancy",
+    "override_aten",
     "patch_torch",
     "plan",
     "profiles",
@@ -71,6 +73,7 @@ _MODULES = {
     "inspect_kernel": "probe.inspection",
     "limits": "probe.limits",
     "log_softmax": "api.functional",
+    "override_aten": "api.override",
     "patch_torch": "api.patch",
     "softmax": "api.functional",
     "softmin": "api.functional",

@@ -1,0 +1,295 @@
+"""override_aten: torch's own samples come to this package's kernels, eager and compiled; the rest stays torch's, to the bit."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from closeness import assert_close, expected, terms_of
+from pairs import FLOATS
+from torch.testing._internal.common_methods_invocations import op_db
+
+from portable_softmax import DeviceError, batch_invariant, override_aten
+from portable_softmax.api import override
+
+pytestmark = pytest.mark.kernel
+ATEN = torch.ops.aten
+
+
+@pytest.fixture(autouse=True)
+def ended():
+    yield
+    assert not override._active
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """The operators that this package computed, as (form, "forward" or "backward")."""
+    names = []
+
+    def recorded(name, compute):
+        return lambda *given: names.append((given[-2], name)) or compute(*given)
+
+    for name in ("forward", "backward"):
+        monkeypatch.setattr(override, name, recorded(name, getattr(override, name)))
+    return names
+
+
+@pytest.fixture
+def x(where):
+    return torch.randn(3, 37, generator=torch.Generator().manual_seed(0)).to(where)
+
+
+def samples(name, device, dtype, requires_grad):
+    infos = [info for info in op_db if info.name == name and dtype in info.supported_dtypes(device.type)]
+    assert infos, f"torch has no OpInfo {name} of {dtype}"
+    return [(info, sample) for info in infos for sample in info.sample_inputs(device, dtype, requires_grad=requires_grad)]
+
+
+def bits(x):
+    """A tensor to compare by bits: nan is equal to the same nan."""
+    return x.contiguous().view(-1).view(torch.uint8) if x.numel() else x
+
+
+def assert_same_bits(result, theirs):
+    assert (result.dtype, result.shape, result.stride()) == (theirs.dtype, theirs.shape, theirs.stride())
+    assert torch.equal(bits(result), bits(theirs))
+
+
+def outcome(function, *given, **named):
+    try:
+        return function(*given, **named)
+    except Exception as error:
+        return error
+
+
+COMPILERS = {
+    "eager": lambda function: function,
+    "dynamo": lambda function: torch.compile(function, backend="eager", fullgraph=True),
+    "aot": lambda function: torch.compile(function, backend="aot_eager", fullgraph=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("compiler", "dtype"),
+    [*(("eager", dtype) for dtype in FLOATS), ("dynamo", torch.float32), ("aot", torch.float16), ("aot", torch.float32)],
+    ids=str,
+)
+@pytest.mark.parametrize("form", ["softmax", "log_softmax"])
+def test_samples_of_torch_and_their_gradients(where, form, dtype, compiler, computed):
+    """Results and gradients have the type, strides and nan of torch's; results are as close to float64 as softmax's own."""
+    ran = 0
+    for info, sample in samples(form, where, dtype, requires_grad=True):
+        x, wanted = sample.input, sample.kwargs.get("dtype")
+        if wanted and not wanted.is_floating_point:
+            continue
+        dim = sample.kwargs.get("dim", sample.args[0] if sample.args else None)
+        torch._dynamo.reset()
+        theirs = info.op(x, *sample.args, **sample.kwargs)
+        dy = torch.randn_like(theirs)
+        (their_dx,) = torch.autograd.grad(theirs, x, dy)
+        with override_aten():
+            result = COMPILERS[compiler](info.op)(x, *sample.args, **sample.kwargs)
+            (dx,) = torch.autograd.grad(result, x, dy)
+        assert (result.dtype, result.shape, result.stride()) == (theirs.dtype, theirs.shape, theirs.stride())
+        assert_close(result.detach(), expected(form, x.detach().to(result.dtype), dim), terms_of(form))
+        assert (dx.dtype, dx.shape, dx.stride()) == (their_dx.dtype, their_dx.shape, their_dx.stride())
+        torch.testing.assert_close(dx, their_dx, atol=0.1 if dtype is torch.bfloat16 else 0.01, rtol=0.02)
+        ran += 1
+    assert ran > 3
+    assert {direction for _, direction in computed} == {"forward", "backward"}
+
+
+@pytest.mark.parametrize("name", ["_softmax_backward_data", "nn.functional.cross_entropy", "nn.functional.softmin"])
+def test_samples_of_what_is_made_of_it(where, name, computed):
+    for info, sample in samples(name, where, torch.float32, requires_grad=False)[:20]:
+        theirs = info.op(sample.input, *sample.args, **sample.kwargs)
+        with override_aten():
+            result = info.op(sample.input, *sample.args, **sample.kwargs)
+        torch.testing.assert_close(result, theirs)
+    assert computed
+
+
+@pytest.mark.parametrize("form", ["softmax", "log_softmax"])
+def test_half_to_float_and_back(x, form, computed):
+    forward, backward = getattr(ATEN, f"_{form}").default, getattr(ATEN, f"_{form}_backward_data").default
+    half = x.half()
+    with override_aten():
+        y = forward(half, 1, True)
+        dx = backward(x, y, 1, torch.float16)
+    assert (y.dtype, dx.dtype) == (torch.float32, torch.float16)
+    assert computed == [(form, "forward"), (form, "backward")]
+    assert_close(y, expected(form, half), terms_of(form))
+    theirs = backward(x.double(), expected(form, half), 1, torch.float64)
+    torch.testing.assert_close(dx.double(), theirs, atol=2e-3, rtol=2e-3)
+
+
+THEIRS = {
+    "integers": lambda x: torch.softmax(x.int(), 1),
+    "float8": lambda x: torch.softmax(x.to(torch.float8_e4m3fn), 1),
+    "complex": lambda x: torch.softmax(x.to(torch.complex64), 1),
+    "half_to_float of float32": lambda x: ATEN._softmax(x, 1, True),
+    "half_to_float of bfloat16": lambda x: ATEN._softmax(x.bfloat16(), 1, True),
+    "types of a gradient": lambda x: ATEN._softmax_backward_data(x, x.double(), 1, torch.float32),
+    "another input type": lambda x: ATEN._softmax_backward_data(x, x, 1, torch.float64),
+    "shapes of a gradient": lambda x: ATEN._softmax_backward_data(x, x[:1], 1, torch.float32),
+    "no such dim": lambda x: torch.log_softmax(x, 2),
+    "no such dim of a gradient": lambda x: ATEN._softmax_backward_data(x, x, -3, torch.float32),
+    "nested": lambda x: torch.softmax(torch.nested.nested_tensor([x, x[:2]]), -1).unbind()[1],
+    "coo": lambda x: torch.softmax(x.to_sparse(), 1),
+    "quantized": lambda x: torch.softmax(torch.quantize_per_tensor(x, 0.1, 0, torch.quint8), 1),
+    "meta": lambda x: torch.softmax(x.to("meta"), 1).stride(),
+    "empty": lambda x: torch.softmax(x[:0], 1),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", THEIRS.values(), ids=THEIRS)
+def test_what_stays_torchs_to_the_bit(x, call):
+    theirs = outcome(call, x)
+    with override_aten():
+        result = outcome(call, x)
+    if isinstance(theirs, torch.Tensor):
+        assert_same_bits(result, theirs)
+    elif isinstance(theirs, Exception):
+        assert (type(result), str(result).split("\n")[0]) == (type(theirs), str(theirs).split("\n")[0])
+    else:
+        assert result == theirs
+
+
+def test_rows_that_kernels_cannot_address_stay_torchs():
+    row, fits = 2**31, 2**31 - 2**16
+    for shape, dim, addressed in [
+        ((1, row), 1, False),
+        ((2, fits), -1, True),
+        ((2, 2, 2**15, 2**16), 1, False),
+        ((row, 5), 1, True),
+    ]:
+        assert override._is_addressed(torch.empty(shape, device="meta"), dim) == addressed
+
+
+class Units(torch.Tensor):
+    pass
+
+
+CALLS = {
+    "autocast": lambda x: torch.autocast(x.device.type, torch.bfloat16)(torch.softmax)(x.bfloat16(), 1),
+    "vmap": lambda x: torch.func.vmap(lambda row: torch.softmax(row, 0))(x),
+    "jvp": lambda x: torch.func.jvp(lambda x: torch.softmax(x, 1), (x,), (x,))[1],
+    "hessian": lambda x: torch.func.hessian(lambda x: torch.log_softmax(x, 0).sum())(x[0, :4]),
+    "a parameter": lambda x: torch.softmax(torch.nn.Parameter(x), 1).detach(),
+    "a subclass": lambda x: torch.softmax(x.as_subclass(Units), 1),
+    "inference mode": lambda x: torch.inference_mode()(torch.softmax)(x, 1),
+    "a script": lambda x: torch.jit.trace(lambda x: torch.softmax(x, 1), x)(x),
+    "a strided view": lambda x: torch.softmax(x.t()[::2], 0),
+    "a number": lambda x: torch.softmax(x[0, 0], 0),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_calls_that_come_here(x, call, computed):
+    theirs = call(x)
+    assert not computed
+    with override_aten():
+        result = call(x)
+    assert computed
+    assert type(result) is type(theirs)
+    torch.testing.assert_close(result, theirs)
+
+
+def test_a_graph_from_before_computes_by_it_inside_and_torch_afterwards(x, computed):
+    graph = torch.export.export(torch.nn.Softmax(1), (x,)).module()
+    theirs = graph(x)
+    with override_aten():
+        torch.testing.assert_close(graph(x), theirs)
+    assert computed == [("softmax", "forward")]
+    assert_same_bits(graph(x), theirs)
+
+
+def test_overrides_nest_and_end_in_any_order(x, computed):
+    first, second = override_aten(), override_aten()
+    first.end()
+    first.end()
+    torch.softmax(x, 1)
+    assert len(computed) == 1
+    with second, override_aten():
+        torch.softmax(x, 1)
+    assert len(computed) == 2
+    torch.softmax(x, 1)
+    assert len(computed) == 2
+    with pytest.raises(RuntimeError, match=r"has ended; call override_aten\(\) for another"), first:
+        pass
+
+
+def test_an_error_ends_it_too(x, computed):
+    with pytest.raises(KeyError), override_aten():
+        raise KeyError
+    torch.softmax(x, 1)
+    assert not computed
+
+
+def test_threads_compute_while_overrides_begin_and_end(x, monkeypatch):
+    """Torch frees a kernel that is taken back, so none is. Kernels that take no time leave more to the dispatcher."""
+    monkeypatch.setattr(override, "forward", lambda x, *rest: torch.ones_like(x))
+    monkeypatch.setattr(override, "backward", lambda dy, *rest: torch.ones_like(dy))
+    errors, stop = [], threading.Event()
+
+    def compute():
+        leaf = x.clone().requires_grad_()
+        while not stop.is_set():
+            try:
+                torch.softmax(leaf, 1).sum().backward()
+            except Exception as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=compute) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(1000):
+        for each in (override_aten(), override_aten()):
+            each.end()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_the_choice_of_batch_invariance_is_read(x, monkeypatch):
+    chosen = []
+    monkeypatch.setattr(override, "forward", lambda *given: chosen.append(given[-1]) or given[0])
+    with override_aten(), batch_invariant():
+        torch.softmax(x, 1)
+    with override_aten():
+        torch.softmax(x, 1)
+    assert chosen == [True, False]
+
+
+def test_a_torch_that_keeps_its_kernels_to_itself_is_refused(monkeypatch):
+    monkeypatch.delattr(torch.library, "get_kernel")
+    with pytest.raises(NotImplementedError, match=r"torch 2.9 is the first .* use patch_torch\(\)"):
+        override_aten()
+
+
+def test_a_torch_without_such_kernels_is_refused(monkeypatch):
+    monkeypatch.setattr(override, "COMPUTED", {"npu": frozenset()})
+    monkeypatch.setattr(override, "_libraries", {})
+    with pytest.raises(DeviceError, match="has no kernels for npu, and so none to override"):
+        override_aten()
+
+
+def test_no_warning_and_no_kernel_unless_asked():
+    code = """
+import sys, warnings
+warnings.simplefilter("error")
+import torch, portable_softmax
+assert "portable_softmax.api.override" not in sys.modules
+portable_softmax.override_aten()
+print(torch.softmax(torch.zeros(2, 4), 1)[0, 0].item())
+"""
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout.strip() == "0.25", done.stderr
