@@ -6,6 +6,7 @@ compute.py      the softmax and its gradient, by one launch, or by torch on the 
 layout.py       operands as a kernel takes them: as they lie, or copies
 arguments.py    what a caller gives, read as torch reads it, or refused
 autograd.py     gradients, at the dispatcher's Autograd key
+aten.py         kernels for torch's own operators, where override_aten puts them
 library.py      everything else that a dispatcher can ask of the operators
 """
 

@@ -19,16 +19,16 @@ from portable_softmax.operators.compute import backward, forward
 from portable_softmax.planning.problem import FORMS
 
 
-def _autocast_key(device_type: str) -> str:
+def _dispatch_key(device_type: str) -> str:
     try:
-        return f"Autocast{torch._C._dispatch_key_for_device(device_type)}"
+        return str(torch._C._dispatch_key_for_device(device_type))
     except RuntimeError:  # until a vendor's extension of torch names it
-        return "AutocastPrivateUse1"
+        return "PrivateUse1"
 
 
-# Where torch.autocast has softmax give float32. The interpreter stands in for an accelerator.
-AUTOCAST = {
-    vendor.torch_device_type: _autocast_key(vendor.torch_device_type)
+# The dispatcher's keys of devices that this package computes. The interpreter stands in for an accelerator.
+DISPATCH_KEYS = {
+    vendor.torch_device_type: _dispatch_key(vendor.torch_device_type)
     for vendor in BACKENDS.values()
     if vendor.torch_device_type != "cpu" or interpreting()
 }
@@ -64,7 +64,7 @@ def _define_forward(form: str) -> None:
     _library.impl(form, compute, "CompositeExplicitAutograd")
     torch.library.register_fake(f"portable_softmax::{form}", fake, lib=_library)
     torch.library.register_vmap(f"portable_softmax::{form}", batched, lib=_library)
-    for key in AUTOCAST.values():
+    for key in (f"Autocast{key}" for key in DISPATCH_KEYS.values()):
         _library.impl(form, _autocast(form, key), key)
 
 

@@ -12,7 +12,7 @@ from pairs import FLOATS
 from torch.testing._internal.common_methods_invocations import op_db
 
 from portable_softmax import DeviceError, batch_invariant, override_aten
-from portable_softmax.api import override
+from portable_softmax.operators import aten
 
 pytestmark = pytest.mark.kernel
 ATEN = torch.ops.aten
@@ -21,7 +21,7 @@ ATEN = torch.ops.aten
 @pytest.fixture(autouse=True)
 def ended():
     yield
-    assert not override._active
+    assert not aten.in_force
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def computed(monkeypatch):
         return lambda *given: names.append((given[-2], name)) or compute(*given)
 
     for name in ("forward", "backward"):
-        monkeypatch.setattr(override, name, recorded(name, getattr(override, name)))
+        monkeypatch.setattr(aten, name, recorded(name, getattr(aten, name)))
     return names
 
 
@@ -168,7 +168,7 @@ def test_rows_that_kernels_cannot_address_stay_torchs():
         ((2, 2, 2**15, 2**16), 1, False),
         ((row, 5), 1, True),
     ]:
-        assert override._is_addressed(torch.empty(shape, device="meta"), dim) == addressed
+        assert aten._is_addressed(torch.empty(shape, device="meta"), dim) == addressed
 
 
 class Units(torch.Tensor):
@@ -234,8 +234,8 @@ def test_an_error_ends_it_too(x, computed):
 
 def test_threads_compute_while_overrides_begin_and_end(x, monkeypatch):
     """Torch frees a kernel that is taken back, so none is. Kernels that take no time leave more to the dispatcher."""
-    monkeypatch.setattr(override, "forward", lambda x, *rest: torch.ones_like(x))
-    monkeypatch.setattr(override, "backward", lambda dy, *rest: torch.ones_like(dy))
+    monkeypatch.setattr(aten, "forward", lambda x, *rest: torch.ones_like(x))
+    monkeypatch.setattr(aten, "backward", lambda dy, *rest: torch.ones_like(dy))
     errors, stop = [], threading.Event()
 
     def compute():
@@ -260,7 +260,7 @@ def test_threads_compute_while_overrides_begin_and_end(x, monkeypatch):
 
 def test_the_choice_of_batch_invariance_is_read(x, monkeypatch):
     chosen = []
-    monkeypatch.setattr(override, "forward", lambda *given: chosen.append(given[-1]) or given[0])
+    monkeypatch.setattr(aten, "forward", lambda *given: chosen.append(given[-1]) or given[0])
     with override_aten(), batch_invariant():
         torch.softmax(x, 1)
     with override_aten():
@@ -275,8 +275,8 @@ def test_a_torch_that_keeps_its_kernels_to_itself_is_refused(monkeypatch):
 
 
 def test_a_torch_without_such_kernels_is_refused(monkeypatch):
-    monkeypatch.setattr(override, "COMPUTED", {"npu": frozenset()})
-    monkeypatch.setattr(override, "_libraries", {})
+    monkeypatch.setattr(aten, "DISPATCH_KEYS", {"npu": "PrivateUse1"})
+    monkeypatch.setattr(aten, "_libraries", {})
     with pytest.raises(DeviceError, match="has no kernels for npu, and so none to override"):
         override_aten()
 
@@ -286,7 +286,7 @@ def test_no_warning_and_no_kernel_unless_asked():
 import sys, warnings
 warnings.simplefilter("error")
 import torch, portable_softmax
-assert "portable_softmax.api.override" not in sys.modules
+assert "portable_softmax.operators.aten" not in sys.modules
 portable_softmax.override_aten()
 print(torch.softmax(torch.zeros(2, 4), 1)[0, 0].item())
 """
