@@ -92,4 +92,6 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-import_with_torch("portable_softmax.operators.library", "portable_softmax.distributed.operators")
+import_with_torch(
+    "portable_softmax.operators.library", "portable_softmax.operators.out", "portable_softmax.distributed.operators"
+)

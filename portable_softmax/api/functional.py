@@ -7,6 +7,7 @@ from torch import Tensor
 
 from portable_softmax.operators.arguments import check_chunks
 from portable_softmax.operators.dispatch import call
+from portable_softmax.operators.out import call_into
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -19,6 +20,7 @@ def softmax(
     *,
     group: "ProcessGroup | None" = None,
     chunks: int = 1,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Computes exp(input) / sum(exp(input)) along `dim`, by one fused kernel.
 
@@ -36,20 +38,26 @@ def softmax(
         group: a process group whose ranks each hold a part of the input along `dim`, and of the result; see docs/sharded.md.
             A DTensor needs none.
         chunks: in which the rows of an input that is sharded along `dim` are exchanged, one's beside another's kernels.
+        out: what the result is written to, of its type and device, and any strides; the input itself for a softmax in place. Of
+            another shape, it is resized, with torch's warning if elements are lost. Not differentiable, and not for rows that
+            are sharded. Where it lies so that no kernel takes it, the result is computed elsewhere and copied. In place no
+            programs share a row, so long rows may have other last bits than elsewhere.
 
     Returns:
-        A contiguous tensor of the input's shape; a DTensor for a DTensor.
+        A contiguous tensor of the input's shape; a DTensor for a DTensor; `out` if it is given.
 
     Raises:
         IndexError, ValueError: there is no such dim, or it has more than 64 bits.
         TypeError: `input` is not a tensor, `dim` or `chunks` no integer, or `dtype` no dtype, as torch has it.
-        ValueError: `chunks` is less than 1.
+        ValueError: `chunks` is less than 1, or `out` is given for rows that are sharded.
+        RuntimeError: `out` has another type or device, its elements lie under each other or partly under the input's, or a
+            gradient is needed; in torch's words.
         DtypeError: the device does not compute that type; a NotImplementedError, as torch's.
         LayoutError: the tensor is nested, sparse or of another layout than strided; a NotImplementedError too.
         DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
     """
-    if type(input) is not Tensor or group is not None or chunks != 1:
-        return _maybe_sharded("softmax", input, dim, dtype, group, chunks)
+    if type(input) is not Tensor or group is not None or chunks != 1 or out is not None:
+        return _maybe_sharded("softmax", input, dim, dtype, group, chunks, out)
     return call("softmax", input, dim, dtype)
 
 
@@ -60,13 +68,14 @@ def log_softmax(
     *,
     group: "ProcessGroup | None" = None,
     chunks: int = 1,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Computes input - max - log(sum(exp(input - max))), the logarithm of softmax, by one fused kernel.
 
     Arguments, result and errors are those of `softmax`.
     """
-    if type(input) is not Tensor or group is not None or chunks != 1:
-        return _maybe_sharded("log_softmax", input, dim, dtype, group, chunks)
+    if type(input) is not Tensor or group is not None or chunks != 1 or out is not None:
+        return _maybe_sharded("log_softmax", input, dim, dtype, group, chunks, out)
     return call("log_softmax", input, dim, dtype)
 
 
@@ -77,13 +86,14 @@ def softmin(
     *,
     group: "ProcessGroup | None" = None,
     chunks: int = 1,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Computes softmax of -input, by one fused kernel.
 
     Arguments, result and errors are those of `softmax`.
     """
-    if type(input) is not Tensor or group is not None or chunks != 1:
-        return _maybe_sharded("softmin", input, dim, dtype, group, chunks)
+    if type(input) is not Tensor or group is not None or chunks != 1 or out is not None:
+        return _maybe_sharded("softmin", input, dim, dtype, group, chunks, out)
     return call("softmin", input, dim, dtype)
 
 
@@ -92,9 +102,20 @@ for _function in (softmax, log_softmax, softmin):  # in torch.jit.script a call 
 
 
 def _maybe_sharded(
-    form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, group: "ProcessGroup | None", chunks: int
+    form: str,
+    x: torch.Tensor,
+    dim: int,
+    dtype: torch.dtype | None,
+    group: "ProcessGroup | None",
+    chunks: int,
+    out: torch.Tensor | None,
 ) -> torch.Tensor:
     """Finds out whether other ranks hold parts of the rows, and computes the softmax with them or alone."""
+    if out is not None:
+        if group is not None or hasattr(x, "device_mesh"):
+            raise ValueError(f"{form} into out= was asked for rows that are sharded; give no out=")
+        check_chunks(form, chunks)
+        return call_into(form, x, dim, dtype, out)
     if group is not None:
         from portable_softmax.distributed.entry import sharded
 

@@ -5,6 +5,7 @@ kept.py         the memory of calls, and who listens to a call
 compute.py      the softmax and its gradient, by one launch, or by torch on the CPU
 layout.py       operands as a kernel takes them: as they lie, or copies
 arguments.py    what a caller gives, read as torch reads it, or refused
+out.py          the softmax written where a caller wants it; overlap.py tells how that lies to the input
 autograd.py     gradients, at the dispatcher's Autograd key
 aten.py         kernels for torch's own operators, where override_aten puts them
 library.py      everything else that a dispatcher can ask of the operators

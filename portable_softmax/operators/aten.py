@@ -16,6 +16,8 @@ from portable_softmax.errors import DeviceError, DtypeError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators.compute import backward, forward
 from portable_softmax.operators.library import DISPATCH_KEYS
+from portable_softmax.operators.out import write
+from portable_softmax.operators.overlap import is_apart
 from portable_softmax.planning.problem import MAX_COLS
 
 Kernel = Callable[..., torch.Tensor]
@@ -52,7 +54,7 @@ def _registered(key: str) -> torch.library.Library:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that kernels are overridden
         for form in ("softmax", "log_softmax"):
-            kernels: dict[str, Kernel] = {f"_{form}": _forward, f"_{form}_backward_data": _backward}
+            kernels: dict[str, Kernel] = {f"_{form}": _forward, f"_{form}.out": _into, f"_{form}_backward_data": _backward}
             for name, ours in kernels.items():
                 library.impl(name, _in_place_of(name, key, ours, form), key, with_keyset=True)
     return library
@@ -62,23 +64,41 @@ def _in_place_of(name: str, key: str, ours: Kernel, form: str) -> Kernel:
     """Returns the kernel that computes a form by `ours` while an override is in force, and by torch's what that refuses."""
     theirs = torch.library.get_kernel(f"aten::{name}", key).call_boxed
 
-    def compute(keys: torch._C.DispatchKeySet, *given: Any) -> torch.Tensor:
+    def compute(keys: torch._C.DispatchKeySet, *given: Any, **out: torch.Tensor) -> torch.Tensor:
         if in_force:
             try:
                 with DisableTorchFunctionSubclass():  # subclasses have been asked before the dispatcher was
-                    return ours(form, *given)
+                    return ours(form, *given, **out)
             except DtypeError:
                 pass
-        result: torch.Tensor = theirs(keys, *given)
+        result: torch.Tensor = theirs(keys, *given, **out)
         return result
 
     return compute
 
 
 def _forward(form: str, x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+    return forward(x, dim, _dtype_of(form, x, dim, half_to_float), form, is_batch_invariant())
+
+
+def _into(form: str, x: torch.Tensor, dim: int, half_to_float: bool, *, out: torch.Tensor) -> torch.Tensor:
+    dtype = _dtype_of(form, x, dim, half_to_float)
+    alike = (out.dtype, out.shape, out.device) == (dtype or x.dtype, x.shape, x.device)
+    if not alike or not is_apart(x, out):
+        raise DtypeError(f"{form} into {tuple(out.shape)} in {out.dtype} is torch's")
+    write(out, x, dim, dtype, form, is_batch_invariant())
+    return out
+
+
+def _dtype_of(form: str, x: torch.Tensor, dim: int, half_to_float: bool) -> torch.dtype | None:
+    """Returns the type that x is converted to; None for its own.
+
+    Raises:
+        DtypeError: torch computes it.
+    """
     if (half_to_float and x.dtype is not torch.float16) or not _is_addressed(x, dim):
         raise DtypeError(f"{form} of {tuple(x.shape)} in {x.dtype}, half_to_float {half_to_float}, is torch's")
-    return forward(x, dim, torch.float32 if half_to_float else None, form, is_batch_invariant())
+    return torch.float32 if half_to_float else None
 
 
 def _backward(form: str, dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype) -> torch.Tensor:

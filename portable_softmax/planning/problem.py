@@ -45,6 +45,7 @@ class Problem:
             what 16 bytes hold. paired: two rows of an odd length are read as one; `n_rows` and `n_cols` are those of pairs, and
             `vector` is 2. last_alone: the last pair is half of one. scattered: a tile takes rows of several matrices.
         scores: what becomes of x first; none for the plain softmax.
+        in_place: the result overwrites x, or dy: no program may read what another one has taken.
 
     Raises:
         ValueError: a size is not positive or too large.
@@ -69,6 +70,7 @@ class Problem:
     last_alone: bool = False
     scattered: bool = False
     scores: Scores = NONE
+    in_place: bool = False
 
     def __post_init__(self) -> None:
         n_rows, n_cols = self.n_rows, self.n_cols

@@ -21,6 +21,8 @@ def why(
     yield from _why_numbers(problem, tiling, device)
     if problem.paired:
         yield f"paired: two rows of {problem.n_cols // 2} columns are read as one, in accesses of {problem.vector} elements"
+    if problem.in_place and device.profile.launch.polls:
+        yield "in place: no programs share a row, because one that waited too long would read what others have overwritten"
     yield _why_tile(problem, tiling)
     if tiling.num_warps is not None and device.hardware.warp_size:
         elements = tiling.tile_rows * tiling.tile_cols / (tiling.num_warps * device.hardware.warp_size)

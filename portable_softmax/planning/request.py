@@ -59,13 +59,14 @@ def problem_of(
     batch_invariant: bool = False,
     step: Step | None = None,
     scores: Scores = NONE,
+    in_place: bool = False,
 ) -> Problem:
     """Describes the softmax of operands that lie as lines.
 
     Args:
         lines: how the operands lie.
         x_dtype, y_dtype: torch's names of the types of input and output.
-        aligned, form, backward, batch_invariant, step, scores: see Problem.
+        aligned, form, backward, batch_invariant, step, scores, in_place: see Problem.
 
     Raises:
         ValueError: a size is too large.
@@ -88,6 +89,7 @@ def problem_of(
         step=step,
         lines=lines,
         scores=scores,
+        in_place=in_place,
     )
 
 

@@ -149,6 +149,7 @@ def problem_from(
         batch_invariant=batch_invariant,
         step=step,
         scores=scores,
+        in_place=not step and any(each.data_ptr() == operands[0].data_ptr() for each in operands[1:]),
     )
 
 

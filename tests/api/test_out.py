@@ -1,0 +1,286 @@
+"""out=: any strides, the input itself, and memory that both share; torch's errors and warnings, in torch's words."""
+
+import warnings
+
+import pytest
+import torch
+from closeness import assert_close, expected, terms_of
+from pairs import FLOATS, PAIRS
+
+from portable_softmax import LayoutError, softmax
+from portable_softmax.operators.overlap import overlap_of
+
+pytestmark = pytest.mark.kernel
+GUARD = 7.0
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.fixture
+def x(where):
+    """Rows that are masked in part, wholly, with a nan, with inf, and far from 0."""
+    x = torch.randn(6, 37, generator=torch.Generator().manual_seed(0)) * 3
+    x[0, :20], x[1], x[2, 5], x[3, 7] = -INF, -INF, NAN, INF
+    x[4] += 3e4
+    return x.to(where)
+
+
+def assert_softmax(form, result, x, dim=1):
+    given = -x.double() if form == "softmin" else x.double()
+    assert_close(result, expected("log_softmax" if form == "log_softmax" else "softmax", given, dim), terms_of(form))
+
+
+def outcome(function, *given, **named):
+    try:
+        return function(*given, **named)
+    except Exception as error:
+        return error
+
+
+PLACES = {  # a tensor of [rows, columns] in memory that the first argument makes
+    "contiguous": lambda memory, rows, cols: memory(rows, cols),
+    "turned": lambda memory, rows, cols: memory(cols, rows).t(),
+    "wider rows": lambda memory, rows, cols: memory(rows, cols + 11)[:, 3 : cols + 3],
+    "every second element": lambda memory, rows, cols: memory(rows, 2 * cols)[:, ::2],
+    "every second row": lambda memory, rows, cols: memory(2 * rows, cols)[::2],
+    "in matrices": lambda memory, rows, cols: memory(cols, 3, rows + 5)[:, 1, :rows].t(),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("place", PLACES)
+def test_strides_of_the_result(x, where, form, place, dtype):
+    made = []
+    memory = lambda *shape: made.append(torch.full(shape, GUARD, device=where, dtype=dtype)) or made[0]  # noqa: E731
+    for dim in (0, 1):
+        del made[:]
+        out = PLACES[place](memory, *x.shape)
+        strides = out.stride()
+        given = x.to(dtype)
+        assert PAIRS[form][0](given, dim, out=out) is out
+        assert out.stride() == strides
+        assert_softmax(form, out, given, dim)
+        out.fill_(GUARD)
+        assert (made[0] == GUARD).all(), "something was written beside the result"
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("place", PLACES)
+def test_in_place(x, where, form, place, dtype):
+    for dim in (0, 1):
+        given = PLACES[place](lambda *shape: torch.full(shape, GUARD, device=where, dtype=dtype), *x.shape).copy_(x)
+        before = given.clone()
+        assert PAIRS[form][0](given, dim, out=given) is given
+        assert_softmax(form, given, before, dim)
+
+
+@pytest.mark.parametrize("shape", [(3, 70_001), (1, 200_000), (40_000, 5), (2, 9000, 3)], ids=str)
+def test_long_rows_and_many_in_place(where, form, shape):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(where)
+    before = x.clone()
+    PAIRS[form][0](x, 1, out=x)
+    assert_softmax(form, x, before)
+
+
+def test_an_in_place_call_is_planned_as_one(x, plans):
+    x, other = x.clone(), torch.empty_like(x)
+    softmax(x, 1, out=x)
+    softmax(x, 1, out=other)
+    softmax(x, 1, out=x.t().contiguous().t())
+    softmax(x, 1)
+    assert [problem.in_place for problem, _ in plans] == [True, False, False, False]
+    softmax(x, 1, out=x)
+    softmax(x, 1, out=other)
+    assert len(plans) == 4, "a kept call is planned again"
+
+
+@pytest.mark.parametrize("given", [torch.int32, torch.uint8, torch.bool, torch.float16], ids=str)
+def test_a_dtype_that_the_input_is_converted_to(where, given):
+    x = torch.tensor([[0, 1, 1], [1, 0, 0]], device=where).to(given)
+    out = torch.empty(2, 3, device=where, dtype=torch.float64)
+    softmax(x, 1, torch.float64, out=out)
+    assert_softmax("softmax", out, x)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 5), (4, 0), (1, 1)], ids=str)
+def test_shapes_with_few_elements(where, form, shape):
+    x, out = torch.zeros(shape, device=where), torch.full(shape, GUARD, device=where)
+    PAIRS[form][0](x, -1, out=out)
+    assert torch.equal(out, PAIRS[form][1](x, -1))
+
+
+RESIZED = {"empty": (0,), "smaller": (3, 3), "larger": (8, 40), "as many elements": (37, 6)}
+
+
+@pytest.mark.parametrize("shape", RESIZED.values(), ids=RESIZED)
+def test_another_shape_is_resized_with_torchs_warning(x, form, shape):
+    ours, theirs = PAIRS["softmax" if form == "softmin" else form]
+    told = []
+    for function in (ours, theirs):
+        out = torch.empty(shape, device=x.device)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            function(x, 1, out=out)
+        resized = [each for each in caught if "resized" in str(each.message)]  # the interpreter's numpy warns of nan
+        assert all(each.filename == __file__ for each in resized)
+        told.append(([str(each.message).split(" (Triggered")[0] for each in resized], out.shape, out.stride()))
+        assert_softmax("softmax" if form == "softmin" else form, out, x)
+    assert told[0] == told[1]
+
+
+REFUSED = {
+    "float64": lambda x: torch.empty(x.shape, device=x.device, dtype=torch.float64),
+    "float16": lambda x: torch.empty(x.shape, device=x.device, dtype=torch.float16),
+    "bfloat16, another shape": lambda x: torch.empty(3, 3, device=x.device, dtype=torch.bfloat16),
+    "integers": lambda x: torch.empty(x.shape, device=x.device, dtype=torch.int32),
+    "one row for all": lambda x: torch.empty(1, x.shape[1], device=x.device).expand(x.shape),
+    "a list": lambda x: [x],
+    "a number": lambda x: 1.0,
+}
+
+
+@pytest.mark.parametrize("make", REFUSED.values(), ids=REFUSED)
+def test_what_torch_refuses_is_refused_in_its_words(x, make):
+    theirs, ours = (outcome(function, x, 1, out=make(x)) for function in (torch.softmax, softmax))
+    assert isinstance(theirs, Exception)
+    assert (type(ours), str(ours).split("\n")[0]) == (type(theirs), str(theirs).split("\n")[0])
+
+
+def test_a_result_of_another_type_leaves_all_as_it_was(x):
+    out = torch.full((3, 3), GUARD, device=x.device, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="Expected out tensor to have dtype float, but got double instead"):
+        softmax(x, 1, out=out)
+    assert (out == GUARD).all()
+    assert out.shape == (3, 3)
+
+
+def test_a_result_on_another_device_is_refused(x):
+    with pytest.raises(RuntimeError, match=f"Expected out tensor to have device {x.device}, but got meta instead"):
+        softmax(x, 1, out=torch.empty(x.shape, device="meta"))
+
+
+def test_other_layouts_are_refused(x):
+    with pytest.raises(LayoutError, match=r"into a tensor that is of layout torch.sparse_coo was asked for; give a strided"):
+        softmax(x, 1, out=x.to_sparse())
+
+
+def test_memory_that_lies_partly_under_the_inputs_is_refused_in_torchs_words(where):
+    memory = torch.randn(50, device=where)
+    before = memory.clone()
+    for out in (memory[5:25].view(4, 5), memory[:20].view(5, 4).t()):
+        theirs = outcome(torch.neg, memory[:20].view(4, 5), out=out)
+        ours = outcome(softmax, memory[:20].view(4, 5), 1, out=out)
+        assert isinstance(theirs, RuntimeError)
+        assert (type(ours), str(ours).split("\n")[0]) == (type(theirs), str(theirs).split("\n")[0])
+    assert torch.equal(memory, before)
+
+
+TANGLED = {  # (x, out) of one memory of [6, 40]
+    "columns of the same rows": lambda memory: (memory[:, :12], memory[:, 12:24]),
+    "columns that are shared": lambda memory: (memory[:, :12], memory[:, 5:17]),
+    "even and odd": lambda memory: (memory[:, ::2], memory[:, 1::2]),
+    "rows one further": lambda memory: (memory[:5, :12], memory[1:, :12]),
+    "rows that share elements": lambda memory: (memory.as_strided((5, 8), (3, 1)),) * 2,
+    "the input of one row": lambda memory: (memory[:1].expand(6, 40), memory),
+}
+
+
+@pytest.mark.parametrize("make", TANGLED.values(), ids=TANGLED)
+def test_memory_that_is_shared_otherwise_gives_what_a_copy_gives(where, make, form):
+    """Where elements of the result lie under each other, the copy decides which of them stay."""
+    memory = torch.randn(6, 40, generator=torch.Generator().manual_seed(0)).to(where)
+    copied = memory.clone()
+    (x, out), (_, right) = make(memory), make(copied)
+    right.copy_(PAIRS[form][0](x.clone(), 1))
+    assert overlap_of(x, out) == "tangled"
+    PAIRS[form][0](x, 1, out=out)
+    assert torch.equal(memory, copied)
+
+
+def test_how_memory_lies(where):
+    memory = torch.zeros(4, 10, device=where)
+    assert overlap_of(memory[:2], memory[2:]) == "none"
+    assert overlap_of(memory, torch.zeros(4, 10, device=where)) == "none"
+    assert overlap_of(memory[:, ::2], memory[:, ::2]) == "same"
+    assert overlap_of(memory[:1, :5], memory.view(-1)[:5].view(1, 5)) == "same", "strides of sizes of 1 lead nowhere"
+
+
+def test_gradients_are_refused_in_torchs_words(x, form):
+    words = rf"^{form}\(\): functions with out=... arguments don't support automatic differentiation, but one of the arguments"
+    leaf, out = x.clone().requires_grad_(), torch.full_like(x, GUARD)
+    for given, to in ((leaf, out), (x, out.clone().requires_grad_())):
+        with pytest.raises(RuntimeError, match=words):
+            PAIRS[form][0](given, 1, out=to)
+        with pytest.raises(RuntimeError, match=words):
+            getattr(torch.ops.portable_softmax, f"{form}_out")(given, 1, out=to)
+    assert (out == GUARD).all()
+    with torch.no_grad():
+        assert_softmax(form, PAIRS[form][0](leaf, 1, out=out), x)
+
+
+def test_forward_mode_is_refused(x):
+    with pytest.raises(NotImplementedError, match="forward AD with softmax"):
+        torch.func.jvp(lambda x: softmax(x, 1, out=torch.empty_like(x)), (x,), (x,))
+
+
+def test_autograd_knows_that_it_is_written(x):
+    weights = torch.ones_like(x, requires_grad=True)
+    version, product = x._version, weights * x
+    softmax(x, 1, out=x)
+    assert x._version == version + 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+    with torch.inference_mode():
+        inside = torch.zeros(2, 3, device=x.device)
+        assert torch.equal(softmax(inside, 1, out=inside), torch.full_like(inside, 1 / 3))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_it_is_compiled_whole(x, form, backend):
+    def steps(x, out):
+        return PAIRS[form][0](x, 1, out=out) * 2, PAIRS[form][0](x, 1, out=x)
+
+    out, given = torch.empty_like(x), x.clone()
+    torch._dynamo.reset()
+    twice, same = torch.compile(steps, backend=backend, fullgraph=True)(given, out)
+    assert_softmax(form, out, x)
+    assert_softmax(form, given, x)
+    torch.testing.assert_close(twice, out * 2, equal_nan=True)
+    torch.testing.assert_close(same, given, equal_nan=True)
+
+
+def test_opcheck(x, form):
+    torch.library.opcheck(getattr(torch.ops.portable_softmax, f"{form}_out").default, (x, 1), {"out": torch.empty_like(x)})
+
+
+def test_the_operator_itself_resizes_nothing(x):
+    with pytest.raises(RuntimeError, match=r"of shape \(6, 37\) was to be written to a tensor of shape \(3, 3\)"):
+        torch.ops.portable_softmax.softmax_out(x, 1, out=torch.empty(3, 3, device=x.device))
+
+
+def test_a_negated_view_gets_the_result(x):
+    memory = torch.empty_like(x)
+    softmax(x, 1, out=torch._neg_view(memory))
+    assert_softmax("softmax", -memory, x)
+
+
+def test_autocast_keeps_the_type_as_torch_does(x):
+    out = torch.empty_like(x, dtype=torch.bfloat16)
+    with torch.autocast(x.device.type, torch.bfloat16):
+        assert softmax(x.bfloat16(), 1, out=out).dtype is torch.bfloat16
+
+
+def test_sharded_rows_are_refused(x):
+    with pytest.raises(ValueError, match="into out= was asked for rows that are sharded"):
+        softmax(x, 1, group=object(), out=torch.empty_like(x))
+
+
+def test_an_object_with_a_torch_function_is_asked(x):
+    class Duck:
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            asked.append(function)
+
+    asked = []
+    for given, out in ((Duck(), x), (x, Duck())):
+        assert softmax(given, 1, out=out) is out
+    assert asked == [torch.ops.portable_softmax.softmax_out.default] * 2
