@@ -4,28 +4,44 @@ Only the output is saved. First derivatives are one fused kernel; those of the g
 The choice of batch_invariant is read once, in the forward, and kept for the gradients, which autograd runs in other threads.
 """
 
-import contextlib
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
-from torch.compiler import is_dynamo_compiling
 
 from portable_softmax.invariance import in_context, is_batch_invariant
+from portable_softmax.operators.arguments import check_gradient
 from portable_softmax.operators.compute import backward
-from portable_softmax.operators.kept import Kind, nobody_listens
+from portable_softmax.operators.direct import directly
+from portable_softmax.operators.kept import nobody_listens, repeated
+from portable_softmax.operators.recording import fused, gradient
 
 
 def register_gradients(library: torch.library.Library, form: str) -> None:
     """Registers the gradients of portable_softmax::`form` and of its `_backward`, which must be defined."""
-    for name, function in ((form, _Softmax), (f"{form}_backward", _SoftmaxBackward)):
-        library.impl(name, _autograd(name, form, function), "Autograd", with_keyset=True)
+    recorded = _autograd(form, form, _Softmax)
+    recorded_gradient = _autograd(f"{form}_backward", form, _SoftmaxBackward)
+
+    def softmax(keyset: Any, x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+        batch_invariant = is_batch_invariant()
+        y = repeated(form, dim, dtype, batch_invariant, x)
+        if y is None:
+            y = directly(form, x, dim, dtype, batch_invariant)
+        return recorded(keyset, x, dim, dtype) if y is None else y
+
+    def softmax_gradient(keyset: Any, dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype) -> torch.Tensor:
+        is_recorded = torch.is_grad_enabled() and (dy.requires_grad or y.requires_grad)
+        if not is_recorded and nobody_listens(dy) and nobody_listens(y):
+            return backward(dy, y, check_gradient(dy, y, dim), x_dtype, form, is_batch_invariant())
+        return recorded_gradient(keyset, dy, y, dim, x_dtype)
+
+    library.impl(form, softmax, "Autograd", with_keyset=True)
+    library.impl(f"{form}_backward", softmax_gradient, "Autograd", with_keyset=True)
 
 
-def _autograd(name: str, form: str, function: Any) -> Any:
+def _autograd(name: str, form: str, function: Any) -> Callable[..., torch.Tensor]:
     operator = getattr(torch.ops.portable_softmax, name).default
 
     def below(keyset: Any, *arguments: Any) -> torch.Tensor:
@@ -82,7 +98,9 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
-        return None, None, None, _gradient(ctx, dy), None, None
+        (y,) = ctx.saved_tensors
+        dx = gradient(dy, y, ctx.dim, ctx.x_dtype, ctx.form, ctx.batch_invariant)
+        return None, None, None, dx, None, None
 
     @staticmethod
     @_recorded_outside
@@ -92,37 +110,6 @@ class _Softmax(torch.autograd.Function):
         if ctx.form == "log_softmax":
             return _log_transposed(tangent, y, ctx.dim)
         return _fused(ctx, ctx.form, tangent, y, y.dtype)  # this Jacobian is symmetric
-
-
-class _OnlyReverse(torch.autograd.Function):
-    """Does what _Softmax does where autograd alone listens, and sooner: each argument and attribute costs some."""
-
-    @staticmethod
-    def forward(ctx: Any, asked: tuple[Callable[..., torch.Tensor], torch.dtype, Kind], x: torch.Tensor) -> torch.Tensor:
-        y = asked[0](x)
-        ctx.save_for_backward(y)
-        ctx.asked = asked
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
-        _, ctx.x_dtype, (ctx.form, ctx.dim, _, ctx.batch_invariant) = ctx.asked
-        return None, _gradient(ctx, dy)
-
-
-def _gradient(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
-    (y,) = ctx.saved_tensors
-    if not torch.is_grad_enabled() and nobody_listens(dy) and nobody_listens(y):
-        return backward(dy, y, ctx.dim, ctx.x_dtype, ctx.form, ctx.batch_invariant)
-    return _fused(ctx, ctx.form, dy, y, ctx.x_dtype)
-
-
-_apply = super(torch.autograd.Function, _OnlyReverse).apply  # Function.apply asks for torch.func's levels, and there are none
-
-
-def recording(call: Callable[[torch.Tensor], torch.Tensor], x_dtype: torch.dtype, kind: Kind) -> Callable[..., torch.Tensor]:
-    """Returns `call`, which computes a kind of softmax of tensors of a type, as autograd records it if it alone listens."""
-    return functools.partial(_apply, (call, x_dtype, kind))
 
 
 class _SoftmaxBackward(torch.autograd.Function):
@@ -167,12 +154,7 @@ class _SoftmaxBackward(torch.autograd.Function):
 
 
 def _fused(ctx: Any, form: str, dy: torch.Tensor, y: torch.Tensor, x_dtype: torch.dtype) -> torch.Tensor:
-    """Computes the gradient's operator, with the choice of batch_invariant that was in force in `ctx`'s forward."""
-    operator = getattr(torch.ops.portable_softmax, f"{form}_backward")
-    # Compiled autograd traces this, and a graph reads the choice when it runs.
-    with contextlib.nullcontext() if is_dynamo_compiling() else in_context(ctx.batch_invariant):
-        result: torch.Tensor = operator(dy, y, ctx.dim, x_dtype)
-    return result
+    return fused(dy, y, ctx.dim, x_dtype, form, ctx.batch_invariant)
 
 
 def _sum(values: torch.Tensor, dim: int) -> torch.Tensor:

@@ -1,6 +1,5 @@
 """The softmax of a tensor and its gradient, by one launch, or by torch for tensors on the CPU."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +8,10 @@ import torch
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.operators.arguments import KERNEL_DTYPES, check_gradient, device_of, wrap_dim
-from portable_softmax.operators.kept import Call, Kept, find, keep
+from portable_softmax.operators.kept import Call, find, keep
 from portable_softmax.operators.layout import AS_THEY_LIE, Operands, arranged, on_copies
 from portable_softmax.planning.problem import VECTOR_BYTES
+from portable_softmax.runtime.allocation import allocator
 from portable_softmax.runtime.guard import Guard, guard_of
 from portable_softmax.runtime.launch import bind
 
@@ -44,9 +44,9 @@ def forward(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, bat
         x, form = (-x, "softmax") if form == "softmin" else (x, form)  # unsigned integers wrap around, as in torch
         x = x.to(dtype)
     key = _key(x, dim, dtype, form, batch_invariant)
-    kept: Kept | None = find(key)
+    kept: Call | None = find(key)
     if kept:
-        return kept.call(x)
+        return kept(x)
     dtype = dtype or x.dtype
     dim = wrap_dim(dim, x.dim())
     device = device_of(x, x.dtype, dtype)
@@ -81,9 +81,9 @@ def backward(
     aligned = dy.data_ptr() % VECTOR_BYTES == y.data_ptr() % VECTOR_BYTES == 0
     layouts = dy.dtype, dy.shape, dy.stride(), y.dtype, y.shape, y.stride(), y.get_device()
     key = form, dim, x_dtype, layouts, aligned, batch_invariant
-    kept: Kept | None = find(key)
+    kept: Call | None = find(key)
     if kept:
-        return kept.call(dy, y)
+        return kept(dy, y)
     dim = check_gradient(dy, y, dim)
     device = device_of(y, y.dtype, x_dtype)
     if not y.numel():
@@ -97,8 +97,8 @@ def _backward_by_torch(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: tor
     return -dx if form == "softmin" else dx
 
 
-def kept_like(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> Kept | None:
-    """Returns what `forward` keeps for tensors like x; None before the first."""
+def kept_like(x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> Call | None:
+    """Returns the call that `forward` keeps for tensors like x; None before the first."""
     return find(_key(x, dim, dtype, form, batch_invariant))
 
 
@@ -125,7 +125,7 @@ def _planned(
         launch = on_copies(launch, way, dim)
     call = _call(launch, operands, guard)
     if way is AS_THEY_LIE or all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands):
-        keep(key, Kept(call))
+        keep(key, call)
     return call
 
 
@@ -137,22 +137,15 @@ def _call(launch: Callable[..., None], operands: Operands, guard: Guard) -> Call
         operands: result and input, or result and both inputs, like those of each call.
         guard: makes the operands' device the current one.
     """
-    result, model = operands[0], operands[-1]
-    shape, strides, dtype = tuple(result.shape), result.stride(), result.dtype
-    # What torch.compile's programs allocate with, past the dispatcher, and so sooner than empty_like.
-    empty = getattr(torch._C._dynamo.guards, f"_empty_strided_{result.device.type}", None)
-    if type(model) is not torch.Tensor:
-        empty = None
-    empty_like = torch.empty_like  # quicker than torch.empty, and quickest without arguments
-    if (dtype, strides) != (model.dtype, model.stride()):
-        empty_like = functools.partial(empty_like, dtype=dtype, memory_format=torch.contiguous_format)
+    result = operands[0]
+    shape, strides, dtype, empty = tuple(result.shape), result.stride(), result.dtype, allocator(result.device)
     current, number, made_current = guard
 
     def softmax(x: torch.Tensor) -> torch.Tensor:
         if current() != number:
             with made_current():
                 return softmax(x)
-        y = empty(shape, strides, dtype) if empty else empty_like(x)
+        y = empty(shape, strides, dtype)
         launch(y, x)
         return y
 
@@ -160,7 +153,7 @@ def _call(launch: Callable[..., None], operands: Operands, guard: Guard) -> Call
         if current() != number:
             with made_current():
                 return gradient(dy, y)
-        dx = empty(shape, strides, dtype) if empty else empty_like(y)
+        dx = empty(shape, strides, dtype)
         launch(dx, dy, y)
         return dx
 

@@ -1,7 +1,4 @@
-"""One call of softmax, log_softmax or softmin: a repetition, past torch's dispatcher, or through it.
-
-The dispatcher takes as long as everything else, so it is left out where only autograd needs to see a call.
-"""
+"""One call of softmax, log_softmax or softmin: past torch's dispatcher, or through it."""
 
 from typing import Any
 
@@ -12,9 +9,9 @@ from torch.overrides import has_torch_function_unary
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators.arguments import check_layout, dtype_of, int_of, wrap_dim
-from portable_softmax.operators.autograd import recording
-from portable_softmax.operators.compute import BY_TORCH, forward, kept_like
-from portable_softmax.operators.kept import Call, Kind, nobody_listens, remember, repeated
+from portable_softmax.operators.compute import BY_TORCH
+from portable_softmax.operators.direct import directly
+from portable_softmax.operators.kept import repeated
 from portable_softmax.operators.library import operator
 
 
@@ -28,11 +25,13 @@ def call(form: str, x: Any, dim: Any, dtype: Any) -> torch.Tensor:
         dtype: type of the result; None for that of x.
     """
     if type(dim) is int and (dtype is None or type(dtype) is torch.dtype) and not is_dynamo_compiling():
-        kind = form, dim, dtype, is_batch_invariant()
-        if (again := repeated(kind, x)) is not None:
-            return again
-        if nobody_listens(x) and (directly := _directly(x, kind)):
-            return directly(x)
+        batch_invariant = is_batch_invariant()
+        y = repeated(form, dim, dtype, batch_invariant, x)
+        if y is not None:
+            return y
+        y = directly(form, x, dim, dtype, batch_invariant)
+        if y is not None:
+            return y
     if isinstance(x, torch.Tensor):
         if x.device.type == "cpu" and not interpreting():
             return BY_TORCH[form](x, dim, dtype=dtype)
@@ -42,15 +41,3 @@ def call(form: str, x: Any, dim: Any, dtype: Any) -> torch.Tensor:
         raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
     result: torch.Tensor = operator(form)(x, dim, dtype)
     return result
-
-
-def _directly(x: torch.Tensor, kind: Kind) -> Call | None:
-    """Returns a call past the dispatcher, for a tensor to which nobody but autograd listens; None if torch must record it."""
-    form, dim, dtype, batch_invariant = kind
-    by_torch = x.is_cpu and not interpreting()
-    if by_torch and x.requires_grad:
-        return None
-    if not by_torch and (kept := kept_like(x, dim, dtype, form, batch_invariant)):
-        return remember(kind, x, kept, recording)
-    first = lambda x: forward(x, dim, dtype, form, batch_invariant)  # noqa: E731
-    return recording(first, x.dtype, kind) if x.requires_grad else first

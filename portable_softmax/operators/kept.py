@@ -23,22 +23,13 @@ from torch.compiler import is_dynamo_compiling
 from portable_softmax.planning.problem import VECTOR_BYTES
 
 MOST_CALLS = 8192  # kept, two of most shapes; a process sees few, or so many that planning anew does not matter
+MOST_REPEATS = 8  # of one kind and shape, each a guard to ask: with and without a gradient, aligned or not, strides
 
 Call = Callable[..., torch.Tensor]
 Kind = tuple[str, int, torch.dtype | None, bool]  # form, dim, dtype and batch_invariant
-Repeat = tuple[Callable[[torch.Tensor], bool], Call]  # tells whether a tensor is like one before; a call for such
+Repeat = tuple[bool, Callable[[torch.Tensor], bool], Call]  # of aligned tensors; whether one is like a tensor before; its call
 
-
-class Kept:
-    """A call(x), or call(dy, y), and its repeats, by whether x needs a gradient."""
-
-    __slots__ = ("call", "repeats")
-
-    def __init__(self, call: Call) -> None:
-        self.call, self.repeats = call, dict[bool, Repeat]()
-
-
-# By all that a call depends on, a Kept, or a step's launch (distributed/steps.py); by kind and shape, the last Repeat.
+# By all that a call depends on, the call, or a step's launch (distributed/steps.py); by kind and shape, the Repeats.
 _calls: dict[tuple[Any, ...], Any] = {}
 find = _calls.get
 
@@ -76,8 +67,8 @@ def nobody_listens(x: torch.Tensor) -> bool:
     )
 
 
-def repeated(kind: Kind, x: torch.Tensor) -> torch.Tensor | None:
-    """Repeats the last call of a kind and shape if x is like its tensor, and as few listen; returns None if not.
+def repeated(form: str, dim: int, dtype: torch.dtype | None, batch_invariant: bool, x: torch.Tensor) -> torch.Tensor | None:
+    """Repeats a call of a kind and shape if x is like its tensor, and as few listen; returns None if no call is.
 
     The guard holds class, dispatch keys, type, device, sizes, strides, and whether a gradient is needed. Keys are those that
     the dispatcher would see in this thread: modes, torch.func, tracing and autocast add some.
@@ -86,33 +77,22 @@ def repeated(kind: Kind, x: torch.Tensor) -> torch.Tensor | None:
         type(x) is Tensor
         and x.layout is strided  # others have no sizes or strides, for want of which the guard would end the process
         and not x.is_nested
-        and (last := find((kind, x.shape)))
-        and last[0](x)
-        and not x.data_ptr() % VECTOR_BYTES
+        and (repeats := find((form, dim, dtype, batch_invariant, x.shape)))
         and not _len_torch_function_stack()
         and forward_ad._current_level < 0
     ):
-        result: torch.Tensor = last[1](x)
-        return result
+        for of_aligned, is_alike, call in repeats:
+            if is_alike(x) and (not x.data_ptr() % VECTOR_BYTES) is of_aligned:
+                result: torch.Tensor = call(x)
+                return result
     return None
 
 
-def remember(kind: Kind, x: torch.Tensor, kept: Kept, recording: Callable[[Call, torch.dtype, Kind], Call]) -> Call:
-    """Returns the kept call for x, to which nobody but autograd listens, and makes it the last one of its kind and shape.
-
-    Args:
-        kind: what x is asked for.
-        x: the tensor.
-        kept: the call for tensors like x.
-        recording: makes a call that autograd records, where it is enabled, of one that it does not see.
-    """
-    repeat = kept.repeats.get(x.requires_grad)
-    if repeat is None:
-        call = recording(kept.call, x.dtype, kind) if x.requires_grad else kept.call
-        repeat = kept.repeats[x.requires_grad] = _guard(x), call
-    if not x.data_ptr() % VECTOR_BYTES:
-        keep((kind, x.shape), repeat)
-    return repeat[1]
+def remember(kind: Kind, x: torch.Tensor, call: Call) -> None:
+    """Lets `repeated` find a call for tensors like x, to which nobody but autograd listens."""
+    key = (*kind, x.shape)
+    repeat = not x.data_ptr() % VECTOR_BYTES, _guard(x), call
+    keep(key, (repeat, *find(key, ())[: MOST_REPEATS - 1]))
 
 
 def _guard(x: torch.Tensor) -> Callable[[torch.Tensor], bool]:

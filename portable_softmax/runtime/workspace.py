@@ -9,10 +9,12 @@ import torch
 
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime.allocation import allocator
 
-# Numbers of launches: from a random one on, far apart, so that in neither half of one any other tensor's elements are likely.
-_numbers = itertools.count(secrets.randbits(64), 0x9E3779B97F4A7C15)
-_NEVER_ZERO = 1 << 32 | 1  # bits of both halves: zeroed memory holds no launch's words
+# Both halves of a launch's number, read as float32, lie from 2**64 on: so large are few elements of any other tensor, and
+# none of zeroed memory. From launch to launch both grow, so each differs from that of any recent launch.
+_LEAST, _SPAN = 0x5F800000, 2**28
+_STEPS = 2371, 2389
 
 
 def with_words(launch: Callable[..., Any], problem: Problem, tiling: Tiling, where: torch.device) -> Callable[..., Any]:
@@ -21,11 +23,12 @@ def with_words(launch: Callable[..., Any], problem: Problem, tiling: Tiling, whe
     The words belong to the call: they are allocated on the current stream, as its result is. A graph replays its launch with
     the same number, so while one is captured they are cleared on the stream too.
     """
-    n_words = problem.tiles(tiling.tile_rows) * tiling.words_per_tile
+    shape, strides, dtype = (problem.tiles(tiling.tile_rows) * tiling.words_per_tile,), (1,), torch.int64
     is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", lambda: False)
+    empty = allocator(where)
 
     def shared(*operands: Any) -> None:
-        words = torch.empty(n_words, dtype=torch.int64, device=where)
+        words = empty(shape, strides, dtype)
         if is_capturing():
             words.zero_()
         launch(*operands, words, next_number())
@@ -33,6 +36,13 @@ def with_words(launch: Callable[..., Any], problem: Problem, tiling: Tiling, whe
     return shared
 
 
-def next_number() -> int:
-    """Returns a signed number of 64 bits for one launch; each half differs from that of any recent launch, and is not 0."""
-    return (next(_numbers) % 2**64 | _NEVER_ZERO) - 2**63
+def _run() -> range:
+    """Returns the numbers of many launches, from a random one on."""
+    high, low = (_LEAST + secrets.randbelow(_SPAN) for _ in range(2))
+    first, step = high << 32 | low, _STEPS[0] << 32 | _STEPS[1]
+    return range(first, first + _SPAN // max(_STEPS) * step, step)
+
+
+_numbers = itertools.chain.from_iterable(iter(_run, None))  # one run after another
+# Returns a positive number of 64 bits for one launch; each half differs from that of any recent launch, and is not 0.
+next_number: Callable[[], int] = _numbers.__next__

@@ -9,7 +9,7 @@ import torch
 from pairs import PAIRS
 
 from portable_softmax import batch_invariant, log_softmax, softmax
-from portable_softmax.operators import dispatch, kept
+from portable_softmax.operators import direct, kept
 
 pytestmark = pytest.mark.kernel
 
@@ -23,7 +23,7 @@ def x(where):
 def checks(monkeypatch):
     """Tensors that all checks were made of, because no call was repeated."""
     made = []
-    monkeypatch.setattr(dispatch, "nobody_listens", lambda x, check=dispatch.nobody_listens: made.append(x) or check(x))
+    monkeypatch.setattr(direct, "nobody_listens", lambda x, check=direct.nobody_listens: made.append(x) or check(x))
     kept.forget()
     return made
 
@@ -77,11 +77,31 @@ def test_a_call_that_differs_is_not_a_repetition(x, checks, other):
     torch.testing.assert_close(softmax(x, 1), torch.softmax(x, 1))
 
 
-def test_the_last_call_of_an_unaligned_tensor_is_not_that_of_an_aligned_one(x, checks):
+def test_tensors_of_one_shape_that_take_turns_are_all_repeated(x, checks):
+    strided = torch.cat([x, x], 1)[:, :8]
     unaligned, aligned = x.flatten()[1:41].view(5, 8), x.flatten()[:40].view(5, 8)
-    for tensor in (unaligned, unaligned, unaligned, aligned, aligned, aligned, unaligned, aligned):
+    leaf = aligned.clone().requires_grad_()
+    for turn in range(4):
+        for tensor in (unaligned, aligned, leaf, strided[:5]):
+            result = softmax(tensor, 1)
+            assert result.requires_grad is tensor.requires_grad
+            torch.testing.assert_close(result, torch.softmax(tensor, 1))
+        assert len(checks) == (7 if turn else 4)  # the first call with a gradient finds the one without
+
+
+def test_no_more_than_so_many_tensors_of_one_shape_are_remembered(x, checks, monkeypatch):
+    monkeypatch.setattr(kept, "MOST_REPEATS", 2)
+    alike = [torch.cat([x] * times, 1)[:, :8] for times in (1, 2, 3)]
+    for tensor in alike * 3:
         torch.testing.assert_close(softmax(tensor, 1), torch.softmax(tensor, 1))
-    assert [each is aligned for each in checks] == [False, False, False, True, True, False]
+    (repeats,) = (
+        kept.find(key) for key in list(kept._calls) if len(key) == len(("form", "dim", "dtype", "invariant", "shape"))
+    )
+    assert len(repeats) == 2
+    checks.clear()
+    for tensor in alike[1:]:
+        softmax(tensor, 1)
+    assert not checks, "the last ones are remembered"
 
 
 def test_gradients_are_recorded_when_they_are_asked_for(x, checks):

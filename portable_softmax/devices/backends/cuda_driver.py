@@ -60,15 +60,16 @@ def _sizes_of_parameters(cuda: Any, function: int) -> list[int]:
 
 
 # Memory for the arguments and the configuration of one launch, as 64-bit integers, and the call that reads them.
-Slot = tuple[memoryview, memoryview, tuple[Any, ...]]
+Slot = tuple["ctypes.Array[ctypes.c_int64]", "ctypes.Array[ctypes.c_int64]", tuple[Any, ...]]
 
 
 def _prepare(
     cuda: Any, compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int], sizes: Sequence[int], n_parameters: int
 ) -> DirectLaunch:
     n_operands = next(cell for cell, kind in enumerate(kinds) if not kind.startswith("*"))
-    words_cell = n_operands + len(sizes)
-    is_shared = words_cell < len(kinds)
+    is_shared = n_operands + len(sizes) < len(kinds)
+    more_pointers = tuple(enumerate(cell for cell, kind in enumerate(kinds) if kind.startswith("*")))[2:]
+    number_cell = len(kinds) - 1
     submit = cuda.cuLaunchKernelEx
     slots: list[Slot] = []  # slots that no launch uses now; each launch takes its own, so threads need no lock
 
@@ -78,32 +79,37 @@ def _prepare(
         parameters = (ctypes.c_void_p * n_parameters)(*range(start, end, CELL))
         config = LaunchConfig(*grid, 32 * compiled.metadata.num_warps, 1, 1, compiled.metadata.shared)
         call = ctypes.byref(config), ctypes.c_void_p(compiled.function), parameters, None
-        return memoryview(cells).cast("B").cast("q"), memoryview(config).cast("B").cast("q"), call
+        return cells, (ctypes.c_int64 * (ctypes.sizeof(config) // CELL)).from_buffer(config), call
 
-    def launch(stream: int, operands: Sequence[Any]) -> None:  # plain loops and integers, because it runs in every call
+    def launch(stream: int, operands: Sequence[Any]) -> None:  # no loop over two operands, because it runs in every call
         try:
             slot = slots.pop()
         except IndexError:
             slot = new_slot()
         cells, config, call = slot
+        cells[0] = operands[0].data_ptr()
+        cells[1] = operands[1].data_ptr()
+        for at, cell in more_pointers:
+            cells[cell] = operands[at].data_ptr()
         if is_shared:
-            *operands, words, number = operands
-            cells[words_cell] = words.data_ptr()
-            cells[words_cell + 1] = number
-        cell = 0
-        for each in operands:
-            cells[cell] = each.data_ptr()
-            cell += 1  # noqa: SIM113 - slower
+            cells[number_cell] = operands[-1]
         config[STREAM_CELL] = stream
-        error = submit(*call)
-        if error == INVALID_CONTEXT:  # this thread has not used the device yet
-            _enter_primary_context(cuda)
-            error = submit(*call)
+        if error := submit(*call):
+            error = _submit_again(cuda, error, call)
         slots.append(slot)
         if error:
             _check(cuda, error)
 
     return launch
+
+
+def _submit_again(cuda: Any, error: int, call: tuple[Any, ...]) -> int:
+    """Launches once more if this thread has not used the device yet; returns the error that is left, or 0."""
+    if error != INVALID_CONTEXT:
+        return error
+    _enter_primary_context(cuda)
+    again: int = cuda.cuLaunchKernelEx(*call)
+    return again
 
 
 def _enter_primary_context(cuda: Any) -> None:
