@@ -74,7 +74,7 @@ def ttir(spec: KernelSpec, device: Device) -> str:
 
     target = GPUTarget(device.backend, device.arch, device.hardware.warp_size or 0)
     backend = make_backend(target)
-    source = compiler._source(spec.kernel, spec.signature(), spec.constexprs(device))
+    source = compiler.source_of(spec.kernel, spec.signature(), spec.constexprs(device))
     options = backend.parse_options({"num_warps": spec.tiling.num_warps or 4})
     context = ir.context()
     ir.load_dialects(context)

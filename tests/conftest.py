@@ -6,6 +6,7 @@ import pytest
 from counts import pytest_terminal_summary, record_count  # noqa: F401  (fixture and hook)
 
 os.environ.pop("PORTABLE_SOFTMAX_PROFILES", None)  # the tests are of the shipped profiles, and of those that they write
+os.environ["PORTABLE_SOFTMAX_CACHE"] = "off"  # what is compiled in a test is compiled there; tests/runtime/test_on_disk.py asks
 
 
 @pytest.fixture(scope="session")

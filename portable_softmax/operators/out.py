@@ -17,7 +17,7 @@ from portable_softmax.errors import LayoutError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators.arguments import KERNEL_DTYPES, check_layout, device_of, dtype_of, int_of, wrap_dim
 from portable_softmax.operators.compute import forward
-from portable_softmax.operators.kept import Kept, find, keep
+from portable_softmax.operators.kept import find, keep
 from portable_softmax.operators.layout import AS_THEY_LIE, arranged, on_copies
 from portable_softmax.operators.library import operator
 from portable_softmax.operators.overlap import overlap_of
@@ -77,9 +77,8 @@ def write(out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | Non
     aligned = x.data_ptr() % VECTOR_BYTES == 0, out.data_ptr() % VECTOR_BYTES == 0
     layouts = x.dtype, x.shape, x.stride(), out.stride(), x.get_device(), aligned, overlap
     key = "out", form, dim, dtype, layouts, batch_invariant
-    kept: Kept | None = find(key)
-    if kept:
-        kept.call(out, x)
+    if kept := find(key):
+        kept(out, x)
         return
     device = device_of(x, x.dtype, out.dtype)
     dim = wrap_dim(dim, x.dim())
@@ -88,12 +87,11 @@ def write(out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | Non
     if way is not AS_THEY_LIE:
         launch = on_copies(launch, way, dim)
 
-    def call(out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def call(out: torch.Tensor, x: torch.Tensor) -> None:
         launch_on(guard, launch, out, x)
-        return out
 
     if way is AS_THEY_LIE or all(aligned):
-        keep(key, Kept(call))
+        keep(key, call)
     call(out, x)
 
 

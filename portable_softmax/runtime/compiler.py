@@ -51,7 +51,7 @@ def compile_for(
         raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
     options = device.vendor.compile_options(num_warps, num_stages, max_registers, device.hardware)
     try:
-        return triton.compile(_source(kernel, signature, constexprs), target=target, options=options)
+        return triton.compile(source_of(kernel, signature, constexprs), target=target, options=options)
     except Exception as error:  # every stage of every backend has its own exceptions
         types = ", ".join(signature.values())
         raise CompileError(f"{kernel.__name__}({types}) for {device.backend}/{device.arch}: {error}") from error
@@ -163,7 +163,8 @@ class _LaterLauncher:
         return self._make()(*arguments)
 
 
-def _source(kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str, Any]) -> Any:
+def source_of(kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str, Any]) -> Any:
+    """Returns Triton's source of a kernel; arguments as of `compile_for`."""
     from triton.compiler import ASTSource
 
     names = kernel.arg_names

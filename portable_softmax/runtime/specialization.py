@@ -70,23 +70,34 @@ class KernelSpec:
         return cls(tiling=tiling, padded=problem.ragged or not ends_with_rows, **shared)
 
     @property
+    def name(self) -> str:
+        """Returns the name of the @triton.jit function: of the softmax, its gradient, scores, pairs of rows, or a step."""
+        if self.step:
+            return f"{self.step}_kernel"
+        if self.paired:
+            return "pairs_backward_kernel"
+        if self.scores:
+            return "scored_backward_kernel" if self.backward else "scored_kernel"
+        return "softmax_backward_kernel" if self.backward else "softmax_kernel"
+
+    @property
     def kernel(self) -> Any:
-        """Returns the @triton.jit function: of the softmax, of its gradient, of scores, of pairs of rows, or of a step."""
+        """Returns the @triton.jit function. The first one takes a while to be read, so it is asked for when it is compiled."""
         if self.step:
             from portable_softmax.kernels.special import shards
 
-            return shards.reduce_kernel if self.step == "reduce" else shards.map_kernel
+            return getattr(shards, self.name)
         if self.paired:
             from portable_softmax.kernels.special import pairs
 
-            return pairs.pairs_backward_kernel
+            return getattr(pairs, self.name)
         if self.scores:
             from portable_softmax.kernels.special import scored
 
-            return scored.scored_backward_kernel if self.backward else scored.scored_kernel
+            return getattr(scored, self.name)
         from portable_softmax.kernels import softmax
 
-        return softmax.softmax_backward_kernel if self.backward else softmax.softmax_kernel
+        return getattr(softmax, self.name)
 
     @property
     def narrows(self) -> bool:

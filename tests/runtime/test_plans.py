@@ -180,7 +180,7 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch):
     def fail(*_):
         raise RuntimeError("PassManager::run failed")
 
-    monkeypatch.setattr(compiler_module, "_source", fail)
+    monkeypatch.setattr(compiler_module, "source_of", fail)
     with pytest.raises(CompileError, match=r"softmax_kernel\(\*fp32:16, .* for cuda/90: PassManager::run failed"):
         compile_kernel(
             spec_of(Tiling("tile", 3, 16, 1, 1)),

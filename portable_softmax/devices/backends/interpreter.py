@@ -12,6 +12,7 @@ dtypes = tuple(base.DTYPE_BYTES)
 required = ("multiprocessor_count",)
 aligned_access = False  # ragged rows are then read element by element; tests run the ragged kernel by itself
 scattered_rows = True
+whole_compiler = False
 poll = "volatile"
 setup = ""
 another_vendors = base.nobody_elses

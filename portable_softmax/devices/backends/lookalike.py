@@ -44,6 +44,7 @@ class Lookalike:
     required: tuple[str, ...] = base.SIMT_REQUIRED
     aligned_access: bool = True
     scattered_rows: bool = True
+    whole_compiler: bool = False
     poll: str = "atomic"  # no compiler may move it out of a loop
     compile_target = staticmethod(base.named_target)
     another_vendors = staticmethod(base.nobody_elses)
