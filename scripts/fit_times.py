@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Fits the probe's expected times to scripts/results/launch_rules.csv, writes them, and prints their errors in Markdown.
+"""Fits the probe's expected times to scripts/results/launches_hopper.csv, writes them, and prints their errors in Markdown.
 
 Each cell is a softmax or a gradient of contiguous rows, with the launch that was measured. The fit has the least mean relative
 error, by a search along each number in turn.
 """
 
 import argparse
-import csv
 import json
 import math
 from pathlib import Path
@@ -16,11 +15,13 @@ import numpy as np
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
+from portable_softmax.probe import results
+from portable_softmax.probe.results import Result
 from portable_softmax.probe.times import LONG_US, TIMES, Fitted, Moved, expected_us
 
 ROOT = Path(__file__).parents[1]
 PROFILES = {"NVIDIA H200": "nvidia/h200", "NVIDIA H100 80GB HBM3": "nvidia/h100-sxm"}
-STATES = {"NVIDIA H200": "911a38e", "NVIDIA H100 80GB HBM3": "ba1688f"}  # the newest of each device
+LAUNCHES = ROOT / "scripts" / "results" / "launches_hopper.csv"
 BEGIN = Fitted(start_us=5.0, exchange_us=1.0, forward=0.9, backward=0.9, together=1.0, ragged=1.02)
 
 
@@ -54,19 +55,18 @@ def main() -> None:
 
 def read(device: str) -> list[Cell]:
     """Reads the cells of a device."""
-    with (ROOT / "scripts" / "results" / "launch_rules.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if (row["device"], row["state"]) == (device, STATES[device])]
     bandwidth = Device.from_profile(PROFILES[device]).hardware.memory_bandwidth_gb_per_s
     assert bandwidth, "the data sheet tells it"
-    return [_cell(row, bandwidth) for row in rows]
+    return [_cell(each, bandwidth) for each in results.read(LAUNCHES) if each.device == device and each.median_us]
 
 
-def _cell(row: dict[str, str], bandwidth: int) -> Cell:
-    element, backward = DTYPE_BYTES[row["dtype"]], row["direction"] == "backward"
-    moved = int(row["rows"]) * int(row["cols"]) * element * (3 if backward else 2)
-    shared = row["tiling"].startswith("shared")
-    ragged = int(row["cols"]) * element % 16 != 0
-    return Cell(Moved(moved, bandwidth, backward, shared, ragged), moved / float(row["gb_per_s"]) / 1e3)
+def _cell(result: Result, bandwidth: int) -> Cell:
+    n_rows, n_cols = result.sizes
+    element, backward = DTYPE_BYTES[result.dtype], result.direction == "backward"
+    moved = n_rows * n_cols * element * (3 if backward else 2)
+    shared = result.launch.startswith("shared")
+    ragged = n_cols * element % 16 != 0
+    return Cell(Moved(moved, bandwidth, backward, shared, ragged), result.median_us or math.nan)
 
 
 def fit(cells: list[Cell], begin: Fitted = BEGIN, steps: int = 200) -> Fitted:

@@ -1,7 +1,7 @@
-"""Four commands; each prints its options with --help.
+"""Five commands; each prints its options with --help.
 
 python scripts/benchmark              times softmax against its peers (run.py)
-python scripts/benchmark report       prints ratios and plots of measured results, on any machine (report.py)
+python scripts/benchmark report       prints ratios and plots, writes the tables of documents; needs no device (report.py)
 python scripts/benchmark layouts      times tensors that are not a matrix of contiguous rows (layouts.py)
 python scripts/benchmark cold_start   times the parts of a first call (cold_start.py)
 python scripts/benchmark states       times states of this package side by side (states.py)

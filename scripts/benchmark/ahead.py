@@ -12,13 +12,13 @@ from tqdm import tqdm
 
 from benchmark.directions import DIRECTIONS, Inputs
 from benchmark.providers import load
-from benchmark.results import Cell
 
+Wanted = tuple[str, str, str, int, int]  # direction, sweep, dtype, rows, columns
 # FlagGems is missing here: it tunes itself by time, and needs a device of its own for that.
 COMPILED = ("compile", "textbook", "liger", "quack", "ours")
 
 
-def compile_ahead(cells: list[Cell], names: list[str], where: str, jobs: int) -> None:
+def compile_ahead(cells: list[Wanted], names: list[str], where: str, jobs: int) -> None:
     """Runs each provider once in each cell. It ignores errors: they occur again, and are printed, when a cell is measured."""
     names = [name for name in names if name in COMPILED]
     if not jobs or not names:
@@ -35,11 +35,12 @@ def _start() -> None:
     config.compile_threads = 1  # there are many processes already
 
 
-def _run(names: list[str], where: str, cell: Cell) -> None:
+def _run(names: list[str], where: str, wanted: Wanted) -> None:
+    name, _, dtype, n_rows, n_cols = wanted
     for provider in load(names).values():
         with contextlib.suppress(Exception):
-            given = Inputs.random(cell.n_rows, cell.n_cols, cell.dtype, where)
-            if call := DIRECTIONS[cell.direction].call(provider, given):
+            given = Inputs.random(n_rows, n_cols, dtype, where)
+            if call := DIRECTIONS[name].call(provider, given):
                 call()
     torch.get_device_module().synchronize()
     torch.get_device_module().empty_cache()

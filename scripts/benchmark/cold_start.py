@@ -16,12 +16,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from portable_softmax import PortableSoftmaxError, current_device
 from portable_softmax.devices.detect import interpreting
 
 SHAPES = ["4096x8192", "32768x128", "1024x100000", "4x200000"]  # tiles of one row, of several rows; parts of many rows, of few
+FIRST = {  # words for the directions of results
+    "empty s": "first, nothing compiled",
+    "kept s": "first, compiled on disk",
+    "then ms": "first, after warm_up",
+    "second ms": "second",
+}
 COLUMNS = (
     ("shape", 15, ""),
     ("dtype", 10, ""),
@@ -41,6 +48,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="ROWSxCOLS")
     parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["float32"])
+    parser.add_argument("--out", type=Path, default=Path("first_calls.csv"))
     parser.add_argument("--alone", nargs=4, help=argparse.SUPPRESS)  # for the measured process
     options = parser.parse_args()
     if options.alone:
@@ -56,10 +64,28 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     _print(name for name, _, _ in COLUMNS)
+    rows = []
     for shape in options.shapes:
         for dtype in options.dtype:
-            _print(f"{value:{form}}" for value, (_, _, form) in zip(_row(shape, dtype), COLUMNS, strict=True))
+            rows.append(_row(shape, dtype))
+            _print(f"{value:{form}}" for value, (_, _, form) in zip(rows[-1], COLUMNS, strict=True))
+    _write(options.out, rows)
     return 0
+
+
+def _write(path: Path, rows: list[tuple[Any, ...]]) -> None:
+    """Writes the times as results, a row for each kind of call, in the columns of scripts/results/README.md."""
+    from benchmark.here import here
+    from portable_softmax.probe.results import OURS, Result, write
+
+    told = here()
+    kinds = {"empty s": 1e6, "kept s": 1e6, "then ms": 1e3, "second ms": 1e3}
+    names = [name for name, _, _ in COLUMNS]
+    write(path, (
+        Result(**told, sweep="first call", provider=OURS, shape=row[0], dim=1, dtype=row[1], direction=FIRST[name],
+               launch=row[2], median_us=scale * row[names.index(name)])
+        for row in rows for name, scale in kinds.items()
+    ))  # fmt: skip
 
 
 def _print(cells: Iterable[str]) -> None:

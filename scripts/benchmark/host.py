@@ -3,28 +3,34 @@
 import contextlib
 import math
 import time
-
-from tabulate import tabulate
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from benchmark.directions import DIRECTIONS, Inputs, Timed, recorded
+from benchmark.here import version_of
 from benchmark.providers import Provider
+from portable_softmax.probe.results import Result
 
-CALLS = {"forward": DIRECTIONS["forward"].call, "with grad": recorded} | {
+CALLS = {"forward": DIRECTIONS["forward"].call, "with gradient": recorded} | {
     name: direction.call for name, direction in DIRECTIONS.items() if name != "forward"
 }
 SHAPE = (128, 256)  # the device is done before the host is
+SWEEP = "host"
 
 
-def host_times(providers: dict[str, Provider], where: str) -> dict[str, dict[str, float]]:
-    """Returns microseconds of a call, by provider and kind of call. A call that fails is missing."""
+def host_results(providers: dict[str, Provider], where: str, told: Mapping[str, Any]) -> Iterator[Result]:
+    """Yields the host's microseconds for each kind of call of each provider. A call that fails is left out."""
     given = Inputs.random(*SHAPE, "float32", where)
-    times: dict[str, dict[str, float]] = {name: {} for name in providers}
+    shape = "x".join(map(str, SHAPE))
     for name, provider in providers.items():
         for kind, of in CALLS.items():
             with contextlib.suppress(Exception):  # each peer fails in its own way
                 if call := of(provider, given):
-                    times[name][kind] = _microseconds(call)
-    return times
+                    us = _microseconds(call)
+                    yield Result(
+                        **told, sweep=SWEEP, provider=name, version=version_of(name), shape=shape, dim=1, dtype="float32",
+                        direction=kind, median_us=us,
+                    )  # fmt: skip
 
 
 def _microseconds(call: Timed, repeats: int = 7, calls: int = 200) -> float:
@@ -37,11 +43,3 @@ def _microseconds(call: Timed, repeats: int = 7, calls: int = 200) -> float:
             call()
         best = min(best, (time.perf_counter() - start) / calls * 1e6)
     return best
-
-
-def host_table(times: dict[str, dict[str, float]]) -> str:
-    """Returns a table with a line for each provider; "" without any."""
-    if not times:
-        return ""
-    rows = [(name, *(of.get(kind) for kind in CALLS)) for name, of in times.items()]
-    return tabulate(rows, ("microseconds", *CALLS), "plain", floatfmt=".1f", missingval="-") + "\n"

@@ -2,46 +2,62 @@
 
 The peers are torch.softmax, those that take any dim (--peers: torch.compile, and FlagGems if it is installed), and `copy`,
 which copies into a contiguous tensor. This package and torch.softmax also write a contiguous tensor; torch.compile may write
-the strides of its input. GB/s counts x read once and y written once. --backward times the gradient alone: dy has the layout of
-x, y is as torch.softmax wrote it, and `copy` adds both into a contiguous tensor.
+the strides of its input. `backward` times the gradient alone: dy has the layout of x, y is as torch.softmax wrote it, and
+`copy` adds both into a contiguous tensor. The CSV has the columns of scripts/results/README.md.
 
-    python scripts/benchmark layouts --dtype float32 bfloat16 --out layouts.csv
+    python scripts/benchmark layouts --direction forward backward --out layouts.csv
 """
 
 import argparse
-import csv
 import functools
+import importlib
 import importlib.util
-import statistics
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from tabulate import tabulate
 from tqdm import tqdm
-from triton.testing import do_bench
 
+from benchmark.directions import DIRECTIONS, Inputs, worst_error
+from benchmark.here import here
+from benchmark.report import text_of
+from benchmark.timing import results_of
 from portable_softmax import current_device, softmax
-from portable_softmax.probe.verify import allowed_error
+from portable_softmax.probe.results import OURS, Result, write
 
 
 class Layout(NamedTuple):
-    """A shape, a view of a tensor of that shape, and the dim of the softmax."""
+    """A shape, a view of a tensor of that shape, in torch's words, and the dim of the softmax."""
 
     shape: tuple[int, ...]
     dim: int
-    view: Callable[[torch.Tensor], torch.Tensor] = lambda x: x
+    view: str = "contiguous"
+
+    @property
+    def sweep(self) -> str:
+        """Returns the class that states.py has such tensors in."""
+        return "across" if self.view == "contiguous" else "turned" if self.view in TURNED else "heads"
+
+    def of(self, x: torch.Tensor) -> torch.Tensor:
+        """Returns the view of a tensor of the shape."""
+        return x if self.view == "contiguous" else VIEWS[self.view](x)
 
 
+VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "transpose(1, 2)": lambda x: x.transpose(1, 2),
+    "[:, :1024]": lambda x: x[:, :1024],
+    "t()": lambda x: x.t(),
+    "permute(0, 2, 3, 1)": lambda x: x.permute(0, 2, 3, 1),
+}
+TURNED = ("t()", "permute(0, 2, 3, 1)")
 LAYOUTS = {
-    "heads": Layout((8, 2048, 16, 128), -1, lambda x: x.transpose(1, 2)),
-    "short heads": Layout((4, 4096, 16, 64), -1, lambda x: x.transpose(1, 2)),
-    "slice": Layout((64, 2048, 512), -1, lambda x: x[:, :1024]),
-    "t()": Layout((8192, 4096), -1, lambda x: x.t()),
-    "t(), other dim": Layout((4096, 8192), 0, lambda x: x.t()),
-    "channels last": Layout((64, 64, 64, 64), -1, lambda x: x.permute(0, 2, 3, 1)),
+    "heads": Layout((8, 2048, 16, 128), -1, "transpose(1, 2)"),
+    "short heads": Layout((4, 4096, 16, 64), -1, "transpose(1, 2)"),
+    "slice": Layout((64, 2048, 512), -1, "[:, :1024]"),
+    "t()": Layout((8192, 4096), -1, "t()"),
+    "t(), other dim": Layout((4096, 8192), 0, "t()"),
+    "channels last": Layout((64, 64, 64, 64), -1, "permute(0, 2, 3, 1)"),
     "columns": Layout((4096, 4096), 0),
     "many columns": Layout((1200, 32_768), 0),
     "vocabulary first": Layout((50257, 1024), 0),
@@ -64,51 +80,57 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layout", nargs="+", choices=tuple(LAYOUTS), default=list(LAYOUTS))
     parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["float32", "bfloat16"])
-    parser.add_argument("--backward", action="store_true", help="the gradient instead")
+    parser.add_argument("--direction", nargs="+", choices=tuple(FUNCTIONS), default=["forward"])
     parser.add_argument("--peers", action="store_true", help="torch.compile and FlagGems too, which compile for seconds")
     parser.add_argument("--out", type=Path, default=Path("layouts.csv"))
     options = parser.parse_args()
-    where = current_device().vendor.torch_device_type
-    providers = GRADIENTS if options.backward else FUNCTIONS
-    if options.peers:
-        providers = providers | _peers(options.backward)
-    cells = tqdm([(name, dtype) for dtype in options.dtype for name in options.layout])
-    rows = [
-        {"layout": name, "dtype": dtype} | measure(LAYOUTS[name], dtype, where, providers, options.backward)
-        for name, dtype in cells
-    ]
-    with options.out.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    print(tabulate(rows, headers="keys", floatfmt=".0f"))
-    return int(any(isinstance(row["ours"], str) for row in rows))
+    where, told = current_device().vendor.torch_device_type, here()
+    wanted = [(way, dtype, name) for way in options.direction for dtype in options.dtype for name in options.layout]
+    found = write(
+        options.out,
+        (
+            each
+            for direction, dtype, name in tqdm(wanted)
+            for each in measure(told, LAYOUTS[name], dtype, where, direction, functions(direction, options.peers))
+        ),
+    )
+    print(text_of(found))
+    return int(any(each.failure for each in found if each.provider == OURS))
+
+
+def functions(direction: str, with_peers: bool) -> dict[str, Callable[..., torch.Tensor]]:
+    """Returns the providers' functions of a direction, by name."""
+    return FUNCTIONS[direction] | (_peers(direction == "backward") if with_peers else {})
 
 
 def measure(
-    layout: Layout, dtype: str, where: str, providers: dict[str, Callable[..., torch.Tensor]], backward: bool
-) -> dict[str, float | str]:
-    """Returns GB/s by provider; "WRONG" for a result that differs from float64, "refused" for none."""
+    told: Mapping[str, Any],
+    layout: Layout,
+    dtype: str,
+    where: str,
+    direction: str,
+    providers: dict[str, Callable[..., torch.Tensor]],
+) -> list[Result]:
+    """Returns a result of each provider, and one of the copy."""
     torch._dynamo.reset()  # torch.compile runs eagerly after too many recompilations
-    x, dy = (layout.view(torch.randn(layout.shape, dtype=getattr(torch, dtype), device=where)) for _ in range(2))
-    out = torch.empty(x.shape, dtype=x.dtype, device=where)
-    given: tuple[torch.Tensor, ...] = (x,)
-    if backward:
-        y = torch.softmax(x, layout.dim)
-        given, fastest = (dy, y), functools.partial(torch.add, dy, y, out=out)
-        exact = _naive_gradient(dy.double(), y.double(), layout.dim)
-    else:
-        fastest = functools.partial(out.copy_, x)
-        exact = torch.softmax(x.double(), layout.dim)
+    x, dy = (layout.of(torch.randn(layout.shape, dtype=getattr(torch, dtype), device=where)) for _ in range(2))
+    y, out = torch.softmax(x, layout.dim), torch.empty(x.shape, dtype=x.dtype, device=where)
+    given: tuple[torch.Tensor, ...] = (dy, y) if direction == "backward" else (x,)
+    fastest = functools.partial(torch.add, dy, y, out=out) if direction == "backward" else functools.partial(out.copy_, x)
     calls = {"copy": fastest} | {name: functools.partial(call, *given, layout.dim) for name, call in providers.items()}
-    errors = {name: _error(calls[name], exact) for name in providers}
-    calls = {name: call for name, call in calls.items() if not errors.get(name)}
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for name, call in TURNS * list(calls.items()):
-        times[name].append(do_bench(call, warmup=2, rep=10, return_mode="median"))
-    moved = 1e-6 * (1 + len(given)) * x.numel() * x.element_size()
-    rates = {name: moved / statistics.median(each) for name, each in times.items()}
-    return {name: rates.get(name, error) for name, error in ({"copy": ""} | errors).items()}
+    dim = layout.dim % x.ndim
+    inputs = Inputs(*(_rows(each, dim) for each in (x, y, dy)))
+
+    def error_of(result: torch.Tensor) -> float:
+        return worst_error(_rows(result, dim), inputs, DIRECTIONS[direction])
+
+    cell = {"sweep": layout.sweep, "shape": "x".join(map(str, x.shape)), "layout": layout.view, "dim": dim}
+    return results_of({**told, **cell, "dtype": dtype, "direction": direction}, calls, error_of, TURNS)
+
+
+def _rows(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Returns the elements of a tensor as a matrix whose rows are along `dim`."""
+    return x.movedim(dim, -1).reshape(-1, x.shape[dim])
 
 
 def _peers(backward: bool) -> dict[str, Callable[..., torch.Tensor]]:
@@ -119,15 +141,6 @@ def _peers(backward: bool) -> dict[str, Callable[..., torch.Tensor]]:
     return found
 
 
-def _error(call: Callable[[], torch.Tensor], exact: torch.Tensor) -> str:
-    """Returns "WRONG", "refused", or "" for a result that agrees with float64."""
-    try:
-        return "" if _right(call(), exact) else "WRONG"
-    except Exception as refusal:  # each peer refuses a tensor in its own way
-        tqdm.write(f"{type(refusal).__name__}: {str(refusal)[:100]}", file=sys.stderr)
-        return "refused"
-
-
 def _naive_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
     return y * (dy - (dy * y).sum(dim, keepdim=True))
 
@@ -136,14 +149,10 @@ def _gradient_by(operator: Any) -> Callable[..., torch.Tensor]:
     return lambda dy, y, dim: operator(dy, y, dim, y.dtype)
 
 
-FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {"torch": torch.softmax, "ours": softmax}
-GRADIENTS = {
-    "torch": _gradient_by(torch.ops.aten._softmax_backward_data),
-    "ours": _gradient_by(torch.ops.portable_softmax.softmax_backward),
+FUNCTIONS: dict[str, dict[str, Callable[..., torch.Tensor]]] = {
+    "forward": {"torch": torch.softmax, OURS: softmax},
+    "backward": {
+        "torch": _gradient_by(torch.ops.aten._softmax_backward_data),
+        OURS: _gradient_by(torch.ops.portable_softmax.softmax_backward),
+    },
 }
-
-
-def _right(result: torch.Tensor, exact: torch.Tensor) -> bool:
-    """Compares with float64. Small gradients are allowed the error of larger ones, because terms of both signs cancel."""
-    allowed = 20 * allowed_error(exact.abs().maximum(exact.abs().mean()), result.dtype)
-    return bool(((result.double() - exact).abs() <= allowed).all())

@@ -1,22 +1,23 @@
-"""Prints ratios and draws plots from the results of run.py. Several files count as one.
+"""Prints ratios and draws plots from results, and writes the tables of documents. Neither torch nor a device is needed.
 
-The best peer is the fastest provider of a cell that is neither the ceiling nor ours. Neither torch nor a device is needed:
+The best peer is the fastest provider of a cell that is neither the ceiling nor ours. Without files: those that docs/speed.md
+is made of, scripts/results/speed_*.csv.
 
-    python scripts/benchmark report results/*.csv --plots results
-    python scripts/benchmark report scripts/results/h200_forward.csv --markdown
+    python scripts/benchmark report rows.csv --plots plots
+    python scripts/benchmark report --write          # the tables between <!-- table: NAME --> and <!-- end -->
 """
 
 import argparse
 import math
-import statistics
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
-from benchmark.results import Cell, read
-from benchmark.sweeps import SWEEPS
+from benchmark import documents
+from benchmark.ratios import compared, mean, text, to_best
+from portable_softmax.probe.results import COPY, OURS, Cell, Result, cells_of, read
 
 HEADER = ("direction", "sweep", "dtype", "cells", "to copy", "to torch", "to best peer", "below it", "worst")
 
@@ -24,22 +25,27 @@ HEADER = ("direction", "sweep", "dtype", "cells", "to copy", "to torch", "to bes
 def main(arguments: list[str] | None = None) -> int:
     """Reads the files that the command line names, and prints their report. `arguments` None takes those of the process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--plots", type=Path, help="folder for a PNG of each direction and type")
-    parser.add_argument("--sweep", nargs="+", choices=tuple(SWEEPS), help="only these sweeps of the files")
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--plots", type=Path, help="folder for a PNG of each device, direction and type")
+    parser.add_argument("--sweep", nargs="+", help="only these sweeps of the files")
     parser.add_argument("--markdown", action="store_true", help="the ratios alone, as a table in Markdown")
+    parser.add_argument("--write", action="store_true", help="write the tables of README.md and docs/ from the kept results")
     options = parser.parse_args(arguments)
-    cells = [cell for file in options.files for cell in read(file) if cell.sweep in (options.sweep or [cell.sweep])]
+    if options.write:
+        documents.write()
+        return 0
+    files = options.files or documents.SPEED
+    results = [each for file in files for each in read(file) if each.sweep in (options.sweep or [each.sweep])]
     if options.plots:
-        plot(cells, options.plots)
-    print(markdown(cells) if options.markdown else report(cells))
+        plot(results, options.plots)
+    print(markdown(results) if options.markdown else text_of(results))
     return 0
 
 
-def report(cells: list[Cell]) -> str:
-    """Returns GB/s of every cell, then the cells below the best peer, then the ratios of each sweep."""
-    slower = ["below the best peer:", *below(cells)]
-    return "\n".join([_table(rates(cells)), "", *slower, "", _table([HEADER, *summary(cells)])])
+def text_of(results: Iterable[Result]) -> str:
+    """Returns microseconds of every cell, then the cells below the best peer, then the ratios of each sweep."""
+    cells = cells_of(results)
+    return "\n".join([_table(times(cells)), "", "below the best peer:", *below(cells), "", _table([HEADER, *summary(cells)])])
 
 
 def _table(rows: list[tuple[str, ...]], form: str = "plain") -> str:
@@ -47,79 +53,73 @@ def _table(rows: list[tuple[str, ...]], form: str = "plain") -> str:
     return tabulate(rows, headers="firstrow", tablefmt=form, disable_numparse=True)
 
 
-def rates(cells: list[Cell]) -> list[tuple[str, ...]]:
-    """Returns a header, and for each cell GB/s by provider and our ratios."""
-    names = list(dict.fromkeys(name for cell in cells for name in cell.rates))
-    table: list[tuple[str, ...]] = [("direction", "dtype", "rows", "cols", *names, "/copy", "/best")]
+def times(cells: list[Cell]) -> list[tuple[str, ...]]:
+    """Returns a header, and for each cell microseconds by provider, our GB/s, and our ratios."""
+    names = list(dict.fromkeys(name for cell in cells for name in cell.us))
+    table: list[tuple[str, ...]] = [("direction", "dtype", "cell", *names, "GB/s", "/copy", "/best")]
     for cell in cells:
-        known = (f"{cell.rates[name]:.0f}" if name in cell.rates else "-" for name in names)
-        ratios = (_mean([cell.ratio(other)]) for other in ("copy", cell.best_peer()))
-        table.append((cell.direction, cell.dtype, str(cell.n_rows), str(cell.n_cols), *known, *ratios))
+        known = (f"{cell.us[name]:.1f}" if name in cell.us else "-" for name in names)
+        rate = cell.gb_per_s.get(OURS)
+        ratios = text(cell.ratio(COPY)), text(to_best(cell))
+        table.append((cell.result.direction, cell.result.dtype, cell.place, *known, f"{rate:.0f}" if rate else "-", *ratios))
     return table
 
 
-def markdown(cells: list[Cell]) -> str:
+def markdown(results: Iterable[Result]) -> str:
     """Returns the ratios of each sweep as a table in Markdown."""
-    return _table([HEADER, *summary(cells)], "github")
+    return _table([HEADER, *summary(cells_of(results))], "github")
 
 
 def summary(cells: list[Cell]) -> list[tuple[str, ...]]:
     """Returns rows of HEADER: geometric means of our ratios, and the worst cell, for each direction, sweep and type."""
-    groups = dict.fromkeys((cell.direction, cell.sweep, cell.dtype) for cell in cells)
-    return [_line(key, [cell for cell in cells if (cell.direction, cell.sweep, cell.dtype) == key]) for key in groups]
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.result.direction, cell.result.sweep, cell.result.dtype), []).append(cell)
+    return [_line(key, group) for key, group in groups.items()]
 
 
 def _line(key: tuple[str, str, str], cells: list[Cell]) -> tuple[str, ...]:
-    compared = _compared(cells)
-    means = (_mean(cell.ratio(other) for cell in cells) for other in ("copy", "torch"))
-    to_best = [cell.ratio(cell.best_peer()) for cell in compared]
-    worst = f"{to_best[0]:.2f} {_place(compared[0])}" if compared else "-"
-    return *key, str(len(cells)), *means, _mean(to_best), str(sum(ratio < 1 for ratio in to_best)), worst
+    ordered = compared(cells)
+    means = (text(mean(cell.ratio(other) for cell in cells)) for other in (COPY, "torch"))
+    slower = sum(to_best(cell) < 1 for cell in ordered)
+    worst = f"{to_best(ordered[0]):.2f} {ordered[0].place} ({ordered[0].best_peer()})" if ordered else "-"
+    return *key, str(len(cells)), *means, text(mean(map(to_best, ordered))), str(slower), worst
 
 
 def below(cells: list[Cell]) -> list[str]:
     """Returns a line for each cell in which a peer is faster, worst first."""
-    slower = [(cell.ratio(cell.best_peer()), cell) for cell in _compared(cells)]
-    return [f"  {ratio:.3f} {cell.direction} {cell.dtype} {_place(cell)}" for ratio, cell in slower if ratio < 1]
+    return [
+        f"  {to_best(cell):.3f} {cell.result.direction} {cell.result.dtype} {cell.place} ({cell.best_peer()})"
+        for cell in compared(cells)
+        if to_best(cell) < 1
+    ]
 
 
-def _compared(cells: list[Cell]) -> list[Cell]:
-    both = (cell for cell in cells if not math.isnan(cell.ratio(cell.best_peer())))
-    return sorted(both, key=lambda cell: cell.ratio(cell.best_peer()))
-
-
-def _place(cell: Cell) -> str:
-    return f"{cell.n_rows} x {cell.n_cols} ({cell.best_peer()})"
-
-
-def _mean(ratios: Iterable[float]) -> str:
-    known = [ratio for ratio in ratios if not math.isnan(ratio)]
-    return f"{statistics.geometric_mean(known):.2f}" if known else "-"
-
-
-def plot(cells: list[Cell], directory: Path) -> None:
-    """Writes a PNG for each direction and type, with a panel for each sweep."""
+def plot(results: Iterable[Result], directory: Path) -> None:
+    """Writes a PNG for each device, direction and type, with a panel for each sweep; GB/s, so for calls that have them."""
     from matplotlib.figure import Figure
 
     directory.mkdir(parents=True, exist_ok=True)
-    for direction, dtype in dict.fromkeys((cell.direction, cell.dtype) for cell in cells):
-        chosen = [cell for cell in cells if (cell.direction, cell.dtype) == (direction, dtype)]
-        sweeps = list(dict.fromkeys(cell.sweep for cell in chosen))
-        names = list(dict.fromkeys(name for cell in chosen for name in cell.rates))
+    groups: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
+    for cell in cells_of(each for each in results if each.gb_per_s):
+        told = cell.result
+        groups.setdefault((told.device, told.direction, told.dtype), {}).setdefault(told.sweep, []).append(cell)
+    for (device, direction, dtype), sweeps in groups.items():
+        names = list(dict.fromkeys(name for cells in sweeps.values() for cell in cells for name in cell.us))
         figure = Figure(figsize=(11, 4 * len(sweeps)), layout="constrained")
         panels = figure.subplots(len(sweeps), squeeze=False)[:, 0]
-        for panel, sweep in zip(panels, sweeps, strict=True):
-            _draw(panel, [cell for cell in chosen if cell.sweep == sweep], names)
-            panel.set(title=f"{direction}, {dtype}, {sweep}", ylabel="GB/s", ylim=(0, None))
+        for panel, (sweep, cells) in zip(panels, sweeps.items(), strict=True):
+            _draw(panel, cells, names)
+            panel.set(title=f"{device}, {direction}, {dtype}, {sweep}", ylabel="GB/s", ylim=(0, None))
         panels[0].legend(ncols=3)
-        figure.savefig(directory / f"{direction}_{dtype}.png", dpi=110)
+        figure.savefig(directory / f"{device.lower().replace(' ', '_')}_{direction}_{dtype}.png", dpi=110)
 
 
 def _draw(panel: Any, cells: list[Cell], names: list[str]) -> None:
     """Draws shapes in order, at equal distances: some sweeps grow by addition, some by doubling, some by rows."""
     for i, name in enumerate(names):
-        style = {"color": "black", "linewidth": 2} if name == "ours" else {"color": f"C{i}", "linewidth": 1}
-        panel.plot([cell.rates.get(name, math.nan) for cell in cells], ".-", label=name, **style)
+        style = {"color": "black", "linewidth": 2} if name == OURS else {"color": f"C{i}", "linewidth": 1}
+        panel.plot([cell.gb_per_s.get(name, math.nan) for cell in cells], ".-", label=name, **style)
     ticks = range(0, len(cells), -(-len(cells) // 20))
-    panel.set_xticks(ticks, [f"{cells[i].n_rows} x {cells[i].n_cols}" for i in ticks], rotation=45, ha="right")
+    panel.set_xticks(ticks, [cells[i].place for i in ticks], rotation=45, ha="right")
     panel.grid(alpha=0.3)

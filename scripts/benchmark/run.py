@@ -1,55 +1,50 @@
-"""Times softmax against its peers on the device here: GB/s, and ratios to a copy and to the best peer.
+"""Times softmax against its peers on the device here: contiguous rows, ratios to a copy and to the best peer.
 
-GB/s counts the bytes that must move: x and y forward (also log_softmax); dy, y and dx backward; all five for both. The time is
-the median of a call with the L2 cache flushed. The providers of a cell take turns in one process, and every result is checked
-against float64. The ceiling is torch's copy of as many bytes: clone forward, add of two tensors backward. `both` goes through
-torch.autograd, so the host's time shows for small matrices. `report` reads the CSV.
+The time is the median of a call with the L2 cache flushed. The providers of a cell take turns in one process, and every result
+is checked against float64. The ceiling is torch's copy of as many bytes: clone forward, add of two tensors backward. `both`
+goes through torch.autograd, so the host's time shows for small matrices. `report` reads the CSV, whose columns
+scripts/results/README.md tells.
 
-    python scripts/benchmark --sweep tutorial ragged --dtype float32 bfloat16 --out results
+    python scripts/benchmark --sweep tutorial ragged --dtype float32 bfloat16 --out rows.csv
     python scripts/benchmark --direction backward both --every 4
     python scripts/benchmark --quick         # under a minute
     python scripts/benchmark --host          # time of a call on the host, without waiting for the device
 """
 
 import argparse
-import dataclasses
-import json
 import os
-import statistics
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import torch
-import triton
 from tqdm import tqdm
-from triton.testing import do_bench
 
-from benchmark.ahead import compile_ahead
-from benchmark.directions import DIRECTIONS, Direction, Inputs, Timed, worst_error
-from benchmark.host import host_table, host_times
+from benchmark.ahead import Wanted, compile_ahead
+from benchmark.directions import DIRECTIONS, Inputs, worst_error
+from benchmark.here import here
+from benchmark.host import host_results
 from benchmark.providers import NAMES, Provider, load
-from benchmark.report import plot, report
-from benchmark.results import Cell, save
+from benchmark.report import text_of
 from benchmark.sweeps import SWEEPS
-from portable_softmax import current_device
-
-PEER_ERROR = 20  # times our allowed error: a peer that is only less exact is still timed
+from benchmark.timing import results_of
+from portable_softmax import PortableSoftmaxError, current_device, plan
+from portable_softmax.devices.device import Device
+from portable_softmax.probe.results import OURS, Result, write
 
 
 def main() -> int:
-    """Measures what the command line asks for, writes CSV, JSON and plots, and prints tables."""
+    """Measures what the command line asks for, writes CSV, and prints tables."""
     options = _options()
     providers, device = load(options.providers), current_device()
     where = device.vendor.torch_device_type
-    cells = [] if options.host else _measured(options, providers, where)
-    host = {} if options.quick else host_times(providers, where)
-    print(f"{device.name}, torch {torch.__version__}, Triton {triton.__version__}", host_table(host), sep="\n\n")
-    if cells:
-        run = {"device": device.name, "torch": torch.__version__, "triton": triton.__version__, "host_us": host, "unit": "GB/s"}
-        run["cells"] = [dataclasses.asdict(cell) for cell in cells]
-        (options.out / "benchmark.json").write_text(json.dumps(run, indent=1) + "\n")
-        plot(cells, options.out)
-        print(report(cells))
+    if options.host:
+        results = write(options.out, host_results(providers, where, here()))
+    else:
+        results = _measured(options, providers, device)
+    print(text_of(results))
     return 0
 
 
@@ -62,50 +57,42 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only each K-th shape of a sweep")
     parser.add_argument("--turns", type=int, default=3, help="times that each provider has its turn; the median counts")
     parser.add_argument("--jobs", type=int, default=(os.cpu_count() or 2) - 1, help="processes that compile ahead; 0 for none")
-    parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the CSV, the JSON and the plots")
-    parser.add_argument("--quick", action="store_true", help="the sweep `quick`: six shapes, and no host times")
+    parser.add_argument("--out", type=Path, default=Path("rows.csv"))
+    parser.add_argument("--quick", action="store_true", help="the sweep `quick`: six shapes")
     parser.add_argument("--host", action="store_true", help="only microseconds on the host per call")
     options = parser.parse_args()
     options.sweep = ["quick"] if options.quick else options.sweep
     return options
 
 
-def _measured(options: argparse.Namespace, providers: dict[str, Provider], where: str) -> list[Cell]:
+def _measured(options: argparse.Namespace, providers: dict[str, Provider], device: Device) -> list[Result]:
     wanted = [
-        Cell(direction, sweep, dtype, *shape, {})
+        (direction, sweep, dtype, *shape)
         for direction in options.direction
         for sweep in options.sweep
         for dtype in options.dtype
         for shape in SWEEPS[sweep][:: options.every]
     ]
+    where, told = device.vendor.torch_device_type, here()
     compile_ahead(wanted, list(providers), where, options.jobs)
-    options.out.mkdir(parents=True, exist_ok=True)
-    cells = (_measure(cell, providers, where, options.turns) for cell in tqdm(wanted, desc="measure", file=sys.stderr))
-    return save(cells, list(providers), options.out / "benchmark.csv")
+    cells = tqdm(wanted, desc="measure", file=sys.stderr)
+    return write(options.out, (each for cell in cells for each in _results(cell, providers, where, told, options.turns)))
 
 
-def _measure(cell: Cell, providers: dict[str, Provider], where: str, turns: int) -> Cell:
+def _results(wanted: Wanted, providers: dict[str, Provider], where: str, told: dict[str, Any], turns: int) -> list[Result]:
+    name, sweep, dtype, n_rows, n_cols = wanted
     torch._dynamo.reset()  # torch.compile runs eagerly after too many recompilations
-    given, direction = Inputs.random(cell.n_rows, cell.n_cols, cell.dtype, where), DIRECTIONS[cell.direction]
-    timed = {name: call for name, provider in providers.items() if (call := _checked(name, provider, given, direction))}
-    times: dict[str, list[float]] = {name: [] for name in timed}
-    for name, call in turns * list(timed.items()):
-        times[name].append(do_bench(call, warmup=3, rep=12, return_mode="median"))
-    moved = 1e-6 * direction.streams * given.x.nbytes
-    return dataclasses.replace(cell, rates={name: moved / statistics.median(each) for name, each in times.items()})
+    given, direction = Inputs.random(n_rows, n_cols, dtype, where), DIRECTIONS[name]
+    cell = {"sweep": sweep, "shape": f"{n_rows}x{n_cols}", "dim": 1, "dtype": dtype, "direction": name}
+    calls = {each: direction.call(provider, given) for each, provider in providers.items()}
+    found = results_of({**told, **cell}, calls, partial(worst_error, given=given, direction=direction), turns)
+    launch = _launch(n_rows, n_cols, dtype, name)
+    return [msgspec.structs.replace(each, launch=launch) if each.provider == OURS else each for each in found]
 
 
-def _checked(name: str, provider: Provider, given: Inputs, direction: Direction) -> Timed | None:
-    """Returns the call to time; None if there is none, if it fails, or if its result is wrong."""
+def _launch(n_rows: int, n_cols: int, dtype: str, direction: str) -> str:
+    form = "log_softmax" if direction == "log_softmax" else "softmax"
     try:
-        call = direction.call(provider, given)
-        if call is None or name == "copy":
-            return call
-        worst = worst_error(call(), given, direction)
-        if worst <= (1 if name == "ours" else PEER_ERROR):
-            return call
-        trouble = f"WRONG: {worst:.3g} times the error that is allowed"
-    except Exception as error:  # each peer refuses a shape in its own way
-        trouble = f"{type(error).__name__}: {str(error)[:100]}"
-    tqdm.write(f"{name} {tuple(given.x.shape)} {given.x.dtype}: {trouble}", file=sys.stderr)
-    return None
+        return str(plan(n_rows, n_cols, dtype, form=form, backward=direction == "backward").tiling)
+    except PortableSoftmaxError:
+        return ""

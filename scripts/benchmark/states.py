@@ -1,15 +1,15 @@
 """Times states of this package side by side on one device: each in a process of its own, in turns.
 
 A state is a folder that holds `portable_softmax` and `device_profiles`, with a folder of profiles of its own behind a colon if
-it has one. All launches are compiled by many processes first. The table has a line for each state, problem and turn.
+it has one. All launches are compiled by many processes first. With --peers the first state's process times a copy and torch
+too, and with `ours` as a state's name its times are those that docs/speed.md is made of. The CSV has the columns of
+scripts/results/README.md.
 
     git worktree add /tmp/old v1 && python scripts/benchmark states now=. old=/tmp/old tuned=.:profiles --out states.csv
 """
 
 import argparse
-import csv
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -74,24 +74,30 @@ def main() -> int:
     parser.add_argument("states", nargs="+", metavar="NAME=FOLDER[:PROFILES]")
     parser.add_argument("--out", type=Path, default=Path("states.csv"))
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--peers", action="store_true", help="a copy and torch too")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 1), help="processes that compile")
     parser.add_argument("--alone", nargs=2, type=int, help=argparse.SUPPRESS)  # for processes that compile: which of how many
     parser.add_argument("--timed", action="store_true", help=argparse.SUPPRESS)  # for processes that time
     options = parser.parse_args()
     if options.timed or options.alone:
-        _in_this_process(options.alone)
+        _in_this_process(options.alone, options.peers)
         return 0
+    from benchmark.here import here
+    from portable_softmax.probe.results import write
+
     states = dict(state.split("=", 1) for state in options.states)
     for where in states.values():
         started = [_process(where, "--alone", str(job), str(options.jobs)) for job in range(options.jobs)]
         for process in started:
             process.communicate()
-    found = []
-    for turn in range(options.turns):
-        for name, where in states.items():
-            lines = _process(where, "--timed").communicate()[0].splitlines()
-            found += [{"provider": name, "turn": turn, **json.loads(line)} for line in lines]
-            _write(options.out, found)
+    told = {name: here(where.partition(":")[0]) for name, where in states.items()}
+    lines: list[dict[str, Any]] = []
+    for _ in range(options.turns):
+        for number, (name, where) in enumerate(states.items()):
+            peers = ["--peers"] if options.peers and not number else []
+            timed = _process(where, "--timed", *peers).communicate()[0].splitlines()
+            lines += [told[name] | {"provider": name} | json.loads(line) for line in timed]
+            found = write(options.out, _results(lines))
     _print(found, list(states))
     return 0
 
@@ -104,26 +110,28 @@ def _process(where: str, *words: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def _in_this_process(share: list[int] | None) -> None:
-    """Runs every problem once, or every so-manieth, or times it."""
+def _in_this_process(share: list[int] | None, peers: bool) -> None:
+    """Runs every problem once, or every so-manieth, or times it; a state's process imports no more of this folder."""
     import torch
     from triton.testing import do_bench
 
     for problem in list(problems())[share[0] :: share[1]] if share else problems():
-        line: dict[str, Any] = {"class": problem.kind, "shape": "x".join(map(str, problem.shape)), "dim": problem.dim,
-                                "exchanged": "x".join(map(str, problem.exchanged)), "dtype": problem.dtype,
-                                "direction": problem.direction}  # fmt: skip
-        try:
-            call = _call(problem)
-            call()
-            if not share:
-                print(json.dumps(line | {"median_us": round(1e3 * do_bench(call, 3, 15, return_mode="median"), 2)}), flush=True)
-        except Exception as error:
-            print(json.dumps(line | {"error": f"{type(error).__name__}: {error}"[:200]}), flush=True)
+        layout = f"transpose({', '.join(map(str, problem.exchanged))})" if problem.exchanged else "contiguous"
+        line: dict[str, Any] = {"sweep": problem.kind, "shape": "x".join(map(str, problem.shape)), "layout": layout,
+                                "dim": problem.dim, "dtype": problem.dtype, "direction": problem.direction}  # fmt: skip
+        for name, call in _calls(problem, peers).items():
+            who = {"provider": name} if name else {}
+            try:
+                call()
+                if not share:
+                    print(json.dumps(line | who | {"us": 1e3 * do_bench(call, 3, 15, return_mode="median")}), flush=True)
+            except Exception as error:
+                print(json.dumps(line | who | {"failure": f"{type(error).__name__}: {error}"[:200]}), flush=True)
         torch.cuda.synchronize()
 
 
-def _call(problem: Problem) -> Any:
+def _calls(problem: Problem, peers: bool) -> dict[str, Any]:
+    """Returns the state's own call, by no name, and those of the peers."""
     import torch
 
     import portable_softmax
@@ -134,33 +142,44 @@ def _call(problem: Problem) -> Any:
         shape[one], shape[other] = shape[other], shape[one]
     x = torch.randn(shape, device="cuda", dtype=getattr(torch, problem.dtype))
     x = x.transpose(*problem.exchanged) if problem.exchanged else x
+    out, dim = torch.empty(x.shape, device="cuda", dtype=x.dtype), problem.dim
     if problem.direction == "forward":
-        return lambda: portable_softmax.softmax(x, problem.dim)
-    y = torch.softmax(x.contiguous(), problem.dim)
-    return lambda: torch.ops.portable_softmax.softmax_backward(x, y, problem.dim, y.dtype)
+        others = {"copy": lambda: out.copy_(x), "torch": lambda: torch.softmax(x, dim)}
+        return {"": lambda: portable_softmax.softmax(x, dim)} | (others if peers else {})
+    y = torch.softmax(x.contiguous(), dim)
+    others = {
+        "copy": lambda: torch.add(x, y, out=out),
+        "torch": lambda: torch.ops.aten._softmax_backward_data(x, y, dim, y.dtype),
+    }
+    ours = torch.ops.portable_softmax.softmax_backward
+    return {"": lambda: ours(x, y, dim, y.dtype)} | (others if peers else {})
 
 
-def _write(out: Path, found: list[dict[str, Any]]) -> None:
-    columns = dict.fromkeys(key for line in found for key in line)
-    with out.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(found)
+def _results(lines: list[dict[str, Any]]) -> Iterator[Any]:
+    """Yields a result for each provider and problem: the median of its turns, or why it failed."""
+    from portable_softmax.probe.results import Result
+
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for line in lines:
+        told = {name: value for name, value in line.items() if name not in ("us", "failure")}
+        groups[tuple(told.items())].append(line)
+    for key, group in groups.items():
+        times = [line["us"] for line in group if "us" in line]
+        failure = next((line["failure"] for line in group if "failure" in line), "")
+        median = statistics.median(times) if times and not failure else None
+        spread = (max(times) - min(times)) / median if median and len(times) > 1 else None
+        yield Result(**dict(key), median_us=median, spread=spread, failure=failure)
 
 
-def _print(found: list[dict[str, Any]], states: list[str]) -> None:
+def _print(found: list[Any], states: list[str]) -> None:
     """Prints geometric means of the first state's times over the others', by class and direction."""
-    least: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
-    for line in found:
-        if us := line.get("median_us"):
-            key = tuple(line[name] for name in ("class", "dtype", "direction", "shape", "exchanged"))
-            least[key][line["provider"]] = min(us, least[key].get(line["provider"], math.inf))
+    from portable_softmax.probe.results import cells_of
+
     ratios: dict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for key, us in least.items():
-        for state in states[1:]:
-            if states[0] in us and state in us:
-                for group in (key[:3], ("all", "", "")):
-                    ratios[group][state].append(us[states[0]] / us[state])
+    for cell in cells_of(found):
+        for state in cell.us.keys() - {states[0]} if states[0] in cell.us else ():
+            for group in ((cell.result.sweep, cell.result.dtype, cell.result.direction), ("all", "", "")):
+                ratios[group][state].append(cell.us[states[0]] / cell.us[state])
     for group, by_state in ratios.items():
         words = [f"{state} {statistics.geometric_mean(values):.3f} (least {min(values):.2f}, {len(values)})"
                  for state, values in by_state.items()]  # fmt: skip

@@ -1,20 +1,20 @@
 """Times a vocabulary-parallel log_softmax against torch's own, and checks every result against float64.
 
-    torchrun --standalone --nproc-per-node 2 scripts/benchmark_sharded --out sharded.json
+    torchrun --standalone --nproc-per-node 2 scripts/benchmark_sharded --out sharded.csv
     torchrun --standalone --nproc-per-node 2 scripts/benchmark_sharded --shapes 16x400    # without GPUs: over Gloo
     python scripts/benchmark_sharded/cost.py                                              # the cost at more ranks, on paper
 
 `forward` is log_softmax; `both` adds its gradient for any dy; `loss` is the mean cross entropy with its gradient. Tokens per
 second are rows divided by the slowest rank's median time. The name of a provider ends in ` x1` if each rank computes all
 columns by itself, as one device would. `loss_parallel` has no gradient for any dy; without it, torch's DTensor gathers its
-shards. A run that takes longer than --limit ends and prints how far it got; the file has everything measured until then.
+shards. A run that takes longer than --limit ends and prints how far it got; the file has every time until then, in the
+columns of scripts/results/README.md.
 """
 
 import argparse
 import contextlib
 import datetime
 import faulthandler
-import json
 import os
 import sys
 import time
@@ -27,22 +27,27 @@ import torch.distributed as dist
 if not __package__:  # Python was started with the folder's name and has put the folder itself on the path
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmark.here import here
+
 from benchmark_sharded.checks import check
 from benchmark_sharded.kernels import time_steps, time_tiles
 from benchmark_sharded.providers import DIRECTIONS, Given, Provider, call_of, providers
 from benchmark_sharded.tables import table_of_tiles, tables
 from benchmark_sharded.timing import slowest, time_call
 from portable_softmax import log_softmax
+from portable_softmax.probe import results
+
+WORDS = {"forward": "log_softmax", "both": "log_softmax and gradient", "loss": "cross entropy and gradient"}
 
 
 def main() -> int:
-    """Measures what the command line asks for; rank 0 prints tables and writes JSON."""
+    """Measures what the command line asks for; rank 0 prints tables and writes CSV."""
     options = _options()
     faulthandler.dump_traceback_later(options.limit, exit=True)
     where, began = _begin(options), time.monotonic()
     name = "cpu" if where.type == "cpu" else torch.cuda.get_device_name(where)
     run: dict[str, Any] = {"world": dist.get_world_size(), "device": name, "torch": torch.__version__}
-    run |= {"cells": [], "steps": [], "runs": []}
+    run |= {"cells": [], "steps": [], "runs": [], "told": here()}
     for shape in options.shapes:
         n_rows, n_cols = map(int, shape.split("x"))
         given = Given.random(n_rows, n_cols, where)
@@ -72,7 +77,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     switch = argparse.BooleanOptionalAction
     parser.add_argument("--shapes", nargs="+", default=["4096x151936", "8192x262144"], help="ROWSxCOLS, of all ranks together")
-    parser.add_argument("--out", type=Path, default=Path("sharded.json"))
+    parser.add_argument("--out", type=Path, default=Path("sharded.csv"))
     parser.add_argument("--turns", type=int, default=3, help="times that a provider is timed; the median counts")
     parser.add_argument("--calls", type=int, default=5, help="calls of a turn")
     parser.add_argument("--chunks", type=int, nargs="+", default=[2, 4, 16])
@@ -161,8 +166,18 @@ def _graph(where: torch.device) -> str:
 
 
 def _write(run: dict[str, Any], path: Path) -> None:
+    """Writes the times on rank 0. What else the run found is printed at its end."""
     if dist.get_rank() == 0:
-        path.write_text(json.dumps(run, indent=1) + "\n")
+        results.write(path, (_result(cell, run) for cell in run["cells"]))
+
+
+def _result(cell: dict[str, Any], run: dict[str, Any]) -> results.Result:
+    time_us = {} if "error" in cell else {"median_us": 1e3 * cell["ms"], "error": cell["worst_error"]}
+    return results.Result(
+        **{**run["told"], "device": f"{run['world']} x {run['device']}"}, sweep="sharded", provider=cell["provider"],
+        shape=f"{cell['n_rows']}x{cell['n_cols']}", layout="sharded along 1", dim=1, dtype="bfloat16",
+        direction=WORDS[cell["direction"]], failure=cell.get("error", "").replace("\n", " "), **time_us,
+    )  # fmt: skip
 
 
 def _tell(text: str) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from portable_softmax.probe import __main__ as probe
+from portable_softmax.probe.results import COLUMNS, Result, write
 
 JUNIT = """<?xml version="1.0"?><testsuites><testsuite name="pytest"><properties>
 <property name="device" value="AMD Instinct MI300X"/><property name="backend" value="hip"/>
@@ -18,7 +19,15 @@ JUNIT = """<?xml version="1.0"?><testsuites><testsuite name="pytest"><properties
 <property name="count" value="['static quality, cuda/90', 25, 0]"/>
 <property name="count" value="['plans, npu/Ascend910B3', 9, 2]"/></properties></testcase>
 </testsuite></testsuites>"""
-RATES = "direction,sweep,dtype,n_rows,n_cols,copy,ours\nforward,tutorial,float32,4096,256,1236.5,{ours}\n"
+BROKEN = f"{','.join(COLUMNS)}\nA,,,,,,,ours,,2x3,contiguous,1,float32,forward,,nan,,,\n"
+BYTES = 2 * 4096 * 256 * 4
+
+
+def rates(path, ours):
+    """A benchmark with this rate of ours, in GB/s."""
+    cell = {"device": "H200", "sweep": "tutorial", "shape": "4096x256", "dim": 1, "dtype": "float32", "direction": "forward"}
+    times = {"copy": BYTES / 1236.5e3, "ours": BYTES / ours / 1e3}
+    write(path, [Result(provider=name, median_us=us, **cell) for name, us in times.items()])
 
 
 @pytest.fixture
@@ -29,7 +38,7 @@ def runs(tmp_path):
         folder.mkdir()
         (folder / "benchmark.json").write_text('{"device": "of scripts/benchmark"}')
         (folder / "tests.xml").write_text(JUNIT.format(outcome=""))
-        (folder / "h200_forward.csv").write_text(RATES.format(ours=1200))
+        rates(folder / "speed_h200.csv", 1200)
     plans = tmp_path / "monday" / "plans.json"
     shapes = ["--shapes", "64x781", "64x4096", "--dtype", "float32", "bfloat16"]
     assert probe.main(["--compare", "nvidia/h200", "amd/mi300x", *shapes, "--save", str(plans)]) == 0
@@ -121,7 +130,7 @@ def test_a_worse_plan_turns_the_exit_code(runs, capsys, change, row, option):
 
 @pytest.mark.parametrize(("ours", "code", "verdict"), [(1080, 3, "worse"), (1150, 0, None), (1400, 0, "better")])
 def test_a_slower_benchmark_turns_the_exit_code(runs, capsys, ours, code, verdict):
-    (runs[1] / "h200_forward.csv").write_text(RATES.format(ours=ours))
+    rates(runs[1] / "speed_h200.csv", ours)
     found, out, _ = printed(capsys, *runs)
     assert (found, f"| {verdict} " in out) == (code, verdict is not None)
     assert printed(capsys, *runs, "--slower", "0.2")[0] == 0
@@ -164,7 +173,11 @@ def test_tests_that_fail_turn_the_exit_code(runs, capsys):
         ("old.json", '{"schema_version": 1}', "old.json cannot be read"),
         ("broken.xml", "<testsuites>", "broken.xml cannot be read"),
         ("rates.csv", "a,b\n1,2\n", "rates.csv cannot be read"),
-        ("rates.csv", RATES.format(ours="nan"), "a rate of 4096 x 256 is not a number"),
+        (
+            "rates.csv",
+            BROKEN,
+            "line 2: nan microseconds",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read_is_told_and_leaves_the_others(runs, capsys, tmp_path, name, text, complaint):

@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "probe_device.py"
 PROFILE = ["--profile", "amd/mi300x", "--rows", "1823", "--cols", "781", "--dtype", "bfloat16"]
 
 
-RATES = str(SCRIPT.parent / "results" / "h200_forward.csv")
+RATES = str(SCRIPT.parent / "results" / "speed_h100.csv")
 
 
 def planned_programs():

@@ -7,18 +7,27 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmark import layouts, report
+from benchmark import documents, layouts, report, timing
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
 from benchmark.providers import Provider, load
-from benchmark.results import read, save
+from benchmark.states import problems
+
+from portable_softmax.probe.results import COLUMNS, Result, cells_of, read, write
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-CSV = """\
-direction,sweep,dtype,n_rows,n_cols,copy,torch,quack,ours
-forward,wide,float32,4096,128,200,50,,100
-forward,wide,float32,4096,256,400,50,400,200
-backward,wide,float32,4096,256,400,50,100,
-"""
+TIMES = {  # microseconds by direction, shape and provider
+    ("forward", "4096x128"): {"copy": 5, "torch": 20, "ours": 10},
+    ("forward", "4096x256"): {"copy": 5, "torch": 40, "quack": 5, "ours": 10},
+    ("backward", "4096x256"): {"copy": 5, "torch": 40, "quack": 20},
+}
+
+
+def results():
+    return [
+        Result(device="A", sweep="wide", provider=name, shape=shape, dim=1, dtype="float32", direction=way, median_us=float(us))
+        for (way, shape), times in TIMES.items()
+        for name, us in times.items()
+    ]
 
 
 def run(*command, **environment):
@@ -27,34 +36,80 @@ def run(*command, **environment):
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
 
 
-def test_ratios_of_cells_and_their_geometric_means(tmp_path):
-    (tmp_path / "one.csv").write_text(CSV)
-    cells = read(tmp_path / "one.csv")
+def test_ratios_of_cells_and_their_geometric_means():
+    cells = cells_of(results())
     forward, backward = report.summary(cells)
     assert forward == ("forward", "wide", "float32", "2", "0.50", "2.83", "1.00", "1", "0.50 4096 x 256 (quack)")
     assert backward == ("backward", "wide", "float32", "1", "-", "-", "-", "0", "-")
     assert report.below(cells) == ["  0.500 forward float32 4096 x 256 (quack)"]
-    assert report.rates(cells)[-1] == ("backward", "float32", "4096", "256", "400", "50", "-", "100", "-", "-")
+    assert report.times(cells)[-1] == ("backward", "float32", "4096 x 256", "5.0", "40.0", "-", "20.0", "-", "-", "-")
+    assert cells[0].gb_per_s["ours"] == pytest.approx(2 * 4096 * 128 * 4 / 10 / 1e3)
 
 
 def test_a_saved_file_reads_as_it_was(tmp_path):
-    (tmp_path / "one.csv").write_text(CSV)
-    cells = read(tmp_path / "one.csv")
-    assert save(iter(cells), ["copy", "torch", "quack", "ours"], tmp_path / "two.csv") == cells
-    assert (tmp_path / "two.csv").read_text() == CSV
+    saved = [*results(), Result(device="B", provider="ours", shape="2x3x4", layout="t()", dim=0, dtype="float16",
+             direction="forward", spread=0.01, error=0.5, failure="refused")]  # fmt: skip
+    assert write(tmp_path / "one.csv", iter(saved)) == saved
+    assert read(tmp_path / "one.csv") == saved
+    assert (tmp_path / "one.csv").read_text().startswith("device,driver,triton,torch,commit,date,")
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ({"dim": "last"}, "line 2: Expected `int`, got `str` - at `$.dim`"),
+        ({"shape": "4096 by 8"}, "line 2: invalid literal"),
+        ({"median_us": "0"}, "line 2: 0.0 microseconds are no time"),
+        ({"provider": ""}, "line 2: Object missing required field `provider`"),
+        (None, "columns should be device,driver"),
+    ],
+)
+def test_a_file_of_another_form_is_refused(tmp_path, row, complaint):
+    good = {"device": "A", "provider": "ours", "shape": "2x3", "dim": "1", "dtype": "float32", "direction": "forward"}
+    names = COLUMNS if row else COLUMNS[1:]
+    cells = good | (row or {})
+    (tmp_path / "one.csv").write_text(f"{','.join(names)}\n{','.join(cells.get(name, '') for name in names)}\n")
+    with pytest.raises(ValueError, match=r"line|columns") as refused:
+        read(tmp_path / "one.csv")
+    assert str(refused.value).startswith(complaint)
+
+
+def test_kept_results_have_one_form_and_are_named_in_their_readme():
+    kept = sorted(documents.KEPT.glob("*.csv"))
+    told = (documents.KEPT / "README.md").read_text()
+    assert kept
+    assert [path.name for path in kept if f"`{path.name}`" not in told] == []
+    assert all(read(path) for path in kept)
+    assert all(f"`{name}`" in told for name in COLUMNS)
+
+
+@pytest.mark.parametrize("document", documents.DOCUMENTS, ids=lambda path: path.name)
+def test_tables_of_documents_are_those_of_the_kept_results(document):
+    """If not: python scripts/benchmark report --write."""
+    text = document.read_text()
+    assert documents.BLOCK.search(text)
+    assert documents.filled(text) == text
+    broken = documents.BLOCK.sub(r"\1old\n", text)
+    assert documents.filled(broken) == text
 
 
 def test_the_report_needs_no_torch(tmp_path):
     """It reads several files, as of a run in parts, and draws each direction."""
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.csv").write_text(CSV)
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    write(one, results()[:3])
+    write(two, results()[3:])
     (tmp_path / "torch.py").write_text("raise RuntimeError('the report imports torch')")
-    arguments = [tmp_path / "one.csv", tmp_path / "two.csv", "--plots", tmp_path / "plots", "--markdown"]
-    outcome = run(SCRIPTS / "benchmark", "report", *arguments, PYTHONPATH=str(tmp_path))
+    path = os.pathsep.join([str(tmp_path), str(SCRIPTS.parent)])
+    outcome = run(SCRIPTS / "benchmark", "report", one, two, "--plots", tmp_path / "plots", "--markdown", PYTHONPATH=path)
     assert outcome.returncode == 0, outcome.stderr
     row = outcome.stdout.splitlines()[2].split("|")
-    assert [cell.strip() for cell in row[1:6]] == ["forward", "wide", "float32", "4", "0.50"]
-    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"forward_float32.png", "backward_float32.png"}
+    assert [cell.strip() for cell in row[1:6]] == ["forward", "wide", "float32", "2", "0.50"]
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"a_forward_float32.png", "a_backward_float32.png"}
+
+
+def test_states_have_problems_of_each_class():
+    classes = {problem.kind: problem for problem in problems()}
+    assert list(classes) == ["short", "row", "long", "few", "across", "turned", "heads"]
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -81,19 +136,29 @@ def test_a_provider_without_a_direction_is_left_out():
     assert [name for name, call in calls.items() if call] == ["forward"]
 
 
-@pytest.mark.parametrize("command", [[], ["report"], ["layouts"], ["cold_start"]], ids=str)
+@pytest.mark.parametrize("command", [[], ["report"], ["layouts"], ["cold_start"], ["states"]], ids=str)
 def test_a_command_tells_its_options(command):
     told = run(SCRIPTS / "benchmark", *command, "--help")
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout.startswith(" ".join(["usage: benchmark", *command]))
 
 
-def test_a_layout_whose_result_is_wrong_has_no_rate(monkeypatch):
-    monkeypatch.setattr(layouts, "do_bench", lambda call, **_: call() is None or 1.0)
-    providers = {"torch": torch.softmax, "wrong": lambda x, dim: torch.softmax(x, dim) * 1.01}
-    heads = layouts.Layout((4, 6, 3, 8), -1, lambda x: x.transpose(1, 2))
-    rates = layouts.measure(heads, "float32", "cpu", providers, backward=False)
-    assert rates == {"copy": pytest.approx(2e-6 * 576 * 4), "torch": pytest.approx(2e-6 * 576 * 4), "wrong": "WRONG"}
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_a_layout_whose_result_is_wrong_has_no_time(monkeypatch, direction):
+    monkeypatch.setattr(timing, "do_bench", lambda call, **_: call() is None or 1.0)
+    right = layouts.FUNCTIONS[direction]["torch"]
+
+    def refuses(*given):
+        raise ValueError("no such\ntensor")
+
+    providers = {"torch": right, "wrong": lambda *given: right(*given) + 0.01, "refuses": refuses}
+    heads = layouts.Layout((4, 6, 3, 8), -1, "transpose(1, 2)")
+    copy, *found = layouts.measure({"device": "A"}, heads, "float32", "cpu", direction, providers)
+    assert (copy.shape, copy.layout, copy.dim, copy.sweep, copy.error) == ("4x3x6x8", "transpose(1, 2)", 3, "heads", None)
+    assert [each.provider for each in found if each.median_us == 1000.0] == ["torch"]
+    assert [each.failure for each in found] == ["", "wrong", "ValueError: no such tensor"]
+    assert found[0].error <= 1 < found[1].error
+    assert found[0].spread == 0
 
 
 def test_it_starts_as_a_module_too():

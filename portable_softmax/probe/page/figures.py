@@ -5,7 +5,8 @@ from typing import Any
 
 from portable_softmax.probe.cases import words_of
 from portable_softmax.probe.page.findings import launches
-from portable_softmax.probe.page.runs import OURS, Run
+from portable_softmax.probe.page.runs import Run
+from portable_softmax.probe.results import OURS
 from portable_softmax.probe.schema import Launch, Report, SoftmaxProblem
 
 LAYOUT = {  # colours of text and lines are the page's, light or dark: see template.html

@@ -6,9 +6,10 @@ from typing import Literal
 
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.probe.cases import words_of
-from portable_softmax.probe.page.runs import OURS, Run, Suite
+from portable_softmax.probe.page.runs import Run, Suite
 from portable_softmax.probe.regression import compare
 from portable_softmax.probe.report import use_of
+from portable_softmax.probe.results import OURS
 from portable_softmax.probe.schema import Change, KernelUse, Launch, Report, SoftmaxProblem
 
 LEVELS = ("planned", "compiled", "executed on a CPU", "run on hardware")

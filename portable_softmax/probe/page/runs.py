@@ -1,19 +1,15 @@
 """Reads runs: folders with reports of the probe (JSON), test results (JUnit's XML) and benchmarks (CSV)."""
 
 import ast
-import csv
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
+from portable_softmax.probe import results
 from portable_softmax.probe.regression import load
 from portable_softmax.probe.schema import Report
-
-SHAPE = ("direction", "dtype", "n_rows", "n_cols")
-OURS = "ours"
 
 
 @dataclass(frozen=True)
@@ -43,20 +39,14 @@ class Suite:
 
 @dataclass(frozen=True)
 class Rate:
-    """GB/s of one shape, by provider; `file` is the device that the file names, or the file's name."""
+    """GB/s of one cell of a benchmark, by provider."""
 
-    file: str
+    device: str
     sweep: str
     direction: str
     dtype: str
-    n_rows: int
-    n_cols: int
+    shape: str
     gb_per_s: dict[str, float]
-
-    @property
-    def shape(self) -> str:
-        """Returns rows and columns, for a table."""
-        return f"{self.n_rows} x {self.n_cols}"
 
 
 @dataclass(frozen=True)
@@ -82,8 +72,8 @@ class Run:
         return ", ".join(filter(None, (newest.get("timestamp", "")[:16].replace("T", " "), newest.get("hostname", ""))))
 
     def measured_on(self, rate: Rate) -> str:
-        """Names the device of a benchmark; by its file's name if no report tells it."""
-        return self.device or rate.file
+        """Names the device of a benchmark, by its profile if a report tells it."""
+        return self.device or rate.device
 
 
 def read(path: Path) -> Run:
@@ -154,16 +144,7 @@ def _counted(case: ElementTree.Element) -> Iterator[tuple[str, int, int]]:
 
 
 def _rates(file: Path, run: Run) -> None:
-    with file.open(newline="") as opened:
-        reader = csv.DictReader(opened)
-        if lacking := [key for key in SHAPE if key not in (reader.fieldnames or ())]:
-            raise ValueError(f"a benchmark has columns {', '.join(SHAPE)} and a provider's GB/s; it lacks {', '.join(lacking)}")
-        for row in reader:
-            direction, dtype, n_rows, n_cols = (row[key] for key in SHAPE)
-            told = {name: value for name, value in row.items() if name not in (*SHAPE, "sweep") and value}
-            rates = {name: float(value) for name, value in told.items() if name != "device"}
-            if not all(map(math.isfinite, rates.values())):
-                raise ValueError(f"a rate of {n_rows} x {n_cols} is not a number")
-            run.rates.append(
-                Rate(row.get("device") or file.stem, row.get("sweep", ""), direction, dtype, int(n_rows), int(n_cols), rates)
-            )
+    for cell in results.cells_of(results.read(file)):
+        told = cell.result
+        if rates := cell.gb_per_s:
+            run.rates.append(Rate(told.device, told.sweep, told.direction, told.dtype, cell.place, rates))

@@ -1,0 +1,168 @@
+"""Measured times in the one form that all benchmarks write: CSV with a row for each provider in each cell."""
+
+import csv
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from portable_softmax.devices.backends.base import DTYPE_BYTES
+
+OURS = "ours"
+COPY = "copy"  # a provider that moves as many bytes and computes nothing: the ceiling
+STREAMS = {"forward": 2, "backward": 3, "both": 5, "log_softmax": 2}  # tensors that a direction must read or write
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Time of one provider in one cell. Text is empty, and a number None, where nobody knows it.
+
+    Args:
+        device, driver, triton, torch: what it ran on; names and versions.
+        commit, date: of this package, and of the run, as year-month-day.
+        sweep: list of shapes that the cell is of.
+        provider, version: the implementation: `ours`, `copy`, or a peer and its release.
+        shape: of the tensor that softmax gets, as 8x16x2048x128.
+        layout: how that tensor lies in memory: `contiguous`, or the view of torch that makes it so, as transpose(1, 2).
+        dim: of the softmax, counted from 0.
+        dtype: by torch's name.
+        direction: `forward`, `backward` (the gradient alone), `both`, `log_softmax`, or another call, in words.
+        launch: this package's tiling.
+        median_us: microseconds, the median over turns.
+        spread: slowest less fastest turn, as a part of the median.
+        error: the largest error of the result, in units of the error that is allowed.
+        failure: why there is no time.
+    """
+
+    device: str
+    driver: str = ""
+    triton: str = ""
+    torch: str = ""
+    commit: str = ""
+    date: str = ""
+    sweep: str = ""
+    provider: str
+    version: str = ""
+    shape: str
+    layout: str = "contiguous"
+    dim: int
+    dtype: str
+    direction: str
+    launch: str = ""
+    median_us: float | None = None
+    spread: float | None = None
+    error: float | None = None
+    failure: str = ""
+
+    @property
+    def cell(self) -> tuple[str | int, ...]:
+        """Returns all that providers are compared in."""
+        return self.device, self.sweep, self.shape, self.layout, self.dim, self.dtype, self.direction
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Returns the shape as numbers."""
+        return tuple(map(int, self.shape.split("x")))
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """Returns 10^9 bytes per second, of the bytes that must move; None without a time, or for another call."""
+        if not self.median_us or self.direction not in STREAMS:
+            return None
+        return STREAMS[self.direction] * math.prod(self.sizes) * DTYPE_BYTES[self.dtype] / self.median_us / 1e3
+
+
+COLUMNS = Result.__struct_fields__
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Times of all providers in one cell, in microseconds; one that failed is missing."""
+
+    result: Result  # one of them, which says what the cell is
+    us: dict[str, float]
+
+    @property
+    def place(self) -> str:
+        """Returns shape, layout and dim, as far as these are not the usual ones."""
+        told = self.result
+        view = "" if told.layout == "contiguous" else f" {told.layout}"
+        dim = "" if told.dim == len(told.sizes) - 1 else f" along {told.dim}"
+        return f"{' x '.join(map(str, told.sizes))}{view}{dim}"
+
+    @property
+    def gb_per_s(self) -> dict[str, float]:
+        """Returns 10^9 bytes per second by provider; empty for a direction whose bytes are not counted."""
+        rates = {name: msgspec.structs.replace(self.result, median_us=us).gb_per_s for name, us in self.us.items()}
+        return {name: rate for name, rate in rates.items() if rate}
+
+    def best_peer(self) -> str | None:
+        """Returns the fastest provider that is neither the ceiling nor ours; None if there is none."""
+        peers = {name: us for name, us in self.us.items() if name not in (COPY, OURS)}
+        return min(peers, key=lambda name: peers[name], default=None)
+
+    def ratio(self, other: str | None) -> float:
+        """Returns how many times as fast as another we are; nan if one of them is missing."""
+        return self.us.get(other or "", math.nan) / self.us.get(OURS, math.nan)
+
+
+def cells_of(results: Iterable[Result]) -> list[Cell]:
+    """Returns the cells of results, in order; of several times of one provider the median."""
+    found: dict[tuple[str | int, ...], list[Result]] = defaultdict(list)
+    for result in results:
+        found[result.cell].append(result)
+    return [Cell(group[0], _times(group)) for group in found.values()]
+
+
+def _times(group: list[Result]) -> dict[str, float]:
+    times: dict[str, list[float]] = defaultdict(list)
+    for result in group:
+        if result.median_us:
+            times[result.provider].append(result.median_us)
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def read(path: Path) -> list[Result]:
+    """Reads a file of results.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it has other columns, or a value is not of its type; names the line.
+    """
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise ValueError(f"columns should be {','.join(COLUMNS)}, not {','.join(reader.fieldnames or ())}")
+        return [_result(row, number) for number, row in enumerate(reader, 2)]
+
+
+def _result(row: dict[str, str], number: int) -> Result:
+    try:
+        known = {name: value for name, value in row.items() if value}
+        result = msgspec.convert(known, Result, strict=False)
+        _ = result.sizes
+        if result.median_us is not None and not 0 < result.median_us < math.inf:
+            raise ValueError(f"{result.median_us} microseconds are no time")
+    except ValueError as error:  # msgspec's is one too
+        raise ValueError(f"line {number}: {error}") from error
+    return result
+
+
+def write(path: Path, results: Iterable[Result]) -> list[Result]:
+    """Writes each result when it comes, so that an interrupted run keeps what it has; returns them all."""
+    kept = []
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for result in results:
+            writer.writerow(_text(getattr(result, name)) for name in COLUMNS)
+            file.flush()
+            kept.append(result)
+    return kept
+
+
+def _text(value: str | float | None) -> str:
+    return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,182 @@
+"""Tables of documents, made of the results that are kept: `python scripts/benchmark report --write`."""
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from benchmark.ratios import compared, mean, text, to_best
+from portable_softmax.probe.results import COPY, OURS, Cell, Result, cells_of, read
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "scripts" / "results"
+SPEED = sorted(KEPT.glob("speed_*.csv"))
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "speed.md", ROOT / "docs" / "sharded.md")
+BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
+DIRECTIONS = ("forward", "backward")
+BEHIND = 0.98  # of a peer: below it we are slower by more than 2%
+MOST_BEHIND = 10  # lines of the list
+SMALL_US = 20  # a cell below it takes little more than a launch
+
+
+def write() -> None:
+    """Fills the blocks of all documents."""
+    for path in DOCUMENTS:
+        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def filled(document: str) -> str:
+    """Returns a document with its blocks as the kept results make them.
+
+    Raises:
+        KeyError: there is no table of a block's name.
+    """
+    return BLOCK.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n", document)
+
+
+def _cells(directions: Iterable[str] = DIRECTIONS) -> list[Cell]:
+    results = [each for file in SPEED for each in read(file)]
+    return [cell for cell in cells_of(results) if cell.result.direction in directions and OURS in cell.us]
+
+
+def _by_device(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    devices: dict[str, list[Cell]] = {}
+    for cell in cells:
+        devices.setdefault(cell.result.device, []).append(cell)
+    return dict(sorted(devices.items(), key=lambda each: -len(each[1])))
+
+
+def _table(rows: list[list[str]], *header: str) -> str:
+    lines = [list(header), ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def measured() -> str:
+    """Returns a row for each device and day: what was installed, and how many cells were timed."""
+    groups: dict[tuple[str, ...], list[Result]] = {}
+    for file in SPEED:
+        for each in read(file):
+            groups.setdefault((each.device, each.driver or "-", each.triton, each.torch, each.date), []).append(each)
+    rows = [[*key, ", ".join(_providers(group)), str(len({each.cell for each in group}))] for key, group in groups.items()]
+    return _table(rows, "device", "driver", "Triton", "torch", "date", "peers", "cells")
+
+
+def _providers(group: Iterable[Result]) -> list[str]:
+    names = {each.provider: f"{each.provider} {each.version}".strip() for each in group if each.median_us}
+    return [words for name, words in names.items() if name not in (OURS, COPY)]
+
+
+def classes() -> str:
+    """Returns a table for each device, with a row for each class and four columns of ratios."""
+    return "\n\n".join(f"**{device}**\n\n{_classes(cells)}" for device, cells in _by_device(_cells()).items())
+
+
+def _classes(cells: list[Cell]) -> str:
+    sweeps: dict[str, list[Cell]] = {}
+    for cell in cells:
+        sweeps.setdefault(cell.result.sweep, []).append(cell)
+    rows = [[f"{sweep}, {_columns(group)}", str(len(group)), *_ratios(group)] for sweep, group in sweeps.items()]
+    return _table(rows, "class, columns", "cells", "float32", "its gradient", "bfloat16", "its gradient", "behind a peer")
+
+
+def _columns(cells: list[Cell]) -> str:
+    columns = [cell.result.sizes[cell.result.dim] for cell in cells]
+    return f"{min(columns)} to {max(columns)}"
+
+
+def _peered(cells: Iterable[Cell]) -> list[Cell]:
+    """Returns the cells that a peer beside torch was right in, the slowest beside the best one first."""
+    return [cell for cell in compared(cells) if cell.us.keys() - {OURS, COPY, "torch"}]
+
+
+def _ratios(cells: list[Cell]) -> list[str]:
+    told = []
+    for dtype in ("float32", "bfloat16"):
+        for direction in DIRECTIONS:
+            group = [cell for cell in cells if (cell.result.dtype, cell.result.direction) == (dtype, direction)]
+            told.append(", ".join(map(text, _three(group))) if group else "-")
+    return [*told, f"{len(_slower(cells))} of {len(compared(cells))}"]
+
+
+def _three(cells: list[Cell]) -> tuple[float, float, float]:
+    of_copy, of_torch = (mean(cell.ratio(other) for cell in cells) for other in (COPY, "torch"))
+    return of_copy, of_torch, mean(map(to_best, _peered(cells)))
+
+
+def _slower(cells: Iterable[Cell]) -> list[Cell]:
+    return [cell for cell in compared(cells) if to_best(cell) < BEHIND]
+
+
+def behind() -> str:
+    """Returns the cells of a launch's time or more that are furthest behind a peer, the worst first."""
+    cells = _cells()
+    slower = _slower(cells)
+    large = [cell for cell in slower if cell.us[OURS] >= SMALL_US]
+    rows = [
+        [text(to_best(cell)), str(cell.best_peer()), cell.result.device, cell.place, cell.result.dtype, cell.result.direction,
+         f"{cell.us[OURS]:.1f}"]
+        for cell in large[:MOST_BEHIND]
+    ]  # fmt: skip
+    counts = f"{len(slower)} of {len(compared(cells))} cells; {len(slower) - len(large)} of them take less than {SMALL_US} us."
+    if not rows:
+        return counts
+    table = _table(rows, "of the peer's speed", "peer", "device", "tensor", "type", "direction", "us")
+    return f"{counts} Of the others, the {len(rows)} furthest behind:\n\n{table}"
+
+
+def host() -> str:
+    """Returns the host's time of a call, by device and provider."""
+    groups: dict[tuple[str, str], dict[str, str]] = {}
+    kinds: dict[str, None] = {}
+    for each in (each for file in SPEED for each in read(file) if each.sweep == "host" and each.median_us):
+        kinds[each.direction] = None
+        groups.setdefault((each.device, each.provider), {})[each.direction] = f"{each.median_us:.1f}"
+    if not groups:
+        return "Not in the kept results."
+    return _table(
+        [[*key, *(times.get(kind, "-") for kind in kinds)] for key, times in groups.items()], "device", "provider", *kinds
+    )
+
+
+def first_calls() -> str:
+    """Returns milliseconds of first calls, by device and shape."""
+    groups: dict[tuple[str, ...], dict[str, str]] = {}
+    kinds: dict[str, None] = {}
+    for each in (each for file in SPEED for each in read(file) if each.sweep == "first call"):
+        kinds[each.direction] = None
+        key = each.device, each.shape.replace("x", " x "), each.dtype, each.launch
+        groups.setdefault(key, {})[each.direction] = f"{(each.median_us or math.nan) / 1e3:.3g}"
+    if not groups:
+        return "Not in the kept results."
+    rows = [[*key, *(times.get(kind, "-") for kind in kinds)] for key, times in groups.items()]
+    return _table(rows, "device", "shape", "type", "strategy", *kinds)
+
+
+def numbers() -> str:
+    """Returns four numbers for each device, over the cells of a launch's time or more."""
+    rows = []
+    for device, cells in _by_device(_cells()).items():
+        large = [cell for cell in cells if cell.us[OURS] >= SMALL_US]
+        worst = _peered(large)
+        least = f"{text(to_best(worst[0]))}, {worst[0].place} {worst[0].result.dtype}" if worst else "-"
+        rows.append([device, *map(text, _three(large)), least, str(len(large))])
+    return _table(rows, "device", "of a copy's speed", "times torch", "times the best peer", "least of these", "cells")
+
+
+def sharded() -> str:
+    """Returns milliseconds of sharded rows, by shape, direction and provider."""
+    results = [each for file in sorted(KEPT.glob("sharded*.csv")) for each in read(file)]
+    shapes = list(dict.fromkeys(each.shape for each in results))
+    columns = [(shape, direction) for shape in shapes for direction in dict.fromkeys(each.direction for each in results)]
+    times = {(each.provider, each.shape, each.direction): each.median_us for each in results if each.median_us}
+    providers = list(dict.fromkeys(each.provider for each in results))
+    rows = [
+        [provider, *(f"{us / 1e3:.2f}" if (us := times.get((provider, *column))) else "-" for column in columns)]
+        for provider in providers
+    ]
+    return _table(rows, "milliseconds", *(f"{shape.replace('x', ' x ')} {direction}" for shape, direction in columns))
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    each.__name__: each for each in (measured, classes, behind, host, first_calls, numbers, sharded)
+}

@@ -1,0 +1,60 @@
+"""Times the providers of a cell in turns, and makes a result of each."""
+
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from triton.testing import do_bench
+
+from benchmark.here import version_of
+from portable_softmax.probe.results import COPY, OURS, Result
+
+PEER_ERROR = 20  # times our allowed error: a peer that is only less exact is still timed
+Call = Callable[[], torch.Tensor]
+
+
+def results_of(
+    told: Mapping[str, Any], calls: Mapping[str, Call | None], error_of: Callable[[torch.Tensor], float], turns: int
+) -> list[Result]:
+    """Checks each call, times the right ones in turns, and returns a result of each.
+
+    Args:
+        told: columns that tell the device and the cell.
+        calls: by provider; one without a call is left out.
+        error_of: the largest error of a call's result, in units of what is allowed.
+        turns: times that each provider is timed.
+    """
+    checked = {name: _checked(name, call, error_of) for name, call in calls.items() if call}
+    times: dict[str, list[float]] = {name: [] for name in checked}
+    for name, (_, failure) in turns * list(checked.items()):
+        if not failure:
+            times[name].append(1e3 * do_bench(calls[name], warmup=3, rep=12, return_mode="median"))
+    return [
+        Result(provider=name, version=version_of(name), error=error, failure=failure, **told, **_of_turns(times[name]))
+        for name, (error, failure) in checked.items()
+    ]
+
+
+def _of_turns(times: list[float]) -> dict[str, Any]:
+    if not times:
+        return {}
+    median = statistics.median(times)
+    spread = {"spread": (max(times) - min(times)) / median} if len(times) > 1 else {}
+    return {"median_us": median, **spread}
+
+
+def _checked(name: str, call: Call, error_of: Callable[[torch.Tensor], float]) -> tuple[float | None, str]:
+    """Returns the largest error of a call's result, and why it is not timed, or ""."""
+    try:
+        error = None if name == COPY else error_of(call())
+    except Exception as refusal:  # each peer refuses a tensor in its own way
+        failure = f"{type(refusal).__name__}: {str(refusal)[:100]}".replace("\n", " ")
+        tqdm.write(f"{name}: {failure}", file=sys.stderr)
+        return None, failure
+    if error is not None and not error <= (1 if name == OURS else PEER_ERROR):
+        tqdm.write(f"{name}: WRONG, {error:.3g} times the error that is allowed", file=sys.stderr)
+        return error, "wrong"
+    return error, ""
