@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from api_page import PAGE, page
+
+import portable_softmax
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -15,7 +18,7 @@ PAGES = [
     for pattern in ("*.md", "docs/*.md", ".github/*.md", "*/README.md", "scripts/results/*.md")
     for path in ROOT.glob(pattern)
 ]
-CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)  # where `kernel[grid](x)` is no link
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`(?!\])", re.MULTILINE | re.DOTALL)  # where `kernel[grid](x)` is no link
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(#[^)]*)?\)")
 
 
@@ -47,3 +50,11 @@ def test_the_readmes_example_prints_what_it_says():
         pytest.skip("the example needs torch")
     rounding = re.compile(r"error \S+e-\d+")
     assert rounding.sub("error", ran.stdout) == rounding.sub("error", printed), ran.stderr
+
+
+def test_the_api_page_is_that_of_the_docstrings():
+    """If not: python scripts/api_page.py."""
+    assert PAGE.read_text() == page()
+    assert [name for name in portable_softmax.__all__ if f"### {name}\n" not in PAGE.read_text()] == []
+    for field in ("`num_programs`: size", "`limits`: programs that each", "`origins`: the origin", "`held`: False where"):
+        assert field in PAGE.read_text()
