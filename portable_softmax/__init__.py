@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
-from portable_softmax.devices.detect import current_device
+from portable_softmax.devices.detect import INSTALL, INTERPRETER, current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles
 from portable_softmax.errors import (
@@ -86,10 +86,22 @@ def __getattr__(name: str) -> Any:
 
     Raises:
         AttributeError: the package has no such name.
+        ImportError: what it needs is not installed.
     """
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"portable_softmax.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = importlib.import_module(f"portable_softmax.{_MODULES[name]}")
+    except ModuleNotFoundError as error:
+        if error.name in ("torch", "triton"):
+            raise ImportError(f"portable_softmax.{name} needs {error.name}; {INSTALL}; for a trial: {INTERPRETER}") from None
+        raise
+    return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    """Lists the public names, also those that are imported on first use."""
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]
 
 
 import_with_torch(

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes docs/api.md from the docstrings of the package: `python scripts/api_page.py`. A test tells when the page is stale."""
 
+import argparse
 import importlib
 import inspect
 import re
@@ -121,4 +122,5 @@ def _text(each: Any, fields: str = "Arguments") -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     PAGE.write_text(page(), encoding="utf-8")

@@ -1,24 +1,33 @@
 #!/usr/bin/env bash
-# Sets up .venv, shows the device and the plan, and runs the kernel on the matrix of the tutorials; then plans long rows for
-# devices of three vendors that need not be there. Arguments go to the first probe: bash scripts/demo.sh --dtype bfloat16
+# Four steps: sets up .venv, runs the kernel on the matrix of the tutorials and compares it with float64, plans long rows for
+# devices of three vendors that are not here, and says what to try. Arguments go to step 2: bash scripts/demo.sh --dtype bfloat16
 set -euo pipefail
+[ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
 source scripts/environment.sh
+step() { printf '\n== Step %s of 4: %s\n\n' "$1" "$2"; }
+export PYTHONWARNINGS=ignore::RuntimeWarning # nan of masked rows, in the interpreter's numpy
+
+step 1 "install torch and Triton into .venv (the longest step of a fresh machine)"
 set_up
+
+step 2 "the device that is here, or Triton's interpreter: a softmax of 1823 x 781, compared with float64"
 python scripts/probe_device.py --rows 1823 --cols 781 --verify "$@"
+
 fleet=(compare nvidia/h200 amd/mi300x amd/rx-7900-xtx ascend/910b3 --rows 4096 --cols 8192 --dtype bfloat16 --explain)
-printf '\nThe same kernel on devices that need not be here, compiled by this Triton:\n\n$ portable-softmax %s\n' "${fleet[*]}"
+step 3 "the same kernel on devices that are not here, compiled by this Triton"
+printf '$ portable-softmax %s\n' "${fleet[*]}"
 env -u TRITON_INTERPRET python -m portable_softmax "${fleet[@]}" ||
     echo "This Triton does not compile for all of them; README.md, Install, says which does." >&2
-cat <<'END'
 
-What to try next (source .venv/bin/activate):
-  portable-softmax profiles                                          the devices that can be planned for
-  portable-softmax plan ascend/910b3 --cols 50257 --facts            one of them, with the facts of its hardware
-  portable-softmax profiles show ascend/910b3                        each fact's source
-  portable-softmax kernel tests/support/example_kernels.py:add_kernel --on amd/mi300x nvidia/h200 \
-      --args 'x_ptr=f32[4096] y_ptr=f32[4096] out_ptr=f32[4096] n_elements=4096 BLOCK_SIZE=1024'
-                                                                     a kernel of yours, in place of this one
-  portable-softmax compare nvidia/h200 amd/mi300x --save now.json    and later `portable-softmax diff now.json`: what changed
-  README.md, Use                                                     softmax in your own code
+step 4 "what to try next"
+cat <<'END'
+source .venv/bin/activate
+TRITON_INTERPRET=1 python examples/patch_model.py                  softmax in your own code; examples/README.md lists more
+portable-softmax profiles                                          the devices that can be planned for
+portable-softmax plan ascend/910b3 --cols 50257 --facts            one of them, with the facts of its hardware
+portable-softmax profiles show ascend/910b3                        each fact's source
+portable-softmax kernel examples/my_kernel.py:scale --on amd/mi300x nvidia/h200 --args 'x=f32[4096] y=f32[4096] n=4096 BLOCK=1024'
+                                                                   a kernel of yours, in place of this one
+portable-softmax compare nvidia/h200 amd/mi300x --save plans.json  and later `portable-softmax diff plans.json`: what changed
 END

@@ -8,6 +8,7 @@
 #   RESULTS, LAST  folders: of this run (results), and of the last one, if there is any (last)
 #   ACCEPT   1 makes this run's plans the baseline, whatever they are: a regression fails until then
 set -euo pipefail
+[ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
 : "${DEVICE:?is cuda, hip, npu, xpu or interpreter}" "${PROFILE:=}" "${SETUP:=true}" "${PACKAGES:=}" "${EXTRAS:=}" "${RESULTS:=results}" "${LAST:=last}" "${ACCEPT:=}"
 set +u

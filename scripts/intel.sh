@@ -4,6 +4,7 @@
 #   PATH=$PWD/.venv-intel/bin:$PATH portable-softmax plan intel/max-1550 --cols 8192 --explain
 # Where this cannot be set up, it says so and succeeds; with --required it fails. Other arguments go to pytest.
 set -euo pipefail
+[ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
 environment=$PWD/.venv-intel
 ocloc_packages=(intel-ocloc libigc2) # what they need comes with them

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prints the legs of .github/matrix.json that RUNNERS (labels) can take, of BACKENDS if named, for GitHub; with --gitlab for GitLab.
 set -euo pipefail
+[ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
 environment=$(mktemp -d)
 trap 'rm -rf "$environment"' EXIT

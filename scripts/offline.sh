@@ -2,6 +2,7 @@
 # Plans of every profile and the static quality of their kernels, with no device; what changed since the last run; a page.
 #   RESULTS, LAST  folders: of this run (results), and of the last one, if there is any (last)
 set -euo pipefail
+[ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
 source scripts/environment.sh
 set_up --group test

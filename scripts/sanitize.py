@@ -7,6 +7,7 @@
 Each operand has an allocation of its own, an odd length and an unaligned start, so that the tool sees every access outside it.
 """
 
+import argparse
 import itertools
 from collections.abc import Iterator
 from unittest import mock
@@ -39,6 +40,7 @@ def cases() -> Iterator[tuple[Case, str | None]]:
 
 def main() -> None:
     """Launches all cases, and asserts that no strategy was left out."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     device = current_device()
     where = device.vendor.torch_device_type
     shared = plan(*LONG[0], "float32", device).tiling.strategy == "shared"

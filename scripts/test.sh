@@ -3,6 +3,7 @@
 # Last the Ascend path on a virtual NPU, where that can be set up; REQUIRE_VIRTUAL_NPU=1 fails where it cannot.
 # On a machine with an accelerator: bash scripts/test.sh --device cuda (or hip, npu, xpu). Other arguments go to pytest.
 set -euo pipefail
+[ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
 source scripts/environment.sh
 set_up --group test

@@ -3,6 +3,7 @@
 #   PYTHON=python3.10 TORCH=2.6.0 TRITON=3.2.0 bash scripts/versions.sh
 # torch is the CPU's build, from PyTorch's own index; TORCH_INDEX names another one. Empty versions are the newest.
 set -euo pipefail
+[ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
 : "${PYTHON:=python3}" "${TORCH:=}" "${TRITON:=}" "${TORCH_INDEX=https://download.pytorch.org/whl/cpu}"
 environment=$(mktemp -d)

@@ -3,6 +3,7 @@
 # another package `triton`, and torch_npu must stay away, because importing torch then fails without CANN.
 # Where this cannot be set up, it says so and succeeds; with --required it fails. Other arguments go to pytest.
 set -euo pipefail
+[ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
 environment=.venv-npu
 mlir_packages=(mlir-19-tools libmlir-19 libllvm19 llvm-19)

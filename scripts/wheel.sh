@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel, and uses it in an environment that has nothing else.
 set -euo pipefail
+[ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
 : "${RESULTS:=results}"
 environment=$(mktemp -d)

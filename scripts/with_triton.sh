@@ -3,6 +3,7 @@
 #   bash scripts/with_triton.sh 3.6.0 scripts/random_plans.py nvidia/h200 --problems 40
 # Triton is unpacked in .tritons and seen by this command alone.
 set -euo pipefail
+[ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
 version=${1:?is a release of Triton, such as 3.6.0}
 shift

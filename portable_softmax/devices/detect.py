@@ -1,6 +1,7 @@
 """Finds the device that Triton drives in this process, or says why there is none."""
 
 import functools
+import importlib.util
 import operator
 import os
 import warnings
@@ -15,6 +16,7 @@ from portable_softmax.devices.profiles import match_profile
 from portable_softmax.errors import DeviceError, NoDeviceError
 
 INSTALL = "README.md, Install, says what to install for which vendor"
+INTERPRETER = "pip install torch triton 'numpy<2.4'"  # what Triton's interpreter needs
 
 
 def chosen(device: Device | str | None) -> Device:
@@ -90,6 +92,9 @@ def _vendor(target: Any) -> Backend:
 
 @functools.cache
 def _interpreter() -> Device:
+    if missing := [name for name in ("triton", "numpy") if not importlib.util.find_spec(name)]:
+        needed = " and ".join(missing)
+        raise DeviceError(f"TRITON_INTERPRET is set, and Triton's interpreter needs {needed}: {INTERPRETER}")
     detected = BACKENDS["interpreter"].describe(0, "interpreter", {})
     return merge(match_profile("interpreter", "interpreter", detected.name), detected, None)
 

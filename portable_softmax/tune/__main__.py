@@ -25,9 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SystemExit: wrong usage, with code 2.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not importlib.util.find_spec("tqdm"):
-        print("tqdm is needed: pip install portable-softmax[tune]", file=sys.stderr)
-        return 1
     try:
         return _check(words[1:]) if words[:1] == ["check"] else _tune(words)
     except (PortableSoftmaxError, OSError) as error:
@@ -36,14 +33,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tune(words: list[str]) -> int:
-    from portable_softmax.tune import files, report
-    from portable_softmax.tune.run import Run
-
     parser = argparse.ArgumentParser("portable-softmax tune", description="Measures what launches are best computed with.")
     parser.add_argument("--minutes", type=float, default=10, help="after which it ends; 10 if left out")
     parser.add_argument("--out", type=Path, default=Path("profiles"), metavar="DIR", help="folder of profiles; ./profiles")
     parser.add_argument("--classes", nargs="+", choices=CLASSES, default=CLASSES, metavar="CLASS", help=", ".join(CLASSES))
     options = parser.parse_args(words)
+    if not importlib.util.find_spec("tqdm"):
+        print("tqdm is needed: pip install tqdm", file=sys.stderr)
+        return 1
+    from portable_softmax.tune import files, report
+    from portable_softmax.tune.run import Run
+
     os.environ[VARIABLE] = _without(options.out)
     device = current_device()
     run = Run(device, cells_of(device, tuple(options.classes)), files.source_name(device))

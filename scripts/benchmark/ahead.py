@@ -2,16 +2,15 @@
 
 import contextlib
 import multiprocessing
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 
 import torch
-from tqdm import tqdm
 
 from benchmark.directions import DIRECTIONS, Inputs
 from benchmark.providers import load
+from portable_softmax.probe.progress import counted_out
 
 Wanted = tuple[str, str, str, int, int]  # direction, sweep, dtype, rows, columns
 # FlagGems is missing here: it tunes itself by time, and needs a device of its own for that.
@@ -26,7 +25,9 @@ def compile_ahead(cells: list[Wanted], names: list[str], where: str, jobs: int) 
     run = partial(_run, names, where)
     processes = ProcessPoolExecutor(min(jobs, len(cells)), multiprocessing.get_context("spawn"), _start)
     with processes as pool, contextlib.suppress(BrokenProcessPool):
-        list(tqdm(pool.map(run, cells), total=len(cells), desc="compile", file=sys.stderr))
+        futures = [pool.submit(run, cell) for cell in cells]
+        for future in counted_out(futures, "compiled"):
+            future.result()
 
 
 def _start() -> None:

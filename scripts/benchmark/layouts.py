@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from tqdm import tqdm
 
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
 from benchmark.here import here
 from benchmark.report import text_of
 from benchmark.timing import results_of
 from portable_softmax import current_device, softmax
+from portable_softmax.probe.progress import counted_out
 from portable_softmax.probe.results import OURS, Result, write
 
 
@@ -90,7 +90,7 @@ def main() -> int:
         options.out,
         (
             each
-            for direction, dtype, name in tqdm(wanted)
+            for direction, dtype, name in counted_out(wanted, "tensor")
             for each in measure(told, LAYOUTS[name], dtype, where, direction, functions(direction, options.peers))
         ),
     )

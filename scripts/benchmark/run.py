@@ -13,14 +13,12 @@ scripts/results/README.md tells.
 
 import argparse
 import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
-from tqdm import tqdm
 
 from benchmark.ahead import Wanted, compile_ahead
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
@@ -32,6 +30,7 @@ from benchmark.sweeps import SWEEPS
 from benchmark.timing import results_of
 from portable_softmax import PortableSoftmaxError, current_device, plan
 from portable_softmax.devices.device import Device
+from portable_softmax.probe.progress import counted_out
 from portable_softmax.probe.results import OURS, Result, write
 
 
@@ -75,7 +74,7 @@ def _measured(options: argparse.Namespace, providers: dict[str, Provider], devic
     ]
     where, told = device.vendor.torch_device_type, here()
     compile_ahead(wanted, list(providers), where, options.jobs)
-    cells = tqdm(wanted, desc="measure", file=sys.stderr)
+    cells = counted_out(wanted, "cell")
     return write(options.out, (each for cell in cells for each in _results(cell, providers, where, told, options.turns)))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from tqdm import tqdm
 from triton.testing import do_bench
 
 from benchmark.here import version_of
@@ -52,9 +51,9 @@ def _checked(name: str, call: Call, error_of: Callable[[torch.Tensor], float]) -
         error = None if name == COPY else error_of(call())
     except Exception as refusal:  # each peer refuses a tensor in its own way
         failure = f"{type(refusal).__name__}: {str(refusal)[:100]}".replace("\n", " ")
-        tqdm.write(f"{name}: {failure}", file=sys.stderr)
+        print(f"{name}: {failure}", file=sys.stderr)
         return None, failure
     if error is not None and not error <= (1 if name == OURS else PEER_ERROR):
-        tqdm.write(f"{name}: WRONG, {error:.3g} times the error that is allowed", file=sys.stderr)
+        print(f"{name}: WRONG, {error:.3g} times the error that is allowed", file=sys.stderr)
         return error, "wrong"
     return error, ""

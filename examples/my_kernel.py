@@ -1,0 +1,37 @@
+"""Tells how a kernel of one's own fits devices that are not here: `python examples/my_kernel.py`.
+
+The same from the command line, with the next step that would let one more program in:
+
+    portable-softmax kernel examples/my_kernel.py:scale --on amd/mi300x nvidia/h200 \\
+        --args 'x=f32[4096] y=f32[4096] n=4096 BLOCK=1024'
+"""
+
+import triton
+import triton.language as tl
+
+from portable_softmax import inspect_kernel
+
+
+@triton.jit
+def scale(x, y, n, BLOCK: tl.constexpr):
+    """Subtracts the largest of each block from its elements: y[i] = x[i] - max(block)."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + at, mask=at < n, other=-float("inf"))
+    tl.store(y + at, values - tl.max(values, 0), mask=at < n)
+
+
+def main() -> None:
+    """Prints programs per multiprocessor for each device and block."""
+    for device in ("nvidia/h200", "nvidia/rtx-4090", "amd/mi300x", "amd/rx-7900-xtx"):
+        for block in (1024, 16384):
+            arguments = {"x": "f32[65536]", "y": "f32[65536]", "n": 65536, "BLOCK": block}  # or tensors
+            found = inspect_kernel(scale, arguments, device=device, num_warps=4)
+            used, limit = found.resources, " and ".join(found.occupancy.limited_by)
+            print(
+                f"{device:16} BLOCK {block:5}: {found.occupancy.programs_per_multiprocessor:2} programs, limited by {limit}; "
+                f"{used.registers_per_thread} registers, {used.spilled_bytes_per_thread} bytes spilled"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""What somebody meets first: names, errors about what is not installed, --help of every script, the demo."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPTS = ROOT / "scripts"
+PYTHON = [
+    *SCRIPTS.glob("*.py"),
+    SCRIPTS / "benchmark",
+    SCRIPTS / "benchmark_sharded",
+    SCRIPTS / "benchmark_sharded" / "cost.py",
+]
+SHELL = [path for path in SCRIPTS.glob("*.sh") if path.name != "environment.sh"]  # that is sourced
+NOT_OF_THE_DEMO = ("tqdm", "matplotlib", "plotly", "pytest", "hypothesis")  # scripts/environment.sh does not install them
+
+
+def run(*command, cwd=ROOT, **environment):
+    told = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | environment
+    return subprocess.run(list(map(str, command)), cwd=cwd, env=told, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def demo_environment(tmp_path_factory):
+    """A PYTHONPATH in which nothing can be imported that demo.sh does not install."""
+    folder = tmp_path_factory.mktemp("hidden")
+    for name in NOT_OF_THE_DEMO:
+        (folder / f"{name}.py").write_text(f"raise ModuleNotFoundError(\"No module named '{name}'\", name='{name}')")
+    return {"PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT)))}
+
+
+def test_tab_completion_finds_the_product():
+    code = "import portable_softmax; print(*dir(portable_softmax))"
+    names = run(sys.executable, "-c", code).stdout.split()
+    assert {"softmax", "patch_torch", "warm_up", "inspect_kernel", "__version__"} <= set(names)
+    assert [name for name in names if name in ("Any", "TYPE_CHECKING", "importlib")] == []
+
+
+@pytest.mark.parametrize("name", ["softmax", "Softmax", "patch_torch"])
+def test_without_torch_an_import_says_what_to_install(name):
+    code = f"import sys; sys.modules['torch'] = None; from portable_softmax import {name}"
+    outcome = run(sys.executable, "-c", code)
+    said = outcome.stderr.splitlines()[-1]
+    assert outcome.returncode == 1
+    assert said.startswith(f"ImportError: portable_softmax.{name} needs torch; README.md, Install, says")
+    assert said.endswith("pip install torch triton 'numpy<2.4'")
+
+
+@pytest.mark.parametrize("missing", ["triton", "numpy"])
+def test_the_interpreter_says_what_it_needs(missing):
+    code = f"""
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "{missing}" else find(name, *rest)
+import torch, portable_softmax
+portable_softmax.softmax(torch.zeros(2, 3))
+"""
+    said = run(sys.executable, "-c", code, TRITON_INTERPRET="1").stderr.splitlines()[-1]
+    assert said.endswith(f"Triton's interpreter needs {missing}: pip install torch triton 'numpy<2.4'")
+
+
+@pytest.mark.parametrize("script", PYTHON, ids=lambda path: path.name)
+def test_a_script_tells_its_options_after_the_demo(script, demo_environment):
+    outcome = run(sys.executable, script, "--help", **demo_environment)
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert outcome.stdout.startswith("usage:")
+
+
+@pytest.mark.parametrize("command", ["tune", "plan", "compare", "kernel", "verify", "profiles", "report"])
+def test_a_command_tells_its_options_after_the_demo(command, demo_environment):
+    outcome = run(sys.executable, "-m", "portable_softmax", command, "--help", **demo_environment)
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
+def test_a_shell_script_tells_what_it_does(script):
+    outcome = run("bash", script, "--help")
+    first = script.read_text().splitlines()[1].removeprefix("# ")
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert outcome.stdout.startswith(first)
+    assert "set -eu" not in outcome.stdout
+
+
+def test_the_demo_names_its_steps_and_ends(tmp_path):
+    """All of it but the installation."""
+    for name in ("portable_softmax", "device_profiles", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "scripts").mkdir()
+    for name in ("demo.sh", "probe_device.py"):
+        shutil.copy(SCRIPTS / name, tmp_path / "scripts")
+    (tmp_path / "scripts" / "environment.sh").write_text("set_up() { :; }\n")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    outcome = run("bash", tmp_path / "scripts" / "demo.sh", cwd=tmp_path, PATH=path, PYTHONPATH=str(tmp_path))
+    assert outcome.returncode == 0, outcome.stderr
+    assert [f"== Step {number} of 4: " in outcome.stdout for number in (1, 2, 3, 4)] == [True] * 4
+    assert "right: largest error" in outcome.stdout
+    assert "nvidia/h200" in outcome.stdout
+    assert "RuntimeWarning" not in outcome.stderr
