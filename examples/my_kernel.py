@@ -1,9 +1,7 @@
 """Tells how a kernel of one's own fits devices that are not here: `python examples/my_kernel.py`.
 
-The same from the command line, with the next step that would let one more program in:
-
-    portable-softmax kernel examples/my_kernel.py:scale --on amd/mi300x nvidia/h200 \\
-        --args 'x=f32[4096] y=f32[4096] n=4096 BLOCK=1024'
+The same from the command line, with the next step that would let one more program in: `portable-softmax kernel
+examples/my_kernel.py:scale --on amd/mi300x nvidia/h200 --args 'x=f32[4096] y=f32[4096] n=4096 BLOCK=1024'`.
 """
 
 import triton

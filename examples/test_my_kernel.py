@@ -1,6 +1,7 @@
-"""Holds what my_kernel.py uses on devices that are not here: `python -m pytest -p portable_softmax.testing examples/test_my_kernel.py`.
+"""Holds what my_kernel.py uses on devices that are not here, and runs it on the one that is.
 
-With `--profile amd/mi300x nvidia/h200` it needs no device; with `--device cuda` (hip, npu, xpu, interpreter) the kernel runs there.
+    python -m pytest -p portable_softmax.testing examples/test_my_kernel.py --profile amd/mi300x --profile nvidia/h200
+    python -m pytest -p portable_softmax.testing examples/test_my_kernel.py --device cuda  # or hip, npu, xpu, interpreter
 """
 
 import pytest
