@@ -1,7 +1,9 @@
 """Holds what my_kernel.py uses on devices that are not here, and runs it on the one that is.
 
+Without a device, and with one (or hip, npu, xpu, interpreter):
+
     python -m pytest -p portable_softmax.testing examples/test_my_kernel.py --profile amd/mi300x --profile nvidia/h200
-    python -m pytest -p portable_softmax.testing examples/test_my_kernel.py --device cuda  # or hip, npu, xpu, interpreter
+    python -m pytest -p portable_softmax.testing examples/test_my_kernel.py --device cuda
 """
 
 import pytest

@@ -10,6 +10,7 @@ import pytest
 from api_page import PAGE, page
 
 import portable_softmax
+from portable_softmax.probe.program import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -18,6 +19,19 @@ PAGES = [
     for pattern in ("*.md", "docs/*.md", ".github/*.md", "*/README.md", "scripts/results/*.md")
     for path in ROOT.glob(pattern)
 ]
+PRESENT = [
+    ROOT / "README.md",
+    *sorted(ROOT.glob("docs/*.md")),
+    ROOT / "device_profiles" / "README.md",
+    ROOT / "examples" / "README.md",
+]
+LINES = 900  # of docs/, but for the API page and the notes
+HISTORY = re.compile(
+    r"\b(before|since|now|no longer|anymore|formerly|previously|earlier|used to|(was|were|is) mended"
+    r"|(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40})\b",  # the last is a commit
+    re.IGNORECASE,
+)
+COMMAND = re.compile(r"`[^`\n]*`")  # where a file may have any name
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`(?!\])", re.MULTILINE | re.DOTALL)  # where `kernel[grid](x)` is no link
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(#[^)]*)?\)")
 
@@ -32,9 +46,59 @@ def test_links_lead_somewhere(page):
 
 
 def test_the_readme_is_a_page_with_what_others_refer_to():
-    assert len(README.splitlines()) <= 150
+    assert len(README.splitlines()) <= 100
     assert "\n## Install\n" in README  # errors of the package name it
     assert "bash scripts/test.sh" in README
+
+
+def test_pages_state_the_present():
+    """History is git's and the CHANGELOG's; what was tried and not kept has a page in docs/notes/."""
+    found = {
+        f"{page.relative_to(ROOT)}: {word}"
+        for page in PRESENT
+        for word in (match[0] for match in HISTORY.finditer(COMMAND.sub("", CODE.sub("", page.read_text()))))
+    }
+    assert found == set()
+
+
+@pytest.mark.parametrize("words", ["as before", "Since then", "is now faster", "no longer", "was mended", "state 4f0f35f had"])
+def test_words_of_history_are_found(words):
+    assert HISTORY.search(words)
+
+
+def test_pages_are_short_enough_to_read():
+    lines = {page.name: len(page.read_text().splitlines()) for page in PRESENT if page.parent == ROOT / "docs"}
+    assert sum(lines.values()) - lines["api.md"] <= LINES, lines
+
+
+def test_no_text_leads_to_the_notes():
+    assert [page.name for page in PAGES if re.search(r"\]\([^)]*notes/", page.read_text())] == []
+
+
+@pytest.mark.parametrize("page", PRESENT, ids=lambda path: path.name)
+def test_commands_of_a_page_are_there(page):
+    """The files, the subcommands and the extras; examples and help are run by other tests."""
+    text = page.read_text()
+    missing = [
+        path for path in re.findall(r"\b(?:python|bash) ((?:scripts|examples)/[\w./]+)", text) if not (ROOT / path).exists()
+    ]
+    commands = set(re.findall(r"(?:`|\$ |^)portable-softmax ([a-z]+)", text, re.MULTILINE))
+    unknown = sorted(commands - COMMANDS.keys())
+    extras = set(re.findall(r"pip install (?:-e )?'?\.\[(\w+)\]", text))
+    lacking = [extra for extra in extras if f"\n{extra} = [" not in (ROOT / "pyproject.toml").read_text()]
+    assert (missing, unknown, lacking) == ([], [], [])
+
+
+def test_the_readmes_fleet_is_what_its_command_prints():
+    import triton
+
+    command, printed = re.search(r"```\n\$ portable-softmax (.*?)\n(.*?)```", README, re.DOTALL).groups()
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
+    asked = [sys.executable, "-m", "portable_softmax", *command.split()]
+    ran = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    if triton.__version__ == "3.8.0":  # others compile to other numbers of registers
+        assert ran.stdout.split() == printed.split()
 
 
 def test_pre_commit_lints_with_the_same_ruff():

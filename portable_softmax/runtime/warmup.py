@@ -34,9 +34,9 @@ def warm_up(
 
     For tensors as torch allocates them: contiguous, and the softmax along the last dim. A tensor that starts off a multiple
     of 16 bytes or has gaps between its rows, another dim, or a `dtype=` may need a kernel of its own; to have that compiled
-    before it is needed, call softmax once on such a tensor. No kernel depends on sizes: other shapes whose rows are cut into
+    too, call softmax once on such a tensor. No kernel depends on sizes: other shapes whose rows are cut into
     the same tiles, with the same number of elements per access, are ready too; a gradient of short rows of an odd length may
-    need one kernel for even and one for odd numbers of rows. `batch_invariant` is heeded as it is now.
+    need one kernel for even and one for odd numbers of rows. The choice of `batch_invariant` that is in force holds.
 
     Args:
         shapes: shapes of the tensors; (n_rows, n_cols) is one.

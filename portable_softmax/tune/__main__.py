@@ -1,4 +1,4 @@
-"""The command: tunes the device that is here, or with `check` looks at files of runs; docs/tuning.md shows both."""
+"""The command: tunes the device that is here, or with `check` looks at files of runs; docs/profiles.md shows both."""
 
 import argparse
 import importlib.util
