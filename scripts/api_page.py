@@ -20,6 +20,7 @@ ROOMS = {  # headings, by the beginning of the module that a public name is of
     "Errors": ("errors",),
 }
 BESIDE = (  # classes and functions that public ones give or take
+    "api.override.Override",
     "planning.plan.Tiling",
     "planning.problem.Problem",
     "devices.schema.Hardware",

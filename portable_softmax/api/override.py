@@ -33,7 +33,7 @@ class Override:
 
 
 def override_aten() -> Override:
-    """Lets this package compute aten::_softmax, aten::_log_softmax and their gradients, for all of the process, from now on.
+    """Lets this package compute aten::_softmax, aten::_log_softmax and their gradients, for all of the process, until it is ended.
 
     These operators are what torch.softmax, torch.nn.functional.cross_entropy, modules, engines, and graphs of torch.compile,
     torch.export and torch.jit come to, with autograd, autocast and vmap as torch has them. Only what never asks torch's
@@ -42,7 +42,7 @@ def override_aten() -> Override:
     A call without `with` holds for the process; `with override_aten():` ends with its block. All threads are concerned. Several
     overrides may be in force, and end in any order, in any thread; torch computes again after the last.
 
-    Calls that this package does not compute go to the kernel that was torch's before, bit for bit: with types that the device
+    Calls that this package does not compute go to torch's own kernel, bit for bit: with types that the device
     does not compute here (float8, complex, integers), rows or lines of more than 2**31 elements, half_to_float of other types
     than float16, and all that torch refuses. Layouts other than strided never come here, nor do tensors on other devices; those
     on the CPU do with TRITON_INTERPRET=1.
