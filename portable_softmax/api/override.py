@@ -33,7 +33,7 @@ class Override:
 
 
 def override_aten() -> Override:
-    """Lets this package compute aten::_softmax, aten::_log_softmax and their gradients, for all of the process, until it is ended.
+    """Lets this package compute aten::_softmax, aten::_log_softmax and their gradients, in the whole process, until it ends.
 
     These operators are what torch.softmax, torch.nn.functional.cross_entropy, modules, engines, and graphs of torch.compile,
     torch.export and torch.jit come to, with autograd, autocast and vmap as torch has them. Only what never asks torch's
