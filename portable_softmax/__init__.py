@@ -105,5 +105,8 @@ def __dir__() -> list[str]:
 
 
 import_with_torch(
-    "portable_softmax.operators.library", "portable_softmax.operators.out", "portable_softmax.distributed.operators"
+    "portable_softmax.operators.library",
+    "portable_softmax.operators.scored_library",
+    "portable_softmax.operators.out",
+    "portable_softmax.distributed.operators",
 )

@@ -1,16 +1,22 @@
 """softmax, log_softmax and softmin as torch has them."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from portable_softmax.operators.arguments import check_chunks
+from portable_softmax.operators.arguments import check_chunks, dtype_of
 from portable_softmax.operators.dispatch import call
-from portable_softmax.operators.out import call_into
+from portable_softmax.operators.out import call_into, copy_into
+from portable_softmax.operators.scored_arguments import Given
+from portable_softmax.operators.scored_dispatch import call_scored
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+
+Numbers = float | torch.Tensor | None
 
 
 def softmax(
@@ -18,6 +24,13 @@ def softmax(
     dim: int = -1,
     dtype: torch.dtype | None = None,
     *,
+    scale: Numbers = None,
+    temperature: Numbers = None,
+    mask: torch.Tensor | None = None,
+    causal: bool | str = False,
+    softcap: float | None = None,
+    sink: Numbers = None,
+    masked_rows: str = "nan",
     group: "ProcessGroup | None" = None,
     chunks: int = 1,
     out: torch.Tensor | None = None,
@@ -35,6 +48,20 @@ def softmax(
         dim: the axis along which the result sums to 1.
         dtype: the type that the input is rounded to first, and that of the result; the input's if None, but float32 under
             torch.autocast.
+        scale: a number, or a tensor that broadcasts against the input with 1 along `dim`: the scores are input * scale.
+        temperature: likewise; the scores are divided by it, and rounded before the maximum is subtracted, so that no result
+            exceeds 1. A row of temperature 0 is greedy: all weight is on the largest input * scale that mask and causal
+            leave, shared among equals, whatever softcap, sink and other values of the mask are; its gradients are 0. Negative
+            ones and nan do what the quotient does.
+        mask: a tensor that broadcasts against the input: boolean, True where an element takes part, or floating, and added. It
+            is read where it lies.
+        causal: True or "upper_left" for column j of row i to take part where j <= i, in the last two dimensions; "lower_right"
+            for the last row to have all columns. `dim` is the last then.
+        softcap: c of c * tanh(scores / c), ahead of the mask; a positive number.
+        sink: one more logit of each row, in the denominator alone: a number; a tensor that broadcasts against the input with 1
+            along `dim`; or, if the input has more than two dimensions, one number for each head, the third from the end.
+        masked_rows: "nan" for rows all of whose scores are -inf to be nan, as torch has it, or "zero" for 0, or -inf of
+            log_softmax, and gradients of 0. With a sink they are so anyway.
         group: a process group whose ranks each hold a part of the input along `dim`, and of the result; see docs/sharded.md.
             A DTensor needs none.
         chunks: in which the rows of an input that is sharded along `dim` are exchanged, one's beside another's kernels.
@@ -49,13 +76,20 @@ def softmax(
     Raises:
         IndexError, ValueError: there is no such dim, or it has more than 64 bits.
         TypeError: `input` is not a tensor, `dim` or `chunks` no integer, or `dtype` no dtype, as torch has it.
-        ValueError: `chunks` is less than 1, or `out` is given for rows that are sharded.
+        ValueError: `chunks` is less than 1, or `out` is given for rows that are sharded; `causal`, `softcap` or `masked_rows` is
+            none of the above; or anything from `scale` to `masked_rows` is given with a group or a DTensor.
         RuntimeError: `out` has another type or device, its elements lie under each other or partly under the input's, or a
-            gradient is needed; in torch's words.
+            gradient is needed; a tensor does not broadcast, has not 1 along `dim`, or is on another device; in torch's words.
         DtypeError: the device does not compute that type; a NotImplementedError, as torch's.
         LayoutError: the tensor is nested, sparse or of another layout than strided; a NotImplementedError too.
         DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
     """
+    if (
+        scale is not None or temperature is not None or mask is not None or causal is not False or softcap is not None
+        or sink is not None or masked_rows != "nan"
+    ):  # fmt: skip
+        given = Given(scale, temperature, mask, causal, softcap, sink, masked_rows)
+        return _scored(softmax, "softmax", input, dim, dtype, group, chunks, out, given)
     if type(input) is not Tensor or group is not None or chunks != 1 or out is not None:
         return _maybe_sharded("softmax", input, dim, dtype, group, chunks, out)
     return call("softmax", input, dim, dtype)
@@ -66,6 +100,13 @@ def log_softmax(
     dim: int = -1,
     dtype: torch.dtype | None = None,
     *,
+    scale: Numbers = None,
+    temperature: Numbers = None,
+    mask: torch.Tensor | None = None,
+    causal: bool | str = False,
+    softcap: float | None = None,
+    sink: Numbers = None,
+    masked_rows: str = "nan",
     group: "ProcessGroup | None" = None,
     chunks: int = 1,
     out: torch.Tensor | None = None,
@@ -74,6 +115,12 @@ def log_softmax(
 
     Arguments, result and errors are those of `softmax`.
     """
+    if (
+        scale is not None or temperature is not None or mask is not None or causal is not False or softcap is not None
+        or sink is not None or masked_rows != "nan"
+    ):  # fmt: skip
+        given = Given(scale, temperature, mask, causal, softcap, sink, masked_rows)
+        return _scored(log_softmax, "log_softmax", input, dim, dtype, group, chunks, out, given)
     if type(input) is not Tensor or group is not None or chunks != 1 or out is not None:
         return _maybe_sharded("log_softmax", input, dim, dtype, group, chunks, out)
     return call("log_softmax", input, dim, dtype)
@@ -84,14 +131,28 @@ def softmin(
     dim: int = -1,
     dtype: torch.dtype | None = None,
     *,
+    scale: Numbers = None,
+    temperature: Numbers = None,
+    mask: torch.Tensor | None = None,
+    causal: bool | str = False,
+    softcap: float | None = None,
+    sink: Numbers = None,
+    masked_rows: str = "nan",
     group: "ProcessGroup | None" = None,
     chunks: int = 1,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Computes softmax of -input, by one fused kernel.
 
-    Arguments, result and errors are those of `softmax`.
+    Arguments, result and errors are those of `softmax`. The input is negated first, and then everything is as in
+    softmax: a mask is added to the negated scores, and a row of temperature 0 has its weight on the smallest input.
     """
+    if (
+        scale is not None or temperature is not None or mask is not None or causal is not False or softcap is not None
+        or sink is not None or masked_rows != "nan"
+    ):  # fmt: skip
+        given = Given(scale, temperature, mask, causal, softcap, sink, masked_rows)
+        return _scored(softmin, "softmin", input, dim, dtype, group, chunks, out, given)
     if type(input) is not Tensor or group is not None or chunks != 1 or out is not None:
         return _maybe_sharded("softmin", input, dim, dtype, group, chunks, out)
     return call("softmin", input, dim, dtype)
@@ -99,6 +160,31 @@ def softmin(
 
 for _function in (softmax, log_softmax, softmin):  # in torch.jit.script a call of it is one of the operator
     torch.jit._builtins._register_builtin(_function, f"portable_softmax::{_function.__name__}")
+
+
+def _scored(
+    function: Callable[..., torch.Tensor], form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None,
+    group: "ProcessGroup | None", chunks: int, out: torch.Tensor | None, given: Given,
+) -> torch.Tensor:  # fmt: skip
+    """Computes the softmax of scores of a tensor that holds whole rows."""
+    if chunks != 1:
+        check_chunks(form, chunks)
+    if not isinstance(x, Tensor):
+        if has_torch_function_unary(x):
+            result: torch.Tensor = handle_torch_function(function, (x,), x, dim, dtype, **given._asdict())
+            return result
+        raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
+    sharded = group is not None or any(hasattr(each, "device_mesh") for each in (x, *given) if isinstance(each, Tensor))
+    if sharded:
+        asked = ", ".join(name for name, each in given._asdict().items() if each is not Given._field_defaults[name])
+        raise ValueError(
+            f"{form}() of a {'shard' if group is not None else 'DTensor'} was asked for with {asked}; apply these to the input "
+            "first, or give local tensors that hold whole rows"
+        )
+    if out is None:
+        return call_scored(form, x, dim, dtype, given)
+    dtype, tensors = dtype_of(form, dtype) or x.dtype, [each for each in given if isinstance(each, Tensor)]
+    return copy_into(form, x, dtype, out, lambda: call_scored(form, x, dim, dtype, given), *tensors)
 
 
 def _maybe_sharded(

@@ -9,6 +9,16 @@ out.py          the softmax written where a caller wants it; overlap.py tells ho
 autograd.py     gradients, at the dispatcher's Autograd key
 aten.py         kernels for torch's own operators, where override_aten puts them
 library.py      everything else that a dispatcher can ask of the operators
+
+The softmax of scores, which scale, mask, temperature and more make of the input:
+
+scored_dispatch.py   a call: past the dispatcher, or through it
+scored_arguments.py  what a caller gives with the input, read, or refused
+asked.py             the operators' arguments, by name
+scored.py            the softmax of scores and its gradient, by one launch each
+composite.py         the same by torch's operators, for tensors on the CPU
+scored_autograd.py   gradients, at the dispatcher's Autograd key
+scored_library.py    everything else that a dispatcher can ask of these operators
 """
 
 import torch  # noqa: F401 - first, as it imports the operators, which do not find half of one of these modules

@@ -21,8 +21,8 @@ from portable_softmax.operators.recording import fused, gradient
 
 def register_gradients(library: torch.library.Library, form: str) -> None:
     """Registers the gradients of portable_softmax::`form` and of its `_backward`, which must be defined."""
-    recorded = _autograd(form, form, _Softmax)
-    recorded_gradient = _autograd(f"{form}_backward", form, _SoftmaxBackward)
+    recorded = at_autograd_key(form, form, _Softmax)
+    recorded_gradient = at_autograd_key(f"{form}_backward", form, _SoftmaxBackward)
 
     def softmax(keyset: Any, x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
         batch_invariant = is_batch_invariant()
@@ -41,13 +41,24 @@ def register_gradients(library: torch.library.Library, form: str) -> None:
     library.impl(f"{form}_backward", softmax_gradient, "Autograd", with_keyset=True)
 
 
-def _autograd(name: str, form: str, function: Any) -> Callable[..., torch.Tensor]:
+def below_autograd(name: str) -> Callable[..., torch.Tensor]:
+    """Returns what calls portable_softmax::`name` from its kernel at the Autograd key, and records nothing."""
     operator = getattr(torch.ops.portable_softmax, name).default
 
     def below(keyset: Any, *arguments: Any) -> torch.Tensor:
         with torch._C._AutoDispatchBelowAutograd():
             result: torch.Tensor = operator.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
         return result
+
+    return below
+
+
+def at_autograd_key(name: str, form: str, function: Any) -> Callable[..., torch.Tensor]:
+    """Returns the kernel of portable_softmax::`name` at the Autograd key, which records an autograd.Function.
+
+    The function's forward gets what computes the operator, `form`, the choice of batch_invariant, and the arguments.
+    """
+    below = below_autograd(name)
 
     def compute(keyset: Any, *arguments: Any) -> torch.Tensor:
         tensors = [each for each in arguments if isinstance(each, torch.Tensor)]

@@ -5,6 +5,7 @@ what they write. They are not differentiable.
 """
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -54,6 +55,26 @@ def call_into(form: str, x: Any, dim: Any, dtype: Any, out: Any) -> torch.Tensor
             _resize(out, x.shape)
     operator(f"{form}_out")(x, dim, dtype, out=out)
     return out
+
+
+def copy_into(
+    form: str, x: torch.Tensor, dtype: torch.dtype | None, out: Any, compute: Callable[[], torch.Tensor], *given: torch.Tensor
+) -> torch.Tensor:
+    """Copies what `compute` returns to `out`, which may lie under any of the tensors that it reads, and returns `out`.
+
+    Args:
+        form, x, dtype, out: as in `call_into`.
+        compute: gives a tensor of the shape of x.
+        given: other tensors that it reads.
+    """
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(f"{form}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    _check_differentiable(form, x, out, *given)
+    _check_out(form, x, dtype, out)
+    result = compute()
+    if out.shape != x.shape:
+        _resize(out, x.shape)
+    return out.copy_(result)
 
 
 def write(out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> None:
@@ -121,14 +142,14 @@ def _resize(out: torch.Tensor, shape: torch.Size) -> None:
     out.resize_(shape)
 
 
-def _check_differentiable(form: str, x: torch.Tensor, out: torch.Tensor) -> None:
+def _check_differentiable(form: str, *tensors: torch.Tensor) -> None:
     """Refuses what autograd or forward mode would have to follow."""
-    if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
+    if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
         raise RuntimeError(
             f"{form}(): functions with out=... arguments don't support automatic differentiation, "
             "but one of the arguments requires grad."
         )
-    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(each).tangent is not None for each in (x, out)):
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(each).tangent is not None for each in tensors):
         raise NotImplementedError(f"Trying to use forward AD with {form}(out=...) that does not support it.")
 
 

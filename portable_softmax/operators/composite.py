@@ -1,0 +1,135 @@
+"""The softmax of scores and its gradient by torch's operators: what tensors on the CPU get, and what defines every result.
+
+A row is greedy if it is divided by 0. It has all its weight on the largest of x among the elements that causal and a mask (-inf
+where it is added) leave, shared among equals, whatever cap, sink and the mask's other values are; all its gradients are 0.
+"""
+
+import torch
+
+from portable_softmax.planning.scores import Scores
+
+Factor = float | torch.Tensor | None
+INF = float("inf")
+
+
+def forward(
+    x: torch.Tensor,
+    dim: int,
+    dtype: torch.dtype | None,
+    form: str,
+    batch_invariant: bool,
+    scores: Scores,
+    mask: torch.Tensor | None,
+    factor: Factor,
+    cap: float | None,
+    sink: torch.Tensor | None,
+) -> torch.Tensor:
+    """Computes the softmax of the scores of x along dim; differentiable in every mode, as torch's operators are.
+
+    Arguments are those of scored.forward.
+    """
+    dtype = dtype or x.dtype
+    if not x.numel():
+        return x.new_empty(x.shape, dtype=dtype)
+    log = form == "log_softmax"
+    function, nothing = (torch.log_softmax, -INF) if log else (torch.softmax, 0.0)
+    given = input_of(x, dtype, form)
+    values = scores_of(given, dim, scores, mask, factor, cap)
+    if sink is None:
+        y = function(values, dim)
+    else:
+        y = function(torch.cat((values, sink.unsqueeze(dim)), dim), dim).narrow(dim, 0, x.shape[dim])
+    if scores.divides:
+        greedy = _is_zero(factor, dim, given)
+        values = torch.where(greedy, torch.where(_left(given, scores, mask), given, -INF), values)
+    peak = values.amax(dim, keepdim=True)
+    if scores.divides:
+        largest = ((values == peak) & (peak.abs() < INF)).to(y.dtype)
+        shared = largest / largest.sum(dim, keepdim=True)
+        y = torch.where(greedy, shared.log() if log else shared, y)
+    if scores.sink or scores.zero_rows:
+        y = torch.where(peak == -INF, nothing, y)
+    return y.to(dtype).contiguous()
+
+
+def backward(
+    dy: torch.Tensor,
+    y: torch.Tensor,
+    dim: int,
+    x_dtype: torch.dtype,
+    form: str,
+    batch_invariant: bool,
+    scores: Scores,
+    factor: Factor,
+) -> torch.Tensor:
+    """Computes the gradient of x, without the derivative of softcap; differentiable in every mode.
+
+    Arguments are those of scored.backward.
+    """
+    log = form == "log_softmax"
+    compute = torch.promote_types(y.dtype, torch.float32)
+    dy, y = dy.to(compute), y.to(compute)
+    dx = dy - y.exp() * dy.sum(dim, keepdim=True) if log else y * (dy - (dy * y).sum(dim, keepdim=True))
+    if scores.divides:
+        dx = torch.where(_is_zero(factor, dim, dx), 0.0, dx)
+    dx = scaled(dx, dim, factor, scores.divides)
+    if scores.mask == "bool" or scores.causal or (log and (scores.sink or scores.zero_rows)):
+        dx = torch.where(y == (-INF if log else 0.0), 0.0, dx)
+    return (-dx if form == "softmin" else dx).to(x_dtype).contiguous()
+
+
+def input_of(x: torch.Tensor, dtype: torch.dtype, form: str) -> torch.Tensor:
+    """Returns x rounded to the result's type, in the type that is computed in; negated for softmin."""
+    x = x.to(dtype).to(torch.promote_types(dtype, torch.float32))
+    return -x if form == "softmin" else x
+
+
+def scaled(x: torch.Tensor, dim: int, factor: Factor, divides: bool) -> torch.Tensor:
+    """Returns x times the factor, or divided by it; greedy rows as they are."""
+    if factor is None:
+        return x
+    factor = along(factor, dim, x)
+    return x / torch.where(factor == 0, 1.0, factor) if divides else x * factor
+
+
+def scores_of(
+    x: torch.Tensor, dim: int, scores: Scores, mask: torch.Tensor | None, factor: Factor, cap: float | None
+) -> torch.Tensor:
+    """Returns the scores of `input_of` x, -inf where a mask hides x; of greedy rows as if these were divided by 1."""
+    values = scaled(x, dim, factor, scores.divides)
+    if cap is not None:
+        values = cap * torch.tanh(values / cap)
+    if mask is not None and scores.mask != "bool":
+        values = values + mask.to(x.dtype)
+    seen = visible(x, scores, mask)
+    return values if seen is None else torch.where(seen, values, -INF)
+
+
+def visible(x: torch.Tensor, scores: Scores, mask: torch.Tensor | None) -> torch.Tensor | None:
+    """Returns where a boolean mask and causal leave x, in a shape that broadcasts against it; None for everywhere."""
+    seen = mask if scores.mask == "bool" else None
+    if scores.causal:
+        n_rows, n_cols = x.shape[-2:]
+        last = torch.arange(n_rows, device=x.device).unsqueeze(1) + (n_cols - n_rows if scores.causal == "lower_right" else 0)
+        below = torch.arange(n_cols, device=x.device) <= last
+        seen = below if seen is None else seen & below
+    return seen
+
+
+def along(numbers: float | torch.Tensor, dim: int, x: torch.Tensor) -> torch.Tensor:
+    """Returns one number for each row, or one for all, in a shape that broadcasts against x."""
+    return numbers.unsqueeze(dim) if isinstance(numbers, torch.Tensor) else x.new_full((), numbers)
+
+
+def _is_zero(factor: Factor, dim: int, x: torch.Tensor) -> torch.Tensor:
+    assert factor is not None
+    return along(factor, dim, x) == 0
+
+
+def _left(x: torch.Tensor, scores: Scores, mask: torch.Tensor | None) -> torch.Tensor:
+    """Returns where any mask leaves x."""
+    seen = visible(x, scores, mask)
+    if mask is not None and scores.mask != "bool":
+        finite = mask.to(x.dtype) != -INF
+        seen = finite if seen is None else seen & finite
+    return torch.ones_like(x, dtype=torch.bool) if seen is None else seen

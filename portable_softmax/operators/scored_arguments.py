@@ -1,0 +1,170 @@
+"""Reads scale, mask and what else a caller gives with a tensor, or refuses it, and returns the operator's arguments."""
+
+import math
+from numbers import Real
+from typing import Any, NamedTuple
+
+import torch
+
+from portable_softmax.errors import DtypeError
+from portable_softmax.operators.arguments import KERNEL_DTYPES, autocast_dtype
+from portable_softmax.operators.asked import Asked
+from portable_softmax.planning.scores import Causal
+
+CAUSAL: dict[Any, Causal | None] = {False: None, True: "upper_left", "upper_left": "upper_left", "lower_right": "lower_right"}
+MASKED_ROWS = "nan", "zero"
+
+
+class Given(NamedTuple):
+    """What a caller gives beside the tensor, the dim and the type; api.functional.softmax describes it."""
+
+    scale: Any = None
+    temperature: Any = None
+    mask: Any = None
+    causal: Any = False
+    softcap: Any = None
+    sink: Any = None
+    masked_rows: Any = "nan"
+
+
+def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, given: Given) -> Asked:
+    """Returns what the operator is asked for.
+
+    Args:
+        form: softmax, log_softmax or softmin.
+        x: a strided tensor of at least one dimension.
+        dim: counted from 0.
+        dtype: type of the result; None for that of x, but float32 under torch.autocast.
+        given: as the caller gave it.
+
+    Raises:
+        TypeError, ValueError, RuntimeError, DtypeError: the cases of api.functional.softmax.
+    """
+    if x.dtype not in KERNEL_DTYPES and dtype is not None:
+        x, form = (-x, "softmax") if form == "softmin" else (x, form)
+        x = x.to(dtype)
+    dtype = dtype or autocast_dtype(x)
+    if not {x.dtype, dtype} <= KERNEL_DTYPES:
+        raise DtypeError(f"{form} of {x.dtype} as {dtype} was asked for; name a floating-point dtype of 16, 32 or 64 bits")
+    compute = torch.promote_types(dtype, torch.float32)
+    causal = _causal(form, x, dim, given.causal)
+    mask = None if given.mask is None else _mask(form, x, given.mask)
+    scale = None if given.scale is None else _numbers("scale", form, x, dim, given.scale, compute)
+    temperature = None if given.temperature is None else _numbers("temperature", form, x, dim, given.temperature, compute)
+    if scale is not None and temperature is not None:
+        x, temperature = _divided(x, dim, scale, temperature)
+        scale = None
+    by = scale if temperature is None else temperature
+    sinks = None if given.sink is None else _sinks(form, x, dim, given.sink, compute)
+    if given.masked_rows not in MASKED_ROWS:
+        raise ValueError(f"{form}(): argument 'masked_rows' must be 'nan' or 'zero', not {given.masked_rows!r}")
+    return Asked(
+        x=x, dim=dim, dtype=dtype, form=form, mask=mask,
+        factors=by if isinstance(by, torch.Tensor) else None,
+        factor=None if isinstance(by, torch.Tensor) else by,
+        divides=temperature is not None, softcap=None if given.softcap is None else _cap(form, given.softcap),
+        causal=causal, sinks=sinks, zero_rows=given.masked_rows == "zero",
+    )  # fmt: skip
+
+
+def _divided(x: torch.Tensor, dim: int, scale: Any, temperature: Any) -> tuple[torch.Tensor, Any]:
+    """Returns x and what it is divided by to be multiplied by a scale and divided by a temperature.
+
+    A temperature of 0 has no sign that could be that of the scale, so x takes it.
+    """
+    if isinstance(scale, torch.Tensor):
+        return torch.where((scale < 0).unsqueeze(dim), -x, x), temperature / scale.abs()
+    if scale < 0:
+        x, scale = -x, -scale
+    if isinstance(temperature, torch.Tensor):
+        return x, temperature / scale
+    return x, temperature / scale if scale else temperature * math.inf
+
+
+def _causal(form: str, x: torch.Tensor, dim: int, causal: Any) -> Causal | None:
+    if not isinstance(causal, bool | str) or causal not in CAUSAL:
+        raise ValueError(f"{form}(): argument 'causal' must be True, False, 'upper_left' or 'lower_right', not {causal!r}")
+    if CAUSAL[causal] and x.dim() < 2:
+        raise ValueError(f"{form}(): causal is of the last two dimensions, and input has {x.dim()}; leave causal out")
+    if CAUSAL[causal] and dim != x.dim() - 1:
+        raise ValueError(
+            f"{form}(): causal is of rows along the last dimension, and dim is {dim} of {x.dim()}; "
+            "give input.movedim(dim, -1), or a mask"
+        )
+    return CAUSAL[causal]
+
+
+def _cap(form: str, softcap: Any) -> float:
+    cap: float = _number("softcap", form, softcap)
+    if not 0 < cap < math.inf:
+        raise ValueError(f"{form}(): argument 'softcap' must be positive and finite, not {softcap!r}; None is no cap")
+    return cap
+
+
+def _number(name: str, form: str, given: Any) -> Any:
+    if isinstance(given, torch.SymFloat | torch.SymInt):
+        return given
+    if isinstance(given, bool) or not isinstance(given, int | float | Real):
+        wanted = "a number" if name == "softcap" else "a number or Tensor"
+        raise TypeError(f"{form}(): argument '{name}' must be {wanted}, not {type(given).__name__}")
+    return float(given)
+
+
+def _mask(form: str, x: torch.Tensor, mask: Any) -> torch.Tensor:
+    """Returns a mask of x's rank."""
+    if not isinstance(mask, torch.Tensor):
+        raise TypeError(f"{form}(): argument 'mask' must be Tensor, not {type(mask).__name__}")
+    if mask.dtype is not torch.bool and not mask.dtype.is_floating_point:
+        raise DtypeError(
+            f"{form}(): argument 'mask' must be boolean, or floating to be added, not {mask.dtype}; "
+            "give mask.bool(), which is True for what takes part"
+        )
+    if mask.dtype.is_floating_point and mask.dtype not in KERNEL_DTYPES:
+        mask = mask.to(torch.bfloat16)  # holds all numbers of 8 bits
+    return _aligned("mask", form, x, mask)
+
+
+def _sinks(form: str, x: torch.Tensor, dim: int, sink: Any, compute: torch.dtype) -> torch.Tensor:
+    """Returns one sink for each row."""
+    if isinstance(sink, torch.Tensor):
+        heads = sink.dim() == 1 and x.dim() > 2
+        return _of_rows("sink", form, x, dim, sink.view(-1, 1, 1) if heads else sink, compute)
+    rows = [*x.shape[:dim], *x.shape[dim + 1 :]]
+    return torch.full(rows, _number("sink", form, sink), dtype=compute, device=x.device)
+
+
+def _numbers(name: str, form: str, x: torch.Tensor, dim: int, given: Any, compute: torch.dtype) -> Any:
+    """Returns a number, or one for each row."""
+    return _of_rows(name, form, x, dim, given, compute) if isinstance(given, torch.Tensor) else _number(name, form, given)
+
+
+def _of_rows(name: str, form: str, x: torch.Tensor, dim: int, given: torch.Tensor, compute: torch.dtype) -> torch.Tensor:
+    """Returns one number for each row, contiguous; a view of a tensor that holds as many, of the type that is computed in."""
+    if given.dtype is torch.bool or given.dtype.is_complex:
+        raise DtypeError(f"{form}(): argument '{name}' must hold real numbers, not {given.dtype}; convert it to {compute}")
+    aligned = _aligned(name, form, x, given)
+    if aligned.shape[dim] != 1:
+        raise RuntimeError(
+            f"{form}(): argument '{name}' has one number for each row, so its size along dim {dim} must be 1, and its shape is "
+            f"{tuple(given.shape)}; give it a shape like {(*x.shape[:dim], 1, *x.shape[dim + 1 :])}"
+        )
+    return aligned.squeeze(dim).to(compute).expand([*x.shape[:dim], *x.shape[dim + 1 :]]).contiguous()
+
+
+def _aligned(name: str, form: str, x: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+    """Returns a view of x's rank of a tensor that broadcasts against x."""
+    if given.layout is not torch.strided or given.is_nested:
+        raise TypeError(f"{form}(): argument '{name}' must be a strided tensor; use {name}.to_dense()")
+    if given.device != x.device:
+        raise RuntimeError(
+            f"{form}(): Expected all tensors to be on the same device, but input is on {x.device} and argument '{name}' on "
+            f"{given.device}; use {name}.to(input.device)"
+        )
+    missing = x.dim() - given.dim()
+    aligned = given[(None,) * missing] if missing > 0 else given
+    if missing < 0 or any(size != 1 and size != whole for size, whole in zip(aligned.shape, x.shape, strict=True)):
+        raise RuntimeError(
+            f"{form}(): argument '{name}' of shape {tuple(given.shape)} does not broadcast against input of shape "
+            f"{tuple(x.shape)}; each of its last sizes must be 1 or that of input"
+        )
+    return aligned

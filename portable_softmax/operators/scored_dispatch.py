@@ -1,0 +1,33 @@
+"""One call of the softmax of scores: past torch's dispatcher if nobody listens there, or through it."""
+
+from typing import Any
+
+import torch
+
+from portable_softmax.operators.arguments import check_layout, dtype_of, int_of, wrap_dim
+from portable_softmax.operators.kept import nobody_listens
+from portable_softmax.operators.scored_arguments import Given, read
+from portable_softmax.operators.scored_library import forward
+
+
+def call_scored(form: str, x: torch.Tensor, dim: Any, dtype: Any, given: Given) -> torch.Tensor:
+    """Computes a form of softmax of the scores of a tensor.
+
+    Arguments and errors are those of api.functional.softmax.
+    """
+    check_layout(form, x)
+    dim, dtype = wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
+    if not x.dim():
+        return call_scored(form, x.unsqueeze(0), 0, dtype, given).squeeze(0)
+    asked = read(form, x, dim, dtype, given)
+    if _unheard(asked.x, asked.mask, asked.factors, asked.sinks):
+        return forward(*asked)
+    result: torch.Tensor = torch.ops.portable_softmax.scored(*asked)
+    return result
+
+
+def _unheard(*tensors: torch.Tensor | None) -> bool:
+    """Tells whether nobody listens to tensors, not even autograd."""
+    recorded = torch.is_grad_enabled()
+    given = [each for each in tensors if each is not None]
+    return all(nobody_listens(each) and not (recorded and each.requires_grad) for each in given)
