@@ -56,7 +56,7 @@ class Asked(NamedTuple):
     def scores(self) -> Scores:
         """Returns what becomes of x."""
         return Scores(
-            factor=_factor_kind(self.factors, self.factor), divides=self.divides, cap=self.softcap is not None,
+            factor=_factor_kind(self.factors, self.factor), divides=self.divides, cap=self.softcap,
             mask=None if self.mask is None else str(self.mask.dtype).removeprefix("torch."), causal=self.causal,
             sink=self.sinks is not None, zero_rows=self.zero_rows,
         )  # fmt: skip

@@ -19,10 +19,9 @@ def forward(
     form: str,
     batch_invariant: bool,
     scores: Scores,
-    mask: torch.Tensor | None,
-    factor: Factor,
-    cap: float | None,
-    sink: torch.Tensor | None,
+    mask: torch.Tensor | None = None,
+    factor: Factor = None,
+    sink: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Computes the softmax of the scores of x along dim; differentiable in every mode, as torch's operators are.
 
@@ -34,7 +33,7 @@ def forward(
     log = form == "log_softmax"
     function, nothing = (torch.log_softmax, -INF) if log else (torch.softmax, 0.0)
     given = input_of(x, dtype, form)
-    values = scores_of(given, dim, scores, mask, factor, cap)
+    values = scores_of(given, dim, scores, mask, factor)
     if sink is None:
         y = function(values, dim)
     else:
@@ -60,7 +59,7 @@ def backward(
     form: str,
     batch_invariant: bool,
     scores: Scores,
-    factor: Factor,
+    factor: Factor = None,
 ) -> torch.Tensor:
     """Computes the gradient of x, without the derivative of softcap; differentiable in every mode.
 
@@ -92,13 +91,11 @@ def scaled(x: torch.Tensor, dim: int, factor: Factor, divides: bool) -> torch.Te
     return x / torch.where(factor == 0, 1.0, factor) if divides else x * factor
 
 
-def scores_of(
-    x: torch.Tensor, dim: int, scores: Scores, mask: torch.Tensor | None, factor: Factor, cap: float | None
-) -> torch.Tensor:
+def scores_of(x: torch.Tensor, dim: int, scores: Scores, mask: torch.Tensor | None, factor: Factor) -> torch.Tensor:
     """Returns the scores of `input_of` x, -inf where a mask hides x; of greedy rows as if these were divided by 1."""
     values = scaled(x, dim, factor, scores.divides)
-    if cap is not None:
-        values = cap * torch.tanh(values / cap)
+    if scores.cap is not None:
+        values = scores.cap * torch.tanh(values / scores.cap)
     if mask is not None and scores.mask != "bool":
         values = values + mask.to(x.dtype)
     seen = visible(x, scores, mask)

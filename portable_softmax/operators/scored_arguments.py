@@ -16,7 +16,7 @@ MASKED_ROWS = "nan", "zero"
 
 
 class Given(NamedTuple):
-    """What a caller gives beside the tensor, the dim and the type; api.functional.softmax describes it."""
+    """Arguments that a caller gives beside the tensor, the dim and the type; api.functional.softmax describes it."""
 
     scale: Any = None
     temperature: Any = None

@@ -25,10 +25,8 @@ def register_gradients(library: torch.library.Library) -> None:
         if forward_ad._current_level < 0:
             return recorded(keyset, *arguments)
         asked = Asked(*arguments)
-        return composite.forward(
-            asked.x, asked.dim % asked.x.dim(), asked.dtype, asked.form, False, asked.scores, asked.mask, asked.by,
-            asked.softcap, asked.sinks,
-        )  # fmt: skip
+        dim = asked.dim % asked.x.dim()
+        return composite.forward(asked.x, dim, asked.dtype, asked.form, False, asked.scores, asked.mask, asked.by, asked.sinks)
 
     def backward(keyset: Any, *arguments: Any) -> torch.Tensor:
         again = torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments)
@@ -104,7 +102,7 @@ class _Gradients:
     def of_sinks(self) -> torch.Tensor:
         """Computes the gradient of sinks: from their weights, which the result does not hold."""
         dy, y = self.dy.to(self.compute), self.y.to(self.compute)
-        scores = composite.scores_of(self._input(), self.dim, self.scores, self.mask, self.asked.by, self.asked.softcap)
+        scores = composite.scores_of(self._input(), self.dim, self.scores, self.mask, self.asked.by)
         total = scores.logsumexp(self.dim)
         dsinks = -torch.sigmoid(self.sinks - total) * (dy if self._log else dy * y).sum(self.dim)
         dsinks = torch.where(total == -torch.inf, 0.0, dsinks)
@@ -146,6 +144,6 @@ class _Gradients:
 
 
 def _summed(gradient: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-    """Sums a gradient over what was broadcast."""
+    """Returns the sum of a gradient over what was broadcast."""
     dims = [at for at, size in enumerate(shape) if size == 1 and gradient.shape[at] != 1]
     return (gradient.sum(dims, keepdim=True) if dims else gradient).to(dtype)

@@ -30,10 +30,8 @@ def forward(*arguments: Any) -> torch.Tensor:
     check_layout(asked.form, asked.x)
     dim = wrap_dim(asked.dim, asked.x.dim())
     by = composite if asked.x.is_cpu and not interpreting() else scored
-    return by.forward(
-        asked.x, dim, asked.dtype, asked.form, is_batch_invariant(), asked.scores, asked.mask, asked.by, asked.softcap,
-        asked.sinks,
-    )  # fmt: skip
+    invariant = is_batch_invariant()
+    return by.forward(asked.x, dim, asked.dtype, asked.form, invariant, asked.scores, asked.mask, asked.by, asked.sinks)
 
 
 def backward(*arguments: Any) -> torch.Tensor:
