@@ -51,7 +51,7 @@ class Form:
     causal: str = ""  # "upper_left", or "lower_right"
     sink: bool = False  # each row has one more logit
     zero_rows: bool = False  # rows without a score give 0, else nan
-    hides: bool = False  # a gradient: a mask hid elements of x, rather than giving them a low score
+    hides: bool = False  # a gradient: elements of weight 0 get 0, as scores may be -inf
 
     # Programs that share the rows of a tile.
     parts: int = 1  # programs per row; each takes one part

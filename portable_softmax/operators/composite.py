@@ -72,7 +72,7 @@ def backward(
     if scores.divides:
         dx = torch.where(_is_zero(factor, dim, dx), 0.0, dx)
     dx = scaled(dx, dim, factor, scores.divides)
-    if scores.mask == "bool" or scores.causal or (log and (scores.sink or scores.zero_rows)):
+    if scores.hides:
         dx = torch.where(y == (-INF if log else 0.0), 0.0, dx)
     return (-dx if form == "softmin" else dx).to(x_dtype).contiguous()
 

@@ -29,6 +29,11 @@ class Scores:
     sink: bool = False
     zero_rows: bool = False
 
+    @property
+    def hides(self) -> bool:
+        """Tells whether a score may be -inf where x is not: then elements of weight 0 have a gradient of 0, whatever dy is."""
+        return self.mask is not None or self.causal is not None or self.sink or self.zero_rows
+
     def __bool__(self) -> bool:
         """Tells whether anything is done."""
         return self != NONE

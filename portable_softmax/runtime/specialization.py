@@ -211,7 +211,7 @@ class KernelSpec:
 
     def _hidden(self) -> dict[str, Any]:
         """Returns the field of a gradient's form for it."""
-        return {"hides": self.scores.mask == "bool" or bool(self.scores.causal)}
+        return {"hides": self.scores.hides}
 
     def _most_threads(self, device: Device) -> int:
         """Returns the threads of a program, or the most that it may have if the vendor's compiler chooses its warps."""

@@ -1,0 +1,239 @@
+"""Scale, temperature, mask, causal, softcap, sink and masked rows: alone, and any two together, against float64."""
+
+import itertools
+
+import pytest
+import torch
+from pairs import PAIRS
+from scores_reference import ALONE, INF, TWO, names, on, reference, together
+
+from portable_softmax import batch_invariant, log_softmax, softmax
+from portable_softmax.operators import scored_library
+
+SHAPE = 2, 3, 4, 7
+NAN = float("nan")
+FORMS = tuple(PAIRS)
+TABLE = [(each,) for each in ALONE] + TWO
+IN_TURN = list(zip(TABLE[::6], itertools.cycle(FORMS)))
+
+
+@pytest.fixture
+def by_torch(monkeypatch):
+    """The device whose tensors torch computes."""
+    monkeypatch.setattr(scored_library, "interpreting", lambda: False)
+    return torch.device("cpu")
+
+
+def random(*shape, seed=3):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 2
+
+
+def assert_right(device, form, ways, dtype=torch.float32):
+    given = together(ways, SHAPE)
+    x = random(*SHAPE).to(dtype)
+    x[0, 0, 0, :3] = torch.tensor([1.0, 1.0, -INF])
+    result = PAIRS[form][0](x.to(device), **on(device, given)).cpu()
+    expected = reference(form, x, **given)
+    assert result.dtype == dtype
+    assert result.is_contiguous()
+    tolerance = {"rtol": 2e-5, "atol": 2e-6} if dtype == torch.float32 else {"rtol": 1e-2, "atol": 1e-3}
+    torch.testing.assert_close(result.double(), expected.to(dtype).double(), equal_nan=True, **tolerance)
+    if form != "log_softmax":
+        assert result.nan_to_num(0).max() <= 1
+
+
+def milder(given):
+    """The same with temperatures whose gradients float32 holds."""
+    temperature = given.get("temperature")
+    if not isinstance(temperature, torch.Tensor):
+        return given
+    extreme = (temperature.abs() == 1e30) | (temperature.abs() == torch.tensor(1e-30))
+    return given | {"temperature": torch.where(extreme, 1.5, temperature)}
+
+
+def gradients(function, x, given, dy, dtype):
+    """The gradient of x, and of everything given that has one."""
+    leaves = {"x": x.to(dtype)} | {
+        name: each.to(dtype) if dtype == torch.float64 else each.clone()
+        for name, each in given.items()
+        if isinstance(each, torch.Tensor) and each.is_floating_point()
+    }
+    leaves = {name: leaf.detach().requires_grad_() for name, leaf in leaves.items()}
+    numbers = {name: each for name, each in given.items() if name not in leaves}
+    y = function(leaves["x"], **numbers, **{name: leaf for name, leaf in leaves.items() if name != "x"})
+    return dict(zip(leaves, torch.autograd.grad(y, list(leaves.values()), dy.to(y.dtype)), strict=True))
+
+
+def assert_right_gradients(device, form, ways):
+    given, x, dy = milder(together(ways, SHAPE)), random(*SHAPE), random(*SHAPE, seed=4)
+    found = gradients(PAIRS[form][0], x.to(device), on(device, given), dy.to(device), torch.float32)
+    expected = gradients(lambda x, **given: reference(form, x, **given), x, given, dy, torch.float64)
+    for name, each in expected.items():
+        loose = found[name].dtype == torch.bfloat16
+        tolerance = {"rtol": 1e-2, "atol": 1e-2} if loose else {"rtol": 1e-4, "atol": 2e-5}
+        torch.testing.assert_close(found[name].cpu().double(), each, msg=lambda text, name=name: f"{name}: {text}", **tolerance)
+
+
+@pytest.mark.parametrize("ways", TABLE, ids=names)
+def test_by_torch(by_torch, form, ways):
+    assert_right(by_torch, form, ways)
+    assert_right_gradients(by_torch, form, ways)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(("ways", "form"), IN_TURN, ids=lambda each: each if isinstance(each, str) else names(each))
+def test_by_the_kernel(where, form, ways):
+    assert_right(where, form, ways)
+    assert_right_gradients(where, form, ways)
+
+
+@pytest.mark.kernel
+@pytest.mark.slow
+@pytest.mark.parametrize("ways", TABLE, ids=names)
+def test_the_whole_table_by_the_kernel(where, form, ways):
+    assert_right(where, form, ways)
+    assert_right_gradients(where, form, ways)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_types_by_torch(by_torch, form, dtype):
+    for ways in TABLE[::5]:
+        if dtype != torch.float16 or "added" not in str(ways):
+            assert_right(by_torch, form, ways, dtype)
+
+
+def test_other_dims(by_torch, form):
+    x = random(3, 5, 4)
+    given = {"temperature": random(3, 1, 4).abs(), "mask": random(5, 4) > -1, "sink": random(1, 1, 4), "softcap": 2.0}
+    torch.testing.assert_close(PAIRS[form][0](x, 1, **given).double(), reference(form, x, 1, **given), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(PAIRS[form][0](x, -2, torch.float64, scale=2.0), reference(form, x, 1, scale=2.0))
+
+
+def test_numbers_and_empty_tensors(by_torch, form):
+    ours = PAIRS[form][0]
+    assert ours(torch.tensor(3.0), sink=3.0).item() == pytest.approx(reference(form, torch.tensor([3.0]), sink=3.0).item())
+    for shape in ((0, 4), (3, 0)):
+        x = torch.zeros(shape, requires_grad=True)
+        y = ours(x, scale=2.0, temperature=torch.ones(shape[0], 1), causal=True, sink=0.0)
+        y.sum().backward()
+        assert y.shape == x.grad.shape == shape
+    integers = torch.tensor([[1, 5, 5]])
+    assert torch.equal(softmax(integers, dtype=torch.float32, temperature=0), torch.tensor([[0, 0.5, 0.5]]))
+
+
+GREEDY = {
+    "the largest": ([1.0, 3.0, 2.0], {}, [0, 1, 0]),
+    "equals": ([3.0, 3.0, 2.0], {}, [0.5, 0.5, 0]),
+    "of what a mask leaves": ([1.0, 3.0, 2.0], {"mask": torch.tensor([True, False, True])}, [0, 0, 1]),
+    "of what -inf leaves": ([1.0, 3.0, 2.0], {"mask": torch.tensor([9.0, -INF, 0.0])}, [0, 0, 1]),
+    "whatever is added": ([1.0, 3.0, 2.0], {"mask": torch.tensor([1e9, 0.0, 0.0])}, [0, 1, 0]),
+    "whatever the cap": ([1e9, 2e9, 1e9], {"softcap": 1.0}, [0, 1, 0]),
+    "whatever the sink": ([1.0, 3.0, 2.0], {"sink": 99.0}, [0, 1, 0]),
+    "of a negative scale": ([1.0, 3.0, 2.0], {"scale": -2.0}, [1, 0, 0]),
+    "of negative scales": ([1.0, 3.0, 2.0], {"scale": torch.tensor([[-2.0]])}, [1, 0, 0]),
+    "nan": ([1.0, NAN, 2.0], {}, [NAN] * 3),
+    "nan that is hidden": ([1.0, NAN, 2.0], {"mask": torch.tensor([True, False, True])}, [0, 0, 1]),
+    "-inf alone": ([-INF] * 3, {}, [NAN] * 3),
+    "+inf": ([1.0, INF, 2.0], {}, [NAN] * 3),
+    "nothing": ([1.0, 3.0, 2.0], {"mask": torch.tensor([False] * 3)}, [NAN] * 3),
+    "nothing, of zeros": ([1.0, 3.0, 2.0], {"mask": torch.tensor([False] * 3), "masked_rows": "zero"}, [0, 0, 0]),
+    "nothing but a sink": ([1.0, 3.0, 2.0], {"mask": torch.tensor([False] * 3), "sink": 1.0}, [0, 0, 0]),
+}
+
+
+def assert_greedy(device, x, given, expected):
+    given, x = on(device, given), torch.tensor([x], device=device)
+    for temperature in (0, -0.0, torch.tensor([[0.0]]), torch.tensor([[-0.0]])):
+        each = {"temperature": temperature.to(device) if isinstance(temperature, torch.Tensor) else temperature}
+        leaf = x.clone().requires_grad_()
+        y = softmax(leaf, **given, **each)
+        assert torch.equal(y.nan_to_num(7).cpu(), torch.tensor([expected]).float().nan_to_num(7))
+        y.square().sum().backward()
+        assert not leaf.grad.nan_to_num(0).any()
+        logarithm = log_softmax(x, **given, **each)
+        torch.testing.assert_close(logarithm, y.detach().log(), equal_nan=True)
+
+
+@pytest.mark.parametrize(("x", "given", "expected"), GREEDY.values(), ids=GREEDY)
+def test_greedy_rows(by_torch, x, given, expected):
+    assert_greedy(by_torch, x, given, expected)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(("x", "given", "expected"), GREEDY.values(), ids=GREEDY)
+def test_greedy_rows_by_the_kernel(where, x, given, expected):
+    assert_greedy(where, x, given, expected)
+
+
+def assert_masked_rows(device, given):
+    """Row 1 is wholly masked: nan as torch has it, or 0 and gradients of 0, and other rows are as ever."""
+    x = random(2, 3, 5).to(device)
+    x[0, 1, 2] = NAN if given["mask"].dtype == torch.bool else 0.0
+    given = on(device, given)
+    for more, number in (({}, NAN), ({"masked_rows": "zero"}, 0.0), ({"sink": torch.zeros(2, device=device)}, 0.0)):
+        for function in (softmax, log_softmax):
+            leaf = x.clone().requires_grad_()
+            y = function(leaf, **given, **more)
+            y.nan_to_num(0, 0, 0).backward(torch.ones_like(y))
+            nothing = number - INF if function is log_softmax and number == 0 else number
+            assert torch.equal(y[:, 1].nan_to_num(7, 8, 9), torch.full_like(y[:, 1], nothing).nan_to_num(7, 8, 9))
+            assert number != 0 or not leaf.grad[:, 1].any()
+            assert y[:, ::2].exp().sum().isfinite()
+            assert leaf.grad[:, ::2].isfinite().all()
+
+
+MASKS = {
+    "boolean": torch.arange(3).view(3, 1).expand(3, 5) != 1,
+    "added": torch.where(torch.arange(3).view(3, 1).expand(3, 5) != 1, 0.0, -INF),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("temperature", [None, 0.5, 0.0])
+def test_masked_rows(by_torch, mask, temperature):
+    assert_masked_rows(by_torch, {"mask": mask, "temperature": temperature})
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("temperature", [None, 0.0])
+def test_masked_rows_by_the_kernel(where, mask, temperature):
+    assert_masked_rows(where, {"mask": mask, "temperature": temperature})
+
+
+def test_rows_that_causal_masks_wholly(by_torch):
+    y = softmax(random(4, 2), causal="lower_right", masked_rows="zero")
+    torch.testing.assert_close(y.sum(1), torch.tensor([0.0, 0, 1, 1]))
+    assert softmax(random(4, 2), causal="lower_right")[:2].isnan().all()
+
+
+def test_rows_that_are_all_minus_infinity_count_as_masked(by_torch):
+    x = torch.tensor([[-INF, -INF], [0.0, -INF]], requires_grad=True)
+    y = softmax(x, masked_rows="zero")
+    assert torch.equal(y, torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
+    y.sum().backward()
+    assert not x.grad.any()
+
+
+def test_nan_of_a_factor_is_that_of_its_row_alone(by_torch):
+    x, mask = random(3, 4), torch.arange(4) < 3
+    for name in ("scale", "temperature"):
+        y = softmax(x, mask=mask, **{name: torch.tensor([[1.0], [NAN], [-1.0]])})
+        assert y[1].isnan().all()
+        torch.testing.assert_close(y[2], softmax(-x[2], mask=mask))
+
+
+def test_no_probability_exceeds_1(by_torch):
+    """The quotient is rounded before its maximum is subtracted."""
+    y = softmax(random(64, 33) * 1e4, temperature=random(64, 1).abs() * 1e-3)
+    assert y.max() <= 1
+
+
+@pytest.mark.kernel
+def test_rows_are_batch_invariant(where):
+    """A row alone has the bits that it has among others."""
+    x, t = random(9, 3000).to(where), random(9, 1, seed=5).abs().to(where)
+    with batch_invariant():
+        whole = softmax(x, temperature=t, softcap=9.0)
+        for row in (0, 4, 8):
+            assert torch.equal(softmax(x[row : row + 1], temperature=t[row : row + 1], softcap=9.0), whole[row : row + 1])
