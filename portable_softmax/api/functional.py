@@ -76,8 +76,8 @@ def softmax(
     Raises:
         IndexError, ValueError: there is no such dim, or it has more than 64 bits.
         TypeError: `input` is not a tensor, `dim` or `chunks` no integer, or `dtype` no dtype, as torch has it.
-        ValueError: `chunks` is less than 1, or `out` is given for rows that are sharded; `causal`, `softcap` or `masked_rows` is
-            none of the above; or anything from `scale` to `masked_rows` is given with a group or a DTensor.
+        ValueError: `chunks` is less than 1; `causal`, `softcap` or `masked_rows` is none of the above; or `out`, or anything
+            from `scale` to `masked_rows`, is given for rows that are sharded.
         RuntimeError: `out` has another type or device, its elements lie under each other or partly under the input's, or a
             gradient is needed; a tensor does not broadcast, has not 1 along `dim`, or is on another device; in torch's words.
         DtypeError: the device does not compute that type; a NotImplementedError, as torch's.
