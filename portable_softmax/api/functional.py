@@ -49,8 +49,8 @@ def softmax(
         dtype: the type that the input is rounded to first, and that of the result; the input's if None, but float32 under
             torch.autocast.
         scale: a number, or a tensor that broadcasts against the input with 1 along `dim`: the scores are input * scale.
-        temperature: likewise; the scores are divided by it, and rounded before the maximum is subtracted, so that no result
-            exceeds 1. A row of temperature 0 is greedy: all weight is on the largest input * scale that mask and causal
+        temperature: likewise; the scores are divided by it, and rounded ahead of the maximum being subtracted, so that no
+            result exceeds 1. A row of temperature 0 is greedy: all weight is on the largest input * scale that mask and causal
             leave, shared among equals, whatever softcap, sink and other values of the mask are; its gradients are 0. Negative
             ones and nan do what the quotient does.
         mask: a tensor that broadcasts against the input: boolean, True where an element takes part, or floating, and added. It
