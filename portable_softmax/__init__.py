@@ -24,6 +24,7 @@ from portable_softmax.registration import import_with_torch
 from portable_softmax.runtime.plans import occupancy, plan
 
 if TYPE_CHECKING:
+    from portable_softmax.api.explain import explain
     from portable_softmax.api.functional import log_softmax, softmax, softmin
     from portable_softmax.api.modules import LogSoftmax, Softmax
     from portable_softmax.api.override import override_aten
@@ -50,6 +51,7 @@ __all__ = [
     "TargetError",
     "batch_invariant",
     "current_device",
+    "explain",
     "inspect_kernel",
     "is_batch_invariant",
     "limits",
@@ -70,6 +72,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "LogSoftmax": "api.modules",
     "Softmax": "api.modules",
+    "explain": "api.explain",
     "inspect_kernel": "probe.inspection",
     "limits": "probe.limits",
     "log_softmax": "api.functional",

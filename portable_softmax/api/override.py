@@ -33,14 +33,14 @@ class Override:
 
 
 def override_aten() -> Override:
-    """Lets this package compute aten::_softmax, aten::_log_softmax and their gradients, in the whole process, until it ends.
+    """Lets this package compute aten::_softmax, aten::_log_softmax and their gradients, in all of the process.
 
     These operators are what torch.softmax, torch.nn.functional.cross_entropy, modules, engines, and graphs of torch.compile,
     torch.export and torch.jit come to, with autograd, autocast and vmap as torch has them. Only what never asks torch's
     dispatcher stays as it is: kernels that TorchInductor writes, and those of scaled_dot_product_attention.
 
-    A call without `with` holds for the process; `with override_aten():` ends with its block. All threads are concerned. Several
-    overrides may be in force, and end in any order, in any thread; torch computes again after the last.
+    A call without `with` holds to the end of the process; `with override_aten():` ends with its block. All threads are
+    concerned. Several overrides may be in force, and end in any order, in any thread; torch computes again after the last.
 
     Calls that this package does not compute go to torch's own kernel, bit for bit: with types that the device
     does not compute here (float8, complex, integers), rows or lines of more than 2**31 elements, half_to_float of other types

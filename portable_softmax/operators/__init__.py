@@ -8,6 +8,7 @@ arguments.py    what a caller gives, read as torch reads it, or refused
 out.py          the softmax written where a caller wants it; overlap.py tells how that lies to the input
 autograd.py     gradients, at the dispatcher's Autograd key
 aten.py         kernels for torch's own operators, where override_aten puts them
+explained.py    how a call is computed, in words
 library.py      everything else that a dispatcher can ask of the operators
 
 The softmax of scores, which scale, mask, temperature and more make of the input:

@@ -201,6 +201,44 @@ def test_calls_that_come_here(x, call, computed):
     torch.testing.assert_close(result, theirs)
 
 
+def into(make):
+    def call(x):
+        out = make(x)
+        ATEN._softmax.out(x, 1, False, out=out)
+        return out
+
+    return call
+
+
+OUTS = {  # (a result for x, whether this package computes it)
+    "contiguous": (torch.empty_like, True),
+    "turned": (lambda x: torch.empty_like(x.t()).t(), True),
+    "in place": (lambda x: x, True),
+    "another shape": (lambda x: torch.empty(0, device=x.device), False),
+    "another type": (lambda x: torch.empty_like(x, dtype=torch.float64), False),
+    "partly under the input": (lambda x: x.view(-1).as_strided(x.t().shape, (x.shape[0], 1)).t(), False),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("make", "ours"), OUTS.values(), ids=OUTS)
+def test_results_that_the_caller_gives(x, monkeypatch, make, ours):
+    written = []
+    monkeypatch.setattr(aten, "write", lambda *given, write=aten.write: written.append(given) or write(*given))
+    theirs = outcome(into(make), x.clone())
+    with override_aten():
+        result = outcome(into(make), x.clone())
+        assert bool(written) == ours
+        asked = outcome(lambda x: torch.softmax(x, 1, out=make(x)), x.clone())
+    if isinstance(theirs, Exception):
+        assert (type(result), str(result).split("\n")[0]) == (type(theirs), str(theirs).split("\n")[0])
+    elif ours:
+        torch.testing.assert_close(result, theirs)
+        torch.testing.assert_close(asked, theirs)
+    else:
+        assert_same_bits(result, theirs)
+
+
 def test_a_graph_from_before_computes_by_it_inside_and_torch_afterwards(x, computed):
     graph = torch.export.export(torch.nn.Softmax(1), (x,)).module()
     theirs = graph(x)

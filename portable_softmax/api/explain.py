@@ -1,0 +1,31 @@
+"""explain: how a call of softmax is computed."""
+
+import torch
+
+from portable_softmax.operators.arguments import dtype_of, int_of
+from portable_softmax.operators.explained import explained
+
+
+def explain(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> str:
+    """Says which kernel computes softmax(x, dim, dtype), with the plan of its launch, or why torch computes it.
+
+    The kernel is planned and compiled as by the call, with x's strides and alignment, and the autocast and batch_invariant that
+    are in force here. None is launched. log_softmax and softmin are launched alike.
+
+    Args:
+        x: the tensor, on its device; any shape, any strides. It is copied where the call would copy it.
+        dim: the axis along which the result sums to 1.
+        dtype: the type of the result, as softmax takes it.
+
+    Returns:
+        Lines to print: what happens to x first, the tile, the grid, what a program uses, how many fit, and the reasons.
+
+    Raises:
+        TypeError: x is not a tensor, or one that is sharded over devices: explain x.to_local().
+        IndexError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the call would raise it.
+    """
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"explain(): argument 'x' must be Tensor, not {type(x).__name__}")
+    if hasattr(x, "device_mesh"):
+        raise TypeError("explain(): a DTensor was given, whose shards have kernels of their own; give x.to_local()")
+    return explained(x, int_of("explain", dim), dtype_of("explain", dtype))
