@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from portable_softmax.api.modules import LogSoftmax, Softmax
     from portable_softmax.api.override import override_aten
     from portable_softmax.api.patch import patch_torch
+    from portable_softmax.operators.watched import watch_calls
     from portable_softmax.probe.inspection import inspect_kernel
     from portable_softmax.probe.limits import limits
     from portable_softmax.runtime.warmup import warm_up
@@ -65,6 +66,7 @@ __all__ = [
     "softmax",
     "softmin",
     "warm_up",
+    "watch_calls",
 ]
 __version__ = "0.1.0"
 
@@ -81,6 +83,7 @@ _MODULES = {
     "softmax": "api.functional",
     "softmin": "api.functional",
     "warm_up": "runtime.warmup",
+    "watch_calls": "operators.watched",
 }
 
 

@@ -11,6 +11,7 @@ from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.planning.request import problem_of
 from portable_softmax.planning.scores import NONE, Scores
+from portable_softmax.runtime.calls import note
 from portable_softmax.runtime.guard import guard_of, launch_on
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import prepare
@@ -105,6 +106,7 @@ def bind_problem(
     """
     from portable_softmax.runtime.workspace import with_words
 
+    note(problem)
     planned = plan_problem(problem, device)
     problem, tiling, sizes = planned.problem, planned.tiling, (*sizes_of(planned.problem), *more_sizes)
     launch = prepare(KernelSpec.of(problem, tiling), device, (planned.num_programs, 1, 1), sizes)

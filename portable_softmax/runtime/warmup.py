@@ -4,6 +4,7 @@ import contextlib
 import math
 import operator
 from collections.abc import Sequence
+from os import PathLike
 from typing import TYPE_CHECKING
 
 from portable_softmax.devices.detect import chosen
@@ -13,6 +14,7 @@ from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import checked_problem
 from portable_softmax.runtime import compiler
+from portable_softmax.runtime.calls import Calls
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.guard import guard_of
 from portable_softmax.runtime.plans import plan_problem
@@ -23,23 +25,26 @@ if TYPE_CHECKING:
 
 
 def warm_up(
-    shapes: Sequence[Sequence[int]],
-    dtypes: "Sequence[torch.dtype | str]",
+    shapes: "Sequence[Sequence[int]] | Calls | str | PathLike[str]",
+    dtypes: "Sequence[torch.dtype | str]" = (),
     *,
     form: str = "softmax",
     backward: bool = False,
     device: Device | str | None = None,
 ) -> list[LaunchPlan]:
-    """Plans and compiles the softmax of tensors of these shapes, and loads its kernels onto the device: no call waits for it.
+    """Plans and compiles softmaxes, and loads their kernels onto the device: no call waits for it.
 
-    For tensors as torch allocates them: contiguous, and the softmax along the last dim. A tensor that starts off a multiple
-    of 16 bytes or has gaps between its rows, another dim, or a `dtype=` may need a kernel of its own; to have that compiled
-    too, call softmax once on such a tensor. No kernel depends on sizes: other shapes whose rows are cut into
-    the same tiles, with the same number of elements per access, are ready too; a gradient of short rows of an odd length may
-    need one kernel for even and one for odd numbers of rows. The choice of `batch_invariant` that is in force holds.
+    Either of calls of a model, which `watch_calls` has noted: `warm_up(calls)`, or `warm_up("calls.json")` of those that were
+    saved. They say all about themselves, so nothing but the device may be given with them.
+
+    Or of shapes: for tensors as torch allocates them, contiguous, and the softmax along the last dim. A tensor that starts off
+    a multiple of 16 bytes or has gaps between its rows, another dim, or a `dtype=` may need a kernel of its own; `watch_calls`
+    notes such too. No kernel depends on sizes: other shapes whose rows are cut into the same tiles, with the same number of
+    elements per access, are ready too; a gradient of short rows of an odd length may need one kernel for even and one for odd
+    numbers of rows. The choice of `batch_invariant` that is in force holds.
 
     Args:
-        shapes: shapes of the tensors; (n_rows, n_cols) is one.
+        shapes: shapes of the tensors; (n_rows, n_cols) is one. Or calls, or the path of a file of them.
         dtypes: types of input and output, as torch.dtype or by name; every shape is prepared for each.
         form: softmax, log_softmax or softmin.
         backward: True to prepare the gradient too.
@@ -47,27 +52,43 @@ def warm_up(
             compiles for it are left in Triton's cache on disk (TRITON_CACHE_DIR) for a process that has the device.
 
     Returns:
-        Plans, by shape, then by dtype, the gradient's after the softmax's.
+        Plans, by shape, then by dtype, the gradient's after the softmax's; or one of each call.
 
     Raises:
-        ValueError: these are not shapes and dtypes, a size is not positive or too large, or there is no such form.
+        ValueError: these are not shapes and dtypes, a size is not positive or too large, or there is no such form; the file is
+            not one of calls; or more than the device was given with calls.
+        OSError: the file cannot be read.
         TypeError, ProfileError: the device, in the cases in which `plan` raises them.
         DtypeError: the device does not compute that type.
         DeviceError, PlanError, CompileError: the kernel cannot run on the device.
     """
+    if isinstance(shapes, str | PathLike):
+        shapes = Calls.load(shapes)
+    if isinstance(shapes, Calls):
+        if dtypes or form != "softmax" or backward:
+            raise ValueError("calls say themselves of which dtypes, form and direction they are; give nothing but the device")
+        device = chosen(device)
+        return _all_ready(list(shapes), device)
     sizes = [_sizes(shape) for shape in shapes]
-    if isinstance(dtypes, str) or not isinstance(dtypes, Sequence):
+    if isinstance(dtypes, str) or not isinstance(dtypes, Sequence) or (sizes and not dtypes):
         raise ValueError(f"dtypes should be like [torch.float32, 'bfloat16'], not {dtypes!r}")
     device = chosen(device)
     directions = (False, True) if backward else (False,)
     invariant = is_batch_invariant()
+    problems = [
+        checked_problem(math.prod(shape[:-1]), _length(shape), dtype, device, form, direction, invariant)
+        for shape in sizes
+        for dtype in dtypes
+        for direction in directions
+    ]
+    return _all_ready(problems, device)
+
+
+def _all_ready(problems: Sequence[Problem], device: Device) -> list[LaunchPlan]:
+    for name in {name for problem in problems for name in (problem.x_dtype, problem.y_dtype)}:
+        device.check_dtype(name)
     with guard_of(device).made_current():
-        return [
-            _ready(checked_problem(math.prod(shape[:-1]), _length(shape), dtype, device, form, direction, invariant), device)
-            for shape in sizes
-            for dtype in dtypes
-            for direction in directions
-        ]
+        return [_ready(problem, device) for problem in problems]
 
 
 def _sizes(shape: Sequence[int]) -> list[int]:
