@@ -13,7 +13,7 @@ set_up() {
             "$python" -m venv .venv
         fi
     fi
-    install --upgrade pip
+    case " $* " in *" --group "*) install --upgrade pip ;; esac # to a pip that knows groups
     .venv/bin/python -c 'import torch' 2>/dev/null || install torch numpy
     .venv/bin/python -c 'import triton' 2>/dev/null || install "$TRITON" # builds of torch for GPUs bring their own
     install --editable . "$@"

@@ -117,9 +117,10 @@ def regressions(runs: list[Run], slower: float, tolerated: Mapping[str, float | 
             if key in known:
                 changes += compare([known[key]], [report], tolerated).changes
             known[key] = report
+        earlier = dict(rates)  # of other runs: two files of this one may have the same cell
         for rate in (rate for rate in run.rates if OURS in rate.gb_per_s):
             where, now = (run.measured_on(rate), rate.direction, rate.dtype, rate.shape), rate.gb_per_s[OURS]
-            before = rates.get(where, now)
+            before = earlier.get(where, now)
             if abs(now - before) > slower * before:
                 changes.append(_speed(where, before, now))
             rates[where] = now
