@@ -50,32 +50,47 @@ def rows_of(tile, row_tiles, per_matrix, FORM: tl.constexpr):
 
 
 @triton.jit
+def outer_of(matrix, n_matrices, matrix_stride, block_stride, FORM: tl.constexpr):
+    """Returns the offsets of matrices: [rows] if the rows of a tile may lie in several, else a scalar."""
+    if FORM.depth == 3:
+        block = matrix // n_matrices
+        outer = block * block_stride + (matrix - block * n_matrices) * matrix_stride
+    else:
+        outer = matrix * matrix_stride
+    return outer
+
+
+@triton.jit
 def starts_of(ptr, matrix, line, n_matrices, stride, matrix_stride, block_stride, AXIS: tl.constexpr, FORM: tl.constexpr):
     """Returns pointers to the first column of each row: [rows, 1] for FORM.axis 1, [1, rows] for FORM.axis 0.
 
     With FORM.ragged they point to the start of the vector that holds the first column. AXIS is the operand's own: FORM.axis or
     FORM.out_axis. With AXIS 1, `stride` leads to the next row; with AXIS 0, to the next column.
     """
-    if FORM.depth == 3:
-        block = matrix // n_matrices
-        outer = block * block_stride + (matrix - block * n_matrices) * matrix_stride
-    else:
-        outer = matrix * matrix_stride
-    if FORM.flat and FORM.depth > 1:
-        outer = tl.expand_dims(outer, FORM.axis)
+    outer = outer_of(matrix, n_matrices, matrix_stride, block_stride, FORM)
     within = line * stride if AXIS == 1 else line
     if FORM.ragged:
-        within = within // FORM.vector * FORM.vector
+        within = (outer + within if FORM.depth > 1 else within) // FORM.vector * FORM.vector
+        outer = 0 if FORM.depth > 1 else outer
+    elif FORM.flat and FORM.depth > 1:
+        outer = tl.expand_dims(outer, FORM.axis)
     return ptr + outer + tl.expand_dims(within, FORM.axis)
 
 
 @triton.jit
-def lead_of(line, stride, FORM: tl.constexpr):
+def lead_of(matrix, line, n_matrices, stride, matrix_stride, block_stride, FORM: tl.constexpr):
     """Returns how many elements lie between the start of each ragged row's first vector and the row: [rows, 1].
 
     The lead is the same in all operands. It is 0 without FORM.ragged.
     """
-    return tl.expand_dims((line * stride % FORM.vector).to(tl.int32), 1) if FORM.ragged else 0
+    if FORM.ragged:
+        within = line * stride
+        if FORM.depth > 1:
+            within += outer_of(matrix, n_matrices, matrix_stride, block_stride, FORM)
+        lead = tl.expand_dims((within % FORM.vector).to(tl.int32), 1)
+    else:
+        lead = 0
+    return lead
 
 
 @triton.jit

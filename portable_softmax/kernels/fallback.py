@@ -26,7 +26,7 @@ def do_alone(
     """
     row_tiles = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows
     matrix, line, rows = rows_of(tile, row_tiles, per_matrix, FORM)
-    lead = lead_of(line, a_line, FORM)
+    lead = lead_of(matrix, line, n_matrices, a_line, a_matrix, a_block, FORM)
     a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)
     if FORM.mask != "":
         b = b_ptr

@@ -48,6 +48,8 @@ class Form:
     by_row: bool = False  # each row has a factor; else one number is that of all
     cap: float = 0.0  # of cap * tanh(score / cap)
     mask: str = ""  # "bool", or "added"
+    mask_step: int = 1  # elements of it between neighbours of x, if 0 or 1; -1: a launch says
+    mask_unit: int = 1  # elements in which its other strides are counted
     causal: str = ""  # "upper_left", or "lower_right"
     sink: bool = False  # each row has one more logit
     zero_rows: bool = False  # rows without a score give 0, else nan

@@ -9,18 +9,18 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import pointers
-from portable_softmax.kernels.exponents import exp
+from portable_softmax.kernels.exponents import exp, fma
 
-SMALL = tl.constexpr(0.2)  # below it, tanh is its series: the quotient would lose digits
+SMALL = tl.constexpr(0.625)  # below it, tanh is a series: the quotient would lose digits
 
 
 @triton.jit
 def number_of(bits, FORM: tl.constexpr):
     """Returns the number whose bits these are, of the type that is computed in: launches pass integers alone."""
     if FORM.compute == tl.float64:
-        number = bits.to(tl.float64, bitcast=True)
+        number = tl.cast(bits, tl.int64).to(tl.float64, bitcast=True)
     else:
-        number = bits.to(tl.int32).to(tl.float32, bitcast=True)
+        number = tl.cast(bits, tl.int32).to(tl.float32, bitcast=True)
     return number
 
 
@@ -31,6 +31,18 @@ def of_each_row(ptr, matrix, line, per_matrix, n_rows, FORM: tl.constexpr):
 
 
 @triton.jit
+def factors_of(factor, matrix, line, per_matrix, n_rows, FORM: tl.constexpr):
+    """Returns the factor of each row of a tile, [rows], from a pointer to all or a number; None without scores."""
+    if FORM.by_row:
+        factors = of_each_row(factor, matrix, line, per_matrix, n_rows, FORM)
+    elif FORM.scored:
+        factors = tl.full((FORM.tile_rows,), 0.0, FORM.compute) + factor
+    else:
+        factors = None
+    return factors
+
+
+@triton.jit
 def starts_of_mask(ptr, matrix, line, lead, n_matrices, col, row, matrix_stride, block_stride, FORM: tl.constexpr):
     """Returns pointers to the mask's element of each row's first column: [rows, 1] for FORM.axis 1, [1, rows] for FORM.axis 0.
 
@@ -38,7 +50,31 @@ def starts_of_mask(ptr, matrix, line, lead, n_matrices, col, row, matrix_stride,
     """
     block = matrix // n_matrices
     outer = block * block_stride + (matrix - block * n_matrices) * matrix_stride
-    return ptr + outer + tl.expand_dims(line * row, FORM.axis) - lead * col
+    within = line if FORM.axis == 0 and FORM.mask_step == 1 else line * row
+    return ptr + outer + tl.expand_dims(within, FORM.axis) - lead * col
+
+
+@triton.jit
+def mask_strides(col, row, matrix_stride, block_stride, FORM: tl.constexpr):
+    """Returns a mask's strides in elements; but for that along x's lines, they are passed in units of FORM.mask_unit."""
+    UNIT: tl.constexpr = FORM.mask_unit
+    if FORM.axis == 1:
+        row *= UNIT
+    else:
+        col *= UNIT
+    return col, row, matrix_stride * UNIT, block_stride * UNIT
+
+
+@triton.jit
+def mask_pointers(b, cols, stride, FORM: tl.constexpr):
+    """Returns pointers to the mask's elements of columns; to one of each row where they are the same, or neighbours."""
+    if FORM.axis == 1 and FORM.mask_step == 0:
+        ptrs = b
+    elif FORM.axis == 1 and FORM.mask_step == 1:
+        ptrs = b + cols
+    else:
+        ptrs = b + tl.cast(cols, tl.int64) * stride
+    return ptrs
 
 
 @triton.jit
@@ -54,47 +90,84 @@ def before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM: tl.constexpr):
 
 
 @triton.jit
-def along_rows(factor, AXIS: tl.constexpr, FORM: tl.constexpr):
-    """Returns the factor in a shape that broadcasts against the rows' elements."""
-    return tl.expand_dims(factor, AXIS) if FORM.by_row else factor
+def whole_vectors(seen, FORM: tl.constexpr):
+    """Returns where elements share a vector in memory with any that are seen: one access reads a vector."""
+    ROWS: tl.constexpr = seen.shape[0]
+    COLS: tl.constexpr = seen.shape[1]
+    VECTOR: tl.constexpr = FORM.vector if FORM.vector < COLS else COLS
+    if VECTOR > 1:
+        vectors = tl.reshape(seen.to(tl.int32), (ROWS, COLS // VECTOR, VECTOR))
+        some = tl.broadcast_to(tl.expand_dims(tl.max(vectors, axis=2), 2), (ROWS, COLS // VECTOR, VECTOR))
+        seen = tl.max_constancy(tl.reshape(some, (ROWS, COLS)) != 0, [1, VECTOR])
+    return seen
 
 
 @triton.jit
-def load_scores(a, b, cols, mask, a_stride, b_stride, factor, FORM: tl.constexpr):
-    """Returns the scores of elements; -inf where a mask, read at b, says so. There x is not read."""
-    seen = mask
+def load_scores(a, b, cols, mask, seen, a_stride, b_stride, factor, FORM: tl.constexpr):
+    """Returns the scores of elements that are seen, a part of `mask`, and not hidden by a mask, read at b; else -inf.
+
+    Elements that are masked are not read, where whole vectors of them are. A mask that adds -inf hides an element, whatever it
+    holds.
+    """
+    added = 0.0
     if FORM.mask != "":
-        given = tl.load(b + cols * b_stride, mask=mask, other=0)
+        WHOLE_ROWS: tl.constexpr = FORM.axis == 1 and FORM.mask_step == 0
+        asked = tl.expand_dims(tl.max(seen.to(tl.int32), axis=1), 1) != 0 if WHOLE_ROWS else seen
+        given = tl.load(mask_pointers(b, cols, b_stride, FORM), mask=asked, other=0)
         if FORM.mask == "bool":
-            seen = mask & (given != 0)
-    elements = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=seen, other=0.0)
-    x = elements.to(FORM.rounded_to).to(FORM.compute)
+            seen = seen & (given != 0)
+        else:
+            added = given.to(FORM.compute)
+            seen = seen & (added != -float("inf"))
+    read = mask & whole_vectors(seen, FORM) if FORM.mask != "" or FORM.causal != "" else mask
+    x = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=0.0).to(FORM.rounded_to).to(FORM.compute)
     x = -x if FORM.negate else x
-    factor = along_rows(factor, FORM.axis, FORM)
-    score = capped(x / tl.where(factor == 0, 1.0, factor) if FORM.divides else x * factor, FORM)
-    # No product may be fused with the subtraction of the maximum, which is one of the rounded scores: a weight would exceed 1.
-    score += tl.where(factor == factor, -0.0, factor)
+    factor = tl.expand_dims(factor, FORM.axis)
+    score = capped(quotient(x, factor) if FORM.divides else product(x, factor), FORM)
     if FORM.mask == "added":
-        score += given.to(FORM.compute)
+        score += added
     if FORM.divides:
-        greedy = x
-        if FORM.mask == "added":
-            greedy = tl.where(given.to(FORM.compute) == -float("inf"), -float("inf"), x)
-        score = tl.where(factor == 0, greedy, score)
+        score = tl.where(factor == 0, x, score)
     return tl.where(seen, score, -float("inf"))
 
 
 @triton.jit
+def product(x, factor):
+    """Returns x * factor, rounded: a compiler that fused it with the subtraction of the maximum would make weights above 1.
+
+    So -0.0 is added, in a form that no compiler folds.
+    """
+    return fma(x, factor, tl.where(factor == factor, -0.0, factor))
+
+
+@triton.jit
+def quotient(x, divisor):
+    """Returns x / divisor, rounded once in nearly all cases: a product with the inverse, corrected by what is left."""
+    MOST: tl.constexpr = 1e308 if x.dtype == tl.float64 else 3e38
+    inverse = 1.0 / divisor
+    inverse = tl.where(inverse > MOST, MOST, tl.where(inverse < -MOST, -MOST, inverse))  # 0 over a subnormal number is 0
+    near = x * inverse
+    left = fma(-near, divisor, x)
+    exact = fma(left, inverse, near)
+    return tl.where(tl.abs(left) < float("inf"), exact, near)
+
+
+@triton.jit
 def capped(score, FORM: tl.constexpr):
-    """Returns cap * tanh(score / cap), or the score itself without a cap."""
+    """Returns cap * tanh(score / cap), or the score itself without a cap.
+
+    tanh is (1 - e) / (1 + e) with e = exp(-2 |u|); for small u, where that cancels, u + u^3 P / Q by Cephes (Moshier), to the
+    last bits of float64.
+    """
     if FORM.cap != 0:
-        u = score / FORM.cap
-        down = exp(-2.0 * tl.abs(u), FORM.exact)
-        quotient = (1.0 - down) / (1.0 + down)
-        square = u * u
-        series = u * (1.0 + square * (-1 / 3 + square * (2 / 15 + square * (-17 / 315 + square * (62 / 2835)))))
-        is_small = (tl.abs(u) < SMALL) if FORM.compute == tl.float32 else (u == 0)
-        score = FORM.cap * tl.where(is_small, series, tl.where(u < 0, -quotient, quotient))
+        u = score * (1.0 / FORM.cap)
+        size, square = tl.abs(u), u * u
+        p = fma(fma(square, -9.64399179425052238628e-1, -9.92877231001918586564e1), square, -1.61468768441708447952e3)
+        q = fma(fma(square + 1.12811678491632931402e2, square, 2.23548839060100448583e3), square, 4.84406305325125486048e3)
+        e = exp(-2.0 * size, True)
+        above = tl.where(size < SMALL, size * fma(square, p, q), 1.0 - e)
+        tanh = above / tl.where(size < SMALL, q, 1.0 + e)
+        score = product(tl.where(u < 0, -tanh, tanh), tl.full((1, 1), FORM.cap, FORM.compute))
     return score
 
 
@@ -118,7 +191,7 @@ def with_sink(first, second, factor, sink, FORM: tl.constexpr):
 def unscaled(dx, y, factor, AXIS: tl.constexpr, FORM: tl.constexpr):
     """Returns the gradient of x from that of its scores; 0 for greedy rows, and where a mask hides x."""
     if FORM.scored:
-        factor = along_rows(factor, AXIS, FORM)
+        factor = tl.expand_dims(factor, AXIS)
         if FORM.divides:
             dx = tl.where(factor == 0, 0.0, dx / tl.where(factor == 0, 1.0, factor))
         else:

@@ -13,7 +13,7 @@ from portable_softmax.kernels.exchange import MISSING, swap
 from portable_softmax.kernels.fallback import do_alone
 from portable_softmax.kernels.held import load_edges, load_tile, reduce, store_edges, store_tile
 from portable_softmax.kernels.parts import combine
-from portable_softmax.kernels.scores import of_each_row, starts_of_mask, with_sink
+from portable_softmax.kernels.scores import factors_of, mask_strides, of_each_row, starts_of_mask, with_sink
 from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
 
 
@@ -61,6 +61,9 @@ def walk(
     out_line, a_line = in_elements(out_line, a_line, FORM)
     out_matrix, a_matrix = in_elements(out_matrix, a_matrix, FORM)
     out_block, a_block = in_elements(out_block, a_block, FORM)
+    if FORM.mask != "":
+        mask_col, mask_row, mask_matrix, mask_block = mask_strides(mask_col, mask_row, mask_matrix, mask_block, FORM)
+    b_stride = mask_col if FORM.mask != "" else out_line
     group, groups = tl.program_id(0) // FORM.parts, tl.num_programs(0) // FORM.parts
     part = tl.program_id(0) % FORM.parts  # the part of each row of the tile that this program takes
     row_tiles = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows
@@ -72,13 +75,12 @@ def walk(
         first_col = first_of_part(part, n_cols, FORM) if FORM.parts > 1 else 0
         past_col = tl.minimum(first_col + FORM.tile_cols, n_cols) if FORM.parts > 1 else n_cols
         a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)
-        lead = lead_of(line, a_line, FORM)
+        lead = lead_of(matrix, line, n_matrices, a_line, a_matrix, a_block, FORM)
         if FORM.mask != "":
             b = starts_of_mask(b_ptr, matrix, line, lead, n_matrices, mask_col, mask_row, mask_matrix, mask_block, FORM)
         else:
             b = starts_of(b_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
-        b_stride = mask_col if FORM.mask != "" else out_line
-        factors = of_each_row(factor, matrix, line, per_matrix, n_rows, FORM) if FORM.by_row else factor
+        factors = factors_of(factor, matrix, line, per_matrix, n_rows, FORM)
 
         # Load, and reduce to two numbers per row: (maximum, sum of exponentials), or (sum, 0) for a gradient.
         edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factors, FORM)

@@ -1,5 +1,6 @@
 """The softmax of scores, and its gradient, by one launch each."""
 
+import math
 import struct
 from typing import Any
 
@@ -14,7 +15,7 @@ from portable_softmax.planning.lines import Lines, lines_of_scores
 from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.planning.scores import Scores
 from portable_softmax.runtime.guard import guard_of, launch_on
-from portable_softmax.runtime.launch import bind_problem, problem_from
+from portable_softmax.runtime.launch import bind_problem, mask_sizes, problem_from
 
 Factor = float | torch.Tensor | None
 
@@ -110,13 +111,17 @@ def _launch(
         batch_invariant,
         scores,
         layouts,
-        mask.stride() if mask is not None else None,
+        (mask.stride(), mask.data_ptr() % VECTOR_BYTES == 0) if mask is not None else None,
         number,
         device.index,
     )
     launch = find(key)
     if launch is None:
-        launch = _planned(operands, dim, form, batch_invariant, scores, device, mask, number)
+        try:
+            launch = _planned(operands, dim, form, batch_invariant, scores, device, mask, number)
+        except LayoutError:
+            _launch_slices(operands, dim, form, batch_invariant, scores, device, mask, factor, sink)
+            return
         keep(key, launch)
     absent = operands[1]
     factors = factor if isinstance(factor, torch.Tensor) else absent
@@ -139,10 +144,10 @@ def _planned(
 ) -> Any:
     """Plans and compiles a launch of operands like these, on copies of them where they must be copied first."""
     strides = mask.stride() if mask is not None else (0,) * operands[0].dim()
-    way, taken, lines = _arranged(operands, dim, strides, bool(scores.causal))
-    problem = problem_from(taken, lines, form, len(operands) == 3, batch_invariant, scores=scores)
+    way, taken, lines = _arranged(operands, dim, strides, bool(scores.causal), batch_invariant)
+    problem = problem_from(taken, lines, form, len(operands) == 3, batch_invariant, scores=scores, mask=mask)
     bits = struct.unpack("<q", struct.pack("<d", number)) if problem.y_dtype == "float64" else (_bits(number),)
-    numbers = bits if len(operands) == 3 else ((lines.mask or ()) + bits)
+    numbers = bits if len(operands) == 3 else (mask_sizes(problem) + bits)
     launch = bind_problem(problem, device, operands[0].device, numbers)
     return launch if way is AS_THEY_LIE else on_copies(launch, way, dim, len(operands) - 1)
 
@@ -152,11 +157,46 @@ def _bits(number: float) -> int:
     return int(torch.tensor(number, dtype=torch.float32).view(torch.int32))
 
 
-def _arranged(operands: Operands, dim: int, mask: tuple[int, ...], causal: bool) -> tuple[Way, Operands, Lines]:
+def _arranged(
+    operands: Operands, dim: int, mask: tuple[int, ...], causal: bool, batch_invariant: bool
+) -> tuple[Way, Operands, Lines]:
     """Finds the first way in which a kernel takes operands with such a mask, whose strides stay as they are."""
     for way in (AS_THEY_LIE, CONTIGUOUS, IN_ROWS):
         taken = tuple(way.copy(each, dim) for each in operands)
         lines = lines_of_scores(taken[0].shape, dim, [each.stride() for each in taken], mask, causal)
-        if lines:
+        if lines and not (batch_invariant and not _as_if_contiguous(taken, lines)):
             return way, taken, lines
-    raise LayoutError(f"a mask of strides {mask} for {tuple(operands[0].shape)} is refused; give it as a contiguous tensor")
+    raise LayoutError(f"{tuple(operands[0].shape)} with a mask of strides {mask} has too many levels for one launch")
+
+
+def _as_if_contiguous(operands: Operands, lines: Lines) -> bool:
+    """Tells whether rows start on the multiple that their length alone implies, so that all are read alike."""
+    vector = math.gcd(lines.length, VECTOR_BYTES // max(each.element_size() for each in operands))
+    aligned = all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands)
+    return not lines.across and aligned and all(stride % vector == 0 for stride in lines.strides)
+
+
+def _launch_slices(
+    operands: Operands,
+    dim: int,
+    form: str,
+    batch_invariant: bool,
+    scores: Scores,
+    device: Device,
+    mask: torch.Tensor | None,
+    factor: Factor,
+    sink: torch.Tensor | None,
+) -> None:
+    """Launches once for each index of the outermost dimension: x and its mask together have more levels than a kernel."""
+    shape = operands[0].shape
+    own = len(shape) - 2 if scores.causal else dim
+    outermost = next(at for at, size in enumerate(shape) if size > 1 and at not in (dim, own))
+
+    def sliced(given: Factor, at: int) -> Any:
+        """Returns the numbers of a slice's rows, which follow each other."""
+        return given.unflatten(0, (shape[outermost], -1))[at] if isinstance(given, torch.Tensor) else given
+
+    for at in range(shape[outermost]):
+        taken = tuple(each.narrow(outermost, at, 1) for each in operands)
+        part = None if mask is None else mask.narrow(outermost, at, 1)
+        _launch(taken, dim, form, batch_invariant, scores, device, part, sliced(factor, at), sliced(sink, at))

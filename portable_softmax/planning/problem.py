@@ -71,6 +71,8 @@ class Problem:
     scattered: bool = False
     scores: Scores = NONE
     in_place: bool = False
+    mask_step: int | None = 1
+    mask_vector: int = 1
 
     def __post_init__(self) -> None:
         n_rows, n_cols = self.n_rows, self.n_cols

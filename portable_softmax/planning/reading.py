@@ -19,7 +19,8 @@ def as_read(problem: Problem, device: Device) -> Problem:
         if problem.scores:
             return problem
         return replace(problem, scattered=_is_scattered(problem, device))
-    if problem.batch_invariant or not problem.aligned or problem.layout != "rows" or problem.depth > 1:
+    deep = problem.depth > 1 and not problem.scores  # plain rows of matrices are read as they lie
+    if problem.batch_invariant or not problem.aligned or problem.layout != "rows" or deep:
         return problem
     numbers, _ = numbers_of(problem, device)
     if problem.n_cols <= (numbers.paired_cols or 0) and _may_be_paired(problem):
@@ -63,5 +64,6 @@ def _may_be_ragged(problem: Problem) -> bool:
 
     Rows shorter than a vector may lie inside one, and have no two edges.
     """
-    alike = problem.lines and len({stride % problem.widest for stride in problem.lines.levels[2][1]}) == 1
-    return bool(alike) and problem.vector < problem.widest <= problem.n_cols
+    levels = problem.lines.levels if problem.lines else ()
+    alike = [len({stride % problem.widest for stride in strides}) == 1 for _, strides in levels]
+    return bool(alike) and all(alike) and problem.vector < problem.widest <= problem.n_cols

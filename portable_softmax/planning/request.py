@@ -60,6 +60,7 @@ def problem_of(
     step: Step | None = None,
     scores: Scores = NONE,
     in_place: bool = False,
+    mask_aligned: bool = False,
 ) -> Problem:
     """Describes the softmax of operands that lie as lines.
 
@@ -67,18 +68,21 @@ def problem_of(
         lines: how the operands lie.
         x_dtype, y_dtype: torch's names of the types of input and output.
         aligned, form, backward, batch_invariant, step, scores, in_place: see Problem.
+        mask_aligned: whether a mask starts on a multiple of 16 bytes.
 
     Raises:
         ValueError: a size is too large.
     """
     n_lines, outer = lines.levels[2][0], lines.levels[0][0] * lines.levels[1][0]
     widest = VECTOR_BYTES // max(DTYPE_BYTES[x_dtype], DTYPE_BYTES[y_dtype])
+    vector = math.gcd(lines.length, *lines.strides, *([n_lines] if lines.turned else []), widest)
+    mask_step, mask_vector = _mask_access(lines, vector if mask_aligned and not batch_invariant else 1)
     return Problem(
         n_rows=outer * (lines.length if lines.across else n_lines),
         n_cols=n_lines if lines.across else lines.length,
         x_dtype=x_dtype,
         y_dtype=y_dtype,
-        vector=math.gcd(lines.length, *lines.strides, *([n_lines] if lines.turned else []), widest),
+        vector=vector,
         aligned=aligned,
         form=form,
         backward=backward,
@@ -90,7 +94,23 @@ def problem_of(
         lines=lines,
         scores=scores,
         in_place=in_place,
+        mask_step=mask_step,
+        mask_vector=mask_vector,
     )
+
+
+def _mask_access(lines: Lines, vector: int) -> tuple[int | None, int]:
+    """Returns `mask_step` and `mask_vector` of a Problem, the latter at most `vector`.
+
+    A batch-invariant mask is read one by one: its strides tell how many rows there are, and accesses the order of sums.
+    """
+    if not lines.mask:
+        return 1, 1
+    col, row, *outer = lines.mask
+    along, beside = (row, col) if lines.across else (col, row)
+    if along not in (0, 1):
+        return None, 1
+    return along, math.gcd(beside, *outer, vector)
 
 
 def _integer(name: str, value: int) -> int:

@@ -129,6 +129,14 @@ def sizes_of(problem: Problem) -> tuple[int, ...]:
     return lines_given, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_blocks, *in_units[2]
 
 
+def mask_sizes(problem: Problem) -> tuple[int, ...]:
+    """Returns the mask's strides as the kernel takes them: but along a line in units of `mask_vector` elements."""
+    if problem.lines is None or problem.lines.mask is None:
+        raise ValueError(f"a {problem.name} is launched, whose mask's strides are not known")
+    unit, along = problem.mask_vector, 1 if problem.across else 0
+    return tuple(stride if at == along else stride // unit for at, stride in enumerate(problem.lines.mask))
+
+
 def problem_from(
     operands: tuple["torch.Tensor", ...],
     lines: Lines,
@@ -138,8 +146,9 @@ def problem_from(
     step: Step | None = None,
     y_dtype: "torch.dtype | None" = None,
     scores: Scores = NONE,
+    mask: "torch.Tensor | None" = None,
 ) -> Problem:
-    """Describes what `bind` plans, or a step of rows that are sharded over devices, whose result's type is `y_dtype`."""
+    """Describes what `bind` plans, of scores or not; or a step of sharded rows, whose result's type is `y_dtype`."""
     x, y = (operands[0], operands[-1]) if backward else (operands[1], operands[0])
     return problem_of(
         lines,
@@ -152,6 +161,7 @@ def problem_from(
         step=step,
         scores=scores,
         in_place=not step and any(each.data_ptr() == operands[0].data_ptr() for each in operands[1:]),
+        mask_aligned=mask is not None and mask.data_ptr() % VECTOR_BYTES == 0,
     )
 
 

@@ -22,6 +22,7 @@ TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float
 OF_THE_PROBLEM = (
     *("x_dtype", "y_dtype", "vector", "aligned", "form", "backward"),
     *("across", "ragged", "paired", "last_alone", "depth", "turned", "scattered", "step", "scores"),
+    *("mask_step", "mask_vector"),
 )
 
 
@@ -45,6 +46,8 @@ class KernelSpec:
     scattered: bool = False
     step: Step | None = None
     scores: Scores = NONE
+    mask_step: int | None = 1
+    mask_vector: int = 1
     padded: bool = True  # tiles end elsewhere than rows do
 
     @classmethod
@@ -142,6 +145,7 @@ class KernelSpec:
         """Returns the types of the operands that only scores have; where there is none, that of x, which stands in for it."""
         scores, given = self.scores, f"*{TRITON_NAMES[self.x_dtype if not self.backward else self.y_dtype]}"
         mask = {None: given, "bool": "*i8"}.get(scores.mask) or f"*{TRITON_NAMES[scores.mask or self.x_dtype]}"
+        mask += ":16" if scores.mask and self.mask_vector > 1 else ""
         computed = "*fp64" if self.y_dtype == "float64" else "*fp32"
         factors = computed if scores.factor == "rows" else given
         if self.backward:
@@ -174,7 +178,7 @@ class KernelSpec:
             axis=axis,
             out_axis=1 - axis if self.turned else axis,
             depth=self.depth,
-            flat=self.scattered or not (self.across or scores),
+            flat=self.scattered or (not self.across and (not scores or self.depth == 1)),
             vector=self.vector,
             ragged=self.ragged,
             padded=self.padded,
@@ -204,6 +208,8 @@ class KernelSpec:
         return {
             "cap": scores.cap or 0.0,
             "mask": mask,
+            "mask_step": -1 if self.mask_step is None else self.mask_step,
+            "mask_unit": self.mask_vector,
             "causal": scores.causal or "",
             "sink": scores.sink,
             "zero_rows": scores.zero_rows,

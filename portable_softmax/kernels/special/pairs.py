@@ -32,7 +32,7 @@ def pairs_backward_kernel(dx_ptr, dy_ptr, y_ptr, n_rows, row_length, FORM: tl.co
         second = first
         for k in tl.static_range(FORM.pieces):
             cols, mask, is_first = columns_of(pairs, n_pairs, row_length, k, FORM)
-            piece_dy, piece_y = load(dy, y, cols, mask, 0, 0, None, FORM)
+            piece_dy, piece_y = load(dy, y, cols, mask, mask, 0, 0, None, FORM)
             tile_dy, tile_y = joined(tile_dy, piece_dy, k, FORM), joined(tile_y, piece_y, k, FORM)
             first = tl.where(is_first, add_shares(first, piece_dy, piece_y, FORM), first)
             second = tl.where(is_first, second, add_shares(second, piece_dy, piece_y, FORM))
