@@ -17,7 +17,7 @@ from portable_softmax.kernels.scores import load_scores, unscaled
 
 
 @triton.jit
-def load(a, b, cols, mask, seen, a_stride, b_stride, factor, FORM: tl.constexpr):
+def load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.constexpr):
     """Returns (a, b) at columns of rows that start at a and b. b is as it is in memory.
 
     The softmax of scores reads their mask as b, and needs what is `seen` of the columns alone.
@@ -26,14 +26,14 @@ def load(a, b, cols, mask, seen, a_stride, b_stride, factor, FORM: tl.constexpr)
     first, then negated, as torch does.
     """
     if FORM.backward:
-        loaded_a = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=mask, other=0.0).to(FORM.compute)
-        loaded_b = tl.load(pointers(b, cols, b_stride, FORM.out_axis), mask=mask, other=0.0).to(FORM.compute)
+        loaded_a = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=0.0).to(FORM.compute)
+        loaded_b = tl.load(pointers(b, cols, b_stride, FORM.out_axis), mask=read, other=0.0).to(FORM.compute)
     elif FORM.scored:
-        loaded_a = load_scores(a, b, cols, mask, seen, a_stride, b_stride, factor, FORM)
+        loaded_a = load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM)
         loaded_b = loaded_a
     else:
         padding = float("inf") if FORM.negate else -float("inf")
-        elements = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=mask, other=padding)
+        elements = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=padding)
         x = elements.to(FORM.rounded_to).to(FORM.compute)
         loaded_a = -x if FORM.negate else x
         loaded_b = loaded_a

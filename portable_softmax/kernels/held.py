@@ -41,8 +41,8 @@ def load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_stride, b_stride, f
     tile_b = None
     for k in tl.static_range(FORM.pieces):
         cols, mask = piece_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
-        seen = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
-        piece_a, piece_b = load(a, b, cols, mask, seen, a_stride, b_stride, factor, FORM)
+        seen, read = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
+        piece_a, piece_b = load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM)
         tile_a, tile_b = joined(tile_a, piece_a, k, FORM), joined(tile_b, piece_b, k, FORM)
     return tile_a, tile_b
 
@@ -55,8 +55,8 @@ def load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factor, FORM: t
     """
     if FORM.ragged:
         cols, mask = edges_of(rows, lead, part, n_rows, n_cols, FORM)
-        seen = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
-        edge_a, edge_b = load(a, b, cols, mask, seen, 0, b_stride, factor, FORM)
+        seen, read = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
+        edge_a, edge_b = load(a, b, cols, read, seen, 0, b_stride, factor, FORM)
     else:
         edge_a = tl.zeros((1,), FORM.compute)
         edge_b = edge_a

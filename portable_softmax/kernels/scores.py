@@ -79,14 +79,20 @@ def mask_pointers(b, cols, stride, FORM: tl.constexpr):
 
 @triton.jit
 def before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM: tl.constexpr):
-    """Returns the mask without the columns that causal masking takes from each row."""
+    """Returns the mask without the columns that causal masking takes from each row, and the mask of vectors with any left."""
     seen = mask
+    read = mask
     if FORM.causal != "":
         last = rows.to(tl.int32)
         if FORM.causal == "lower_right":
             last += (n_cols - n_rows).to(tl.int32)
         seen = mask & (cols - lead <= tl.expand_dims(last, FORM.axis))
-    return seen
+        if FORM.axis == 1:
+            read = mask & (cols // FORM.vector * FORM.vector - lead <= tl.expand_dims(last, 1))
+        else:
+            last += FORM.vector - 1 - rows.to(tl.int32) % FORM.vector
+            read = mask & (cols <= tl.expand_dims(last, 0))
+    return seen, read
 
 
 @triton.jit
@@ -96,17 +102,18 @@ def whole_vectors(seen, FORM: tl.constexpr):
     COLS: tl.constexpr = seen.shape[1]
     VECTOR: tl.constexpr = FORM.vector if FORM.vector < COLS else COLS
     if VECTOR > 1:
-        vectors = tl.reshape(seen.to(tl.int32), (ROWS, COLS // VECTOR, VECTOR))
+        # As numbers: LLVM would pack predicates into bits, some of them by way of memory.
+        vectors = tl.reshape(tl.where(seen, 1.0, 0.0), (ROWS, COLS // VECTOR, VECTOR))
         some = tl.broadcast_to(tl.expand_dims(tl.max(vectors, axis=2), 2), (ROWS, COLS // VECTOR, VECTOR))
         seen = tl.max_constancy(tl.reshape(some, (ROWS, COLS)) != 0, [1, VECTOR])
     return seen
 
 
 @triton.jit
-def load_scores(a, b, cols, mask, seen, a_stride, b_stride, factor, FORM: tl.constexpr):
-    """Returns the scores of elements that are seen, a part of `mask`, and not hidden by a mask, read at b; else -inf.
+def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.constexpr):
+    """Returns the scores of elements that are seen, and not hidden by a mask, which is at b; else -inf.
 
-    Elements that are masked are not read, where whole vectors of them are. A mask that adds -inf hides an element, whatever it
+    `read` has the vectors that hold any of them. Elements that are masked are not read, where whole vectors of them are. A mask that adds -inf hides an element, whatever it
     holds.
     """
     added = 0.0
@@ -119,7 +126,7 @@ def load_scores(a, b, cols, mask, seen, a_stride, b_stride, factor, FORM: tl.con
         else:
             added = given.to(FORM.compute)
             seen = seen & (added != -float("inf"))
-    read = mask & whole_vectors(seen, FORM) if FORM.mask != "" or FORM.causal != "" else mask
+        read = read & whole_vectors(seen, FORM)
     x = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=0.0).to(FORM.rounded_to).to(FORM.compute)
     x = -x if FORM.negate else x
     factor = tl.expand_dims(factor, FORM.axis)
