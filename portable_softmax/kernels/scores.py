@@ -113,8 +113,8 @@ def whole_vectors(seen, FORM: tl.constexpr):
 def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.constexpr):
     """Returns the scores of elements that are seen, and not hidden by a mask, which is at b; else -inf.
 
-    `read` has the vectors that hold any of them. Elements that are masked are not read, where whole vectors of them are. A mask that adds -inf hides an element, whatever it
-    holds.
+    `read` has the vectors that hold any of them. Elements that are masked are not read, where whole vectors of them are. A mask
+    that adds -inf hides an element, whatever it holds.
     """
     added = 0.0
     if FORM.mask != "":

@@ -194,7 +194,7 @@ def _launch_slices(
 
     def sliced(given: Factor, at: int) -> Any:
         """Returns the numbers of a slice's rows, which follow each other."""
-        return given.unflatten(0, (shape[outermost], -1))[at] if isinstance(given, torch.Tensor) else given
+        return given.view(shape[outermost], -1)[at] if isinstance(given, torch.Tensor) else given
 
     for at in range(shape[outermost]):
         taken = tuple(each.narrow(outermost, at, 1) for each in operands)
