@@ -21,6 +21,17 @@ def where(portable_torch_device):
     return portable_torch_device
 
 
+@pytest.fixture
+def by_torch(monkeypatch):
+    """The torch.device whose softmax of scores torch's operators compute, in Triton's interpreter too."""
+    import torch
+
+    from portable_softmax.operators import scored_library
+
+    monkeypatch.setattr(scored_library, "interpreting", lambda: False)
+    return torch.device("cpu")
+
+
 @pytest.fixture(params=("softmax", "log_softmax", "softmin"))
 def form(request):
     """The name of each function of this package; tests/support/pairs.py has the functions."""

@@ -8,20 +8,12 @@ from pairs import PAIRS
 from scores_reference import ALONE, INF, TWO, names, on, reference, together
 
 from portable_softmax import batch_invariant, log_softmax, softmax
-from portable_softmax.operators import scored_library
 
 SHAPE = 2, 3, 4, 7
 NAN = float("nan")
 FORMS = tuple(PAIRS)
 TABLE = [(each,) for each in ALONE] + TWO
 IN_TURN = list(zip(TABLE[::6], itertools.cycle(FORMS)))
-
-
-@pytest.fixture
-def by_torch(monkeypatch):
-    """The device whose tensors torch computes."""
-    monkeypatch.setattr(scored_library, "interpreting", lambda: False)
-    return torch.device("cpu")
 
 
 def random(*shape, seed=3):
