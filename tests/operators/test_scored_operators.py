@@ -1,4 +1,4 @@
-"""What torch asks of portable_softmax::scored and its gradient: compiling, tracing, vmap, autocast, derivatives of any order."""
+"""What torch asks of the operators of scores: compiling, tracing, vmap, autocast, derivatives of all orders."""
 
 import pytest
 import torch
