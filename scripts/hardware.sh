@@ -56,7 +56,7 @@ benchmark() {
     if [ "$DEVICE" = interpreter ]; then
         echo "The interpreter's speed is nobody's." >&2
     else
-        python scripts/benchmark --quick --out "$RESULTS/benchmark"
+        python scripts/benchmark --quick --out "$RESULTS/benchmark.csv"
     fi
 }
 

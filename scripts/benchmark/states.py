@@ -127,7 +127,8 @@ def _in_this_process(share: list[int] | None, peers: bool) -> None:
                     print(json.dumps(line | who | {"us": 1e3 * do_bench(call, 3, 15, return_mode="median")}), flush=True)
             except Exception as error:
                 print(json.dumps(line | who | {"failure": f"{type(error).__name__}: {error}"[:200]}), flush=True)
-        torch.cuda.synchronize()
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
 
 
 def _calls(problem: Problem, peers: bool) -> dict[str, Any]:
@@ -136,13 +137,14 @@ def _calls(problem: Problem, peers: bool) -> dict[str, Any]:
 
     import portable_softmax
 
+    where = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
     shape = list(problem.shape)
     if problem.exchanged:
         one, other = problem.exchanged
         shape[one], shape[other] = shape[other], shape[one]
-    x = torch.randn(shape, device="cuda", dtype=getattr(torch, problem.dtype))
+    x = torch.randn(shape, device=where, dtype=getattr(torch, problem.dtype))
     x = x.transpose(*problem.exchanged) if problem.exchanged else x
-    out, dim = torch.empty(x.shape, device="cuda", dtype=x.dtype), problem.dim
+    out, dim = torch.empty(x.shape, device=where, dtype=x.dtype), problem.dim
     if problem.direction == "forward":
         others = {"copy": lambda: out.copy_(x), "torch": lambda: torch.softmax(x, dim)}
         return {"": lambda: portable_softmax.softmax(x, dim)} | (others if peers else {})

@@ -4,13 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from benchmark import documents, layouts, report, timing
+from benchmark import documents, host, layouts, report, states, sweeps, timing
+from benchmark import run as benchmark_run
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
 from benchmark.providers import Provider, load
-from benchmark.states import problems
 
 from portable_softmax.probe.results import COLUMNS, Result, cells_of, read, write
 
@@ -114,8 +115,47 @@ def test_the_report_needs_no_torch(tmp_path):
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {"a_forward_float32.png", "a_backward_float32.png"}
 
 
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize(("shape", "dim", "exchanged"), [((4, 9), 1, ()), ((3, 5, 2), 1, ()), ((6, 4), 1, (0, 1))], ids=str)
+def test_the_peers_of_a_state_compute_the_same(shape, dim, exchanged, direction):
+    calls = states._calls(states.Problem("short", shape, dim, exchanged, "float32", direction), peers=True)
+    ours, copy, theirs = (call() for call in calls.values())
+    assert list(calls) == ["", "copy", "torch"]
+    assert ours.shape == copy.shape == theirs.shape == shape
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_states_turns_are_one_result():
+    cell = {"device": "A", "provider": "ours", "shape": "2x3", "dim": 1, "dtype": "float32", "direction": "forward"}
+    times, failed = states._results([cell | {"us": 10.0}, cell | {"us": 12.0}, cell | {"provider": "old", "failure": "no"}])
+    assert (times.median_us, times.spread, times.failure) == (11.0, pytest.approx(2 / 11), "")
+    assert (failed.median_us, failed.failure) == (None, "no")
+
+
+def test_a_whole_run_writes_a_file_that_reads_again(monkeypatch, tmp_path):
+    """On the CPU, with torch for our kernel; the clock alone is another."""
+    monkeypatch.setattr(timing, "do_bench", lambda call, **_: call() is None or 1.0)
+    monkeypatch.setitem(sweeps.SWEEPS, "quick", [(3, 5), (2, 7)])
+    device = SimpleNamespace(vendor=SimpleNamespace(torch_device_type="cpu"))
+    options = SimpleNamespace(direction=["forward", "backward"], sweep=["quick"], dtype=["float32"], every=1, turns=2, jobs=0,
+                              out=tmp_path / "rows.csv")  # fmt: skip
+    found = benchmark_run._measured(options, load(["copy", "torch", "ours"]), device)
+    assert len(found) == 2 * 2 * 3
+    assert {each.median_us for each in found} == {1000.0}
+    assert all(each.error <= 1 for each in found if each.provider != "copy")
+    again = read(options.out)
+    assert [(each.cell, each.provider) for each in again] == [(each.cell, each.provider) for each in found]
+    assert "backward" in report.text_of(again)
+
+
+def test_the_hosts_time_is_a_result():
+    found = list(host.host_results(load(["torch"]), "cpu", {"device": "A"}))
+    assert {each.direction for each in found} == {"forward", "with gradient", "backward", "both", "log_softmax"}
+    assert all(each.sweep == "host" and each.median_us > 0 for each in found)
+
+
 def test_states_have_problems_of_each_class():
-    classes = {problem.kind: problem for problem in problems()}
+    classes = {problem.kind: problem for problem in states.problems()}
     assert list(classes) == ["short", "row", "long", "few", "across", "turned", "heads"]
 
 
