@@ -42,10 +42,10 @@ def override_aten() -> Override:
     A call without `with` holds to the end of the process; `with override_aten():` ends with its block. All threads are
     concerned. Several overrides may be in force, and end in any order, in any thread; torch computes again after the last.
 
-    Calls that this package does not compute go to torch's own kernel, bit for bit: with types that the device
-    does not compute here (float8, complex, integers), rows or lines of more than 2**31 elements, half_to_float of other types
-    than float16, and all that torch refuses. Layouts other than strided never come here, nor do tensors on other devices; those
-    on the CPU do with TRITON_INTERPRET=1.
+    Calls that this package does not compute go to torch's own kernel, bit for bit: with types that the device does not compute
+    here (float8, complex, integers), rows or lines of more than 2**31 elements, half_to_float of other types than float16, a
+    given result of another shape, and all that torch refuses. Layouts other than strided never come here, but the components
+    of nested tensors do; nor do tensors on other devices. Those on the CPU do with TRITON_INTERPRET=1.
 
     Gradients are computed in threads of autograd, so they follow `set_batch_invariant`, and no context of `batch_invariant`.
 

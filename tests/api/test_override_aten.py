@@ -26,13 +26,13 @@ def ended():
 
 @pytest.fixture
 def computed(monkeypatch):
-    """The operators that this package computed, as (form, "forward" or "backward")."""
+    """The operators that this package computed, as (form, the function that did it)."""
     names = []
 
     def recorded(name, compute):
         return lambda *given: names.append((given[-2], name)) or compute(*given)
 
-    for name in ("forward", "backward"):
+    for name in ("forward", "backward", "write"):
         monkeypatch.setattr(aten, name, recorded(name, getattr(aten, name)))
     return names
 
@@ -138,7 +138,6 @@ THEIRS = {
     "shapes of a gradient": lambda x: ATEN._softmax_backward_data(x, x[:1], 1, torch.float32),
     "no such dim": lambda x: torch.log_softmax(x, 2),
     "no such dim of a gradient": lambda x: ATEN._softmax_backward_data(x, x, -3, torch.float32),
-    "nested": lambda x: torch.softmax(torch.nested.nested_tensor([x, x[:2]]), -1).unbind()[1],
     "coo": lambda x: torch.softmax(x.to_sparse(), 1),
     "quantized": lambda x: torch.softmax(torch.quantize_per_tensor(x, 0.1, 0, torch.quint8), 1),
     "meta": lambda x: torch.softmax(x.to("meta"), 1).stride(),
@@ -184,6 +183,7 @@ CALLS = {
     "a subclass": lambda x: torch.softmax(x.as_subclass(Units), 1),
     "inference mode": lambda x: torch.inference_mode()(torch.softmax)(x, 1),
     "a script": lambda x: torch.jit.trace(lambda x: torch.softmax(x, 1), x)(x),
+    "components of a nested tensor": lambda x: torch.softmax(torch.nested.nested_tensor([x, x[:2]]), -1).unbind()[1],
     "a strided view": lambda x: torch.softmax(x.t()[::2], 0),
     "a number": lambda x: torch.softmax(x[0, 0], 0),
 }
