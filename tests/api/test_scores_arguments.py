@@ -1,6 +1,7 @@
 """Arguments of scores that do not fit: what was asked, what was found and what to do, with torch's types of errors."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,3 +139,12 @@ def test_out_is_written(where, form, in_place):
         PAIRS[form][0](x, out=x.double(), **given)
     with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
         PAIRS[form][0](x, out=out, scale=torch.ones(1, device=where, requires_grad=True))
+
+
+def test_the_example_of_usage_runs(by_torch):
+    blocks = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs/usage.md").read_text(), re.DOTALL)
+    (code,) = [block for block in blocks if "temperature=" in block]
+    names = {"torch": torch, "softmax": softmax}
+    exec(code, names)
+    assert names["weights"][1, :, :, 5:].eq(0).all()
+    assert names["probabilities"][0].max() == 1
