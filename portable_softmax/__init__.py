@@ -68,7 +68,7 @@ __all__ = [
     "warm_up",
     "watch_calls",
 ]
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 _MODULES = {

@@ -1,22 +1,47 @@
 #!/usr/bin/env bash
-# Sets up .venv; then lint, types, and the tests: without a device, and the kernel in Triton's interpreter.
-# Last the Ascend path on a virtual NPU, where that can be set up; REQUIRE_VIRTUAL_NPU=1 fails where it cannot.
-# On a machine with an accelerator: bash scripts/test.sh --device cuda (or hip, npu, xpu). Other arguments go to pytest.
+# Sets up .venv; then lint, types, and the tests: without a device, the kernel in Triton's interpreter, the Ascend path on a
+# virtual NPU where that can be set up; REQUIRE_VIRTUAL_NPU=1 fails where it cannot.
+#   --all             sweeps of every case too, and plans with another Triton
+#   --device cuda     on a machine with an accelerator (or hip, npu, xpu); this and all other arguments go to pytest
+#   RESULTS=DIR       keeps JUnit files for `portable-softmax report`
 set -euo pipefail
 [ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
 source scripts/environment.sh
+all=
+[ "${1:-}" != --all ] || { all=1; shift; }
+if [ "$all" ]; then
+    quick=
+    echo "All tests: 20 minutes on two idle cores, without what is downloaded first." >&2
+else
+    quick=" and not slow"
+    echo "5 minutes on two idle cores, without what is downloaded first. Left out, and in \`bash scripts/test.sh --all\` (20 minutes):
+whole sweeps, of which each pair of values is here (the mark slow), and plans with another Triton." >&2
+fi
+results() { [ -z "${RESULTS:-}" ] || echo "--junit-xml=$RESULTS/$1.xml"; }
+step() { echo "== $SECONDS s: $*" >&2; }
+
+step set up
 set_up --group test
-results() { [ -z "${RESULTS:-}" ] || echo "--junit-xml=$RESULTS/$1.xml"; } # RESULTS=DIR keeps them for `portable-softmax report`
+step lint and types
+nox --sessions virtual_npu --install-only ${REQUIRE_VIRTUAL_NPU:+-- --required} &
 ruff check .
 ruff format --check .
 mypy
-python -m pytest -n 2 --dist loadgroup -m "not kernel and not slow" $(results offline) "$@"
+step no kernel runs
+python -m pytest -n 2 --dist loadgroup -m "not kernel$quick" $(results offline) "$@"
+step kernels
 case " $* " in
-    *" --device "*) python -m pytest -m "kernel and not slow" $(results kernels) "$@" ;;
-    *) python -m pytest -n 2 -m "kernel and not accelerator and not slow" --device interpreter $(results kernels) "$@" ;;
+    *" --device "*) python -m pytest -m "kernel$quick" $(results kernels) "$@" ;;
+    *) python -m pytest -n 2 --dist loadgroup -m "kernel and not accelerator$quick" --device interpreter $(results kernels) "$@" ;;
 esac
-other=3.6.0 # the Triton of torch 2.11, which spills elsewhere
-bash scripts/with_triton.sh $other scripts/random_plans.py nvidia/h200 amd/mi300x --problems 40
-bash scripts/with_triton.sh $other -m pytest -q tests/runtime/test_divisions.py
-bash scripts/virtual_npu.sh ${REQUIRE_VIRTUAL_NPU:+--required}
+if [ "$all" ]; then
+    other=3.6.0 # the Triton of torch 2.11, which spills elsewhere
+    step "Triton $other"
+    bash scripts/with_triton.sh $other scripts/random_plans.py nvidia/h200 amd/mi300x --problems 40
+    bash scripts/with_triton.sh $other -m pytest -q tests/runtime/test_divisions.py
+fi
+step virtual NPU
+wait
+nox --sessions virtual_npu -- ${REQUIRE_VIRTUAL_NPU:+--required} -n 2 -m "${quick# and }"
+step done

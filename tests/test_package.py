@@ -1,28 +1,42 @@
 """The package as it is installed and imported."""
 
+import re
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 
 
+def attempt(*command, cwd):
+    return subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
+
+
 def run(*command, cwd=ROOT):
-    outcome = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
+    outcome = attempt(*command, cwd=cwd)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     return outcome.stdout
 
 
-def test_the_wheel_brings_its_profiles(tmp_path):
-    """In a venv with nothing but the wheel and its dependencies: neither torch nor triton."""
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path)
-    (wheel,) = tmp_path.glob("*.whl")
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel)
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of the source distribution, and of the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("built")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["*.whl", pytest.param("*.tar.gz", marks=pytest.mark.slow)])  # the second is built by pip
+def test_what_is_released_brings_its_profiles(built, kind, tmp_path):
+    """In a venv with nothing but the wheel, or the sources, and dependencies: neither torch nor triton."""
+    (released,) = built.glob(kind)
+    venv.create(tmp_path / "venv")
+    python, program = (tmp_path / "venv" / "bin" / name for name in ("python", "portable-softmax"))
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check", released)
     code = """
 import sys
 from portable_softmax import Device, KernelResources, occupancy
@@ -31,17 +45,16 @@ device = Device.from_profile("amd/mi100")
 print(len(profiles()), occupancy(KernelResources(4, 66, 16), device).programs_per_multiprocessor, "torch" in sys.modules)
 """
     assert run(python, "-c", code, cwd=tmp_path).split() == [str(len(list_profiles())), "3", "False"]
-    assert "amd/mi100" in run(tmp_path / "venv" / "bin" / "portable-softmax", "profiles", cwd=tmp_path)
-    assert "cuda" in run(tmp_path / "venv" / "bin" / "portable-softmax", "matrix", cwd=tmp_path)
-    planned = [tmp_path / "venv" / "bin" / "portable-softmax", "plan", "nvidia/h200"]
-    without_triton = subprocess.run([str(word) for word in planned], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert without_triton.returncode == 1
-    assert "CompileError: plans are made of compiled kernels, and Triton cannot be imported" in without_triton.stderr
+    assert "amd/mi100" in run(program, "profiles", cwd=tmp_path)
+    assert "cuda" in run(program, "matrix", cwd=tmp_path)
+    failed = attempt(program, "plan", "nvidia/h200", cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "CompileError: plans are made of compiled kernels, and Triton cannot be imported" in failed.stderr
     installed = next((tmp_path / "venv").glob("lib/python*/site-packages/portable_softmax"))
     assert all((installed / name).is_file() for name in ("py.typed", "matrix.json", "probe/page/template.html"))
     (tmp_path / "empty").mkdir()
-    empty = subprocess.run([str(planned[0]), "report", "empty"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (empty.returncode, "holds no reports" in empty.stderr) == (1, True)
+    failed = attempt(program, "report", "empty", cwd=tmp_path)
+    assert (failed.returncode, "holds no reports" in failed.stderr) == (1, True)
 
 
 def list_profiles():
@@ -171,3 +184,13 @@ for arguments in (([1.0], 0), (x, True), (x, None)):
     raise AssertionError(arguments)
 """
     run(sys.executable, "-c", code)
+
+
+def test_the_version_is_the_same_everywhere():
+    import portable_softmax
+
+    version = portable_softmax.__version__
+    cited, changed = (yaml.safe_load((ROOT / "CITATION.cff").read_text()), (ROOT / "CHANGELOG.md").read_text())
+    released = re.findall(r"^## \[([\d.]+)\] - (\d{4}-\d\d-\d\d)$", changed, re.MULTILINE)
+    assert released[0] == (cited["version"], str(cited["date-released"]))
+    assert cited["version"] == version

@@ -1,6 +1,6 @@
 """Finds Intel's compilers and runtime, and reports at the end what ran.
 
-Only in the environment that scripts/intel.sh sets up: elsewhere nothing here is collected.
+Only in the environment that noxfile.py sets up: elsewhere nothing here is collected.
 """
 
 import importlib.util

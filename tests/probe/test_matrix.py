@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -95,14 +97,23 @@ def test_gitlab_gets_the_same_legs(capsys):
     assert "image" not in jobs["offline"]
 
 
+NOX = re.compile(r"nox -s \"?([a-z_ ]+[a-z])")
 STEPS = re.compile(r"bash (scripts/[a-z_]+\.sh)")
 
 
+def sessions():
+    """The sessions of noxfile.py, as `nox -s` knows them."""
+    listed = subprocess.run([sys.executable, "-m", "nox", "-l"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(re.findall(r"^[-*] (\S+)", listed.stdout, re.MULTILINE))
+
+
 @pytest.mark.parametrize("file", [".github/workflows/ci.yml", ".github/workflows/hardware.yml", ".gitlab-ci.yml"])
-def test_every_step_is_a_script_that_is_there(file):
-    scripts = set(STEPS.findall((ROOT / file).read_text()))
-    assert scripts
-    assert [script for script in scripts if not (ROOT / script).is_file()] == []
+def test_every_step_is_a_script_or_a_session_that_is_there(file):
+    text = (ROOT / file).read_text()
+    named = {each for words in NOX.findall(text) for each in words.split()}
+    assert STEPS.search(text) or named
+    assert [script for script in STEPS.findall(text) if not (ROOT / script).is_file()] == []
+    assert named <= {each.partition("(")[0].partition("-")[0] for each in sessions()}
 
 
 @pytest.mark.parametrize("file", ["ci.yml", "hardware.yml"])
@@ -125,7 +136,13 @@ def test_actions_of_others_are_pinned_by_commit(file):
     assert [each for each in used if not re.fullmatch(r"\./\S+|[\w/-]+@[0-9a-f]{40} # v[\d.]+", each)] == []
 
 
-def test_versions_are_the_same_in_both():
-    github = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["versions"]["strategy"]["matrix"]
-    gitlab = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())["versions"]["parallel"]["matrix"]
-    assert [tuple(each.values()) for each in github["include"]] == [tuple(each.values()) for each in gitlab]
+def test_versions_are_the_same_in_all():
+    """Of Python: what noxfile.py has, both workflows test and try with other versions of torch and Triton."""
+    github = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    gitlab = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())
+    known = {each[9:-1] for each in sessions() if each.startswith("versions(")}
+    assert known == {"3.10", "3.11", "3.12", "3.13", "3.14"}
+    for job in ("test", "versions"):
+        versions = github[job]["strategy"]["matrix"]["python"]
+        assert versions == gitlab[job]["parallel"]["matrix"][0]["PYTHON_VERSION"]
+        assert set(versions) == known

@@ -1,6 +1,6 @@
-"""Makes this process's machine a virtual one, and reports at the end what ran on it.
+"""Makes this process's machine a virtual one.
 
-Only in the environment that scripts/virtual_npu.sh sets up: elsewhere there is no triton-ascend, or a real device, and
+Only in the environment that noxfile.py sets up: elsewhere there is no triton-ascend, or a real device, and
 nothing here is collected.
 """
 
@@ -11,17 +11,8 @@ from pathlib import Path
 import pytest
 
 SET_UP = Path(sys.prefix, "mlir").is_dir() and importlib.util.find_spec("triton.backends.ascend") is not None
-if SET_UP:
-    from virtual.record import Record
-
-    RECORD = pytest.StashKey[Record]()
-else:
+if not SET_UP:
     collect_ignore_glob = ["*"]
-
-
-@pytest.fixture(scope="session")
-def record(pytestconfig):
-    return pytestconfig.stash.setdefault(RECORD, Record())
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,10 +35,3 @@ def no_compiler_warnings(capfd):
     yield
     printed = "".join(capfd.readouterr())
     assert "[WARNING]" not in printed, printed
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    if SET_UP and RECORD in config.stash:
-        terminalreporter.section("virtual NPU")
-        for line in config.stash[RECORD].report():
-            terminalreporter.line(line)

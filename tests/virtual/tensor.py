@@ -1,6 +1,6 @@
 """A torch device of type `npu` whose memory is the host's: PrivateUse1, and a tensor class that computes on the CPU.
 
-The function of torch that sets up such a device is private: scripts/virtual_npu.sh pins the version of torch.
+The function of torch that sets up such a device is private: noxfile.py pins the version of torch.
 """
 
 import types

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from closeness import expected, expected_gradient, gradient_scale, terms_of, worst_error
+from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
+from sweep import pairwise
 
 from portable_softmax import current_device, log_softmax, profiles, softmax
 from portable_softmax.runtime.launch import softmax_backward_rows, softmax_rows
@@ -37,49 +38,36 @@ def on_npu(whole, machine, arch=ARCH):
     return whole.to(torch.device("npu", machine.index(arch)))
 
 
-def check(record, result, exact, terms=0.0):
-    """The result of an operator against float64."""
-    result = result.cpu()
-    error, worst = (result.double() - exact).abs().nan_to_num(0, 0, 0).max().item(), worst_error(result, exact, terms)
-    record.errors[str(result.dtype).removeprefix("torch.")].append((error, worst))
-    assert worst <= 1
-
-
-@pytest.mark.parametrize("arch", CHIPS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_every_architecture(machine, record, operator, shape, dtype, arch):
+@pytest.mark.parametrize(("operator", "shape", "dtype", "arch"), pairwise(OPERATORS, SHAPES, DTYPES, CHIPS))
+def test_every_architecture(machine, operator, shape, dtype, arch):
     whole = random(*shape, dtype)
     result = OPERATORS[operator](inner(on_npu(whole, machine, arch)))
     assert result.device == torch.device("npu", machine.index(arch))
     assert result.dtype == whole.dtype
     assert machine.launches[-1].arch == arch
-    check(record, result, expected(operator, inner(whole)), terms_of(operator))
+    assert_close(result.cpu(), expected(operator, inner(whole)), terms_of(operator))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_nothing_around_the_output_is_written(machine, record, shape, dtype):
+def test_nothing_around_the_output_is_written(machine, shape, dtype):
     x, y = random(*shape, dtype), on_npu(framed(*shape, dtype, 7.0), machine)
     softmax_rows(inner(on_npu(x, machine)), inner(y), current_device(y.device.index))
-    check(record, inner(y), expected("softmax", inner(x)))
+    assert_close(inner(y).cpu(), expected("softmax", inner(x)))
     frame = y.cpu()
     inner(frame).fill_(7.0)
     assert (frame == 7.0).all()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n_cols", [781, 10000], ids=["tile", "online"])
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_special_values(machine, record, operator, n_cols, dtype):
+@pytest.mark.parametrize(("operator", "n_cols", "dtype"), pairwise(OPERATORS, (781, 10000), DTYPES))  # a tile, and online
+def test_special_values(machine, operator, n_cols, dtype):
     whole = random(9, n_cols, dtype)
     x, middle = inner(whole), n_cols // 2
     x[0], x[1], x[2] = NAN, INF, -INF
     x[3, middle], x[4, middle], x[5, middle] = NAN, INF, -INF
     x[6, :middle] = -INF  # in the online form, the first tile and more
     x[7, 0] = NAN
-    check(record, OPERATORS[operator](inner(on_npu(whole, machine))), expected(operator, x), terms_of(operator))
+    assert_close(OPERATORS[operator](inner(on_npu(whole, machine))).cpu(), expected(operator, x), terms_of(operator))
 
 
 @pytest.mark.parametrize(
@@ -88,25 +76,23 @@ def test_special_values(machine, record, operator, n_cols, dtype):
     ids=["unaligned rows", "every third row", "transposed", "every second column", "expanded"],
 )
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_views(machine, record, view, dtype):
+def test_views(machine, view, dtype):
     whole = random(60, 200, dtype)
     result = softmax(view(inner(on_npu(whole, machine))))
-    check(record, result, expected("softmax", view(inner(whole))))
+    assert_close(result.cpu(), expected("softmax", view(inner(whole))))
 
 
 @pytest.mark.parametrize(("given", "wanted"), [("bfloat16", "float32"), ("float16", "float32"), ("float32", "bfloat16")])
 @pytest.mark.parametrize("n_cols", [781, 10000], ids=["tile", "online"])
-def test_other_output_types(machine, record, n_cols, given, wanted):
+def test_other_output_types(machine, n_cols, given, wanted):
     whole, dtype = random(20, n_cols, given), getattr(torch, wanted)
     result = softmax(inner(on_npu(whole, machine)), dtype=dtype)
     assert result.dtype == dtype
-    check(record, result, expected("softmax", inner(whole).to(dtype)))
+    assert_close(result.cpu(), expected("softmax", inner(whole).to(dtype)))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("form", ["softmax", "log_softmax"])
-def test_fused_gradients(machine, record, form, shape, dtype):
+@pytest.mark.parametrize(("form", "shape", "dtype"), pairwise(OPERATORS, SHAPES, DTYPES))
+def test_fused_gradients(machine, form, shape, dtype):
     """The backward kernel on rows that lie apart, into a frame that must stay."""
     y = random(*shape, dtype)
     inner(y).copy_(getattr(torch, form)(inner(y).double(), -1))
@@ -115,7 +101,7 @@ def test_fused_gradients(machine, record, form, shape, dtype):
         inner(on_npu(dy, machine)), inner(on_npu(y, machine)), inner(dx), current_device(dx.device.index), form
     )
     frame, (dy, y) = dx.cpu(), (inner(each) for each in (dy, y))
-    check(record, inner(frame), expected_gradient(form, dy, y), gradient_scale(form, dy, y))
+    assert_close(inner(frame), expected_gradient(form, dy, y), gradient_scale(form, dy, y))
     inner(frame).fill_(7.0)
     assert (frame == 7.0).all()
 
