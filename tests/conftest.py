@@ -4,6 +4,7 @@ import os
 
 import pytest
 from counts import pytest_terminal_summary, record_count  # noqa: F401  (fixture and hook)
+from sweep import pytest_collection_modifyitems  # noqa: F401  (hook)
 
 os.environ.pop("PORTABLE_SOFTMAX_PROFILES", None)  # the tests are of the shipped profiles, and of those that they write
 os.environ["PORTABLE_SOFTMAX_CACHE"] = "off"  # what is compiled in a test is compiled there; tests/runtime/test_on_disk.py asks

@@ -57,6 +57,7 @@ def test_samples_of_the_gradient_of_torch(where, dtype):
     assert ran
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("shape", [(5,), (3, 7), (2, 5, 20), (4, 1), (1, 1), ()], ids=str)
 def test_gradients_against_those_of_torch(where, form, shape, dtype):

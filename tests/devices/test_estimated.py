@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 import triton
+from offline import PRODUCTS, foremost
 from playback import fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
 from portable_softmax import CompileError, Device, KernelResources, current_device, occupancy, plan, profiles
@@ -27,8 +28,7 @@ TOLD = {  # by driver and torch, of any device
     "hip": (("multiprocessor_count", "warp_size", "shared_memory_per_program_max"), ()),
     "xpu": (("shared_memory_per_program_max", "max_threads_per_program"), ("multiprocessor_count",)),
 }
-# One product of each architecture.
-KNOWN = sorted({p.architecture: name for name, p in profiles().items() if p.backend in TOLD}.values())
+KNOWN = [name for name in PRODUCTS if profiles()[name].backend in TOLD]
 COMPILED = [name for name in KNOWN if profiles()[name].backend != "xpu"]  # tests/intel compiles for the others
 
 
@@ -53,7 +53,7 @@ def programs(resources, device):
     return occupancy(resources, device).programs_per_multiprocessor
 
 
-@pytest.mark.parametrize("profile", KNOWN)
+@pytest.mark.parametrize("profile", foremost(KNOWN))
 def test_no_kernel_is_promised_more_programs_than_there_are(record_count, profile):
     known = Device.from_profile(profile)
     estimated, hw = held_out(known), known.hardware
@@ -66,7 +66,7 @@ def test_no_kernel_is_promised_more_programs_than_there_are(record_count, profil
     assert promised_more == []
 
 
-@pytest.mark.parametrize("profile", COMPILED)
+@pytest.mark.parametrize("profile", foremost(COMPILED))
 @pytest.mark.parametrize(
     ("dtypes", "lengths"),
     [

@@ -89,46 +89,6 @@ def test_what_may_not_be_read(tmp_path, use, name):
     (tmp_path / name).chmod(0o700)
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "is empty"),
-        (b"# nothing\n", "is empty"),
-        (b"a: b\n---\na: b\n", "line 2: but found another document"),
-        (b"\xff\xfe\x00", "codec can't decode"),
-        (b"a: \x00", "special characters are not allowed"),
-        (b"[" * 100_000, "is nested too deeply"),
-        (b"a: &a\n  b: *a\n", "unknown field `a`"),
-    ],
-)
-def test_a_file_that_is_no_profile(tmp_path, content, reason):
-    (tmp_path / "bad.yaml").write_bytes(content)
-    with refused(rf"bad\.yaml: .*({reason})"):
-        read_profiles(tmp_path / "bad.yaml")
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("0132", 90),
-        ("1:30", 90),
-        ("1_3_2", 132),
-        ("0x84", 132),
-        ("0b1000", 8),
-        ("1:30.0", "90.0"),
-        ("+0_1.5", 1.5),
-        (".inf", "inf"),
-    ],
-)
-def test_numbers_that_yaml_reads_as_others_than_they_look(tmp_path, text, value):
-    path = tmp_path / "mine.yaml"
-    path.write_text(H200.replace("{value: 132, source: h200}", f"{{value: {text}, source: h200}}"))
-    with refused(
-        rf"line \d+: {re.escape(repr(text))} is {value} to YAML; write the number in decimal digits, or text in quotes"
-    ):
-        read_profiles(path)
-
-
 @pytest.mark.parametrize("loader", [profile_files._QuickLoader, profile_files._StrictLoader])
 def test_plain_numbers_are_read(loader):
     assert yaml.load("[0, 132, -5, +7, 1.5, 1.0e+3, '0132']", loader) == [0, 132, -5, 7, 1.5, 1000.0, "0132"]

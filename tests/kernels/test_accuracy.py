@@ -74,6 +74,7 @@ def test_ends_of_the_range(where, dtype, exact):
     assert exp_of(x, exact).nan_to_num(nan=-1.0).tolist() == [1.0, 0.0, 0.0, -1.0]
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize(("name", "dtype"), [case for case in CASES if case[1].itemsize > 2], ids=str)
 def test_as_exact_as_the_type(device, where, form, name, dtype):
     x, tiling = spread(dtype, form).to(where), TILINGS[name]
@@ -86,6 +87,7 @@ def test_as_exact_as_the_type(device, where, form, name, dtype):
         assert worst <= 4, f"{worst:.2f} units"
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize(("name", "dtype"), [case for case in CASES if case[1].itemsize == 2], ids=str)
 def test_results_of_16_bits_are_rounded_once(device, where, form, name, dtype):
     """So almost all are the nearest of the type, and the others, next to the middle between two, its neighbour."""

@@ -26,6 +26,7 @@ def matrix(where, *shape, dtype=torch.float32, seed=0):
     return torch.randn(shape, generator=generator).to(where, dtype)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("n_rows", "n_cols"),
@@ -82,6 +83,7 @@ def test_a_number_is_a_row_of_one(where):
     assert softmax(torch.tensor(-3.0, device=where), 0).item() == 1.0
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "view",
     [

@@ -81,6 +81,7 @@ def both(run, where, form, dtype, n_cols, tiling, stride, vector, ragged, given)
     assert_close(dx, expected_gradient(form, dy, y), gradient_scale(form, dy, y))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=str)
 def test_masks(run, where, form, name, dtype):
     @FEW

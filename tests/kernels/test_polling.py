@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from assembly import is_bounded, polling_loops, whiles
-from offline import read_problem
+from offline import PRODUCTS, foremost, read_problem
 
 from portable_softmax import Device, profiles
 from portable_softmax.kernels.form import constexpr_of
@@ -13,9 +13,8 @@ from portable_softmax.runtime.compiler import compile_for
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
 
-# A product of each architecture.
 COMPILED = {"cuda", "hip"}  # by this Triton
-GPUS = sorted({(each.backend, each.arch): name for name, each in profiles().items() if each.backend in COMPILED}.values())
+GPUS = [name for name in PRODUCTS if profiles()[name].backend in COMPILED]
 AMD = [name for name in GPUS if name.startswith("amd/")]
 
 
@@ -30,7 +29,7 @@ def compiled_for(device, n_rows=4096, n_cols=65_536, dtype="bfloat16", backward=
 
 
 @pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("profile", GPUS)
+@pytest.mark.parametrize("profile", foremost(GPUS))
 def test_the_loop_that_polls_reads_memory_each_time(profile, backward):
     device = Device.from_profile(profile)
     for n_rows, n_cols in ((16, 65_536), (4096, 50_257), (4096, 10**6)):
@@ -42,7 +41,7 @@ def test_the_loop_that_polls_reads_memory_each_time(profile, backward):
 
 
 @pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("profile", AMD)
+@pytest.mark.parametrize("profile", foremost(AMD))
 def test_on_amd_a_volatile_load_is_taken_out_of_the_loop_and_that_is_seen(profile, backward):
     device = Device.from_profile(profile)
     assert device.vendor.poll == "atomic"
@@ -71,6 +70,7 @@ def test_nothing_in_the_loop_makes_one_warp_wait_for_others(n_cols, backward):
         assert not any(word in line for line in loop)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("profile", ["nvidia/h200", "nvidia/t4", "amd/mi300x", "amd/rx-7900-xtx"])
 def test_no_loop_is_without_a_bound(profile, backward):

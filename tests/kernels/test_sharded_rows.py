@@ -62,12 +62,14 @@ def in_narrow_tiles(monkeypatch, device):
     kept.forget()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("shape", "sizes"), SHAPES.values(), ids=SHAPES)
 def test_shapes_and_types(where, shape, sizes, dtype):
     check("log_softmax", shape, sizes, dtype, where)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("shape", "sizes"), SHAPES.values(), ids=SHAPES)
 def test_rows_of_several_tiles(where, in_narrow_tiles, form, shape, sizes):
     check(form, shape, sizes, torch.float32, where)
@@ -96,6 +98,7 @@ def test_an_input_is_rounded_to_the_results_type_first(where):
     assert_close(dx, expected_gradient("softmax", dy, y, 1), gradient_scale("softmax", dy, y, 1))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("step", ["reduce", "map"])
 @pytest.mark.parametrize("backward", [False, True], ids=["softmax", "gradient"])
 @pytest.mark.parametrize("num_programs", [1, 3, 100])

@@ -46,6 +46,7 @@ def side_by_side(device, where):
     return run
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("tiling", TILINGS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_tiling(side_by_side, direction, layout, tiling):
@@ -58,6 +59,7 @@ def test_other_sizes(side_by_side, direction, sizes):
         side_by_side(direction, layout, TILINGS["shared by two"], sizes)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("tiling", ["tile in pieces", "online", "online, by place", "shared", "shared, read twice"])
 @pytest.mark.parametrize("form", ["log_softmax", "softmin"])
 def test_every_form(side_by_side, direction, form, tiling):

@@ -105,6 +105,7 @@ def searches(monkeypatch):
     return made
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("trouble", LOSSES, ids=lambda trouble: trouble.fn.__name__)
 def test_words_that_are_not_there_in_time(interpreter, untroubled, case, searches, monkeypatch, trouble):  # noqa: F811
     monkeypatch.setattr("portable_softmax.kernels.exchange.publish", trouble)
@@ -128,6 +129,7 @@ def test_each_program_whose_words_are_lost(interpreter, direction, searches, mon
         assert lost % 3 in searches
 
 
+@pytest.mark.each_value
 def test_words_that_come_twice(interpreter, untroubled, case, monkeypatch):  # noqa: F811
     monkeypatch.setattr("portable_softmax.kernels.exchange.publish", twice)
     assert_same(case(at_once(looking(interpreter, 3), 4)), untroubled)

@@ -14,6 +14,7 @@ def x(where):
     return torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(where)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 17), ()], ids=str)
 @pytest.mark.parametrize("dim", [0, -1])
 def test_gradients(where, form, shape, dim):
@@ -25,6 +26,7 @@ def test_gradients(where, form, shape, dim):
     assert torch.autograd.gradgradcheck(lambda x: ours(x, dim), leaf, check_fwd_over_rev=True, fast_mode=fast)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize(
     "gradient",
     [
@@ -64,6 +66,7 @@ def weighted(function):
     return lambda x: (function(x, -1) * torch.arange(5.0, device=x.device)).sum()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "transform",
     [

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.kernel
 INF, NAN = float("inf"), float("nan")
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("shape", [(2, 781, 33), (3, 5, 400), (1, 70000, 16), (2, 40, 17), (700, 3, 2)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_inner_dimensions(where, form, shape, dtype):
@@ -31,6 +32,7 @@ NESTED = {
 SIDE_BY_SIDE = [(2, 500, 32), (1, 70_000, 16), (700, 3, 2), (50, 19, 3), (9, 1200, 15), (1, 900, 7), (5, 9, 1), (1, 1, 40)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", NESTED)
 def test_rows_in_matrices_and_blocks_are_taken_as_they_lie(where, plans, name, dtype):

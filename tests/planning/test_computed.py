@@ -4,10 +4,10 @@ import dataclasses
 import itertools
 
 import pytest
-from offline import GPUS, H200, every_candidate, light, planned, read_problem
+from offline import GPUS, H200, PRODUCTS, every_candidate, foremost, light, planned, read_problem
 from random_plans import random_problems
 
-from portable_softmax import Device, profiles
+from portable_softmax import Device
 from portable_softmax.planning.candidates import MOST_ELEMENTS, MOST_PIECES
 from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.planner import choose
@@ -15,7 +15,6 @@ from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.rows import MOST_PARTS
 
-PRODUCTS = list({(each.backend, each.arch): name for name, each in profiles().items()}.values())
 COUNT = 200  # random problems of each product
 
 
@@ -26,7 +25,7 @@ def problems(product):
         yield as_read(problem, device)
 
 
-@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("product", foremost(PRODUCTS))
 def test_triton_has_every_tile(product):
     """Powers of two, tiles of at most 2**20 elements, programs of at most as many threads as there may be."""
     hardware = (device := Device.from_profile(product)).hardware
@@ -44,7 +43,7 @@ def test_triton_has_every_tile(product):
                 assert tiling.num_warps * hardware.warp_size <= hardware.max_threads_per_program
 
 
-@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("product", foremost(PRODUCTS))
 def test_tiles_and_parts_cover_a_row_and_no_part_is_empty(product):
     device = Device.from_profile(product)
     for problem in problems(product):
@@ -57,7 +56,7 @@ def test_tiles_and_parts_cover_a_row_and_no_part_is_empty(product):
             assert (tiling.strategy == "shared") == (tiling.parts > 1)
 
 
-@pytest.mark.parametrize("profile", GPUS)
+@pytest.mark.parametrize("profile", foremost(GPUS))
 def test_a_tile_takes_at_most_half_of_the_registers_for_an_operand_and_for_rows_that_follow_each_other_for_all(profile):
     half = (device := Device.from_profile(profile)).hardware.registers_per_multiprocessor // 2
     for problem in problems(profile):
@@ -67,7 +66,7 @@ def test_a_tile_takes_at_most_half_of_the_registers_for_an_operand_and_for_rows_
             assert tiling.strategy != "tile" or tiling.tile_rows * held <= half, (problem, tiling)
 
 
-@pytest.mark.parametrize("profile", GPUS)
+@pytest.mark.parametrize("profile", foremost(GPUS))
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("backward", [False, True])
 def test_short_rows_give_each_thread_its_words(profile, dtype, backward):
@@ -86,7 +85,7 @@ def test_short_rows_give_each_thread_its_words(profile, dtype, backward):
         assert tiling.tile_rows * row <= words * threads < 2 * tiling.tile_rows * row
 
 
-@pytest.mark.parametrize("profile", GPUS)
+@pytest.mark.parametrize("profile", foremost(GPUS))
 def test_few_short_rows_keep_half_of_the_programs_that_a_multiprocessor_holds(profile):
     """Rather than tiles of more rows."""
     hardware = Device.from_profile(profile).hardware
@@ -98,7 +97,7 @@ def test_few_short_rows_keep_half_of_the_programs_that_a_multiprocessor_holds(pr
         assert tile_rows == 1 or n_rows > half
 
 
-@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("product", foremost(PRODUCTS))
 def test_batch_invariant_rows_are_cut_by_their_length_alone(product):
     device = Device.from_profile(product)
     lengths = 1, 20, 64, 500, 781, 4096, 16384, 20_480, 20_484, 32_768, 32_769, 50_257, 10**6
@@ -121,7 +120,7 @@ def test_batch_invariant_rows_side_by_side_are_cut_by_their_length_alone(kind):
         assert cut[0] == cut[1] == cut[2]
 
 
-@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("product", foremost(PRODUCTS))
 def test_float64_is_never_shared(product):
     """A word of the exchange holds a number of 32 bits."""
     device = Device.from_profile(product)
@@ -132,7 +131,7 @@ def test_float64_is_never_shared(product):
         assert {tiling.parts for tiling in every_candidate(double, device)} == {1}
 
 
-@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("product", foremost(PRODUCTS))
 def test_steps_of_sharded_rows_take_whole_tiles_alone(product):
     """Their kernels go tile by tile, and know neither parts nor pieces, nor numbers by place."""
     device = Device.from_profile(product)

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from offline import GPUS, every_candidate, with_numbers
+from offline import GPUS, every_candidate, foremost, with_numbers
 
 from portable_softmax import Device
 from portable_softmax.planning.plan import Tiling
@@ -94,7 +94,7 @@ def test_what_reaches_past_a_row_is_masked(profile, row, problem):
             assert tiling.num_warps * device.hardware.warp_size <= device.hardware.max_threads_per_program
 
 
-@pytest.mark.parametrize("profile", GPUS)
+@pytest.mark.parametrize("profile", foremost(GPUS))
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(n_cols=LENGTHS, backward=st.booleans())
 def test_a_tile_that_is_too_short_is_refused(profile, n_cols, backward):

@@ -5,10 +5,10 @@ import logging
 import zlib
 
 import pytest
-from offline import H200, MI300X, read_problem, with_numbers
+from offline import H200, MI300X, PRODUCTS, foremost, read_problem, with_numbers
 from random_plans import random_problems
 
-from portable_softmax import CompileError, Device, KernelResources, PlanError, profiles
+from portable_softmax import CompileError, Device, KernelResources, PlanError
 from portable_softmax.planning.candidates import MOST_PIECES
 from portable_softmax.planning.planner import MOST_SPILLING, choose
 from portable_softmax.planning.request import contiguous_problem
@@ -16,7 +16,6 @@ from portable_softmax.runtime import plans
 
 PROBLEMS = 150  # of each product and compiler
 MOST_COMPILATIONS = 24
-PRODUCTS = list({(each.backend, each.arch): name for name, each in profiles().items()}.values())
 
 
 def chance(*key):
@@ -42,7 +41,7 @@ def takes_all_registers(problem, tiling, device):
 
 
 @pytest.mark.parametrize("compiler", [spills_always, spills_or_fails, takes_all_registers])
-@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("product", foremost(PRODUCTS))
 def test_every_problem_has_a_launch_after_a_few_compilations(product, compiler):
     device = Device.from_profile(product)
     for problem in itertools.islice(random_problems(device, seed=chance(product)), PROBLEMS):

@@ -57,6 +57,7 @@ def here(device):
         pytest.skip("this Triton does not compile for the device")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("profile", DEVICES)
 def test_it_is_what_a_launch_compiles(kernels, profile, case):

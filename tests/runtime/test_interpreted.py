@@ -35,6 +35,7 @@ def assert_only_rows_changed(rows, memory):
     assert (memory == GUARD).all()
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("y_dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("x_dtype", DTYPES, ids=str)
@@ -46,6 +47,7 @@ def test_an_input_is_rounded_to_the_type_of_the_result_and_the_result_once(devic
     assert_only_rows_changed(y, memory)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("y_dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("x_dtype", DTYPES, ids=str)

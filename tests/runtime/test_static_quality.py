@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import product
 
 import pytest
-from offline import allowed_spills
+from offline import FOREMOST, allowed_spills
 
 from portable_softmax import Device, plan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
@@ -32,7 +32,10 @@ AMD_BYTES = {"byte": 1, "ubyte": 1, "short": 2, "ushort": 2, "dword": 4, "dwordx
 @pytest.mark.parametrize(
     "profile",
     # Products of one architecture in one process, where they share their compiled kernels. Intel's are for tests/intel.
-    [pytest.param(name, marks=pytest.mark.xdist_group(profile.arch)) for name, profile in PROFILES],
+    [
+        pytest.param(name, marks=[pytest.mark.xdist_group(profile.arch), *([] if name in FOREMOST else [pytest.mark.slow])])
+        for name, profile in PROFILES
+    ],
 )
 @pytest.mark.parametrize(
     ("backward", "cases"),

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import msgspec
+from sweep import mostly_slow
 
 from portable_softmax import Device, KernelResources, LaunchPlan, profiles
 from portable_softmax.devices.policy import NumberRow
@@ -15,7 +16,16 @@ from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import contiguous_problem
 
 H200, B200, MI300X, A2 = "nvidia/h200", "nvidia/b200", "amd/mi300x", "ascend/910b3"
+FOREMOST = {H200, B200, MI300X, A2, "nvidia/t4", "amd/rx-7900-xtx", "intel/max-1100", "triton/interpreter"}  # of each kind
 GPUS = sorted(name for name, profile in profiles().items() if profile.backend in ("cuda", "hip"))
+
+_ONE_EACH = {(profiles()[name].backend, profiles()[name].arch): name for name in sorted(profiles(), key=FOREMOST.__contains__)}
+PRODUCTS = sorted(_ONE_EACH.values())  # one of each architecture, a foremost one if there is
+
+
+def foremost(names) -> list[Any]:
+    """Returns parameters of the names; all but a few of each vendor are slow."""
+    return mostly_slow(names, FOREMOST.__contains__)
 
 
 def light(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:

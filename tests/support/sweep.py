@@ -1,36 +1,42 @@
 """Sweeps of many cases: the default run has those that no other stands for, `scripts/test.sh --all` has every one."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
+MARKS = {"each_value": 1, "pairwise": 2}  # how many values come together in some case
 
-def pairwise(*axes: Iterable[Any]) -> list[Any]:
-    """Returns every combination of the axes' values; slow, but for a few in which each pair of values comes together once."""
-    every = list(itertools.product(*map(list, axes)))
-    pairs = list(map(_pairs, every))
-    missing = set().union(*pairs)
-    quick = set()
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks cases of a test with a mark of MARKS as slow, but for a few in which each value is, or each two together."""
+    sweeps = defaultdict(list)
+    for item in items:
+        for mark, size in MARKS.items():
+            if item.get_closest_marker(mark) and not item.get_closest_marker("slow"):
+                sweeps[item.nodeid.partition("[")[0], size].append(item)
+    for (_, size), cases in sweeps.items():
+        few = covering([tuple((name, id(value)) for name, value in case.callspec.params.items()) for case in cases], size)
+        for place, case in enumerate(cases):
+            if place not in few:
+                case.add_marker(pytest.mark.slow)
+
+
+def covering(cases: Sequence[tuple[Any, ...]], size: int) -> set[int]:
+    """Returns the places of a few cases that hold all that so many values make together; all cases have the same axes."""
+    groups = [set(itertools.combinations(case, min(size, len(case)))) for case in cases]
+    missing, few = set().union(*groups), set()
     while missing:
-        best = max(range(len(every)), key=lambda place: len(pairs[place] & missing))
-        quick.add(best)
-        missing -= pairs[best]
-    return [_param(case, place in quick) for place, case in enumerate(every)]
+        best = max(range(len(cases)), key=lambda place: len(groups[place] & missing))
+        few.add(best)
+        missing -= groups[best]
+    return few
 
 
 def mostly_slow(cases: Iterable[Any], quick: Callable[..., bool]) -> list[Any]:
     """Returns every case; slow, but for those that `quick` takes, which is called with a case's values."""
     every = [case if isinstance(case, tuple) else (case,) for case in cases]
-    return [_param(case, quick(*case)) for case in every]
-
-
-def _pairs(case: tuple[Any, ...]) -> set[Any]:
-    """Returns each two values with their axes; those of a single axis are alone. By their text, as some have no hash."""
-    named = list(enumerate(map(repr, case)))
-    return set(itertools.combinations(named, min(2, len(named))))
-
-
-def _param(case: tuple[Any, ...], quick: bool) -> Any:
-    return pytest.param(*case, marks=[] if quick else pytest.mark.slow)
+    return [pytest.param(*case, marks=[] if quick(*case) else pytest.mark.slow) for case in every]

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from sweep import pairwise
 
 from portable_softmax import current_device
 from portable_softmax.planning.plan import Tiling
@@ -41,10 +40,10 @@ def lowered(kernel, device):
     return compile_for(device, kernel, signature, {"ROWS": 4, "COLS": 1024}, None, None).asm["ttadapter"]
 
 
-@pytest.mark.parametrize(
-    ("tiling", "dtypes", "vector"),
-    pairwise(TILINGS, ("float32", "float16", "bfloat16", "float16 float32", "float32 bfloat16"), (1, 2, 4, 8)),
-)
+@pytest.mark.pairwise
+@pytest.mark.parametrize("vector", [1, 2, 4, 8])
+@pytest.mark.parametrize("dtypes", ["float32", "float16", "bfloat16", "float16 float32", "float32 bfloat16"])
+@pytest.mark.parametrize("tiling", TILINGS)
 def test_softmax_is_clean(machine, tiling, dtypes, vector):
     x_dtype, y_dtype = dtypes.split()[0], dtypes.split()[-1]
     tile = TILINGS[tiling]
@@ -54,9 +53,11 @@ def test_softmax_is_clean(machine, tiling, dtypes, vector):
     assert (found.loads, found.stores, found.findings) == (reads, 1, frozenset())
 
 
-@pytest.mark.parametrize(
-    ("kind", "tiling", "dtype", "vector"), pairwise(KINDS, TILINGS, ("float32", "float16", "bfloat16"), (1, 4))
-)
+@pytest.mark.pairwise
+@pytest.mark.parametrize("vector", [1, 4])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("tiling", TILINGS)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_gradients_and_logarithms_are_clean(machine, kind, tiling, dtype, vector):
     form, backward, loads = kind
     tile = TILINGS[tiling] if not backward else replace(TILINGS[tiling], tile_cols=TILINGS[tiling].tile_cols // 2)

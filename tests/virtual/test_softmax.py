@@ -3,7 +3,6 @@
 import pytest
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
-from sweep import pairwise
 
 from portable_softmax import current_device, log_softmax, profiles, softmax
 from portable_softmax.runtime.launch import softmax_backward_rows, softmax_rows
@@ -38,7 +37,11 @@ def on_npu(whole, machine, arch=ARCH):
     return whole.to(torch.device("npu", machine.index(arch)))
 
 
-@pytest.mark.parametrize(("operator", "shape", "dtype", "arch"), pairwise(OPERATORS, SHAPES, DTYPES, CHIPS))
+@pytest.mark.pairwise
+@pytest.mark.parametrize("arch", CHIPS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("operator", OPERATORS)
 def test_every_architecture(machine, operator, shape, dtype, arch):
     whole = random(*shape, dtype)
     result = OPERATORS[operator](inner(on_npu(whole, machine, arch)))
@@ -59,7 +62,10 @@ def test_nothing_around_the_output_is_written(machine, shape, dtype):
     assert (frame == 7.0).all()
 
 
-@pytest.mark.parametrize(("operator", "n_cols", "dtype"), pairwise(OPERATORS, (781, 10000), DTYPES))  # a tile, and online
+@pytest.mark.pairwise
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n_cols", [781, 10000], ids=["tile", "online"])
+@pytest.mark.parametrize("operator", OPERATORS)
 def test_special_values(machine, operator, n_cols, dtype):
     whole = random(9, n_cols, dtype)
     x, middle = inner(whole), n_cols // 2
@@ -91,7 +97,10 @@ def test_other_output_types(machine, n_cols, given, wanted):
     assert_close(result.cpu(), expected("softmax", inner(whole).to(dtype)))
 
 
-@pytest.mark.parametrize(("form", "shape", "dtype"), pairwise(OPERATORS, SHAPES, DTYPES))
+@pytest.mark.pairwise
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("form", OPERATORS)
 def test_fused_gradients(machine, form, shape, dtype):
     """The backward kernel on rows that lie apart, into a frame that must stay."""
     y = random(*shape, dtype)
