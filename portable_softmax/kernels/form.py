@@ -98,6 +98,11 @@ class Form:
         return self.products and self.pieces == 1 and self.parts > 1
 
     @property
+    def mask_by_row(self) -> bool:
+        """Tells whether a mask has one element for each row, and rows have neighbouring elements."""
+        return self.axis == 1 and self.mask_step == 0
+
+    @property
     def empty(self) -> bool:
         """Tells whether a row without a score has a result."""
         return self.sink or self.zero_rows

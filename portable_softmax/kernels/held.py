@@ -12,8 +12,8 @@ import triton.language as tl
 from portable_softmax.kernels.addressing import edges_of, piece_of, pointers
 from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
+from portable_softmax.kernels.masks import before_diagonal
 from portable_softmax.kernels.parts import first_shares
-from portable_softmax.kernels.scores import before_diagonal
 
 
 @triton.jit

@@ -10,6 +10,7 @@ import triton.language as tl
 
 from portable_softmax.kernels.addressing import pointers
 from portable_softmax.kernels.exponents import exp, fma
+from portable_softmax.kernels.masks import mask_pointers, whole_vectors
 
 SMALL = tl.constexpr(0.625)  # below it, tanh is a series: the quotient would lose digits
 
@@ -43,73 +44,6 @@ def factors_of(factor, matrix, line, per_matrix, n_rows, FORM: tl.constexpr):
 
 
 @triton.jit
-def starts_of_mask(ptr, matrix, line, lead, n_matrices, col, row, matrix_stride, block_stride, FORM: tl.constexpr):
-    """Returns pointers to the mask's element of each row's first column: [rows, 1] for FORM.axis 1, [1, rows] for FORM.axis 0.
-
-    Columns of a ragged row are counted from the start of its first vector, so these are `lead` columns ahead.
-    """
-    block = matrix // n_matrices
-    outer = block * block_stride + (matrix - block * n_matrices) * matrix_stride
-    within = line if FORM.axis == 0 and FORM.mask_step == 1 else line * row
-    return ptr + outer + tl.expand_dims(within, FORM.axis) - lead * col
-
-
-@triton.jit
-def mask_strides(col, row, matrix_stride, block_stride, FORM: tl.constexpr):
-    """Returns a mask's strides in elements; but for that along x's lines, they are passed in units of FORM.mask_unit."""
-    UNIT: tl.constexpr = FORM.mask_unit
-    if FORM.axis == 1:
-        row *= UNIT
-    else:
-        col *= UNIT
-    return col, row, matrix_stride * UNIT, block_stride * UNIT
-
-
-@triton.jit
-def mask_pointers(b, cols, stride, FORM: tl.constexpr):
-    """Returns pointers to the mask's elements of columns; to one of each row where they are the same, or neighbours."""
-    if FORM.axis == 1 and FORM.mask_step == 0:
-        ptrs = b
-    elif FORM.axis == 1 and FORM.mask_step == 1:
-        ptrs = b + cols
-    else:
-        ptrs = b + tl.cast(cols, tl.int64) * stride
-    return ptrs
-
-
-@triton.jit
-def before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM: tl.constexpr):
-    """Returns the mask without the columns that causal masking takes from each row, and the mask of vectors with any left."""
-    seen = mask
-    read = mask
-    if FORM.causal != "":
-        last = rows.to(tl.int32)
-        if FORM.causal == "lower_right":
-            last += (n_cols - n_rows).to(tl.int32)
-        seen = mask & (cols - lead <= tl.expand_dims(last, FORM.axis))
-        if FORM.axis == 1:
-            read = mask & (cols // FORM.vector * FORM.vector - lead <= tl.expand_dims(last, 1))
-        else:
-            last += FORM.vector - 1 - rows.to(tl.int32) % FORM.vector
-            read = mask & (cols <= tl.expand_dims(last, 0))
-    return seen, read
-
-
-@triton.jit
-def whole_vectors(seen, FORM: tl.constexpr):
-    """Returns where elements share a vector in memory with any that are seen: one access reads a vector."""
-    ROWS: tl.constexpr = seen.shape[0]
-    COLS: tl.constexpr = seen.shape[1]
-    VECTOR: tl.constexpr = FORM.vector if FORM.vector < COLS else COLS
-    if VECTOR > 1:
-        # As numbers: LLVM would pack predicates into bits, some of them by way of memory.
-        vectors = tl.reshape(tl.where(seen, 1.0, 0.0), (ROWS, COLS // VECTOR, VECTOR))
-        some = tl.broadcast_to(tl.expand_dims(tl.max(vectors, axis=2), 2), (ROWS, COLS // VECTOR, VECTOR))
-        seen = tl.max_constancy(tl.reshape(some, (ROWS, COLS)) != 0, [1, VECTOR])
-    return seen
-
-
-@triton.jit
 def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.constexpr):
     """Returns the scores of elements that are seen, and not hidden by a mask, which is at b; else -inf.
 
@@ -118,8 +52,7 @@ def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.con
     """
     added = 0.0
     if FORM.mask != "":
-        WHOLE_ROWS: tl.constexpr = FORM.axis == 1 and FORM.mask_step == 0
-        asked = tl.expand_dims(tl.max(seen.to(tl.int32), axis=1), 1) != 0 if WHOLE_ROWS else seen
+        asked = tl.expand_dims(tl.max(seen.to(tl.int32), axis=1), 1) != 0 if FORM.mask_by_row else seen
         given = tl.load(mask_pointers(b, cols, b_stride, FORM), mask=asked, other=0)
         if FORM.mask == "bool":
             seen = seen & (given != 0)

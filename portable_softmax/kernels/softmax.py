@@ -12,8 +12,9 @@ from portable_softmax.kernels.addressing import first_of_part, in_elements, lead
 from portable_softmax.kernels.exchange import MISSING, swap
 from portable_softmax.kernels.fallback import do_alone
 from portable_softmax.kernels.held import load_edges, load_tile, reduce, store_edges, store_tile
+from portable_softmax.kernels.masks import mask_strides, starts_of_mask
 from portable_softmax.kernels.parts import combine
-from portable_softmax.kernels.scores import factors_of, mask_strides, of_each_row, starts_of_mask, with_sink
+from portable_softmax.kernels.scores import factors_of, of_each_row, with_sink
 from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
 
 

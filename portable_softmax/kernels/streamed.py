@@ -6,7 +6,7 @@ import triton.language as tl
 from portable_softmax.kernels.addressing import mask_of, pointers
 from portable_softmax.kernels.exponents import add, add_by_place
 from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
-from portable_softmax.kernels.scores import before_diagonal
+from portable_softmax.kernels.masks import before_diagonal
 
 
 @triton.jit

@@ -1,0 +1,69 @@
+"""Where a mask lies, and which elements of x it leaves to be read: whole vectors that are hidden are not."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def starts_of_mask(ptr, matrix, line, lead, n_matrices, col, row, matrix_stride, block_stride, FORM: tl.constexpr):
+    """Returns pointers to the mask's element of each row's first column: [rows, 1] for FORM.axis 1, [1, rows] for FORM.axis 0.
+
+    Columns of a ragged row are counted from the start of its first vector, so these are `lead` columns ahead.
+    """
+    block = matrix // n_matrices
+    outer = block * block_stride + (matrix - block * n_matrices) * matrix_stride
+    within = line if FORM.axis == 0 and FORM.mask_step == 1 else line * row
+    return ptr + outer + tl.expand_dims(within, FORM.axis) - lead * col
+
+
+@triton.jit
+def mask_strides(col, row, matrix_stride, block_stride, FORM: tl.constexpr):
+    """Returns a mask's strides in elements; but for that along x's lines, they are passed in units of FORM.mask_unit."""
+    if FORM.axis == 1:
+        row *= FORM.mask_unit
+    else:
+        col *= FORM.mask_unit
+    return col, row, matrix_stride * FORM.mask_unit, block_stride * FORM.mask_unit
+
+
+@triton.jit
+def mask_pointers(b, cols, stride, FORM: tl.constexpr):
+    """Returns pointers to the mask's elements of columns; to one of each row where they are the same, or neighbours."""
+    if FORM.mask_by_row:
+        ptrs = b
+    elif FORM.axis == 1 and FORM.mask_step == 1:
+        ptrs = b + cols
+    else:
+        ptrs = b + tl.cast(cols, tl.int64) * stride
+    return ptrs
+
+
+@triton.jit
+def before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM: tl.constexpr):
+    """Returns the mask without the columns that causal masking takes from each row, and the mask of vectors with any left."""
+    seen = mask
+    read = mask
+    if FORM.causal != "":
+        last = rows.to(tl.int32)
+        if FORM.causal == "lower_right":
+            last += (n_cols - n_rows).to(tl.int32)
+        seen = mask & (cols - lead <= tl.expand_dims(last, FORM.axis))
+        if FORM.axis == 1:
+            read = mask & (cols // FORM.vector * FORM.vector - lead <= tl.expand_dims(last, 1))
+        else:
+            last += FORM.vector - 1 - rows.to(tl.int32) % FORM.vector
+            read = mask & (cols <= tl.expand_dims(last, 0))
+    return seen, read
+
+
+@triton.jit
+def whole_vectors(seen, FORM: tl.constexpr):
+    """Returns where elements share a vector in memory with any that are seen: one access reads a vector."""
+    COLS: tl.constexpr = seen.shape[1]
+    VECTOR: tl.constexpr = FORM.vector if FORM.vector < COLS else COLS
+    if VECTOR > 1:
+        # As numbers: LLVM would pack predicates into bits, some of them by way of memory.
+        vectors = tl.reshape(tl.where(seen, 1.0, 0.0), (seen.shape[0], COLS // VECTOR, VECTOR))
+        some = tl.broadcast_to(tl.expand_dims(tl.max(vectors, axis=2), 2), (seen.shape[0], COLS // VECTOR, VECTOR))
+        seen = tl.max_constancy(tl.reshape(some, (seen.shape[0], COLS)) != 0, [1, VECTOR])
+    return seen
