@@ -193,6 +193,38 @@ def test_masked_rows_by_the_kernel(where, mask, temperature):
     assert_masked_rows(where, {"mask": mask, "temperature": temperature})
 
 
+def assert_hidden_has_no_influence(device, causal):
+    """nan and inf in hidden places change no result and no gradient."""
+    mask = torch.rand(4, 5, generator=torch.Generator().manual_seed(1)) > 0.4
+    mask[:, 0] = True
+    hidden = ~mask | (torch.ones(4, 5).triu(2) > 0 if causal else False)
+    given = {
+        "temperature": torch.tensor([[0.0], [1.0], [-2.0], [0.5]]), "scale": torch.tensor([[2.0]]), "mask": mask,
+        "softcap": 2.0, "sink": torch.ones(4, 1),
+    } | ({"causal": "lower_right"} if causal else {})  # fmt: skip
+    x = random(4, 5)
+    for function in (softmax, log_softmax):
+        dy = random(4, 5, seed=8).masked_fill(hidden, 0).to(device)
+        worst = torch.where(hidden, torch.tensor([NAN, INF, -INF, NAN, INF]), x)
+        found = gradients(function, worst.to(device), on(device, given), dy, torch.float32)
+        expected = gradients(function, torch.where(hidden, 0.0, x).to(device), on(device, given), dy, torch.float32)
+        for name, each in expected.items():
+            assert each.isfinite().all()
+            assert torch.equal(found[name], each), name
+        assert not found["x"].cpu()[hidden].any()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_is_hidden_has_no_influence(by_torch, causal):
+    assert_hidden_has_no_influence(by_torch, causal)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_is_hidden_has_no_influence_by_the_kernel(where, causal):
+    assert_hidden_has_no_influence(where, causal)
+
+
 def test_rows_that_causal_masks_wholly(by_torch):
     y = softmax(random(4, 2), causal="lower_right", masked_rows="zero")
     torch.testing.assert_close(y.sum(1), torch.tensor([0.0, 0, 1, 1]))
