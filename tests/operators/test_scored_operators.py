@@ -118,6 +118,12 @@ def test_vmap_over_each_argument(by_torch):
         torch.testing.assert_close(vmap(computed, in_dims)(*given), torch.stack(alone))
 
 
+def test_vmap_over_a_mask_that_lies_last(by_torch):
+    x, mask = random(4, 5), torch.rand(4, 5, 3, generator=torch.Generator().manual_seed(2)) > 0.5
+    batched = vmap(lambda mask: softmax(x, mask=mask, masked_rows="zero"), in_dims=2)(mask)
+    torch.testing.assert_close(batched, torch.stack([softmax(x, mask=each, masked_rows="zero") for each in mask.unbind(2)]))
+
+
 @pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("given", SOME.values(), ids=SOME)
 def test_compile_without_graph_breaks(by_torch, form, given, dynamic):

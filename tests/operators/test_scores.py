@@ -193,6 +193,13 @@ def test_masked_rows_by_the_kernel(where, mask, temperature):
     assert_masked_rows(where, {"mask": mask, "temperature": temperature})
 
 
+def test_sinks_of_wholly_masked_rows_have_no_gradient(by_torch):
+    for function in (softmax, log_softmax):
+        sink = torch.ones(3, 1, requires_grad=True)
+        function(random(3, 5), mask=MASKS["boolean"], sink=sink).backward(torch.ones(3, 5))
+        assert [bool(each) for each in sink.grad] == [True, False, True]
+
+
 def assert_hidden_has_no_influence(device, causal):
     """nan and inf in hidden places change no result and no gradient."""
     mask = torch.rand(4, 5, generator=torch.Generator().manual_seed(1)) > 0.4
