@@ -1,60 +1,130 @@
-"""Computes eager attention with one pass over its scores: `python examples/attention.py`."""
+"""Eager attention whose scale, softcap, mask and sinks are part of one softmax, for a model of transformers or any other.
 
-import math
+    python examples/attention.py
+
+`attention` takes what transformers gives to its attention functions, and `register` lets models choose it by a name. Unfused,
+scale, softcap, mask and sinks are a pass over the scores each; here they are part of the softmax's one.
+"""
+
+from typing import Any
 
 import torch
 
 from portable_softmax import softmax
 
-HERE = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
+NAME = "portable_softmax"
+
+
+def attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the attention's output, (batch, rows, heads, size), and its weights, (batch, heads, rows, columns).
+
+    Args:
+        module: what calls; its `training` turns dropout on.
+        query: (batch, heads, rows, size).
+        key, value: (batch, heads or a divisor of it, columns, size).
+        attention_mask: broadcasts against the weights; True takes part, or floating and added. None: each row takes part
+            in itself and what is before it, unless it is the only one or `is_causal` says otherwise.
+        scaling: times the scores; 1 / sqrt(size) if None.
+        dropout: the share of weights that are dropped in training.
+        is_causal: what None for a mask means; that of the module if None.
+        softcap: cap of cap * tanh(scores / cap).
+        s_aux: (heads,); a logit that takes part in each row and has no value.
+    """
+    groups = query.shape[1] // key.shape[1]
+    key, value = (each.repeat_interleave(groups, dim=1) if groups > 1 else each for each in (key, value))
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    weights = softmax(
+        query @ key.transpose(2, 3),
+        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        softcap=softcap,
+        mask=attention_mask,
+        causal=attention_mask is None and is_causal and query.shape[2] > 1,
+        sink=s_aux,
+        masked_rows="zero",  # padding takes part in nothing
+    ).to(value.dtype)
+    weights = torch.nn.functional.dropout(weights, dropout, module.training)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def register(name: str = NAME) -> None:
+    """Lets transformers' models choose `attention`: model.set_attn_implementation(name)."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, sdpa_mask)  # boolean masks, and None where causal says it all
 
 
 class Attention(torch.nn.Module):
-    """Attention that returns its weights, with a sink for each head: scale, cap, mask and sink are parts of the softmax."""
+    """Self-attention with sinks, with `attention` or another function of its signature."""
 
-    def __init__(self, width: int, heads: int, softcap: float | None = None) -> None:
+    def __init__(self, size: int, heads: int, function: Any = attention) -> None:
         super().__init__()
-        self.heads, self.softcap = heads, softcap
-        self.project, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.heads, self.function = heads, function
+        self.qkv = torch.nn.Linear(size, 3 * size)
+        self.out = torch.nn.Linear(size, size)
         self.sinks = torch.nn.Parameter(torch.zeros(heads))
 
-    def forward(self, x: torch.Tensor, padding: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Computes the result and the weights of [batch, length, width]; padding is [batch, length], True for a token."""
-        q, k, v = self.project(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        weights = softmax(
-            q @ k.mT,
-            scale=1 / math.sqrt(q.shape[-1]),
-            softcap=self.softcap,
-            mask=padding[:, None, None, :],  # broadcast by strides: no copy of [batch, heads, length, length]
-            causal=True,
-            sink=self.sinks,
-            masked_rows="zero",
-        )
-        return self.out((weights @ v).transpose(1, 2).flatten(2)), weights
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Returns the output for x of (batch, rows, size)."""
+        query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        out, _ = self.function(self, query, key, value, mask, softcap=30.0, s_aux=self.sinks)
+        return self.out(out.flatten(2))
 
 
-def by_torch(scores: torch.Tensor, padding: torch.Tensor, sinks: torch.Tensor, scale: float, softcap: float) -> torch.Tensor:
-    """Computes the same weights step by step: each step reads and writes all scores."""
-    scores = softcap * torch.tanh(scores * scale / softcap)
-    seen = torch.ones_like(scores, dtype=torch.bool).tril() & padding[:, None, None, :]
-    scores = scores.masked_fill(~seen, -torch.inf)
-    sinks = sinks.view(-1, 1, 1).expand(*scores.shape[:-1], 1)
-    return torch.softmax(torch.cat((scores, sinks), -1), -1)[..., :-1]
+def eager(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    *,
+    softcap: float,
+    s_aux: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Computes what `attention` does, an operator of torch for each step."""
+    scores = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
+    scores = softcap * torch.tanh(scores / softcap)
+    if mask is None:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    scores = scores.masked_fill(~mask, -torch.inf)
+    sinks = s_aux.view(-1, 1, 1).expand(*scores.shape[:-1], 1)
+    weights = torch.softmax(torch.cat([scores, sinks], dim=-1), dim=-1)[..., :-1]
+    return (weights @ value).transpose(1, 2), weights
 
 
-torch.manual_seed(0)
-model = Attention(width=32, heads=4, softcap=20.0).to(HERE)
-x = torch.randn(2, 24, 32, device=HERE)
-padding = torch.arange(24, device=HERE) < torch.tensor([[24], [17]], device=HERE)
-result, weights = model(x, padding)
+def main() -> None:
+    """Compares a module's outputs and gradients by `attention` with those by torch's operators."""
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
+    torch.manual_seed(0)
+    module = Attention(size=256, heads=8).to(device)
+    x = torch.randn(2, 48, 256, device=device)
+    x[1, :16] = 0  # padding
+    padding = (torch.arange(48, device=device) >= torch.tensor([[0], [16]], device=device)).view(2, 1, 1, 48)
+    below = torch.ones(48, 48, dtype=torch.bool, device=device).tril()
+    for name, mask in (("causal", None), ("padded", padding & below)):
+        found = {}
+        for function in (attention, eager):
+            module.function = function
+            y = module(x, mask)
+            found[function] = y.detach(), *torch.autograd.grad(y.square().sum(), list(module.parameters()))
+        worst = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(*found.values(), strict=True))
+        print(f"{name}: outputs and gradients are those of torch's operators, but for {worst:.0e}")
 
-q, k, _ = model.project(x).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
-expected = by_torch(q @ k.mT, padding, model.sinks, 1 / math.sqrt(8), 20.0)
-assert torch.allclose(weights, expected, atol=1e-5)
-print(f"weights of {tuple(weights.shape)} on {HERE}: as torch's, step by step")
 
-result.square().sum().backward()
-grown = torch.autograd.grad(expected.square().sum(), model.sinks)[0]
-again = torch.autograd.grad(model(x, padding)[1].square().sum(), model.sinks)[0]
-assert torch.allclose(again, grown, atol=1e-4)
-print(f"gradients of x and of {model.sinks.numel()} sinks: as torch's")
+if __name__ == "__main__":
+    main()

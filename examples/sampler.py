@@ -1,52 +1,71 @@
-"""Samples tokens at each request's own temperature, in one CUDA graph where there is one: `python examples/sampler.py`."""
+"""A sampler: each sequence of a batch has its temperature, 0 for the likeliest token; on a GPU, in one CUDA graph.
+
+    python examples/sampler.py
+
+No temperature is looked at on the host, so that greedy sequences and others change places from one replay to the next.
+"""
 
 import torch
 
 from portable_softmax import softmax
 
-HERE = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
-REQUESTS, TOKENS = 4, 1000
 
-
-def sample(logits: torch.Tensor, temperatures: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Computes a token for each row of logits, and the probabilities that it was drawn from.
+class Sampler:
+    """Draws a token for each sequence.
 
     Args:
-        logits: [requests, tokens].
-        temperatures: [requests, 1]; a row of 0 is greedy, and needs no branch of its own.
-        noise: [requests, tokens], drawn from an exponential distribution.
+        batch: the number of sequences.
+        vocabulary: the number of tokens to choose from.
+        device: where the logits are.
+        dtype: their type.
     """
-    probabilities = softmax(logits, temperature=temperatures, dtype=torch.float32)
-    return (probabilities / noise).argmax(-1), probabilities
+
+    def __init__(self, batch: int, vocabulary: int, device: torch.device | str, dtype: torch.dtype = torch.bfloat16) -> None:
+        self.logits = torch.zeros(batch, vocabulary, device=device, dtype=dtype)
+        self.temperatures = torch.ones(batch, 1, device=device)
+        self.tokens = self._draw()
+        self._graph: torch.cuda.CUDAGraph | None = None
+        if self.logits.is_cuda:
+            self._capture()
+
+    def __call__(self, logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
+        """Returns one token for each sequence, (batch,).
+
+        Args:
+            logits: (batch, vocabulary).
+            temperatures: (batch,); 0 for the token of the largest logit, by lot among equals.
+        """
+        self.logits.copy_(logits)
+        self.temperatures.copy_(temperatures.unsqueeze(1))
+        if self._graph is None:
+            return self._draw()
+        self._graph.replay()
+        return self.tokens.clone()
+
+    def _draw(self) -> torch.Tensor:
+        """Draws as torch.multinomial does, which waits for the device: the first of clocks that run at the weights' rates."""
+        weights = softmax(self.logits, dtype=torch.float32, temperature=self.temperatures)
+        return weights.div_(torch.empty_like(weights).exponential_()).argmax(dim=-1)
+
+    def _capture(self) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):  # the kernel is compiled: _draw has run
+            self.tokens = self._draw()
 
 
-torch.manual_seed(0)
-logits = torch.randn(REQUESTS, TOKENS, device=HERE).bfloat16()
-noise = torch.empty(REQUESTS, TOKENS, device=HERE)
-temperatures = torch.tensor([[0.0], [0.7], [1.0], [1e30]], device=HERE)
+def main() -> None:
+    """Draws from 4 tokens at several temperatures, and prints how often each came."""
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
+    torch.manual_seed(0)
+    logits = torch.tensor([2.0, 1.0, 0.0, 2.0]).log_softmax(0)
+    batch, each = torch.tensor([0.0, 0.5, 1.0, 10.0]), 4096
+    sampler = Sampler(len(batch) * each, len(logits), device, torch.float32)
+    for turn in (batch, batch.flip(0)):  # temperatures change, and the graph stays
+        tokens = sampler(logits.expand(len(batch) * each, -1), turn.repeat_interleave(each)).cpu()
+        for temperature, drawn in zip(turn.tolist(), tokens.view(-1, each), strict=True):
+            shares = drawn.bincount(minlength=len(logits)) / each
+            print(f"temperature {temperature:4}: " + "  ".join(f"{share:.3f}" for share in shares.tolist()))
 
 
-def check(tokens: torch.Tensor, probabilities: torch.Tensor) -> None:
-    """Compares greedy rows with argmax, and all others with torch's softmax."""
-    greedy = temperatures[:, 0] == 0
-    assert torch.equal(tokens[greedy], logits[greedy].float().argmax(-1))
-    expected = torch.softmax(logits.float() / temperatures, -1)
-    assert torch.allclose(probabilities[~greedy], expected[~greedy], rtol=1e-4, atol=1e-7)
-
-
-check(*sample(logits, temperatures, noise.exponential_()))
-print(f"{REQUESTS} requests on {HERE}, one of them greedy: sampled in one launch")
-
-if HERE.type == "cuda":
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        tokens, probabilities = sample(logits, temperatures, noise)
-    for changed in ([0.0, 0.0, 0.5, 2.0], [1.0, 0.0, 0.0, 1e-30]):  # which rows are greedy changes between replays
-        temperatures.copy_(torch.tensor(changed, device=HERE).view(-1, 1))
-        logits.copy_(torch.randn_like(logits))
-        noise.exponential_()
-        graph.replay()
-        check(tokens, probabilities)
-    print("CUDA graph: temperatures change between replays")
-else:
-    print("CUDA graph: there is no CUDA device here")
+if __name__ == "__main__":
+    main()
