@@ -62,7 +62,7 @@ def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, given:
         x=x, dim=dim, dtype=dtype, form=form, mask=mask,
         factors=by if isinstance(by, torch.Tensor) else None,
         factor=None if isinstance(by, torch.Tensor) else by,
-        divides=temperature is not None, softcap=None if given.softcap is None else _cap(form, given.softcap),
+        divides=temperature is not None, softcap=None if given.softcap is None else _cap(form, given.softcap, compute),
         causal=causal, sinks=sinks, zero_rows=given.masked_rows == "zero",
     )  # fmt: skip
 
@@ -70,15 +70,17 @@ def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, given:
 def _divided(x: torch.Tensor, dim: int, scale: Any, temperature: Any) -> tuple[torch.Tensor, Any]:
     """Returns x and what it is divided by to be multiplied by a scale and divided by a temperature.
 
-    A temperature of 0 has no sign that could be that of the scale, so x takes it.
+    A temperature of 0 has no sign that could be that of the scale, and no quotient by a scale of 0, so x takes sign and 0.
     """
     if isinstance(scale, torch.Tensor):
-        return torch.where((scale < 0).unsqueeze(dim), -x, x), temperature / scale.abs()
+        is_zero = scale == 0
+        sign = torch.where(is_zero, scale, scale.sign())  # at 0 it is the scale, so that this has its gradient there too
+        return x * sign.unsqueeze(dim).to(x.dtype), temperature / torch.where(is_zero, 1.0, scale.abs())
+    if scale == 0:
+        return x * scale, temperature
     if scale < 0:
         x, scale = -x, -scale
-    if isinstance(temperature, torch.Tensor):
-        return x, temperature / scale
-    return x, temperature / scale if scale else temperature * math.inf
+    return x, temperature / scale
 
 
 def _causal(form: str, x: torch.Tensor, dim: int, causal: Any) -> Causal | None:
@@ -94,20 +96,22 @@ def _causal(form: str, x: torch.Tensor, dim: int, causal: Any) -> Causal | None:
     return CAUSAL[causal]
 
 
-def _cap(form: str, softcap: Any) -> float:
-    cap: float = _number("softcap", form, softcap)
+def _cap(form: str, softcap: Any, compute: torch.dtype) -> float:
+    cap: float = _number("softcap", form, softcap, compute)
     if not 0 < cap < math.inf:
         raise ValueError(f"{form}(): argument 'softcap' must be positive and finite, not {softcap!r}; None is no cap")
     return cap
 
 
-def _number(name: str, form: str, given: Any) -> Any:
+def _number(name: str, form: str, given: Any, compute: torch.dtype) -> Any:
+    """Returns a number; an infinity if the type that is computed in holds none so large."""
     if isinstance(given, torch.SymFloat | torch.SymInt):
         return given
     if isinstance(given, bool) or not isinstance(given, int | float | Real):
         wanted = "a number" if name == "softcap" else "a number or Tensor"
         raise TypeError(f"{form}(): argument '{name}' must be {wanted}, not {type(given).__name__}")
-    return float(given)
+    number = float(given)
+    return math.copysign(math.inf, number) if abs(number) > torch.finfo(compute).max else number
 
 
 def _mask(form: str, x: torch.Tensor, mask: Any) -> torch.Tensor:
@@ -130,12 +134,14 @@ def _sinks(form: str, x: torch.Tensor, dim: int, sink: Any, compute: torch.dtype
         heads = sink.dim() == 1 and x.dim() > 2
         return _of_rows("sink", form, x, dim, sink.view(-1, 1, 1) if heads else sink, compute)
     rows = [*x.shape[:dim], *x.shape[dim + 1 :]]
-    return torch.full(rows, _number("sink", form, sink), dtype=compute, device=x.device)
+    return torch.full(rows, _number("sink", form, sink, compute), dtype=compute, device=x.device)
 
 
 def _numbers(name: str, form: str, x: torch.Tensor, dim: int, given: Any, compute: torch.dtype) -> Any:
     """Returns a number, or one for each row."""
-    return _of_rows(name, form, x, dim, given, compute) if isinstance(given, torch.Tensor) else _number(name, form, given)
+    return (
+        _of_rows(name, form, x, dim, given, compute) if isinstance(given, torch.Tensor) else _number(name, form, given, compute)
+    )
 
 
 def _of_rows(name: str, form: str, x: torch.Tensor, dim: int, given: torch.Tensor, compute: torch.dtype) -> torch.Tensor:

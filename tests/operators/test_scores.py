@@ -123,6 +123,8 @@ GREEDY = {
     "whatever the sink": ([1.0, 3.0, 2.0], {"sink": 99.0}, [0, 1, 0]),
     "of a negative scale": ([1.0, 3.0, 2.0], {"scale": -2.0}, [1, 0, 0]),
     "of negative scales": ([1.0, 3.0, 2.0], {"scale": torch.tensor([[-2.0]])}, [1, 0, 0]),
+    "of a scale of 0": ([1.0, 3.0, 2.0], {"scale": 0.0}, [1 / 3] * 3),
+    "of scales of 0": ([1.0, 3.0, 2.0], {"scale": torch.tensor([[0.0]])}, [1 / 3] * 3),
     "nan": ([1.0, NAN, 2.0], {}, [NAN] * 3),
     "nan that is hidden": ([1.0, NAN, 2.0], {"mask": torch.tensor([True, False, True])}, [0, 0, 1]),
     "-inf alone": ([-INF] * 3, {}, [NAN] * 3),
@@ -258,6 +260,32 @@ def test_no_probability_exceeds_1(by_torch):
     """The quotient is rounded before its maximum is subtracted."""
     y = softmax(random(64, 33) * 1e4, temperature=random(64, 1).abs() * 1e-3)
     assert y.max() <= 1
+
+
+def test_gradients_of_scales_beside_a_temperature(by_torch):
+    """A scale of 0 has one too, and -inf that a mask hides leaves all finite."""
+    x, dy, mask = random(4, 5), random(4, 5, seed=4), torch.arange(5) < 4
+    x[:, 4] = -INF
+    found = []
+    for function, dtype in ((softmax, torch.float32), (lambda x, **given: reference("softmax", x, **given), torch.float64)):
+        scale = torch.tensor([[0.0], [-0.5], [2.0], [-0.0]], dtype=dtype, requires_grad=True)
+        given = {"temperature": torch.full((4, 1), 0.7, dtype=dtype)}
+        y = function(x.nan_to_num(neginf=0).to(dtype), scale=scale, mask=mask, **given)
+        found.append(torch.autograd.grad(y, scale, dy.to(y.dtype))[0].double())
+        if dtype == torch.float32:
+            hidden = torch.autograd.grad(function(x, scale=scale, mask=mask, **given), scale, dy)[0]
+            torch.testing.assert_close(hidden[1:3].double(), found[0][1:3])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numbers_that_float32_does_not_hold(by_torch, dtype):
+    x = random(2, 3).to(dtype)
+    torch.testing.assert_close(softmax(x, temperature=1e300), torch.full_like(x, 1 / 3))
+    torch.testing.assert_close(softmax(x, scale=1e-300), torch.full_like(x, 1 / 3))
+    if dtype == torch.float32:
+        with pytest.raises(ValueError, match="'softcap' must be positive and finite, not 1e\\+300"):
+            softmax(x, softcap=1e300)
 
 
 @pytest.mark.kernel
