@@ -47,8 +47,7 @@ def factors_of(factor, matrix, line, per_matrix, n_rows, FORM: tl.constexpr):
 def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.constexpr):
     """Returns the scores of elements that are seen, and not hidden by a mask, which is at b; else -inf.
 
-    `read` has the vectors that hold any of them. Elements that are masked are not read, where whole vectors of them are. A mask
-    that adds -inf hides an element, whatever it holds.
+    `read` has the vectors that hold any of them. Elements that are masked are not read, where whole vectors of them are.
     """
     added = 0.0
     if FORM.mask != "":
@@ -56,10 +55,9 @@ def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.con
         given = tl.load(mask_pointers(b, cols, b_stride, FORM), mask=asked, other=0)
         if FORM.mask == "bool":
             seen = seen & (given != 0)
+            read = read & whole_vectors(seen, FORM)
         else:
             added = given.to(FORM.compute)
-            seen = seen & (added != -float("inf"))
-        read = read & whole_vectors(seen, FORM)
     x = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=0.0).to(FORM.rounded_to).to(FORM.compute)
     x = -x if FORM.negate else x
     factor = tl.expand_dims(factor, FORM.axis)
@@ -67,7 +65,8 @@ def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.con
     if FORM.mask == "added":
         score += added
     if FORM.divides:
-        score = tl.where(factor == 0, x, score)
+        greedy = tl.where(added == -float("inf"), added, x) if FORM.mask == "added" else x
+        score = tl.where(factor == 0, greedy, score)
     return tl.where(seen, score, -float("inf"))
 
 

@@ -24,7 +24,7 @@ def scores_of(x, form, scores, mask=None, factor=None):
         hidden = ~mask.expand(x.shape)
     elif scores.mask:
         added = mask.to(compute).expand(x.shape)
-        z, hidden = z + added, added == -INF
+        z, x = z + added, torch.where(added == -INF, added, x)
     if scores.causal:
         rows, cols = x.shape[-2:]
         ahead = cols - rows if scores.causal == "lower_right" else 0
