@@ -4,8 +4,9 @@
 TRITON='triton==3.8.0' # compiles for every architecture of the profiles: 3.6 lacks sm_110, 3.9 dropped gfx1030
 
 set_up() {
-    local python=${PYTHON:-python3}
+    local python=${PYTHON:-python3} made=
     if [ ! -x .venv/bin/python ]; then
+        made=1
         echo "making .venv" >&2
         if "$python" -c 'import torch, triton' 2>/dev/null; then
             "$python" -m venv --system-site-packages .venv
@@ -17,11 +18,12 @@ set_up() {
     .venv/bin/python -c 'import torch' 2>/dev/null || install torch numpy
     .venv/bin/python -c 'import triton' 2>/dev/null || install "$TRITON" # builds of torch for GPUs bring their own
     install --editable . "$@"
+    [ -z "$made" ] || .venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || true # in place of pip, on all cores
     PATH=$PWD/.venv/bin:$PATH
 }
 
 install() {
     echo "pip install $*" >&2
-    .venv/bin/python -m pip install --disable-pip-version-check --progress-bar off --constraint scripts/constraints.txt "$@" |
+    .venv/bin/python -m pip install --no-compile --disable-pip-version-check --progress-bar off --constraint scripts/constraints.txt "$@" |
         sed -u -n '/^Collecting\|^Processing\|^ *Downloading\|^Installing collected/p' >&2
 }

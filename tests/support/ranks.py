@@ -43,7 +43,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("--worlds", type=int, nargs="+", default=[])
-    parser.add_argument("--cases", nargs="+", help="all of each world if none is named")
+    parser.add_argument("--cases", nargs="+", help="NAME, or WORLD:NAME; all of each world if none is named")
     parser.add_argument(
         "--faults", nargs="+", default=[], help="each by a group of three of its own, with a timeout of 2 seconds"
     )
@@ -58,8 +58,10 @@ def main():
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for world in options.worlds:
-            names = options.cases or list(sharded_cases.CASES[world])
-            found[world] = _run_world(world, names, options, Path(folder) / str(world))
+            names = [
+                each for each in sharded_cases.CASES[world] if not options.cases or {each, f"{world}:{each}"} & {*options.cases}
+            ]
+            found[world] = _run_world(world, names, options, Path(folder) / str(world)) if names else {}
         options.timeout = 2
         for name in options.faults:
             found |= _run_world(3, [name], options, Path(folder) / name)

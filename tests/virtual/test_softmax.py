@@ -1,5 +1,7 @@
 """Operators on npu tensors, the whole way: detection, profile, plan, compilation, launch, numbers against float64."""
 
+from itertools import cycle
+
 import pytest
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
@@ -51,8 +53,7 @@ def test_every_architecture(machine, operator, shape, dtype, arch):
     assert_close(result.cpu(), expected(operator, inner(whole)), terms_of(operator))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("shape", "dtype"), zip(SHAPES, cycle(DTYPES)), ids=str)
 def test_nothing_around_the_output_is_written(machine, shape, dtype):
     x, y = random(*shape, dtype), on_npu(framed(*shape, dtype, 7.0), machine)
     softmax_rows(inner(on_npu(x, machine)), inner(y), current_device(y.device.index))
@@ -76,6 +77,7 @@ def test_special_values(machine, operator, n_cols, dtype):
     assert_close(OPERATORS[operator](inner(on_npu(whole, machine))).cpu(), expected(operator, x), terms_of(operator))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "view",
     [lambda x: x[:, 1:], lambda x: x[::3], lambda x: x.t(), lambda x: x[:, ::2], lambda x: x[:1].expand(9, -1)],
