@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from offline import light
+from profile_text import MISSING, TEXT, edited, read, written
 
 from portable_softmax import Device, ProfileError, profiles
 from portable_softmax.devices.profiles import match_profile, read_profiles
@@ -15,48 +16,14 @@ from portable_softmax.planning.planner import choose
 from portable_softmax.planning.request import contiguous_problem
 
 SHIPPED = Path(__file__).parents[2] / "device_profiles"
-H200 = (SHIPPED / "nvidia" / "sm90.yaml").read_text()
 
 
-def written(directory, text, name="nvidia/bad.yaml"):
-    """The path of a file with that text."""
-    path = directory / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
-    return path
-
-
-GRANULE = "register_granule: {value: 8, source: occupancy}"
-
-
-HEAD, _, LAUNCH = H200.partition("launch:\n")
-PRODUCTS = "products:" + LAUNCH.partition("products:")[2]
-
-
-@pytest.mark.parametrize(
-    ("launch", "complaint"),
-    [
-        ("{extends: nvidia/estimated}", None),
-        ("{extends: amd/estimated}", None),
-        ("{extends: nvidia/sm80}", r"launch.extends: 'nvidia/sm80' is none of .*nvidia/estimated"),
-        ("{}", r"launch.grid: is missing; give it, or `extends`"),
-        ("{}", r"launch.numbers: no row for all problems gives words_forward, .*spilled_bytes; give them, or `extends`"),
-        (
-            "{numbers: [{words_forward: 5, to_cols: 9, gain: 2, source: h200}]}",
-            r"launch.numbers: no row for all problems gives words_f",
-        ),
-        ("{extends: nvidia/estimated, grid: {value: tile, source: nobody}}", r"launch.grid: its source 'nobody' is not among"),
-    ],
-)
-def test_preferences_for_launches_are_an_architectures_own_or_anothers(tmp_path, monkeypatch, launch, complaint):
-    written(tmp_path, f"{HEAD}launch: {launch}\n{PRODUCTS}", "nvidia/mine.yaml")
+@pytest.mark.parametrize("vendor", ["nvidia", "amd"])
+def test_preferences_for_launches_may_be_another_architectures(tmp_path, monkeypatch, vendor):
+    written(tmp_path, edited("launch", {"extends": f"{vendor}/estimated"}))
     monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
-    if complaint is not None:
-        with pytest.raises(ProfileError, match=rf"(?s)nvidia/mine\.yaml: {complaint}|\n.*mine\.yaml: {complaint}"):
-            profiles()
-        return
-    estimate = next(p for p in read_profiles(SHIPPED / launch.partition(": ")[2].replace("}", ".yaml")) if p.estimated)
-    assert profiles()["nvidia/h200"].launch == estimate.launch
+    (estimate,) = (each for each in read_profiles(SHIPPED / vendor / "estimated.yaml") if each.estimated)
+    assert profiles()["nvidia/card"].launch == estimate.launch
 
 
 @pytest.mark.parametrize("name", sorted(profiles()))
@@ -67,8 +34,7 @@ def test_every_product_knows_the_sources_of_its_launches(name):
 
 
 def test_what_a_file_says_of_launches_goes_before_what_it_extends(tmp_path):
-    own = "{extends: nvidia/estimated, polls: {value: 9, source: h200}, numbers: [{row_share: 0.2, source: h200}]}"
-    mine = read_profiles(written(tmp_path, f"{HEAD}launch: {own}\n{PRODUCTS}"))[0].launch
+    mine = read(tmp_path, edited("launch.polls.value", 9))[0].launch
     (estimate,) = read_profiles(SHIPPED / "nvidia" / "estimated.yaml")
     assert mine.polls.value == 9
     assert (mine.grid, mine.line_elements) == (estimate.launch.grid, estimate.launch.line_elements)
@@ -125,15 +91,10 @@ def test_an_extension_of_an_architecture_or_of_an_extension(extending):
 
 
 def test_users_add_and_replace_products(tmp_path, monkeypatch):
-    own = tmp_path / "nvidia" / "mine.yaml"
-    own.parent.mkdir()
-    own.write_text(
-        H200.replace("  h200:\n    m", "  my-h200:\n    m").replace("value: 132, source: h200}", "value: 100, source: h200}")
-    )
+    written(tmp_path, edited("products.card.matches", ["NVIDIA H200"]))
     monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
-    assert "nvidia/my-h200" in profiles()
-    assert Device.from_profile("nvidia/my-h200").hardware.multiprocessor_count == 100
-    assert match_profile("cuda", "90", "NVIDIA H200").name == "nvidia/my-h200", "the user's file comes first"
+    assert Device.from_profile("nvidia/card").hardware.multiprocessor_count == 132
+    assert match_profile("cuda", "90", "NVIDIA H200").name == "nvidia/card", "the user's file comes first"
 
 
 def test_a_directory_of_profiles_that_is_not_there(tmp_path, monkeypatch):
@@ -143,12 +104,10 @@ def test_a_directory_of_profiles_that_is_not_there(tmp_path, monkeypatch):
 
 
 def test_a_product_that_lacks_a_number_which_plans_need(tmp_path, monkeypatch):
-    own = tmp_path / "nvidia" / "mine.yaml"
-    own.parent.mkdir()
-    own.write_text(H200.replace("  h200:\n    m", "  incomplete:\n    m").replace("  " + GRANULE, "  # none"))
+    written(tmp_path, edited("hardware.register_granule", MISSING))
     monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
-    with pytest.raises(ProfileError, match=r"nvidia/incomplete: neither the profile nor the runtime gives register_granule"):
-        Device.from_profile("nvidia/incomplete")
+    with pytest.raises(ProfileError, match=r"nvidia/card: neither the profile nor the runtime gives register_granule"):
+        Device.from_profile("nvidia/card")
 
 
 def test_an_unknown_name_lists_near_ones():
@@ -184,9 +143,9 @@ def test_a_name_is_text(name):
 
 
 def test_a_product_called_estimated_is_no_estimate(tmp_path, monkeypatch):
-    written(tmp_path, H200.replace("  h200:\n    m", "  estimated:\n    m"))
+    written(tmp_path, TEXT.replace("  card:", "  estimated:"))
     monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
-    assert not match_profile("cuda", "90", "NVIDIA H200").estimated
+    assert not match_profile("cuda", "90", "NVIDIA Card").estimated
 
 
 def test_live_devices_match_product_then_architecture_then_estimate():

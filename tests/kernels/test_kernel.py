@@ -5,7 +5,7 @@ import torch
 from closeness import assert_close
 from offline import every_candidate
 
-from portable_softmax import DtypeError, softmax
+from portable_softmax import softmax
 from portable_softmax.planning.problem import Problem
 from portable_softmax.probe.verify import softmax_in_float64, verify
 from portable_softmax.runtime.launch import softmax_rows
@@ -66,23 +66,6 @@ def test_strategies_of_those_two_lengths(device):
     assert strategy(70000) in ("online", "shared")
 
 
-@pytest.mark.parametrize("dim", [0, 1, 2, -1, -3])
-def test_every_dim(where, dim):
-    x = matrix(where, 5, 6, 7)
-    result = softmax(x, dim)
-    assert_softmax(result, x, dim)
-    assert result.is_contiguous()
-
-
-@pytest.mark.parametrize("shape", [(0, 5), (4, 0), (0,), (2, 0, 3)])
-def test_empty(where, shape):
-    assert softmax(torch.empty(shape, device=where), -1).shape == shape
-
-
-def test_a_number_is_a_row_of_one(where):
-    assert softmax(torch.tensor(-3.0, device=where), 0).item() == 1.0
-
-
 @pytest.mark.each_value
 @pytest.mark.parametrize(
     "view",
@@ -117,23 +100,6 @@ def test_any_number_of_programs_is_right(device, where, num_programs, n_cols):
     assert_softmax(y, x)
 
 
-@pytest.mark.parametrize(("given", "wanted"), [("bfloat16", "float32"), ("float32", "float16"), ("float32", "float64")])
-def test_dtype_is_what_the_input_is_rounded_to_first(where, given, wanted):
-    x = matrix(where, 20, 300, dtype=getattr(torch, given))
-    result = softmax(x, dtype=getattr(torch, wanted))
-    assert result.dtype == getattr(torch, wanted)
-    assert_softmax(result, x.to(result.dtype))
-
-
-def test_gradients(where):
-    x = matrix(where, 3, 5, dtype=torch.float64).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: softmax(x, 0), x)
-    assert torch.autograd.gradgradcheck(softmax, x)
-    single = x.detach().float().requires_grad_()
-    softmax(single, dtype=torch.float64)[0, 1].backward()
-    assert single.grad.dtype == torch.float32
-
-
 def test_rows_of_a_stride_beyond_32_bits(device, where):
     """Two rows, 2^33 bytes apart in virtual memory that nobody touches."""
     x = torch.empty(2**31 + 8, dtype=torch.float32, device=where).as_strided((2, 100), (2**31 - 100, 1))
@@ -141,18 +107,6 @@ def test_rows_of_a_stride_beyond_32_bits(device, where):
     y = torch.empty(2, 100, device=where)
     softmax_rows(x, y, device)
     assert_softmax(y, x)
-
-
-@pytest.mark.parametrize("dim", [2, -3])
-def test_no_such_dim(where, dim):
-    with pytest.raises(IndexError, match=r"in range of \[-2, 1\], but got"):
-        softmax(torch.zeros(2, 2, device=where), dim)
-
-
-@pytest.mark.parametrize("arguments", [{"dtype": torch.int32}, {"dtype": torch.float8_e4m3fn}])
-def test_types_that_no_kernel_computes(where, arguments):
-    with pytest.raises(DtypeError, match="computes float16"):
-        softmax(torch.zeros(2, 2, device=where), **arguments)
 
 
 @pytest.mark.accelerator

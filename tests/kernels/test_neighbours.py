@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from faults import FAULTS
 
 pytestmark = [pytest.mark.kernel, pytest.mark.accelerator]
 WATCHDOG = 150  # seconds, compiling included
@@ -24,11 +25,7 @@ SITUATIONS = (
     "a_memory_pool_of_the_callers",
     "threads_with_streams_of_their_own",
     "several_processes",
-    "every_seventh_word_is_lost",
-    "half_of_each_pair_is_lost",
-    "words_that_come_late",
-    "words_that_come_twice",
-    "words_of_another_launch_only",
+    *FAULTS,
     "memory_full_of_words_of_launches_before",
     "sixty_four_streams",
 )

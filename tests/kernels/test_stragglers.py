@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-import triton
 import triton.language as tl
-from half_pairs import publish_half
+from faults import LOSSES, twice
 from test_exchange import Case, assert_same, at_once, looking, untroubled  # noqa: F401 - a fixture
 from test_exchange import case as case  # fixtures
 from test_exchange import direction as direction
@@ -15,79 +14,6 @@ from portable_softmax.runtime.workspace import next_number
 
 pytestmark = pytest.mark.kernel
 ANOTHER = next_number()
-
-
-@triton.jit
-def every_seventh_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    if tl.program_id(0) % 7 != 3:
-        publish(words_ptr, part, first, second, launch, FORM)
-
-
-@triton.jit
-def all_of_a_part_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    if part != 1:
-        publish(words_ptr, part, first, second, launch, FORM)
-
-
-@triton.jit
-def all_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    pass
-
-
-@triton.jit
-def first_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    publish_half(words_ptr, part, second, launch, 1, FORM)
-
-
-@triton.jit
-def second_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    publish_half(words_ptr, part, first, launch, 0, FORM)
-
-
-@triton.jit
-def late(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    """After others have looked in vain, and most are done."""
-    if tl.program_id(0) % 3 == 1:
-        for _ in range(100):
-            tl.atomic_or(words_ptr + part, 0, sem="relaxed")
-    publish(words_ptr, part, first, second, launch, FORM)
-
-
-@triton.jit
-def halves_apart(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    publish_half(words_ptr, part, second, launch, 1, FORM)
-    for _ in range(30):
-        tl.atomic_or(words_ptr + part, 0, sem="relaxed")
-    publish_half(words_ptr, part, first, launch, 0, FORM)
-
-
-@triton.jit
-def twice(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    publish(words_ptr, part, first, second, launch, FORM)
-    publish(words_ptr, part, first, second, launch, FORM)
-
-
-@triton.jit
-def of_another_launch(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    publish(words_ptr, part, first + 1, second * 2, launch + (1 << 33) + 2, FORM)
-
-
-@triton.jit
-def overwritten(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    publish(words_ptr, part, first, second, launch, FORM)
-    if tl.program_id(0) % 2 == 0:
-        of_another_launch(words_ptr, part, first, second, launch, FORM)
-
-
-@triton.jit
-def half_overwritten(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    """The first word of even programs, and the second of odd ones."""
-    publish(words_ptr, part, first, second, launch, FORM)
-    publish_half(words_ptr, part, first + 1, launch + (1 << 33) + 2, tl.program_id(0) % 2, FORM)
-
-
-LOSSES = (every_seventh_lost, all_of_a_part_lost, all_lost, first_lost, second_lost, late, halves_apart)
-LOSSES += (of_another_launch, overwritten, half_overwritten)
 
 
 @pytest.fixture

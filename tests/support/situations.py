@@ -13,7 +13,7 @@ import time
 import torch
 import triton
 import triton.language as tl
-from half_pairs import publish_half
+from faults import FAULTS
 
 from portable_softmax import current_device, plan, softmax
 from portable_softmax.runtime.workspace import next_number
@@ -292,44 +292,6 @@ def publishing(replacement):
         forget()
 
 
-from portable_softmax.kernels import exchange as _exchange  # noqa: E402
-
-_publish = _exchange.publish
-
-
-@triton.jit
-def _every_seventh_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    if tl.program_id(0) % 7 != 3:
-        _publish(words_ptr, part, first, second, launch, FORM)
-
-
-@triton.jit
-def _half_a_pair_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    half = tl.program_id(0) % 2
-    publish_half(words_ptr, part, tl.where(half == 0, first, second), launch, half, FORM)
-
-
-@triton.jit
-def _late(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    turns = 0
-    if tl.program_id(0) % 5 == 1:
-        while turns < 3000:
-            turns += 1 + tl.atomic_or(words_ptr + part, 0, sem="relaxed").to(tl.int32) * 0
-    _publish(words_ptr, part, first, second, launch, FORM)
-
-
-@triton.jit
-def _twice(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    _publish(words_ptr, part, first, second, launch, FORM)
-    _publish(words_ptr, part, first, second, launch, FORM)
-
-
-@triton.jit
-def _of_another_launch(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    """Publishes the words of an earlier or a concurrent launch: other numbers, with another launch's number."""
-    _publish(words_ptr, part, first + 1, second * 2, launch + (1 << 33) + 2, FORM)
-
-
 def _with_words(turns, publish):
     dtypes = torch.float32, torch.bfloat16
     cases = [Case(shape, seed, dtype) for seed, shape in enumerate((FEW, RAGGED, LONG)) for dtype in dtypes]
@@ -341,14 +303,8 @@ def _with_words(turns, publish):
                 case.check(*result)
 
 
-for _name, _function in {
-    "every_seventh_word_is_lost": _every_seventh_lost,
-    "half_of_each_pair_is_lost": _half_a_pair_lost,
-    "words_that_come_late": _late,
-    "words_that_come_twice": _twice,
-    "words_of_another_launch_only": _of_another_launch,
-}.items():
-    SITUATIONS[_name] = lambda turns, function=_function: _with_words(turns, function)
+for _name, _fault in FAULTS.items():
+    SITUATIONS[_name] = lambda turns, fault=_fault: _with_words(turns, fault)
 
 
 @situation

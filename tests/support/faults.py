@@ -1,0 +1,98 @@
+"""What may go wrong with the words that programs of a row publish: one table, for the interpreter and for devices.
+
+Each is a function in place of `kernels.exchange.publish`. A result must have the same bits with all of them.
+"""
+
+import os
+
+import triton
+import triton.language as tl
+
+from portable_softmax.kernels.exchange import of_rows, publish, word
+
+# Atomic operations of a program that is late: longer than others look, on a device; the interpreter takes turns at each.
+LATE = tl.constexpr(100 if os.environ.get("TRITON_INTERPRET") == "1" else 3000)
+
+
+@triton.jit
+def publish_half(words_ptr, part, numbers, launch, half, FORM: tl.constexpr):
+    """Writes the first numbers of a part of each row, half 0, or the second ones, half 1."""
+    ROWS: tl.constexpr = numbers.shape[0]
+    rows = words_ptr + (half * FORM.parts + part) * ROWS + tl.arange(0, ROWS)
+    tl.atomic_xchg(
+        words_ptr + 2 * part + half if ROWS == 1 else rows, word(of_rows(numbers), launch >> (32 * half)), sem="relaxed"
+    )
+
+
+@triton.jit
+def every_seventh_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    if tl.program_id(0) % 7 != 3:
+        publish(words_ptr, part, first, second, launch, FORM)
+
+
+@triton.jit
+def all_of_a_part_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    if part != 1:
+        publish(words_ptr, part, first, second, launch, FORM)
+
+
+@triton.jit
+def all_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    pass
+
+
+@triton.jit
+def first_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    publish_half(words_ptr, part, second, launch, 1, FORM)
+
+
+@triton.jit
+def second_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    publish_half(words_ptr, part, first, launch, 0, FORM)
+
+
+@triton.jit
+def late(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    """After others have looked in vain, and most are done."""
+    if tl.program_id(0) % 3 == 1:
+        for _ in range(LATE):
+            tl.atomic_or(words_ptr + part, 0, sem="relaxed")
+    publish(words_ptr, part, first, second, launch, FORM)
+
+
+@triton.jit
+def halves_apart(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    publish_half(words_ptr, part, second, launch, 1, FORM)
+    for _ in range(LATE // 3):
+        tl.atomic_or(words_ptr + part, 0, sem="relaxed")
+    publish_half(words_ptr, part, first, launch, 0, FORM)
+
+
+@triton.jit
+def twice(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    publish(words_ptr, part, first, second, launch, FORM)
+    publish(words_ptr, part, first, second, launch, FORM)
+
+
+@triton.jit
+def of_another_launch(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    publish(words_ptr, part, first + 1, second * 2, launch + (1 << 33) + 2, FORM)
+
+
+@triton.jit
+def overwritten(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    publish(words_ptr, part, first, second, launch, FORM)
+    if tl.program_id(0) % 2 == 0:
+        of_another_launch(words_ptr, part, first, second, launch, FORM)
+
+
+@triton.jit
+def half_overwritten(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+    """The first word of even programs, and the second of odd ones."""
+    publish(words_ptr, part, first, second, launch, FORM)
+    publish_half(words_ptr, part, first + 1, launch + (1 << 33) + 2, tl.program_id(0) % 2, FORM)
+
+
+LOSSES = (every_seventh_lost, all_of_a_part_lost, all_lost, first_lost, second_lost, late, halves_apart)
+LOSSES += (of_another_launch, overwritten, half_overwritten)
+FAULTS = {fault.fn.__name__: fault for fault in (*LOSSES, twice)}
