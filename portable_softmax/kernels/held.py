@@ -108,7 +108,7 @@ def reduce(a, b, edge_a, edge_b, part, n_cols, factor, FORM: tl.constexpr):
 @triton.jit
 def store_tile(out, a, b, base, first, second, rows, first_col, lead, n_rows, n_cols, out_stride, factor, FORM: tl.constexpr):
     """Computes the results of a tile from the numbers of its rows, and stores them."""
-    scale, rest = scale_from(base, first, second, factor, FORM.parts == 1, FORM)
+    scale, rest = scale_from(base, first, second, factor, FORM.parts == 1 and not FORM.sink, FORM)
     for k in tl.static_range(FORM.pieces):
         result = finish(get(a, k, FORM), get(b, k, FORM), first, second, scale, rest, factor, FORM.axis, FORM)
         cols, mask = piece_of(rows, first_col, lead, n_rows, n_cols, k, FORM)

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import pointers
-from portable_softmax.kernels.exponents import exp, fma
+from portable_softmax.kernels.exponents import base_of, exp, fma
 from portable_softmax.kernels.masks import mask_pointers, whole_vectors
 
 SMALL = tl.constexpr(0.625)  # below it, tanh is a series: the quotient would lose digits
@@ -118,9 +118,8 @@ def with_sink(first, second, factor, sink, FORM: tl.constexpr):
         if FORM.sink:
             if FORM.divides:
                 sink = tl.where(factor == 0, -float("inf"), sink)
-            top = tl.maximum(tl.where(is_empty, 0.0, first), sink) if FORM.log else tl.where(is_empty, 0.0, first)
-            down = exp(tl.minimum(first - top, 0.0), FORM.exact)
-            second = second * down + exp(tl.minimum(sink - top, 80.0), FORM.exact)
+            top = tl.maximum(base_of(first), sink)
+            second = second * exp(first - top, FORM.exact) + exp(sink - top, FORM.exact)
             first = top
         first, second = tl.where(is_empty, 0.0, first), tl.where(is_empty, 1.0, second)
     return first, second

@@ -51,7 +51,7 @@ def expected(x, form, scores, mask=None, factor=None, sink=None, dim=-1):
         log = torch.where(empty, -INF, log)
     size = torch.where(z.isfinite(), z.abs() + total.nan_to_num(0, 0, 0).abs(), 0.0)
     exact = log if form == "log_softmax" else log.exp()
-    terms = size if form == "log_softmax" else exact.nan_to_num(0) * size
+    terms = size + 1 if form == "log_softmax" else exact.nan_to_num(0) * size
     return exact.movedim(-1, dim), terms.movedim(-1, dim)
 
 
