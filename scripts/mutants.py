@@ -24,8 +24,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 PLANNER = ("planner", "candidates", "rows", "room", "beside", "numbers", "reading")
 OCCUPANCY = ("base", "cuda", "hip", "xpu", "npu")
@@ -133,6 +131,8 @@ class Importer(importlib.machinery.SourceFileLoader):
 
 def seen(mutant: Mutant, seconds: float = SECONDS) -> bool:
     """Runs the tests with one change; tells whether one failed, or did not end."""
+    import pytest  # here, so that --help and --show work without the tests' packages
+
     child = os.fork()
     if not child:
         os.setsid()

@@ -6,10 +6,10 @@ import pytest
 import torch
 from closeness import assert_close, expected, terms_of, worst_error
 from direct import launch, problem_of, rows_in
+from faults import LOSSES, all_lost
 from offline import H200, MI300X, light
 from test_exchange import interpreter as interpreter
 from test_exchange import looking
-from test_stragglers import LOSSES, all_lost
 
 from portable_softmax import Device
 from portable_softmax.planning.planner import choose
