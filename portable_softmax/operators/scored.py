@@ -1,7 +1,6 @@
 """The softmax of scores, and its gradient, by one launch each."""
 
-import math
-import struct
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,15 +8,17 @@ import torch
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import LayoutError
 from portable_softmax.operators.arguments import check_gradient, device_of, wrap_dim
+from portable_softmax.operators.asked import Asked
 from portable_softmax.operators.kept import find, keep
-from portable_softmax.operators.layout import AS_THEY_LIE, CONTIGUOUS, IN_ROWS, Operands, Way, on_copies
-from portable_softmax.planning.lines import Lines, lines_of_scores
+from portable_softmax.operators.layout import Operands
+from portable_softmax.operators.scored_plan import planned
 from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.planning.scores import Scores
+from portable_softmax.runtime.allocation import allocator
 from portable_softmax.runtime.guard import guard_of, launch_on
-from portable_softmax.runtime.launch import bind_problem, mask_sizes, problem_from
 
 Factor = float | torch.Tensor | None
+Kept = Callable[[torch.Tensor, Any, Any, Any], torch.Tensor]
 
 
 def forward(
@@ -90,6 +91,28 @@ def backward(
     return dx
 
 
+def kept_like(asked: Asked, batch_invariant: bool) -> Kept | None:
+    """Returns call(x, mask, factors, sinks), which does what `forward` did for an `asked`, if its launch is kept."""
+    x, dim = asked.x, wrap_dim(asked.dim, asked.x.dim())
+    y, device = x.new_empty(x.shape, dtype=asked.dtype), device_of(x, x.dtype, asked.dtype)
+    mask = None if asked.mask is None else asked.mask.expand(x.shape)
+    launch = find(_key((y, x), dim, asked.form, batch_invariant, asked.scores, device, mask, _number(asked.by)))
+    if launch is None:
+        return None
+    shape, strides, dtype, empty = tuple(y.shape), y.stride(), y.dtype, allocator(y.device)
+    current, number, made_current = guard_of(device)
+
+    def call(x: torch.Tensor, mask: Any, factors: Any, sinks: Any) -> torch.Tensor:
+        if current() != number:
+            with made_current():
+                return call(x, mask, factors, sinks)
+        y = empty(shape, strides, dtype)
+        launch(y, x, *_given_or(x, mask, factors, sinks))
+        return y
+
+    return call
+
+
 def _launch(
     operands: Operands,
     dim: int,
@@ -102,37 +125,30 @@ def _launch(
     sink: torch.Tensor | None,
 ) -> None:
     """Launches, as once planned for all operands like these."""
-    number = factor if isinstance(factor, float | int) else 1.0
-    layouts = tuple((each.dtype, each.shape, each.stride(), each.data_ptr() % VECTOR_BYTES == 0) for each in operands)
-    key = (
-        "scores",
-        form,
-        dim,
-        batch_invariant,
-        scores,
-        layouts,
-        (mask.stride(), mask.data_ptr() % VECTOR_BYTES == 0) if mask is not None else None,
-        number,
-        device.index,
-    )
+    number = _number(factor)
+    key = _key(operands, dim, form, batch_invariant, scores, device, mask, number)
     launch = find(key)
     if launch is None:
         try:
-            launch = _planned(operands, dim, form, batch_invariant, scores, device, mask, number)
+            launch = planned(operands, dim, form, batch_invariant, scores, device, mask, number)
         except LayoutError:
             _launch_slices(operands, dim, form, batch_invariant, scores, device, mask, factor, sink)
             return
         keep(key, launch)
-    absent = operands[1]
-    factors = factor if isinstance(factor, torch.Tensor) else absent
-    if len(operands) == 3:
-        more: Operands = (factors,)
-    else:
-        more = (absent if mask is None else mask, factors, absent if sink is None else sink)
-    launch_on(guard_of(device), launch, *operands, *more)
+    given = (factor,) if len(operands) == 3 else (mask, factor, sink)
+    launch_on(guard_of(device), launch, *operands, *_given_or(operands[1], *given))
 
 
-def _planned(
+def _given_or(absent: torch.Tensor, *given: Any) -> Operands:
+    """Returns tensors that were given; for each other one `absent`, which no kernel reads there."""
+    return tuple(each if isinstance(each, torch.Tensor) else absent for each in given)
+
+
+def _number(factor: Factor) -> float:
+    return factor if isinstance(factor, float | int) else 1.0
+
+
+def _key(
     operands: Operands,
     dim: int,
     form: str,
@@ -141,39 +157,11 @@ def _planned(
     device: Device,
     mask: torch.Tensor | None,
     number: float,
-) -> Any:
-    """Plans and compiles a launch of operands like these, on copies of them where they must be copied first."""
-    strides = mask.stride() if mask is not None else (0,) * operands[0].dim()
-    way, taken, lines = _arranged(operands, dim, strides, bool(scores.causal), batch_invariant)
-    problem = problem_from(taken, lines, form, len(operands) == 3, batch_invariant, scores=scores, mask=mask)
-    bits = struct.unpack("<q", struct.pack("<d", number)) if problem.y_dtype == "float64" else (_bits(number),)
-    numbers = bits if len(operands) == 3 else (mask_sizes(problem) + bits)
-    launch = bind_problem(problem, device, operands[0].device, numbers)
-    return launch if way is AS_THEY_LIE else on_copies(launch, way, dim, len(operands) - 1)
-
-
-def _bits(number: float) -> int:
-    """Returns the bits of a float32, as an integer."""
-    return int(torch.tensor(number, dtype=torch.float32).view(torch.int32))
-
-
-def _arranged(
-    operands: Operands, dim: int, mask: tuple[int, ...], causal: bool, batch_invariant: bool
-) -> tuple[Way, Operands, Lines]:
-    """Finds the first way in which a kernel takes operands with such a mask, whose strides stay as they are."""
-    for way in (AS_THEY_LIE, CONTIGUOUS, IN_ROWS):
-        taken = tuple(way.copy(each, dim) for each in operands)
-        lines = lines_of_scores(taken[0].shape, dim, [each.stride() for each in taken], mask, causal)
-        if lines and not (batch_invariant and not _as_if_contiguous(taken, lines)):
-            return way, taken, lines
-    raise LayoutError(f"{tuple(operands[0].shape)} with a mask of strides {mask} has too many levels for one launch")
-
-
-def _as_if_contiguous(operands: Operands, lines: Lines) -> bool:
-    """Tells whether rows start on the multiple that their length alone implies, so that all are read alike."""
-    vector = math.gcd(lines.length, VECTOR_BYTES // max(each.element_size() for each in operands))
-    aligned = all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands)
-    return not lines.across and aligned and all(stride % vector == 0 for stride in lines.strides)
+) -> tuple[Any, ...]:
+    """Returns all that a launch depends on."""
+    layouts = tuple((each.dtype, each.shape, each.stride(), each.data_ptr() % VECTOR_BYTES == 0) for each in operands)
+    masked = None if mask is None else (mask.stride(), mask.data_ptr() % VECTOR_BYTES == 0)
+    return "scores", form, dim, batch_invariant, scores, layouts, masked, number, device.index
 
 
 def _launch_slices(

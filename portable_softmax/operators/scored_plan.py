@@ -1,0 +1,64 @@
+"""Plans and compiles launches of the softmax of scores, on operands as they lie or on copies of them."""
+
+import math
+import struct
+from typing import Any
+
+import torch
+
+from portable_softmax.devices.device import Device
+from portable_softmax.errors import LayoutError
+from portable_softmax.operators.layout import AS_THEY_LIE, CONTIGUOUS, IN_ROWS, Operands, Way, on_copies
+from portable_softmax.planning.lines import Lines, lines_of_scores
+from portable_softmax.planning.problem import VECTOR_BYTES
+from portable_softmax.planning.scores import Scores
+from portable_softmax.runtime.launch import bind_problem, mask_sizes, problem_from
+
+
+def planned(
+    operands: Operands,
+    dim: int,
+    form: str,
+    batch_invariant: bool,
+    scores: Scores,
+    device: Device,
+    mask: torch.Tensor | None,
+    number: float,
+) -> Any:
+    """Plans and compiles a launch of operands like these, on copies of them where they must be copied first.
+
+    Raises:
+        LayoutError: operands and mask together have more levels than one launch.
+        PlanError, CompileError: no kernel computes it.
+    """
+    strides = mask.stride() if mask is not None else (0,) * operands[0].dim()
+    way, taken, lines = _arranged(operands, dim, strides, bool(scores.causal), batch_invariant)
+    problem = problem_from(taken, lines, form, len(operands) == 3, batch_invariant, scores=scores, mask=mask)
+    bits = struct.unpack("<q", struct.pack("<d", number)) if problem.y_dtype == "float64" else (_bits(number),)
+    numbers = bits if len(operands) == 3 else (mask_sizes(problem) + bits)
+    launch = bind_problem(problem, device, operands[0].device, numbers)
+    return launch if way is AS_THEY_LIE else on_copies(launch, way, dim, len(operands) - 1)
+
+
+def _bits(number: float) -> int:
+    """Returns the bits of a float32, as an integer."""
+    return int(torch.tensor(number, dtype=torch.float32).view(torch.int32))
+
+
+def _arranged(
+    operands: Operands, dim: int, mask: tuple[int, ...], causal: bool, batch_invariant: bool
+) -> tuple[Way, Operands, Lines]:
+    """Finds the first way in which a kernel takes operands with such a mask, whose strides stay as they are."""
+    for way in (AS_THEY_LIE, CONTIGUOUS, IN_ROWS):
+        taken = tuple(way.copy(each, dim) for each in operands)
+        lines = lines_of_scores(taken[0].shape, dim, [each.stride() for each in taken], mask, causal)
+        if lines and not (batch_invariant and not _as_if_contiguous(taken, lines)):
+            return way, taken, lines
+    raise LayoutError(f"{tuple(operands[0].shape)} with a mask of strides {mask} has too many levels for one launch")
+
+
+def _as_if_contiguous(operands: Operands, lines: Lines) -> bool:
+    """Tells whether rows start on the multiple that their length alone implies, so that all are read alike."""
+    vector = math.gcd(lines.length, VECTOR_BYTES // max(each.element_size() for each in operands))
+    aligned = all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands)
+    return not lines.across and aligned and all(stride % vector == 0 for stride in lines.strides)
