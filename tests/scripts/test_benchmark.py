@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from benchmark import documents, host, layouts, report, states, sweeps, timing
+from benchmark import documents, host, layouts, report, scored_calls, scores, states, sweeps, timing
 from benchmark import run as benchmark_run
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
 from benchmark.providers import Provider, load
@@ -228,3 +228,26 @@ def test_without_a_device_it_says_so_in_one_line():
     assert outcome.returncode == 1
     assert outcome.stderr.splitlines()[-1].startswith("NoDeviceError: Triton has drivers for")
     assert "Traceback" not in outcome.stderr
+
+
+SCORES = [("attention", (1, 2, 24, 40), each) for each in (*scores.MASKS, "gradient, boolean mask", "gradient, causal")]
+SCORES += [("sampling", (6, 200), each) for each in ("temperature", "plain")]
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(("sweep", "shape", "direction"), SCORES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_scores_are_checked_against_float64(sweep, shape, direction, dtype, where):
+    calls, error_of = scored_calls.timed(scored_calls.Problem(sweep, shape, dtype, direction), where)
+    result = calls["ours"]()
+    assert error_of(result) <= 1
+    assert error_of(1.1 * result) > 1
+    if "torch" in calls:
+        assert error_of(calls["torch"]()) < timing.PEER_ERROR
+    assert (calls["copy"]() is not None, result.shape) == (True, shape)
+
+
+def test_a_copy_moves_what_no_mask_hides():
+    x, mask = torch.randn(1, 2, 4, 4), torch.ones(4, 4, dtype=torch.bool).tril()
+    calls, _ = scored_calls._attention("causal", x, mask, {"causal": True})
+    assert 2 * calls["copy"]().numel() == 4 * (2 * 10 + 32)  # bytes of x where it is read, and of y

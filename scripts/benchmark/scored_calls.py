@@ -1,0 +1,125 @@
+"""The softmax of scores as this package and its peers compute it: tensors, calls, and a check of each result."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+from benchmark.timing import Call
+from portable_softmax import softmax
+from portable_softmax.probe.results import COPY, OURS
+from portable_softmax.probe.verify import allowed_error
+
+SCALE = 0.125
+CHECKED = 4  # matrices, or rows, of a result
+
+
+class Problem(NamedTuple):
+    """A softmax of scores; `direction` says which in words."""
+
+    sweep: str
+    shape: tuple[int, ...]
+    dtype: str
+    direction: str
+
+
+class Timed(NamedTuple):
+    """A problem's calls by provider, and the largest error of a result in units of the error that is allowed."""
+
+    calls: dict[str, Call]
+    error_of: Callable[[torch.Tensor], float]
+
+
+def timed(problem: Problem, where: str) -> Timed:
+    """Makes a problem's tensors and calls."""
+    dtype = getattr(torch, problem.dtype)
+    x = torch.randn(problem.shape, dtype=dtype, device=where)
+    if problem.sweep == "sampling":
+        return _sampling(problem, x)
+    name = problem.direction.removeprefix("gradient, ")
+    mask, given = _masked(name, x)
+    return (_gradient if name != problem.direction else _attention)(name, x, mask, given)
+
+
+def _masked(name: str, x: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Returns the mask that torch is given, and what this package is given: keys' padding, a bias of positions, or causal."""
+    batch, _, n_rows, n_cols = x.shape
+    if name == "causal":
+        return torch.ones(n_rows, n_cols, dtype=torch.bool, device=x.device).tril(), {"causal": True}
+    mask = (torch.arange(n_cols, device=x.device) < n_cols // 2).expand(batch, 1, 1, n_cols).contiguous()
+    if name == "added mask":
+        mask = torch.randn(batch, 1, n_rows, n_cols, device=x.device).to(x.dtype)
+    return mask, {"mask": mask}
+
+
+def _scores(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return (x * SCALE).masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else x * SCALE + mask
+
+
+def _attention(name: str, x: torch.Tensor, mask: torch.Tensor, given: dict[str, Any]) -> Timed:
+    def by_torch(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(_scores(x, mask), -1)
+
+    def error_of(y: torch.Tensor) -> float:
+        return max(_error(y[at], by_torch(x[at].double(), mask.expand(x.shape)[at])) for at in ((0, 0), (-1, -1)))
+
+    hidden = x.numel() - int(mask.expand(x.shape).sum(dtype=torch.int64)) if mask.dtype == torch.bool else 0
+    read = mask.numel() * mask.element_size() if name != "causal" else 0
+    n_bytes = (2 * x.numel() - hidden) * x.element_size() + read
+    compiled = torch.compile(by_torch, dynamic=False)
+    return Timed(
+        {
+            COPY: _copy(n_bytes, x.device),
+            "torch": lambda: by_torch(x, mask),
+            "compile": lambda: compiled(x, mask),
+            OURS: lambda: softmax(x, scale=SCALE, **given),
+        },
+        error_of,
+    )
+
+
+def _gradient(name: str, dy: torch.Tensor, mask: torch.Tensor, given: dict[str, Any]) -> Timed:
+    y, out = torch.softmax(_scores(torch.randn_like(dy), mask), -1), torch.empty_like(dy)
+
+    def error_of(dx: torch.Tensor) -> float:
+        one, other = dy[0, 0].double(), y[0, 0].double()
+        terms = other * (one.abs() + (one * other).abs().sum(-1, keepdim=True))
+        return _error(dx[0, 0], SCALE * other * (one - (one * other).sum(-1, keepdim=True)), SCALE * terms)
+
+    kind, causal = (None, "upper_left") if name == "causal" else ("bool", None)
+    ours = torch.ops.portable_softmax.scored_backward
+    called = partial(ours, dy, y, -1, y.dtype, "softmax", kind, None, SCALE, False, causal, False, False)
+    return Timed({COPY: lambda: torch.add(dy, y, out=out), OURS: called}, error_of)
+
+
+def _sampling(problem: Problem, x: torch.Tensor) -> Timed:
+    wide, out = torch.float32, torch.empty(x.shape, device=x.device)
+    by = (
+        torch.rand(len(x), 1, device=x.device) + 0.5
+        if problem.direction == "temperature"
+        else torch.ones(len(x), 1, device=x.device)
+    )
+
+    def by_torch(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x.to(wide) / by, -1)
+
+    compiled = torch.compile(by_torch, dynamic=False)
+    given: dict[str, Any] = {} if problem.direction == "plain" else {"temperature": by}
+    peers: dict[str, Call] = {"torch": lambda: by_torch(x, by), "compile": lambda: compiled(x, by)} if given else {}
+    calls = {COPY: lambda: out.copy_(x), **peers, OURS: lambda: softmax(x, -1, wide, **given)}
+    return Timed(calls, lambda y: _error(y[:CHECKED], torch.softmax(x[:CHECKED].double() / by[:CHECKED], -1)))
+
+
+def _copy(n_bytes: int, where: torch.device) -> Call:
+    """Returns a copy that moves as many bytes, half of them read and half written."""
+    one, other = (torch.empty(n_bytes // 2, dtype=torch.uint8, device=where) for _ in range(2))
+    return lambda: other.copy_(one)
+
+
+def _error(given: torch.Tensor, exact: torch.Tensor, terms: torch.Tensor | None = None) -> float:
+    """Returns the largest error in units of what is allowed of `terms`, or of the result; inf for nan."""
+    error = (given.double() - exact).abs()
+    excess = torch.where(error == 0, 0.0, error / allowed_error(exact if terms is None else terms, given.dtype))
+    return excess.nan_to_num(nan=math.inf).max().item()
