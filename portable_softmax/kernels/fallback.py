@@ -10,6 +10,7 @@ from portable_softmax.kernels.addressing import first_of_part, lead_of, rows_of,
 from portable_softmax.kernels.exchange import found, is_missing, top_of
 from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.held import load_edges, store_edges
+from portable_softmax.kernels.masks import in_turn
 from portable_softmax.kernels.parts import by_row, combine, parts_of, reduce_part
 from portable_softmax.kernels.scores import with_sink
 from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
@@ -25,7 +26,7 @@ def do_alone(
     A mask comes as pointers to its rows, in place of b_ptr.
     """
     row_tiles = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows
-    matrix, line, rows = rows_of(tile, row_tiles, per_matrix, FORM)
+    matrix, line, rows = rows_of(in_turn(tile, row_tiles, n_matrices, FORM), row_tiles, per_matrix, FORM)
     lead = lead_of(matrix, line, n_matrices, a_line, a_matrix, a_block, FORM)
     a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)
     if FORM.mask != "":

@@ -50,6 +50,7 @@ class Form:
     mask: str = ""  # "bool", or "added"
     mask_step: int = 1  # elements of it between neighbours of x, if 0 or 1; -1: a launch says
     mask_unit: int = 1  # elements in which its other strides are counted
+    mask_shared: bool = False  # by the matrices of a block: tiles take the same rows of each in turn, so a cache has their mask
     causal: str = ""  # "upper_left", or "lower_right"
     sink: bool = False  # each row has one more logit
     zero_rows: bool = False  # rows without a score give 0, else nan

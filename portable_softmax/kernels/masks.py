@@ -5,6 +5,15 @@ import triton.language as tl
 
 
 @triton.jit
+def in_turn(tile, row_tiles, n_matrices, FORM: tl.constexpr):
+    """Returns the tile that is the so-manieth to be taken: with FORM.mask_shared not one matrix after another."""
+    if FORM.mask_shared:
+        within = tl.cast(tile, tl.int64) % (row_tiles * n_matrices)
+        tile = tile - within + within % n_matrices * row_tiles + within // n_matrices
+    return tile
+
+
+@triton.jit
 def starts_of_mask(ptr, matrix, line, lead, n_matrices, col, row, matrix_stride, block_stride, FORM: tl.constexpr):
     """Returns pointers to the mask's element of each row's first column: [rows, 1] for FORM.axis 1, [1, rows] for FORM.axis 0.
 

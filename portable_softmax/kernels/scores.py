@@ -1,8 +1,8 @@
 """From x to the scores whose softmax is taken: a factor for each row, a cap, a mask, and a sink.
 
-A score is x * factor, or x / factor with FORM.divides; then FORM.cap * tanh(score / FORM.cap); then -inf where a mask says so,
-or the mask is added. The denominator has one more logit, the row's sink. Rows that are divided by 0 are greedy: their scores
-are x, whatever cap and sink are, and an added mask counts only where it is -inf. `exponents.steep` does the rest.
+A score is x * factor, or x * (1 / factor) with FORM.divides; then FORM.cap * tanh(score / FORM.cap); then -inf where a mask
+says so, or the mask is added. The denominator has one more logit, the row's sink. Rows that are divided by 0 are greedy: their
+scores are x, whatever cap and sink are, and an added mask counts only where it is -inf. `exponents.steep` does the rest.
 """
 
 import triton
@@ -61,10 +61,10 @@ def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.con
     x = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=0.0).to(FORM.rounded_to).to(FORM.compute)
     x = -x if FORM.negate else x
     factor = tl.expand_dims(factor, FORM.axis)
-    score = capped(quotient(x, factor) if FORM.divides else product(x, factor), FORM)
+    score = capped(product(x, multiplier(factor, FORM)), FORM)
     if FORM.mask == "added":
         score += added
-    if FORM.divides:
+    if FORM.divides and (FORM.mask == "added" or FORM.cap != 0):
         greedy = tl.where(added == -float("inf"), added, x) if FORM.mask == "added" else x
         score = tl.where(factor == 0, greedy, score)
     return tl.where(seen, score, -float("inf"))
@@ -80,15 +80,24 @@ def product(x, factor):
 
 
 @triton.jit
-def quotient(x, divisor):
-    """Returns x / divisor, rounded once in nearly all cases: a product with the inverse, corrected by what is left."""
-    MOST: tl.constexpr = 1e308 if x.dtype == tl.float64 else 3e38
-    inverse = 1.0 / divisor
-    inverse = tl.where(inverse > MOST, MOST, tl.where(inverse < -MOST, -MOST, inverse))  # 0 over a subnormal number is 0
-    near = x * inverse
-    left = fma(-near, divisor, x)
-    exact = fma(left, inverse, near)
-    return tl.where(tl.abs(left) < float("inf"), exact, near)
+def multiplier(factor, FORM: tl.constexpr):
+    """Returns what x of each row is multiplied by: the factor, or its inverse; 1 for greedy rows.
+
+    The inverse's rounding is one of the temperature: it moves a score's distance to the maximum by 2**-23 of itself. A division
+    of each element would be five instructions.
+    """
+    if FORM.divides:
+        MOST: tl.constexpr = 1e308 if FORM.compute == tl.float64 else 3e38
+        inverse = 1.0 / factor
+        inverse = tl.where(inverse > MOST, MOST, tl.where(inverse < -MOST, -MOST, inverse))  # 0 over a subnormal number is 0
+        factor = tl.where(factor == 0, 1.0, inverse)
+    return factor
+
+
+@triton.jit
+def constant(number: tl.constexpr, FORM: tl.constexpr):
+    """Returns a number of the type that is computed in; as an argument of a function it would be a float32."""
+    return tl.full((1, 1), number, FORM.compute)
 
 
 @triton.jit
@@ -101,12 +110,14 @@ def capped(score, FORM: tl.constexpr):
     if FORM.cap != 0:
         u = score * (1.0 / FORM.cap)
         size, square = tl.abs(u), u * u
-        p = fma(fma(square, -9.64399179425052238628e-1, -9.92877231001918586564e1), square, -1.61468768441708447952e3)
-        q = fma(fma(square + 1.12811678491632931402e2, square, 2.23548839060100448583e3), square, 4.84406305325125486048e3)
+        p = fma(square, constant(-9.64399179425052238628e-1, FORM), constant(-9.92877231001918586564e1, FORM))
+        p = fma(p, square, constant(-1.61468768441708447952e3, FORM))
+        q = fma(square + 1.12811678491632931402e2, square, constant(2.23548839060100448583e3, FORM))
+        q = fma(q, square, constant(4.84406305325125486048e3, FORM))
         e = exp(-2.0 * size, True)
         above = tl.where(size < SMALL, size * fma(square, p, q), 1.0 - e)
         tanh = above / tl.where(size < SMALL, q, 1.0 + e)
-        score = product(tl.where(u < 0, -tanh, tanh), tl.full((1, 1), FORM.cap, FORM.compute))
+        score = product(tl.where(u < 0, -tanh, tanh), constant(FORM.cap, FORM))
     return score
 
 
@@ -130,10 +141,9 @@ def unscaled(dx, y, factor, AXIS: tl.constexpr, FORM: tl.constexpr):
     """Returns the gradient of x from that of its scores; 0 for greedy rows, and where a mask hides x."""
     if FORM.scored:
         factor = tl.expand_dims(factor, AXIS)
+        dx = dx * multiplier(factor, FORM)
         if FORM.divides:
-            dx = tl.where(factor == 0, 0.0, dx / tl.where(factor == 0, 1.0, factor))
-        else:
-            dx = dx * factor
+            dx = tl.where(factor == 0, 0.0, dx)
         if FORM.hides:
             dx = tl.where(y == (-float("inf") if FORM.log else 0.0), 0.0, dx)
     return dx

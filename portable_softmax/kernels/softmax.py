@@ -12,7 +12,7 @@ from portable_softmax.kernels.addressing import first_of_part, in_elements, lead
 from portable_softmax.kernels.exchange import MISSING, swap
 from portable_softmax.kernels.fallback import do_alone
 from portable_softmax.kernels.held import load_edges, load_tile, reduce, store_edges, store_tile
-from portable_softmax.kernels.masks import mask_strides, starts_of_mask
+from portable_softmax.kernels.masks import in_turn, mask_strides, starts_of_mask
 from portable_softmax.kernels.parts import combine
 from portable_softmax.kernels.scores import factors_of, of_each_row, with_sink
 from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
@@ -72,7 +72,7 @@ def walk(
 
     for tile in tl.range(group, tiles, groups if FORM.walks else 1, num_stages=FORM.stages):
         # Locate: the tile's rows, this program's columns, and the start of each row.
-        matrix, line, rows = rows_of(tile, row_tiles, per_matrix, FORM)
+        matrix, line, rows = rows_of(in_turn(tile, row_tiles, n_matrices, FORM), row_tiles, per_matrix, FORM)
         first_col = first_of_part(part, n_cols, FORM) if FORM.parts > 1 else 0
         past_col = tl.minimum(first_col + FORM.tile_cols, n_cols) if FORM.parts > 1 else n_cols
         a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)

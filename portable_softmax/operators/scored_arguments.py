@@ -49,13 +49,13 @@ def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, given:
     compute = torch.promote_types(dtype, torch.float32)
     causal = _causal(form, x, dim, given.causal)
     mask = None if given.mask is None else _mask(form, x, given.mask)
-    scale = None if given.scale is None else _numbers("scale", form, x, dim, given.scale, compute)
-    temperature = None if given.temperature is None else _numbers("temperature", form, x, dim, given.temperature, compute)
+    scale = None if given.scale is None else numbers("scale", form, x, dim, given.scale, compute)
+    temperature = None if given.temperature is None else numbers("temperature", form, x, dim, given.temperature, compute)
     if scale is not None and temperature is not None:
         x, temperature = _divided(x, dim, scale, temperature)
         scale = None
     by = scale if temperature is None else temperature
-    sinks = None if given.sink is None else _sinks(form, x, dim, given.sink, compute)
+    each_sink = None if given.sink is None else sinks(form, x, dim, given.sink, compute)
     if given.masked_rows not in MASKED_ROWS:
         raise ValueError(f"{form}(): argument 'masked_rows' must be 'nan' or 'zero', not {given.masked_rows!r}")
     return Asked(
@@ -63,7 +63,7 @@ def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, given:
         factors=by if isinstance(by, torch.Tensor) else None,
         factor=None if isinstance(by, torch.Tensor) else by,
         divides=temperature is not None, softcap=None if given.softcap is None else _cap(form, given.softcap, compute),
-        causal=causal, sinks=sinks, zero_rows=given.masked_rows == "zero",
+        causal=causal, sinks=each_sink, zero_rows=given.masked_rows == "zero",
     )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def _mask(form: str, x: torch.Tensor, mask: Any) -> torch.Tensor:
     return _aligned("mask", form, x, mask)
 
 
-def _sinks(form: str, x: torch.Tensor, dim: int, sink: Any, compute: torch.dtype) -> torch.Tensor:
+def sinks(form: str, x: torch.Tensor, dim: int, sink: Any, compute: torch.dtype) -> torch.Tensor:
     """Returns one sink for each row."""
     if isinstance(sink, torch.Tensor):
         heads = sink.dim() == 1 and x.dim() > 2
@@ -137,7 +137,7 @@ def _sinks(form: str, x: torch.Tensor, dim: int, sink: Any, compute: torch.dtype
     return torch.full(rows, _number("sink", form, sink, compute), dtype=compute, device=x.device)
 
 
-def _numbers(name: str, form: str, x: torch.Tensor, dim: int, given: Any, compute: torch.dtype) -> Any:
+def numbers(name: str, form: str, x: torch.Tensor, dim: int, given: Any, compute: torch.dtype) -> Any:
     """Returns a number, or one for each row."""
     return (
         _of_rows(name, form, x, dim, given, compute) if isinstance(given, torch.Tensor) else _number(name, form, given, compute)

@@ -1,6 +1,7 @@
 """Calls of the softmax of scores that are like one before: read and checked once, then repeated by what they were given."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators import scored
 from portable_softmax.operators.asked import Asked
 from portable_softmax.operators.kept import find, keep, nobody_listens
-from portable_softmax.operators.scored_arguments import Given
+from portable_softmax.operators.scored_arguments import Given, numbers, sinks
 from portable_softmax.planning.problem import VECTOR_BYTES
 
 PLAIN = frozenset((bool, int, float, str, torch.dtype))
@@ -40,20 +41,32 @@ def repeat_of(key: Key) -> Repeat | None:
 
 
 def remember(key: Key, x: torch.Tensor, given: Given, asked: Asked, batch_invariant: bool) -> None:
-    """Keeps a call that was made, if its launch took the very tensors that were given."""
-    divided = given.temperature is not None
-    factors = given.temperature if divided else given.scale
-    taken = (asked.x, x), (asked.mask, given.mask), (asked.factors, factors), (asked.sinks, given.sink)
-    if not all(_is_same(one, other) for one, other in taken):
+    """Keeps a call that was made, if its launch took x and mask as they were given, and at most one factor."""
+    if asked.factors is not None and given.scale is not None and given.temperature is not None:
+        return
+    if not _is_same(asked.x, x) or not _is_same(asked.mask, given.mask):
         return
     call = scored.kept_like(asked, batch_invariant)
     if call is None:
         return
+    name = "scale" if given.temperature is None else "temperature"
+    factors_of = _of_rows(name, asked, asked.factors, getattr(given, name))
+    sinks_of = _of_rows("sink", asked, asked.sinks, given.sink)
 
     def repeat(x: torch.Tensor, given: Given) -> torch.Tensor:
-        return call(x, given.mask, given.temperature if divided else given.scale, given.sink)
+        factors = given.scale if given.temperature is None else given.temperature
+        return call(x, given.mask, factors_of(x, factors), sinks_of(x, given.sink))
 
     keep(key, repeat)
+
+
+def _of_rows(name: str, asked: Asked, taken: torch.Tensor | None, given: Any) -> Callable[[torch.Tensor, Any], Any]:
+    """Returns numbers(x, given), which returns one number for each row of x from those that a call is given."""
+    if taken is None or _is_same(taken, given):
+        return lambda x, given: given
+    form, dim, compute = asked.form, asked.dim, torch.promote_types(asked.dtype, torch.float32)
+    read = sinks if name == "sink" else partial(numbers, name)
+    return lambda x, given: read(form, x, dim, given, compute)
 
 
 def _is_same(taken: torch.Tensor | None, given: Any) -> bool:

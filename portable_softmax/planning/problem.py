@@ -115,6 +115,14 @@ class Problem:
         return "turned" if self.turned else "across" if self.across else "rows"
 
     @property
+    def mask_shared(self) -> bool:
+        """Tells whether all matrices of a block have the same mask, in which rows differ: heads have that of their batch."""
+        if not self.lines or not self.lines.mask:
+            return False
+        _, row, matrix, _ = self.lines.mask
+        return self.lines.levels[1][0] > 1 and not matrix and bool(row)
+
+    @property
     def registers_per_element(self) -> int:
         """Returns the 32-bit registers that an element of one operand takes."""
         return 2 if self.y_dtype == "float64" else 1

@@ -22,7 +22,7 @@ TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float
 OF_THE_PROBLEM = (
     *("x_dtype", "y_dtype", "vector", "aligned", "form", "backward"),
     *("across", "ragged", "paired", "last_alone", "depth", "turned", "scattered", "step", "scores"),
-    *("mask_step", "mask_vector"),
+    *("mask_step", "mask_vector", "mask_shared"),
 )
 
 
@@ -48,6 +48,7 @@ class KernelSpec:
     scores: Scores = NONE
     mask_step: int | None = 1
     mask_vector: int = 1
+    mask_shared: bool = False
     padded: bool = True  # tiles end elsewhere than rows do
 
     @classmethod
@@ -210,6 +211,7 @@ class KernelSpec:
             "mask": mask,
             "mask_step": -1 if self.mask_step is None else self.mask_step,
             "mask_unit": self.mask_vector,
+            "mask_shared": self.mask_shared,
             "causal": scores.causal or "",
             "sink": scores.sink,
             "zero_rows": scores.zero_rows,

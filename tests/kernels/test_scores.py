@@ -103,6 +103,14 @@ def test_hostile_masks_in_every_strategy(where, planned, name, more):
 
 
 @pytest.mark.parametrize("name", TILINGS)
+@pytest.mark.parametrize(("batch", "heads", "rows"), [(2, 3, 5), (1, 4, 1), (3, 2, 4)])
+def test_a_mask_that_heads_share_in_every_strategy(where, planned, name, batch, heads, rows):
+    planned(TILINGS[name])
+    x, mask = random(batch, heads, rows, 45, where=where), added(batch, 1, rows, 45, where=where)
+    check(x, "softmax", Scores(mask="float32", factor="number"), mask=mask, factor=0.5)
+
+
+@pytest.mark.parametrize("name", TILINGS)
 @pytest.mark.parametrize(("causal", "rows"), [("upper_left", 1), ("upper_left", 6), ("lower_right", 1), ("lower_right", 6)])
 def test_causal_in_every_strategy(where, planned, name, causal, rows):
     planned(TILINGS[name])
@@ -326,6 +334,7 @@ LOST = {
     "cap": "cap",
     "mask": "bool",
     "added": "added",
+    "a mask of heads": "added",
     "causal": "lower right",
     "sink": "sink",
 }
@@ -337,8 +346,9 @@ def test_words_that_are_lost_change_no_bit(device, where, form, planned, monkeyp
     if device.backend != "interpreter":
         pytest.skip("programs run at once in the interpreter")
     planned(TILINGS[tiling])
-    scores, given = joined(steps(1, 1, 3, 45, where)[LOST[name]])
-    x = random(1, 1, 3, 45, where=where)
+    heads = 2 if name == "a mask of heads" else 1
+    scores, given = joined(steps(1, heads, 3, 45, where)[LOST[name]])
+    x = random(1, heads, 3, 45, where=where)
 
     def together(spec, device, grid, sizes, polls):
         launch = msgspec.structs.replace(device.profile.launch, polls=Polls(polls, "a test"))

@@ -16,7 +16,11 @@ GIVEN = {
     "a mask": lambda: {"mask": torch.rand(2, 1, 1, 40) > 0.4, "scale": 0.125},
     "an added mask": lambda: {"mask": torch.randn(8, 40), "softcap": 5.0},
     "causal": lambda: {"causal": "lower_right", "masked_rows": "zero"},
-    "sinks": lambda: {"sink": torch.randn(2, 3, 8, 1)},
+    "a sink of each row": lambda: {"sink": torch.randn(2, 3, 8, 1)},
+    "a sink of each head": lambda: {"sink": torch.randn(3), "mask": torch.rand(2, 1, 8, 40) > 0.4},
+    "a number as sink": lambda: {"sink": 0.5},
+    "one temperature for all": lambda: {"temperature": torch.rand(()) + 0.1},
+    "temperatures of another type": lambda: {"temperature": torch.rand(2, 1, 8, 1, dtype=torch.float64) + 0.1},
 }
 
 
