@@ -43,8 +43,9 @@ def rows_of(tile, row_tiles, per_matrix, FORM: tl.constexpr):
             matrix = number // per_matrix
             line = number - matrix * per_matrix  # ptxas 12.9 divides again for a remainder
     else:
-        matrix = tl.cast(tile, tl.int64) // row_tiles
-        number = tl.cast(tl.cast(tile, tl.int64) % row_tiles, tl.int32) * FORM.tile_rows + tl.arange(0, FORM.tile_rows)
+        matrix = tl.cast(tile, FORM.counted_in) // tl.cast(row_tiles, FORM.counted_in)
+        within = tl.cast(tile, FORM.counted_in) % tl.cast(row_tiles, FORM.counted_in)
+        number = tl.cast(within, tl.int32) * FORM.tile_rows + tl.arange(0, FORM.tile_rows)
         line = number
     return matrix, line, number
 
@@ -53,7 +54,7 @@ def rows_of(tile, row_tiles, per_matrix, FORM: tl.constexpr):
 def outer_of(matrix, n_matrices, matrix_stride, block_stride, FORM: tl.constexpr):
     """Returns the offsets of matrices: [rows] if the rows of a tile may lie in several, else a scalar."""
     if FORM.depth == 3:
-        block = matrix // n_matrices
+        block = matrix // tl.cast(n_matrices, FORM.counted_in)
         outer = block * block_stride + (matrix - block * n_matrices) * matrix_stride
     else:
         outer = matrix * matrix_stride

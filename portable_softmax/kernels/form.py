@@ -8,7 +8,7 @@ the same column of neighbouring rows. So softmax along an inner dimension needs 
 from dataclasses import dataclass, replace
 from typing import Any
 
-DTYPES = ("compute", "rounded_to")  # fields that name a type
+DTYPES = ("compute", "rounded_to", "counted_in")  # fields that name a type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,7 @@ class Form:
     held: bool  # a row, or a part of it, is read once and held; else read twice, one piece at a time
     by_place: bool  # each lane of a piece keeps its own maximum and sum; they are reduced at the end
     walks: bool  # a program takes more than one tile
+    counted_in: str  # type in which tiles, and with axis 0 or scores matrices, are counted
     stages: int  # pipeline stages of the loop over tiles
     last_alone: bool = False  # rows are read in pairs, and their number is odd
 
@@ -50,6 +51,7 @@ class Form:
     mask: str = ""  # "bool", or "added"
     mask_step: int = 1  # elements of it between neighbours of x, if 0 or 1; -1: a launch says
     mask_unit: int = 1  # elements in which its other strides are counted
+    access: int = 1  # neighbours that a thread reads at once; they are read if the mask leaves any
     mask_shared: bool = False  # by the matrices of a block: tiles take the same rows of each in turn, so a cache has their mask
     causal: str = ""  # "upper_left", or "lower_right"
     sink: bool = False  # each row has one more logit

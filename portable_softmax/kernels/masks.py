@@ -8,9 +8,13 @@ import triton.language as tl
 def in_turn(tile, row_tiles, n_matrices, FORM: tl.constexpr):
     """Returns the tile that is the so-manieth to be taken: with FORM.mask_shared not one matrix after another."""
     if FORM.mask_shared:
-        within = tl.cast(tile, tl.int64) % (row_tiles * n_matrices)
-        tile = tile - within + within % n_matrices * row_tiles + within // n_matrices
-    return tile
+        row_tiles = tl.cast(row_tiles, FORM.counted_in)
+        n_matrices = tl.cast(n_matrices, FORM.counted_in)
+        within = tl.cast(tile, FORM.counted_in) % (row_tiles * n_matrices)
+        place = tl.cast(tile, FORM.counted_in) - within + within % n_matrices * row_tiles + within // n_matrices
+    else:
+        place = tile
+    return place
 
 
 @triton.jit
@@ -19,7 +23,7 @@ def starts_of_mask(ptr, matrix, line, lead, n_matrices, col, row, matrix_stride,
 
     Columns of a ragged row are counted from the start of its first vector, so these are `lead` columns ahead.
     """
-    block = matrix // n_matrices
+    block = matrix // tl.cast(n_matrices, FORM.counted_in)
     outer = block * block_stride + (matrix - block * n_matrices) * matrix_stride
     within = line if FORM.axis == 0 and FORM.mask_step == 1 else line * row
     return ptr + outer + tl.expand_dims(within, FORM.axis) - lead * col
@@ -66,13 +70,15 @@ def before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM: tl.constexpr):
 
 
 @triton.jit
-def whole_vectors(seen, FORM: tl.constexpr):
-    """Returns where elements share a vector in memory with any that are seen: one access reads a vector."""
-    COLS: tl.constexpr = seen.shape[1]
-    VECTOR: tl.constexpr = FORM.vector if FORM.vector < COLS else COLS
+def in_vectors_with_any(given, FORM: tl.constexpr):
+    """Returns where elements share an access of a thread with any that a boolean mask has given True."""
+    COLS: tl.constexpr = given.shape[1]
+    VECTOR: tl.constexpr = FORM.access if FORM.access < COLS else COLS
     if VECTOR > 1:
         # As numbers: LLVM would pack predicates into bits, some of them by way of memory.
-        vectors = tl.reshape(tl.where(seen, 1.0, 0.0), (seen.shape[0], COLS // VECTOR, VECTOR))
-        some = tl.broadcast_to(tl.expand_dims(tl.max(vectors, axis=2), 2), (seen.shape[0], COLS // VECTOR, VECTOR))
-        seen = tl.max_constancy(tl.reshape(some, (seen.shape[0], COLS)) != 0, [1, VECTOR])
-    return seen
+        vectors = tl.reshape(given.to(tl.int32), (given.shape[0], COLS // VECTOR, VECTOR))
+        some = tl.broadcast_to(tl.expand_dims(tl.max(vectors, axis=2), 2), (given.shape[0], COLS // VECTOR, VECTOR))
+        some = tl.max_constancy(tl.reshape(some, (given.shape[0], COLS)), [1, VECTOR])
+    else:
+        some = given
+    return some != 0

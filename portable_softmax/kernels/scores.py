@@ -10,7 +10,7 @@ import triton.language as tl
 
 from portable_softmax.kernels.addressing import pointers
 from portable_softmax.kernels.exponents import base_of, exp, fma
-from portable_softmax.kernels.masks import mask_pointers, whole_vectors
+from portable_softmax.kernels.masks import in_vectors_with_any, mask_pointers
 
 SMALL = tl.constexpr(0.625)  # below it, tanh is a series: the quotient would lose digits
 
@@ -53,11 +53,14 @@ def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.con
     if FORM.mask != "":
         asked = tl.expand_dims(tl.max(seen.to(tl.int32), axis=1), 1) != 0 if FORM.mask_by_row else seen
         given = tl.load(mask_pointers(b, cols, b_stride, FORM), mask=asked, other=0)
-        if FORM.mask == "bool":
-            seen = seen & (given != 0)
-            read = read & whole_vectors(seen, FORM)
-        else:
+        if FORM.mask == "added":
             added = given.to(FORM.compute)
+        elif FORM.mask_by_row:
+            seen = seen & (given != 0)
+            read = read & (given != 0)
+        else:
+            seen = given != 0  # False where nothing was asked
+            read = read & in_vectors_with_any(given, FORM)
     x = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=0.0).to(FORM.rounded_to).to(FORM.compute)
     x = -x if FORM.negate else x
     factor = tl.expand_dims(factor, FORM.axis)

@@ -39,15 +39,16 @@ def short_rows(room: Room) -> Iterator[Candidate]:
     words = (numbers.words_backward if problem.backward else numbers.words_forward) / room.operands
     row = max(-(-problem.width * problem.element_bytes // WORD_BYTES), -(-problem.width // problem.vector))
     edged = problem.ragged and problem.n_cols > numbers.elements_per_thread  # each edge takes a piece
+    elements = numbers.elements_per_thread // (2 if problem.scores else 4)  # more share a row's masks and where these lie
     if edged:
-        words, row = numbers.elements_per_thread / 4 / room.operands, cols
+        words, row = elements / room.operands, cols
     elif problem.ragged:
         words = numbers.words_backward / room.operands
     for rows in halves(room.rows(words * room.threads, row), 1):
         tiling = Tiling("tile", rows, cols, warps, 1)
         piece = max(1, room.threads // rows) * problem.vector
         if edged:
-            each = min(warps, max(1, rows * cols // (numbers.elements_per_thread // 4) // room.warp))
+            each = min(warps, max(1, rows * cols // elements // room.warp))
             tiling = replace(tiling, num_warps=each)
             piece = max(problem.vector, room.piece * each * room.warp // rows)
         pieces, threads = -(-problem.width // piece), (tiling.num_warps or 1) * room.warp

@@ -49,6 +49,7 @@ class KernelSpec:
     mask_step: int | None = 1
     mask_vector: int = 1
     mask_shared: bool = False
+    many: bool = True  # tiles may be 2**31 or more
     padded: bool = True  # tiles end elsewhere than rows do
 
     @classmethod
@@ -71,7 +72,8 @@ class KernelSpec:
             raise ValueError(f"{tiling} has whole pieces past the {problem.n_cols} columns; give it fewer pieces")
         ends_with_rows = problem.n_cols % tiling.tile_cols == 0 if tiling.strategy == "online" else covered == problem.n_cols
         shared = {field: getattr(problem, field) for field in OF_THE_PROBLEM}
-        return cls(tiling=tiling, padded=problem.ragged or not ends_with_rows, **shared)
+        many = not problem.scores or problem.tiles(tiling.tile_rows) >= 2**31
+        return cls(tiling=tiling, padded=problem.ragged or not ends_with_rows, many=many, **shared)
 
     @property
     def name(self) -> str:
@@ -189,12 +191,13 @@ class KernelSpec:
             held=tiling.strategy != "online" and tiling.held and not self.step,
             by_place=not tiling.held,
             walks=tiling.walk,
+            counted_in="int64" if self.many else "int32",
             stages=tiling.num_stages or 1,
             last_alone=self.last_alone,
             scored=bool(scores),
             divides=scores.divides,
             by_row=scores.factor == "rows",
-            **(self._hidden() if self.backward else self._masks()),
+            **(self._hidden() if self.backward else self._masks(device)),
             parts=tiling.parts,
             words=tiling.words_per_tile,
             lanes=max(self._most_threads(device), numbers) if tiling.parts > 1 else 1,
@@ -202,7 +205,7 @@ class KernelSpec:
             polls=polls.value if polls else 1,
         )
 
-    def _masks(self) -> dict[str, Any]:
+    def _masks(self, device: Device) -> dict[str, Any]:
         """Returns the fields of a form for what is done to scores behind the factor."""
         scores = self.scores
         mask = "added" if scores.mask not in (None, "bool") else scores.mask or ""
@@ -211,6 +214,7 @@ class KernelSpec:
             "mask": mask,
             "mask_step": -1 if self.mask_step is None else self.mask_step,
             "mask_unit": self.mask_vector,
+            "access": self._access(device),
             "mask_shared": self.mask_shared,
             "causal": scores.causal or "",
             "sink": scores.sink,
@@ -220,6 +224,12 @@ class KernelSpec:
     def _hidden(self) -> dict[str, Any]:
         """Returns the field of a gradient's form for it."""
         return {"hides": self.scores.hides}
+
+    def _access(self, device: Device) -> int:
+        """Returns how many neighbours a thread reads at once."""
+        tiling = self.tiling
+        threads = tiling.num_warps * (device.hardware.warp_size or 1) if tiling.num_warps else 1
+        return max(1, min(self.vector, tiling.tile_rows * tiling.tile_cols // tiling.pieces // threads))
 
     def _most_threads(self, device: Device) -> int:
         """Returns the threads of a program, or the most that it may have if the vendor's compiler chooses its warps."""
