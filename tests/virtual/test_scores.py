@@ -1,21 +1,17 @@
-"""The softmax of scores on npu tensors, the whole way, against float64: every step, in the forms that plans take."""
+"""The softmax of scores on npu tensors and its gradient, the whole way, against float64."""
 
 import pytest
 import torch
-from closeness import assert_close
-from scored import added, computed, expected, joined, random, some, steps
+from scored import TOGETHER, compare, compare_gradient
 
-from portable_softmax.operators import scored
-from portable_softmax.planning.scores import Scores
+COLUMNS = {"held": 781, "streamed": 10_000}
 
 
-def on_npu(given):
-    return {key: each.to("npu:0") if isinstance(each, torch.Tensor) else each for key, each in given.items()}
-
-
-@pytest.mark.parametrize("name", steps(1, 1, 1, 1, "cpu"))
-def test_each_step(machine, name):
-    scores, given = joined(steps(2, 1, 3, 40, "cpu")[name])
-    x = random(2, 1, 3, 40)
-    result = computed(x.to("npu:0"), "softmax", scores, **on_npu(given))
-    assert_close(result.cpu(), *expected(x, "softmax", scores, **given))
+@pytest.mark.pairwise
+@pytest.mark.parametrize("direction", [compare, compare_gradient])
+@pytest.mark.parametrize("strategy", COLUMNS)
+@pytest.mark.parametrize("name", TOGETHER)
+@pytest.mark.parametrize("form", ["softmax", "log_softmax", "softmin"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_steps_together(machine, direction, strategy, name, form, dtype):
+    direction(f"npu:{machine.index('Ascend910B3')}", name, form, dtype, COLUMNS[strategy])
