@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import Step
-from portable_softmax.planning.lines import Lines, lines_of
+from portable_softmax.planning.lines import Lines, lines_of, lines_of_scores
 from portable_softmax.planning.problem import FORMS, VECTOR_BYTES, Problem
 from portable_softmax.planning.scores import NONE, Scores
 
@@ -46,6 +46,18 @@ def contiguous_problem(
     lines = lines_of((n_rows, n_cols), 1, [(n_cols, 1)] * (3 if backward else 2), True)
     assert lines, "contiguous rows are taken as they lie"
     return problem_of(lines, dtype, dtype, form=form, backward=backward, batch_invariant=batch_invariant)
+
+
+def scored_problem(n_rows: int, n_cols: int, dtype: str, scores: Scores) -> Problem:
+    """Returns the softmax of scores of one aligned matrix whose rows follow each other; a mask lies as x does.
+
+    Raises:
+        ValueError: a size is not positive or too large.
+    """
+    mask = (n_cols, 1) if scores.mask else (0, 0)
+    lines = lines_of_scores((n_rows, n_cols), 1, [(n_cols, 1)] * 2, mask, bool(scores.causal))
+    assert lines, "contiguous rows are taken as they lie"
+    return problem_of(lines, dtype, dtype, scores=scores, mask_aligned=True)
 
 
 def problem_of(

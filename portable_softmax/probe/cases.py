@@ -12,6 +12,8 @@ from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, PortableSoftmaxError
+from portable_softmax.planning.plan import LaunchPlan
+from portable_softmax.planning.request import scored_problem
 from portable_softmax.probe.decorators import jit_function
 from portable_softmax.probe.explain import against_textbook, explain, next_step
 from portable_softmax.probe.inspection import dump
@@ -22,9 +24,10 @@ from portable_softmax.probe.noise import few_lines_of_compilers
 from portable_softmax.probe.progress import counted_out
 from portable_softmax.probe.report import Case, counted, describe, launch_of, launch_of_kernel
 from portable_softmax.probe.schema import KernelUse, Report, SoftmaxProblem, Verified
+from portable_softmax.probe.scores import words_of as scores_words
 from portable_softmax.probe.times import time_of
 from portable_softmax.runtime.compiled import compile_kernel
-from portable_softmax.runtime.plans import plan
+from portable_softmax.runtime.plans import plan, plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
 
 BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
@@ -86,7 +89,8 @@ def words_of(case: Case) -> str:
     """Names a case in a table."""
     if isinstance(case, KernelUse):
         return case.name if case.config is None else f"{case.name} configuration {case.config}"
-    return f"{case.n_rows} x {case.n_cols} {case.dtype}"
+    scores = f" with {scores_words(case.scores)}" if case.scores else ""
+    return f"{case.n_rows} x {case.n_cols} {case.dtype}{scores}"
 
 
 def _report_or_error(device: Device, case: Case, wanted: Wanted, file: KernelFile | None) -> Report:
@@ -134,14 +138,21 @@ def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -
 
 
 def _softmax(device: Device, case: SoftmaxProblem, wanted: Wanted) -> tuple[Report, KernelResources, Any]:
-    found = plan(case.n_rows, case.n_cols, case.dtype, device)
-    time = time_of(found, case.n_rows, case.n_cols, case.dtype, device)
+    found = _planned(device, case)
+    time = None if case.scores else time_of(found, case.n_rows, case.n_cols, case.dtype, device)
     report = msgspec.structs.replace(describe(device, case), plan=launch_of(found), time=time or msgspec.UNSET)
     if wanted.verify:
         report = msgspec.structs.replace(report, verify=_verified(device, case))
     if not wanted.dump:
         return report, found.resources, None
     return report, found.resources, compile_kernel(KernelSpec.of(found.problem, found.tiling), device)
+
+
+def _planned(device: Device, case: SoftmaxProblem) -> LaunchPlan:
+    if not case.scores:
+        return plan(case.n_rows, case.n_cols, case.dtype, device)
+    device.check_dtype(case.dtype)
+    return plan_problem(scored_problem(case.n_rows, case.n_cols, case.dtype, case.scores), device)
 
 
 def _verified(device: Device, case: SoftmaxProblem) -> Verified:

@@ -8,6 +8,7 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.probe import usage
 from portable_softmax.probe.regression import KINDS
+from portable_softmax.probe.scores import which_scores
 
 SHORT = {"float16": ("fp16", "f16", "half"), "bfloat16": ("bf16",), "float32": ("fp32", "f32"), "float64": ("fp64", "f64")}
 EXIT_CODES = "Exit codes: 0 answered; 1 broken or wrong; 2 wrong words; 3 worse than the baseline; 4 not compiled."
@@ -89,14 +90,16 @@ def which_legs(group: argparse._ActionsContainer) -> None:
     group.add_argument("--offline", action="store_true", help="legs that need no accelerator")
 
 
-def which_softmax(group: argparse._ActionsContainer) -> None:
-    """Adds the options of a softmax."""
+def which_softmax(group: argparse._ActionsContainer, scores: bool = True) -> None:
+    """Adds the options of a softmax, of scores too or of x alone."""
     group.add_argument("--rows", type=_positive, metavar="N", help="rows of the softmax (4096)")
     group.add_argument("--cols", type=_positive, metavar="N", help="columns of the softmax (4096)")
     group.add_argument("--shapes", type=_shape, nargs="+", metavar="ROWSxCOLS", help="several, instead of --rows and --cols")
     group.add_argument(
         "--dtype", nargs="+", type=_dtype, metavar="TYPE", help=f"of {', '.join(DTYPE_BYTES)}; one or more (float32)"
     )
+    if scores:
+        which_scores(group)
 
 
 def which_launch(group: argparse._ActionsContainer) -> None:

@@ -95,7 +95,7 @@ def _kernel(command: words.Parser) -> None:
 
 def _verify(command: words.Parser) -> None:
     command.add_argument("profile", nargs="?", metavar="NAME", help="a device of which there is a virtual one (the one here)")
-    words.which_softmax(command)
+    words.which_softmax(command, scores=False)
     command.add_argument("--kernel", metavar="FILE:NAME", help="another @triton.jit function instead of the softmax")
     words.which_launch(command)
     _shown(command)

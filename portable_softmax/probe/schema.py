@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from portable_softmax.devices.backends.base import KernelResources
+from portable_softmax.planning.scores import Scores
 
 SCHEMA_VERSION = 3
 
@@ -55,11 +56,12 @@ class Fact(Fields, frozen=True, kw_only=True):
 
 
 class SoftmaxProblem(Fields, frozen=True, kw_only=True):
-    """A softmax of the rows of a contiguous matrix."""
+    """A softmax of the rows of a contiguous matrix, or of their scores, whose mask is as large."""
 
     n_rows: int
     n_cols: int
     dtype: str
+    scores: Scores | UnsetType = UNSET
 
 
 class Counted(Fields, frozen=True, kw_only=True):

@@ -5,8 +5,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles
+from portable_softmax.probe import scores
 from portable_softmax.probe.arguments import value_of
 from portable_softmax.probe.decorators import configurations
 from portable_softmax.probe.loading import load_kernel
@@ -14,7 +17,7 @@ from portable_softmax.probe.report import Case
 from portable_softmax.probe.schema import KernelUse, SoftmaxProblem
 
 VIRTUAL = ("hip",)  # backends of which a kernel runs without the device
-SOFTMAX = ("rows", "cols", "shapes", "dtype")
+SOFTMAX = ("rows", "cols", "shapes", "dtype", *scores.OPTIONS)
 OF_KERNEL = ("args", "case", "signature", "constexpr", "num_warps", "num_stages", "option", "config")
 EXTRAS = ("explain", "textbook", "verify", "dump", "out", "plot")
 ASKED = (*SOFTMAX, "kernel", *OF_KERNEL, *EXTRAS)
@@ -50,6 +53,7 @@ def complaints(options: argparse.Namespace) -> Iterator[str]:
     yield from repeated("--args, --signature or --constexpr", named_arguments(options))
     yield from repeated("--option, --num-warps or --num-stages", _named_options(options))
     yield from repeated("--tolerate", options.tolerate)
+    yield from scores.complaints(options, given)
     yield from _unverifiable(given, options)
     if "out" in given and "dump" not in given:
         yield "--out says where --dump writes, and there is no --dump"
@@ -85,7 +89,12 @@ def cases(options: argparse.Namespace, device: Device) -> list[Case]:
         ]
     shapes = options.shapes or [(options.rows or 4096, options.cols or 4096)]
     pairs = itertools.product(shapes, options.dtype or ["float32"])
-    return [SoftmaxProblem(n_rows=rows, n_cols=cols, dtype=dtype) for (rows, cols), dtype in pairs]
+    return [_softmax(options, rows, cols, dtype) for (rows, cols), dtype in pairs]
+
+
+def _softmax(options: argparse.Namespace, n_rows: int, n_cols: int, dtype: str) -> SoftmaxProblem:
+    asked = scores.scores_of(options, dtype)
+    return SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype, scores=asked or UNSET)
 
 
 def _all_configurations(kernel: str, device: Device) -> Sequence[int]:

@@ -102,9 +102,15 @@ def _notify(notice: str) -> None:
 def _measure(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
     lines = tiling.tile_rows, tiling.tile_cols
     x_bytes, y_bytes = DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]
-    in_bytes, out_bytes = ((y_bytes, y_bytes), x_bytes) if problem.backward else ((x_bytes,), y_bytes)
+    in_bytes, out_bytes = ((y_bytes, y_bytes), x_bytes) if problem.backward else ((x_bytes, *_mask_bytes(problem)), y_bytes)
     modelled = device.vendor.model(*(lines[::-1] if problem.across else lines), in_bytes, out_bytes, device.hardware)
     if modelled is not None and device.index is None:
         return modelled  # no compiler here that could say more
     used = resources_of(KernelSpec.of(problem, tiling), device)
     return modelled or used
+
+
+def _mask_bytes(problem: Problem) -> tuple[int, ...]:
+    """Returns the bytes of an element of the mask; none where there is no mask, or a tile reads one element for each row."""
+    mask, by_row = problem.scores.mask, problem.mask_step == 0 and not problem.across
+    return () if mask is None or by_row else (1 if mask == "bool" else DTYPE_BYTES[mask],)

@@ -47,6 +47,26 @@ def recorded(monkeypatch):
     return noting
 
 
+@pytest.fixture(scope="module")
+def gpus():
+    """Makes this process's machine one with Intel's GPUs, as live.py says."""
+    from intel import live
+    from portable_softmax.devices import detect
+    from portable_softmax.operators import kept
+
+    def forget():
+        detect._device.cache_clear()
+        detect._active_backend.cache_clear()
+        kept.forget()
+
+    forget()
+    with pytest.MonkeyPatch.context() as patch:
+        operators = live.install(patch)
+        yield
+        operators._destroy()
+    forget()
+
+
 @pytest.fixture
 def ocloc():
     """Skips a test of registers where there is no ocloc."""

@@ -7,27 +7,13 @@ from closeness import expected, expected_gradient, gradient_scale, terms_of
 import portable_softmax
 from intel import live
 from portable_softmax import current_device, plan, softmax
-from portable_softmax.devices import detect
-from portable_softmax.operators import kept
 from portable_softmax.operators.library import operator
 
 DETECTED = {"driver_max1550": "intel/max-1550", "driver_max1100": "intel/max-1100", "driver_b580": "intel/arc-b580"}
 SHAPES = {(16, 781): "tile", (70, 64): "tile", (2, 20000): "shared"}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def gpus():
-    def forget():
-        detect._device.cache_clear()
-        detect._active_backend.cache_clear()
-        kept.forget()
-
-    forget()
-    with pytest.MonkeyPatch.context() as patch:
-        operators = live.install(patch)
-        yield
-        operators._destroy()
-    forget()
+pytestmark = pytest.mark.usefixtures("gpus")
 
 
 def random(*shape, dtype=torch.float32):

@@ -2,20 +2,18 @@
 
 import dataclasses
 import functools
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 import torch
 from closeness import assert_close
-from scored import INF, added, computed, expected, joined, random, some, steps
+from scored import INF, added, choose, computed, expected, expected_gradient, joined, random, some, steps
 from test_exchange import assert_same
 from tilings import TILINGS
 from together import Together
 
 from portable_softmax.devices.policy import Polls
 from portable_softmax.operators import kept, scored
-from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.scores import Scores
 
 pytestmark = pytest.mark.kernel
@@ -36,17 +34,7 @@ def check(x, form, scores, dim=-1, invariant=False, **given):
 def planned(monkeypatch, device):
     """planned(tiling) makes all launches use a tiling, one program for each tile."""
 
-    def choose(tiling):
-        kept.forget()
-
-        def plan(problem, device):
-            read = as_read(problem, device)
-            programs = read.tiles(tiling.tile_rows) * tiling.parts
-            return SimpleNamespace(problem=read, tiling=tiling, num_programs=programs)
-
-        monkeypatch.setattr("portable_softmax.runtime.launch.plan_problem", plan)
-
-    yield choose
+    yield functools.partial(choose, monkeypatch)
     kept.forget()
 
 
@@ -313,19 +301,7 @@ def test_gradients(where, form, planned, name, strategy, cols):
         numbers[0, 2] = 0.0  # greedy rows have no gradient
     flat = numbers.flatten() if isinstance(numbers, torch.Tensor) else numbers
     dx = scored.backward(dy, y, -1, torch.float32, form, False, scores, flat)
-    d, p = dy.double(), y.double().exp() if form == "log_softmax" else y.double()
-    total = (d if form == "log_softmax" else d * p).sum(-1, keepdim=True)
-    size = (d if form == "log_softmax" else d * p).abs().sum(-1, keepdim=True)
-    exact = d - p * total if form == "log_softmax" else p * (d - total)
-    terms = d.abs() + p * size if form == "log_softmax" else p * (d.abs() + size)
-    if form == "log_softmax" and scores.mask:
-        exact = exact.masked_fill(y == -INF, 0.0)
-    exact = -exact if form == "softmin" else exact
-    if numbers is not None:
-        given = torch.as_tensor(numbers, dtype=torch.float64, device=where)
-        exact = torch.where(given == 0, 0.0, exact / given) if scores.divides else exact * given
-        terms = terms / given.abs().clamp_min(1e-3) if scores.divides else terms * given.abs()
-    assert_close(dx, exact, terms)
+    assert_close(dx, *expected_gradient(form, dy, y, scores, numbers))
 
 
 LOST = {

@@ -106,6 +106,12 @@ def test_cores_of_vectors_have_plans(name, cols):
     assert plan_problem(heads(name, cols, "bfloat16"), Device.from_profile(A2)).num_programs
 
 
+@pytest.mark.parametrize(("name", "bytes_of_an_element"), [("no mask", 22), ("bool", 28), ("added", 34), ("causal", 22)])
+def test_a_mask_takes_its_part_of_a_unified_buffer(name, bytes_of_an_element):
+    plan = plan_problem(heads(name, 8192, "float32"), Device.from_profile(A2))
+    assert plan.resources.shared_memory_bytes == bytes_of_an_element * plan.tiling.tile_rows * plan.tiling.tile_cols
+
+
 @pytest.mark.parametrize(
     ("mask", "step", "vector"),
     [((8, 1, 1, 64), 1, 8), ((8, 1, 64, 1), 0, 1), ((1, 1, 64, 64), 1, 8), ((8, 16, 1, 1), 0, 1), ((1, 1, 1, 64), 1, 8)],

@@ -1,8 +1,12 @@
 """The softmax of scores in float64, step by step, and cases of every step."""
 
-import torch
+from types import SimpleNamespace
 
-from portable_softmax.operators import scored
+import torch
+from closeness import assert_close
+
+from portable_softmax.operators import kept, scored
+from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.scores import Scores
 
 INF = float("inf")
@@ -112,3 +116,67 @@ def joined(*chosen):
         fields |= field
         arguments |= argument
     return Scores(**fields), arguments
+
+
+def choose(patch, tiling):
+    """Makes all launches use a tiling, one program for each tile; forget the launches that are kept behind the test."""
+    kept.forget()
+
+    def plan(problem, device):
+        read = as_read(problem, device)
+        programs = read.tiles(tiling.tile_rows) * tiling.parts
+        return SimpleNamespace(problem=read, tiling=tiling, num_programs=programs)
+
+    patch.setattr("portable_softmax.runtime.launch.plan_problem", plan)
+
+
+TOGETHER = {  # steps that meet in models; of temperatures, one is 0
+    "boolean mask": ("scale", "bool"),
+    "added mask": ("scales", "added"),
+    "causal": ("scale", "lower right"),
+    "temperatures": ("temperatures",),
+    "sink": ("bool", "sink"),
+    "all": ("temperatures", "cap", "added", "upper left", "sink", "zero rows"),
+}
+
+
+def compare(where, name, form, dtype, cols, check=assert_close):
+    """Compares a case of TOGETHER on a device with float64, for 2 heads of 3 rows."""
+    every = steps(1, 2, 3, cols, "cpu")
+    scores, given = joined(*(every[each] for each in TOGETHER[name]))
+    x = random(1, 2, 3, cols, dtype=dtype)
+    numbers = (on(where, per_row(given.get(each), x)) for each in ("factor", "sink"))
+    result = scored.forward(x.to(where), -1, None, form, False, scores, on(where, given.get("mask")), *numbers)
+    check(result.cpu(), *expected(x, form, scores, **given))
+
+
+def compare_gradient(where, name, form, dtype, cols, check=assert_close):
+    """Does the same for the gradient: dy is random, and y the result in float64, rounded."""
+    every = steps(1, 2, 3, cols, "cpu")
+    scores, given = joined(*(every[each] for each in TOGETHER[name]))
+    x, factor = random(1, 2, 3, cols), given.get("factor")
+    dy, y = random(1, 2, 3, cols, seed=3, dtype=dtype), expected(x, form, scores, **given)[0].to(dtype)
+    dx = scored.backward(dy.to(where), y.to(where), -1, dtype, form, False, scores, on(where, per_row(factor, x)))
+    check(dx.cpu(), *expected_gradient(form, dy, y, scores, factor))
+
+
+def on(where, given):
+    """Returns a tensor on a device; a number as it is."""
+    return given.to(where) if isinstance(given, torch.Tensor) else given
+
+
+def expected_gradient(form, dy, y, scores, factor=None):
+    """Returns (the gradient of x but for the cap's derivative, in float64, the size of its terms); factor has 1 along rows."""
+    d, p = dy.double(), y.double().exp() if form == "log_softmax" else y.double()
+    weighed = d if form == "log_softmax" else d * p
+    total, size = weighed.sum(-1, keepdim=True), weighed.abs().sum(-1, keepdim=True)
+    exact = d - p * total if form == "log_softmax" else p * (d - total)
+    terms = d.abs() + p * size if form == "log_softmax" else p * (d.abs() + size)
+    if form == "log_softmax" and scores.hides:
+        exact = exact.masked_fill(y == -INF, 0.0)
+    exact = -exact if form == "softmin" else exact
+    if factor is not None:
+        given = torch.as_tensor(factor, dtype=torch.float64, device=y.device)
+        exact = torch.where(given == 0, 0.0, exact / given) if scores.divides else exact * given
+        terms = terms / given.abs().clamp_min(1e-3) if scores.divides else terms * given.abs()
+    return exact, terms

@@ -7,6 +7,7 @@ import pytest
 from portable_softmax import current_device
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.scores import Scores
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.compiler import compile_for
 from portable_softmax.runtime.specialization import KernelSpec
@@ -32,6 +33,13 @@ KINDS = [  # form, backward, loads of a tile and of each of the two passes over 
     ("log_softmax", False, (1, 1)),
     ("log_softmax", True, (2, 1)),
     ("softmin", False, (1, 1)),
+]
+
+
+STEPS = [  # what is done to x, loads of a tile and of each of the two passes over longer rows
+    (Scores(factor="number", cap=30.0, causal="lower_right"), (1, 2)),
+    (Scores(factor="rows", mask="bool", causal="upper_left"), (3, 5)),
+    (Scores(factor="rows", divides=True, mask="float32", sink=True, zero_rows=True), (4, 6)),
 ]
 
 
@@ -66,6 +74,21 @@ def test_gradients_and_logarithms_are_clean(machine, kind, tiling, dtype, vector
     found = lint(compile_kernel(spec, current_device(machine.index("Ascend910B3"))).asm["ttadapter"])
     reads = loads[1] + max(loads) if "online" in tiling else loads[0]
     assert (found.loads, found.stores, found.findings) == (reads, 1, frozenset())
+
+
+@pytest.mark.parametrize("tiling", ["tile 8 x 1024", "online 1 x 4096"])
+@pytest.mark.parametrize("kind", STEPS, ids=str)
+def test_scores_move_whole_tiles(machine, kind, tiling):
+    """They hide columns past the end by comparing numbers of columns, which is slow on A2; gradients do not."""
+    (scores, loads), tile = kind, TILINGS[tiling]
+    problem = Problem(64, 64, "bfloat16", "bfloat16", 4, scores=scores, mask_vector=4)
+    found, gradient = (
+        lint(compile_kernel(KernelSpec.of(*each), current_device(machine.index("Ascend910B3"))).asm["ttadapter"])
+        for each in ((problem, tile), (replace(problem, backward=True), replace(tile, tile_cols=tile.tile_cols // 2)))
+    )
+    assert (found.loads, found.stores) == (loads["online" in tiling], 1)
+    assert found.findings <= {"int64 vector", "vector integer compare"}
+    assert not gradient.findings
 
 
 @pytest.mark.parametrize("name", BAD)

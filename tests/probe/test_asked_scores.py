@@ -1,0 +1,121 @@
+"""The probe's options of scores: each reaches the kernel, stands in the report, and is asked for again."""
+
+import json
+
+import pytest
+from offline import A2, H200, MI300X
+
+from portable_softmax.planning.scores import Scores
+from portable_softmax.probe import __main__ as probe
+from portable_softmax.probe import program
+
+SHAPE = ["--rows", "512", "--cols", "512", "--dtype", "bf16"]
+ASKED = {  # options, what the kernel does, what the report says
+    "boolean": ("--mask boolean", Scores(mask="bool"), "boolean mask"),
+    "added": ("--mask added --scale", Scores(mask="bfloat16", factor="number"), "scale and added bfloat16 mask"),
+    "causal": ("--mask causal --scale rows", Scores(causal="upper_left", factor="rows"), "scale of each row and causal"),
+    "both masks": (
+        "--mask lower_right boolean",
+        Scores(causal="lower_right", mask="bool"),
+        "boolean mask and causal lower_right",
+    ),
+    "temperature": ("--temperature", Scores(factor="number", divides=True), "temperature"),
+    "temperatures": ("--temperature rows", Scores(factor="rows", divides=True), "temperature of each row"),
+    "softcap, sink": ("--softcap 30 --sink", Scores(cap=30.0, sink=True), "softcap 30.0 and sink"),
+}
+
+
+def printed(capsys, main, *words):
+    try:
+        code = main([str(word) for word in words])
+    except SystemExit as stopped:
+        code = stopped.code
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """Problems that are planned, in their order."""
+    from portable_softmax.probe import cases
+
+    problems, plan_problem = [], cases.plan_problem
+
+    def noting(problem, device):
+        problems.append(problem)
+        return plan_problem(problem, device)
+
+    monkeypatch.setattr(cases, "plan_problem", noting)
+    return problems
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_each_option_is_planned_and_told(capsys, launched, tmp_path, name):
+    options, scores, words = ASKED[name]
+    dumped = "--dump", "ttir", "--out", tmp_path, "--json"
+    code, out, err = printed(capsys, program.main, "plan", H200, *SHAPE, *options.split(), *dumped)
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert [(each.scores, each.n_rows, each.n_cols, each.y_dtype) for each in launched] == [(scores, 512, 512, "bfloat16")]
+    assert Scores(**report["problem"]["scores"]) == scores
+    assert report["plan"]["resources"]["registers_per_thread"]
+    assert "time" not in report, "nobody has measured scores"
+    assert "tt.func public @scored_kernel" in (tmp_path / "scored_kernel.ttir").read_text()
+    code, out, _ = printed(capsys, probe.main, "--profile", H200, *SHAPE, *options.split())
+    assert code == 0
+    assert f"512 x 512 bfloat16 with {words} on nvidia/h200;" in " ".join(out.split())
+
+
+def test_steps_cost_registers(capsys):
+    steps = "--mask", "boolean", "--temperature", "rows", "--softcap", "30", "--sink"
+    plain, scored = (
+        json.loads(printed(capsys, program.main, "plan", MI300X, *SHAPE, *options, "--json")[1])["plan"]["resources"]
+        for options in ((), steps)
+    )
+    assert plain["registers_per_thread"] < scored["registers_per_thread"]
+
+
+def test_several_devices_and_types_are_rows_of_a_table(capsys):
+    types = "--shapes", "512x512", "--dtype", "float32", "bf16"
+    code, out, _ = printed(capsys, program.main, "compare", H200, A2, *types, "--mask", "added", "--csv")
+    told = [line.split(",")[:2] for line in out.splitlines()[1:]]
+    assert code == 0
+    assert told == [
+        [device, f"512 x 512 {dtype} with added {dtype} mask"] for device in (H200, A2) for dtype in ("float32", "bfloat16")
+    ]
+
+
+def test_scores_are_asked_again(capsys, launched, tmp_path):
+    file = tmp_path / "saved.json"
+    assert printed(capsys, program.main, "plan", H200, *SHAPE, "--mask", "causal", "--save", file)[0] == 0
+    code, out, _ = printed(capsys, program.main, "diff", file)
+    assert (code, out) == (0, "0 changes in 1 case, 0 of them regressions\n")
+    assert [each.scores.causal for each in launched] == ["upper_left"] * 2
+    file.write_text(file.read_text().replace('"causal": "upper_left"', '"causal": "sideways"'))
+    code, _, err = printed(capsys, program.main, "diff", file)
+    assert (code, "holds no reports of this probe" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ("--scale --temperature", "--scale and --temperature are one factor for a kernel; leave out one"),
+        ("--mask boolean added", "--mask boolean added are two masks where a kernel takes one; leave out one"),
+        ("--mask causal lower_right", "--mask causal lower_right are two masks where a kernel takes one"),
+        ("--mask sideways", "invalid choice: 'sideways'"),
+        ("--softcap 0", "'0' should be a number above 0"),
+        ("--softcap nan", "'nan' should be a number above 0"),
+        ("--sink --plot p.png", "--plot is of the plain softmax; leave out --sink"),
+        ("--mask causal --scale --verify", "--verify is of the plain softmax; leave out --mask, --scale"),
+        ("--kernel f.py:k --mask causal", "--kernel has no use for --mask"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(capsys, options, complaint):
+    code, _, err = printed(capsys, probe.main, "--profile", MI300X, *options.split())
+    assert code == 2
+    assert complaint in err
+
+
+def test_what_is_verified_has_no_such_options(capsys):
+    code, _, err = printed(capsys, program.main, "verify", MI300X, "--mask", "causal")
+    assert (code, "unrecognized arguments: --mask causal" in err) == (2, True)
