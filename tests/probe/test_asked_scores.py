@@ -96,6 +96,14 @@ def test_scores_are_asked_again(capsys, launched, tmp_path):
     assert (code, "holds no reports of this probe" in err) == (1, True)
 
 
+def test_a_page_draws_the_plain_softmax_alone(capsys, tmp_path):
+    page, asked = tmp_path / "page.html", ("plan", H200, *SHAPE, "--save", tmp_path / "plans.json", "--mask", "causal")
+    for each in (asked, ("report", tmp_path, "--html", page)):
+        code, _, err = printed(capsys, program.main, *each)
+        assert code == 0, err
+    assert "Occupancy: programs" not in page.read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [

@@ -51,7 +51,7 @@ def _occupancy(groups: dict[tuple[str, str], list[Report]], dtype: str) -> Any:
 
 
 def _point(report: Report) -> Iterator[tuple[int, int, str]]:
-    if isinstance(report.plan, Launch) and isinstance(report.problem, SoftmaxProblem) and not report.problem.scores:
+    if isinstance(report.plan, Launch) and isinstance(report.problem, SoftmaxProblem):
         occupancy = report.plan.occupancy
         words = f"{words_of(report.problem)}<br>limited by {' and '.join(occupancy.limited_by)}"
         yield report.problem.n_cols, occupancy.programs_per_multiprocessor, words

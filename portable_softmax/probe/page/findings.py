@@ -179,11 +179,12 @@ def _many(number: int, word: str) -> str:
 
 
 def launches(runs: list[Run]) -> dict[tuple[str, str], list[Report]]:
-    """Returns the newest plans by device and type, each list by columns."""
+    """Returns the newest plans of the plain softmax by device and type, each list by columns."""
     groups: dict[tuple[str, str], list[Report]] = defaultdict(list)
     for report in _latest(runs).values():
-        if isinstance(report.plan, Launch) and isinstance(report.problem, SoftmaxProblem):
-            groups[report.device.profile, report.problem.dtype].append(report)
+        problem = report.problem
+        if isinstance(report.plan, Launch) and isinstance(problem, SoftmaxProblem) and not problem.scores:
+            groups[report.device.profile, problem.dtype].append(report)
     return {key: sorted(each, key=_columns) for key, each in groups.items()}
 
 
