@@ -21,7 +21,7 @@ Repeat = Callable[[torch.Tensor, Given], torch.Tensor]
 def key_of(form: str, x: torch.Tensor, dim: Any, dtype: Any, given: Given) -> Key | None:
     """Returns all that a call depends on but the values in its tensors; None if somebody listens to one, even autograd."""
     recorded = torch.is_grad_enabled()
-    facts: list[Any] = ["repeated scores", form, is_batch_invariant()]
+    facts: list[Any] = ["repeated scores", form]
     for each in (x, dim, dtype, *given):
         kind = type(each)
         if kind is torch.Tensor:
@@ -32,7 +32,7 @@ def key_of(form: str, x: torch.Tensor, dim: Any, dtype: Any, given: Given) -> Ke
             facts += kind, each
         else:
             return None
-    return tuple(facts)
+    return is_batch_invariant(), *facts  # read last: dynamo, which listens to x, cannot trace it
 
 
 def repeat_of(key: Key) -> Repeat | None:
