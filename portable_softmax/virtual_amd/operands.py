@@ -108,7 +108,7 @@ def source(text: str, kind: str, high: bool = False, selection: str = "DWORD") -
     """Returns the function that reads an operand of a vector instruction, with its negation and absolute value.
 
     Args:
-        text: the operand: `v1`, `-v1`, `|v1|`, `neg(0)`, `v1.h`, `s2`, `0x7f800000`, `1.0`.
+        text: the operand: `v1`, `-v1`, `|v1|`, `neg(0)`, `sext(v1)`, `v1.h`, `s2`, `0x7f800000`, `1.0`.
         kind: how its bits are read.
         high: True for the upper half of a register (op_sel).
         selection: SDWA's word or byte.
@@ -122,6 +122,8 @@ def source(text: str, kind: str, high: bool = False, selection: str = "DWORD") -
         inner, negated = found[1] or found[2], True
     if found := re.fullmatch(r"\|(.*)\||abs\((.*)\)", inner):
         inner, absolute = found[1] or found[2], True
+    if found := re.fullmatch(r"sext\((v\d+)\)", inner):
+        return _extended(int(found[1][1:]), kind, selection)
     plain = _plain(inner, kind, high, selection)
     if not negated and not absolute:
         return plain
@@ -135,6 +137,15 @@ def source(text: str, kind: str, high: bool = False, selection: str = "DWORD") -
         return (value ^ bits.type(sign) if negated else value).view(DTYPES[kind])
 
     return modified
+
+
+def _extended(register: int, kind: str, selection: str) -> Lanes:
+    """Returns the function that reads SDWA's word or byte as a signed number."""
+    shift, bits = _SELECTIONS[selection]
+    left, right = np.uint32(32 - bits - shift), np.int32(32 - bits)
+    return lambda wave: (
+        ((wave.bits[register] << left).view(np.int32) >> right).astype(DTYPES[f"i{width_of(kind)}"]).view(DTYPES[kind])
+    )
 
 
 def _plain(text: str, kind: str, high: bool, selection: str) -> Lanes:

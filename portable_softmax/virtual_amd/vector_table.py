@@ -50,7 +50,7 @@ _FLOATS: dict[str, tuple[str, Callable[..., Array]]] = {  # float64, float32 and
     "trunc": ("f = f", np.trunc),
     "ceil": ("f = f", np.ceil),
 }
-_WHOLE: dict[str, tuple[str, Callable[..., Array]]] = {  # signed and unsigned integers of 32 bits
+_WHOLE: dict[str, tuple[str, Callable[..., Array]]] = {  # signed and unsigned integers of 32 and 16 bits
     "max": ("n = n, n", np.maximum),
     "min": ("n = n, n", np.minimum),
     "max3": ("n = n, n, n", lambda a, b, c: np.maximum(np.maximum(a, b), c)),
@@ -74,7 +74,7 @@ _ONLY_FLOATS = {"neq", "lg", "o", "u", "nge", "nlg", "ngt", "nle", "nlt"}
 
 VECTOR_OPS: dict[str, VectorOp] = {
     **{f"v_{n}_{k}": op(form.replace("f", k), f) for k in ("f64", "f32", "f16") for n, (form, f) in _FLOATS.items()},
-    **{f"v_{n}_{k}": op(form.replace("n", k), f) for k in ("i32", "u32") for n, (form, f) in _WHOLE.items()},
+    **{f"v_{n}_{k}": op(form.replace("n", k), f) for k in ("i32", "u32", "i16", "u16") for n, (form, f) in _WHOLE.items()},
     **{
         f"v_cmp_{relation}_{kind}": op(f"mask = {kind}, {kind}", function)
         for relation, function in _RELATIONS.items()
@@ -151,6 +151,7 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_ashrrev_i32": op("i32 = i32, i32", lambda n, a: a >> integers.shift(n, 32)),
     "v_lshlrev_b16": op("b16 = b16, b16", lambda n, a: a << integers.shift(n, 16)),
     "v_lshrrev_b16": op("b16 = b16, b16", lambda n, a: a >> integers.shift(n, 16)),
+    "v_ashrrev_i16": op("i16 = i16, i16", lambda n, a: a >> integers.shift(n, 16)),
     "v_lshlrev_b64": op("b64 = b32, b64", lambda n, a: a << integers.shift(n, 64).astype(np.uint64)),
     "v_lshrrev_b64": op("b64 = b32, b64", lambda n, a: a >> integers.shift(n, 64).astype(np.uint64)),
     "v_ashrrev_i64": op("i64 = i32, i64", lambda n, a: a >> integers.shift(n, 64).astype(np.int64)),

@@ -56,7 +56,8 @@ def test_inner_dimensions_of_any_size_are_one_launch(where, plans, shape):
     assert_close(softmax(x, 1), expected("softmax", x, 1))
     ((problem, _),) = plans
     assert problem.across == (min(shape[1:]) > 1)  # rows of one element are anywhere
-    assert problem.scattered == (problem.across and shape[2] < 32)
+    if where.type == "cpu":  # a profile may cut few rows of another device otherwise
+        assert problem.scattered == (problem.across and shape[2] < 32)
 
 
 TURNED = {

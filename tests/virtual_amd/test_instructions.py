@@ -182,6 +182,16 @@ def test_bits_across_registers():
     assert after("v_alignbyte_b32 v1, v2, v3, 3", **registers).bits[1, 0] == 0x3456789A
 
 
+def test_signed_bytes_of_registers():
+    bytes_of = np.full(64, 0x80FF017E, np.uint32)
+    line = "v_max_i16_sdwa v1, sext(v2), sext(v2) dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:{} src1_sel:{}"
+    for one, other, largest in (("BYTE_0", "BYTE_1", 0x7E), ("BYTE_2", "BYTE_3", -1), ("BYTE_3", "WORD_1", -128)):
+        found = after(line.format(one, other), v2=bytes_of).bits[1].view(np.int16)
+        assert (found[::2] == largest).all()
+        assert not found[1::2].any()
+    assert (after("v_ashrrev_i16_e32 v1, 8, v2", v2=bytes_of << np.uint32(16) | np.uint32(0x8F00)).bits[1] == 0xFF8F).all()
+
+
 def test_a_dot_product_of_halves():
     pairs = {f"v{number}": np.array(pair, np.float16).view(np.uint32) for number, pair in ((2, [1.5, 2]), (3, [4, -0.5]))}
     assert after("v_dot2_f32_f16 v1, v2, v3, v4", v4=f32(10), **pairs).floats[1, 0] == 15
