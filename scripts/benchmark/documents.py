@@ -161,6 +161,19 @@ def numbers() -> str:
     return _table(rows, "device", "of a copy's speed", "times torch", "times the best peer", "least of these", "cells")
 
 
+def scores() -> str:
+    """Returns ratios of the softmax of scores for each device and kind of call, by type."""
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells_of([each for file in sorted(KEPT.glob("scores_*.csv")) for each in read(file)]):
+        groups.setdefault((cell.result.device, cell.result.direction), []).append(cell)
+    dtypes = list(dict.fromkeys(cell.result.dtype for cells in groups.values() for cell in cells))
+    rows = []
+    for (device, direction), cells in groups.items():
+        told = [", ".join(map(text, _three([cell for cell in cells if cell.result.dtype == dtype]))) for dtype in dtypes]
+        rows.append([device, f"{direction}, {_columns(cells)}", *told, f"{len(_slower(cells))} of {len(compared(cells))}"])
+    return _table(rows, "device", "call, columns", *dtypes, "behind a peer")
+
+
 def sharded() -> str:
     """Returns milliseconds of sharded rows, by shape, direction and provider."""
     results = [each for file in sorted(KEPT.glob("sharded*.csv")) for each in read(file)]
@@ -176,5 +189,5 @@ def sharded() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    each.__name__: each for each in (measured, classes, behind, host, first_calls, numbers, sharded)
+    each.__name__: each for each in (measured, classes, behind, host, first_calls, numbers, scores, sharded)
 }
