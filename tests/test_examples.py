@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from run_notebook import NOTEBOOK, kept, printed
+from sweep import mostly_slow
 
 from portable_softmax.devices.detect import interpreting
 
@@ -20,6 +21,7 @@ SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py") if not path.name.st
 # Those that compile for devices that are not here, which the interpreter cannot.
 COMPILE = {"my_kernel.py", "new_device.py", "softmax_and_plan.py", "warm_up_at_start.py"}
 WORKFLOW = yaml.safe_load((EXAMPLES / "ci_three_vendors.yml").read_text())
+INTERPRETED = "patch_model.py"  # by default
 SECONDS = 120
 
 
@@ -38,7 +40,9 @@ def test_an_example_runs(name):
     assert run(sys.executable, f"examples/{name}", TRITON_INTERPRET=None).strip()
 
 
-@pytest.mark.parametrize("name", [name for name in SCRIPTS if name not in COMPILE])
+@pytest.mark.parametrize(
+    "name", mostly_slow([name for name in SCRIPTS if name not in COMPILE], lambda name: name == INTERPRETED)
+)
 def test_an_example_runs_its_kernel_in_the_interpreter(name):
     assert run(sys.executable, f"examples/{name}", TRITON_INTERPRET="1").strip()
 

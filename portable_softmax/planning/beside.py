@@ -38,7 +38,7 @@ def tiles(room: Room) -> Iterator[Candidate]:
     if not room.shares:  # there is nothing else but to read them twice
         least, share, last = min(neighbours, room.sector), 0.5, 0.5
     packed = problem.element_bytes / WORD_BYTES if problem.access == "vector" else 1
-    row = problem.width if scalar else int(next_power_of_2(problem.width) * packed)
+    row = problem.width if scalar else max(1, int(next_power_of_2(problem.width) * packed))
     words = numbers.words_forward if scalar else numbers.words_backward / 2
     fits = False  # once a tile fits it may still spill, and half as many rows may not
     for rows in halves(min(neighbours, max(line, room.rows(words * room.threads, row))), min(neighbours, room.sector)):

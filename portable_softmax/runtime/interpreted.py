@@ -1,7 +1,11 @@
 """Launches in Triton's interpreter: one at a time, and those of bfloat16 as launches of wider types."""
 
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.device import Device
@@ -44,12 +48,41 @@ def interpreted(
             _widened(each, wide, read_as if results <= at < own or spec.step else None)
             for at, each in enumerate(given[:tensors])
         ]
-        with _interpreting:
+        with _interpreting, patched_once():
             kernel(*taken, *given[tensors:n_operands], *sizes, *given[n_operands:], **constexprs)
         if results and taken[0] is not given[0]:
             given[0].copy_(taken[0])
 
     return launch
+
+
+@cache
+def _languages(module: str) -> frozenset[str]:
+    """Returns the modules of Triton's language that functions of a module name."""
+    named = [each.__name__ for each in vars(sys.modules[module]).values() if isinstance(each, ModuleType)]
+    return frozenset(named) & {"triton.language", "triton.language.core"}
+
+
+@contextmanager
+def patched_once() -> Iterator[None]:
+    """Lets the interpreter patch Triton's language once for a launch; it would at each call of a kernel's function too."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang
+    patched: set[str] = set()
+
+    def once(function: Any) -> Any:
+        modules = _languages(function.__module__)
+        if modules <= patched:
+            return None
+        patched.update(modules)
+        return patch(function)
+
+    interpreter._patch_lang = once
+    try:
+        yield
+    finally:
+        interpreter._patch_lang = patch
 
 
 def _widened(x: "torch.Tensor", wide: "torch.dtype", read_as: "torch.dtype | None") -> "torch.Tensor":

@@ -72,6 +72,7 @@ COMPILERS = {
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("compiler", "dtype"),
     [*(("eager", dtype) for dtype in FLOATS), ("dynamo", torch.float32), ("aot", torch.float16), ("aot", torch.float32)],

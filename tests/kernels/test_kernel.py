@@ -86,6 +86,7 @@ def test_views(where, view, dtype):
     assert_softmax(softmax(x), x)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("num_programs", [1, 2, 5, 64])
 @pytest.mark.parametrize("n_cols", [40, 70000])
 def test_any_number_of_programs_is_right(device, where, num_programs, n_cols):

@@ -28,6 +28,7 @@ def compiled_for(device, n_rows=4096, n_cols=65_536, dtype="bfloat16", backward=
     return compile_for(device, spec.kernel, spec.signature(), constexprs, *options), tiling
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("profile", foremost(GPUS))
 def test_the_loop_that_polls_reads_memory_each_time(profile, backward):
@@ -40,6 +41,7 @@ def test_the_loop_that_polls_reads_memory_each_time(profile, backward):
             assert n_cols == 10**6, "more parts than a small GPU holds"
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("profile", foremost(AMD))
 def test_on_amd_a_volatile_load_is_taken_out_of_the_loop_and_that_is_seen(profile, backward):
@@ -70,7 +72,7 @@ def test_nothing_in_the_loop_makes_one_warp_wait_for_others(n_cols, backward):
         assert not any(word in line for line in loop)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("profile", ["nvidia/h200", "nvidia/t4", "amd/mi300x", "amd/rx-7900-xtx"])
 def test_no_loop_is_without_a_bound(profile, backward):

@@ -90,6 +90,7 @@ def test_hostile_masks_in_every_strategy(where, planned, name, more):
         check(x, "softmax", Scores(mask="bool", zero_rows=more == "zero rows"), mask=mask)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", TILINGS)
 @pytest.mark.parametrize(("batch", "heads", "rows"), [(2, 3, 5), (1, 4, 1), (3, 2, 4)])
 def test_a_mask_that_heads_share_in_every_strategy(where, planned, name, batch, heads, rows):
@@ -228,6 +229,7 @@ def test_masks_of_more_levels_than_a_kernel_has(where, sizes):
     check(x, "softmax", Scores(mask="bool", causal="upper_left"), mask=some(*sizes, where=where))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dim", [0, 1, 2, 3])
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 2, 0), (0, 2, 1, 3), (0, 1, 3, 2)], ids=str)
 def test_other_dims_and_layouts(where, dim, order):
@@ -316,6 +318,7 @@ LOST = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", LOST)
 @pytest.mark.parametrize(("tiling", "form"), [("shared", "softmax"), ("shared pieces", "log_softmax")])
 def test_words_that_are_lost_change_no_bit(device, where, form, planned, monkeypatch, name, tiling):

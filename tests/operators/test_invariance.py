@@ -53,6 +53,7 @@ def in_a_thread(function, *arguments):
 
 
 @kernel
+@pytest.mark.each_value
 @pytest.mark.parametrize("n_cols", [7, 782, 5000])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_a_row_is_the_same_in_any_batch(where, invariant, plans, n_cols, dtype):

@@ -40,6 +40,7 @@ SOME = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("given", SOME.values(), ids=SOME)
 def test_opcheck(by_torch, form, given):
     call = asked(form, **given)
@@ -55,6 +56,7 @@ def test_opcheck(by_torch, form, given):
     torch.library.opcheck(torch.ops.portable_softmax.scored_backward.default, arguments)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("ways", TWO[::4], ids=names)
 def test_derivatives(by_torch, form, ways):
     """Of all tensors, in reverse and forward mode, twice."""
@@ -124,6 +126,7 @@ def test_vmap_over_a_mask_that_lies_last(by_torch):
     torch.testing.assert_close(batched, torch.stack([softmax(x, mask=each, masked_rows="zero") for each in mask.unbind(2)]))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("given", SOME.values(), ids=SOME)
 def test_compile_without_graph_breaks(by_torch, form, given, dynamic):

@@ -1,7 +1,7 @@
 """No program reads or writes past a row unmasked, whatever a profile says."""
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from offline import GPUS, every_candidate, foremost, with_numbers
 
@@ -78,6 +78,7 @@ def unmasked_past(spec: KernelSpec, tiling: Tiling, n_cols: int) -> int:
 @pytest.mark.parametrize("profile", ["nvidia/h200", "nvidia/t4", "amd/mi300x", "amd/rx-7900-xtx"])
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(row=rows(), problem=problems())
+@example(row={"beside_share": 1.0}, problem=Problem(512, 1, "bfloat16", "bfloat16", 8, inner=512))
 def test_what_reaches_past_a_row_is_masked(profile, row, problem):
     device = with_numbers(profile, row)
     for tiling in every_candidate(problem, device):

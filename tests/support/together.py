@@ -9,6 +9,8 @@ import random
 import threading
 from unittest import mock
 
+from portable_softmax.runtime.interpreted import patched_once
+
 MOST_STEPS = 50_000  # steps of all programs of a launch; with more, they wait in vain
 
 
@@ -54,7 +56,7 @@ class Together:
             self._run([_Program(index, work, self.back) for index in self.order(range(num_programs))], builder)
             return (0,)  # no programs are left for the interpreter
 
-        with self._steps_of(builder):
+        with patched_once(), self._steps_of(builder):
             kernel[grid](*arguments, **constexprs)
 
     def _run(self, programs, builder):

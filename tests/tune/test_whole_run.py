@@ -13,6 +13,8 @@ from portable_softmax.tune.__main__ import main
 from portable_softmax.tune.cells import Cell
 from portable_softmax.tune.run import Limits, Run
 
+pytestmark = pytest.mark.xdist_group("tune")  # one process makes the runs
+
 
 def test_the_package_takes_the_file_at_once(whole, monkeypatch):
     directory, printed = whole

@@ -34,7 +34,7 @@ def direction(request):
     return request.param
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("arch", "name"),
     [pytest.param(*case, marks=[] if is_quick(*case) else pytest.mark.slow) for case in CASES_OF_ALL],
@@ -43,7 +43,7 @@ def test_rows_that_are_masked_or_not_finite(arch, name, direction):
     compare(direction, in_virtual_device(arch), name, n_rows=5)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("arch", "name", "dtype"),
     mostly_slow([(*case, dtype) for dtype in (torch.float16, torch.bfloat16) for case in CASES_OF_ALL], "gfx942", 29),
@@ -52,7 +52,7 @@ def test_narrow_types(arch, name, dtype, direction):
     compare(direction, in_virtual_device(arch), name, dtype=dtype, special=as_they_are)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("arch", "name", "form"),
     mostly_slow([(*case, form) for form in ("log_softmax", "softmin") for case in CASES_OF_ALL], "gfx1100", 37),
@@ -74,7 +74,7 @@ def test_gradients_of_rows_in_pairs(arch, n_rows):
         backward(in_pairs, "softmax", torch.bfloat16, CPU, 21, tiling, 2, n_rows=n_rows)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("arch", "name"),
     [

@@ -28,6 +28,7 @@ def direction(request):
     return request.param
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("arch", "num_warps"),
     mostly_slow(
@@ -43,6 +44,7 @@ def test_every_number_of_warps(arch, num_warps, direction):
         direction(run, "softmax", torch.float32, CPU, n_cols - 20, tiling, 3, 4, None, n_rows=n_rows, special=special)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("arch", "name", "dtype"),
     mostly_slow(

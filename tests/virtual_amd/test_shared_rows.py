@@ -76,7 +76,7 @@ def backwards(numbers):
     return list(numbers)[::-1]
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", SHARED)
 def test_any_interleaving(arch, direction, name):
     together = compare(direction, in_virtual_device(arch), name, special=as_they_are)
@@ -85,7 +85,7 @@ def test_any_interleaving(arch, direction, name):
         assert torch.equal(compare(direction, run, name, special=as_they_are), together)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     "arch", ["gfx1100", "gfx942", *(pytest.param(each, marks=pytest.mark.slow) for each in ("gfx90a", "gfx1201"))]
@@ -109,7 +109,7 @@ def test_a_part_of_one_piece_has_the_same_bits_whoever_finds_it():
     assert torch.equal(alone, together)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("parts", [{0}, {2}, {0, 1, 2}], ids=str)
 @pytest.mark.parametrize("late", [None, 30])
 def test_words_that_arrive_late_or_never(arch, direction, parts, late):

@@ -44,6 +44,7 @@ def test_detection_to_numbers(machine, file):
     assert_close(result.cpu(), expected("softmax", x))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("file", FIRST)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -57,6 +58,7 @@ def test_launches_are_as_planned(machine, file, shape, dtype):
     assert (launched.grid, launched.num_warps) == ((planned.num_programs, 1, 1), planned.num_warps)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("file", FIRST)
 @pytest.mark.parametrize("form", ["log_softmax", "softmin"])
 @pytest.mark.parametrize("across", [False, True])
