@@ -34,7 +34,7 @@ VERSIONS = [  # Python, torch, Triton: the oldest and the newest of each that th
     nox.param("3.14", "", "", id="3.14"),
 ]
 SHAPES = ("--shapes", "4096x781", "4096x4096", "4096x12672", "128x151936", "--dtype", "float32", "bfloat16")
-PROJECT = ("pytest>=8.3", "msgspec>=0.19", "PyYAML>=6", "tabulate>=0.9")  # named, as extras would bring the usual Triton
+PROJECT = ("pytest>=8.3,<9.2", "msgspec>=0.19", "PyYAML>=6", "tabulate>=0.9")  # named, as extras would bring the usual Triton
 
 
 # Backends of other vendors: their Triton takes the place of the package `triton`.
