@@ -1,6 +1,5 @@
 """Work of the processes: a cell's plan with some numbers, and a launch's result and time."""
 
-import logging
 import statistics
 import time
 from collections.abc import Callable
@@ -69,7 +68,6 @@ def planned(cell: Cell, rows: tuple[NumberRow, ...]) -> Launch:
 
 def plan_on(cell: Cell, device: Device) -> LaunchPlan:
     """Plans a cell on any device; see `planned`."""
-    logging.getLogger("portable_softmax").setLevel(logging.ERROR)  # a slow launch is what a run is about
     problem = problem_on(cell, device)
     assert problem, "cells_of leaves out what the device does not take"
     return plan_problem(problem, device)

@@ -1,5 +1,6 @@
 """Jobs in processes of their own: one that crashes, or gives no answer in time, costs its process and nothing else."""
 
+import logging
 import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -119,6 +120,7 @@ class _Process:
 
 def _serve(connection: Connection, function: Callable[..., Any]) -> None:
     """Answers jobs. After an error that is not this package's own the device may be unusable, so the process is given up."""
+    logging.getLogger("portable_softmax").setLevel(logging.ERROR)  # slow launches are what jobs are about
     connection.send(("ready", None))
     while True:
         job = connection.recv()
