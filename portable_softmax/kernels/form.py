@@ -110,6 +110,11 @@ class Form:
         """Tells whether a row without a score has a result."""
         return self.sink or self.zero_rows
 
+    @property
+    def most(self) -> float:
+        """Returns nearly the largest number of the type that is computed in."""
+        return 1e308 if self.compute == "float64" else 3e38
+
     def in_float32(self) -> "Form":
         """Returns the form for operands of bfloat16 that were copied to float32."""
         return replace(self, rounded_to="float32") if self.rounded_to == "bfloat16" else self
@@ -149,8 +154,9 @@ def constexpr_of(form: Form) -> InKernel:
     """
     import triton.language as tl
 
-    if not hasattr(tl.constexpr, "__getattr__"):
-        tl.constexpr.__getattr__ = _attribute
+    constant = tl.constexpr
+    if not hasattr(constant, "__getattr__"):
+        constant.__getattr__ = _attribute
     return InKernel(form)
 
 

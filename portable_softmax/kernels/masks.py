@@ -72,13 +72,12 @@ def before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM: tl.constexpr):
 @triton.jit
 def in_vectors_with_any(given, FORM: tl.constexpr):
     """Returns where elements share an access of a thread with any that a boolean mask has given True."""
-    COLS: tl.constexpr = given.shape[1]
-    VECTOR: tl.constexpr = FORM.access if FORM.access < COLS else COLS
+    VECTOR: tl.constexpr = FORM.access if FORM.access < given.shape[1] else given.shape[1]
     if VECTOR > 1:
         # As numbers: LLVM would pack predicates into bits, some of them by way of memory.
-        vectors = tl.reshape(given.to(tl.int32), (given.shape[0], COLS // VECTOR, VECTOR))
-        some = tl.broadcast_to(tl.expand_dims(tl.max(vectors, axis=2), 2), (given.shape[0], COLS // VECTOR, VECTOR))
-        some = tl.max_constancy(tl.reshape(some, (given.shape[0], COLS)), [1, VECTOR])
+        vectors = tl.reshape(given.to(tl.int32), (given.shape[0], given.shape[1] // VECTOR, VECTOR))
+        some = tl.broadcast_to(tl.expand_dims(tl.max(vectors, axis=2), 2), vectors.shape)
+        some = tl.max_constancy(tl.reshape(some, given.shape), [1, VECTOR])
     else:
         some = given
     return some != 0

@@ -12,8 +12,6 @@ from portable_softmax.kernels.addressing import pointers
 from portable_softmax.kernels.exponents import base_of, exp, fma
 from portable_softmax.kernels.masks import in_vectors_with_any, mask_pointers
 
-SMALL = tl.constexpr(0.625)  # below it, tanh is a series: the quotient would lose digits
-
 
 @triton.jit
 def number_of(bits, FORM: tl.constexpr):
@@ -90,9 +88,9 @@ def multiplier(factor, FORM: tl.constexpr):
     of each element would be five instructions.
     """
     if FORM.divides:
-        MOST: tl.constexpr = 1e308 if FORM.compute == tl.float64 else 3e38
         inverse = 1.0 / factor
-        inverse = tl.where(inverse > MOST, MOST, tl.where(inverse < -MOST, -MOST, inverse))  # 0 over a subnormal number is 0
+        inverse = tl.where(inverse > FORM.most, FORM.most, inverse)  # finite: 0 over a subnormal number is 0
+        inverse = tl.where(inverse < -FORM.most, -FORM.most, inverse)
         factor = tl.where(factor == 0, 1.0, inverse)
     return factor
 
@@ -107,8 +105,8 @@ def constant(number: tl.constexpr, FORM: tl.constexpr):
 def capped(score, FORM: tl.constexpr):
     """Returns cap * tanh(score / cap), or the score itself without a cap.
 
-    tanh is (1 - e) / (1 + e) with e = exp(-2 |u|); for small u, where that cancels, u + u^3 P / Q by Cephes (Moshier), to the
-    last bits of float64.
+    tanh is (1 - e) / (1 + e) with e = exp(-2 |u|); for |u| below 0.625, where that cancels, u + u^3 P / Q by Cephes (Moshier),
+    to the last bits of float64.
     """
     if FORM.cap != 0:
         u = score * (1.0 / FORM.cap)
@@ -118,8 +116,8 @@ def capped(score, FORM: tl.constexpr):
         q = fma(square + 1.12811678491632931402e2, square, constant(2.23548839060100448583e3, FORM))
         q = fma(q, square, constant(4.84406305325125486048e3, FORM))
         e = exp(-2.0 * size, True)
-        above = tl.where(size < SMALL, size * fma(square, p, q), 1.0 - e)
-        tanh = above / tl.where(size < SMALL, q, 1.0 + e)
+        small = size < 0.625
+        tanh = tl.where(small, size * fma(square, p, q), 1.0 - e) / tl.where(small, q, 1.0 + e)
         score = product(tl.where(u < 0, -tanh, tanh), constant(FORM.cap, FORM))
     return score
 
