@@ -54,7 +54,7 @@ def rows_of(tile, row_tiles, per_matrix, FORM: tl.constexpr):
 def outer_of(matrix, n_matrices, matrix_stride, block_stride, FORM: tl.constexpr):
     """Returns the offsets of matrices: [rows] if the rows of a tile may lie in several, else a scalar."""
     if FORM.depth == 3:
-        block = matrix // tl.cast(n_matrices, FORM.counted_in)
+        block = tl.cast(matrix, FORM.counted_in) // tl.cast(n_matrices, FORM.counted_in)
         outer = block * block_stride + (matrix - block * n_matrices) * matrix_stride
     else:
         outer = matrix * matrix_stride

@@ -23,7 +23,7 @@ def starts_of_mask(ptr, matrix, line, lead, n_matrices, col, row, matrix_stride,
 
     Columns of a ragged row are counted from the start of its first vector, so these are `lead` columns ahead.
     """
-    block = matrix // tl.cast(n_matrices, FORM.counted_in)
+    block = tl.cast(matrix, FORM.counted_in) // tl.cast(n_matrices, FORM.counted_in)
     outer = block * block_stride + (matrix - block * n_matrices) * matrix_stride
     within = line if FORM.axis == 0 and FORM.mask_step == 1 else line * row
     return ptr + outer + tl.expand_dims(within, FORM.axis) - lead * col
@@ -70,13 +70,19 @@ def before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM: tl.constexpr):
 
 
 @triton.jit
+def either(a, b):
+    """Combines bits: of a mask's elements, one bit of any says that it takes part."""
+    return a | b
+
+
+@triton.jit
 def in_vectors_with_any(given, FORM: tl.constexpr):
     """Returns where elements share an access of a thread with any that a boolean mask has given True."""
     VECTOR: tl.constexpr = FORM.access if FORM.access < given.shape[1] else given.shape[1]
     if VECTOR > 1:
         # As numbers: LLVM would pack predicates into bits, some of them by way of memory.
         vectors = tl.reshape(given.to(tl.int32), (given.shape[0], given.shape[1] // VECTOR, VECTOR))
-        some = tl.broadcast_to(tl.expand_dims(tl.max(vectors, axis=2), 2), vectors.shape)
+        some = tl.broadcast_to(tl.expand_dims(tl.reduce(vectors, 2, either), 2), vectors.shape)
         some = tl.max_constancy(tl.reshape(some, given.shape), [1, VECTOR])
     else:
         some = given

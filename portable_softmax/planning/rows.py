@@ -44,6 +44,8 @@ def short_rows(room: Room) -> Iterator[Candidate]:
         words, row = elements / room.operands, cols
     elif problem.ragged:
         words = numbers.words_backward / room.operands
+    elif problem.scores and not problem.backward:
+        words *= 2  # a tile's rows share what it takes to find them and their mask
     for rows in halves(room.rows(words * room.threads, row), 1):
         tiling = Tiling("tile", rows, cols, warps, 1)
         piece = max(1, room.threads // rows) * problem.vector

@@ -49,7 +49,7 @@ class KernelSpec:
     mask_step: int | None = 1
     mask_vector: int = 1
     mask_shared: bool = False
-    many: bool = True  # tiles may be 2**31 or more
+    many: bool = True  # rows may be 2**31 or more
     padded: bool = True  # tiles end elsewhere than rows do
 
     @classmethod
@@ -72,7 +72,7 @@ class KernelSpec:
             raise ValueError(f"{tiling} has whole pieces past the {problem.n_cols} columns; give it fewer pieces")
         ends_with_rows = problem.n_cols % tiling.tile_cols == 0 if tiling.strategy == "online" else covered == problem.n_cols
         shared = {field: getattr(problem, field) for field in OF_THE_PROBLEM}
-        many = not problem.scores or problem.tiles(tiling.tile_rows) >= 2**31
+        many = not problem.scores or problem.n_rows >= 2**31
         return cls(tiling=tiling, padded=problem.ragged or not ends_with_rows, many=many, **shared)
 
     @property
@@ -191,7 +191,7 @@ class KernelSpec:
             held=tiling.strategy != "online" and tiling.held and not self.step,
             by_place=not tiling.held,
             walks=tiling.walk,
-            counted_in="int64" if self.many else "int32",
+            counted_in="int64" if self.many else "uint32",
             stages=tiling.num_stages or 1,
             last_alone=self.last_alone,
             scored=bool(scores),
@@ -226,9 +226,11 @@ class KernelSpec:
         return {"hides": self.scores.hides}
 
     def _access(self, device: Device) -> int:
-        """Returns how many neighbours a thread reads at once."""
+        """Returns how many neighbours a thread reads at once; 1 where there are no threads, and whole tiles are moved."""
         tiling = self.tiling
-        threads = tiling.num_warps * (device.hardware.warp_size or 1) if tiling.num_warps else 1
+        if tiling.num_warps is None:
+            return 1
+        threads = tiling.num_warps * (device.hardware.warp_size or 1)
         return max(1, min(self.vector, tiling.tile_rows * tiling.tile_cols // tiling.pieces // threads))
 
     def _most_threads(self, device: Device) -> int:

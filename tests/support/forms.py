@@ -8,7 +8,7 @@ PLAIN = {
     **dict.fromkeys(("compute", "rounded_to"), "float32"),
     **dict.fromkeys(("axis", "out_axis", "depth", "vector", "tile_rows", "pieces", "stages"), 1),
     "tile_cols": 16,
-    "counted_in": "int32",
+    "counted_in": "int64",
 }
 
 
