@@ -71,7 +71,7 @@ def before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM: tl.constexpr):
 
 @triton.jit
 def either(a, b):
-    """Combines bits: of a mask's elements, one bit of any says that it takes part."""
+    """Returns the bits of both: one bit of any element says that a vector takes part."""
     return a | b
 
 
