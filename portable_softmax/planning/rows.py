@@ -66,6 +66,8 @@ def whole_rows(room: Room) -> Iterator[Candidate]:
     problem, numbers = room.problem, room.numbers
     cols, most = next_power_of_2(problem.width), room.most_threads // room.warp
     per_thread = numbers.elements_per_thread // (4 if problem.access == "scalar" else 2)  # single elements have an address each
+    if problem.scores and not problem.backward:
+        per_thread *= 2  # fewer threads to wait for each other, after each has had its mask
     warps = room.warps(cols * problem.registers_per_element, per_thread)
     both = sorted({warps, min(2 * warps, most)})
     why = f"a row of {problem.n_cols} columns is less than {numbers.row_share:g} of {room.registers} registers"

@@ -63,6 +63,7 @@ LAYOUTS = {
     "vocabulary first": Layout((50257, 1024), 0),
     "one long line": Layout((1, 151_936, 16), 1),
     "batch of columns": Layout((32, 2048, 128), 1),
+    "odd columns": Layout((5, 20_000, 333), 1),
     "channels of 49": Layout((64, 1000, 49), 1),
     "segmentation": Layout((8, 19, 512, 1024), 1),
     "three channels": Layout((16, 3, 1024, 1024), 1),
