@@ -14,6 +14,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 
 OURS = "ours"
 COPY = "copy"  # a provider that moves as many bytes and computes nothing: the ceiling
+DISTURBED = 0.5  # spread above which a result says nothing
 STREAMS = {"forward": 2, "backward": 3, "both": 5, "log_softmax": 2}  # tensors that a direction must read or write
 
 
@@ -75,6 +76,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return STREAMS[self.direction] * math.prod(self.sizes) * DTYPE_BYTES[self.dtype] / self.median_us / 1e3
 
 
+    @property
+    def disturbed(self) -> bool:
+        """Tells whether something else ran on the device or its host: turns differ by more than half."""
+        return (self.spread or 0) > DISTURBED
+
+
 COLUMNS = Result.__struct_fields__
 
 
@@ -110,7 +117,7 @@ class Cell:
 
 
 def cells_of(results: Iterable[Result]) -> list[Cell]:
-    """Returns the cells of results, in order; of several times of one provider the median."""
+    """Returns the cells of results, in order; of several times of one provider the median, without those that were disturbed."""
     found: dict[tuple[str | int, ...], list[Result]] = defaultdict(list)
     for result in results:
         found[result.cell].append(result)
@@ -120,7 +127,7 @@ def cells_of(results: Iterable[Result]) -> list[Cell]:
 def _times(group: list[Result]) -> dict[str, float]:
     times: dict[str, list[float]] = defaultdict(list)
     for result in group:
-        if result.median_us:
+        if result.median_us and not result.disturbed:
             times[result.provider].append(result.median_us)
     return {name: statistics.median(each) for name, each in times.items()}
 

@@ -25,7 +25,7 @@ class Case(NNTestCase):
 
     def _backward(self, module, given, output, grad_output, create_graph=False):
         output.backward(grad_output, retain_graph=True, create_graph=create_graph)
-        return given.grad
+        return tuple(each.grad for each in given) if isinstance(given, tuple) else given.grad
 
     def _get_parameters(self, module):
         return [], []

@@ -12,6 +12,7 @@ from benchmark import documents, host, layouts, report, scored_calls, scores, st
 from benchmark import run as benchmark_run
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
 from benchmark.providers import Provider, load
+from msgspec.structs import replace
 
 from portable_softmax.probe.results import COLUMNS, Result, cells_of, read, write
 
@@ -35,6 +36,14 @@ def run(*command, **environment):
     """A script, in a process of its own."""
     command = [sys.executable, *map(str, command)]
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+
+
+def test_a_disturbed_time_is_left_out():
+    calm, *others = results()
+    disturbed = replace(calm, provider="liger", median_us=1.0, spread=1.2)
+    cell = cells_of([calm, replace(calm, provider="quack", spread=0.4), disturbed, *others])[0]
+    assert "quack" in cell.us
+    assert "liger" not in cell.us
 
 
 def test_ratios_of_cells_and_their_geometric_means():
