@@ -75,7 +75,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return None
         return STREAMS[self.direction] * math.prod(self.sizes) * DTYPE_BYTES[self.dtype] / self.median_us / 1e3
 
-
     @property
     def disturbed(self) -> bool:
         """Tells whether something else ran on the device or its host: turns differ by more than half."""
@@ -117,7 +116,7 @@ class Cell:
 
 
 def cells_of(results: Iterable[Result]) -> list[Cell]:
-    """Returns the cells of results, in order; of several times of one provider the median, without those that were disturbed."""
+    """Returns the cells of results, in order; of several times of a provider the median. Disturbed ones are left out."""
     found: dict[tuple[str | int, ...], list[Result]] = defaultdict(list)
     for result in results:
         found[result.cell].append(result)
