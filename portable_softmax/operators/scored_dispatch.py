@@ -26,13 +26,11 @@ def call_scored(form: str, x: torch.Tensor, dim: Any, dtype: Any, given: Given) 
     if not x.dim():
         return call_scored(form, x.unsqueeze(0), 0, dtype, given).squeeze(0)
     asked = read(form, x, dim, dtype, given)
-    if _unheard(asked.x, asked.mask, asked.factors, asked.sinks):
-        result = forward(*asked)
-        if key and (not asked.x.is_cpu or interpreting()):
-            remember(key, x, given, asked, is_batch_invariant())
-        return result
-    recorded: torch.Tensor = torch.ops.portable_softmax.scored(*asked)
-    return recorded
+    unheard = _unheard(asked.x, asked.mask, asked.factors, asked.sinks)
+    result: torch.Tensor = (forward if unheard else torch.ops.portable_softmax.scored)(*asked)
+    if key and (not asked.x.is_cpu or interpreting()):
+        remember(key, x, given, asked, is_batch_invariant())
+    return result
 
 
 def _unheard(*tensors: torch.Tensor | None) -> bool:

@@ -11,6 +11,7 @@ from portable_softmax.operators import scored
 from portable_softmax.operators.asked import Asked
 from portable_softmax.operators.kept import find, keep, nobody_listens
 from portable_softmax.operators.scored_arguments import Given, numbers, sinks
+from portable_softmax.operators.scored_recording import recording
 from portable_softmax.planning.problem import VECTOR_BYTES
 
 PLAIN = frozenset((bool, int, float, str, torch.dtype))
@@ -19,15 +20,19 @@ Repeat = Callable[[torch.Tensor, Given], torch.Tensor]
 
 
 def key_of(form: str, x: torch.Tensor, dim: Any, dtype: Any, given: Given) -> Key | None:
-    """Returns all that a call depends on but the values in its tensors; None if somebody listens to one, even autograd."""
+    """Returns all that a call depends on but the values in its tensors; None if it is not one to be repeated.
+
+    Somebody listens to such a tensor, or autograd to another one than x, or to x that has a softcap.
+    """
     recorded = torch.is_grad_enabled()
     facts: list[Any] = ["repeated scores", form]
     for each in (x, dim, dtype, *given):
         kind = type(each)
         if kind is torch.Tensor:
-            if not nobody_listens(each) or (recorded and each.requires_grad):
+            needed = recorded and each.requires_grad
+            if not nobody_listens(each) or (needed and (each is not x or given.softcap is not None)):
                 return None
-            facts += each.dtype, each.shape, each.stride(), each.data_ptr() % VECTOR_BYTES == 0, each.get_device()
+            facts += each.dtype, each.shape, each.stride(), each.data_ptr() % VECTOR_BYTES == 0, each.get_device(), needed
         elif each is None or kind in PLAIN:
             facts += kind, each
         else:
@@ -49,6 +54,8 @@ def remember(key: Key, x: torch.Tensor, given: Given, asked: Asked, batch_invari
     call = scored.kept_like(asked, batch_invariant)
     if call is None:
         return
+    if x.requires_grad and torch.is_grad_enabled():
+        call = recording(call, asked, batch_invariant)
     name = "scale" if given.temperature is None else "temperature"
     factors_of = _of_rows(name, asked, asked.factors, getattr(given, name))
     sinks_of = _of_rows("sink", asked, asked.sinks, given.sink)

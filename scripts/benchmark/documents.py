@@ -1,6 +1,5 @@
 """Tables of documents, made of the results that are kept: `python scripts/benchmark report --write`."""
 
-import math
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,7 +14,7 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "speed.md", ROOT / "docs" / "sh
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 DIRECTIONS = ("forward", "backward")
 BEHIND = 0.98  # of a peer: below it we are slower by more than 2%
-MOST_BEHIND = 6  # lines of the list
+MOST_BEHIND = 4  # lines of the list
 SMALL_US = 20  # a cell below it takes little more than a launch
 
 
@@ -52,13 +51,17 @@ def _table(rows: list[list[str]], *header: str) -> str:
 
 
 def measured() -> str:
-    """Returns a row for each device and day: what was installed, and how many cells were timed."""
-    groups: dict[tuple[str, ...], list[Result]] = {}
-    for file in SPEED:
-        for each in read(file):
-            groups.setdefault((each.device, each.driver or "-", each.triton, each.torch, each.date), []).append(each)
-    rows = [[*key, ", ".join(_providers(group)), str(len({each.cell for each in group}))] for key, group in groups.items()]
-    return _table(rows, "device", "driver", "Triton", "torch", "date", "peers", "cells")
+    """Returns a row for each device: what was installed, the days, and how many cells were timed."""
+    groups: dict[str, list[Result]] = {}
+    for each in (each for file in SPEED for each in read(file)):
+        groups.setdefault(each.device, []).append(each)
+    rows = [
+        [device, *(", ".join(sorted({getattr(each, name).partition("+")[0] for each in group} - {""})) for name in ("driver", "triton", "torch")),
+         " to ".join(sorted({min(each.date for each in group), max(each.date for each in group)})),
+         ", ".join(_providers(group)), str(len({each.cell for each in group}))]
+        for device, group in groups.items()
+    ]  # fmt: skip
+    return _table(rows, "device", "driver", "Triton", "torch", "dates", "peers", "cells")
 
 
 def _providers(group: Iterable[Result]) -> list[str]:
@@ -136,20 +139,6 @@ def host() -> str:
     )
 
 
-def first_calls() -> str:
-    """Returns milliseconds of first calls, by device and shape."""
-    groups: dict[tuple[str, ...], dict[str, str]] = {}
-    kinds: dict[str, None] = {}
-    for each in (each for file in SPEED for each in read(file) if each.sweep == "first call"):
-        kinds[each.direction] = None
-        key = each.device, each.shape.replace("x", " x "), each.dtype, each.launch
-        groups.setdefault(key, {})[each.direction] = f"{(each.median_us or math.nan) / 1e3:.3g}"
-    if not groups:
-        return "Not in the kept results."
-    rows = [[*key, *(times.get(kind, "-") for kind in kinds)] for key, times in groups.items()]
-    return _table(rows, "device", "shape", "type", "strategy", *kinds)
-
-
 def numbers() -> str:
     """Returns four numbers for each device, over the cells of a launch's time or more."""
     rows = []
@@ -165,12 +154,15 @@ def scores() -> str:
     """Returns ratios of the softmax of scores for each device and kind of call, by type."""
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells_of([each for file in sorted(KEPT.glob("scores_*.csv")) for each in read(file)]):
-        groups.setdefault((cell.result.device, cell.result.direction), []).append(cell)
+        call = cell.result.direction.partition(", ")[0]
+        if call != "plain":
+            groups.setdefault((cell.result.device, call), []).append(cell)
     dtypes = list(dict.fromkeys(cell.result.dtype for cells in groups.values() for cell in cells))
     rows = []
-    for (device, direction), cells in groups.items():
-        told = [", ".join(map(text, _three([cell for cell in cells if cell.result.dtype == dtype]))) for dtype in dtypes]
-        rows.append([device, f"{direction}, {_columns(cells)}", *told, f"{len(_slower(cells))} of {len(compared(cells))}"])
+    for (device, call), cells in groups.items():
+        by_type = [[cell for cell in cells if cell.result.dtype == dtype] for dtype in dtypes]
+        told = [", ".join(map(text, _three(group))) if group else "-" for group in by_type]
+        rows.append([device, f"{call}, {_columns(cells)}", *told, f"{len(_slower(cells))} of {len(compared(cells))}"])
     return _table(rows, "device", "call, columns", *dtypes, "behind a peer")
 
 
@@ -189,5 +181,5 @@ def sharded() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    each.__name__: each for each in (measured, classes, behind, host, first_calls, numbers, scores, sharded)
+    each.__name__: each for each in (measured, classes, behind, host, numbers, scores, sharded)
 }

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import portable_softmax
-from portable_softmax.operators import scored_dispatch
+from portable_softmax.operators import scored, scored_dispatch
 from portable_softmax.operators.kept import forget
 
 pytestmark = pytest.mark.kernel
@@ -56,6 +56,42 @@ def test_the_second_call_is_not_read_and_takes_its_own_values(where, reads, monk
         assert len(reads) == 1
         assert y.equal(anew(x, monkeypatch, **given))
         del reads[1:]
+
+
+@pytest.mark.parametrize("form", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("name", GIVEN)
+def test_the_second_call_that_autograd_records_has_the_gradient_of_the_first(where, reads, name, form):
+    torch.manual_seed(0)
+    given = {key: each.to(where) if isinstance(each, torch.Tensor) else each for key, each in GIVEN[name]().items()}
+    x, dy = torch.randn(X, device=where, requires_grad=True), torch.randn(X, device=where)
+    gradients = []
+    for _ in range(3):
+        y = getattr(portable_softmax, form)(x, **given)
+        gradients += torch.autograd.grad(y, x, dy)
+    first, *others = gradients
+    assert all(each.equal(first) for each in others)
+    assert len(reads) == (3 if "softcap" in given else 1)
+
+
+@pytest.mark.parametrize("given", [{"scale": 0.5, "causal": True}, {"temperature": torch.tensor([[0.5], [2.0], [1.0]])}])
+def test_derivatives_of_repeated_calls_are_right_twice(where, reads, given):
+    given = {key: each.to(where) if isinstance(each, torch.Tensor) else each for key, each in given.items()}
+    x = torch.randn(3, 5, device=where, dtype=torch.float64, requires_grad=True)
+    torch.autograd.gradcheck(lambda x: portable_softmax.softmax(x, **given), x)
+    torch.autograd.gradgradcheck(lambda x: portable_softmax.softmax(x, **given), x)
+    assert len(reads) < 5
+
+
+def test_the_gradient_keeps_the_choice_of_the_forward(where, reads, monkeypatch):
+    seen = []
+    launched = scored.backward
+    monkeypatch.setattr(scored, "backward", lambda *given: seen.append(given[5]) or launched(*given))
+    x = torch.randn(4, 32, device=where, requires_grad=True)
+    for _ in range(2):
+        with portable_softmax.batch_invariant():
+            y = portable_softmax.softmax(x, scale=0.5)
+        y.sum().backward()
+    assert seen == [True, True]
 
 
 OTHERS = {
