@@ -55,13 +55,17 @@ def measured() -> str:
     groups: dict[str, list[Result]] = {}
     for each in (each for file in SPEED for each in read(file)):
         groups.setdefault(each.device, []).append(each)
-    rows = [
-        [device, *(", ".join(sorted({getattr(each, name).partition("+")[0] for each in group} - {""})) for name in ("driver", "triton", "torch")),
-         " to ".join(sorted({min(each.date for each in group), max(each.date for each in group)})),
-         ", ".join(_providers(group)), str(len({each.cell for each in group}))]
-        for device, group in groups.items()
-    ]  # fmt: skip
+    rows = [[device, *_installed(group), str(len({each.cell for each in group}))] for device, group in groups.items()]
     return _table(rows, "device", "driver", "Triton", "torch", "dates", "peers", "cells")
+
+
+def _installed(group: list[Result]) -> list[str]:
+    """Returns what was installed on a device, the first and last day, and the peers."""
+    versions = [
+        sorted({getattr(each, name).partition("+")[0] for each in group} - {""}) for name in ("driver", "triton", "torch")
+    ]
+    dates = sorted({each.date for each in group})
+    return [*map(", ".join, versions), " to ".join(dict.fromkeys((dates[0], dates[-1]))), ", ".join(_providers(group))]
 
 
 def _providers(group: Iterable[Result]) -> list[str]:
