@@ -1,7 +1,7 @@
 """Tells how a kernel of one's own fits devices that are not here: `python examples/my_kernel.py`.
 
 The same from the command line, with the next step that would let one more program in: `portable-softmax kernel
-examples/my_kernel.py:scale --on amd/mi300x nvidia/h200 --args 'x=f32[4096] y=f32[4096] n=4096 BLOCK=1024'`.
+examples/my_kernel.py:subtract_max --on amd/mi300x nvidia/h200 --args 'x=f32[4096] y=f32[4096] n=4096 BLOCK=1024'`.
 """
 
 import triton
@@ -11,7 +11,7 @@ from portable_softmax import inspect_kernel
 
 
 @triton.jit
-def scale(x, y, n, BLOCK: tl.constexpr):
+def subtract_max(x, y, n, BLOCK: tl.constexpr):
     """Subtracts the largest of each block from its elements: y[i] = x[i] - max(block)."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     values = tl.load(x + at, mask=at < n, other=-float("inf"))
@@ -23,7 +23,7 @@ def main() -> None:
     for device in ("nvidia/h200", "nvidia/rtx-4090", "amd/mi300x", "amd/rx-7900-xtx"):
         for block in (1024, 16384):
             arguments = {"x": "f32[65536]", "y": "f32[65536]", "n": 65536, "BLOCK": block}  # or tensors
-            found = inspect_kernel(scale, arguments, device=device, num_warps=4)
+            found = inspect_kernel(subtract_max, arguments, device=device, num_warps=4)
             used, limit = found.resources, " and ".join(found.occupancy.limited_by)
             print(
                 f"{device:16} BLOCK {block:5}: {found.occupancy.programs_per_multiprocessor:2} programs, limited by {limit}; "

@@ -6,12 +6,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/environment.sh
 step() { printf '\n== Step %s of 4: %s\n\n' "$1" "$2"; }
-export PYTHONWARNINGS=ignore::RuntimeWarning # nan of masked rows, in the interpreter's numpy
 
 step 1 "install torch and Triton into .venv (the longest step of a fresh machine)"
 set_up
 
 step 2 "the device that is here, or Triton's interpreter: a softmax of 1823 x 781, compared with float64"
+echo "\$ python scripts/probe_device.py --rows 1823 --cols 781 --verify $*"
 python scripts/probe_device.py --rows 1823 --cols 781 --verify "$@"
 
 fleet=(compare nvidia/h200 amd/mi300x amd/rx-7900-xtx ascend/910b3 --rows 4096 --cols 8192 --dtype bfloat16 --explain)
@@ -27,7 +27,7 @@ TRITON_INTERPRET=1 python examples/patch_model.py                  softmax in yo
 portable-softmax profiles                                          the devices that can be planned for
 portable-softmax plan ascend/910b3 --cols 50257 --facts            one of them, with the facts of its hardware
 portable-softmax profiles show ascend/910b3                        each fact's source
-portable-softmax kernel examples/my_kernel.py:scale --on amd/mi300x nvidia/h200 --args 'x=f32[4096] y=f32[4096] n=4096 BLOCK=1024'
+portable-softmax kernel examples/my_kernel.py:subtract_max --on amd/mi300x nvidia/h200 --args 'x=f32[4096] y=f32[4096] n=4096 BLOCK=1024'
                                                                    a kernel of yours, in place of this one
 portable-softmax compare nvidia/h200 amd/mi300x --save plans.json  and later `portable-softmax diff plans.json`: what changed
 END

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources, Occupancy
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import CompileError, PlanError
+from portable_softmax.errors import CompileError, PlanError, TargetError
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
@@ -48,6 +48,7 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
 
     Raises:
         PlanError: no candidate compiles and fits; lists them all.
+        TargetError: this Triton does not compile for the device.
     """
     problem = as_read(problem, device)
     passed_over: list[str] = []
@@ -62,6 +63,8 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
             continue
         try:
             resources = measure(problem, tiling, device)
+        except TargetError:
+            raise  # no candidate would compile
         except CompileError as error:
             passed_over.append(f"{tiling}: does not compile: {error}")
             continue

@@ -39,6 +39,7 @@ def why(
 
 def _why_numbers(problem: Problem, tiling: Tiling, device: Device) -> Iterator[str]:
     """Yields each row of the profile that gave numbers, with its source; the source alone of a row for all problems."""
+    told: set[str] = set()
     for row in numbers_of(problem, device)[1]:
         source = device.profile.sources[row.source].title
         if row.conditions and tiling.parts == 1 and row.given.keys() <= OF_PARTS:
@@ -47,7 +48,8 @@ def _why_numbers(problem: Problem, tiling: Tiling, device: Device) -> Iterator[s
             conditions = ", ".join(f"{key} {value}" for key, value in row.conditions.items())
             given = ", ".join(f"{key} {value}" for key, value in row.given.items())
             yield f"{given} for {conditions}: {row.gain} times as fast ({source})"
-        else:
+        elif source not in told:
+            told.add(source)
             yield f"other numbers of {device.profile.name}: {source}"
 
 
@@ -56,7 +58,7 @@ def _why_tile(problem: Problem, tiling: Tiling) -> str:
         taken = f"rows of {problem.n_cols} columns are taken in tiles of {tiling.tile_rows} x {tiling.tile_cols}"
         return f"{problem.step}: {taken}, for rows that are sharded over devices"
     if tiling.strategy == "online":
-        return f"online: a row of {problem.n_cols} columns is taken in tiles of {tiling.tile_cols} and read twice"
+        return f"online: a row of {problem.n_cols} columns is taken {tiling.tile_cols} at a time, and read twice"
     if tiling.strategy == "shared":
         again = "" if tiling.held else ", and read it twice"
         return (

@@ -70,7 +70,7 @@ def whole_rows(room: Room) -> Iterator[Candidate]:
         per_thread *= 2  # fewer threads to wait for each other, after each has had its mask
     warps = room.warps(cols * problem.registers_per_element, per_thread)
     both = sorted({warps, min(2 * warps, most)})
-    why = f"a row of {problem.n_cols} columns is less than {numbers.row_share:g} of {room.registers} registers"
+    why = f"a row of {problem.n_cols} columns takes less than {numbers.row_share:g} of {room.registers} registers"
     for each in both:
         for elements in (room.piece, max(1, room.piece // 2)):  # smaller ones may end nearer to the row's end
             pieces = room.in_pieces(Tiling("tile", 1, cols, max(1, each // 2), 1), elements)

@@ -34,7 +34,7 @@ def next_step(resources: KernelResources, device: Device, found: Occupancy) -> N
     if fixed and not here:
         return _no_program(resources, device, fixed)
     if fixed:
-        return _none(here, f"nothing that the kernel could save raises it: {' and '.join(fixed)} bind")
+        return _none(here, f"none: the device allows no more, by its {' and '.join(fixed)}")
     reduced, fewer = resources, {}
     for field, words in binding:
         least = _first_that_helps(reduced, field, device, here)

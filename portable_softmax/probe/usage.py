@@ -66,11 +66,11 @@ def _unverifiable(given: set[str], options: argparse.Namespace) -> Iterator[str]
     known = profiles().get(options.profile or "")
     if "compare" in given or (known and known.backend not in VIRTUAL):
         yield (
-            "--verify runs the softmax on the device that is here; leave out --profile and --compare. "
-            f"Of devices that are not here, there is a virtual one for {' and '.join(VIRTUAL)}"
+            "verify runs a kernel on the device that is here, if none is named; "
+            f"of devices that are not here, there is a virtual one for {' and '.join(VIRTUAL)} alone"
         )
     elif "kernel" in given and not given >= {"profile", "case"}:
-        yield "--verify of --kernel runs in a virtual device: it needs --profile, and --case for the arguments"
+        yield "verify of a kernel needs the name of a device, and --case NAME: a function that gives arguments"
 
 
 def cases(options: argparse.Namespace, device: Device) -> list[Case]:

@@ -81,7 +81,7 @@ def target_to_compile_for(device: Device) -> Any:
     if not any(each.compiler.supports_target(target) for each in backends.values()):
         raise TargetError(
             f"this Triton's backends ({', '.join(backends)}) do not compile for {device.backend}; "
-            "README.md, Install, says which Triton does"
+            "docs/environment.md, Versions, says which Triton does"
         )
     return target
 

@@ -33,6 +33,7 @@ def interpreted(
         sizes: values of the parameters between the operands and those of the launch.
         n_operands: number of operands.
     """
+    import numpy as np
     import torch
 
     kernel = spec.kernel[grid]
@@ -48,7 +49,7 @@ def interpreted(
             _widened(each, wide, read_as if results <= at < own or spec.step else None)
             for at, each in enumerate(given[:tensors])
         ]
-        with _interpreting, patched_once():
+        with _interpreting, patched_once(), np.errstate(all="ignore"):  # a GPU does not warn of nan either
             kernel(*taken, *given[tensors:n_operands], *sizes, *given[n_operands:], **constexprs)
         if results and taken[0] is not given[0]:
             given[0].copy_(taken[0])

@@ -34,7 +34,7 @@ def test_each_limit_has_its_own_count_and_what_binds_is_marked():
         ("amd/mi100", (4, 66, 16), "2 registers per thread fewer: 4 programs instead of 3"),
         ("nvidia/h200", (4, 100, 40000), "4 registers per thread fewer: 5 programs instead of 4"),
         ("nvidia/h200", (4, 32, 40000), "2112 bytes of shared memory fewer: 6 programs instead of 5"),
-        ("nvidia/h200", (4, 24, 4112), "nothing that the kernel could save raises it: warps bind"),
+        ("nvidia/h200", (4, 24, 4112), "none: the device allows no more, by its warps"),
         ("amd/mi300x", (4, 40, 65536), "32768 bytes of shared memory fewer: 2 programs instead of 1"),
         ("ascend/910b3", (None, None, 200_000), "3392 bytes of Unified Buffer fewer: 1 program instead of 0"),
         (

@@ -62,7 +62,7 @@ def refused(capsys, *arguments):
         ([*H200, "--kernel", "f.py:k", "--rows", "4", "--dtype", "float16"], "--kernel has no use for --dtype, --rows"),
         ([*H200, "--kernel", "f.py:k", "--plot", "p.png"], "--kernel has no use for --plot"),
         ([*H200, "--kernel", "f.py"], "--kernel should be FILE:NAME, not 'f.py'"),
-        ([*H200, "--verify"], "--verify runs the softmax on the device that is here; leave out --profile"),
+        ([*H200, "--verify"], "verify runs a kernel on the device that is here, if none is named"),
         (["--baseline", "f.json", "--rows", "4"], "--baseline asks again what its file holds, and has no use for --rows"),
         ([*H200, "--tolerate", "plan"], "--tolerate is of --baseline, and there is none"),
         ([*H200, "--shapes", "4x4", "--rows", "4"], "--shapes has no use for --rows"),
@@ -71,9 +71,9 @@ def refused(capsys, *arguments):
         (["--baseline", "f.json", "--tolerate", "luck"], "'luck' should be one of plan, registers"),
         (["--baseline", "f.json", "--tolerate", "plan=2"], "a plan is the same or not"),
         ([*H200, "--offline"], "--offline choose legs of --matrix"),
-        (["--compare", "amd/mi300x", "--verify"], "--verify runs the softmax on the device that is here; leave out --profile"),
-        (["--profile", "amd/mi300x", "--kernel", "f.py:k", "--verify"], "it needs --profile, and --case for the arguments"),
-        (["--kernel", "f.py:k", "--verify", "--case", "c"], "it needs --profile, and --case for the arguments"),
+        (["--compare", "amd/mi300x", "--verify"], "verify runs a kernel on the device that is here, if none is named"),
+        (["--profile", "amd/mi300x", "--kernel", "f.py:k", "--verify"], "and --case NAME"),
+        (["--kernel", "f.py:k", "--verify", "--case", "c"], "and --case NAME"),
         (
             ["--profile", "amd/mi300x", "--verify", "--case", "c"],
             "--case are of a kernel of yours; name it",
@@ -289,3 +289,10 @@ def test_a_closed_pipe_is_no_traceback():
     outcome = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert (outcome.returncode, outcome.stderr) == (0, "")
     assert outcome.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--profile", "intel/arc-b580"], ["--compare", "intel/arc-b580", "amd/mi300x"]])
+def test_a_softmax_for_a_device_of_another_triton_is_no_failure(capsys, arguments):
+    code, out, err = printed(capsys, *arguments)
+    assert code == 4
+    assert "do not compile for xpu" in out + err
