@@ -2,12 +2,26 @@
 
 import torch
 
+from portable_softmax.api.functional import Numbers
 from portable_softmax.operators.arguments import dtype_of, int_of
 from portable_softmax.operators.explained import explained
+from portable_softmax.operators.scored_arguments import Given
 
 
-def explain(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> str:
-    """Says which kernel computes softmax(x, dim, dtype), with the plan of its launch, or why torch computes it.
+def explain(
+    x: torch.Tensor,
+    dim: int = -1,
+    dtype: torch.dtype | None = None,
+    *,
+    scale: Numbers = None,
+    temperature: Numbers = None,
+    mask: torch.Tensor | None = None,
+    causal: bool | str = False,
+    softcap: float | None = None,
+    sink: Numbers = None,
+    masked_rows: str = "nan",
+) -> str:
+    """Says which kernel computes softmax(x, dim, dtype, ...), with the plan of its launch, or why torch computes it.
 
     The kernel is planned and compiled as by the call, with x's strides and alignment, and the autocast and batch_invariant that
     are in force here. None is launched. log_softmax and softmin are launched alike.
@@ -16,6 +30,7 @@ def explain(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) ->
         x: the tensor, on its device; any shape, any strides. It is copied where the call would copy it.
         dim: the axis along which the result sums to 1.
         dtype: the type of the result, as softmax takes it.
+        scale, temperature, mask, causal, softcap, sink, masked_rows: as softmax takes them.
 
     Returns:
         Lines to print: what happens to x first, the tile, the grid, what a program uses, how many fit, and the reasons.
@@ -28,4 +43,5 @@ def explain(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) ->
         raise TypeError(f"explain(): argument 'x' must be Tensor, not {type(x).__name__}")
     if hasattr(x, "device_mesh"):
         raise TypeError("explain(): a DTensor was given, whose shards have kernels of their own; give x.to_local()")
-    return explained(x, int_of("explain", dim), dtype_of("explain", dtype))
+    given = Given(scale, temperature, mask, causal, softcap, sink, masked_rows)
+    return explained(x, int_of("explain", dim), dtype_of("explain", dtype), given)

@@ -10,7 +10,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import LayoutError
 from portable_softmax.operators.layout import AS_THEY_LIE, CONTIGUOUS, IN_ROWS, Operands, Way, on_copies
 from portable_softmax.planning.lines import Lines, lines_of_scores
-from portable_softmax.planning.problem import VECTOR_BYTES
+from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.planning.scores import Scores
 from portable_softmax.runtime.launch import bind_problem, mask_sizes, problem_from
 
@@ -31,13 +31,24 @@ def planned(
         LayoutError: operands and mask together have more levels than one launch.
         PlanError, CompileError: no kernel computes it.
     """
-    strides = mask.stride() if mask is not None else (0,) * operands[0].dim()
-    way, taken, lines = _arranged(operands, dim, strides, bool(scores.causal), batch_invariant)
-    problem = problem_from(taken, lines, form, len(operands) == 3, batch_invariant, scores=scores, mask=mask)
+    way, problem = described(operands, dim, form, batch_invariant, scores, mask)
     bits = struct.unpack("<q", struct.pack("<d", number)) if problem.y_dtype == "float64" else (_bits(number),)
     numbers = bits if len(operands) == 3 else (mask_sizes(problem) + bits)
     launch = bind_problem(problem, device, operands[0].device, numbers)
     return launch if way is AS_THEY_LIE else on_copies(launch, way, dim, len(operands) - 1)
+
+
+def described(
+    operands: Operands, dim: int, form: str, batch_invariant: bool, scores: Scores, mask: torch.Tensor | None
+) -> tuple[Way, Problem]:
+    """Describes a launch of operands like these: whether they are copied first, and the problem of what is launched.
+
+    Raises:
+        LayoutError: operands and mask together have more levels than one launch.
+    """
+    strides = mask.stride() if mask is not None else (0,) * operands[0].dim()
+    way, taken, lines = _arranged(operands, dim, strides, bool(scores.causal), batch_invariant)
+    return way, problem_from(taken, lines, form, len(operands) == 3, batch_invariant, scores=scores, mask=mask)
 
 
 def _bits(number: float) -> int:

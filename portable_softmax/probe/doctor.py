@@ -29,7 +29,7 @@ def doctor() -> int:
             print(f"missing    {package}: {INSTALL}")
     for package, (purpose, command) in EXTRAS.items():
         if not importlib.util.find_spec(package):
-            print(f"missing    {package}, for {purpose}: {command}")
+            print(f"optional   {package}, for {purpose}: {command}")
     if interpreting():
         print("set        TRITON_INTERPRET: kernels run in Triton's interpreter, and nothing is compiled")
     if folders := os.environ.get("PORTABLE_SOFTMAX_PROFILES"):
@@ -44,7 +44,10 @@ def _device() -> bool:
     try:
         print(f"device     {current_device()}")
     except NoDeviceError as error:
-        print(f"device     none: {error}\n           `portable-softmax plan NAME` plans for one that is not here")
+        print(
+            f"device     none: {error}\n           `portable-softmax plan NAME` plans for one that is not here; "
+            "with TRITON_INTERPRET=1 kernels run in Triton's interpreter"
+        )
     except PortableSoftmaxError as error:
         print(f"WRONG      {type(error).__name__}: {error}")
         return True

@@ -26,7 +26,7 @@ def which_scores(group: argparse._ActionsContainer) -> None:
 def complaints(options: argparse.Namespace, given: set[str]) -> Iterator[str]:
     """Yields what is wrong with these options together, and with others beside them."""
     if {"scale", "temperature"} <= given:
-        yield "--scale and --temperature are one factor for a kernel; leave out one"
+        yield "a kernel takes one factor, the quotient if a call has two; plan either --scale or --temperature"
     masks = options.mask or []
     for pair in (("boolean", "added"), ("causal", "lower_right")):
         if {*pair} <= {*masks}:

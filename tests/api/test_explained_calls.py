@@ -44,6 +44,34 @@ def test_it_is_the_plan_of_the_call(x, plans, make, dim, dtype):
     assert types in told
 
 
+SCORES = {
+    "a mask of columns": lambda x: {"mask": torch.arange(37, device=x.device) < 20, "scale": 0.5},
+    "a mask of each element": lambda x: {"mask": x > 0},
+    "an added mask": lambda x: {"mask": x.half(), "softcap": 5.0},
+    "temperatures": lambda x: {"temperature": x[:, :1].abs() + 1},
+    "causal": lambda x: {"causal": True, "masked_rows": "zero"},
+    "a sink": lambda x: {"sink": 1.0},
+}
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_it_is_the_plan_of_a_call_of_scores(x, plans, name):
+    given = SCORES[name](x)
+    told = explain(x, **given)
+    assert not plans, "something was launched"
+    softmax(x, **given)
+    ((_, plan),) = plans
+    assert plan.problem.scores
+    assert told.endswith(str(plan))
+
+
+def test_scores_whose_mask_has_too_many_levels(where):
+    x, mask = torch.randn(2, 2, 2, 2, 3, 8, device=where), torch.rand(2, 1, 2, 1, 3, 8, device=where) > 0.5
+    assert explain(x, mask=mask).startswith(
+        "a launch for each index of the outermost dimension computes it: (2, 2, 2, 2, 3, 8)"
+    )
+
+
 def test_the_choices_that_are_in_force_are_read(x, plans):
     with torch.autocast(x.device.type, torch.bfloat16):
         told = explain(x.bfloat16())

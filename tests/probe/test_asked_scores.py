@@ -107,7 +107,7 @@ def test_a_page_draws_the_plain_softmax_alone(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ("--scale --temperature", "--scale and --temperature are one factor for a kernel; leave out one"),
+        ("--scale --temperature", "plan either --scale or --temperature"),
         ("--mask boolean added", "--mask boolean added are two masks where a kernel takes one; leave out one"),
         ("--mask causal lower_right", "--mask causal lower_right are two masks where a kernel takes one"),
         ("--mask sideways", "invalid choice: 'sideways'"),

@@ -210,7 +210,7 @@ def test_the_doctor(run, monkeypatch):
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None if name == "matplotlib" else True)
     code, out, _ = run("doctor")
     assert code == 0
-    assert "missing    matplotlib, for --plot: pip install matplotlib\n" in out
+    assert "optional   matplotlib, for --plot: pip install matplotlib\n" in out
     assert "device     none: nothing there" in out
     monkeypatch.setattr(doctor, "broken_installation", lambda: "two Tritons")
     assert run("doctor")[0] == 1
