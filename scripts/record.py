@@ -8,7 +8,7 @@ driver_NAME.json     Triton's driver properties and torch's device properties (t
 occupancy_NAME.json  the driver's own count of resident programs for every kernel that the planner chooses
                      (tests/devices/test_recorded_occupancy.py); its registers and spills are compared at once
 probe_NAME.json      the probe's --json (tests/probe/test_recorded_probe.py)
-plans_h200.json      with --plans: the plans for an H200 (tests/planning/test_golden_plans.py)
+plans.json           with --plans: plans of many problems (tests/planning/test_golden_plans.py)
 """
 
 import argparse
@@ -70,7 +70,7 @@ def plans(directory: Path) -> None:
     """Writes a line for each problem, so that a diff shows which plans a change of the planner changes."""
     sys.path.insert(0, str(SUPPORT))
     offline = importlib.import_module("offline")
-    (directory / "plans_h200.json").write_text(json.dumps(offline.table(offline.H200), indent=1) + "\n")
+    (directory / "plans.json").write_text(json.dumps(offline.table(), indent=1) + "\n")
 
 
 def everything(directory: Path) -> None:

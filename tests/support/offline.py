@@ -1,12 +1,15 @@
 """Plans with a function in place of the compiler."""
 
 import dataclasses
+import itertools
+import math
 from typing import Any
 
 import msgspec
 from sweep import mostly_slow
 
 from portable_softmax import Device, KernelResources, LaunchPlan, profiles
+from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.policy import NumberRow
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import Tiling
@@ -16,6 +19,8 @@ from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import contiguous_problem
 
 H200, B200, MI300X, A2 = "nvidia/h200", "nvidia/b200", "amd/mi300x", "ascend/910b3"
+LENGTHS = (7, 10, 17, 64, 100, 333, 781, 1000, 4096, 12672, 16384, 20_000, 20_001, 24576, 32768, 32769, 50_257, 65_536,
+           100_000, 131_072, 151_936, 262_144, 10**6)  # fmt: skip
 FOREMOST = {H200, B200, MI300X, A2, "nvidia/t4", "amd/rx-7900-xtx", "intel/max-1100", "triton/interpreter"}  # of each kind
 GPUS = sorted(name for name, profile in profiles().items() if profile.backend in ("cuda", "hip"))
 
@@ -74,16 +79,31 @@ def allowed_spills(plan: LaunchPlan, device: Device) -> int:
     return max(each.spilled_bytes for each in candidates(plan.problem, device) if each.tiling == computed)
 
 
-def table(profile: str) -> dict[str, str]:
-    """Returns the tiling and the grid that a profile gives to each of many problems."""
+def table() -> dict[str, str]:
+    """Returns the tiling and the grid of rows on an H200, and of rows side by side and on vector cores too."""
+    return _of_rows(H200) | _of_rows(A2, (1, 4096), (7, 781, 4096, 32_769, 131_072)) | _side_by_side()
+
+
+def _side_by_side() -> dict[str, str]:
+    cells = {}
+    for profile, dtype, backward in itertools.product((H200, MI300X, A2), ("float32", "bfloat16"), (False, True)):
+        for inner, n_cols, turned in itertools.product((3, 64, 1000), (10, 300, 3000, 40_999), (False, True)):
+            vector = math.gcd(inner, 16 // DTYPE_BYTES[dtype])
+            problem = Problem(64 * inner, n_cols, dtype, dtype, vector, inner=inner, turned=turned, backward=backward)
+            plan = choose(problem, Device.from_profile(profile), light)
+            kind = f"{'turned ' if turned else ''}{'gradient' if backward else 'softmax'}"
+            cells[f"{profile}: {dtype} {kind} of 64 x {n_cols} x {inner}"] = f"{plan.tiling}, {plan.num_programs} programs"
+    return cells
+
+
+def _of_rows(profile: str, rows=(1, 132, 4096), cols=LENGTHS) -> dict[str, str]:
     cells = {}
     for dtype in ("float32", "bfloat16", "float64"):
         for backward in (False, True):
-            for n_rows in (1, 132, 4096):
-                for n_cols in (7, 10, 17, 64, 100, 333, 781, 1000, 4096,
-                               12672, 16384, 20_000, 20_001, 24576, 32768, 32769, 50_257, 65_536, 100_000,
-                               131_072, 151_936, 262_144, 10**6):  # fmt: skip
-                    plan = planned(profile, n_rows, n_cols, dtype, backward=backward)
-                    name = f"{dtype} {'gradient' if backward else 'softmax'} of {n_rows} x {n_cols}"
-                    cells[name] = f"{plan.tiling}, {plan.num_programs} programs"
+            if profile == A2 and dtype == "float64":
+                continue
+            for n_rows, n_cols in itertools.product(rows, cols):
+                plan = planned(profile, n_rows, n_cols, dtype, backward=backward)
+                name = f"{profile}: {dtype} {'gradient' if backward else 'softmax'} of {n_rows} x {n_cols}"
+                cells[name] = f"{plan.tiling}, {plan.num_programs} programs"
     return cells
