@@ -15,7 +15,7 @@ QUICK = {("log_softmax_lastdim", False), ("softmax_spatial", True)}
 
 
 class Case(NNTestCase):
-    """What test_nn lets a module test ask."""
+    """A test case with the methods that module tests ask of test_nn's."""
 
     compiled = False
 

@@ -217,8 +217,7 @@ def test_a_page_without_plotly(runs, capsys, monkeypatch):
 def test_a_browser_draws_it(runs, capsys, tmp_path):
     """In a real one, which is no package of Python's: apt-get install chromium."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if not browser:
-        pytest.skip("no chromium and no google-chrome on PATH")
+    assert browser, "no chromium and no google-chrome on PATH: apt-get install chromium"
     page = tmp_path / "page.html"
     assert printed(capsys, *runs, "--html", page)[0] == 0
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", page.as_uri()]
