@@ -72,6 +72,7 @@ def test_the_workflows_actions_are_pinned():
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each) for each in uses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", WORKFLOW["jobs"]["compiled"]["steps"][2:], ids=lambda step: step["run"][-20:])
 def test_the_workflows_steps_without_a_device_run(step):
     command = shlex.split(step["run"])

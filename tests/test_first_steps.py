@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sweep import mostly_slow
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "scripts"
@@ -51,7 +52,7 @@ def test_without_torch_an_import_says_what_to_install(name):
     assert said.endswith("pip install torch triton 'numpy<2.4'")
 
 
-@pytest.mark.parametrize("missing", ["triton", "numpy"])
+@pytest.mark.parametrize("missing", ["triton", pytest.param("numpy", marks=pytest.mark.slow)])
 def test_the_interpreter_says_what_it_needs(missing):
     code = f"""
 import importlib.util
@@ -64,7 +65,9 @@ portable_softmax.softmax(torch.zeros(2, 3))
     assert said.endswith(f"Triton's interpreter needs {missing}: pip install torch triton 'numpy<2.4'")
 
 
-@pytest.mark.parametrize("script", PYTHON, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "script", mostly_slow(PYTHON, lambda path: path.name in ("probe_device.py", "benchmark")), ids=lambda path: path.name
+)
 def test_a_script_tells_its_options_after_the_demo(script, demo_environment):
     outcome = run(sys.executable, script, "--help", **demo_environment)
     assert (outcome.returncode, outcome.stderr) == (0, "")

@@ -105,10 +105,8 @@ def saved_programs(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    "imports",
-    [pytest.param(each, id=name, marks=[] if "afterwards" in name else pytest.mark.slow) for name, each in ORDERS.items()],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("imports", ORDERS.values(), ids=ORDERS)
 def test_saved_programs_load_once_the_package_and_torch_are_imported(saved_programs, imports):
     code = f"import sys\n{imports}\n{LOAD}"
     run(sys.executable, "-W", "error:torch:RuntimeWarning", "-c", code, cwd=saved_programs)

@@ -417,6 +417,7 @@ for backend in ("eager", "aot_eager"):
 """
 
 
+@pytest.mark.slow
 def test_tables_that_torch_first_reads_inside_hold_its_own_functions_afterwards(where):
     if where.type != "cpu":
         pytest.skip("the process of its own uses tensors on the CPU")

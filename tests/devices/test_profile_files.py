@@ -225,7 +225,7 @@ def load(path):
             yield device
 
 
-@settings(max_examples=300, **SETTINGS)
+@settings(max_examples=100, **SETTINGS)
 @given(data=st.data())
 def test_hostile_values(tmp_path, data):
     path = tmp_path / "mutated.yaml"
@@ -243,7 +243,7 @@ def test_hostile_values(tmp_path, data):
     list(load(path))
 
 
-@settings(max_examples=300, **SETTINGS)
+@settings(max_examples=100, **SETTINGS)
 @given(data=st.data())
 def test_hostile_text(tmp_path, data):
     path = tmp_path / "mutated.yaml"

@@ -120,13 +120,13 @@ def by_part(numbers):
     return sorted(numbers, key=lambda number: number % 3)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize(("polls", "seed"), [(1, 0), (1, 1), (3, 2)])
 def test_any_interleaving(interpreter, case, untroubled, polls, seed):
     assert_same(case(at_once(looking(interpreter, polls), seed)), untroubled)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("resident", "order"), [(1, sorted), (1, reversed), (1, shuffled), (2, shuffled), (2, by_part), (7, by_part)]
 )

@@ -33,7 +33,7 @@ def compiled_for(device, n_rows=4096, n_cols=65_536, dtype="bfloat16", backward=
 @pytest.mark.parametrize("profile", foremost(GPUS))
 def test_the_loop_that_polls_reads_memory_each_time(profile, backward):
     device = Device.from_profile(profile)
-    for n_rows, n_cols in ((16, 65_536), (4096, 50_257), (4096, 10**6)):
+    for n_rows, n_cols in ((16, 65_536), (4096, 10**6)):
         compiled, tiling = compiled_for(device, n_rows, n_cols, backward=backward)
         if tiling.parts > 1:
             assert len(polling_loops(compiled)) == 1, tiling
@@ -57,6 +57,7 @@ def test_on_nvidia_a_load_that_is_not_volatile_is_seen():
     assert not polling_loops(compiled)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("n_cols", [20_484, 65_536])
 def test_nothing_in_the_loop_makes_one_warp_wait_for_others(n_cols, backward):

@@ -68,6 +68,7 @@ HOSTILE = {  # columns of x that take part, of 45
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", TILINGS)
 @pytest.mark.parametrize("more", ["alone", "added", "sink", "zero rows", "temperatures"])
 def test_hostile_masks_in_every_strategy(where, planned, name, more):
@@ -99,6 +100,7 @@ def test_a_mask_that_heads_share_in_every_strategy(where, planned, name, batch, 
     check(x, "softmax", Scores(mask="float32", factor="number"), mask=mask, factor=0.5)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", TILINGS)
 @pytest.mark.parametrize(("causal", "rows"), [("upper_left", 1), ("upper_left", 6), ("lower_right", 1), ("lower_right", 6)])
 def test_causal_in_every_strategy(where, planned, name, causal, rows):
@@ -287,6 +289,7 @@ GRADIENTS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", GRADIENTS)
 @pytest.mark.parametrize(("strategy", "cols"), [(None, 197), *((strategy, 45) for strategy in ("tile", "online", "shared"))])
 def test_gradients(where, form, planned, name, strategy, cols):

@@ -46,7 +46,7 @@ def side_by_side(device, where):
     return run
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("tiling", TILINGS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_tiling(side_by_side, direction, layout, tiling):
@@ -67,12 +67,14 @@ def test_every_form(side_by_side, direction, form, tiling):
         side_by_side(direction, layout, TILINGS[tiling], MATRICES, form)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_types_of_two_bytes(side_by_side, direction, dtype):
     for layout in LAYOUTS:
         side_by_side(direction, layout, TILINGS["shared in pieces"], MATRICES, dtype=dtype)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("tiling", ["shared", "shared, read twice", "online, by place"])
 def test_parts_that_are_masked_wholly(side_by_side, direction, tiling):
     """The first part of one row, the last of another, all of a third; and rows next to each other that differ by a lot."""

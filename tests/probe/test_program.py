@@ -82,16 +82,16 @@ def test_the_answer_comes_first(run):
 
 def test_devices_and_cases_are_a_table_that_a_screen_holds(run):
     devices = ["nvidia/h200", "amd/mi300x", "amd/rx-7900-xtx", "ascend/910b3"]
-    shapes = ["--shapes", "64x781", "4096x4096", "128x151936", "--dtype", "float32", "bf16"]
+    shapes = ["--shapes", "64x781", "128x151936", "--dtype", "float32", "bf16"]
     code, out, _ = run("compare", *devices, *shapes, "--facts")
     lines = out.splitlines()
     assert (code, max(map(len, lines)) < 140) == (0, True), out
     assert len([line for line in lines if line.startswith("multiprocessor_count")]) == 1
-    assert len([line for line in lines if line.startswith(tuple(devices))]) == 24
+    assert len([line for line in lines if line.startswith(tuple(devices))]) == 16
     assert "softmax, Triton " in out
     code, out, _ = run("compare", *devices, *shapes, "--csv")
     rows = list(csv.DictReader(io.StringIO(out)))
-    assert (len(rows), rows[0]["device"], int(rows[0]["registers_per_thread"]) > 16) == (24, "nvidia/h200", True)
+    assert (len(rows), rows[0]["device"], int(rows[0]["registers_per_thread"]) > 16) == (16, "nvidia/h200", True)
     code, out, _ = run("compare", *devices[:2], "--brief", "--markdown")
     assert code == 2
     code, out, _ = run("compare", *devices[:2], "--markdown")

@@ -55,6 +55,7 @@ def accesses(given, device):
     return plan, [sizes[each] for each in re.findall(r"\b(?:buffer|global)_load_(\w+)\s", assembly["amdgcn"]) if each in sizes]
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("profile", [H200, MI300X])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("name", MASKS)

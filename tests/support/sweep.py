@@ -1,7 +1,7 @@
 """Sweeps of many cases: the default run has those that no other stands for, `scripts/test.sh --all` has every one."""
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -26,12 +26,16 @@ def pytest_collection_modifyitems(items):
 
 
 def covering(cases: Sequence[tuple[Any, ...]], size: int) -> set[int]:
-    """Returns the places of a few cases that hold all that so many values make together; all cases have the same axes."""
+    """Returns the places of a few cases that hold all that so many values make together; all cases have the same axes.
+
+    Among cases that are as good, one whose values few others have: each value of a short axis is met by many of a long one.
+    """
     groups = [set(itertools.combinations(case, min(size, len(case)))) for case in cases]
-    missing, few = set().union(*groups), set()
+    missing, few, used = set().union(*groups), set(), Counter()
     while missing:
-        best = max(range(len(cases)), key=lambda place: len(groups[place] & missing))
+        best = max(range(len(cases)), key=lambda at: (len(groups[at] & missing), -sum(used[value] for value in cases[at])))
         few.add(best)
+        used.update(cases[best])
         missing -= groups[best]
     return few
 

@@ -18,9 +18,9 @@ def answered(jobs, n_processes=1, limit_s=5, for_s=SOON):
 @pytest.mark.parametrize(
     ("job", "reason"),
     [
-        ("abort", "the process ended by signal 6"),
+        pytest.param("abort", "the process ended by signal 6", marks=pytest.mark.slow),
         ("hang", "no answer in 1 s"),
-        ("fail", "RuntimeError: the device is lost"),
+        pytest.param("fail", "RuntimeError: the device is lost", marks=pytest.mark.slow),
     ],
 )
 def test_a_job_that_goes_wrong_costs_its_process(job, reason):
@@ -42,6 +42,7 @@ def test_several_processes_share_the_jobs():
     assert len({process for _, process in found.values()}) == 2
 
 
+@pytest.mark.slow
 def test_it_ends_when_time_is_up():
     found, took = answered(["hang", "one"], limit_s=100, for_s=4)
     assert not found

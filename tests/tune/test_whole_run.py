@@ -16,6 +16,7 @@ from portable_softmax.tune.run import Limits, Run
 pytestmark = pytest.mark.xdist_group("tune")  # one process makes the runs
 
 
+@pytest.mark.slow
 def test_the_package_takes_the_file_at_once(whole, monkeypatch):
     directory, printed = whole
     profile = directory / "triton" / "interpreter.yaml"
@@ -30,6 +31,7 @@ def test_the_package_takes_the_file_at_once(whole, monkeypatch):
         assert told in source.title
 
 
+@pytest.mark.slow
 def test_the_table_holds_each_launch_of_each_cell(whole):
     lines = table.read(whole[0] / "triton" / "interpreter.csv")
     cells = {table.cell_of(line) for line in lines}
@@ -94,6 +96,7 @@ def test_the_number_that_is_planted_is_found(offline):
     assert table.regrets(files.lines_of(run)) == (pytest.approx((0.25, 0.25)), pytest.approx((0, 0)))
 
 
+@pytest.mark.slow
 def test_rows_that_crash_the_compiler_elsewhere_are_dropped():
     run = tuned(plan_unless_tuned)
     assert not run.rows

@@ -86,6 +86,7 @@ def test_unknown_options_are_refused():
         jit_launch((1,), 0, waves_per_eu=2)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n_cols", [20000, 1000], ids=["online", "tile"])
 def test_next_smaller_tile_when_the_buffer_overflows(machine, n_cols, dtype):

@@ -48,7 +48,7 @@ def lowered(kernel, device):
     return compile_for(device, kernel, signature, {"ROWS": 4, "COLS": 1024}, None, None).asm["ttadapter"]
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("vector", [1, 2, 4, 8])
 @pytest.mark.parametrize("dtypes", ["float32", "float16", "bfloat16", "float16 float32", "float32 bfloat16"])
 @pytest.mark.parametrize("tiling", TILINGS)
@@ -61,7 +61,7 @@ def test_softmax_is_clean(machine, tiling, dtypes, vector):
     assert (found.loads, found.stores, found.findings) == (reads, 1, frozenset())
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("vector", [1, 4])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("tiling", TILINGS)
@@ -76,6 +76,7 @@ def test_gradients_and_logarithms_are_clean(machine, kind, tiling, dtype, vector
     assert (found.loads, found.stores, found.findings) == (reads, 1, frozenset())
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("tiling", ["tile 8 x 1024", "online 1 x 4096"])
 @pytest.mark.parametrize("kind", STEPS, ids=str)
 def test_scores_move_whole_tiles(machine, kind, tiling):

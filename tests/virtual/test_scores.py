@@ -7,7 +7,7 @@ from scored import TOGETHER, compare, compare_gradient
 COLUMNS = {"held": 781, "streamed": 10_000}
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("direction", [compare, compare_gradient])
 @pytest.mark.parametrize("strategy", COLUMNS)
 @pytest.mark.parametrize("name", TOGETHER)

@@ -39,7 +39,7 @@ def on_npu(whole, machine, arch=ARCH):
     return whole.to(torch.device("npu", machine.index(arch)))
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", CHIPS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -99,7 +99,7 @@ def test_other_output_types(machine, n_cols, given, wanted):
     assert_close(result.cpu(), expected("softmax", inner(whole).to(dtype)))
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("form", OPERATORS)
