@@ -1,12 +1,12 @@
 # Sourced by demo.sh and test.sh. `set_up` makes .venv, with this package editable and what its arguments ask of pip, and puts
 # it on PATH. A torch and a triton that are already there stay: vendors' containers bring builds of their own. What pip fetches
 # and installs is told on stderr: on a fresh machine it is a minute's work.
+unset PYTHONDONTWRITEBYTECODE # pip compiles nothing, as most of torch is never imported; what is, is compiled once
 TRITON='triton==3.8.0' # compiles for every architecture of the profiles: 3.6 lacks sm_110, 3.9 dropped gfx1030
 
 set_up() {
-    local python=${PYTHON:-python3} made=
+    local python=${PYTHON:-python3}
     if [ ! -x .venv/bin/python ]; then
-        made=1
         echo "making .venv" >&2
         if "$python" -c 'import torch, triton' 2>/dev/null; then
             "$python" -m venv --system-site-packages .venv
@@ -18,7 +18,6 @@ set_up() {
     .venv/bin/python -c 'import torch' 2>/dev/null || install torch numpy
     .venv/bin/python -c 'import triton' 2>/dev/null || install "$TRITON" # builds of torch for GPUs bring their own
     install --editable . "$@"
-    [ -z "$made" ] || .venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || true # in place of pip, on all cores
     PATH=$PWD/.venv/bin:$PATH
 }
 
