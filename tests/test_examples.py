@@ -21,7 +21,8 @@ SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py") if not path.name.st
 # Those that compile for devices that are not here, which the interpreter cannot.
 COMPILE = {"my_kernel.py", "new_device.py", "softmax_and_plan.py", "warm_up_at_start.py"}
 WORKFLOW = yaml.safe_load((EXAMPLES / "ci_three_vendors.yml").read_text())
-INTERPRETED = "patch_model.py"  # by default
+INTERPRETED = "patch_model.py"  # in the default run
+FIRST = {"my_kernel.py", "patch_model.py", "softmax_and_plan.py"}  # there too, of what other tests do not do
 SECONDS = 120
 
 
@@ -35,7 +36,7 @@ def run(*command, **environment):
     return ran.stdout
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", mostly_slow(SCRIPTS, lambda name: name in FIRST))
 def test_an_example_runs(name):
     assert run(sys.executable, f"examples/{name}", TRITON_INTERPRET=None).strip()
 

@@ -39,20 +39,20 @@ def test_words_that_are_not_there_in_time(interpreter, untroubled, case, searche
     assert searches, "nobody missed a word"
 
 
-def test_each_program_whose_words_are_lost(interpreter, direction, searches, monkeypatch):
+@pytest.mark.each_value
+@pytest.mark.parametrize("lost", range(6))
+def test_each_program_whose_words_are_lost(interpreter, direction, searches, monkeypatch, lost):
     """The others see each other's; those of its row find its part."""
     case, run = Case("no mask", direction), at_once(looking(interpreter, 40), 3)
     right = case(run)
-    for lost in range(6):
 
-        def published(words_ptr, part, *arguments, lost=lost):
-            if tl.program_id(0) != lost:
-                publish(words_ptr, part, *arguments)
+    def published(words_ptr, part, *arguments):
+        if tl.program_id(0) != lost:
+            publish(words_ptr, part, *arguments)
 
-        del searches[:]
-        monkeypatch.setattr("portable_softmax.kernels.exchange.publish", published)
-        assert_same(case(run), right)
-        assert lost % 3 in searches
+    monkeypatch.setattr("portable_softmax.kernels.exchange.publish", published)
+    assert_same(case(run), right)
+    assert lost % 3 in searches
 
 
 @pytest.mark.each_value

@@ -60,6 +60,7 @@ def test_a_file_with_the_name_of_a_module_replaces_none(tmp_path, name):
     assert sys.modules[name] is real
 
 
+@pytest.mark.slow
 def test_such_a_file_does_not_keep_others_from_the_module(tmp_path):
     """The file imports torch, which imports numpy while modules beside the file come first."""
     (tmp_path / "numpy.py").write_text(f"from helper import THREE\n{KERNEL_FILE.replace('(3)', '(THREE)')}")

@@ -148,6 +148,7 @@ def test_without_an_accelerator_the_script_verifies_in_the_interpreter():
     assert report["verify"]["right"]
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("arguments", [["--list"], ["--list", "--json"], ["report", RATES]], ids=["text", "json", "page"])
 @pytest.mark.parametrize(

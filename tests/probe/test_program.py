@@ -124,7 +124,7 @@ def test_every_configuration_on_every_device(run):
 
 
 def test_a_kernel_that_spills_says_so_first(run):
-    code, out, _ = run("kernel", f"{KERNELS}:add", "--on", "nvidia/h200", "--args", f"{VECTORS} BLOCK=65536", "--num-warps", 2)
+    code, out, _ = run("kernel", f"{KERNELS}:add", "--on", "nvidia/h200", "--args", f"{VECTORS} BLOCK=16384", "--num-warps", 1)
     assert code == 0
     assert out.splitlines()[1].startswith("SPILLS    ")
     assert "next step spills " in out

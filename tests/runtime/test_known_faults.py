@@ -50,6 +50,7 @@ def test_a_kernel_that_may_be_wrong_is_not_used(monkeypatch):
             compile_kernel(spec, device)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("direction", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("tiling", ODD_PARTS, ids=str)
 def test_columns_of_parts_are_not_taken_for_16_bits(tiling, direction):

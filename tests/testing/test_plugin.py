@@ -219,6 +219,7 @@ def test_several_processes_do_not_save(project, options):
     assert not (project.path / "plans.json").exists()
 
 
+@pytest.mark.slow
 def test_one_process_saves_where_n_is_zero(project):
     ran = project.run(sys.executable, "-m", "pytest", *H200, "--save-plans", "-n", "0")
     ran.assert_outcomes(passed=3, skipped=3)

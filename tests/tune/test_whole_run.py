@@ -48,6 +48,7 @@ def test_the_table_holds_each_launch_of_each_cell(whole):
     assert {line["numbers"] for line in lines} >= {"computed", "tile_elements=32768", "tile_elements=131072"}
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_is_named_and_not_chosen(faults):
     directory, printed = faults
     for words in (
@@ -66,6 +67,7 @@ def test_what_goes_wrong_is_named_and_not_chosen(faults):
     assert {(line["class"], line["chosen"]) for line in failed} == {("row", "")}
 
 
+@pytest.mark.slow
 def test_regret_of_held_out_lengths_is_told_by_class(faults):
     told = [line.split(maxsplit=1) for line in faults[1].splitlines()]
     assert ["ragged", "100.0% (worst 100.0%)  0.0% (worst 0.0%)"] in told

@@ -24,6 +24,7 @@ def beside(direction):
     return rounded
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("towards", [np.inf, -np.inf, 0], ids=["up", "down", "either"])
 @pytest.mark.parametrize("arch", sorted(FOREMOST))
 @pytest.mark.parametrize("form", ["softmax", pytest.param("log_softmax", marks=pytest.mark.slow)])
