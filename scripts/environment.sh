@@ -5,20 +5,20 @@ unset PYTHONDONTWRITEBYTECODE # pip compiles nothing, as most of torch is never 
 TRITON='triton==3.8.0' # compiles for every architecture of the profiles: 3.6 lacks sm_110, 3.9 dropped gfx1030
 
 set_up() {
-    local python=${PYTHON:-python3}
-    if [ ! -x .venv/bin/python ]; then
-        echo "making .venv" >&2
-        if "$python" -c 'import torch, triton' 2>/dev/null; then
-            "$python" -m venv --system-site-packages .venv
-        else
-            "$python" -m venv .venv
-        fi
-    fi
+    make_venv
     case " $* " in *" --group "*) install --upgrade pip ;; esac # to a pip that knows groups
     .venv/bin/python -c 'import torch' 2>/dev/null || install torch numpy
     .venv/bin/python -c 'import triton' 2>/dev/null || install "$TRITON" # builds of torch for GPUs bring their own
     install --editable . "$@"
     PATH=$PWD/.venv/bin:$PATH
+}
+
+make_venv() {
+    local python=${PYTHON:-python3} others=
+    [ ! -x .venv/bin/python ] || return 0
+    echo "making .venv" >&2
+    ! "$python" -c 'import torch, triton' 2>/dev/null || others=--system-site-packages
+    "$python" -m venv $others .venv
 }
 
 install() {

@@ -22,18 +22,20 @@ results() { [ -z "${RESULTS:-}" ] || echo "--junit-xml=$RESULTS/$1.xml"; }
 step() { echo "== $SECONDS s: $*" >&2; }
 
 step set up
+make_venv
+install nox
+.venv/bin/nox --sessions virtual_npu --install-only ${REQUIRE_VIRTUAL_NPU:+-- --required} & # two environments at a time
 set_up --group test
 step lint and types
-nox --sessions virtual_npu --install-only ${REQUIRE_VIRTUAL_NPU:+-- --required} &
 ruff check .
 ruff format --check .
 mypy
 step no kernel runs
-python -m pytest -n 2 --dist loadgroup -m "not kernel$quick" $(results offline) "$@"
+python -m pytest -n auto --dist loadgroup -m "not kernel$quick" $(results offline) "$@"
 step kernels
 case " $* " in
     *" --device "*) python -m pytest -m "kernel$quick" $(results kernels) "$@" ;;
-    *) python -m pytest -n 2 --dist loadgroup -m "kernel and not accelerator$quick" --device interpreter $(results kernels) "$@" ;;
+    *) python -m pytest -n auto --dist loadgroup -m "kernel and not accelerator$quick" --device interpreter $(results kernels) "$@" ;;
 esac
 if [ "$all" ]; then
     other=3.6.0 # the Triton of torch 2.11, which spills elsewhere
@@ -43,5 +45,5 @@ if [ "$all" ]; then
 fi
 step virtual NPU
 wait
-nox --sessions virtual_npu -- ${REQUIRE_VIRTUAL_NPU:+--required} -n 2 -m "${quick# and }"
+nox --sessions virtual_npu -- ${REQUIRE_VIRTUAL_NPU:+--required} -n auto -m "${quick# and }"
 step done

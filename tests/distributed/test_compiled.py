@@ -12,6 +12,7 @@ from portable_softmax.runtime.plans import plan_problem
 STEPS = [(step, backward) for step in ("reduce", "map") for backward in (False, True)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("profile", [H200, MI300X])
 @pytest.mark.parametrize(("step", "backward"), STEPS)
 def test_shards_of_a_vocabulary_have_a_launch_that_spills_nothing(profile, step, backward):

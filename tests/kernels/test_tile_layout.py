@@ -20,6 +20,7 @@ def moved(dtype, vector, backward, turned):
     return re.findall(r"ttg.convert_layout [^\n]*tensor<64x16x", compiled.asm["ttgir"])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize(("dtype", "vector"), [("float32", 4), ("bfloat16", 8)])
 def test_the_tile_keeps_its_layout(dtype, vector, backward):

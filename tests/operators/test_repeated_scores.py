@@ -73,10 +73,10 @@ def test_the_second_call_that_autograd_records_has_the_gradient_of_the_first(whe
     assert len(reads) == (3 if "softcap" in given else 1)
 
 
-@pytest.mark.parametrize("given", [{"scale": 0.5, "causal": True}, {"temperature": torch.tensor([[0.5], [2.0], [1.0]])}])
+@pytest.mark.parametrize("given", [{"scale": 0.5, "causal": True}, {"temperature": torch.tensor([[0.5], [2.0]])}])
 def test_derivatives_of_repeated_calls_are_right_twice(where, reads, given):
     given = {key: each.to(where) if isinstance(each, torch.Tensor) else each for key, each in given.items()}
-    x = torch.randn(3, 5, device=where, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(2, 4, device=where, dtype=torch.float64, requires_grad=True)
     torch.autograd.gradcheck(lambda x: portable_softmax.softmax(x, **given), x)
     torch.autograd.gradgradcheck(lambda x: portable_softmax.softmax(x, **given), x)
     assert len(reads) < 5

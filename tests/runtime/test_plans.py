@@ -221,6 +221,7 @@ def test_a_gradient_takes_more_unified_buffer_than_its_softmax():
     assert bytes_of[True].shared_memory_bytes == 4096 * (2 * 8 + 2 * 4 + 2 * 4 + 2)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_lines_of_an_inner_dimension_are_read_in_wide_accesses(backward, dtype):
@@ -270,6 +271,7 @@ def test_a_launch_that_must_walk_has_a_kernel_of_its_own():
     assert [len(loops(kernel)) for kernel in kernels] == [0, 1]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("profile", ["nvidia/h200", "nvidia/t4", "amd/mi300x", "amd/rx-7900-xtx"])
 def test_only_programs_that_share_rows_write_words_and_none_is_launched_cooperatively(profile, backward):
@@ -297,6 +299,7 @@ def test_ragged_rows_are_read_in_whole_vectors_but_for_their_edges(n_cols, dtype
         assert len(narrow) <= (3 * operands + 2 if n_cols == 50257 else operands + 1), "shared, others' edges and its own again"
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("n_cols", [4096, 6144 * 8192 // 1024])  # a tile, and whole parts in both directions
 def test_tiles_that_end_where_rows_do_need_no_mask(n_cols, backward):

@@ -13,10 +13,9 @@ from portable_softmax.tune.__main__ import main
 from portable_softmax.tune.cells import Cell
 from portable_softmax.tune.run import Limits, Run
 
-pytestmark = pytest.mark.xdist_group("tune")  # one process makes the runs
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("tune")]  # one process makes the runs
 
 
-@pytest.mark.slow
 def test_the_package_takes_the_file_at_once(whole, monkeypatch):
     directory, printed = whole
     profile = directory / "triton" / "interpreter.yaml"
@@ -31,7 +30,6 @@ def test_the_package_takes_the_file_at_once(whole, monkeypatch):
         assert told in source.title
 
 
-@pytest.mark.slow
 def test_the_table_holds_each_launch_of_each_cell(whole):
     lines = table.read(whole[0] / "triton" / "interpreter.csv")
     cells = {table.cell_of(line) for line in lines}
@@ -48,7 +46,6 @@ def test_the_table_holds_each_launch_of_each_cell(whole):
     assert {line["numbers"] for line in lines} >= {"computed", "tile_elements=32768", "tile_elements=131072"}
 
 
-@pytest.mark.slow
 def test_what_goes_wrong_is_named_and_not_chosen(faults):
     directory, printed = faults
     for words in (
@@ -67,7 +64,6 @@ def test_what_goes_wrong_is_named_and_not_chosen(faults):
     assert {(line["class"], line["chosen"]) for line in failed} == {("row", "")}
 
 
-@pytest.mark.slow
 def test_regret_of_held_out_lengths_is_told_by_class(faults):
     told = [line.split(maxsplit=1) for line in faults[1].splitlines()]
     assert ["ragged", "100.0% (worst 100.0%)  0.0% (worst 0.0%)"] in told
@@ -98,7 +94,6 @@ def test_the_number_that_is_planted_is_found(offline):
     assert table.regrets(files.lines_of(run)) == (pytest.approx((0.25, 0.25)), pytest.approx((0, 0)))
 
 
-@pytest.mark.slow
 def test_rows_that_crash_the_compiler_elsewhere_are_dropped():
     run = tuned(plan_unless_tuned)
     assert not run.rows
