@@ -2,7 +2,7 @@
 
 import pytest
 from direct import backward, forward
-from machine_code import PRODUCTS
+from machine_code import FOREMOST, PRODUCTS
 from mutations import is_seen, sites, with_change
 
 
@@ -27,11 +27,15 @@ def test_wrong_numbers_are_seen(arch, name, pattern, replacement):
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", PRODUCTS)
 def test_most_faults_are_seen(arch):
-    """At every site of the patterns. What is not seen stands in the output (-s), and why, in docs/evidence.md."""
+    """At every site of the patterns, or at some where others stand for the architecture.
+
+    What is not seen stands in the output (-s), and why, in docs/evidence.md.
+    """
     survivors, total = [], 0
     for direction in (forward, backward):
         for name in ("no mask", "rows"):
-            for pattern, replacement, number, where in sites(direction, arch, name):
+            found = list(sites(direction, arch, name))
+            for pattern, replacement, number, where in found if arch in FOREMOST else found[::8]:
                 total += 1
                 if not is_seen(direction, arch, name, with_change(pattern, replacement, number), n_rows=256):
                     survivors.append(f"{direction.__name__}, {name}: {pattern}, site {number}, {where}")
