@@ -71,7 +71,7 @@ def test_no_kernel_is_promised_more_programs_than_there_are(record_count, profil
     ("dtypes", "lengths"),
     [
         (("float32",), (781, 131072)),
-        pytest.param(("float16", "float32", "float64"), (1, 33, 4096, 8192, 32768, 65536), marks=pytest.mark.slow),
+        pytest.param(("float16", "float64"), (33, 8192, 65536), marks=pytest.mark.slow),
     ],
 )
 def test_every_plan_fits_the_hardware(record_count, profile, dtypes, lengths):
