@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 source scripts/environment.sh
 step() { printf '\n== Step %s of 4: %s\n\n' "$1" "$2"; }
 
-step 1 "install torch and Triton into .venv (the longest step of a fresh machine)"
+step 1 "install torch and Triton into .venv (the longest step of a fresh machine: a build of torch for GPUs is gigabytes)"
 set_up
 
 step 2 "the device that is here, or Triton's interpreter: a softmax of 1823 x 781, compared with float64"

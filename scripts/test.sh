@@ -12,10 +12,10 @@ all=
 [ "${1:-}" != --all ] || { all=1; shift; }
 if [ "$all" ]; then
     quick=
-    echo "All tests: an hour or more on two cores, without what is downloaded first." >&2
+    echo "All tests: half an hour on two idle cores, without what is downloaded first." >&2
 else
     quick=" and not slow"
-    echo "9 minutes on two idle cores, without what is downloaded first. Left out, and in \`bash scripts/test.sh --all\` (an hour or more):
+    echo "6 minutes on two idle cores, without what is downloaded first. Left out, and in \`bash scripts/test.sh --all\` (half an hour):
 whole sweeps, of which each pair of values is here (the mark slow), and plans with another Triton." >&2
 fi
 results() { [ -z "${RESULTS:-}" ] || echo "--junit-xml=$RESULTS/$1.xml"; }
