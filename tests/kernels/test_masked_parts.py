@@ -9,6 +9,7 @@ from closeness import assert_close, expected, expected_gradient, gradient_scale
 from direct import INF, NAN, launch, problem_of, result_in, rows_in
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from sweep import mostly_slow
 from tilings import CASES, TILINGS, WIDTH, sign_of
 
 pytestmark = pytest.mark.kernel
@@ -92,7 +93,7 @@ def test_masks(run, where, form, name, dtype):
     check()
 
 
-@pytest.mark.parametrize("name", ["pieces", "online", "shared", "shared pieces"])
+@pytest.mark.parametrize("name", mostly_slow(["pieces", "online", "shared", "shared pieces"], lambda name: name != "shared"))
 def test_masks_of_ragged_rows(device, run, where, name):
     if device.backend != "interpreter" and not device.vendor.aligned_access:
         pytest.skip(f"{device.backend} has no ragged rows")

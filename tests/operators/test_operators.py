@@ -22,6 +22,7 @@ def x(where):
     return torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(where)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "view", [lambda x: x, lambda x: x.t(), lambda x: x.requires_grad_().t(), lambda x: x[None].transpose(0, 2)]
 )
@@ -31,6 +32,7 @@ def test_opcheck(form, x, view):
     torch.library.opcheck(ops.operator(f"{form}_backward"), (view(x.float()), view(x.float()), 1, torch.float16))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_compile_without_graph_breaks(form, x, dynamic):
     ours, theirs = PAIRS[form]

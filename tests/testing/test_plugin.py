@@ -276,6 +276,7 @@ def test_options_that_are_wrong(project, options, complaint):
     ran.stderr.fnmatch_lines([complaint])
 
 
+@pytest.mark.slow
 def test_the_interpreter_runs_kernels_in_a_project_that_only_installed_the_package(project):
     ran = project.run(sys.executable, "-m", "pytest", "--device", "interpreter", "-rs")
     ran.assert_outcomes(passed=1, skipped=5)

@@ -30,12 +30,14 @@ def test_a_job_that_goes_wrong_costs_its_process(job, reason):
     assert before != after
 
 
+@pytest.mark.slow
 def test_a_refusal_costs_nothing():
     found, _ = answered(["one", "wrong", "two"])
     assert found["wrong",] == Failed("WrongResultError: not like float64")
     assert found["one",][1] == found["two",][1]
 
 
+@pytest.mark.slow
 def test_several_processes_share_the_jobs():
     found, _ = answered([f"job {number}" for number in range(40)], n_processes=2)
     assert len(found) == 40

@@ -7,7 +7,7 @@ import re
 from itertools import product
 
 import pytest
-from machine_code import PRODUCTS
+from machine_code import FOREMOST, PRODUCTS
 from offline import read_problem
 
 from portable_softmax import Device, plan, profiles
@@ -23,7 +23,7 @@ LENGTHS = (1, 7, 64, 500, 781, 1024, 3000, 4096, 12672, 32768, 50257, 65536, 131
 SOME = ((781, "bfloat16", True), (65536, "float32", False))  # which test_static_quality.py compiles too
 EVERY = tuple(product(LENGTHS, DTYPES, (False, True)))[::5]  # each length, type and direction is among them
 PROFILES = {name: profile.arch for name, profile in sorted(profiles().items()) if profile.arch in PRODUCTS}
-FIRST = {arch: name for name, arch in reversed(PROFILES.items())}.values()  # a product of each architecture
+FIRST = {arch: name for name, arch in reversed(PROFILES.items()) if arch in FOREMOST}.values()  # a product of each
 ACCESS = re.compile(r"\t(?:global|buffer)_(?:load|store)_(\S+)")
 WIDE = ("dwordx4", "b128")
 
@@ -59,7 +59,7 @@ def planned(device, n_cols, dtype, backward):
 @pytest.mark.parametrize(
     ("profile", "cases"),
     [
-        *(pytest.param(name, SOME, marks=pytest.mark.xdist_group(PROFILES[name])) for name in FIRST),
+        *((name, SOME) for name in FIRST),
         *(pytest.param(name, EVERY, marks=pytest.mark.slow) for name in PROFILES),
     ],
 )

@@ -27,7 +27,7 @@ def where(machine, monkeypatch):
     kept.forget()
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("direction", [compare, compare_gradient])
 @pytest.mark.parametrize("arch", DEVICES)
 @pytest.mark.parametrize("strategy", TILINGS)

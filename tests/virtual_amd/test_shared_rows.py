@@ -6,6 +6,7 @@ import pytest
 import torch
 from direct import LAYOUTS, as_they_are, backward, beside, forward
 from machine_code import CASES, CPU, FOREMOST, PRODUCTS, compare, in_virtual_device
+from sweep import mostly_slow
 
 from portable_softmax import Device
 from portable_softmax.planning.plan import Tiling
@@ -61,7 +62,9 @@ def direction(request):
 
 
 @pytest.mark.each_value
-@pytest.mark.parametrize("arch", [arch for arch in PRODUCTS if arch not in FOREMOST])
+@pytest.mark.parametrize(
+    "arch", mostly_slow([arch for arch in PRODUCTS if arch not in FOREMOST], {"gfx90a", "gfx1201"}.__contains__)
+)
 def test_words_that_never_arrive_on_the_others(arch, direction):
     together = compare(direction, in_virtual_device(arch), "shared", special=as_they_are, n_rows=1)
     run = in_virtual_device(arch, lambda: Words({1}), seed=1)
