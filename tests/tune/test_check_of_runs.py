@@ -7,7 +7,7 @@ import pytest
 from portable_softmax.tune import check, processes, table
 from portable_softmax.tune.__main__ import main
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("tune")]  # one process makes the runs that are checked
+pytestmark = pytest.mark.xdist_group("tune")  # one process makes the runs that are checked
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from portable_softmax.tune.__main__ import main
 from portable_softmax.tune.cells import Cell
 from portable_softmax.tune.run import Limits, Run
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("tune")]  # one process makes the runs
+pytestmark = pytest.mark.xdist_group("tune")  # one process makes the runs
 
 
+@pytest.mark.slow
 def test_the_package_takes_the_file_at_once(whole, monkeypatch):
     directory, printed = whole
     profile = directory / "triton" / "interpreter.yaml"
@@ -30,6 +31,7 @@ def test_the_package_takes_the_file_at_once(whole, monkeypatch):
         assert told in source.title
 
 
+@pytest.mark.slow
 def test_the_table_holds_each_launch_of_each_cell(whole):
     lines = table.read(whole[0] / "triton" / "interpreter.csv")
     cells = {table.cell_of(line) for line in lines}
@@ -87,6 +89,7 @@ def offline(tmp_path_factory):
     return run, directory
 
 
+@pytest.mark.slow
 def test_the_number_that_is_planted_is_found(offline):
     run, _ = offline
     assert run.rows, report.text_of(run, files.lines_of(run))
@@ -94,6 +97,7 @@ def test_the_number_that_is_planted_is_found(offline):
     assert table.regrets(files.lines_of(run)) == (pytest.approx((0.25, 0.25)), pytest.approx((0, 0)))
 
 
+@pytest.mark.slow
 def test_rows_that_crash_the_compiler_elsewhere_are_dropped():
     run = tuned(plan_unless_tuned)
     assert not run.rows
@@ -101,6 +105,7 @@ def test_rows_that_crash_the_compiler_elsewhere_are_dropped():
     assert {run.after[cell] for cell in run.cells} == {run.plans[cell][()] for cell in run.cells}
 
 
+@pytest.mark.slow
 def test_nothing_half_written_stays(offline, tmp_path, monkeypatch):
     run, _ = offline
     monkeypatch.setattr(files, "yaml_of", lambda *arguments: 1 / 0)
@@ -109,6 +114,7 @@ def test_nothing_half_written_stays(offline, tmp_path, monkeypatch):
     assert not [each for each in tmp_path.rglob("*") if each.is_file()]
 
 
+@pytest.mark.slow
 def test_facts_that_the_device_tells_otherwise_are_written(offline):
     run, _ = offline
     assert "hardware" not in files.yaml_of(run, [], "x.csv")
