@@ -26,11 +26,15 @@ def as_tables(reports: list[Report], form: str = "plain", facts: bool = True, ad
         reports: of one case on several devices, of several cases, or both.
         form: of tabulate; "github" for Markdown.
         facts: True for the first table.
-        advice: True for a remark on the next step of each.
+        advice: True for a remark on the next step of each; what is said of several is said once.
     """
     parts = [_facts(reports, form)] if facts else []
     parts.append(f"{_title(reports)}\n\n{_answers(reports, form)}")
-    remarks = [line for report in reports for line in _remarks(report, advice)]
+    who: dict[str, list[str]] = {}
+    for report in reports:
+        for remark in _remarks(report, advice):
+            who.setdefault(remark, []).append(", ".join(filter(None, (report.device.name, _case(report)))))
+    remarks = [f"{'; '.join(names)}: {remark}" for remark, names in who.items()]
     if remarks:
         parts.append("\n".join(f"- {line}" for line in remarks) if form == "github" else "\n".join(remarks))
     return "\n\n".join(parts)
@@ -61,7 +65,7 @@ def worst_last(reports: list[Report]) -> list[Report]:
 
 
 def _title(reports: list[Report]) -> str:
-    first, cases = reports[0], list(dict.fromkeys(_case(report) for report in reports))
+    first, cases = reports[0], list(dict.fromkeys(filter(None, map(_case, reports))))
     what = f"kernel {first.kernel.name}" if isinstance(first.kernel, KernelUse) else "softmax"
     words = " or ".join(dict.fromkeys(report.device.multiprocessor for report in reports))
     times = (
@@ -168,12 +172,11 @@ def _case(report: Report) -> str:
 
 
 def _remarks(report: Report, advice: bool) -> Iterator[str]:
-    name = ", ".join(filter(None, (report.device.name, _case(report))))
     if report.error:
-        yield f"{name}: {report.error}: {report.message}"
+        yield f"{report.error}: {report.message}"
     if advice and isinstance(report.explain, Explanation):
-        yield f"{name}: {report.explain.next_step.text}"
+        yield report.explain.next_step.text
     if isinstance(report.textbook, Textbook):
-        yield f"{name}: the textbook says {compared(report.textbook)}"
+        yield f"the textbook says {compared(report.textbook)}"
     if isinstance(report.verify, Verified):
-        yield from (f"{name}: {line}" for line in verification(report.verify))
+        yield from verification(report.verify)

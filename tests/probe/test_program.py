@@ -123,6 +123,13 @@ def test_every_configuration_on_every_device(run):
     assert (code, "is not under @triton.autotune" in err) == (1, True)
 
 
+def test_what_is_wrong_on_several_devices_is_said_once(run):
+    code, out, _ = run("kernel", f"{KERNELS}:add", "--on", "nvidia/h200", "amd/mi300x")
+    assert code == 1
+    assert out.count(" needs ") == 1
+    assert "nvidia/h200; amd/mi300x: TypeError: add needs " in out
+
+
 def test_a_kernel_that_spills_says_so_first(run):
     code, out, _ = run("kernel", f"{KERNELS}:add", "--on", "nvidia/h200", "--args", f"{VECTORS} BLOCK=16384", "--num-warps", 1)
     assert code == 0
