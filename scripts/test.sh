@@ -16,7 +16,7 @@ if [ "$all" ]; then
 else
     quick=" and not slow"
     echo "6 minutes on two idle cores, without what is downloaded first. Left out, and in \`bash scripts/test.sh --all\` (half an hour):
-whole sweeps, of which each pair of values is here (the mark slow), and plans with another Triton." >&2
+whole sweeps, of which each value or each pair of values is here, and what else has the mark slow, and plans with another Triton." >&2
 fi
 results() { [ -z "${RESULTS:-}" ] || echo "--junit-xml=$RESULTS/$1.xml"; }
 step() { echo "== $SECONDS s: $*" >&2; }

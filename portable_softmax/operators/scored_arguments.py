@@ -125,7 +125,7 @@ def _mask(form: str, x: torch.Tensor, mask: Any) -> torch.Tensor:
         )
     if mask.dtype.is_floating_point and mask.dtype not in KERNEL_DTYPES:
         mask = mask.to(torch.bfloat16)  # holds all numbers of 8 bits
-    return _aligned("mask", form, x, mask, "each of its last sizes must be 1 or that of input")
+    return _aligned("mask", form, x, mask)
 
 
 def sinks(form: str, x: torch.Tensor, dim: int, sink: Any, compute: torch.dtype) -> torch.Tensor:
@@ -148,18 +148,24 @@ def _of_rows(name: str, form: str, x: torch.Tensor, dim: int, given: torch.Tenso
     """Returns one number for each row, contiguous; a view of a tensor that holds as many, of the type that is computed in."""
     if given.dtype is torch.bool or given.dtype.is_complex:
         raise DtypeError(f"{form}(): argument '{name}' must hold real numbers, not {given.dtype}; convert it to {compute}")
-    advice = f"give it a shape like {(*x.shape[:dim], 1, *x.shape[dim + 1 :])}"
-    aligned = _aligned(name, form, x, given, advice)
+    aligned = _aligned(name, form, x, given, dim)
     if aligned.shape[dim] != 1:
         raise RuntimeError(
             f"{form}(): argument '{name}' has one number for each row, so its size along dim {dim} must be 1, and its shape is "
-            f"{tuple(given.shape)}; {advice}"
+            f"{tuple(given.shape)}; {_advice(x, dim)}"
         )
     return aligned.squeeze(dim).to(compute).expand([*x.shape[:dim], *x.shape[dim + 1 :]]).contiguous()
 
 
-def _aligned(name: str, form: str, x: torch.Tensor, given: torch.Tensor, advice: str) -> torch.Tensor:
-    """Returns a view of x's rank of a tensor that broadcasts against x; an error of one that does not ends with the advice."""
+def _advice(x: torch.Tensor, dim: int | None) -> str:
+    """Returns which shape suits x: of one number for each row along `dim`, or of a mask without one."""
+    if dim is None:
+        return "each of its last sizes must be 1 or that of input"
+    return f"give it a shape like {(*x.shape[:dim], 1, *x.shape[dim + 1 :])}"
+
+
+def _aligned(name: str, form: str, x: torch.Tensor, given: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+    """Returns a view of x's rank of a tensor that broadcasts against x; `dim` is that of one number for each row."""
     if given.layout is not torch.strided or given.is_nested:
         raise TypeError(f"{form}(): argument '{name}' must be a strided tensor; use {name}.to_dense()")
     if given.device != x.device:
@@ -172,6 +178,6 @@ def _aligned(name: str, form: str, x: torch.Tensor, given: torch.Tensor, advice:
     if missing < 0 or any(size != 1 and size != whole for size, whole in zip(aligned.shape, x.shape, strict=True)):
         raise RuntimeError(
             f"{form}(): argument '{name}' of shape {tuple(given.shape)} does not broadcast against input of shape "
-            f"{tuple(x.shape)}; {advice}"
+            f"{tuple(x.shape)}; {_advice(x, dim)}"
         )
     return aligned

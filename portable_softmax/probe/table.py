@@ -20,13 +20,13 @@ HEADER = ("device", "case", "launch", "regs", "shared", "spills", "programs", "w
 
 
 def as_tables(reports: list[Report], form: str = "plain", facts: bool = True, advice: bool = True) -> str:
-    """Returns a table of facts, with a column for each device, and one of the answers; then remarks.
+    """Returns a table of facts, with a column for each device, and one of the answers; then remarks, each once.
 
     Args:
         reports: of one case on several devices, of several cases, or both.
         form: of tabulate; "github" for Markdown.
         facts: True for the first table.
-        advice: True for a remark on the next step of each; what is said of several is said once.
+        advice: True for a remark on the next step of each.
     """
     parts = [_facts(reports, form)] if facts else []
     parts.append(f"{_title(reports)}\n\n{_answers(reports, form)}")

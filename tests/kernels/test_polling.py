@@ -33,7 +33,7 @@ def compiled_for(device, n_rows=4096, n_cols=65_536, dtype="bfloat16", backward=
 @pytest.mark.parametrize("profile", foremost(GPUS))
 def test_the_loop_that_polls_reads_memory_each_time(profile, backward):
     device = Device.from_profile(profile)
-    for n_rows, n_cols in ((16, 65_536), (4096, 10**6)):
+    for n_rows, n_cols in ((16, 65_536), (4096, 50_257), (4096, 10**6)):
         compiled, tiling = compiled_for(device, n_rows, n_cols, backward=backward)
         if tiling.parts > 1:
             assert len(polling_loops(compiled)) == 1, tiling
@@ -79,7 +79,7 @@ def test_nothing_in_the_loop_makes_one_warp_wait_for_others(n_cols, backward):
 def test_no_loop_is_without_a_bound(profile, backward):
     device = Device.from_profile(profile)
     polls = device.profile.launch.polls.value
-    for n_cols, dtype in ((781, "float32"), (65_536, "bfloat16"), (10**6, "float64")):
+    for n_cols, dtype in ((781, "float32"), (4096, "bfloat16"), (65_536, "bfloat16"), (50_257, "float32"), (10**6, "float64")):
         compiled, tiling = compiled_for(device, 4096, n_cols, dtype, backward)
         ttir = compiled.asm["ttir"]
         found = whiles(ttir)

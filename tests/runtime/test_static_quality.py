@@ -1,4 +1,4 @@
-"""Every profile has a plan for every length and type, and its compiled kernel wastes nothing that can be seen offline."""
+"""Plans of every profile, of two at every length and type; their compiled kernels waste nothing that can be seen offline."""
 
 import re
 from collections import Counter
