@@ -113,11 +113,13 @@ def pointers(starts, cols, stride, AXIS: tl.constexpr):
 
 @triton.jit
 def mask_of(rows, cols, lead, n_rows, n_cols, FIRST: tl.constexpr, LAST: tl.constexpr, FORM: tl.constexpr):
-    """Returns the mask of columns of rows.
+    """Returns the mask of columns of rows; `rows` is None where another mask leaves no row past the last.
 
     FIRST: some columns may lie ahead of a ragged row's body. LAST: some columns may lie behind a row.
     """
-    if rows.shape[0] == 1:
+    if rows is None:
+        mask = tl.full((1, 1), True, tl.int1)
+    elif rows.shape[0] == 1:
         mask = tl.full((1, 1), True, tl.int1)  # every tile has a row
     else:
         mask = tl.expand_dims(rows, FORM.axis) < n_rows

@@ -45,8 +45,8 @@ class Form:
 
     # Scores, of which the softmax is taken in place of x: see scores.py.
     scored: bool = False  # there are scores
-    divides: bool = False  # x is divided by the factor, else multiplied
-    by_row: bool = False  # each row has a factor; else one number is that of all
+    divides: bool = False  # x is divided by the factor of its row, else multiplied
+    by_row: bool = False  # each row has a factor; else one positive number is that of all
     cap: float = 0.0  # of cap * tanh(score / cap)
     mask: str = ""  # "bool", or "added"
     mask_step: int = 1  # elements of it between neighbours of x, if 0 or 1; -1: a launch says
@@ -106,6 +106,12 @@ class Form:
         return self.axis == 1 and self.mask_step == 0
 
     @property
+    def settles(self) -> bool:
+        """Tells whether a row is loaded as it is, and then multiplied by its factor: see `held.settle`."""
+        alone = not (self.mask or self.causal or self.cap)
+        return self.by_row and alone and self.one_row and self.held and not self.backward
+
+    @property
     def empty(self) -> bool:
         """Tells whether a row without a score has a result."""
         return self.sink or self.zero_rows
@@ -114,6 +120,11 @@ class Form:
     def most(self) -> float:
         """Returns nearly the largest number of the type that is computed in."""
         return 1e308 if self.compute == "float64" else 3e38
+
+    @property
+    def least(self) -> float:
+        """Returns about the smallest positive number of that type that is not subnormal."""
+        return 1e-307 if self.compute == "float64" else 1.2e-38
 
     def in_float32(self) -> "Form":
         """Returns the form for operands of bfloat16 that were copied to float32."""

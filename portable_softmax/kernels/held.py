@@ -14,6 +14,7 @@ from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
 from portable_softmax.kernels.masks import before_diagonal
 from portable_softmax.kernels.parts import first_shares
+from portable_softmax.kernels.scores import multiplier, product
 
 
 @triton.jit
@@ -40,9 +41,9 @@ def load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_stride, b_stride, f
     tile_a = None
     tile_b = None
     for k in tl.static_range(FORM.pieces):
-        cols, mask = piece_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
+        cols, mask = piece_of(None if FORM.causal != "" else rows, first_col, lead, n_rows, n_cols, k, FORM)
         seen, read = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
-        piece_a, piece_b = load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM)
+        piece_a, piece_b = load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM.settles, FORM)
         tile_a, tile_b = joined(tile_a, piece_a, k, FORM), joined(tile_b, piece_b, k, FORM)
     return tile_a, tile_b
 
@@ -56,7 +57,7 @@ def load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factor, FORM: t
     if FORM.ragged:
         cols, mask = edges_of(rows, lead, part, n_rows, n_cols, FORM)
         seen, read = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
-        edge_a, edge_b = load(a, b, cols, read, seen, 0, b_stride, factor, FORM)
+        edge_a, edge_b = load(a, b, cols, read, seen, 0, b_stride, factor, False, FORM)
     else:
         edge_a = tl.zeros((1,), FORM.compute)
         edge_b = edge_a
@@ -73,21 +74,63 @@ def max_of(tile, FORM: tl.constexpr):
 
 
 @triton.jit
+def peak_of(tile, edge, part, FORM: tl.constexpr):
+    """Returns the maximum of each row, or part of a row, with its edges."""
+    peak = max_of(tile, FORM)
+    if FORM.ragged:
+        if part == 0:  # `part` is the constant 0 if a program has the whole row
+            peak = tl.maximum(peak, of_rows(tl.max(edge, axis=1)))
+    return peak
+
+
+@triton.jit
+def scaled(tile, number, FORM: tl.constexpr):
+    """Returns a tile whose one row is multiplied by a number, or divided by it with FORM.divides."""
+    scores = None
+    for k in tl.static_range(FORM.pieces):
+        scores = joined(scores, product(get(tile, k, FORM), multiplier(number, FORM)), k, FORM)
+    return scores
+
+
+@triton.jit
+def settle(tile, edge, rows, first_col, lead, part, n_rows, n_cols, factor, FORM: tl.constexpr):
+    """Returns the scores of a tile of one row that was loaded as it is, with FORM.settles; else the tile.
+
+    A positive factor is all that most rows have: they have all loads under way before it is needed, and compare no element
+    with anything. Where it is not positive, elements past the row are hidden, and of a greedy row all but the largest.
+    """
+    settled = tile
+    if FORM.settles:
+        number = of_rows(factor)
+        if number > 0:
+            settled = scaled(tile, number, FORM)
+        else:
+            scores = scaled(tile, number, FORM)
+            seen = None
+            for k in tl.static_range(FORM.pieces):
+                _, mask = piece_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
+                seen = joined(seen, tl.where(mask, get(scores, k, FORM), -float("inf")), k, FORM)
+            peak = tl.expand_dims(peak_of(seen, edge, part, FORM), FORM.axis)
+            settled = None
+            for k in tl.static_range(FORM.pieces):
+                below = FORM.divides & (number == 0) & (get(seen, k, FORM) < peak)
+                settled = joined(settled, tl.where(below, -float("inf"), get(seen, k, FORM)), k, FORM)
+    return settled
+
+
+@triton.jit
 def reduce(a, b, edge_a, edge_b, part, n_cols, factor, FORM: tl.constexpr):
     """Returns (b, base, first, second) of a tile and its edges: b in pieces, and the numbers of rows, or of parts of rows."""
     peak = None
     base = None
     if not FORM.backward:
-        peak = max_of(a, FORM)
-        if FORM.ragged:
-            if part == 0:  # `part` is the constant 0 if a program has the whole row
-                peak = tl.maximum(peak, of_rows(tl.max(edge_a, axis=1)))
+        peak = peak_of(a, edge_a, part, FORM)
         base = base_of(peak) if FORM.parts > 1 or FORM.empty else peak  # a part may be all -inf
     tile_b = None
     sums = None
     for k in tl.static_range(FORM.pieces):
         piece_a = get(a, k, FORM)
-        piece_b = weights(piece_a, get(b, k, FORM), base, factor, FORM.axis, FORM)
+        piece_b = weights(piece_a, get(b, k, FORM), base, None if FORM.settles else factor, FORM.axis, FORM)
         if k == 0:
             sums = first_shares(piece_a, piece_b, n_cols, FORM)
         else:

@@ -53,16 +53,22 @@ def mask_pointers(b, cols, stride, FORM: tl.constexpr):
 
 @triton.jit
 def before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM: tl.constexpr):
-    """Returns the mask without the columns that causal masking takes from each row, and the mask of vectors with any left."""
+    """Returns the mask without the columns that causal masking takes from each row, and the mask of vectors with any left.
+
+    It leaves rows past the last none.
+    """
     seen = mask
     read = mask
     if FORM.causal != "":
         last = rows.to(tl.int32)
         if FORM.causal == "lower_right":
             last += (n_cols - n_rows).to(tl.int32)
-        seen = mask & (cols - lead <= tl.expand_dims(last, FORM.axis))
+        last = tl.where(rows < n_rows, last, -FORM.vector)
+        limit = tl.expand_dims(last, FORM.axis) + lead
+        seen = mask & (cols <= limit)
         if FORM.axis == 1:
-            read = mask & (cols // FORM.vector * FORM.vector - lead <= tl.expand_dims(last, 1))
+            in_vectors = cols <= (limit | (FORM.vector - 1))  # to the end of the last one that has any
+            read = mask & tl.max_constancy(in_vectors, [1, FORM.vector])
         else:
             last += FORM.vector - 1 - rows.to(tl.int32) % FORM.vector
             read = mask & (cols <= tl.expand_dims(last, 0))
@@ -83,7 +89,8 @@ def in_vectors_with_any(given, FORM: tl.constexpr):
         # As numbers: LLVM would pack predicates into bits, some of them by way of memory.
         vectors = tl.reshape(given.to(tl.int32), (given.shape[0], given.shape[1] // VECTOR, VECTOR))
         some = tl.broadcast_to(tl.expand_dims(tl.reduce(vectors, 2, either), 2), vectors.shape)
-        some = tl.max_constancy(tl.reshape(some, given.shape), [1, VECTOR])
+        # The hint is on the comparison: Triton up to 3.7 loses that of a reshape, and then reads x element by element.
+        taken = tl.max_constancy(tl.reshape(some, given.shape) != 0, [1, VECTOR])
     else:
-        some = given
-    return some != 0
+        taken = given != 0
+    return taken

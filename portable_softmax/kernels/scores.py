@@ -3,6 +3,9 @@
 A score is x * factor, or x * (1 / factor) with FORM.divides; then FORM.cap * tanh(score / FORM.cap); then -inf where a mask
 says so, or the mask is added. The denominator has one more logit, the row's sink. Rows that are divided by 0 are greedy: their
 scores are x, whatever cap and sink are, and an added mask counts only where it is -inf. `exponents.steep` does the rest.
+
+A number that is the factor of all rows is positive. So -inf stays -inf, and what is loaded past the end of a row hides itself.
+Factors of rows may be anything, so these elements are hidden one by one; but with FORM.settles only in rows that need it.
 """
 
 import triton
@@ -26,7 +29,12 @@ def number_of(bits, FORM: tl.constexpr):
 @triton.jit
 def of_each_row(ptr, matrix, line, per_matrix, n_rows, FORM: tl.constexpr):
     """Loads one number for each row of a tile, [rows]; 1 for rows past the last."""
-    return tl.load(ptr + tl.cast(matrix, tl.int64) * per_matrix + line, mask=line < n_rows, other=1.0).to(FORM.compute)
+    at = tl.cast(matrix, tl.int64) * per_matrix + line
+    if FORM.one_row:  # once, for whoever needs it
+        numbers = tl.full((1,), tl.load(ptr + tl.max(at, axis=0)).to(FORM.compute), FORM.compute)
+    else:
+        numbers = tl.load(ptr + at, mask=line < n_rows, other=1.0).to(FORM.compute)
+    return numbers
 
 
 @triton.jit
@@ -59,16 +67,21 @@ def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.con
         else:
             seen = given != 0  # False where nothing was asked
             read = read & in_vectors_with_any(given, FORM)
-    x = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=0.0).to(FORM.rounded_to).to(FORM.compute)
+    padding = float("inf") if FORM.negate else -float("inf")
+    x = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=padding).to(FORM.rounded_to).to(FORM.compute)
     x = -x if FORM.negate else x
     factor = tl.expand_dims(factor, FORM.axis)
-    score = capped(product(x, multiplier(factor, FORM)), FORM)
-    if FORM.mask == "added":
-        score += added
+    if FORM.cap == 0 and FORM.mask == "added":
+        score = fma(x, multiplier(factor, FORM), added)
+    else:
+        score = capped(product(x, multiplier(factor, FORM)), FORM)
+        score = score + added if FORM.mask == "added" else score
     if FORM.divides and (FORM.mask == "added" or FORM.cap != 0):
         greedy = tl.where(added == -float("inf"), added, x) if FORM.mask == "added" else x
         score = tl.where(factor == 0, greedy, score)
-    return tl.where(seen, score, -float("inf"))
+    if FORM.mask == "bool" or FORM.causal != "" or FORM.cap != 0 or FORM.by_row:
+        score = tl.where(seen, score, -float("inf"))
+    return score
 
 
 @triton.jit

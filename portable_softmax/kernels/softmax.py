@@ -11,7 +11,7 @@ import triton.language as tl
 from portable_softmax.kernels.addressing import first_of_part, in_elements, lead_of, rows_of, shape_of, starts_of
 from portable_softmax.kernels.exchange import MISSING, swap
 from portable_softmax.kernels.fallback import do_alone
-from portable_softmax.kernels.held import load_edges, load_tile, reduce, store_edges, store_tile
+from portable_softmax.kernels.held import load_edges, load_tile, reduce, settle, store_edges, store_tile
 from portable_softmax.kernels.masks import in_turn, mask_strides, starts_of_mask
 from portable_softmax.kernels.parts import combine
 from portable_softmax.kernels.scores import factors_of, of_each_row, with_sink
@@ -87,6 +87,7 @@ def walk(
         edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factors, FORM)
         if FORM.held:
             tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, b_stride, factors, FORM)
+            tile_a = settle(tile_a, edge_a, rows, first_col, lead, part, n_rows, n_cols, factors, FORM)
             tile_b, base, first, second = reduce(tile_a, tile_b, edge_a, edge_b, part, n_cols, factors, FORM)
         else:
             first, second = reduce_streamed(

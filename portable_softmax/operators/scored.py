@@ -11,13 +11,12 @@ from portable_softmax.operators.arguments import check_gradient, device_of, wrap
 from portable_softmax.operators.asked import Asked
 from portable_softmax.operators.kept import find, keep
 from portable_softmax.operators.layout import Operands
-from portable_softmax.operators.scored_plan import planned
+from portable_softmax.operators.scored_plan import Factor, as_kernels_take, planned
 from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.planning.scores import Scores
 from portable_softmax.runtime.allocation import allocator
 from portable_softmax.runtime.guard import guard_of, launch_on
 
-Factor = float | torch.Tensor | None
 Kept = Callable[[torch.Tensor, Any, Any, Any], torch.Tensor]
 
 
@@ -96,8 +95,9 @@ def kept_like(asked: Asked, batch_invariant: bool) -> Kept | None:
     x, dim = asked.x, wrap_dim(asked.dim, asked.x.dim())
     y, device = x.new_empty(x.shape, dtype=asked.dtype), device_of(x, x.dtype, asked.dtype)
     mask = None if asked.mask is None else asked.mask.expand(x.shape)
-    launch = find(_key((y, x), dim, asked.form, batch_invariant, asked.scores, device, mask, _number(asked.by)))
-    if launch is None:
+    scores, factor = as_kernels_take(asked.scores, asked.by, y, dim)
+    launch = find(_key((y, x), dim, asked.form, batch_invariant, scores, device, mask, _number(factor)))
+    if launch is None or (asked.factors is None and isinstance(factor, torch.Tensor)):
         return None
     shape, strides, dtype, empty = tuple(y.shape), y.stride(), y.dtype, allocator(y.device)
     current, number, made_current = guard_of(device)
@@ -125,6 +125,7 @@ def _launch(
     sink: torch.Tensor | None,
 ) -> None:
     """Launches, as once planned for all operands like these."""
+    scores, factor = as_kernels_take(scores, factor, operands[-1 if len(operands) == 3 else 0], dim)
     number = _number(factor)
     key = _key(operands, dim, form, batch_invariant, scores, device, mask, number)
     launch = find(key)

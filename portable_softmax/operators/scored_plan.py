@@ -2,6 +2,7 @@
 
 import math
 import struct
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +14,25 @@ from portable_softmax.planning.lines import Lines, lines_of_scores
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.planning.scores import Scores
 from portable_softmax.runtime.launch import bind_problem, mask_sizes, problem_from
+
+
+Factor = float | torch.Tensor | None
+
+
+def as_kernels_take(scores: Scores, factor: Factor, y: torch.Tensor, dim: int) -> tuple[Scores, Factor]:
+    """Returns scores and factor as kernels take them: a positive number that multiplies, or one number for each row.
+
+    Numbers that have no inverse, are not positive, or too small to be normal, become one for each row.
+    """
+    if factor is None or isinstance(factor, torch.Tensor):
+        return scores, factor
+    compute = torch.promote_types(y.dtype, torch.float32)
+    limits = torch.finfo(compute)
+    number = 1 / factor if scores.divides and factor else factor
+    if factor and limits.tiny <= number <= limits.max:
+        return replace(scores, divides=False), number
+    rows = [*y.shape[:dim], *y.shape[dim + 1 :]]
+    return replace(scores, factor="rows"), torch.full(rows, factor, dtype=compute, device=y.device)
 
 
 def planned(

@@ -195,7 +195,7 @@ class KernelSpec:
             stages=tiling.num_stages or 1,
             last_alone=self.last_alone,
             scored=bool(scores),
-            divides=scores.divides,
+            divides=scores.divides and scores.factor == "rows",
             by_row=scores.factor == "rows",
             **(self._hidden() if self.backward else self._masks(device)),
             parts=tiling.parts,
