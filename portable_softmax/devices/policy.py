@@ -44,6 +44,9 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     # vector: 16 bytes; narrow: fewer; scalar: one element; ragged: 16 bytes between two edges; paired: two rows in one
     access: Access | Unset = msgspec.UNSET
     layout: Layout | Unset = msgspec.UNSET  # rows: a row's elements are contiguous; across: side by side; turned: see Problem
+    scores: bool | Unset = (
+        msgspec.UNSET
+    )  # whether x is scaled, masked, or divided by a temperature
     from_cols: Positive | Unset = msgspec.UNSET  # shortest row, in elements
     to_cols: Positive | Unset = msgspec.UNSET  # longest row
     from_load: Positive | Unset = msgspec.UNSET  # elements of all rows for each thread that the device holds at once
@@ -53,6 +56,7 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     paired_cols: Pairs | Unset = msgspec.UNSET  # the most of rows of an odd length whose gradients are read two in one
     words_forward: Words | Unset = msgspec.UNSET  # of short rows: words of 32 bits that a thread reads
     words_backward: Words | Unset = msgspec.UNSET  # of both operands
+    short_warps: Power | Unset = msgspec.UNSET  # of a program with several rows; left out, one for each partition
     elements_per_thread: PerThread | Unset = msgspec.UNSET  # of a tile in pieces; half as many in one piece
     bytes_per_piece: Literal[4, 8, 16, 32] | Unset = msgspec.UNSET  # of a tile, for each thread
     row_share: Share | Unset = msgspec.UNSET  # of the registers, for a row in one tile
@@ -73,7 +77,7 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             first, last = getattr(self, f"from_{key}"), getattr(self, f"to_{key}")
             if first and last and first > last:
                 raise ValueError(f"from_{key} {first} is above to_{key} {last}")
-        for key in ("elements_per_thread", "part_warps", "tile_elements", "stream_elements"):
+        for key in ("elements_per_thread", "short_warps", "part_warps", "tile_elements", "stream_elements"):
             if (value := getattr(self, key)) and value.bit_count() != 1:
                 raise ValueError(f"{key} {value} is not a power of two")
         if not self.given:
@@ -92,7 +96,7 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return {key: value for key in NUMBERS if (value := getattr(self, key)) is not msgspec.UNSET}
 
 
-CONDITIONS = ("direction", "element_bytes", "access", "layout", "from_cols", "to_cols", "from_load", "to_load")
+CONDITIONS = ("direction", "element_bytes", "access", "layout", "scores", "from_cols", "to_cols", "from_load", "to_load")
 NUMBERS = tuple(key for key in NumberRow.__struct_fields__ if key not in (*CONDITIONS, "source", "gain"))
 OF_WARPS = (
     *("words_forward", "words_backward", "elements_per_thread", "bytes_per_piece", "row_share", "beside_share"),

@@ -106,6 +106,11 @@ class Form:
         return self.axis == 1 and self.mask_step == 0
 
     @property
+    def selects(self) -> bool:
+        """Tells whether elements that take no part are hidden one by one; else -inf was loaded in their place, and stays so."""
+        return self.mask == "bool" or bool(self.causal) or self.cap != 0 or self.by_row
+
+    @property
     def settles(self) -> bool:
         """Tells whether a row is loaded as it is, and then multiplied by its factor: see `held.settle`."""
         alone = not (self.mask or self.causal or self.cap)
@@ -120,11 +125,6 @@ class Form:
     def most(self) -> float:
         """Returns nearly the largest number of the type that is computed in."""
         return 1e308 if self.compute == "float64" else 3e38
-
-    @property
-    def least(self) -> float:
-        """Returns about the smallest positive number of that type that is not subnormal."""
-        return 1e-307 if self.compute == "float64" else 1.2e-38
 
     def in_float32(self) -> "Form":
         """Returns the form for operands of bfloat16 that were copied to float32."""

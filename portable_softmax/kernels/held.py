@@ -40,10 +40,11 @@ def load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_stride, b_stride, f
     """Loads (a, b) of a tile, in pieces."""
     tile_a = None
     tile_b = None
+    factor = None if FORM.settles else factor
     for k in tl.static_range(FORM.pieces):
         cols, mask = piece_of(None if FORM.causal != "" else rows, first_col, lead, n_rows, n_cols, k, FORM)
         seen, read = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
-        piece_a, piece_b = load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM.settles, FORM)
+        piece_a, piece_b = load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM)
         tile_a, tile_b = joined(tile_a, piece_a, k, FORM), joined(tile_b, piece_b, k, FORM)
     return tile_a, tile_b
 
@@ -57,7 +58,7 @@ def load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factor, FORM: t
     if FORM.ragged:
         cols, mask = edges_of(rows, lead, part, n_rows, n_cols, FORM)
         seen, read = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
-        edge_a, edge_b = load(a, b, cols, read, seen, 0, b_stride, factor, False, FORM)
+        edge_a, edge_b = load(a, b, cols, read, seen, 0, b_stride, factor, FORM)
     else:
         edge_a = tl.zeros((1,), FORM.compute)
         edge_b = edge_a
@@ -96,13 +97,13 @@ def scaled(tile, number, FORM: tl.constexpr):
 def settle(tile, edge, rows, first_col, lead, part, n_rows, n_cols, factor, FORM: tl.constexpr):
     """Returns the scores of a tile of one row that was loaded as it is, with FORM.settles; else the tile.
 
-    A positive factor is all that most rows have: they have all loads under way before it is needed, and compare no element
-    with anything. Where it is not positive, elements past the row are hidden, and of a greedy row all but the largest.
+    Nearly all rows have a positive factor: all their loads are under way before it is needed, and no element is compared with
+    anything. Else what lies past the row is hidden, and all but the largest elements of a greedy row.
     """
     settled = tile
     if FORM.settles:
         number = of_rows(factor)
-        if number > 0:
+        if (number > 0) & (number < 0.1 * FORM.most):  # so its inverse is not 0 either
             settled = scaled(tile, number, FORM)
         else:
             scores = scaled(tile, number, FORM)

@@ -29,12 +29,7 @@ def number_of(bits, FORM: tl.constexpr):
 @triton.jit
 def of_each_row(ptr, matrix, line, per_matrix, n_rows, FORM: tl.constexpr):
     """Loads one number for each row of a tile, [rows]; 1 for rows past the last."""
-    at = tl.cast(matrix, tl.int64) * per_matrix + line
-    if FORM.one_row:  # once, for whoever needs it
-        numbers = tl.full((1,), tl.load(ptr + tl.max(at, axis=0)).to(FORM.compute), FORM.compute)
-    else:
-        numbers = tl.load(ptr + at, mask=line < n_rows, other=1.0).to(FORM.compute)
-    return numbers
+    return tl.load(ptr + tl.cast(matrix, tl.int64) * per_matrix + line, mask=line < n_rows, other=1.0).to(FORM.compute)
 
 
 @triton.jit
@@ -79,7 +74,7 @@ def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.con
     if FORM.divides and (FORM.mask == "added" or FORM.cap != 0):
         greedy = tl.where(added == -float("inf"), added, x) if FORM.mask == "added" else x
         score = tl.where(factor == 0, greedy, score)
-    if FORM.mask == "bool" or FORM.causal != "" or FORM.cap != 0 or FORM.by_row:
+    if FORM.selects:
         score = tl.where(seen, score, -float("inf"))
     return score
 

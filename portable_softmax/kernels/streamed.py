@@ -15,7 +15,7 @@ def load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor
     cols = tl.expand_dims(col + tl.arange(0, FORM.width), 1 - FORM.axis)
     mask = mask_of(rows, cols, lead, n_rows, n_cols, True, FORM.padded, FORM)
     seen, read = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
-    piece_a, piece_b = load(a, b, cols, read, seen, a_stride, b_stride, factor, False, FORM)
+    piece_a, piece_b = load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM)
     return piece_a, piece_b, cols, mask
 
 

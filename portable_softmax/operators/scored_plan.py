@@ -15,7 +15,6 @@ from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.planning.scores import Scores
 from portable_softmax.runtime.launch import bind_problem, mask_sizes, problem_from
 
-
 Factor = float | torch.Tensor | None
 
 

@@ -18,6 +18,7 @@ class Numbers:
     paired_cols: int | None = None
     words_forward: float = 0
     words_backward: float = 0
+    short_warps: int | None = None
     elements_per_thread: int = 0
     bytes_per_piece: int = 0
     row_share: float = 0
@@ -54,6 +55,7 @@ def takes(row: NumberRow, problem: Problem, load: float | None) -> bool:
         "element_bytes": problem.element_bytes,
         "access": problem.access,
         "layout": problem.layout,
+        "scores": bool(problem.scores),
     }
     if any(getattr(row, key) not in (msgspec.UNSET, value) for key, value in said.items()):
         return False

@@ -35,27 +35,26 @@ def _is_few_and_long(room: Room) -> bool:
 def short_rows(room: Room) -> Iterator[Candidate]:
     """Yields tiles of as many rows as give each thread its words, in pieces of one access a thread, and in one piece."""
     problem, numbers = room.problem, room.numbers
-    cols, warps = next_power_of_2(problem.width), room.threads // room.warp
+    threads = numbers.short_warps * room.warp if numbers.short_warps else room.threads
+    cols, warps = next_power_of_2(problem.width), threads // room.warp
     words = (numbers.words_backward if problem.backward else numbers.words_forward) / room.operands
     row = max(-(-problem.width * problem.element_bytes // WORD_BYTES), -(-problem.width // problem.vector))
     edged = problem.ragged and problem.n_cols > numbers.elements_per_thread  # each edge takes a piece
-    elements = numbers.elements_per_thread // (2 if problem.scores else 4)  # more share a row's masks and where these lie
+    elements = numbers.elements_per_thread // 4
     if edged:
         words, row = elements / room.operands, cols
     elif problem.ragged:
         words = numbers.words_backward / room.operands
-    elif problem.scores and not problem.backward:
-        words *= 2  # a tile's rows share what it takes to find them and their mask
-    for rows in halves(room.rows(words * room.threads, row), 1):
+    for rows in halves(room.rows(words * threads, row), 1):
         tiling = Tiling("tile", rows, cols, warps, 1)
-        piece = max(1, room.threads // rows) * problem.vector
+        piece = max(1, threads // rows) * problem.vector
         if edged:
             each = min(warps, max(1, rows * cols // elements // room.warp))
             tiling = replace(tiling, num_warps=each)
             piece = max(problem.vector, room.piece * each * room.warp // rows)
-        pieces, threads = -(-problem.width // piece), (tiling.num_warps or 1) * room.warp
+        pieces, taken = -(-problem.width // piece), (tiling.num_warps or 1) * room.warp
         kind = "elements" if edged else "words"
-        why = f"{rows} rows of {row} {kind} give {threads} threads {rows * row / threads:.2g} {kind} each of an operand"
+        why = f"{rows} rows of {row} {kind} give {taken} threads {rows * row / taken:.2g} {kind} each of an operand"
         if pieces > 1:
             yield Candidate(replace(tiling, tile_cols=pieces * piece, pieces=pieces), 0, why)
         yield Candidate(tiling, 0, why)
@@ -66,8 +65,6 @@ def whole_rows(room: Room) -> Iterator[Candidate]:
     problem, numbers = room.problem, room.numbers
     cols, most = next_power_of_2(problem.width), room.most_threads // room.warp
     per_thread = numbers.elements_per_thread // (4 if problem.access == "scalar" else 2)  # single elements have an address each
-    if problem.scores and not problem.backward:
-        per_thread *= 2  # fewer threads to wait for each other, after each has had its mask
     warps = room.warps(cols * problem.registers_per_element, per_thread)
     both = sorted({warps, min(2 * warps, most)})
     why = f"a row of {problem.n_cols} columns takes less than {numbers.row_share:g} of {room.registers} registers"

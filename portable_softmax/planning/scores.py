@@ -13,8 +13,8 @@ class Scores:
 
     Args:
         factor: x times a number, which is positive, or times one number per row.
-        divides: x is divided by it instead; rows of 0 are greedy: all weight is on their largest elements. Kernels multiply by a
-            number's inverse.
+        divides: x is divided by it instead; rows of 0 are greedy: all weight is on their largest elements. Kernels multiply by
+            the inverse.
         cap: cap * tanh(score / cap); each cap is a kernel of its own.
         mask: "bool", where True takes part, or the type of a mask that is added.
         causal: no column above the row's number in its matrix takes part; lower_right: the last row has all columns.

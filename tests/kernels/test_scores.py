@@ -157,7 +157,16 @@ def test_greedy_rows_heed_masks_and_nothing_else(where, planned, name):
     assert torch.equal(result.argmax(1), (x * sign)[:, :10].argmax(1))
 
 
-@pytest.mark.parametrize("temperature", [-0.5, NAN])
+@pytest.mark.parametrize("name", TILINGS)
+@pytest.mark.parametrize("divides", [True, False], ids=["temperature", "scale"])
+def test_factors_of_any_sign_beside_each_other(where, planned, name, divides):
+    """The last part of a row, which no factor may let in, lies past its end."""
+    planned(TILINGS[name])
+    factor = torch.tensor([2.0, -0.5, 0.0, NAN, INF, -INF, 3e38, -1e-30], device=where).unsqueeze(1)
+    check(random(8, 45, where=where), "softmax", Scores(factor="rows", divides=divides), factor=factor)
+
+
+@pytest.mark.parametrize("temperature", [-0.5, NAN, INF, 0.0, 1e-45, 3e38])
 def test_other_temperatures_do_what_the_formula_says(where, temperature):
     check(random(3, 40, where=where), "softmax", Scores(factor="number", divides=True), factor=temperature)
 
