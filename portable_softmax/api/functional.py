@@ -9,9 +9,10 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from portable_softmax.operators.arguments import check_chunks, dtype_of
 from portable_softmax.operators.dispatch import call
-from portable_softmax.operators.out import call_into, copy_into
+from portable_softmax.operators.out import call_into
 from portable_softmax.operators.scored_arguments import Given
 from portable_softmax.operators.scored_dispatch import call_scored
+from portable_softmax.operators.scored_out import scores_into
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -184,7 +185,7 @@ def _scored(
     if out is None:
         return call_scored(form, x, dim, dtype, given)
     dtype, tensors = dtype_of(form, dtype) or x.dtype, [each for each in given if isinstance(each, Tensor)]
-    return copy_into(form, x, dtype, out, lambda: call_scored(form, x, dim, dtype, given), *tensors)
+    return scores_into(form, x, dtype, out, lambda into: call_scored(form, x, dim, dtype, given, into), *tensors)
 
 
 def _maybe_sharded(

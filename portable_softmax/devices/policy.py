@@ -44,9 +44,7 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     # vector: 16 bytes; narrow: fewer; scalar: one element; ragged: 16 bytes between two edges; paired: two rows in one
     access: Access | Unset = msgspec.UNSET
     layout: Layout | Unset = msgspec.UNSET  # rows: a row's elements are contiguous; across: side by side; turned: see Problem
-    scores: bool | Unset = (
-        msgspec.UNSET
-    )  # whether x is scaled, masked, or divided by a temperature
+    scores: bool | Unset = msgspec.UNSET  # whether x is scaled, masked, or divided by a temperature
     from_cols: Positive | Unset = msgspec.UNSET  # shortest row, in elements
     to_cols: Positive | Unset = msgspec.UNSET  # longest row
     from_load: Positive | Unset = msgspec.UNSET  # elements of all rows for each thread that the device holds at once

@@ -5,7 +5,6 @@ what they write. They are not differentiable.
 """
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -49,32 +48,12 @@ def call_into(form: str, x: Any, dim: Any, dtype: Any, out: Any) -> torch.Tensor
     if isinstance(x, torch.Tensor) and isinstance(out, torch.Tensor):
         check_layout(form, x)
         wrap_dim(dim, x.dim())
-        _check_differentiable(form, x, out)
-        _check_out(form, x, dtype, out)
+        check_differentiable(form, x, out)
+        check_out(form, x, dtype, out)
         if out.shape != x.shape:
-            _resize(out, x.shape)
+            resize(out, x.shape)
     operator(f"{form}_out")(x, dim, dtype, out=out)
     return out
-
-
-def copy_into(
-    form: str, x: torch.Tensor, dtype: torch.dtype | None, out: Any, compute: Callable[[], torch.Tensor], *given: torch.Tensor
-) -> torch.Tensor:
-    """Copies what `compute` returns to `out`, which may lie under any of the tensors that it reads, and returns `out`.
-
-    Args:
-        form, x, dtype, out: as in `call_into`.
-        compute: gives a tensor of the shape of x.
-        given: other tensors that it reads.
-    """
-    if not isinstance(out, torch.Tensor):
-        raise TypeError(f"{form}(): argument 'out' must be Tensor, not {type(out).__name__}")
-    _check_differentiable(form, x, out, *given)
-    _check_out(form, x, dtype, out)
-    result = compute()
-    if out.shape != x.shape:
-        _resize(out, x.shape)
-    return out.copy_(result)
 
 
 def write(out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> None:
@@ -116,7 +95,7 @@ def write(out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | Non
     call(out, x)
 
 
-def _check_out(form: str, x: torch.Tensor, dtype: torch.dtype | None, out: torch.Tensor) -> None:
+def check_out(form: str, x: torch.Tensor, dtype: torch.dtype | None, out: torch.Tensor) -> None:
     """Checks type and device of `out`, in torch's words."""
     if out.is_nested or out.layout is not torch.strided:
         layout = "nested" if out.is_nested else f"of layout {out.layout}"
@@ -128,7 +107,7 @@ def _check_out(form: str, x: torch.Tensor, dtype: torch.dtype | None, out: torch
         raise RuntimeError(f"Expected out tensor to have device {x.device}, but got {out.device} instead")
 
 
-def _resize(out: torch.Tensor, shape: torch.Size) -> None:
+def resize(out: torch.Tensor, shape: torch.Size) -> None:
     """Gives `out` another shape, with torch's warning if it has elements."""
     if out.numel():
         warnings.warn(
@@ -142,7 +121,7 @@ def _resize(out: torch.Tensor, shape: torch.Size) -> None:
     out.resize_(shape)
 
 
-def _check_differentiable(form: str, *tensors: torch.Tensor) -> None:
+def check_differentiable(form: str, *tensors: torch.Tensor) -> None:
     """Refuses what autograd or forward mode would have to follow."""
     if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
         raise RuntimeError(
@@ -160,7 +139,7 @@ def _define(form: str) -> None:
     def check(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, out: torch.Tensor) -> None:
         check_layout(form, x)
         wrap_dim(dim, x.dim())
-        _check_out(form, x, dtype, out)
+        check_out(form, x, dtype, out)
         if out.shape != x.shape:
             raise RuntimeError(f"{form} of shape {tuple(x.shape)} was to be written to a tensor of shape {tuple(out.shape)}")
 
@@ -169,7 +148,7 @@ def _define(form: str) -> None:
         write(out, x, dim, dtype, form, is_batch_invariant())
 
     def autograd(keys: Any, x: torch.Tensor, *given: Any, out: torch.Tensor) -> None:
-        _check_differentiable(form, x, out)
+        check_differentiable(form, x, out)
         with torch._C._AutoDispatchBelowAutograd():
             operator(name).redispatch(keys & torch._C._after_autograd_keyset, x, *given, out=out)
 

@@ -22,9 +22,9 @@ def overlap_of(x: torch.Tensor, out: torch.Tensor) -> Overlap:
         raise RuntimeError(f"unsupported operation: more than one element of the written-to tensor {_CLONE.format('s')}")
     if not _has_distinct_elements(out):
         return "tangled"
-    (first, past), (out_first, out_past) = _span(x), _span(out)
-    if past <= out_first or out_past <= first:
+    if are_disjoint(x, out):
         return "none"
+    first, out_first = x.data_ptr(), out.data_ptr()
     if (first, x.dtype, _steps(x)) == (out_first, out.dtype, _steps(out)):
         return "same"
     if _is_dense(x) and _is_dense(out):
@@ -39,6 +39,12 @@ def is_apart(x: torch.Tensor, out: torch.Tensor) -> bool:
         return not x.numel() or overlap_of(x, out) != "tangled"
     except RuntimeError:
         return False
+
+
+def are_disjoint(x: torch.Tensor, out: torch.Tensor) -> bool:
+    """Tells whether all memory of `out` lies ahead of that of `x`, or behind it."""
+    (first, past), (out_first, out_past) = _span(x), _span(out)
+    return past <= out_first or out_past <= first
 
 
 def _steps(x: torch.Tensor) -> list[tuple[int, int]]:

@@ -30,6 +30,7 @@ def forward(
     mask: torch.Tensor | None = None,
     factor: Factor = None,
     sink: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Computes the softmax of the scores of x along dim.
 
@@ -43,16 +44,17 @@ def forward(
         mask: of x's rank, with sizes that are those of x or 1, and any strides.
         factor: a number, or one for each row: contiguous, of the type that is computed in, in the order of x's rows.
         sink: one for each row, as `factor`.
+        out: what the result is written to: of its shape and type, and any strides; x itself, or memory of no operand.
 
     Returns:
-        A new contiguous tensor of the shape of x.
+        `out`, or a new contiguous tensor of the shape of x.
 
     Raises:
         DtypeError, DeviceError, PlanError, CompileError: the cases of api.functional.softmax.
     """
     dtype, dim = dtype or x.dtype, wrap_dim(dim, x.dim())
     device = device_of(x, x.dtype, dtype)
-    y = x.new_empty(x.shape, dtype=dtype)
+    y = x.new_empty(x.shape, dtype=dtype) if out is None else out
     if x.numel():
         mask = mask.expand(x.shape) if mask is not None else None  # by strides of 0
         _launch((y, x), dim, form, batch_invariant, scores, device, mask, factor, sink)
@@ -162,7 +164,8 @@ def _key(
     """Returns all that a launch depends on."""
     layouts = tuple((each.dtype, each.shape, each.stride(), each.data_ptr() % VECTOR_BYTES == 0) for each in operands)
     masked = None if mask is None else (mask.stride(), mask.data_ptr() % VECTOR_BYTES == 0)
-    return "scores", form, dim, batch_invariant, scores, layouts, masked, number, device.index
+    in_place = operands[0].data_ptr() == operands[1].data_ptr()
+    return "scores", form, dim, batch_invariant, scores, layouts, in_place, masked, number, device.index
 
 
 def _launch_slices(

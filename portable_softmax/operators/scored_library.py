@@ -20,8 +20,8 @@ _library.define(f"scored{SCHEMA}", tags=torch.Tag.pt2_compliant_tag)
 _library.define(f"scored_backward{BACKWARD_SCHEMA}", tags=torch.Tag.pt2_compliant_tag)
 
 
-def forward(*arguments: Any) -> torch.Tensor:
-    """Computes portable_softmax::scored of the arguments that Asked has, past torch's dispatcher.
+def forward(*arguments: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Computes portable_softmax::scored of the arguments that Asked has, past torch's dispatcher; into `out` by a kernel.
 
     Raises:
         DtypeError, DeviceError, PlanError, CompileError: the cases of api.functional.softmax.
@@ -29,9 +29,10 @@ def forward(*arguments: Any) -> torch.Tensor:
     asked = Asked(*arguments)
     check_layout(asked.form, asked.x)
     dim = wrap_dim(asked.dim, asked.x.dim())
-    by = composite if asked.x.is_cpu and not interpreting() else scored
-    invariant = is_batch_invariant()
-    return by.forward(asked.x, dim, asked.dtype, asked.form, invariant, asked.scores, asked.mask, asked.by, asked.sinks)
+    given = asked.x, dim, asked.dtype, asked.form, is_batch_invariant(), asked.scores, asked.mask, asked.by, asked.sinks
+    if asked.x.is_cpu and not interpreting():
+        return composite.forward(*given)
+    return scored.forward(*given, out)
 
 
 def backward(*arguments: Any) -> torch.Tensor:
