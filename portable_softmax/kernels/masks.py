@@ -68,7 +68,9 @@ def before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM: tl.constexpr):
         seen = mask & (cols <= limit)
         if FORM.axis == 1:
             in_vectors = cols <= (limit | (FORM.vector - 1))  # to the end of the last one that has any
-            read = mask & tl.max_constancy(in_vectors, [1, FORM.vector])
+            if FORM.vector > 1:  # on a tensor of one element a hint fails
+                in_vectors = tl.max_constancy(in_vectors, [1, FORM.vector])
+            read = mask & in_vectors
         else:
             last += FORM.vector - 1 - rows.to(tl.int32) % FORM.vector
             read = mask & (cols <= tl.expand_dims(last, 0))

@@ -42,7 +42,7 @@ def scores_into(
 
 
 def _takes(out: torch.Tensor, x: torch.Tensor, given: tuple[torch.Tensor, ...]) -> bool:
-    """Tells whether a kernel can write scores' softmax to `out`: x itself, or apart from all that it reads; if nobody listens."""
+    """Tells whether a kernel can write to `out`, which is x itself or lies apart from all that is read, and nobody listens."""
     by_kernel = x.dim() > 0 and out.shape == x.shape and (not x.is_cpu or interpreting())
     unheard = by_kernel and all(nobody_listens(each) for each in (x, out, *given))
     return unheard and is_apart(x, out) and all(are_disjoint(each, out) for each in given if each.numel())

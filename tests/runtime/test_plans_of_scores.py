@@ -69,6 +69,13 @@ def test_heads_are_read_in_whole_vectors(profile, dtype, name, cols):
     assert set(loads) == {of_x, of_mask}
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (2, 1, 3), (4, 2)], ids=str)
+def test_matrices_of_few_elements(shape):
+    for mask, scores in ((None, "upper_left"), (shape, None), (shape, "lower_right")):
+        given = problem(shape, mask, Scores(mask="bool" if mask else None, causal=scores), "float32")
+        assert accesses(given, Device.from_profile(H200))[0].warning is None
+
+
 @pytest.mark.parametrize("name", MASKS)
 def test_heads_of_odd_lengths_are_ragged(name):
     device = Device.from_profile(H200)
