@@ -62,7 +62,8 @@ def softmax(
         sink: one more logit of each row, in the denominator alone: a number; a tensor that broadcasts against the input with 1
             along `dim`; or, if the input has more than two dimensions, one number for each head, the third from the end.
         masked_rows: "nan" for rows all of whose scores are -inf to be nan, as torch has it, or "zero" for 0, or -inf of
-            log_softmax, and gradients of 0. With a sink they are so anyway.
+            log_softmax, and gradients of 0. With a sink they are so anyway. Under a boolean mask or causal, gradients of rows
+            that are nan are 0 either way, as those of masked_fill are; so are those of a row with a nan that is not masked.
         group: a process group whose ranks each hold a part of the input along `dim`, and of the result; see docs/sharded.md.
             A DTensor needs none.
         chunks: in which the rows of an input that is sharded along `dim` are exchanged, one's beside another's kernels.

@@ -57,6 +57,7 @@ class Form:
     sink: bool = False  # each row has one more logit
     zero_rows: bool = False  # rows without a score give 0, else nan
     hides: bool = False  # a gradient: elements of weight 0 get 0, as scores may be -inf
+    voids: bool = False  # a gradient: those of rows that are nan too, as these may be hidden whole
 
     # Programs that share the rows of a tile.
     parts: int = 1  # programs per row; each takes one part

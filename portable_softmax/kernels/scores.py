@@ -153,6 +153,9 @@ def unscaled(dx, y, factor, AXIS: tl.constexpr, FORM: tl.constexpr):
         dx = dx * multiplier(factor, FORM)
         if FORM.divides:
             dx = tl.where(factor == 0, 0.0, dx)
-        if FORM.hides:
-            dx = tl.where(y == (-float("inf") if FORM.log else 0.0), 0.0, dx)
+        nothing = -float("inf") if FORM.log else 0.0
+        if FORM.voids:
+            dx = tl.where(y > nothing, dx, 0.0)
+        elif FORM.hides:
+            dx = tl.where(y == nothing, 0.0, dx)
     return dx

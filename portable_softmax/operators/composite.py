@@ -72,8 +72,11 @@ def backward(
     if scores.divides:
         dx = torch.where(_is_zero(factor, dim, dx), 0.0, dx)
     dx = scaled(dx, dim, factor, scores.divides)
-    if scores.hides:
-        dx = torch.where(y == (-INF if log else 0.0), 0.0, dx)
+    nothing = -INF if log else 0.0
+    if scores.voids:
+        dx = torch.where(y > nothing, dx, 0.0)
+    elif scores.hides:
+        dx = torch.where(y == nothing, 0.0, dx)
     return (-dx if form == "softmin" else dx).to(x_dtype).contiguous()
 
 

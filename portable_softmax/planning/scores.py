@@ -35,6 +35,11 @@ class Scores:
         """Tells whether a score may be -inf where x is not: then elements of weight 0 have a gradient of 0, whatever dy is."""
         return self.mask is not None or self.causal is not None or self.sink or self.zero_rows
 
+    @property
+    def voids(self) -> bool:
+        """Tells whether a row may be hidden whole, and be nan: its gradient is 0 then, as that of `masked_fill` is."""
+        return self.mask == "bool" or self.causal is not None
+
     def __bool__(self) -> bool:
         """Tells whether anything is done."""
         return self != NONE

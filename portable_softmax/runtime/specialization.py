@@ -222,8 +222,8 @@ class KernelSpec:
         }
 
     def _hidden(self) -> dict[str, Any]:
-        """Returns the field of a gradient's form for it."""
-        return {"hides": self.scores.hides}
+        """Returns the fields of a gradient's form for what was done to scores."""
+        return {"hides": self.scores.hides, "voids": self.scores.voids}
 
     def _access(self, device: Device) -> int:
         """Returns how many neighbours a thread reads at once; 1 where there are no threads, and whole tiles are moved."""

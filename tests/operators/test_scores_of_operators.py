@@ -7,7 +7,7 @@ import torch
 from pairs import PAIRS
 from scores_reference import ALONE, INF, TWO, names, on, reference, together
 
-from portable_softmax import batch_invariant, log_softmax, softmax
+from portable_softmax import batch_invariant, log_softmax, softmax, softmin
 
 SHAPE = 2, 3, 4, 7
 NAN = float("nan")
@@ -238,6 +238,36 @@ def test_rows_that_causal_masks_wholly(by_torch):
     y = softmax(random(4, 2), causal="lower_right", masked_rows="zero")
     torch.testing.assert_close(y.sum(1), torch.tensor([0.0, 0, 1, 1]))
     assert softmax(random(4, 2), causal="lower_right")[:2].isnan().all()
+
+
+def assert_rows_masked_wholly_have_torchs_gradient(where):
+    """Results of such rows are nan, gradients 0: so a loss that leaves these rows out can be learned."""
+    x, mask = random(4, 40).to(where).requires_grad_(), (random(4, 40, seed=3) > 0).to(where)
+    mask[1:3] = False
+    dy = random(4, 40, seed=4).to(where)
+    dy[1] = 0.0
+    for ours, torchs in (
+        (softmax, torch.softmax),
+        (log_softmax, torch.log_softmax),
+        (softmin, lambda x, dim: torch.softmax(x, dim)),
+    ):
+        sign = -1 if ours is softmin else 1
+        y = ours(x, mask=mask, temperature=0.5)
+        assert y[1:3].isnan().all()
+        (expected,) = torch.autograd.grad(torchs((sign * x / 0.5).masked_fill(~mask, -INF), -1), x, dy)
+        torch.testing.assert_close(torch.autograd.grad(y, x, dy)[0], expected)
+    y = softmax(x[:, :2], causal="lower_right")
+    assert y[:2].isnan().all()
+    assert not torch.autograd.grad(y, x, torch.ones_like(y))[0].isnan().any()
+
+
+def test_rows_masked_wholly_have_torchs_gradient(by_torch):
+    assert_rows_masked_wholly_have_torchs_gradient(by_torch)
+
+
+@pytest.mark.kernel
+def test_rows_masked_wholly_have_torchs_gradient_by_the_kernel(where):
+    assert_rows_masked_wholly_have_torchs_gradient(where)
 
 
 def test_rows_that_are_all_minus_infinity_count_as_masked(by_torch):
