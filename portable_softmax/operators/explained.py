@@ -11,7 +11,7 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators.arguments import KERNEL_DTYPES, autocast_dtype, check_layout, device_of, wrap_dim
 from portable_softmax.operators.layout import AS_THEY_LIE, Way, arranged
 from portable_softmax.operators.scored_arguments import Given, read
-from portable_softmax.operators.scored_plan import as_kernels_take, described
+from portable_softmax.operators.scored_plan import Wanted, as_kernels_take, described
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.launch import name_of, problem_from
 from portable_softmax.runtime.plans import plan_problem
@@ -60,5 +60,5 @@ def _described(
     asked = read("softmax", x, dim, dtype, given)
     mask = None if asked.mask is None else asked.mask.expand(x.shape)
     y = x.new_empty(x.shape, dtype=dtype)
-    scores, _ = as_kernels_take(asked.scores, asked.by, y, dim)
-    return described((y, asked.x), dim, "softmax", invariant, scores, mask)
+    wanted, _ = as_kernels_take(Wanted(dim, "softmax", invariant, asked.scores, device), asked.by, y)
+    return described((y, asked.x), wanted, mask)

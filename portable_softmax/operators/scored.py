@@ -5,13 +5,12 @@ from typing import Any
 
 import torch
 
-from portable_softmax.devices.device import Device
 from portable_softmax.errors import LayoutError
 from portable_softmax.operators.arguments import check_gradient, device_of, wrap_dim
 from portable_softmax.operators.asked import Asked
 from portable_softmax.operators.kept import find, keep
 from portable_softmax.operators.layout import Operands
-from portable_softmax.operators.scored_plan import Factor, as_kernels_take, planned
+from portable_softmax.operators.scored_plan import Factor, Wanted, as_kernels_take, planned
 from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.planning.scores import Scores
 from portable_softmax.runtime.allocation import allocator
@@ -52,12 +51,12 @@ def forward(
     Raises:
         DtypeError, DeviceError, PlanError, CompileError: the cases of api.functional.softmax.
     """
-    dtype, dim = dtype or x.dtype, wrap_dim(dim, x.dim())
-    device = device_of(x, x.dtype, dtype)
+    dtype = dtype or x.dtype
+    wanted = Wanted(wrap_dim(dim, x.dim()), form, batch_invariant, scores, device_of(x, x.dtype, dtype))
     y = x.new_empty(x.shape, dtype=dtype) if out is None else out
     if x.numel():
         mask = mask.expand(x.shape) if mask is not None else None  # by strides of 0
-        _launch((y, x), dim, form, batch_invariant, scores, device, mask, factor, sink)
+        _launch((y, x), wanted, mask, factor, sink)
     return y
 
 
@@ -84,21 +83,21 @@ def backward(
     Raises:
         DtypeError, DeviceError, PlanError, CompileError: no kernel computes it.
     """
-    dim = check_gradient(dy, y, dim)
-    device = device_of(y, y.dtype, x_dtype)
+    wanted = Wanted(check_gradient(dy, y, dim), form, batch_invariant, scores, device_of(y, y.dtype, x_dtype))
     dx = y.new_empty(y.shape, dtype=x_dtype)
     if y.numel():
-        _launch((dx, dy, y.contiguous()), dim, form, batch_invariant, scores, device, None, factor, None)
+        _launch((dx, dy, y.contiguous()), wanted, None, factor, None)
     return dx
 
 
 def kept_like(asked: Asked, batch_invariant: bool) -> Kept | None:
     """Returns call(x, mask, factors, sinks), which does what `forward` did for an `asked`, if its launch is kept."""
-    x, dim = asked.x, wrap_dim(asked.dim, asked.x.dim())
-    y, device = x.new_empty(x.shape, dtype=asked.dtype), device_of(x, x.dtype, asked.dtype)
+    x, device = asked.x, device_of(asked.x, asked.x.dtype, asked.dtype)
+    y = x.new_empty(x.shape, dtype=asked.dtype)
     mask = None if asked.mask is None else asked.mask.expand(x.shape)
-    scores, factor = as_kernels_take(asked.scores, asked.by, y, dim)
-    launch = find(_key((y, x), dim, asked.form, batch_invariant, scores, device, mask, _number(factor)))
+    wanted = Wanted(wrap_dim(asked.dim, x.dim()), asked.form, batch_invariant, asked.scores, device)
+    wanted, factor = as_kernels_take(wanted, asked.by, y)
+    launch = find(_key((y, x), wanted, mask, factor))
     if launch is None or (asked.factors is None and isinstance(factor, torch.Tensor)):
         return None
     shape, strides, dtype, empty = tuple(y.shape), y.stride(), y.dtype, allocator(y.device)
@@ -115,31 +114,20 @@ def kept_like(asked: Asked, batch_invariant: bool) -> Kept | None:
     return call
 
 
-def _launch(
-    operands: Operands,
-    dim: int,
-    form: str,
-    batch_invariant: bool,
-    scores: Scores,
-    device: Device,
-    mask: torch.Tensor | None,
-    factor: Factor,
-    sink: torch.Tensor | None,
-) -> None:
+def _launch(operands: Operands, wanted: Wanted, mask: torch.Tensor | None, factor: Factor, sink: torch.Tensor | None) -> None:
     """Launches, as once planned for all operands like these."""
-    scores, factor = as_kernels_take(scores, factor, operands[-1 if len(operands) == 3 else 0], dim)
-    number = _number(factor)
-    key = _key(operands, dim, form, batch_invariant, scores, device, mask, number)
+    wanted, factor = as_kernels_take(wanted, factor, operands[-1 if len(operands) == 3 else 0])
+    key = _key(operands, wanted, mask, factor)
     launch = find(key)
     if launch is None:
         try:
-            launch = planned(operands, dim, form, batch_invariant, scores, device, mask, number)
+            launch = planned(operands, wanted, mask, _number(factor))
         except LayoutError:
-            _launch_slices(operands, dim, form, batch_invariant, scores, device, mask, factor, sink)
+            _launch_slices(operands, wanted, mask, factor, sink)
             return
         keep(key, launch)
     given = (factor,) if len(operands) == 3 else (mask, factor, sink)
-    launch_on(guard_of(device), launch, *operands, *_given_or(operands[1], *given))
+    launch_on(guard_of(wanted.device), launch, *operands, *_given_or(operands[1], *given))
 
 
 def _given_or(absent: torch.Tensor, *given: Any) -> Operands:
@@ -151,38 +139,22 @@ def _number(factor: Factor) -> float:
     return factor if isinstance(factor, float | int) else 1.0
 
 
-def _key(
-    operands: Operands,
-    dim: int,
-    form: str,
-    batch_invariant: bool,
-    scores: Scores,
-    device: Device,
-    mask: torch.Tensor | None,
-    number: float,
-) -> tuple[Any, ...]:
+def _key(operands: Operands, wanted: Wanted, mask: torch.Tensor | None, factor: Factor) -> tuple[Any, ...]:
     """Returns all that a launch depends on."""
+    dim, form, batch_invariant, scores, device = wanted
     layouts = tuple((each.dtype, each.shape, each.stride(), each.data_ptr() % VECTOR_BYTES == 0) for each in operands)
     masked = None if mask is None else (mask.stride(), mask.data_ptr() % VECTOR_BYTES == 0)
     in_place = operands[0].data_ptr() == operands[1].data_ptr()
-    return "scores", form, dim, batch_invariant, scores, layouts, in_place, masked, number, device.index
+    return "scores", form, dim, batch_invariant, scores, layouts, in_place, masked, _number(factor), device.index
 
 
 def _launch_slices(
-    operands: Operands,
-    dim: int,
-    form: str,
-    batch_invariant: bool,
-    scores: Scores,
-    device: Device,
-    mask: torch.Tensor | None,
-    factor: Factor,
-    sink: torch.Tensor | None,
+    operands: Operands, wanted: Wanted, mask: torch.Tensor | None, factor: Factor, sink: torch.Tensor | None
 ) -> None:
     """Launches once for each index of the outermost dimension: x and its mask together have more levels than a kernel."""
     shape = operands[0].shape
-    own = len(shape) - 2 if scores.causal else dim
-    outermost = next(at for at, size in enumerate(shape) if size > 1 and at not in (dim, own))
+    own = len(shape) - 2 if wanted.scores.causal else wanted.dim
+    outermost = next(at for at, size in enumerate(shape) if size > 1 and at not in (wanted.dim, own))
 
     def sliced(given: Factor, at: int) -> Any:
         """Returns the numbers of a slice's rows, which follow each other."""
@@ -191,4 +163,4 @@ def _launch_slices(
     for at in range(shape[outermost]):
         taken = tuple(each.narrow(outermost, at, 1) for each in operands)
         part = None if mask is None else mask.narrow(outermost, at, 1)
-        _launch(taken, dim, form, batch_invariant, scores, device, part, sliced(factor, at), sliced(sink, at))
+        _launch(taken, wanted, part, sliced(factor, at), sliced(sink, at))

@@ -3,7 +3,7 @@
 import math
 import struct
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,53 +18,61 @@ from portable_softmax.runtime.launch import bind_problem, mask_sizes, problem_fr
 Factor = float | torch.Tensor | None
 
 
-def as_kernels_take(scores: Scores, factor: Factor, y: torch.Tensor, dim: int) -> tuple[Scores, Factor]:
-    """Returns scores and factor as kernels take them: a positive number that multiplies, or one number for each row.
+class Wanted(NamedTuple):
+    """Everything that operands, a mask and numbers do not tell: what is computed, and where.
+
+    Args:
+        dim: counted from 0.
+        form: softmax, log_softmax or softmin.
+        batch_invariant: True if a row's bits may not depend on the other rows.
+        scores: what becomes of x first.
+        device: where the operands are.
+    """
+
+    dim: int
+    form: str
+    batch_invariant: bool
+    scores: Scores
+    device: Device
+
+
+def as_kernels_take(wanted: Wanted, factor: Factor, y: torch.Tensor) -> tuple[Wanted, Factor]:
+    """Returns both as kernels take them: the factor is a positive number that multiplies, or one number for each row.
 
     Numbers that have no inverse, are not positive, or too small to be normal, become one for each row.
     """
     if factor is None or isinstance(factor, torch.Tensor):
-        return scores, factor
-    compute = torch.promote_types(y.dtype, torch.float32)
-    limits = torch.finfo(compute)
-    number = 1 / factor if scores.divides and factor else factor
+        return wanted, factor
+    dim, scores, compute = wanted.dim, wanted.scores, torch.promote_types(y.dtype, torch.float32)
+    number, limits = 1 / factor if scores.divides and factor else factor, torch.finfo(compute)
     if factor and limits.tiny <= number <= limits.max:
-        return replace(scores, divides=False), number
+        return wanted._replace(scores=replace(scores, divides=False)), number
     rows = [*y.shape[:dim], *y.shape[dim + 1 :]]
-    return replace(scores, factor="rows"), torch.full(rows, factor, dtype=compute, device=y.device)
+    numbers = torch.full(rows, factor, dtype=compute, device=y.device)
+    return wanted._replace(scores=replace(scores, factor="rows")), numbers
 
 
-def planned(
-    operands: Operands,
-    dim: int,
-    form: str,
-    batch_invariant: bool,
-    scores: Scores,
-    device: Device,
-    mask: torch.Tensor | None,
-    number: float,
-) -> Any:
+def planned(operands: Operands, wanted: Wanted, mask: torch.Tensor | None, number: float) -> Any:
     """Plans and compiles a launch of operands like these, on copies of them where they must be copied first.
 
     Raises:
         LayoutError: operands and mask together have more levels than one launch.
         PlanError, CompileError: no kernel computes it.
     """
-    way, problem = described(operands, dim, form, batch_invariant, scores, mask)
+    way, problem = described(operands, wanted, mask)
     bits = struct.unpack("<q", struct.pack("<d", number)) if problem.y_dtype == "float64" else (_bits(number),)
     numbers = bits if len(operands) == 3 else (mask_sizes(problem) + bits)
-    launch = bind_problem(problem, device, operands[0].device, numbers)
-    return launch if way is AS_THEY_LIE else on_copies(launch, way, dim, len(operands) - 1)
+    launch = bind_problem(problem, wanted.device, operands[0].device, numbers)
+    return launch if way is AS_THEY_LIE else on_copies(launch, way, wanted.dim, len(operands) - 1)
 
 
-def described(
-    operands: Operands, dim: int, form: str, batch_invariant: bool, scores: Scores, mask: torch.Tensor | None
-) -> tuple[Way, Problem]:
+def described(operands: Operands, wanted: Wanted, mask: torch.Tensor | None) -> tuple[Way, Problem]:
     """Describes a launch of operands like these: whether they are copied first, and the problem of what is launched.
 
     Raises:
         LayoutError: operands and mask together have more levels than one launch.
     """
+    dim, form, batch_invariant, scores, _ = wanted
     strides = mask.stride() if mask is not None else (0,) * operands[0].dim()
     way, taken, lines = _arranged(operands, dim, strides, bool(scores.causal), batch_invariant)
     return way, problem_from(taken, lines, form, len(operands) == 3, batch_invariant, scores=scores, mask=mask)
