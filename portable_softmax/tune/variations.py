@@ -25,7 +25,6 @@ ALONE = {  # numbers with a few values, or that a profile need not give
     "paired_cols": (MOST_PAIRED, 1),
     "held_across": (2, 4),
     "bytes_per_piece": (8, 16, 4, 32),
-    "short_warps": (1, 2, 8),
     "part_warps": (2, 8, 1, 4),
 }
 LOOKED_AT = 8  # launches of a problem, of which the planner takes one of the first
