@@ -15,7 +15,7 @@ if [ "$all" ]; then
     echo "All tests: 40 minutes on two idle cores, without what is downloaded first." >&2
 else
     quick=" and not slow"
-    echo "5 minutes on two idle cores, without what is downloaded first. Left out, and in \`bash scripts/test.sh --all\` (40 minutes):
+    echo "6 minutes on two idle cores, without what is downloaded first. Left out, and in \`bash scripts/test.sh --all\` (40 minutes):
 whole sweeps, of which each value or each pair of values is here, and what else has the mark slow, and plans with another Triton." >&2
 fi
 results() { [ -z "${RESULTS:-}" ] || echo "--junit-xml=$RESULTS/$1.xml"; }
