@@ -12,10 +12,10 @@ all=
 [ "${1:-}" != --all ] || { all=1; shift; }
 if [ "$all" ]; then
     quick=
-    echo "All tests: 40 minutes on two idle cores, without what is downloaded first." >&2
+    echo "All tests: 45 minutes on two idle cores, without what is downloaded first." >&2
 else
     quick=" and not slow"
-    echo "6 minutes on two idle cores, without what is downloaded first. Left out, and in \`bash scripts/test.sh --all\` (40 minutes):
+    echo "6 minutes on two idle cores, without what is downloaded first. Left out, and in \`bash scripts/test.sh --all\` (45 minutes):
 whole sweeps, of which each value or each pair of values is here, and what else has the mark slow, and plans with another Triton." >&2
 fi
 results() { [ -z "${RESULTS:-}" ] || echo "--junit-xml=$RESULTS/$1.xml"; }
