@@ -66,18 +66,12 @@ def load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factor, FORM: t
 
 
 @triton.jit
-def max_of(tile, FORM: tl.constexpr):
-    """Returns the maximum of each row."""
+def peak_of(tile, edge, part, FORM: tl.constexpr):
+    """Returns the maximum of each row, or part of a row, with its edges."""
     most = get(tile, 0, FORM)
     for k in tl.static_range(1, FORM.pieces):
         most = tl.maximum(most, get(tile, k, FORM))
-    return tl.max(most, axis=FORM.axis)
-
-
-@triton.jit
-def peak_of(tile, edge, part, FORM: tl.constexpr):
-    """Returns the maximum of each row, or part of a row, with its edges."""
-    peak = max_of(tile, FORM)
+    peak = tl.max(most, axis=FORM.axis)
     if FORM.ragged:
         if part == 0:  # `part` is the constant 0 if a program has the whole row
             peak = tl.maximum(peak, of_rows(tl.max(edge, axis=1)))
