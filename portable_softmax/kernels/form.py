@@ -37,7 +37,7 @@ class Form:
     tile_cols: int
     pieces: int  # tensors that hold a tile's columns, a power of two each: Triton has no others
     held: bool  # a row, or a part of it, is read once and held; else read twice, one piece at a time
-    by_place: bool  # each lane of a piece keeps its own maximum and sum; they are reduced at the end
+    places: int  # columns of a piece that keep numbers of their own, where it is read twice: those of different threads
     walks: bool  # a program takes more than one tile
     counted_in: str  # type in which tiles, and with axis 0 or scores matrices, are counted
     stages: int  # pipeline stages of the loop over tiles

@@ -41,7 +41,7 @@ def reduce_part(
     """
     peak = tl.zeros((rows.shape[0],), FORM.compute)
     if not FORM.backward:
-        most = filled(rows.shape[0], -float("inf"), FORM)
+        most = filled(FORM.width, rows.shape[0], -float("inf"), FORM)
         for col in tl.range(first_col, past_col, FORM.width):
             x, _, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
             most = tl.maximum(most, x)
@@ -49,7 +49,7 @@ def reduce_part(
         if FORM.ragged:
             peak = tl.maximum(peak, of_rows(tl.max(edge_a, axis=1)))
     base = base_of(peak)
-    sums = filled(rows.shape[0], nothing(n_cols, FORM), FORM)
+    sums = filled(FORM.width, rows.shape[0], nothing(n_cols, FORM), FORM)
     for col in tl.range(first_col, past_col, FORM.width):
         piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
         sums = add_shares(sums, piece_a, weights(piece_a, piece_b, base, factor, FORM.axis, FORM), FORM)

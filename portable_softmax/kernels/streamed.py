@@ -4,29 +4,45 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import mask_of, pointers
-from portable_softmax.kernels.exponents import add, add_by_place
-from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
+from portable_softmax.kernels.exponents import add
+from portable_softmax.kernels.formulas import finish, load, of_rows, scale_from, shares, store, weights
 from portable_softmax.kernels.masks import before_diagonal
 
 
 @triton.jit
 def load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr):
     """Returns (a, b, columns, mask) of the piece of rows that begins at column `col`."""
-    cols = tl.expand_dims(col + tl.arange(0, FORM.width), 1 - FORM.axis)
-    mask = mask_of(rows, cols, lead, n_rows, n_cols, True, FORM.padded, FORM)
+    within = tl.expand_dims(tl.arange(0, FORM.width), 1 - FORM.axis)
+    cols = col + within
+    if FORM.axis == 0:  # columns are 64 bits wide, those within a piece are not
+        left = tl.minimum(n_cols - col, FORM.width).to(tl.int32)
+        mask = mask_of(rows, within, lead, n_rows, left, True, FORM.padded, FORM)
+    else:
+        mask = mask_of(rows, cols, lead, n_rows, n_cols, True, FORM.padded, FORM)
     seen, read = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
     piece_a, piece_b = load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM)
     return piece_a, piece_b, cols, mask
 
 
 @triton.jit
-def filled(n_rows: tl.constexpr, value, FORM: tl.constexpr):
-    """Returns a piece of rows that holds the same number everywhere."""
+def filled(n_cols: tl.constexpr, n_rows: tl.constexpr, value, FORM: tl.constexpr):
+    """Returns columns of rows that hold the same number everywhere."""
     if FORM.axis == 1:
-        piece = tl.full((n_rows, FORM.width), value, FORM.compute)
+        columns = tl.full((n_rows, n_cols), value, FORM.compute)
     else:
-        piece = tl.full((FORM.width, n_rows), value, FORM.compute)
-    return piece
+        columns = tl.full((n_cols, n_rows), value, FORM.compute)
+    return columns
+
+
+@triton.jit
+def by_place(piece, FORM: tl.constexpr):
+    """Returns a piece with one more axis, FORM.axis, along which columns share a place: a thread has all of them."""
+    EACH: tl.constexpr = FORM.width // FORM.places
+    if FORM.axis == 1:
+        columns = tl.reshape(piece, (piece.shape[0], EACH, FORM.places))
+    else:
+        columns = tl.reshape(piece, (EACH, FORM.places, piece.shape[1]))
+    return columns
 
 
 @triton.jit
@@ -35,24 +51,22 @@ def reduce_streamed(
 ):
     """Returns (first, second) of rows, or of a part of rows, read one piece at a time.
 
-    With FORM.by_place each lane keeps a maximum and a sum of its own, and one reduction over lanes comes at the end. A gradient
-    always works like this.
+    Each of FORM.places keeps numbers of its own, and one reduction over places comes at the end.
     """
     first = tl.full((rows.shape[0],), -float("inf"), FORM.compute)
     second = tl.zeros((rows.shape[0],), FORM.compute)
-    peaks = filled(rows.shape[0], -float("inf"), FORM)
-    sums = filled(rows.shape[0], 0.0, FORM)
+    peaks = filled(FORM.places, rows.shape[0], -float("inf"), FORM)
+    sums = filled(FORM.places, rows.shape[0], 0.0, FORM)
+    factors = tl.expand_dims(factor, FORM.axis) if FORM.divides else factor
     for col in tl.range(first_col, past_col, FORM.width):
         piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
         if FORM.backward:
-            sums = add_shares(sums, piece_a, piece_b, FORM)
-        elif FORM.by_place:
-            peaks, sums = add_by_place(peaks, sums, piece_a, factor, FORM)
+            sums += tl.sum(by_place(shares(piece_a, piece_b, FORM), FORM), axis=FORM.axis)
         else:
-            first, second = add(first, second, piece_a, 1.0, factor, FORM.axis, FORM)
+            peaks, sums = add(peaks, sums, by_place(piece_a, FORM), 1.0, factors, FORM.axis, FORM)
     if FORM.backward:
         first = tl.sum(sums, axis=FORM.axis)
-    elif FORM.by_place:
+    else:
         first, second = add(first, second, peaks, sums, factor, FORM.axis, FORM)
     if FORM.ragged:
         if FORM.backward:

@@ -10,6 +10,9 @@ from portable_softmax.planning.room import MANY_ROWS, Candidate, Room, halves
 from portable_softmax.planning.rows import MOST_PARTS, WORD_BYTES
 
 MOST_NARROW, MOST_PREFERRED = 16, 32  # parts that are held: with more they are twice as wide, then read twice
+WIDE = 4  # cache lines of a wide tile of single elements
+FILLED = 3 / 4  # of its rows: with fewer, narrower tiles waste less
+LATE = 12  # times the bytes that a program may spill, where all of them are for neighbours that are late
 
 
 def beside_launches(room: Room) -> Iterator[Candidate]:
@@ -131,25 +134,43 @@ def held_parts(room: Room) -> Iterator[Candidate]:
 
 def streamed_parts(room: Room) -> Iterator[Candidate]:
     """Yields parts that are read twice, a piece at a time: as many as programs are resident, or one where rows are many."""
-    if _is_narrow(room) and room.problem.access == "scalar":
+    problem, scalar = room.problem, room.problem.access == "scalar"
+    if scalar and _is_narrow(room):
         yield from _streamed_lines(room)
-    problem, numbers, device = room.problem, room.numbers, room.device
-    scalar, registers = problem.access == "scalar", room.registers_of(2, room.twice)
-    wanted = room.line if problem.turned else 2 * room.line
-    rows = min(next_power_of_2(problem.neighbours), wanted)
+    wide = WIDE * room.line
+    if scalar and not problem.turned and problem.neighbours >= FILLED * -(-problem.neighbours // wide) * wide:
+        yield from _streamed_wide(room)
+    rows = room.line if problem.turned else 2 * room.line
     threads = room.threads if scalar or problem.turned else room.twice
-    resident = device.resident(device.vendor.occupancy(KernelResources(threads // room.warp, registers), device.hardware))
+    elements = room.numbers.elements_per_thread // (4 if scalar else 2)
+    yield from _streamed(room, rows, threads, elements, room.registers_of(2, room.twice))
+
+
+def _streamed_wide(room: Room) -> Iterator[Candidate]:
+    """Yields parts of several cache lines of single elements, for one large program: more warps for narrow types."""
+    problem, numbers = room.problem, room.numbers
+    threads = min(room.most_threads, room.twice * max(1, WORD_BYTES // problem.element_bytes))
+    elements = numbers.elements_per_thread // 2 * room.twice // threads // problem.registers_per_element
+    for candidate in _streamed(room, WIDE * room.line, threads, elements, None):
+        yield candidate._replace(spilled_bytes=LATE * numbers.spilled_bytes)
+
+
+def _streamed(room: Room, most_rows: int, threads: int, elements: int, limit: int | None) -> Iterator[Candidate]:
+    """Yields parts by programs of so many threads, with at most `limit` registers each; then with half as many elements."""
+    problem, numbers, device, warps = room.problem, room.numbers, room.device, threads // room.warp
+    rows = min(next_power_of_2(problem.neighbours), most_rows)
+    registers = limit or room.registers_of(1, threads)
+    resident = device.resident(device.vendor.occupancy(KernelResources(warps, registers), device.hardware))
     tiles_of_rows = MANY_ROWS if problem.batch_invariant else problem.tiles(rows)
-    most = max(1, min(resident // tiles_of_rows, numbers.numbers_per_thread * threads // wanted))
-    why = f"{resident} programs of {threads // room.warp} warps are resident with {registers} registers a thread"
-    most_elements = numbers.elements_per_thread // (4 if scalar else 2)
-    for elements in (most_elements, most_elements // 2):
-        cols = elements * threads // rows
+    most = max(1, min(resident // tiles_of_rows, numbers.numbers_per_thread * threads // most_rows))
+    why = f"{resident} programs of {warps} warps are resident with {registers} registers a thread"
+    for each in (elements, elements // 2):
+        cols = each * threads // rows
         pieces = -(-problem.width // (most * cols))
         count = -(-problem.width // (pieces * cols))
-        tiling = Tiling("online", rows, cols, threads // room.warp, 1, held=False, max_registers=registers)
+        tiling = Tiling("online", rows, cols, warps, 1, max_registers=limit)
         if count > 1:
-            tiling = replace(tiling, strategy="shared", tile_cols=pieces * cols, parts=count, pieces=pieces)
+            tiling = replace(tiling, strategy="shared", tile_cols=pieces * cols, parts=count, pieces=pieces, held=False)
         yield Candidate(tiling, 3 * numbers.spilled_bytes, why)
 
 
@@ -162,8 +183,8 @@ def _streamed_lines(room: Room) -> Iterator[Candidate]:
     cached = (room.device.hardware.shared_memory_per_multiprocessor or 0) // resident // (rows * problem.element_bytes)
     pieces = max(1, cached // cols)
     count = -(-problem.width // (pieces * cols))
-    tiling = Tiling("online", rows, cols, threads // room.warp, 1, held=False)
+    tiling = Tiling("online", rows, cols, threads // room.warp, 1)
     why = f"parts of {pieces * cols} columns of {problem.inner} rows stay in a cache for {resident} programs"
     if 1 < count <= MOST_PARTS:
-        tiling = replace(tiling, strategy="shared", tile_cols=pieces * cols, parts=count, pieces=pieces)
+        tiling = replace(tiling, strategy="shared", tile_cols=pieces * cols, parts=count, pieces=pieces, held=False)
     yield Candidate(tiling, 0, why)

@@ -22,7 +22,7 @@ class Tiling:
         parts: programs that share the rows of a tile.
         max_registers: per thread, that the compiler may use; None leaves it to the compiler.
         pieces: in which a tile's columns are held, or a part's are read twice, a power of two of them each.
-        held: False where rows, or parts of them, are read twice, and each place of a tile has its own numbers in between.
+        held: False where parts are read twice.
         walk: a program may take more than one tile, as fewer programs than tiles must.
     """
 

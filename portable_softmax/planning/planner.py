@@ -109,8 +109,9 @@ def _candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
 
 
 def _shape(tiling: Tiling) -> tuple[str, int, int]:
-    """Returns the key shared by candidates that differ only in num_warps, and in tile_cols if a row is in pieces."""
-    return tiling.strategy, tiling.tile_rows, tiling.tile_cols if tiling.pieces == 1 else 0
+    """Returns the key shared by candidates that differ only in num_warps, and in tile_cols if a row is held in pieces."""
+    in_pieces = tiling.held and tiling.pieces > 1
+    return tiling.strategy, tiling.tile_rows, 0 if in_pieces else tiling.tile_cols // tiling.pieces
 
 
 def _hopeless(problem: Problem, candidate: Candidate, spilling: list[Compiled], device: Device) -> str | None:

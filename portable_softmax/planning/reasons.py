@@ -26,7 +26,8 @@ def why(
     yield _why_tile(problem, tiling)
     if tiling.num_warps is not None and device.hardware.warp_size:
         elements = tiling.tile_rows * tiling.tile_cols / (tiling.num_warps * device.hardware.warp_size)
-        yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} of the tile"
+        elements, whole = (elements, "the tile") if tiling.held else (elements / tiling.pieces, "a piece")
+        yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} of {whole}"
         if tiling.num_stages == 1:
             loads = (
                 "each tile is loaded once" if tiling.held and tiling.strategy != "online" else "resident programs load in turns"

@@ -101,3 +101,16 @@ def parts(room: Room) -> Iterator[Candidate]:
                 yield Candidate(tiling, numbers.spilled_bytes // 8, why)
         cols, threads = 2 * cols, 2 * threads
         registers = registers if registers and registers * threads <= room.registers else None
+    yield from streamed_parts(room)
+
+
+def streamed_parts(room: Room) -> Iterator[Candidate]:
+    """Yields parts of rows that are too long to be held: each is read twice, a piece at a time."""
+    threads = min(2 * room.twice, room.most_threads)
+    cols = room.numbers.elements_per_thread // 4 * threads
+    pieces = -(-room.problem.width // (MOST_PARTS * cols))
+    count = -(-room.problem.width // (pieces * cols))
+    if count > MOST_PARTS // 2:
+        tiling = Tiling("shared", 1, pieces * cols, threads // room.warp, 1, count, pieces=pieces, held=False)
+        why = f"no {MOST_PARTS} programs hold a row of {room.problem.n_cols} columns"
+        yield Candidate(tiling, 3 * room.numbers.spilled_bytes, why)

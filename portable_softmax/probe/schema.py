@@ -84,7 +84,7 @@ class Launch(Fields, frozen=True, kw_only=True):
     parts: int
     max_registers: int | None
     pieces: int
-    held: bool = True  # False: rows, or parts of them, are read twice, with numbers for each place of a tile in between
+    held: bool = True  # False: parts of rows are read twice
     walk: bool
     num_programs: int
     resources: KernelResources

@@ -189,7 +189,7 @@ class KernelSpec:
             tile_cols=tiling.tile_cols,
             pieces=tiling.pieces,
             held=tiling.strategy != "online" and tiling.held and not self.step,
-            by_place=not tiling.held,
+            places=self._places(device),
             walks=tiling.walk,
             counted_in="int64" if self.many else "uint32",
             stages=tiling.num_stages or 1,
@@ -204,6 +204,14 @@ class KernelSpec:
             poll=device.vendor.poll,
             polls=polls.value if polls else 1,
         )
+
+    def _places(self, device: Device) -> int:
+        """Returns how many columns of a piece lie in different threads: a thread has one number for all of its columns."""
+        tiling = self.tiling
+        if tiling.num_warps is None:
+            return 1
+        threads = tiling.num_warps * (device.hardware.warp_size or 1)
+        return min(tiling.tile_cols // tiling.pieces, max(1, threads * self.vector // tiling.tile_rows))
 
     def _masks(self, device: Device) -> dict[str, Any]:
         """Returns the fields of a form for what is done to scores behind the factor."""

@@ -19,7 +19,8 @@ TILINGS = {  # of rows of 40 columns; in pieces, the last of which may lie behin
     "tile in pieces": Tiling("tile", 16, 48, pieces=3),
     "online": Tiling("online", 16, 16),
     "shared": Tiling("shared", 16, 16, parts=3),
-    "online, by place": Tiling("online", 16, 16, held=False),
+    "online, 4 warps": Tiling("online", 16, 32, 4),  # several columns of each thread, on a GPU
+    "online, 32 warps": Tiling("online", 16, 16, 32),  # the same in the interpreter, whose warps count as one thread
     "shared in pieces": Tiling("shared", 16, 16, parts=3, pieces=4),
     "shared, read twice": Tiling("shared", 16, 16, parts=3, pieces=2, held=False),
     "shared, read twice in three": Tiling("shared", 16, 24, parts=2, pieces=3, held=False),
@@ -60,7 +61,7 @@ def test_other_sizes(side_by_side, direction, sizes):
 
 
 @pytest.mark.each_value
-@pytest.mark.parametrize("tiling", ["tile in pieces", "online", "online, by place", "shared", "shared, read twice"])
+@pytest.mark.parametrize("tiling", ["tile in pieces", "online", "online, 32 warps", "shared", "shared, read twice"])
 @pytest.mark.parametrize("form", ["log_softmax", "softmin"])
 def test_every_form(side_by_side, direction, form, tiling):
     for layout in LAYOUTS:
@@ -75,7 +76,7 @@ def test_types_of_two_bytes(side_by_side, direction, dtype):
 
 
 @pytest.mark.each_value
-@pytest.mark.parametrize("tiling", ["shared", "shared, read twice", "online, by place"])
+@pytest.mark.parametrize("tiling", ["shared", "shared, read twice", "online, 4 warps", "online, 32 warps"])
 def test_parts_that_are_masked_wholly(side_by_side, direction, tiling):
     """The first part of one row, the last of another, all of a third; and rows next to each other that differ by a lot."""
 

@@ -183,7 +183,7 @@ def test_parts_that_are_read_twice_fill_the_device_and_no_more(n_rows):
         fewer = (tiling.pieces - 1) * piece
         assert not fewer or -(-problem.n_cols // fewer) > most, "with a piece less for each, more programs than fit"
         form = KernelSpec.of(problem, tiling).kernel_form(device)
-        assert (form.held, form.by_place) == (False, True)
+        assert (form.held, form.places * 64) == (False, threads * problem.vector)
     assert tilings
 
 
@@ -202,5 +202,26 @@ def test_a_plan_says_that_parts_are_read_twice():
 def test_rows_side_by_side_that_fill_the_device_are_read_twice_by_one_program():
     device = Device.from_profile(H200)
     problem = as_read(Problem(2**20, 100_000, "float32", "float32", 4, inner=2**20), device)
-    (first, *_) = [each for each in every_candidate(problem, device) if not each.held]
+    (first, *_) = [each for each in every_candidate(problem, device) if each.strategy == "online" or not each.held]
     assert (first.strategy, first.parts, first.pieces) == ("online", 1, 1)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("n_rows", [1, 300])
+def test_rows_that_no_programs_can_hold_are_shared_and_read_twice(n_rows, dtype):
+    for backward in DIRECTIONS:
+        plan = planned(H200, n_rows, 20_000_000, dtype, backward=backward)
+        assert (plan.tiling.strategy, plan.tiling.held) == ("shared", False)
+        assert MOST_PARTS // 2 < plan.tiling.parts <= MOST_PARTS
+        assert plan.tiling.parts * plan.tiling.tile_cols >= 20_000_000
+
+
+@pytest.mark.parametrize(("inner", "rows"), [(333, 128), (201, 128), (40_001, 128), (129, 64), (65, 64)])
+@pytest.mark.parametrize(("dtype", "warps"), [("float32", 8), ("bfloat16", 16)])
+def test_single_elements_side_by_side_are_read_in_wide_tiles_if_these_are_filled(inner, rows, dtype, warps):
+    device = Device.from_profile(H200)
+    problem = as_read(Problem(inner, 60_000, dtype, dtype, 1, inner=inner), device)
+    first = next(each for each in every_candidate(problem, device) if each.strategy == "online" or not each.held)
+    assert first.tile_rows == rows
+    assert first.num_warps == (warps if rows == 128 else 4)
+    assert choose(problem, device, light).tiling.tile_rows == rows
