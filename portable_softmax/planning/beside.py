@@ -12,6 +12,7 @@ from portable_softmax.planning.rows import MOST_PARTS, WORD_BYTES
 MOST_NARROW, MOST_PREFERRED = 16, 32  # parts that are held: with more they are twice as wide, then read twice
 WIDE = 4  # cache lines of a wide tile of single elements
 FILLED = 3 / 4  # of its rows: with fewer, narrower tiles waste less
+FEW_PARTS, NEARLY = 8, 0.8  # parts of tiles that take several waves of programs; the share of all waves that does
 LATE = 12  # times the bytes that a program may spill, where all of them are for neighbours that are late
 
 
@@ -162,7 +163,8 @@ def _streamed(room: Room, most_rows: int, threads: int, elements: int, limit: in
     registers = limit or room.registers_of(1, threads)
     resident = device.resident(device.vendor.occupancy(KernelResources(warps, registers), device.hardware))
     tiles_of_rows = MANY_ROWS if problem.batch_invariant else problem.tiles(rows)
-    most = max(1, min(resident // tiles_of_rows, numbers.numbers_per_thread * threads // most_rows))
+    each_fills = resident // tiles_of_rows or _fullest(tiles_of_rows, resident)
+    most = max(1, min(each_fills, numbers.numbers_per_thread * threads // most_rows))
     why = f"{resident} programs of {warps} warps are resident with {registers} registers a thread"
     for each in (elements, elements // 2):
         cols = each * threads // rows
@@ -172,6 +174,12 @@ def _streamed(room: Room, most_rows: int, threads: int, elements: int, limit: in
         if count > 1:
             tiling = replace(tiling, strategy="shared", tile_cols=pieces * cols, parts=count, pieces=pieces, held=False)
         yield Candidate(tiling, 3 * numbers.spilled_bytes, why)
+
+
+def _fullest(tiles: int, resident: int) -> int:
+    """Returns the fewest parts of each of many tiles with which their waves of resident programs are nearly full."""
+    filled = {parts: tiles * parts / (-(-tiles * parts // resident) * resident) for parts in range(1, FEW_PARTS + 1)}
+    return next((parts for parts, share in filled.items() if share >= NEARLY), max(filled, key=lambda parts: filled[parts]))
 
 
 def _streamed_lines(room: Room) -> Iterator[Candidate]:

@@ -108,9 +108,10 @@ def streamed_parts(room: Room) -> Iterator[Candidate]:
     """Yields parts of rows that are too long to be held: each is read twice, a piece at a time."""
     threads = min(2 * room.twice, room.most_threads)
     cols = room.numbers.elements_per_thread // 4 * threads
-    pieces = -(-room.problem.width // (MOST_PARTS * cols))
+    most = max(MOST_PARTS, room.multiprocessors // room.n_rows)
+    pieces = -(-room.problem.width // (most * cols))
     count = -(-room.problem.width // (pieces * cols))
     if count > MOST_PARTS // 2:
         tiling = Tiling("shared", 1, pieces * cols, threads // room.warp, 1, count, pieces=pieces, held=False)
-        why = f"no {MOST_PARTS} programs hold a row of {room.problem.n_cols} columns"
+        why = f"a row of {room.problem.n_cols} columns is too long for {MOST_PARTS} programs to hold"
         yield Candidate(tiling, 3 * room.numbers.spilled_bytes, why)
