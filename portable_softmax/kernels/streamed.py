@@ -5,7 +5,7 @@ import triton.language as tl
 
 from portable_softmax.kernels.addressing import mask_of, pointers
 from portable_softmax.kernels.exponents import add
-from portable_softmax.kernels.formulas import finish, load, of_rows, scale_from, shares, store, weights
+from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
 from portable_softmax.kernels.masks import before_diagonal
 
 
@@ -36,13 +36,28 @@ def filled(n_cols: tl.constexpr, n_rows: tl.constexpr, value, FORM: tl.constexpr
 
 @triton.jit
 def by_place(piece, FORM: tl.constexpr):
-    """Returns a piece with one more axis, FORM.axis, along which columns share a place: a thread has all of them."""
+    """Returns a piece with one more axis, FORM.axis, along which columns share a place: a thread has all of them.
+
+    With a single place there is no more axis: vector cores are slow to reshape.
+    """
     EACH: tl.constexpr = FORM.width // FORM.places
-    if FORM.axis == 1:
+    if FORM.places == 1:
+        columns = piece
+    elif FORM.axis == 1:
         columns = tl.reshape(piece, (piece.shape[0], EACH, FORM.places))
     else:
         columns = tl.reshape(piece, (EACH, FORM.places, piece.shape[1]))
     return columns
+
+
+@triton.jit
+def add_by_place(sums, a, b, FORM: tl.constexpr):
+    """Adds the shares of a piece to the sums of its places, and returns the new sums."""
+    if FORM.places == FORM.width and FORM.width > 1:
+        sums = add_shares(sums, a, b, FORM)
+    else:
+        sums += tl.sum(by_place(shares(a, b, FORM), FORM), axis=FORM.axis)
+    return sums
 
 
 @triton.jit
@@ -51,23 +66,24 @@ def reduce_streamed(
 ):
     """Returns (first, second) of rows, or of a part of rows, read one piece at a time.
 
-    Each of FORM.places keeps numbers of its own, and one reduction over places comes at the end.
+    Each of FORM.places keeps numbers of its own, if there are several, and one reduction over them comes at the end.
     """
-    first = tl.full((rows.shape[0],), -float("inf"), FORM.compute)
-    second = tl.zeros((rows.shape[0],), FORM.compute)
-    peaks = filled(FORM.places, rows.shape[0], -float("inf"), FORM)
-    sums = filled(FORM.places, rows.shape[0], 0.0, FORM)
-    factors = tl.expand_dims(factor, FORM.axis) if FORM.divides else factor
+    none = tl.full((rows.shape[0],), -float("inf"), FORM.compute)
+    nothing = tl.zeros((rows.shape[0],), FORM.compute)
+    first, second, factors = none, nothing, factor
+    if FORM.places > 1:
+        first, second = filled(FORM.places, rows.shape[0], -float("inf"), FORM), filled(FORM.places, rows.shape[0], 0.0, FORM)
+        factors = tl.expand_dims(factor, FORM.axis) if FORM.divides else factor
     for col in tl.range(first_col, past_col, FORM.width):
         piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
         if FORM.backward:
-            sums += tl.sum(by_place(shares(piece_a, piece_b, FORM), FORM), axis=FORM.axis)
+            second = add_by_place(second, piece_a, piece_b, FORM)
         else:
-            peaks, sums = add(peaks, sums, by_place(piece_a, FORM), 1.0, factors, FORM.axis, FORM)
+            first, second = add(first, second, by_place(piece_a, FORM), 1.0, factors, FORM.axis, FORM)
     if FORM.backward:
-        first = tl.sum(sums, axis=FORM.axis)
-    else:
-        first, second = add(first, second, peaks, sums, factor, FORM.axis, FORM)
+        first, second = tl.sum(second, axis=FORM.axis) if FORM.places > 1 else second, nothing
+    elif FORM.places > 1:
+        first, second = add(none, nothing, first, second, factor, FORM.axis, FORM)
     if FORM.ragged:
         if FORM.backward:
             first += of_rows(tl.sum(shares(edge_a, edge_b, FORM), axis=1))

@@ -195,4 +195,4 @@ def _streamed_lines(room: Room) -> Iterator[Candidate]:
     why = f"parts of {pieces * cols} columns of {problem.inner} rows stay in a cache for {resident} programs"
     if 1 < count <= MOST_PARTS:
         tiling = replace(tiling, strategy="shared", tile_cols=pieces * cols, parts=count, pieces=pieces, held=False)
-    yield Candidate(tiling, 0, why)
+    yield Candidate(tiling, 3 * room.numbers.spilled_bytes, why)

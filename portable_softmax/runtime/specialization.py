@@ -206,12 +206,16 @@ class KernelSpec:
         )
 
     def _places(self, device: Device) -> int:
-        """Returns how many columns of a piece lie in different threads: a thread has one number for all of its columns."""
-        tiling = self.tiling
+        """Returns how many columns of a piece lie in different threads: a thread has one number for all of its columns.
+
+        Threads are spread over what is next to each other first. Without threads a gradient adds up whole pieces, and a softmax
+        reduces each.
+        """
+        tiling, width = self.tiling, self.tiling.tile_cols // self.tiling.pieces
         if tiling.num_warps is None:
-            return 1
-        threads = tiling.num_warps * (device.hardware.warp_size or 1)
-        return min(tiling.tile_cols // tiling.pieces, max(1, threads * self.vector // tiling.tile_rows))
+            return width if self.backward else 1
+        read = tiling.num_warps * (device.hardware.warp_size or 1) * self.vector  # elements at once
+        return min(width, max(1, read // tiling.tile_rows if self.across else read))
 
     def _masks(self, device: Device) -> dict[str, Any]:
         """Returns the fields of a form for what is done to scores behind the factor."""
