@@ -70,9 +70,12 @@ def reduce_streamed(
     """
     none = tl.full((rows.shape[0],), -float("inf"), FORM.compute)
     nothing = tl.zeros((rows.shape[0],), FORM.compute)
-    first, second, factors = none, nothing, factor
+    first = none
+    second = nothing
+    factors = factor
     if FORM.places > 1:
-        first, second = filled(FORM.places, rows.shape[0], -float("inf"), FORM), filled(FORM.places, rows.shape[0], 0.0, FORM)
+        first = filled(FORM.places, rows.shape[0], -float("inf"), FORM)
+        second = filled(FORM.places, rows.shape[0], 0.0, FORM)
         factors = tl.expand_dims(factor, FORM.axis) if FORM.divides else factor
     for col in tl.range(first_col, past_col, FORM.width):
         piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)

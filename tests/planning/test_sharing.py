@@ -234,3 +234,19 @@ def test_tiles_that_leave_the_last_wave_of_programs_empty_are_shared(tiles, part
     problem = as_read(Problem(tiles * 128, 60_000, "float32", "float32", 1, inner=tiles * 128), device)
     first = next(each for each in every_candidate(problem, device) if each.strategy == "online" or not each.held)
     assert (first.tile_rows, first.parts) == (128, parts)
+
+
+@pytest.mark.parametrize(
+    ("profile", "inner", "tiling", "backward", "places"),
+    [
+        (H200, 1, Tiling("online", 1, 4096, 4), False, 128 * 4),  # threads, and elements of an access
+        (H200, 1, Tiling("online", 1, 256, 4), False, 256),
+        (H200, 64, Tiling("online", 64, 128, 8), True, 256 * 4 // 64),
+        (H200, 64, Tiling("online", 64, 128, 1), False, 32 * 4 // 64),
+        (A2, 1, Tiling("online", 1, 4096), False, 1),
+        (A2, 1, Tiling("online", 1, 4096), True, 4096),
+    ],
+)
+def test_columns_of_one_thread_share_a_place(profile, inner, tiling, backward, places):
+    problem = Problem(1024, 8192, "float32", "float32", 4, inner=inner, backward=backward)
+    assert KernelSpec.of(problem, tiling).kernel_form(Device.from_profile(profile)).places == places
