@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import mask_of, pointers
-from portable_softmax.kernels.exponents import add
+from portable_softmax.kernels.exponents import add, base_of, total_of
 from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
 from portable_softmax.kernels.masks import before_diagonal
 
@@ -68,10 +68,8 @@ def reduce_streamed(
 
     Each of FORM.places keeps numbers of its own, if there are several, and one reduction over them comes at the end.
     """
-    none = tl.full((rows.shape[0],), -float("inf"), FORM.compute)
-    nothing = tl.zeros((rows.shape[0],), FORM.compute)
-    first = none
-    second = nothing
+    first = tl.full((rows.shape[0],), -float("inf"), FORM.compute)
+    second = tl.zeros((rows.shape[0],), FORM.compute)
     factors = factor
     if FORM.places > 1:
         first = filled(FORM.places, rows.shape[0], -float("inf"), FORM)
@@ -84,9 +82,11 @@ def reduce_streamed(
         else:
             first, second = add(first, second, by_place(piece_a, FORM), 1.0, factors, FORM.axis, FORM)
     if FORM.backward:
-        first, second = tl.sum(second, axis=FORM.axis) if FORM.places > 1 else second, nothing
+        first = tl.sum(second, axis=FORM.axis) if FORM.places > 1 else second
+        second = tl.zeros_like(first)
     elif FORM.places > 1:
-        first, second = add(none, nothing, first, second, factor, FORM.axis, FORM)
+        peak = tl.max(first, axis=FORM.axis)
+        first, second = peak, total_of(base_of(peak), first, second, factor, FORM.axis, FORM)
     if FORM.ragged:
         if FORM.backward:
             first += of_rows(tl.sum(shares(edge_a, edge_b, FORM), axis=1))
