@@ -1,4 +1,4 @@
-"""What CI runs beside scripts/test.sh, a session each, and on any machine just as there: `nox -l` lists them.
+"""Runs what CI runs beside scripts/test.sh, a session each, and on any machine just as there: `nox -l` lists them.
 
     nox -s intel -- -k planned      # what follows -- goes to the session's command
 
@@ -236,7 +236,7 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def hardware(session: nox.Session) -> None:
-    """What CI does on one device: DEVICE=cuda nox -s hardware -- probe (or all). It sources vendors' set-ups."""
+    """Runs what CI does on one device: DEVICE=cuda nox -s hardware -- probe (or all). It sources vendors' set-ups."""
     session.run("bash", "scripts/hardware.sh", *session.posargs, external=True)
 
 

@@ -10,6 +10,7 @@ from portable_softmax.planning.room import MANY_ROWS, Candidate, Room, halves
 from portable_softmax.planning.rows import MOST_PARTS, WORD_BYTES
 
 MOST_NARROW, MOST_PREFERRED = 16, 32  # parts that are held: with more they are twice as wide, then read twice
+# The next three are of docs/notes/rows_side_by_side.md, an H100; assumed elsewhere.
 WIDE = 4  # cache lines of a wide tile of single elements
 FILLED = 3 / 4  # of its rows: with fewer, narrower tiles waste less
 FEW_PARTS, NEARLY = 8, 0.8  # parts of tiles that take several waves of programs; the share of all waves that does

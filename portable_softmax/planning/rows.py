@@ -111,7 +111,7 @@ def streamed_parts(room: Room) -> Iterator[Candidate]:
     most = max(MOST_PARTS, room.multiprocessors // room.n_rows)
     pieces = -(-room.problem.width // (most * cols))
     count = -(-room.problem.width // (pieces * cols))
-    if count > MOST_PARTS // 2:
+    if count > MOST_PARTS // 2:  # shorter rows are held, if by programs that spill
         tiling = Tiling("shared", 1, pieces * cols, threads // room.warp, 1, count, pieces=pieces, held=False)
         why = f"a row of {room.problem.n_cols} columns is too long for {MOST_PARTS} programs to hold"
         yield Candidate(tiling, 3 * room.numbers.spilled_bytes, why)

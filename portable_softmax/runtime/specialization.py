@@ -214,7 +214,7 @@ class KernelSpec:
         tiling, width = self.tiling, self.tiling.tile_cols // self.tiling.pieces
         if tiling.num_warps is None:
             return width if self.backward else 1
-        read = tiling.num_warps * (device.hardware.warp_size or 1) * self.vector  # elements at once
+        read = self._most_threads(device) * self.vector  # elements at once
         return min(width, max(1, read // tiling.tile_rows if self.across else read))
 
     def _masks(self, device: Device) -> dict[str, Any]:
@@ -242,8 +242,7 @@ class KernelSpec:
         tiling = self.tiling
         if tiling.num_warps is None:
             return 1
-        threads = tiling.num_warps * (device.hardware.warp_size or 1)
-        return max(1, min(self.vector, tiling.tile_rows * tiling.tile_cols // tiling.pieces // threads))
+        return max(1, min(self.vector, tiling.tile_rows * tiling.tile_cols // tiling.pieces // self._most_threads(device)))
 
     def _most_threads(self, device: Device) -> int:
         """Returns the threads of a program, or the most that it may have if the vendor's compiler chooses its warps."""
