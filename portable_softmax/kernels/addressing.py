@@ -138,7 +138,7 @@ def mask_of(rows, cols, lead, n_rows, n_cols, FIRST: tl.constexpr, LAST: tl.cons
 def piece_of(rows, first_col, lead, n_rows, n_cols, PIECE: tl.constexpr, FORM: tl.constexpr):
     """Returns (columns, mask) of one piece of a tile that begins at first_col."""
     FIRST: tl.constexpr = PIECE == 0
-    LAST: tl.constexpr = (FORM.pieces - 1 == PIECE or FORM.parts > 1) and FORM.padded
+    LAST: tl.constexpr = (FORM.pieces - 1 == PIECE or FORM.programs > 1) and FORM.padded
     cols = tl.expand_dims(first_col + tl.arange(0, FORM.width) + PIECE * FORM.width, 1 - FORM.axis)
     return cols, mask_of(rows, cols, lead, n_rows, n_cols, FIRST, LAST, FORM)
 

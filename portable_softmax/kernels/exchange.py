@@ -35,15 +35,36 @@ def word(number, half):
 
 
 @triton.jit
-def publish(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    """Writes the two numbers of a part of each row, [rows] each, into the words at words_ptr."""
-    if FORM.one_row:
-        tl.atomic_xchg(words_ptr + 2 * part, word(of_rows(first), launch), sem="relaxed")
-        tl.atomic_xchg(words_ptr + 2 * part + 1, word(of_rows(second), launch >> 32), sem="relaxed")
+def words_of(words_ptr, tile, matrix, rows, n_rows, FORM: tl.constexpr):
+    """Returns (pointers to the words of the first part of a tile's rows, words from part to part of a row).
+
+    A single row has a scalar pointer. Rows of folded lines have words of their own, wherever a tile finds them.
+    """
+    if FORM.folded > 1:
+        row_tiles, step = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows, n_rows // FORM.folded
+        words = words_ptr + tl.cast(matrix, tl.int64) * row_tiles * FORM.words + rows % step
     else:
-        words = tl.join(word(first, launch), word(second, launch >> 32))
-        place, half = tl.expand_dims(tl.arange(0, FORM.tile_rows), 1), tl.expand_dims(tl.arange(0, 2), 0)
-        tl.atomic_xchg(words_ptr + part * FORM.tile_rows + place + FORM.parts * FORM.tile_rows * half, words, sem="relaxed")
+        step = FORM.tile_rows
+        words = words_ptr + tl.cast(tile, tl.int64) * FORM.words
+        if not FORM.one_row:
+            words += tl.arange(0, FORM.tile_rows)
+    return words, step
+
+
+@triton.jit
+def publish(words, step, part, known, first, second, launch, FORM: tl.constexpr):
+    """Writes the two numbers of a part of each row, [rows] each, into the words.
+
+    In folded lines each row has a part of its own, and only those that are `known` have words.
+    """
+    if FORM.one_row:
+        tl.atomic_xchg(words + 2 * part, word(of_rows(first), launch), sem="relaxed")
+        tl.atomic_xchg(words + 2 * part + 1, word(of_rows(second), launch >> 32), sem="relaxed")
+    else:
+        numbers = tl.join(word(first, launch), word(second, launch >> 32))
+        known = tl.expand_dims(known, 1) if FORM.folded > 1 else None
+        ptrs = tl.expand_dims(words + part * step, 1) + FORM.parts * step * tl.expand_dims(tl.arange(0, 2), 0)
+        tl.atomic_xchg(ptrs, numbers, mask=known, sem="relaxed")
 
 
 @triton.jit
@@ -57,7 +78,7 @@ def _read(ptrs, mask, half, FORM: tl.constexpr):
 
 
 @triton.jit
-def look(words_ptr, launch, FORM: tl.constexpr):
+def look(words, step, launch, FORM: tl.constexpr):
     """Returns (first numbers, second numbers) of all parts of rows: FORM.lanes each, in the shape of `parts_of`.
 
     A second number of -1 marks a part that is not published yet: real sums are never negative. Lanes beyond the last part hold
@@ -67,14 +88,14 @@ def look(words_ptr, launch, FORM: tl.constexpr):
     if FORM.one_row:
         is_part = parts < FORM.parts
         pair, half = tl.expand_dims(parts, 1), tl.expand_dims(tl.arange(0, 2), 0)
-        numbers, are_ours = _read(words_ptr + 2 * pair + half, pair < FORM.parts, launch >> (32 * half), FORM)
+        numbers, are_ours = _read(words + 2 * pair + half, pair < FORM.parts, launch >> (32 * half), FORM)
         first, second = tl.split(numbers)
         are_ours = tl.min(are_ours.to(tl.int32), axis=1) != 0
     else:
         is_part = tl.broadcast_to(parts, (FORM.parts_read, FORM.tile_rows)) < FORM.parts
-        ptrs = words_ptr + parts * FORM.tile_rows + tl.expand_dims(tl.arange(0, FORM.tile_rows), 0)
+        ptrs = tl.expand_dims(words, 0) + parts * step
         first, is_first = _read(ptrs, is_part, launch, FORM)
-        second, is_second = _read(ptrs + FORM.parts * FORM.tile_rows, is_part, launch >> 32, FORM)
+        second, is_second = _read(ptrs + FORM.parts * step, is_part, launch >> 32, FORM)
         are_ours = is_first & is_second
     second = tl.where(are_ours, second, -1.0)
     padding = 0.0 if FORM.backward else -float("inf")
@@ -96,18 +117,18 @@ def top_of(firsts, seconds, FORM: tl.constexpr):
 
 
 @triton.jit
-def swap(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+def swap(words, step, part, known, first, second, launch, FORM: tl.constexpr):
     """Publishes the numbers of a part, [rows] each, and looks for those of all parts, at most FORM.polls times.
 
     Returns (firsts, seconds) as `look` does, and their `top_of`.
     """
-    publish(words_ptr, part, first, second, launch, FORM)
+    publish(words, step, part, known, first, second, launch, FORM)
     firsts = tl.zeros((FORM.lanes,) if FORM.one_row else (FORM.parts_read, FORM.tile_rows), tl.float32)
     seconds = firsts
     top = MISSING
     polls = 0
     while (top == MISSING) & (polls < FORM.polls):
-        firsts, seconds = look(words_ptr, launch, FORM)
+        firsts, seconds = look(words, step, launch, FORM)
         top = top_of(firsts, seconds, FORM)
         polls += 1
     return firsts, seconds, top
@@ -121,14 +142,15 @@ def is_missing(seconds, part, FORM: tl.constexpr):
 
 
 @triton.jit
-def found(words_ptr, part, first, second, firsts, seconds, launch, FORM: tl.constexpr):
-    """Publishes the numbers of one more part, and returns (firsts, seconds) with them.
+def found(words, step, part, here, first, second, firsts, seconds, launch, FORM: tl.constexpr):
+    """Returns (firsts, seconds) with the numbers of one more part, of the rows that are `here`, where lines are folded.
 
     The result also has the numbers that other programs have published meanwhile.
     """
-    publish(words_ptr, part, first, second, launch, FORM)
     is_found = parts_of(FORM) == part
+    if FORM.folded > 1:
+        is_found = is_found & across_parts(here, FORM)
     firsts = tl.where(is_found, across_parts(of_rows(first), FORM), firsts)
     seconds = tl.where(is_found, across_parts(of_rows(second), FORM), seconds)
-    more_firsts, more_seconds = look(words_ptr, launch, FORM)
+    more_firsts, more_seconds = look(words, step, launch, FORM)
     return tl.where(seconds < 0, more_firsts, firsts), tl.where(seconds < 0, more_seconds, seconds)

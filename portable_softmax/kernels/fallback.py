@@ -7,11 +7,12 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import first_of_part, lead_of, rows_of, starts_of
-from portable_softmax.kernels.exchange import found, is_missing, top_of
+from portable_softmax.kernels.exchange import found, is_missing, publish, top_of, words_of
 from portable_softmax.kernels.exponents import base_of
+from portable_softmax.kernels.folded import part_of, tile_near
 from portable_softmax.kernels.held import load_edges, store_edges
 from portable_softmax.kernels.masks import in_turn
-from portable_softmax.kernels.parts import by_row, combine, parts_of, reduce_part
+from portable_softmax.kernels.parts import across_parts, by_row, combine, parts_of, reduce_part
 from portable_softmax.kernels.scores import with_sink
 from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
 
@@ -33,33 +34,79 @@ def do_alone(
         b = b_ptr
     else:
         b = starts_of(b_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
-    end = n_cols + FORM.vector if FORM.held else n_cols  # rows have no more pieces than this
-    for other in tl.range(0, FORM.parts):
-        if is_missing(seconds, other, FORM):
-            edge_a, edge_b = load_edges(a, b, rows, lead, other, n_rows, n_cols, b_stride, factors, FORM)
-            first_col = first_of_part(other, n_cols, FORM)
-            past_col = tl.minimum(first_col + FORM.tile_cols, end)
-            if FORM.held:
-                first, second = reduce_part(
-                    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_line, b_stride, factors, FORM
-                )
-            else:
-                first, second = reduce_streamed(
-                    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_line, b_stride, factors, FORM
-                )
-            firsts, seconds = found(words_ptr, other, first, second, firsts, seconds, launch, FORM)
+    words, step = words_of(words_ptr, tile, matrix, rows, n_rows, FORM)
+    if FORM.folded > 1:
+        firsts, seconds = find_folded(
+            a_ptr, b_ptr, words_ptr, words, step, launch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices, out_line, a_line,
+            out_matrix, a_matrix, out_block, a_block, b_stride, factors, FORM,
+        )  # fmt: skip
+    else:
+        for other in tl.range(0, FORM.parts):
+            if is_missing(seconds, other, FORM):
+                first, second = reduce_again(a, b, rows, lead, other, n_rows, n_cols, a_line, b_stride, factors, FORM)
+                publish(words, step, other, True, first, second, launch, FORM)
+                firsts, seconds = found(words, step, other, True, first, second, firsts, seconds, launch, FORM)
     first, second = combine(firsts, seconds, top_of(firsts, seconds, FORM), factors, FORM)
     first, second = with_sink(first, second, factors, sinks, FORM)
     base = first
     if FORM.held:
-        own = tl.where(parts_of(FORM) == part, firsts, -float("inf"))
+        own = part_of(part, rows, n_rows, FORM)
+        own = across_parts(own, FORM) if FORM.folded > 1 else own
+        own = tl.where(parts_of(FORM) == own, firsts, -float("inf"))
         base = by_row(base_of(tl.max(own, axis=0)), FORM)
     out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
     edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factors, FORM)
     first_col = first_of_part(part, n_cols, FORM)
-    past_col = tl.minimum(first_col + FORM.tile_cols, end)
+    past_col = past_of_part(first_col, n_cols, FORM)
     store_streamed(
         out, a, b, base, first, second, rows, lead, first_col, past_col, n_rows, n_cols, out_line, a_line, b_stride, factors,
         FORM,
     )  # fmt: skip
     store_edges(out, edge_a, edge_b, first, second, rows, lead, part, n_rows, n_cols, factors, FORM)
+
+
+@triton.jit
+def past_of_part(first_col, n_cols, FORM: tl.constexpr):
+    """Returns a column past the last piece of a part that begins at first_col."""
+    end = n_cols + FORM.vector if FORM.held else n_cols  # rows have no more pieces than this
+    return tl.minimum(first_col + FORM.tile_cols, end)
+
+
+@triton.jit
+def reduce_again(a, b, rows, lead, part, n_rows, n_cols, a_stride, b_stride, factors, FORM: tl.constexpr):
+    """Returns (first, second) of a part of rows, the same bits as the program that has this part."""
+    edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factors, FORM)
+    first_col = first_of_part(part, n_cols, FORM)
+    past_col = past_of_part(first_col, n_cols, FORM)
+    if FORM.held:
+        first, second = reduce_part(
+            a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, factors, FORM
+        )
+    else:
+        first, second = reduce_streamed(
+            a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, factors, FORM
+        )
+    return first, second
+
+
+@triton.jit
+def find_folded(
+    a_ptr, b_ptr, words_ptr, words, step, launch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices, out_line, a_line,
+    out_matrix, a_matrix, out_block, a_block, b_stride, factors, FORM: tl.constexpr,
+):  # fmt: skip
+    """Returns (firsts, seconds) with the missing numbers of rows of folded lines: those of all tiles that have such a row."""
+    for other in tl.range(0, FORM.parts):
+        if is_missing(seconds, other, FORM):
+            for near in tl.range(0, 4):
+                tile, lanes, here = tile_near(rows, n_rows, other % FORM.folded, near, FORM)
+                if tl.max(here.to(tl.int32), axis=0) != 0:
+                    there, part = tile * FORM.tile_rows + tl.arange(0, FORM.tile_rows), other // FORM.folded
+                    a = starts_of(a_ptr, matrix, there, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)
+                    b = starts_of(b_ptr, matrix, there, n_matrices, out_line, out_matrix, out_block, FORM.axis, FORM)
+                    first, second = reduce_again(a, b, there, 0, part, n_rows, n_cols, a_line, b_stride, factors, FORM)
+                    their, _ = words_of(words_ptr, tile, matrix, there, n_rows, FORM)
+                    publish(their, step, part_of(part, there, n_rows, FORM), there < n_rows, first, second, launch, FORM)
+                    lanes = tl.minimum(tl.maximum(lanes, 0), FORM.tile_rows - 1)
+                    first, second = tl.gather(first, lanes, 0), tl.gather(second, lanes, 0)
+                    firsts, seconds = found(words, step, other, here, first, second, firsts, seconds, launch, FORM)
+    return firsts, seconds

@@ -3,15 +3,22 @@
 import triton
 import triton.language as tl
 
+from portable_softmax.kernels.folded import folded_turn
+
 
 @triton.jit
 def in_turn(tile, row_tiles, n_matrices, FORM: tl.constexpr):
-    """Returns the tile that is the so-manieth to be taken: with FORM.mask_shared not one matrix after another."""
+    """Returns the tile that is the so-manieth to be taken.
+
+    With FORM.mask_shared they are not those of one matrix after another, and in folded lines not one after another.
+    """
     if FORM.mask_shared:
         row_tiles = tl.cast(row_tiles, FORM.counted_in)
         n_matrices = tl.cast(n_matrices, FORM.counted_in)
         within = tl.cast(tile, FORM.counted_in) % (row_tiles * n_matrices)
         place = tl.cast(tile, FORM.counted_in) - within + within % n_matrices * row_tiles + within // n_matrices
+    elif FORM.folded > 1:
+        place = folded_turn(tl.cast(tile, FORM.counted_in), tl.cast(row_tiles, FORM.counted_in), FORM)
     else:
         place = tile
     return place

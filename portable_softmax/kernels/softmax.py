@@ -9,8 +9,9 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import first_of_part, in_elements, lead_of, rows_of, shape_of, starts_of
-from portable_softmax.kernels.exchange import MISSING, swap
+from portable_softmax.kernels.exchange import MISSING, swap, words_of
 from portable_softmax.kernels.fallback import do_alone
+from portable_softmax.kernels.folded import part_of
 from portable_softmax.kernels.held import load_edges, load_tile, reduce, settle, store_edges, store_tile
 from portable_softmax.kernels.masks import in_turn, mask_strides, starts_of_mask
 from portable_softmax.kernels.parts import combine
@@ -65,16 +66,16 @@ def walk(
     if FORM.mask != "":
         mask_col, mask_row, mask_matrix, mask_block = mask_strides(mask_col, mask_row, mask_matrix, mask_block, FORM)
     b_stride = mask_col if FORM.mask != "" else out_line
-    group, groups = tl.program_id(0) // FORM.parts, tl.num_programs(0) // FORM.parts
-    part = tl.program_id(0) % FORM.parts  # the part of each row of the tile that this program takes
+    group, groups = tl.program_id(0) // FORM.programs, tl.num_programs(0) // FORM.programs
+    part = tl.program_id(0) % FORM.programs  # the part of each row of the tile that this program takes
     row_tiles = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows
     tiles = (row_tiles if FORM.flat else n_blocks * n_matrices * row_tiles) if FORM.walks else group + 1
 
     for tile in tl.range(group, tiles, groups if FORM.walks else 1, num_stages=FORM.stages):
         # Locate: the tile's rows, this program's columns, and the start of each row.
         matrix, line, rows = rows_of(in_turn(tile, row_tiles, n_matrices, FORM), row_tiles, per_matrix, FORM)
-        first_col = first_of_part(part, n_cols, FORM) if FORM.parts > 1 else 0
-        past_col = tl.minimum(first_col + FORM.tile_cols, n_cols) if FORM.parts > 1 else n_cols
+        first_col = first_of_part(part, n_cols, FORM) if FORM.programs > 1 else 0
+        past_col = tl.minimum(first_col + FORM.tile_cols, n_cols) if FORM.programs > 1 else n_cols
         a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)
         lead = lead_of(matrix, line, n_matrices, a_line, a_matrix, a_block, FORM)
         if FORM.mask != "":
@@ -96,8 +97,9 @@ def walk(
 
         # Exchange them with the programs that have the other parts of these rows.
         if FORM.parts > 1:
-            words = words_ptr + tl.cast(tile, tl.int64) * FORM.words
-            firsts, seconds, top = swap(words, part, first, second, launch, FORM)
+            words, step = words_of(words_ptr, tile, matrix, rows, n_rows, FORM)
+            own = part_of(part, rows, n_rows, FORM)
+            firsts, seconds, top = swap(words, step, own, rows < n_rows, first, second, launch, FORM)
             first, second = combine(firsts, seconds, top, factors, FORM)
         sinks = of_each_row(sink_ptr, matrix, line, per_matrix, n_rows, FORM) if FORM.sink else 0.0
         first, second = with_sink(first, second, factors, sinks, FORM)
@@ -106,7 +108,7 @@ def walk(
         if top == MISSING if FORM.parts > 1 else False:  # the constant False if no row is shared: the branch is not compiled
             again = tile + (top - MISSING)  # equals `tile`; the compiler does not know, and keeps no register alive
             do_alone(
-                out_ptr, a_ptr, b if FORM.mask != "" else b_ptr, words, launch, firsts, seconds, again, part, per_matrix,
+                out_ptr, a_ptr, b if FORM.mask != "" else b_ptr, words_ptr, launch, firsts, seconds, again, part, per_matrix,
                 n_rows, n_cols, n_matrices, out_line, a_line, out_matrix, a_matrix, out_block, a_block, b_stride, factors,
                 sinks, FORM,
             )  # fmt: skip

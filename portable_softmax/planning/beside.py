@@ -1,5 +1,6 @@
 """Launches for rows that lie side by side, or turned: tiles of cache lines, and parts that are held or read twice."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -25,6 +26,8 @@ def beside_launches(room: Room) -> Iterator[Candidate]:
         return
     held = not problem.backward if problem.turned else problem.element_bytes >= (numbers.held_across or 0)
     held = held and problem.access != "scalar" and (problem.turned or _held(room)[1] <= MOST_PREFERRED)
+    if problem.folded > 1 and os.environ.get("FHELD") != "1":
+        held = False
     yield from (held_parts if held else streamed_parts)(room)
     yield from (streamed_parts if held else held_parts)(room)
 
@@ -32,7 +35,7 @@ def beside_launches(room: Room) -> Iterator[Candidate]:
 def tiles(room: Room) -> Iterator[Candidate]:
     """Yields tiles of whole rows: as many as registers have room for, then half as many, down to a sector of memory."""
     problem, numbers = room.problem, room.numbers
-    neighbours, scalar = next_power_of_2(problem.neighbours), problem.access == "scalar"
+    neighbours, scalar = room.most_rows, problem.access == "scalar"
     line = min(neighbours, room.line)
     least = line if scalar or problem.turned else max(1, line // 2)
     share = last = numbers.beside_share
@@ -113,7 +116,7 @@ def _held(room: Room) -> tuple[int, int, int]:
 
 
 def _held_rows(room: Room) -> int:
-    return min(next_power_of_2(room.problem.neighbours), room.line if room.problem.turned else room.line // 2)
+    return min(room.most_rows, room.line if room.problem.turned else room.line // 2)
 
 
 def held_parts(room: Room) -> Iterator[Candidate]:
@@ -160,7 +163,7 @@ def _streamed_wide(room: Room) -> Iterator[Candidate]:
 def _streamed(room: Room, most_rows: int, threads: int, elements: int, limit: int | None) -> Iterator[Candidate]:
     """Yields parts by programs of so many threads, with at most `limit` registers each; then with half as many elements."""
     problem, numbers, device, warps = room.problem, room.numbers, room.device, threads // room.warp
-    rows = min(next_power_of_2(problem.neighbours), most_rows)
+    rows = min(room.most_rows, most_rows)
     registers = limit or room.registers_of(1, threads)
     resident = device.resident(device.vendor.occupancy(KernelResources(warps, registers), device.hardware))
     tiles_of_rows = MANY_ROWS if problem.batch_invariant else problem.tiles(rows)

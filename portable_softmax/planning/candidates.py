@@ -22,6 +22,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
     room = Room(problem, device, numbers)
     for candidate in _launches(room):
         for limited in _with_registers(candidate, room):
+            limited = limited._replace(tiling=_as_shared(limited.tiling, problem))
             tiling = limited.tiling
             pieces, unrolled = (1, tiling.pieces) if tiling.held else (tiling.pieces, 1)
             elements = tiling.tile_rows * tiling.tile_cols // pieces
@@ -35,6 +36,16 @@ def _launches(room: Room) -> Iterator[Candidate]:
         return
     yield from row_launches(room) if room.problem.layout == "rows" else beside_launches(room)
     yield from streamed_rows(room)
+
+
+def _as_shared(tiling: Tiling, problem: Problem) -> Tiling:
+    """Returns the tiling as a launch has it whose programs exchange numbers, as those of folded lines do; else as it is."""
+    if problem.folded == 1 or tiling.is_shared:
+        return tiling
+    if tiling.strategy == "tile":
+        return replace(tiling, strategy="shared")
+    pieces = -(-problem.n_cols // tiling.tile_cols)
+    return replace(tiling, strategy="shared", tile_cols=pieces * tiling.tile_cols, pieces=pieces, held=False)
 
 
 def _is_possible(problem: Problem, tiling: Tiling) -> bool:
@@ -58,7 +69,7 @@ def _with_registers(candidate: Candidate, room: Room) -> Iterator[Candidate]:
 def streamed_rows(room: Room) -> Iterator[Candidate]:
     """Yields tiles of a part of a row, which is read twice: by the largest program, then narrower ones."""
     problem, numbers = room.problem, room.numbers
-    rows = 1 if problem.layout == "rows" else min(next_power_of_2(problem.neighbours), room.line)
+    rows = 1 if problem.layout == "rows" else min(room.most_rows, room.line)
     operands = room.operands if problem.layout != "rows" and not problem.step else 1  # neighbours have an address each too
     per_thread = numbers.elements_per_thread // (2 * operands)
     widest = room.most_threads * per_thread // {"reduce": 4, "map": 2, None: 1}[problem.step]
@@ -78,7 +89,7 @@ def _ever_narrower(elements: int, rows: int, problem: Problem) -> Iterator[int]:
 def _without_warps(room: Room) -> Iterator[Candidate]:
     """Yields tiles for cores of vectors: of as many elements as the profile gives, then fewer; rows that are longer stream."""
     problem, numbers = room.problem, room.numbers
-    cols, neighbours = next_power_of_2(problem.width), next_power_of_2(problem.neighbours)
+    cols, neighbours = next_power_of_2(problem.width), room.most_rows
     most, per_element = numbers.tile_elements or 1, problem.registers_per_element
     rows = room.rows(most, cols * per_element * (1 if problem.across else room.operands))
     least = 1

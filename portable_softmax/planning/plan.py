@@ -38,6 +38,11 @@ class Tiling:
     walk: bool = True
 
     @property
+    def is_shared(self) -> bool:
+        """Tells whether programs exchange numbers."""
+        return self.strategy == "shared"
+
+    @property
     def words_per_tile(self) -> int:
         """Returns the 64-bit words in which a tile's programs exchange numbers: two per row, in cache lines of 128 bytes."""
         return 2 * -(-self.parts * self.tile_rows // 8) * 8

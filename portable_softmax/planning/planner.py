@@ -69,7 +69,7 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
             passed_over.append(f"{tiling}: does not compile: {error}")
             continue
         found = Compiled(candidate, resources, device.vendor.occupancy(resources, device.hardware))
-        if unfit := _unfit(found, device):
+        if unfit := _unfit(problem, found, device):
             passed_over.append(f"{tiling}: {unfit}")
         elif found.spilled > candidate.spilled_bytes:
             spilling.append(found)
@@ -121,7 +121,7 @@ def _hopeless(problem: Problem, candidate: Candidate, spilling: list[Compiled], 
         fits = device.vendor.occupancy(least, device.hardware)
         if not fits.programs_per_multiprocessor:
             return "its elements alone take more registers than there are"
-        if unfit := _unfit(Compiled(candidate, least, fits), device):
+        if unfit := _unfit(problem, Compiled(candidate, least, fits), device):
             return unfit
     for found in spilling:
         if _way(tiling) == _way(found.tiling) and candidate.spilled_bytes == found.candidate.spilled_bytes:
@@ -160,19 +160,19 @@ def _least(problem: Problem, candidate: Candidate, device: Device) -> KernelReso
     return KernelResources(tiling.num_warps, max(1, held // REGISTER_BYTES))  # none would mean that they are not known
 
 
-def _unfit(found: Compiled, device: Device) -> str | None:
+def _unfit(problem: Problem, found: Compiled, device: Device) -> str | None:
     """Says why a candidate cannot be launched; None if it can."""
     if not found.occupancy.programs_per_multiprocessor:
         return f"does not fit: {', '.join(found.occupancy.limited_by)}"
     most = min(device.resident(found.occupancy), _most_programs(found.tiling, device))
-    return f"only {most} programs are resident at once" if most < found.tiling.parts else None
+    return f"only {most} programs are resident at once" if most < found.tiling.parts * problem.folded else None
 
 
 def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[str], warning: str | None = None) -> LaunchPlan:
     tiling = found.tiling
     resident = device.resident(found.occupancy)
     groups = min(problem.tiles(tiling.tile_rows), _most_programs(tiling, device) // tiling.parts)
-    if tiling.parts == 1 and device.profile.grid.value == "resident":
+    if not tiling.is_shared and device.profile.grid.value == "resident":
         groups = min(groups, resident)  # each walks over as many tiles as the others
     num_programs = groups * tiling.parts
     reasons = why(problem, found.candidate, found.resources, num_programs, resident, device)
@@ -184,7 +184,7 @@ def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[s
 
 def _walks(problem: Problem, tiling: Tiling, device: Device) -> bool:
     """Tells whether there are fewer programs than tiles: by the profile's choice, or since a launch has no more."""
-    resident = tiling.parts == 1 and device.profile.grid.value == "resident"
+    resident = not tiling.is_shared and device.profile.grid.value == "resident"
     return resident or problem.tiles(tiling.tile_rows) * tiling.parts > _most_programs(tiling, device)
 
 

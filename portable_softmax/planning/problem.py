@@ -40,10 +40,11 @@ class Problem:
         step: None for the whole softmax in one launch. For rows that are sharded over devices, "reduce" computes the maximum
             and sum of this device's part, and "map" computes results from the numbers of all parts.
         lines: how the operands lie; None where nothing but a plan is wanted.
-        ragged, paired, last_alone, scattered: how a launch reads it, which planning chooses (reading.py).
+        ragged, paired, last_alone, scattered, folded: how a launch reads it, which planning chooses (reading.py).
             ragged: rows start anywhere, but those of all operands alike, and are read in vectors between two edges; `vector` is
             what 16 bytes hold. paired: two rows of an odd length are read as one; `n_rows` and `n_cols` are those of pairs, and
             `vector` is 2. last_alone: the last pair is half of one. scattered: a tile takes rows of several matrices.
+            folded: so many lines are read as one; `n_rows` counts places in lines, `inner` those of one, and `n_cols` lines.
         scores: what becomes of x first; none for the plain softmax.
         in_place: the result overwrites x, or dy: no program may read what another one has taken.
 
@@ -69,6 +70,7 @@ class Problem:
     paired: bool = False
     last_alone: bool = False
     scattered: bool = False
+    folded: int = 1
     scores: Scores = NONE
     in_place: bool = False
     mask_step: int | None = 1

@@ -1,5 +1,6 @@
 """Chooses how a launch reads rows: as they lie, two in one, in vectors between two edges, or from several matrices."""
 
+import math
 from dataclasses import replace
 
 from portable_softmax.devices.device import Device
@@ -13,12 +14,14 @@ def as_read(problem: Problem, device: Device) -> Problem:
     Rows of a batch-invariant problem are neither paired nor ragged: the order in which their elements are added up would depend
     on how many there are, or on where one starts.
     """
-    if problem.ragged or problem.paired:
+    if problem.ragged or problem.paired or problem.folded > 1:
         return problem  # it is read so already
     if problem.across:
         if problem.scores:
             return problem
-        return replace(problem, scattered=_is_scattered(problem, device))
+        if _is_scattered(problem, device):
+            return replace(problem, scattered=True)
+        return folded(problem, lines) if (lines := _lines_folded(problem, device)) > 1 else problem
     deep = problem.depth > 1 and not problem.scores  # plain rows of matrices are read as they lie
     if problem.batch_invariant or not problem.aligned or problem.layout != "rows" or deep:
         return problem
@@ -41,6 +44,38 @@ def _is_scattered(problem: Problem, device: Device) -> bool:
     share, registers = numbers_of(problem, device)[0].beside_share, device.hardware.registers_per_multiprocessor
     long = registers and line.value * problem.n_cols > registers * share
     return not (problem.access == "scalar" and long)
+
+
+def _lines_folded(problem: Problem, device: Device) -> int:
+    """Returns how many lines a device reads as one, so that the least that memory moves divides their length; 1 for lines as they are.
+
+    Programs of folded lines exchange numbers, and it takes as long as loads of single elements do in rows that a tile holds.
+    """
+    lines, launch = problem.lines, device.profile.launch
+    least = launch.min_line_elements.value if launch.min_line_elements else 1
+    count = least // math.gcd(least, problem.inner)
+    follow = lines and set(lines.levels[2][1]) == {lines.length}
+    if not follow or problem.n_cols % count or problem.turned or problem.step or not problem.aligned:
+        return 1
+    if problem.batch_invariant or problem.in_place or problem.y_dtype == "float64" or not launch.polls:
+        return 1
+    import os
+    if os.environ.get("NOFOLD"): return 1
+    if os.environ.get("FLONG") and problem.inner >= 32: return count
+    line, registers = launch.line_elements, device.hardware.registers_per_multiprocessor
+    if not line or not registers or problem.inner < line.value or line.value * problem.n_cols < registers // 2:
+        return 1
+    return count
+
+
+def folded(problem: Problem, count: int) -> Problem:
+    """Returns the problem with so many lines as one, which must follow each other directly in all operands."""
+    if not problem.lines:
+        raise ValueError(f"lines of a {problem.name} are to be folded that are not known")
+    lines = problem.lines.folded(count)
+    vector = math.gcd(lines.length, *lines.strides, problem.widest)
+    n_rows, n_cols, inner = problem.n_rows * count, problem.n_cols // count, problem.inner * count
+    return replace(problem, lines=lines, n_rows=n_rows, n_cols=n_cols, inner=inner, vector=vector, folded=count)
 
 
 def in_pairs(problem: Problem) -> Problem:

@@ -54,6 +54,13 @@ class Room:
         return least.value if least else 1
 
     @property
+    def most_rows(self) -> int:
+        """Returns a power of two of rows that is enough for all neighbours, or that has each row of folded lines once."""
+        if self.problem.folded > 1:
+            return 1 << (self.problem.inner // self.problem.folded).bit_length() - 1
+        return next_power_of_2(self.problem.neighbours)
+
+    @property
     def few_elements(self) -> int:
         """Returns the elements of a piece for each thread, where a thread reads neighbours of several columns."""
         return self.numbers.elements_per_thread // 8
@@ -67,7 +74,7 @@ class Room:
         """Returns a power of two of rows that there are elements for, while each multiprocessor keeps enough programs."""
         fit = max(1, int(elements // row))
         rows = min(1 << fit.bit_length() - 1, next_power_of_2(-(-self.n_rows // (self.multiprocessors * self.programs_kept))))
-        return rows if self.problem.batch_invariant else min(rows, next_power_of_2(self.problem.neighbours))
+        return rows if self.problem.batch_invariant else min(rows, self.most_rows)
 
     def is_few(self, part: int) -> bool:
         """Tells whether programs of so many elements are few for each multiprocessor."""

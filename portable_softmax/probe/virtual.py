@@ -54,7 +54,7 @@ def verify_softmax(n_rows: int, n_cols: int, dtype: str, device: Device) -> Veri
     def launch(y: torch.Tensor, x: torch.Tensor, *words: Any) -> None:
         steps.append(run([y, x, rows, n_cols // unit, stride, stride, *[1, 0, 0] * 2, *words]))
 
-    call = with_words(launch, fewer, tiling, x.device) if tiling.parts > 1 else launch
+    call = with_words(launch, fewer, tiling, x.device) if tiling.is_shared else launch
     call(y, x)
     return _verified(compared(x, y, n_cols), steps[0], rows=rows)
 

@@ -110,7 +110,7 @@ def bind_problem(
     planned = plan_problem(problem, device)
     problem, tiling, sizes = planned.problem, planned.tiling, (*sizes_of(planned.problem), *more_sizes)
     launch = prepare(KernelSpec.of(problem, tiling), device, (planned.num_programs, 1, 1), sizes)
-    if tiling.parts > 1:
+    if tiling.is_shared:
         launch = with_words(launch, problem, tiling, where)
     return launch
 

@@ -21,7 +21,7 @@ TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float
 
 OF_THE_PROBLEM = (
     *("x_dtype", "y_dtype", "vector", "aligned", "form", "backward"),
-    *("across", "ragged", "paired", "last_alone", "depth", "turned", "scattered", "step", "scores"),
+    *("across", "ragged", "paired", "last_alone", "depth", "turned", "scattered", "folded", "step", "scores"),
     *("mask_step", "mask_vector", "mask_shared"),
 )
 
@@ -44,6 +44,7 @@ class KernelSpec:
     depth: int = 1
     turned: bool = False
     scattered: bool = False
+    folded: int = 1
     step: Step | None = None
     scores: Scores = NONE
     mask_step: int | None = 1
@@ -141,7 +142,7 @@ class KernelSpec:
             **{f"{name}_block": "i64" for name in strided},
             **({"n_groups": "i64"} if self.step == "map" else {}),
             **dict.fromkeys(of_scores[4 * self.backward :] if self.scores else [], "i64"),
-            **({} if self.tiling.parts == 1 else {"words_ptr": "*i64:16", "launch": "i64"}),
+            **({} if not self.tiling.is_shared else {"words_ptr": "*i64:16", "launch": "i64"}),
         }
 
     def _pointers_of_scores(self) -> dict[str, str]:
@@ -159,7 +160,7 @@ class KernelSpec:
         """Returns the values of the kernel's constexprs, by name; `in_float32`: for bfloat16 that was copied to float32."""
         from portable_softmax.kernels.form import constexpr_of
 
-        unshared = {} if self.step or self.paired or self.tiling.parts > 1 else {"words_ptr": None, "launch": None}
+        unshared = {} if self.step or self.paired or self.tiling.is_shared else {"words_ptr": None, "launch": None}
         form = self.kernel_form(device)
         return {**unshared, "FORM": constexpr_of(form.in_float32() if in_float32 else form)}
 
@@ -168,7 +169,8 @@ class KernelSpec:
         from portable_softmax.kernels.form import Form as KernelForm
 
         tiling, polls = self.tiling, device.profile.launch.polls
-        numbers = tiling.tile_rows * next_power_of_2(tiling.parts)
+        parts = tiling.parts * self.folded
+        numbers = tiling.tile_rows * next_power_of_2(parts)
         axis = 0 if self.across else 1
         scores = self.scores
         return KernelForm(
@@ -198,9 +200,10 @@ class KernelSpec:
             divides=scores.divides and scores.factor == "rows",
             by_row=scores.factor == "rows",
             **(self._hidden() if self.backward else self._masks(device)),
-            parts=tiling.parts,
+            folded=self.folded,
+            parts=parts,
             words=tiling.words_per_tile,
-            lanes=max(self._most_threads(device), numbers) if tiling.parts > 1 else 1,
+            lanes=max(self._most_threads(device), numbers) if tiling.is_shared else 1,
             poll=device.vendor.poll,
             polls=polls.value if polls else 1,
         )

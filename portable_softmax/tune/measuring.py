@@ -99,7 +99,7 @@ def timed(cell: Cell, launch: Launch, with_copy: bool) -> Timing:
 def _call(launch: Launch, device: Device, operands: Operands, more_sizes: tuple[int, ...]) -> Callable[[], Any]:
     problem, tiling, sizes = launch.problem, launch.tiling, (*sizes_of(launch.problem), *more_sizes)
     prepared = prepare(KernelSpec.of(problem, tiling), device, (launch.num_programs, 1, 1), sizes)
-    if tiling.parts > 1:
+    if tiling.is_shared:
         prepared = with_words(prepared, problem, tiling, operands[0].device)
     guard = guard_of(device)
     return lambda: launch_on(guard, prepared, *operands)

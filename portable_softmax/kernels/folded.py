@@ -1,0 +1,50 @@
+"""Folded lines: a few lines of rows side by side, read as one.
+
+Where the length of a line is odd, each line starts elsewhere in a vector, and no access can be a vector. FORM.folded lines
+together have a length that vectors divide. A row then has so many places in a line, `length // FORM.folded` apart, and each of
+them is a part of the row: other tiles have the other places. So all programs of a matrix exchange numbers, by rows: see
+exchange.py. Tiles with the same rows are taken one after another, so that few programs wait for others that have not begun.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def part_of(part, rows, n_rows, FORM: tl.constexpr):
+    """Returns the part of each row that a program takes, of which its tile has the columns of one `part`."""
+    if FORM.folded > 1:
+        own = part * FORM.folded + rows // (n_rows // FORM.folded)
+    else:
+        own = part
+    return own
+
+
+@triton.jit
+def folded_turn(tile, tiles, FORM: tl.constexpr):
+    """Returns the tile that is the so-manieth to be taken, of matrices of so many tiles: all with nearly the same rows in turn.
+
+    Each place has `tiles // FORM.folded` tiles; some have one more, which comes first. A tile may have the last rows of one
+    place and the first of the next, and needs the numbers of both: so the first and the last rows come first, then those next
+    to them, until they meet.
+    """
+    turn, each, more = tile % tiles, tiles // FORM.folded, tiles % FORM.folded
+    ends = tl.cdiv((turn + 1) * FORM.folded, tl.maximum(more, 1)) * tiles // FORM.folded - 1
+    place, within = (turn - more) % FORM.folded, (turn - more) // FORM.folded
+    within = tl.where(within % 2 == 0, within // 2, each - 1 - within // 2)
+    return tile - turn + tl.where(turn < more, ends, place * tiles // FORM.folded + within)
+
+
+@triton.jit
+def tile_near(rows, n_rows, place, near, FORM: tl.constexpr):
+    """Returns (a tile that may have some of these rows at another place, the lane of each row there, the rows that it has).
+
+    `rows` are places in a line. From one on they may be those of the next line, so that up to four tiles have them: `near`
+    says which.
+    """
+    step = n_rows // FORM.folded
+    within = rows % step
+    begin = place * step + tl.where(near < 2, tl.min(rows, axis=0) % step, 0)
+    tile = begin // FORM.tile_rows + near % 2
+    lanes = place * step + within - tile * FORM.tile_rows
+    return tile, lanes, (lanes >= 0) & (lanes < FORM.tile_rows) & (rows < n_rows)
