@@ -78,7 +78,7 @@ def _read(ptrs, mask, half, FORM: tl.constexpr):
 
 
 @triton.jit
-def look(words, step, launch, FORM: tl.constexpr):
+def look(words, step, launch, firsts, seconds, FORM: tl.constexpr):
     """Returns (first numbers, second numbers) of all parts of rows: FORM.lanes each, in the shape of `parts_of`.
 
     A second number of -1 marks a part that is not published yet: real sums are never negative. Lanes beyond the last part hold
@@ -94,10 +94,16 @@ def look(words, step, launch, FORM: tl.constexpr):
     else:
         is_part = tl.broadcast_to(parts, (FORM.parts_read, FORM.tile_rows)) < FORM.parts
         ptrs = tl.expand_dims(words, 0) + parts * step
-        first, is_first = _read(ptrs, is_part, launch, FORM)
-        second, is_second = _read(ptrs + FORM.parts * step, is_part, launch >> 32, FORM)
+        if FORM.folded > 1:  # no two words are read at once, so it is worth to read only those that are missing
+            missing = is_part & (seconds < 0)
+        else:
+            missing = is_part
+        first, is_first = _read(ptrs, missing, launch, FORM)
+        second, is_second = _read(ptrs + FORM.parts * step, missing, launch >> 32, FORM)
         are_ours = is_first & is_second
     second = tl.where(are_ours, second, -1.0)
+    if FORM.folded > 1:
+        first, second = tl.where(seconds < 0, first, firsts), tl.where(seconds < 0, second, seconds)
     padding = 0.0 if FORM.backward else -float("inf")
     return tl.where(is_part, first, padding), tl.where(is_part, second, 0.0)
 
@@ -124,11 +130,11 @@ def swap(words, step, part, known, first, second, launch, FORM: tl.constexpr):
     """
     publish(words, step, part, known, first, second, launch, FORM)
     firsts = tl.zeros((FORM.lanes,) if FORM.one_row else (FORM.parts_read, FORM.tile_rows), tl.float32)
-    seconds = firsts
+    seconds = firsts - 1.0
     top = MISSING
     polls = 0
     while (top == MISSING) & (polls < FORM.polls):
-        firsts, seconds = look(words, step, launch, FORM)
+        firsts, seconds = look(words, step, launch, firsts, seconds, FORM)
         top = top_of(firsts, seconds, FORM)
         polls += 1
     return firsts, seconds, top
@@ -152,5 +158,5 @@ def found(words, step, part, here, first, second, firsts, seconds, launch, FORM:
         is_found = is_found & across_parts(here, FORM)
     firsts = tl.where(is_found, across_parts(of_rows(first), FORM), firsts)
     seconds = tl.where(is_found, across_parts(of_rows(second), FORM), seconds)
-    more_firsts, more_seconds = look(words, step, launch, FORM)
+    more_firsts, more_seconds = look(words, step, launch, firsts, seconds, FORM)
     return tl.where(seconds < 0, more_firsts, firsts), tl.where(seconds < 0, more_seconds, seconds)

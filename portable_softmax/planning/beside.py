@@ -1,6 +1,5 @@
 """Launches for rows that lie side by side, or turned: tiles of cache lines, and parts that are held or read twice."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -15,6 +14,8 @@ MOST_NARROW, MOST_PREFERRED = 16, 32  # parts that are held: with more they are 
 WIDE = 4  # cache lines of a wide tile of single elements
 FILLED = 3 / 4  # of its rows: with fewer, narrower tiles waste less
 FEW_PARTS, NEARLY = 8, 0.8  # parts of tiles that take several waves of programs; the share of all waves that does
+FOLDED_NUMBERS = 8  # of other parts that a thread reads where lines are folded
+HELD_FOLDED = 2  # lines as one of which parts are held: with more the exchange takes too long
 LATE = 12  # times the bytes that a program may spill, where all of them are for neighbours that are late
 
 
@@ -26,8 +27,7 @@ def beside_launches(room: Room) -> Iterator[Candidate]:
         return
     held = not problem.backward if problem.turned else problem.element_bytes >= (numbers.held_across or 0)
     held = held and problem.access != "scalar" and (problem.turned or _held(room)[1] <= MOST_PREFERRED)
-    if problem.folded > 1 and os.environ.get("FHELD") != "1":
-        held = False
+    held = held and problem.folded <= HELD_FOLDED
     yield from (held_parts if held else streamed_parts)(room)
     yield from (streamed_parts if held else held_parts)(room)
 
@@ -90,13 +90,13 @@ def _of_vectors(room: Room, rows: int) -> Iterator[tuple[Tiling, int]]:
     threads = room.warps(rows * cols * problem.registers_per_element, numbers.elements_per_thread // 2) * room.warp
     fewer = max(room.warp, min(room.twice, threads // 2))
     tiling = Tiling("tile", rows, cols, fewer // room.warp, 1)
-    piece = 2 * room.piece // room.operands if fills else max(1, 2 * WORD_BYTES // problem.element_bytes)
+    piece = 2 * room.piece // room.operands if fills else max(1, (1 + (problem.folded > 1)) * 2 * WORD_BYTES // problem.element_bytes)
     pieces = None if problem.turned else room.in_pieces(tiling, piece)
     if pieces and fills:
         if not problem.backward and rows * problem.width <= room.registers * 7 // 16:
             yield replace(pieces, max_registers=room.registers_of(2, fewer)), numbers.spilled_bytes
         yield pieces, numbers.spilled_bytes
-    elif pieces and pieces.tile_cols < cols:
+    elif pieces and (pieces.tile_cols < cols or problem.folded > 1):
         yield pieces, 0
     for each in (threads, 2 * threads):
         if each <= room.most_threads:
@@ -140,6 +140,8 @@ def held_parts(room: Room) -> Iterator[Candidate]:
 def streamed_parts(room: Room) -> Iterator[Candidate]:
     """Yields parts that are read twice, a piece at a time: as many as programs are resident, or one where rows are many."""
     problem, scalar = room.problem, room.problem.access == "scalar"
+    if problem.folded > 1:
+        yield from _streamed(room, WIDE * room.line, 2 * room.twice, room.numbers.elements_per_thread // (2 * room.operands), None)
     if scalar and _is_narrow(room):
         yield from _streamed_lines(room)
     wide = WIDE * room.line
@@ -168,7 +170,8 @@ def _streamed(room: Room, most_rows: int, threads: int, elements: int, limit: in
     resident = device.resident(device.vendor.occupancy(KernelResources(warps, registers), device.hardware))
     tiles_of_rows = MANY_ROWS if problem.batch_invariant else problem.tiles(rows)
     each_fills = resident // tiles_of_rows or _fullest(tiles_of_rows, resident)
-    most = max(1, min(each_fills, numbers.numbers_per_thread * threads // most_rows))
+    numbers_read = FOLDED_NUMBERS * threads // rows // problem.folded if problem.folded > 1 else numbers.numbers_per_thread * threads // most_rows
+    most = max(1, min(each_fills, numbers_read))
     why = f"{resident} programs of {warps} warps are resident with {registers} registers a thread"
     for each in (elements, elements // 2):
         cols = each * threads // rows

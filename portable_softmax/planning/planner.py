@@ -20,6 +20,7 @@ from portable_softmax.planning.room import Candidate
 
 UNLIMITED = 2**63 - 1
 MOST_SPILLING = 4  # candidates that spill before no more are tried: each takes a second or so to compile
+NEXT = 6  # groups of tiles of folded lines that a tile may wait for: see kernels/folded.py
 REGISTER_BYTES, ADDRESS_BYTES = 4, 8
 
 Measure = Callable[[Problem, Tiling, Device], KernelResources]
@@ -165,7 +166,11 @@ def _unfit(problem: Problem, found: Compiled, device: Device) -> str | None:
     if not found.occupancy.programs_per_multiprocessor:
         return f"does not fit: {', '.join(found.occupancy.limited_by)}"
     most = min(device.resident(found.occupancy), _most_programs(found.tiling, device))
-    return f"only {most} programs are resident at once" if most < found.tiling.parts * problem.folded else None
+    tiling = found.tiling
+    together = tiling.parts
+    if problem.folded > 1:
+        together = min(problem.tiles(tiling.tile_rows) * tiling.parts, NEXT * problem.folded * tiling.parts)
+    return f"only {most} programs are resident at once" if most < together else None
 
 
 def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[str], warning: str | None = None) -> LaunchPlan:
