@@ -9,7 +9,7 @@ import triton.language as tl
 from portable_softmax.kernels.addressing import first_of_part, lead_of, rows_of, starts_of
 from portable_softmax.kernels.exchange import found, is_missing, publish, top_of, words_of
 from portable_softmax.kernels.exponents import base_of
-from portable_softmax.kernels.folded import part_of, tile_near
+from portable_softmax.kernels.folded import at_lanes, part_of, tile_near
 from portable_softmax.kernels.held import load_edges, store_edges
 from portable_softmax.kernels.masks import in_turn
 from portable_softmax.kernels.parts import across_parts, by_row, combine, parts_of, reduce_part
@@ -37,8 +37,8 @@ def do_alone(
     words, step = words_of(words_ptr, tile, matrix, rows, n_rows, FORM)
     if FORM.folded > 1:
         firsts, seconds = find_folded(
-            a_ptr, b_ptr, words_ptr, words, step, launch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices, out_line, a_line,
-            out_matrix, a_matrix, out_block, a_block, b_stride, factors, FORM,
+            a_ptr, b_ptr, words_ptr, words, step, launch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices, out_line,
+            a_line, out_matrix, a_matrix, out_block, a_block, b_stride, factors, FORM,
         )  # fmt: skip
     else:
         for other in tl.range(0, FORM.parts):
@@ -106,7 +106,6 @@ def find_folded(
                     first, second = reduce_again(a, b, there, 0, part, n_rows, n_cols, a_line, b_stride, factors, FORM)
                     their, _ = words_of(words_ptr, tile, matrix, there, n_rows, FORM)
                     publish(their, step, part_of(part, there, n_rows, FORM), there < n_rows, first, second, launch, FORM)
-                    lanes = tl.minimum(tl.maximum(lanes, 0), FORM.tile_rows - 1)
-                    first, second = tl.gather(first, lanes, 0), tl.gather(second, lanes, 0)
+                    first, second = at_lanes(first, lanes, FORM), at_lanes(second, lanes, FORM)
                     firsts, seconds = found(words, step, other, here, first, second, firsts, seconds, launch, FORM)
     return firsts, seconds

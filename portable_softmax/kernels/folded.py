@@ -48,3 +48,19 @@ def tile_near(rows, n_rows, place, near, FORM: tl.constexpr):
     tile = begin // FORM.tile_rows + near % 2
     lanes = place * step + within - tile * FORM.tile_rows
     return tile, lanes, (lanes >= 0) & (lanes < FORM.tile_rows) & (rows < n_rows)
+
+
+if hasattr(tl, "gather"):
+
+    @triton.jit
+    def at_lanes(numbers, lanes, FORM: tl.constexpr):
+        """Returns the numbers of these lanes, any number for a lane that there is not."""
+        return tl.gather(numbers, tl.minimum(tl.maximum(lanes, 0), FORM.tile_rows - 1), 0)
+
+else:  # Triton 3.2 has no tl.gather
+
+    @triton.jit
+    def at_lanes(numbers, lanes, FORM: tl.constexpr):
+        """Returns the numbers of these lanes, 0 for a lane that there is not."""
+        is_lane = tl.expand_dims(lanes, 1) == tl.expand_dims(tl.arange(0, FORM.tile_rows), 0)
+        return tl.sum(tl.where(is_lane, tl.expand_dims(numbers, 0), 0.0), axis=1)

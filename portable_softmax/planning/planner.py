@@ -89,7 +89,7 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
         tried = f"{len(spilling)} launches were compiled, and none spills less than {least}"
         return _plan(problem, first, device, passed_over, f"slow: spills {first.spilled} bytes per thread; {tried}")
     tried = "\n  ".join(_told_once(passed_over))
-    raise PlanError(f"no launch of a {problem.name} of {problem.n_rows} x {problem.n_cols} fits {device}; tried:\n  {tried}")
+    raise PlanError(f"no launch of a {problem.name} of {problem.size} fits {device}; tried:\n  {tried}")
 
 
 def _spills(found: Compiled) -> str:

@@ -155,6 +155,11 @@ class Problem:
         return self.n_cols if self.across else max(self.n_cols, self.vector)
 
     @property
+    def size(self) -> str:
+        """Returns rows x columns, as they are without folded lines."""
+        return f"{self.n_rows // self.folded} x {self.n_cols * self.folded}"
+
+    @property
     def name(self) -> str:
         """Returns words for error messages: the step, the output's type, the form and the direction."""
         step = f"{self.step} of a shard for a " if self.step else ""

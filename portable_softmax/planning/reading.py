@@ -1,4 +1,4 @@
-"""Chooses how a launch reads rows: as they lie, two in one, in vectors between two edges, or from several matrices."""
+"""Chooses how a launch reads rows: as they lie, two in one, between two edges, from several matrices, or in folded lines."""
 
 import math
 from dataclasses import replace
@@ -6,6 +6,7 @@ from dataclasses import replace
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.problem import MAX_COLS, Problem
+from portable_softmax.planning.room import Room
 
 
 def as_read(problem: Problem, device: Device) -> Problem:
@@ -21,7 +22,7 @@ def as_read(problem: Problem, device: Device) -> Problem:
             return problem
         if _is_scattered(problem, device):
             return replace(problem, scattered=True)
-        return folded(problem, lines) if (lines := _lines_folded(problem, device)) > 1 else problem
+        return folded(problem, count) if (count := _together(problem, device)) > 1 else problem
     deep = problem.depth > 1 and not problem.scores  # plain rows of matrices are read as they lie
     if problem.batch_invariant or not problem.aligned or problem.layout != "rows" or deep:
         return problem
@@ -46,26 +47,19 @@ def _is_scattered(problem: Problem, device: Device) -> bool:
     return not (problem.access == "scalar" and long)
 
 
-def _lines_folded(problem: Problem, device: Device) -> int:
-    """Returns how many lines a device reads as one, so that the least that memory moves divides their length; 1 for lines as they are.
+def _together(problem: Problem, device: Device) -> int:
+    """Returns how many lines are read as one, so that the least that memory moves divides their length; 1 if they stay apart.
 
-    Programs of folded lines exchange numbers, and it takes as long as loads of single elements do in rows that a tile holds.
+    All programs of a matrix then exchange numbers. Rows that a tile of single elements holds are faster without.
     """
-    lines, launch = problem.lines, device.profile.launch
-    least = launch.min_line_elements.value if launch.min_line_elements else 1
-    count = least // math.gcd(least, problem.inner)
-    follow = lines and set(lines.levels[2][1]) == {lines.length}
-    if not follow or problem.n_cols % count or problem.turned or problem.step or not problem.aligned:
+    room = Room(problem, device, numbers_of(problem, device)[0])
+    count = room.sector // math.gcd(room.sector, problem.inner)
+    follow = problem.lines and set(problem.lines.levels[2][1]) == {problem.inner}
+    plain = problem.layout == "across" and problem.aligned and not problem.step and not problem.batch_invariant
+    if not (room.shares and follow and plain) or problem.n_cols % count or not device.hardware.warp_size:
         return 1
-    if problem.batch_invariant or problem.in_place or problem.y_dtype == "float64" or not launch.polls:
-        return 1
-    import os
-    if os.environ.get("NOFOLD"): return 1
-    if os.environ.get("FLONG") and problem.inner >= 32: return count
-    line, registers = launch.line_elements, device.hardware.registers_per_multiprocessor
-    if not line or not registers or problem.inner < line.value or line.value * problem.n_cols < registers // 2:
-        return 1
-    return count
+    held = room.registers * max(room.numbers.beside_share, 0.5 / room.operands)
+    return count if problem.inner >= room.line and room.line * problem.n_cols > held else 1
 
 
 def folded(problem: Problem, count: int) -> Problem:

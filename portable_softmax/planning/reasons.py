@@ -21,6 +21,11 @@ def why(
     yield from _why_numbers(problem, tiling, device)
     if problem.paired:
         yield f"paired: two rows of {problem.n_cols // 2} columns are read as one, in accesses of {problem.vector} elements"
+    if problem.folded > 1:
+        yield (
+            f"folded: {problem.folded} lines of {problem.inner // problem.folded} elements are read as one, whose length whole "
+            "accesses divide; programs that find the same rows elsewhere in it tell each other what they find"
+        )
     if problem.in_place and device.profile.launch.polls:
         yield "in place: no programs share a row, because one that waited too long would read what others have overwritten"
     yield _why_tile(problem, tiling)
@@ -63,7 +68,8 @@ def _why_tile(problem: Problem, tiling: Tiling) -> str:
     if tiling.strategy == "shared":
         again = "" if tiling.held else ", and read it twice"
         return (
-            f"shared: {problem.n_rows} rows of {problem.n_cols} columns are shared by {tiling.parts} programs each, "
+            f"shared: {problem.n_rows // problem.folded} rows of {problem.n_cols * problem.folded} columns are shared by "
+            f"{tiling.parts * problem.folded} programs each, "
             f"which take a tile of {tiling.tile_cols} and tell each other what they find{again}"
         )
     rows = "a row is" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows are"

@@ -119,7 +119,7 @@ def sizes_of(problem: Problem) -> tuple[int, ...]:
     """Returns the values of the kernel's parameters from n_lines on, in the units that it takes them in."""
     lines = problem.lines
     if lines is None:
-        raise ValueError(f"a {problem.name} of {problem.n_rows} x {problem.n_cols} is launched, whose lines are not known")
+        raise ValueError(f"a {problem.name} of {problem.size} is launched, whose lines are not known")
     (n_blocks, blocks), (n_matrices, matrices), (n_lines, within) = lines.levels
     if problem.paired:
         return n_lines, lines.length

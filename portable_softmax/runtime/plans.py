@@ -79,7 +79,7 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
     compiler.check_target(device)
     found = planner.choose(problem, device, _measure)
     if found.warning:
-        sizes = f"{problem.n_rows} x {problem.n_cols}, {problem.layout}"
+        sizes = f"{problem.size}, {problem.layout}"
         _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, found.tiling, found.warning)
     if device.index is not None and not _is_measured(device):
         notice = f"launches of {device.profile.name} are computed, not measured; `portable-softmax tune` takes 10 minutes"

@@ -8,7 +8,21 @@ from collections.abc import Callable
 import msgspec
 import pytest
 import torch
-from direct import NAN, assert_close, backward, beside, expected, forward, launch, problem_of, result_in, rows_in, sizes_of
+from direct import (
+    NAN,
+    assert_close,
+    backward,
+    beside,
+    expected,
+    forward,
+    in_folded_lines,
+    launch,
+    problem_of,
+    result_in,
+    rows_in,
+    sizes_of,
+)
+from faults import publish_by
 from together import Together
 
 from portable_softmax import current_device
@@ -25,6 +39,7 @@ def shared(tile_cols, parts, pieces=1, walk=True):
 
 
 BESIDE = {"rows side by side": "across", "rows turned": "to rows", "rows read twice": "across"}  # in two matrices, by name
+FOLDED = "folded lines", "folded lines, one program", "folded lines read twice"  # four lines as one
 CASES = {  # what `forward` and `backward` take, all but the programs
     "beyond the end": ("log_softmax", torch.float32, 40, shared(16, 4, walk=False), 1, None),
     "no mask": ("softmin", torch.bfloat16, 48, shared(16, 3), 8, None),
@@ -37,6 +52,23 @@ CASES = {  # what `forward` and `backward` take, all but the programs
         (2, 40, 5),
         Tiling("shared", 4, 16, None, None, 3, pieces=4, held=False),
         1,
+        None,
+    ),
+    "folded lines": (
+        "softmin",
+        torch.float32,
+        (2, 20, 5),
+        Tiling("shared", 4, 4, None, None, 2, pieces=2, walk=False),
+        4,
+        None,
+    ),
+    "folded lines, one program": ("softmax", torch.bfloat16, (2, 8, 5), Tiling("shared", 4, 2, walk=False), 4, None),
+    "folded lines read twice": (
+        "log_softmax",
+        torch.float32,
+        (1, 16, 9),
+        Tiling("shared", 8, 2, None, None, 2, pieces=2, held=False, walk=False),
+        4,
         None,
     ),
     "a row read twice": ("softmax", torch.float32, 85, Tiling("shared", 1, 32, 1, None, 3, pieces=2, held=False), 4, 87),
@@ -59,6 +91,8 @@ class Case:
         """The result for two rows, compared with float64."""
         form, dtype, n_cols, tiling, vector, stride = CASES[self.name]
         where = torch.device("cpu")  # the interpreter's
+        if self.name in FOLDED:
+            return in_folded_lines(self.direction, vector, run, form, dtype, where, n_cols, tiling, 2 * tiling.parts)
         if self.name in BESIDE:
             how = form, dtype, where, n_cols, tiling, 2 * tiling.parts
             return beside(self.direction, BESIDE[self.name], current_device(), run, *how)
@@ -159,6 +193,6 @@ def test_as_many_parts_as_lanes(device, where):
 def test_programs_that_would_wait_are_seen(interpreter, direction, where, monkeypatch):
     """So the tests above would fail, not hang: here no word arrives, and programs look for it for ever."""
     monkeypatch.setattr("together.MOST_STEPS", 500)
-    monkeypatch.setattr("portable_softmax.kernels.exchange.publish", lambda *arguments: None)
+    publish_by(monkeypatch, lambda *arguments: None)
     with pytest.raises(TimeoutError, match="10 programs still wait"):
         direction(at_once(looking(interpreter, 10**6), 0), "softmax", torch.float32, where, 30, shared(16, 2), 10)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from closeness import assert_close, expected, terms_of, worst_error
 from direct import launch, problem_of, rows_in
-from faults import LOSSES, all_lost
+from faults import LOSSES, all_lost, publish_by
 from offline import H200, MI300X, light
 from test_exchange import interpreter as interpreter
 from test_exchange import looking
@@ -45,21 +45,21 @@ def run(interpreter):
 @pytest.mark.parametrize("form", ["softmax", "log_softmax", "softmin"])
 @pytest.mark.parametrize("n_cols", LENGTHS)
 def test_the_planned_launch_is_right_though_all_words_are_lost(run, monkeypatch, profile, form, n_cols):
-    monkeypatch.setattr("portable_softmax.kernels.exchange.publish", all_lost)
+    publish_by(monkeypatch, all_lost)
     result, exact = overwritten(run, profile, n_cols, form, True)
     assert_close(result, exact, terms_of(form))
 
 
 def test_a_shared_launch_would_be_wrong(run, monkeypatch):
     """So the test above can fail: programs look for parts that others have overwritten."""
-    monkeypatch.setattr("portable_softmax.kernels.exchange.publish", all_lost)
+    publish_by(monkeypatch, all_lost)
     result, exact = overwritten(run, MI300X, LENGTHS[0], "softmax", False)
     assert worst_error(result, exact) > 100
 
 
 @pytest.mark.parametrize("trouble", LOSSES, ids=lambda trouble: trouble.fn.__name__)
 def test_programs_that_run_at_once_in_any_trouble(interpreter, monkeypatch, trouble):
-    monkeypatch.setattr("portable_softmax.kernels.exchange.publish", trouble)
+    publish_by(monkeypatch, trouble)
     x, _ = rows_in(2, 20_000, 20_000, torch.float32, torch.device("cpu"), float("nan"))
     exact = expected("softmax", x)
     problem, tiling, programs = planned_for(H200, x, "softmax", True)

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import torch
 from closeness import assert_close
+from faults import publish_by
 from scored import INF, added, choose, computed, expected, expected_gradient, joined, random, some, steps
 from test_exchange import assert_same
 from tilings import TILINGS
@@ -360,6 +361,6 @@ def test_words_that_are_lost_change_no_bit(device, where, form, planned, monkeyp
         patched.setattr("portable_softmax.runtime.launch.prepare", functools.partial(together, polls=10**6))
         untroubled = check(x, form, scores, **given)
     kept.forget()
-    monkeypatch.setattr("portable_softmax.kernels.exchange.publish", lambda *arguments: None)
+    publish_by(monkeypatch, lambda *arguments: None)
     monkeypatch.setattr("portable_softmax.runtime.launch.prepare", functools.partial(together, polls=2))
     assert_same(computed(x, form, scores, **given), untroubled)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import triton.language as tl
-from faults import LOSSES, twice
+from faults import LOSSES, publish_by, twice
 from test_exchange import Case, assert_same, at_once, looking, untroubled  # noqa: F401 - a fixture
 from test_exchange import case as case  # fixtures
 from test_exchange import direction as direction
@@ -23,9 +23,9 @@ def searches(monkeypatch):
 
     made = []
 
-    def recorded(words_ptr, part, *arguments, found=exchange.found):
+    def recorded(words, step, part, *arguments, found=exchange.found):
         made.append(part)
-        return found(words_ptr, part, *arguments)
+        return found(words, step, part, *arguments)
 
     monkeypatch.setattr(fallback, "found", recorded)
     return made
@@ -34,7 +34,7 @@ def searches(monkeypatch):
 @pytest.mark.each_value
 @pytest.mark.parametrize("trouble", LOSSES, ids=lambda trouble: trouble.fn.__name__)
 def test_words_that_are_not_there_in_time(interpreter, untroubled, case, searches, monkeypatch, trouble):  # noqa: F811
-    monkeypatch.setattr("portable_softmax.kernels.exchange.publish", trouble)
+    publish_by(monkeypatch, trouble)
     assert_same(case(at_once(looking(interpreter, 3), 2)), untroubled)
     assert searches, "nobody missed a word"
 
@@ -46,18 +46,18 @@ def test_each_program_whose_words_are_lost(interpreter, direction, searches, mon
     case, run = Case("no mask", direction), at_once(looking(interpreter, 40), 3)
     right = case(run)
 
-    def published(words_ptr, part, *arguments):
+    def published(words, step, part, *arguments):
         if tl.program_id(0) != lost:
-            publish(words_ptr, part, *arguments)
+            publish(words, step, part, *arguments)
 
-    monkeypatch.setattr("portable_softmax.kernels.exchange.publish", published)
+    publish_by(monkeypatch, published)
     assert_same(case(run), right)
     assert lost % 3 in searches
 
 
 @pytest.mark.each_value
 def test_words_that_come_twice(interpreter, untroubled, case, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("portable_softmax.kernels.exchange.publish", twice)
+    publish_by(monkeypatch, twice)
     assert_same(case(at_once(looking(interpreter, 3), 4)), untroubled)
 
 

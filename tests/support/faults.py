@@ -15,82 +15,88 @@ LATE = tl.constexpr(100 if os.environ.get("TRITON_INTERPRET") == "1" else 3000)
 
 
 @triton.jit
-def publish_half(words_ptr, part, numbers, launch, half, FORM: tl.constexpr):
+def publish_half(words, step, part, known, numbers, launch, half, FORM: tl.constexpr):
     """Writes the first numbers of a part of each row, half 0, or the second ones, half 1."""
-    ROWS: tl.constexpr = numbers.shape[0]
-    rows = words_ptr + (half * FORM.parts + part) * ROWS + tl.arange(0, ROWS)
-    tl.atomic_xchg(
-        words_ptr + 2 * part + half if ROWS == 1 else rows, word(of_rows(numbers), launch >> (32 * half)), sem="relaxed"
-    )
+    ptrs = words + 2 * part + half if FORM.one_row else words + (half * FORM.parts + part) * step
+    mask = known if FORM.folded > 1 else None
+    tl.atomic_xchg(ptrs, word(of_rows(numbers), launch >> (32 * half)), mask=mask, sem="relaxed")
 
 
 @triton.jit
-def every_seventh_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+def every_seventh_lost(words, step, part, known, first, second, launch, FORM: tl.constexpr):
     if tl.program_id(0) % 7 != 3:
-        publish(words_ptr, part, first, second, launch, FORM)
+        publish(words, step, part, known, first, second, launch, FORM)
 
 
 @triton.jit
-def all_of_a_part_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    if part != 1:
-        publish(words_ptr, part, first, second, launch, FORM)
+def all_of_a_part_lost(words, step, part, known, first, second, launch, FORM: tl.constexpr):
+    if FORM.folded > 1:
+        publish(words, step, part, known & (part != 1), first, second, launch, FORM)
+    elif part != 1:
+        publish(words, step, part, known, first, second, launch, FORM)
 
 
 @triton.jit
-def all_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+def all_lost(words, step, part, known, first, second, launch, FORM: tl.constexpr):
     pass
 
 
 @triton.jit
-def first_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    publish_half(words_ptr, part, second, launch, 1, FORM)
+def first_lost(words, step, part, known, first, second, launch, FORM: tl.constexpr):
+    publish_half(words, step, part, known, second, launch, 1, FORM)
 
 
 @triton.jit
-def second_lost(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    publish_half(words_ptr, part, first, launch, 0, FORM)
+def second_lost(words, step, part, known, first, second, launch, FORM: tl.constexpr):
+    publish_half(words, step, part, known, first, launch, 0, FORM)
 
 
 @triton.jit
-def late(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+def late(words, step, part, known, first, second, launch, FORM: tl.constexpr):
     """After others have looked in vain, and most are done."""
     if tl.program_id(0) % 3 == 1:
         for _ in range(LATE):
-            tl.atomic_or(words_ptr + part, 0, sem="relaxed")
-    publish(words_ptr, part, first, second, launch, FORM)
+            tl.atomic_or(words + part, 0, sem="relaxed")
+    publish(words, step, part, known, first, second, launch, FORM)
 
 
 @triton.jit
-def halves_apart(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    publish_half(words_ptr, part, second, launch, 1, FORM)
+def halves_apart(words, step, part, known, first, second, launch, FORM: tl.constexpr):
+    publish_half(words, step, part, known, second, launch, 1, FORM)
     for _ in range(LATE // 3):
-        tl.atomic_or(words_ptr + part, 0, sem="relaxed")
-    publish_half(words_ptr, part, first, launch, 0, FORM)
+        tl.atomic_or(words + part, 0, sem="relaxed")
+    publish_half(words, step, part, known, first, launch, 0, FORM)
 
 
 @triton.jit
-def twice(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    publish(words_ptr, part, first, second, launch, FORM)
-    publish(words_ptr, part, first, second, launch, FORM)
+def twice(words, step, part, known, first, second, launch, FORM: tl.constexpr):
+    publish(words, step, part, known, first, second, launch, FORM)
+    publish(words, step, part, known, first, second, launch, FORM)
 
 
 @triton.jit
-def of_another_launch(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    publish(words_ptr, part, first + 1, second * 2, launch + (1 << 33) + 2, FORM)
+def of_another_launch(words, step, part, known, first, second, launch, FORM: tl.constexpr):
+    publish(words, step, part, known, first + 1, second * 2, launch + (1 << 33) + 2, FORM)
 
 
 @triton.jit
-def overwritten(words_ptr, part, first, second, launch, FORM: tl.constexpr):
-    publish(words_ptr, part, first, second, launch, FORM)
+def overwritten(words, step, part, known, first, second, launch, FORM: tl.constexpr):
+    publish(words, step, part, known, first, second, launch, FORM)
     if tl.program_id(0) % 2 == 0:
-        of_another_launch(words_ptr, part, first, second, launch, FORM)
+        of_another_launch(words, step, part, known, first, second, launch, FORM)
 
 
 @triton.jit
-def half_overwritten(words_ptr, part, first, second, launch, FORM: tl.constexpr):
+def half_overwritten(words, step, part, known, first, second, launch, FORM: tl.constexpr):
     """The first word of even programs, and the second of odd ones."""
-    publish(words_ptr, part, first, second, launch, FORM)
-    publish_half(words_ptr, part, first + 1, launch + (1 << 33) + 2, tl.program_id(0) % 2, FORM)
+    publish(words, step, part, known, first, second, launch, FORM)
+    publish_half(words, step, part, known, first + 1, launch + (1 << 33) + 2, tl.program_id(0) % 2, FORM)
+
+
+def publish_by(monkeypatch, replacement):
+    """Makes kernels of the interpreter publish by another function."""
+    for room in ("exchange", "fallback"):
+        monkeypatch.setattr(f"portable_softmax.kernels.{room}.publish", replacement)
 
 
 LOSSES = (every_seventh_lost, all_of_a_part_lost, all_lost, first_lost, second_lost, late, halves_apart)

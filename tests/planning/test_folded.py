@@ -1,0 +1,101 @@
+"""Which lines are read as one, and the launches of them."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from offline import H200, MI300X, light
+from test_lines import rows_of
+
+from portable_softmax import Device
+from portable_softmax.planning.candidates import candidates
+from portable_softmax.planning.lines import lines_of
+from portable_softmax.planning.planner import NEXT, choose
+from portable_softmax.planning.reading import as_read, folded
+from portable_softmax.planning.request import problem_of
+
+A2 = "ascend/910b3"
+
+
+def strides_of(shape):
+    return torch.empty(shape, device="meta").stride()
+
+
+def of(shape, dtype="float32", backward=False, line=None, **fields):
+    """The problem of a contiguous tensor along dimension 1, or of one whose lines are `line` elements apart."""
+    strides = strides_of((*shape[:2], line or shape[2]))
+    lines = lines_of(shape, 1, [strides] * (3 if backward else 2), True)
+    return replace(problem_of(lines, dtype, dtype, backward=backward), **fields)
+
+
+@pytest.mark.parametrize(
+    ("problem", "count"),
+    [
+        (of((5, 20_000, 333)), 8),
+        (of((5, 20_000, 333), "bfloat16", True), 8),
+        (of((5, 20_000, 338)), 4),
+        (of((5, 5000, 1332)), 2),
+        (of((5, 20_000, 336)), 1),  # every line begins with a whole access
+        (of((5, 20_004, 333)), 1),  # no whole number of eight lines
+        (of((5, 20_000, 333), line=400), 1),  # lines do not follow each other
+        (of((5, 1000, 333)), 1),  # a tile of single elements holds the rows
+        (of((90, 20_000, 31)), 1),  # less than a cache line
+        (of((5, 20_000, 333), "float64"), 1),  # numbers of 64 bits are not exchanged
+        (of((5, 20_000, 333), in_place=True), 1),
+        (of((5, 20_000, 333), aligned=False), 1),
+        (of((5, 20_000, 333), batch_invariant=True), 1),
+        (of((5, 20_000, 333), step="reduce"), 1),
+    ],
+    ids=lambda value: value.size if hasattr(value, "size") else str(value),
+)
+def test_lines_that_are_read_as_one(problem, count):
+    for profile in (H200, MI300X):
+        assert as_read(problem, Device.from_profile(profile)).folded == count
+    assert as_read(problem, Device.from_profile(A2)).folded == 1, "a device without warps moves whole tiles"
+
+
+def test_a_tile_holds_fewer_rows_of_a_gradient():
+    assert as_read(of((5, 1000, 333), backward=True), Device.from_profile(H200)).folded == 8
+
+
+def test_nothing_is_read_elsewhere():
+    shape, count = (2, 24, 35), 4
+    problem = of(shape)
+    rows = folded(problem, count)
+    assert (rows.n_rows, rows.n_cols, rows.inner, rows.vector) == (2 * 35 * count, 6, 35 * count, 4)
+    assert rows.size == problem.size == "70 x 24"
+    found, meant = rows_of(rows.lines, 0).view(2, count, 35, 6), rows_of(problem.lines, 0).view(2, 35, 6, count)
+    assert torch.equal(found.permute(0, 2, 3, 1), meant)
+
+
+def test_lines_that_nobody_knows_are_not_folded():
+    with pytest.raises(ValueError, match="lines of a float32 softmax are to be folded that are not known"):
+        folded(replace(of((5, 24, 35)), lines=None), 8)
+
+
+@pytest.mark.parametrize(
+    "shape", [(5, 20_000, 333), (2, 30_000, 201), (3, 50_264, 1025), (1, 1_000_000, 33), (8, 4096, 1001)], ids=str
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("backward", [False, True])
+def test_the_programs_that_a_tile_waits_for_are_resident(shape, dtype, backward):
+    """Else each would look for the others as long as it may, and then compute everything alone."""
+    plan = choose(of(shape, dtype, backward), Device.from_profile(H200), light)
+    tiling, problem = plan.tiling, plan.problem
+    assert problem.folded == 8
+    assert tiling.strategy == "shared"
+    assert tiling.tile_rows <= shape[2], "a row would have two places in one tile"
+    resident = 132 * plan.occupancy.programs_per_multiprocessor
+    assert min(plan.num_programs, NEXT * problem.folded * tiling.parts) <= resident
+    assert any(reason.startswith(f"folded: 8 lines of {shape[2]} elements") for reason in plan.reasons)
+    rows, n_cols = shape[0] * shape[2], shape[1]
+    assert f"shared: {rows} rows of {n_cols} columns are shared by {8 * tiling.parts} programs each" in "\n".join(plan.reasons)
+
+
+def test_all_launches_of_folded_lines_exchange_numbers():
+    for shape in ((5, 20_000, 333), (8, 1200, 1001)):
+        device = Device.from_profile(H200)
+        tilings = [each.tiling for each in candidates(as_read(of(shape), device), device)]
+        assert {tiling.strategy for tiling in tilings} == {"shared"}
+        assert {tiling.parts for tiling in tilings} >= {1}
+        assert {tiling.held for tiling in tilings} == {True, False}
