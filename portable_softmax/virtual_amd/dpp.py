@@ -17,6 +17,7 @@ _GFX10_ONLY = {"row_share", "row_xmask"}
 _VALUES = {  # values that an assembler accepts, for controls that have one
     "quad_perm": r"\[[0-3],[0-3],[0-3],[0-3]\]",
     "row_bcast": "15|31",
+    **dict.fromkeys(("wave_shl", "wave_shr"), "1"),
     **dict.fromkeys(("row_shl", "row_shr", "row_ror"), "[1-9]|1[0-5]"),
     **dict.fromkeys(("row_newbcast", "row_share", "row_xmask"), "[0-9]|1[0-5]"),
     **dict.fromkeys(("row_mask", "bank_mask"), "0x[0-9a-f]"),
@@ -95,6 +96,8 @@ _CONTROLS: dict[str, Callable[[Array, str], Array]] = {
     "row_mirror": lambda lane, _: _within(lane, 15 - lane % 16),
     "row_half_mirror": lambda lane, _: lane // 8 * 8 + 7 - lane % 8,
     "row_bcast": _broadcast,
+    "wave_shl": lambda lane, _: np.where(lane + 1 < len(lane), lane + 1, -1),
+    "wave_shr": lambda lane, _: lane - 1,
     "row_newbcast": lambda lane, which: _within(lane, np.full_like(lane, int(which))),
     "row_share": lambda lane, which: _within(lane, np.full_like(lane, int(which))),
     "row_xmask": lambda lane, mask: _within(lane, lane % 16 ^ int(mask)),

@@ -30,6 +30,24 @@ def multiply_add(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
     return whole, whole < c
 
 
+def signed_multiply_add(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
+    """Returns V_MAD_I64_I32: a 64-bit product plus another number, and whether the sum overflows."""
+    whole = a.astype(np.int64) * b + c
+    return whole, (a.astype(np.int64) * b < 0) ^ (whole < c)
+
+
+def ones_of_lanes_below(first: int) -> Callable[[Array, Array], Array]:
+    """Returns V_MBCNT_LO, for lanes from 0, or _HI, from 32: a number, plus the lanes below each that a mask of 32 names."""
+
+    def count(mask: Array, number: Array) -> Array:
+        lanes = np.arange(max(np.size(mask), np.size(number)))
+        below = (np.uint64(1) << np.clip(lanes - first, 0, 32).astype(np.uint64)) - np.uint64(1)
+        ones = [int(bits).bit_count() for bits in mask & below]
+        return np.asarray(ones, np.uint32) + number
+
+    return count
+
+
 def field(x: Array, first: Array, width: Array) -> Array:
     """Returns V_BFE_U32: the bits from `first` on."""
     width = width & np.uint32(31)

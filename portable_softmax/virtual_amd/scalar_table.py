@@ -122,6 +122,8 @@ SCALAR_OPS: dict[str, ScalarOp] = {
     "s_lshl4_add_u32": ScalarOp(32, lambda a, b: (a << 4) + b, _beyond(32)),
     "s_bitset0_b32": ScalarOp(32, lambda n, a: a & ~(1 << (n & 31))),
     "s_bitset1_b32": ScalarOp(32, lambda n, a: a | 1 << (n & 31)),
+    "s_bcnt1_i32_b32": ScalarOp(32, int.bit_count, _nonzero(32)),
+    "s_bcnt1_i32_b64": ScalarOp(32, int.bit_count, _nonzero(32), (64,)),
     "s_sext_i32_i16": ScalarOp(32, lambda a: signed(a & 0xFFFF, 16)),
     # numbers in SGPRs (gfx11.5 and gfx12)
     "s_add_f32": ScalarOp(32, _floats(lambda a, b: a + b)),

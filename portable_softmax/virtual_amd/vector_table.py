@@ -141,6 +141,8 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_bfi_b32": op("b32 = b32, b32, b32", lambda a, b, c: a & b | ~a & c),
     "v_bfe_u32": op("u32 = u32, u32, u32", integers.field),
     "v_bfe_i32": op("i32 = u32, u32, u32", integers.signed_field),
+    "v_mbcnt_lo_u32_b32": op("u32 = u32, u32", integers.ones_of_lanes_below(0)),
+    "v_mbcnt_hi_u32_b32": op("u32 = u32, u32", integers.ones_of_lanes_below(32)),
     "v_bfrev_b32": op("b32 = b32", integers.reverse_bits),
     "v_alignbit_b32": op("b32 = b32, b32, b32", integers.align(1)),
     "v_alignbyte_b32": op("b32 = b32, b32, b32", integers.align(8)),
@@ -174,6 +176,7 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_mul_hi_u32": op("u32 = u32, u32", lambda a, b: (a.astype(np.uint64) * b >> np.uint64(32)).astype(np.uint32)),
     "v_mul_u32_u24": op("u32 = u32, u32", lambda a, b: (a & np.uint32(0xFFFFFF)) * (b & np.uint32(0xFFFFFF))),
     "v_mad_u64_u32": op("u64, mask = u32, u32, u64", integers.multiply_add),
+    "v_mad_i64_i32": op("i64, mask = i32, i32, i64", integers.signed_multiply_add),
     # conversions
     "v_cvt_f32_f16": op("f32 = f16", lambda a: a.astype(np.float32)),
     "v_cvt_f16_f32": op("f16 = f32", lambda a: a.astype(np.float16)),
@@ -201,6 +204,7 @@ RENAMED = {
     "v_sub_co_ci_u32": "v_subb_co_u32",
     "v_subrev_co_ci_u32": "v_subbrev_co_u32",
     "v_mad_co_u64_u32": "v_mad_u64_u32",
+    "v_mad_co_i64_i32": "v_mad_i64_i32",
     **{
         f"v_{n}_num_{k}": f"v_{n}_{k}"
         for k in ("f64", "f32", "f16")

@@ -114,6 +114,8 @@ def test_lanes_that_are_not_active_keep_what_they_have():
         ("gfx942", "row_half_mirror", lambda lane: lane ^ 7),
         ("gfx942", "row_bcast:15", lambda lane: np.where(lane < 16, -1, lane // 16 * 16 - 1)),
         ("gfx942", "row_bcast:31", lambda lane: np.where(lane < 32, -1, 31)),
+        ("gfx942", "wave_shl:1", lambda lane: np.where(lane < 63, lane + 1, -1)),
+        ("gfx942", "wave_shr:1", lambda lane: lane - 1),
         ("gfx1100", "row_xmask:5", lambda lane: lane ^ 5),
         ("gfx1100", "row_share:2", lambda lane: lane // 16 * 16 + 2),
     ],
@@ -125,6 +127,29 @@ def test_dpp(arch, control, origin, zero):
     line = f"v_mov_b32_dpp v1, v2 {control} row_mask:0xf bank_mask:0xf{' bound_ctrl:1' if zero else ''}"
     found = after(line, arch, v1=np.uint32([7]), v2=values).bits[1]
     assert found.tolist() == np.where(origin(lane) < 0, 0 if zero else 7, origin(lane) + 100).tolist()
+
+
+def test_lanes_below_that_a_mask_names():
+    lane = np.arange(64, dtype=np.uint32)
+    lower = after("v_mbcnt_lo_u32_b32 v1, s0, v2", "gfx942", s0=0b1011, v2=lane).bits[1]
+    assert lower[:6].tolist() == [0, 1 + 1, 2 + 2, 2 + 3, 3 + 4, 3 + 5]
+    assert lower[40] == 3 + 40
+    upper = after("v_mbcnt_hi_u32_b32 v1, s0, v2", "gfx942", s0=0b1011, v2=lane).bits[1]
+    assert (upper[:33] == lane[:33]).all()
+    assert upper[33:37].tolist() == [34, 36, 37, 39]
+
+
+def test_a_signed_product_of_64_bits():
+    wave = after(
+        "v_mad_i64_i32 v[3:4], null, v0, v1, v[5:6]",
+        "gfx1100",
+        v0=np.uint32(2**32 - 3),
+        v1=np.uint32(7),
+        v5=np.uint32(5),
+        v6=np.uint32(0),
+    )
+    assert (wave.bits[3] == 2**32 - 16).all()
+    assert (wave.bits[4] == 2**32 - 1).all()
 
 
 def test_permutes():
@@ -173,6 +198,8 @@ def test_scalars(line, result, scc):
 
 def test_one_bit_of_a_scalar():
     assert after("s_bitset0_b32 s0, 31", s0=0xC0000000).scalars[0] == 0x40000000
+    assert after("s_bcnt1_i32_b32 s0, s0", s0=0xC0000001).scalars[0] == 3
+    assert after("s_bcnt1_i32_b64 s0, s[0:1]", s0=0xC0000001, s1=0xF).scalars[0] == 7
     assert after("s_bitset1_b32 s0, 2", s0=1).scalars[0] == 5
 
 

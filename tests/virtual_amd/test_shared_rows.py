@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from direct import LAYOUTS, as_they_are, backward, beside, forward
+from direct import LAYOUTS, as_they_are, backward, beside, forward, in_folded_lines
 from machine_code import CASES, CPU, FOREMOST, PRODUCTS, compare, in_virtual_device
 from sweep import mostly_slow
 
@@ -102,6 +102,20 @@ def test_rows_side_by_side_have_the_same_bits_in_any_interleaving(arch, directio
         return beside(direction, layout, device, run, "softmax", torch.float32, CPU, (1, 160, 32), tiling, None, as_they_are)
 
     assert torch.equal(result(seed=3, resident=1, order=backwards), result())
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx942"])
+def test_folded_lines_have_the_same_bits_in_any_interleaving(arch, direction, held):
+    tiling = Tiling("shared", 16, 8, 2, None, 2, pieces=2, walk=False, held=held)
+
+    def result(*memory, **interleaving):
+        run = in_virtual_device(arch, *memory, **interleaving)
+        return in_folded_lines(direction, 4, run, "softmax", torch.float32, CPU, (1, 64, 17), tiling, None, as_they_are)
+
+    together = result()
+    assert torch.equal(result(seed=3, resident=1, order=backwards), together)
+    assert torch.equal(result(lambda: Words({1}), seed=1), together)
 
 
 def test_a_part_of_one_piece_has_the_same_bits_whoever_finds_it():
