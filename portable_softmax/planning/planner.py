@@ -14,13 +14,12 @@ from portable_softmax.errors import CompileError, PlanError, TargetError
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reading import as_read
+from portable_softmax.planning.reading import NEXT, as_read
 from portable_softmax.planning.reasons import why
 from portable_softmax.planning.room import Candidate
 
 UNLIMITED = 2**63 - 1
 MOST_SPILLING = 4  # candidates that spill before no more are tried: each takes a second or so to compile
-NEXT = 6  # groups of tiles of folded lines that a tile may wait for: see kernels/folded.py
 REGISTER_BYTES, ADDRESS_BYTES = 4, 8
 
 Measure = Callable[[Problem, Tiling, Device], KernelResources]

@@ -8,6 +8,8 @@ from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.problem import MAX_COLS, Problem
 from portable_softmax.planning.room import Room
 
+NEXT = 6  # groups of tiles with nearly the same rows in folded lines, of which programs should run at once: kernels/folded.py
+
 
 def as_read(problem: Problem, device: Device) -> Problem:
     """Returns the problem with the accesses that its rows are read with on the device.
@@ -59,7 +61,8 @@ def _together(problem: Problem, device: Device) -> int:
     if not (room.shares and follow and plain) or problem.n_cols % count or not device.hardware.warp_size:
         return 1
     held = room.registers * max(room.numbers.beside_share, 0.5 / room.operands)
-    return count if problem.inner >= room.line and room.line * problem.n_cols > held else 1
+    long = problem.inner >= room.line and room.line * problem.n_cols > held
+    return count if long and room.multiprocessors >= NEXT * count else 1
 
 
 def folded(problem: Problem, count: int) -> Problem:

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from offline import H200, MI300X, light
+from offline import H200, MI300X, light, with_hardware
 from test_lines import rows_of
 
 from portable_softmax import Device
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.lines import lines_of
-from portable_softmax.planning.planner import NEXT, choose
-from portable_softmax.planning.reading import as_read, folded
+from portable_softmax.planning.planner import choose
+from portable_softmax.planning.reading import NEXT, as_read, folded
 from portable_softmax.planning.request import problem_of
 
 A2 = "ascend/910b3"
@@ -52,6 +52,13 @@ def test_lines_that_are_read_as_one(problem, count):
     for profile in (H200, MI300X):
         assert as_read(problem, Device.from_profile(profile)).folded == count
     assert as_read(problem, Device.from_profile(A2)).folded == 1, "a device without warps moves whole tiles"
+
+
+def test_a_small_device_has_no_room_for_all_that_wait():
+    for multiprocessors, count in ((NEXT * 8, 8), (NEXT * 8 - 1, 1)):
+        device = with_hardware(H200, multiprocessor_count=multiprocessors)
+        assert as_read(of((5, 20_000, 333)), device).folded == count
+        assert choose(of((5, 20_000, 333)), device, light).problem.folded == count
 
 
 def test_a_tile_holds_fewer_rows_of_a_gradient():
