@@ -7,6 +7,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.problem import MAX_COLS, Problem
 from portable_softmax.planning.room import Room
+from portable_softmax.planning.rows import MOST_PARTS
 
 NEXT = 6  # groups of tiles with nearly the same rows in folded lines, of which programs should run at once: kernels/folded.py
 
@@ -61,8 +62,9 @@ def _together(problem: Problem, device: Device) -> int:
     if not (room.shares and follow and plain) or problem.n_cols % count or not device.hardware.warp_size:
         return 1
     held = room.registers * max(room.numbers.beside_share, 0.5 / room.operands)
+    counted = count * problem.inner * MOST_PARTS <= MAX_COLS  # words of a row's parts, in 32 bits
     long = problem.inner >= room.line and room.line * problem.n_cols > held
-    return count if long and room.multiprocessors >= NEXT * count else 1
+    return count if counted and long and room.multiprocessors >= NEXT * count else 1
 
 
 def folded(problem: Problem, count: int) -> Problem:

@@ -39,6 +39,8 @@ def of(shape, dtype="float32", backward=False, line=None, **fields):
         (of((5, 20_004, 333)), 1),  # no whole number of eight lines
         (of((5, 20_000, 333), line=400), 1),  # lines do not follow each other
         (of((5, 1000, 333)), 1),  # a tile of single elements holds the rows
+        (of((1, 4096, 2**22 - 129)), 8),
+        (of((1, 4096, 2**22 + 1)), 1),  # places of words have 32 bits
         (of((90, 20_000, 31)), 1),  # less than a cache line
         (of((5, 20_000, 333), "float64"), 1),  # numbers of 64 bits are not exchanged
         (of((5, 20_000, 333), in_place=True), 1),
