@@ -23,8 +23,8 @@ def why(
         yield f"paired: two rows of {problem.n_cols // 2} columns are read as one, in accesses of {problem.vector} elements"
     if problem.folded > 1:
         yield (
-            f"folded: {problem.folded} lines of {problem.inner // problem.folded} elements are read as one, whose length whole "
-            "accesses divide; programs that find the same rows elsewhere in it tell each other what they find"
+            f"folded: {problem.folded} lines of {problem.inner // problem.folded} elements are read as one of whole accesses; "
+            f"each row has {problem.folded} places in it, whose programs tell each other what they find"
         )
     if problem.in_place and device.profile.launch.polls:
         yield "in place: no programs share a row, because one that waited too long would read what others have overwritten"
