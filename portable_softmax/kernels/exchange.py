@@ -13,6 +13,7 @@ Each part of each row has two 64-bit words, which are written and read whole. Fo
 neighbours, and one load reads both. For several rows, the first words of all rows of a part are neighbours, and all second
 words follow all first words. A word holds a 32-bit number and, above it, half of the launch's number. So anything else in that
 memory (words of an earlier or a concurrent launch, elements of any tensor) counts as missing, and nothing has to be cleared.
+Where lines are folded, the rows of a matrix have words in common, as each tile has other parts of them.
 
 A program publishes the numbers of its part and looks for those of the others, a bounded number of times. If some are still
 missing, the program computes them itself and publishes them, so that not every program computes them again. After "Decoupled
@@ -94,7 +95,7 @@ def look(words, step, launch, firsts, seconds, FORM: tl.constexpr):
     else:
         is_part = tl.broadcast_to(parts, (FORM.parts_read, FORM.tile_rows)) < FORM.parts
         ptrs = tl.expand_dims(words, 0) + parts * step
-        if FORM.folded > 1:  # no two words are read at once, so it is worth to read only those that are missing
+        if FORM.folded > 1:  # words are read one by one, so those that are there need not be read again
             missing = is_part & (seconds < 0)
         else:
             missing = is_part

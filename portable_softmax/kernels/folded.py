@@ -22,11 +22,11 @@ def part_of(part, rows, n_rows, FORM: tl.constexpr):
 
 @triton.jit
 def folded_turn(tile, tiles, FORM: tl.constexpr):
-    """Returns the tile that is the so-manieth to be taken, of matrices of so many tiles: all with nearly the same rows in turn.
+    """Returns the tile to take when it is the turn of `tile`: those of a matrix with nearly the same rows follow each other.
 
-    Each place has `tiles // FORM.folded` tiles; some have one more, which comes first. A tile may have the last rows of one
-    place and the first of the next, and needs the numbers of both: so the first and the last rows come first, then those next
-    to them, until they meet.
+    A matrix has `tiles`. Each place has `tiles // FORM.folded` of them; some have one more, which comes first. A tile may have
+    the last rows of one place and the first of the next, and needs the numbers of both: so the first and the last rows come
+    first, then those next to them, until they meet.
     """
     turn, each, more = tile % tiles, tiles // FORM.folded, tiles % FORM.folded
     ends = tl.cdiv((turn + 1) * FORM.folded, tl.maximum(more, 1)) * tiles // FORM.folded - 1

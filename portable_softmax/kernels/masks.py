@@ -8,9 +8,9 @@ from portable_softmax.kernels.folded import folded_turn
 
 @triton.jit
 def in_turn(tile, row_tiles, n_matrices, FORM: tl.constexpr):
-    """Returns the tile that is the so-manieth to be taken.
+    """Returns the tile to take when it is the turn of `tile`.
 
-    With FORM.mask_shared they are not those of one matrix after another, and in folded lines not one after another.
+    With FORM.mask_shared the matrices of a block take turns; in folded lines, tiles with the same rows follow each other.
     """
     if FORM.mask_shared:
         row_tiles = tl.cast(row_tiles, FORM.counted_in)

@@ -14,7 +14,7 @@ from portable_softmax.errors import CompileError, PlanError, TargetError
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reading import NEXT, as_read
+from portable_softmax.planning.reading import GROUPS_AT_ONCE, as_read
 from portable_softmax.planning.reasons import why
 from portable_softmax.planning.room import Candidate
 
@@ -165,10 +165,9 @@ def _unfit(problem: Problem, found: Compiled, device: Device) -> str | None:
     if not found.occupancy.programs_per_multiprocessor:
         return f"does not fit: {', '.join(found.occupancy.limited_by)}"
     most = min(device.resident(found.occupancy), _most_programs(found.tiling, device))
-    tiling = found.tiling
-    together = tiling.parts
+    parts, together = found.tiling.parts, found.tiling.parts
     if problem.folded > 1:
-        together = min(problem.tiles(tiling.tile_rows) * tiling.parts, NEXT * problem.folded * tiling.parts)
+        together = parts * min(problem.tiles(found.tiling.tile_rows), GROUPS_AT_ONCE * problem.folded)
     return f"only {most} programs are resident at once" if most < together else None
 
 

@@ -56,8 +56,10 @@ def _streamed(room: Room, most_rows: int, threads: int, elements: int, limit: in
     resident = device.resident(device.vendor.occupancy(KernelResources(warps, registers), device.hardware))
     tiles_of_rows = MANY_ROWS if problem.batch_invariant else problem.tiles(rows)
     each_fills = resident // tiles_of_rows or _fullest(tiles_of_rows, resident)
-    numbers_read = FOLDED_NUMBERS * most_rows // (rows * problem.folded) if problem.folded > 1 else numbers.numbers_per_thread
-    most = max(1, min(each_fills, numbers_read * threads // most_rows))
+    read = numbers.numbers_per_thread * threads // most_rows
+    if problem.folded > 1:
+        read = FOLDED_NUMBERS * threads // (rows * problem.folded)
+    most = max(1, min(each_fills, read))
     why = f"{resident} programs of {warps} warps are resident with {registers} registers a thread"
     for each in (elements, elements // 2):
         cols = each * threads // rows

@@ -9,7 +9,7 @@ from portable_softmax.planning.problem import MAX_COLS, Problem
 from portable_softmax.planning.room import Room
 from portable_softmax.planning.rows import MOST_PARTS
 
-NEXT = 6  # groups of tiles with nearly the same rows in folded lines, of which programs should run at once: kernels/folded.py
+GROUPS_AT_ONCE = 6  # of tiles with nearly the same rows in folded lines: a tile waits for those of five, kernels/folded.py
 
 
 def as_read(problem: Problem, device: Device) -> Problem:
@@ -64,7 +64,7 @@ def _together(problem: Problem, device: Device) -> int:
     held = room.registers * max(room.numbers.beside_share, 0.5 / room.operands)
     counted = count * problem.inner * MOST_PARTS <= MAX_COLS  # words of a row's parts, in 32 bits
     long = problem.inner >= room.line and room.line * problem.n_cols > held
-    return count if counted and long and room.multiprocessors >= NEXT * count else 1
+    return count if counted and long and room.multiprocessors >= GROUPS_AT_ONCE * count else 1
 
 
 def folded(problem: Problem, count: int) -> Problem:

@@ -11,7 +11,7 @@ from portable_softmax import Device
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.planner import choose
-from portable_softmax.planning.reading import NEXT, as_read, folded
+from portable_softmax.planning.reading import GROUPS_AT_ONCE, as_read, folded
 from portable_softmax.planning.request import problem_of
 
 A2 = "ascend/910b3"
@@ -57,7 +57,7 @@ def test_lines_that_are_read_as_one(problem, count):
 
 
 def test_a_small_device_has_no_room_for_all_that_wait():
-    for multiprocessors, count in ((NEXT * 8, 8), (NEXT * 8 - 1, 1)):
+    for multiprocessors, count in ((GROUPS_AT_ONCE * 8, 8), (GROUPS_AT_ONCE * 8 - 1, 1)):
         device = with_hardware(H200, multiprocessor_count=multiprocessors)
         assert as_read(of((5, 20_000, 333)), device).folded == count
         assert choose(of((5, 20_000, 333)), device, light).problem.folded == count
@@ -95,7 +95,7 @@ def test_the_programs_that_a_tile_waits_for_are_resident(shape, dtype, backward)
     assert tiling.strategy == "shared"
     assert tiling.tile_rows <= shape[2], "a row would have two places in one tile"
     resident = 132 * plan.occupancy.programs_per_multiprocessor
-    assert min(plan.num_programs, NEXT * problem.folded * tiling.parts) <= resident
+    assert min(plan.num_programs, GROUPS_AT_ONCE * problem.folded * tiling.parts) <= resident
     assert any(reason.startswith(f"folded: 8 lines of {shape[2]} elements") for reason in plan.reasons)
     rows, n_cols = shape[0] * shape[2], shape[1]
     assert f"shared: {rows} rows of {n_cols} columns are shared by {8 * tiling.parts} programs each" in "\n".join(plan.reasons)

@@ -196,10 +196,13 @@ def test_scalars(line, result, scc):
     assert (wave.scalars[0], wave.scc) == (result, scc)
 
 
-def test_one_bit_of_a_scalar():
-    assert after("s_bitset0_b32 s0, 31", s0=0xC0000000).scalars[0] == 0x40000000
+def test_ones_of_a_scalar():
     assert after("s_bcnt1_i32_b32 s0, s0", s0=0xC0000001).scalars[0] == 3
     assert after("s_bcnt1_i32_b64 s0, s[0:1]", s0=0xC0000001, s1=0xF).scalars[0] == 7
+
+
+def test_one_bit_of_a_scalar():
+    assert after("s_bitset0_b32 s0, 31", s0=0xC0000000).scalars[0] == 0x40000000
     assert after("s_bitset1_b32 s0, 2", s0=1).scalars[0] == 5
 
 
