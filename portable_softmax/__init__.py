@@ -88,7 +88,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports an operator, or the probe, on first use: profiles, plans and occupancy work without torch.
+    """Imports an operator, or the probe, on first use, and keeps it: profiles, plans and occupancy work without torch.
 
     Raises:
         AttributeError: the package has no such name.
@@ -102,7 +102,7 @@ def __getattr__(name: str) -> Any:
         if error.name in ("torch", "triton"):
             raise ImportError(f"portable_softmax.{name} needs {error.name}; {INSTALL}; for a trial: {INTERPRETER}") from None
         raise
-    return getattr(module, name)
+    return globals().setdefault(name, getattr(module, name))
 
 
 def __dir__() -> list[str]:

@@ -42,6 +42,12 @@ def test_tab_completion_finds_the_product():
     assert [name for name in names if name in ("Any", "TYPE_CHECKING", "importlib")] == []
 
 
+def test_a_name_is_imported_once():
+    """`portable_softmax.softmax` is in every call, and importing a name again takes as long as half of one."""
+    code = "import portable_softmax as p; first = p.softmax; print(vars(p).get('softmax') is first)"
+    assert run(sys.executable, "-c", code).stdout.split() == ["True"]
+
+
 @pytest.mark.parametrize("name", ["softmax", "Softmax", "patch_torch"])
 def test_without_torch_an_import_says_what_to_install(name):
     code = f"import sys; sys.modules['torch'] = None; from portable_softmax import {name}"

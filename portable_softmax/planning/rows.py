@@ -97,8 +97,10 @@ def parts(room: Room) -> Iterator[Candidate]:
                 yield Candidate(pieces, numbers.spilled_bytes // 8, why)
                 if registers:
                     yield Candidate(replace(pieces, max_registers=None), numbers.spilled_bytes // 8, why)
-            if cols.bit_count() == 1:
-                yield Candidate(tiling, numbers.spilled_bytes // 8, why)
+        power = 1 << cols.bit_length() - 1  # a single piece has, in which Triton 3.2 holds all parts
+        in_one = replace(tiling, tile_cols=power, parts=-(-problem.width // power))
+        if in_one.parts <= MOST_PARTS:
+            yield Candidate(in_one, numbers.spilled_bytes // 8, why)
         cols, threads = 2 * cols, 2 * threads
         registers = registers if registers and registers * threads <= room.registers else None
     yield from streamed_parts(room)

@@ -221,6 +221,8 @@ def test_where_there_are_no_tuples_a_row_is_held_in_one_piece():
     assert planned(H200, 4096, 6000, measure=measure).tiling == planned(H200, 4096, 8192).tiling
     shared = planned(H200, 4096, 40_000, measure=measure)
     assert (shared.tiling.strategy, shared.tiling.pieces, shared.tiling.max_registers) == ("shared", 1, None)
+    uneven = choose(contiguous_problem(4096, 40_000, "float32"), with_numbers(H200, {"elements_per_part": 40}), measure).tiling
+    assert (uneven.strategy, uneven.parts, uneven.tile_cols) == ("shared", 10, 4096), "a piece has a power of two of columns"
 
 
 def test_what_is_ragged():
