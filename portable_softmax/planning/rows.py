@@ -92,11 +92,10 @@ def parts(room: Room) -> Iterator[Candidate]:
     while cols < problem.width and threads <= room.most_threads:
         count = -(-problem.width // cols)
         tiling = Tiling("shared", 1, cols, threads // room.warp, 1, count, registers)
-        if count <= MOST_PARTS:
-            if pieces := room.in_pieces(tiling, room.piece):
-                yield Candidate(pieces, numbers.spilled_bytes // 8, why)
-                if registers:
-                    yield Candidate(replace(pieces, max_registers=None), numbers.spilled_bytes // 8, why)
+        if count <= MOST_PARTS and (pieces := room.in_pieces(tiling, room.piece)):
+            yield Candidate(pieces, numbers.spilled_bytes // 8, why)
+            if registers:
+                yield Candidate(replace(pieces, max_registers=None), numbers.spilled_bytes // 8, why)
         power = 1 << cols.bit_length() - 1  # a single piece has, in which Triton 3.2 holds all parts
         in_one = replace(tiling, tile_cols=power, parts=-(-problem.width // power))
         if in_one.parts <= MOST_PARTS:
