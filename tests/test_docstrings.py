@@ -84,6 +84,16 @@ def test_docstrings(room):
     assert not wrong, "\n".join(wrong)
 
 
+def test_docstrings_of_tests():
+    wrong = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            text = ast.get_docstring(node) if isinstance(node, Documented) else None
+            if text and OPENINGS.match(text):
+                wrong.append(f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)} {text.splitlines()[0]}")
+    assert not wrong, "\n".join(wrong)
+
+
 FUNCTION, CLASS = ast.parse("def f(): pass\nclass C: pass").body
 NOUNS = (
     "Rows of a tile.",

@@ -1,4 +1,4 @@
-"""What somebody meets first: names, errors about what is not installed, --help of every script, the demo."""
+"""All that somebody meets first: names, errors about what is not installed, --help of every script, the demo."""
 
 import os
 import shutil

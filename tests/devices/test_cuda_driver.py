@@ -1,4 +1,4 @@
-"""What NVIDIA's driver is told of a launch, by a library that stands in for it. On a GPU every test of a kernel launches so."""
+"""NVIDIA's driver, for which a library stands in, is told all of a launch. On a GPU every test of a kernel launches so."""
 
 import ctypes
 from types import SimpleNamespace

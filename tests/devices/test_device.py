@@ -224,7 +224,7 @@ def test_missing_packages(monkeypatch, blocked, complaint):
 
 
 def test_torch_that_dies_at_import(tmp_path):
-    """As torch does with torch_npu installed and CANN not set up."""
+    """Torch does so with torch_npu installed and CANN not set up."""
     (tmp_path / "torch.py").write_text("raise RuntimeError('Failed to load the backend extension: torch_npu')")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import portable_softmax as p; p.current_device()"
     outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -207,7 +207,7 @@ SETTINGS = {"deadline": None, "suppress_health_check": [HealthCheck.function_sco
 
 
 def attempt(function, *arguments):
-    """What it returns, and the words of a ProfileError; any other exception is a failure."""
+    """Returns what it returns, and the words of a ProfileError; any other exception is a failure."""
     try:
         return function(*arguments), None
     except ProfileError as error:
@@ -264,7 +264,7 @@ def power_of_two(value):
 @settings(max_examples=150, **SETTINGS)
 @given(data=st.data())
 def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
-    """Of numbers that are all in range: programs of a power of two of warps, tiles of a power of two of rows."""
+    """Launches of numbers that are all in range: programs of a power of two of warps, tiles of a power of two of rows."""
     path = tmp_path / "mutated.yaml"
     content = copy.deepcopy(CONTENTS[data.draw(st.sampled_from(FILES))])
     rows = content["launch"].get("numbers", [])

@@ -33,7 +33,7 @@ def decimals(values):
 
 
 def exact_softmax(row, form):
-    """Of a row of any type, to 40 digits."""
+    """Computes the softmax of a row of any type to 40 digits."""
     with localcontext() as context:
         context.prec = 40
         exps = [(value * sign_of(form)).exp() for value in decimals(row)]

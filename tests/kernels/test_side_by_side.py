@@ -128,7 +128,7 @@ def _first_columns(out_ptr, n_cols, FORM: tl.constexpr):
 
 
 def test_parts_past_2_to_the_31_columns(where):
-    """Those of (2_200_000_000, 2) in 80 parts, as an H200 is planned to have: each begins where the one before ends."""
+    """Columns of (2_200_000_000, 2) in 80 parts, as an H200 is planned to have: each begins where the one before ends."""
     n_cols, tile_cols = torch.tensor(2_200_000_000), 27_500_544
     out = torch.zeros(80, 2, dtype=torch.int64, device=where)
     _first_columns[(80,)](out, int(n_cols), in_kernel(tile_cols=tile_cols, axis=0))

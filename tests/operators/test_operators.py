@@ -1,4 +1,4 @@
-"""What torch asks of an operator: compilers, tracing, vmap, autocast, devices without memory."""
+"""The operators do all that torch asks: compilers, tracing, vmap, autocast, devices without memory."""
 
 import contextlib
 import warnings
@@ -178,7 +178,7 @@ def test_the_direct_path_records_a_gradient_as_the_operator_does(form, x, monkey
 
 
 def test_gradients_past_the_dispatcher_are_the_operators(form, x, monkeypatch):
-    """Of the first call, which plans, of the second, which looks it up, and of the operator."""
+    """Gradients of the first call, which plans, of the second, which looks it up, and of the operator."""
     leaf = x.clone().requires_grad_()
     y = PAIRS[form][0](leaf, 0)
     dy = torch.randn_like(x)

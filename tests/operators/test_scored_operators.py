@@ -1,4 +1,4 @@
-"""What torch asks of the operators of scores: compiling, tracing, vmap, autocast, derivatives of all orders."""
+"""The operators of scores do all that torch asks: compiling, tracing, vmap, autocast, derivatives of all orders."""
 
 import pytest
 import torch
@@ -59,7 +59,7 @@ def test_opcheck(by_torch, form, given):
 @pytest.mark.each_value
 @pytest.mark.parametrize("ways", TWO[::4], ids=names)
 def test_derivatives(by_torch, form, ways):
-    """Of all tensors, in reverse and forward mode, twice."""
+    """Derivatives of all tensors, in reverse and forward mode, twice."""
     given = together(ways, SHAPE)
     if isinstance(given.get("temperature"), torch.Tensor):
         given["temperature"] = given["temperature"].clip(-2, 2)

@@ -1,4 +1,4 @@
-"""What computed launches promise for every problem on every device, without a compiler."""
+"""Computed launches keep their promises for every problem on every device, without a compiler."""
 
 import dataclasses
 import itertools
@@ -70,7 +70,7 @@ def test_a_tile_takes_at_most_half_of_the_registers_for_an_operand_and_for_rows_
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("backward", [False, True])
 def test_short_rows_give_each_thread_its_words(profile, dtype, backward):
-    """As many rows share a tile as make at most so many words a thread, and twice as many would make more."""
+    """Rows that share a tile make at most so many words a thread, and twice as many would make more."""
     device = Device.from_profile(profile)
     threads = device.hardware.partitions_per_multiprocessor * device.hardware.warp_size
     for n_cols in range(1, 257):

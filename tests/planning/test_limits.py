@@ -1,4 +1,4 @@
-"""How many programs one launch may have: where there would be more, they walk."""
+"""Launches have no more programs than they may: where there would be more, they walk."""
 
 import itertools
 

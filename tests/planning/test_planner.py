@@ -125,7 +125,7 @@ def test_what_has_no_plan_is_named_by_its_form():
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("n_cols", [3, 4, 9, 20, 33, 34])
 def test_of_short_rows_each_thread_makes_one_access_for_a_piece(n_cols, dtype):
-    """Of a single element, or of as many as 16 bytes hold where all rows start at a multiple of them."""
+    """An access is a single element, or as many as 16 bytes hold where all rows start at a multiple of them."""
     plan = planned(H200, 10**6, n_cols, dtype)
     tiling = plan.tiling
     elements = tiling.tile_rows * tiling.tile_cols // tiling.pieces

@@ -137,7 +137,7 @@ def test_actions_of_others_are_pinned_by_commit(file):
 
 
 def test_versions_are_the_same_in_all():
-    """Of Python: what noxfile.py has, both workflows test and try with other versions of torch and Triton."""
+    """Both workflows test the Pythons of noxfile.py, and try them with other versions of torch and Triton."""
     github = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
     gitlab = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())
     known = {each[9:-1] for each in sessions() if each.startswith("versions(")}

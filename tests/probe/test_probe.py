@@ -1,4 +1,4 @@
-"""What the probe prints and how it exits."""
+"""The probe's output and its exit status."""
 
 import json
 import os

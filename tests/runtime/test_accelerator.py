@@ -1,4 +1,4 @@
-"""What only a real device shows: graphs, streams, several devices, threads, processes, sizes, and training."""
+"""Graphs, streams, several devices, threads, processes, sizes and training: only a real device shows them."""
 
 import subprocess
 import sys
@@ -249,7 +249,7 @@ class Block(torch.nn.Module):
 
 
 def losses(softmaxes, where, compiled, steps=50, length=47):
-    """Of training on sequences that count modulo 32; compiled without graph breaks, or the compiler raises."""
+    """Returns losses of training on sequences that count modulo 32; compiled without graph breaks, or the compiler raises."""
     torch.manual_seed(0)
     model = Block(*softmaxes).to(where)
     run = torch.compile(model, fullgraph=True, dynamic=True, **compiled) if compiled is not None else model

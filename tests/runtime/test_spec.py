@@ -1,4 +1,4 @@
-"""What a kernel is compiled for; no kernel runs but the last one's."""
+"""A KernelSpec holds all that a kernel is compiled for; only the last test runs one."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def test_a_tiling_that_does_not_cover_its_rows_is_refused(n_cols, tile_cols, par
 
 @given(st.integers(1, 40), st.integers(1, 20), st.integers(2, 8))
 def test_a_tile_with_a_piece_past_its_rows_is_refused(n_cols, piece, pieces):
-    """As only the last piece has a mask, others would read and write what lies behind a row."""
+    """Only the last piece has a mask: others would read and write what lies behind a row."""
     n_cols = min(n_cols, piece * pieces)
     if (pieces - 1) * piece > n_cols:
         with pytest.raises(ValueError, match=f"has whole pieces past the {n_cols} columns; give it fewer"):

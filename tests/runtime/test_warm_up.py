@@ -35,7 +35,7 @@ def test_a_call_plans_and_compiles_nothing_after_it(where, form):
 
 @pytest.fixture
 def loaded(monkeypatch):
-    """What is loaded, instead of loading it."""
+    """Collects what is to be loaded, and loads nothing."""
     kernels = []
     monkeypatch.setattr(compiler, "load", kernels.append)
     return kernels

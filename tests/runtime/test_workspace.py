@@ -22,7 +22,7 @@ SEVEN_PARTS = Tiling("shared", 1, 16, 1, 1, 7)
 
 @pytest.fixture
 def calls():
-    """What a launch is called with."""
+    """Collects what a launch is called with."""
     return []
 
 
@@ -63,7 +63,7 @@ LEFT = 2**40 + 7
 
 @pytest.fixture
 def left(monkeypatch):
-    """What new memory holds: always this number."""
+    """Fills new memory with this number."""
 
     def empty(where):
         return lambda shape, strides, dtype: torch.full(shape, LEFT, dtype=dtype, device=where)
@@ -74,7 +74,7 @@ def left(monkeypatch):
 
 @pytest.fixture(params=[False, True], ids=["no capture", "a capture"])
 def capturing(request, monkeypatch):
-    """Whether a graph is being captured; streams of the CPU have none."""
+    """Tells torch whether a graph is being captured; streams of the CPU have none."""
     monkeypatch.setattr(torch.cpu, "is_current_stream_capturing", lambda: request.param, raising=False)
     return request.param
 

@@ -1,4 +1,4 @@
-"""What may go wrong with the words that programs of a row publish: one table, for the interpreter and for devices.
+"""Faults of the words that programs of a row publish: one table, for the interpreter and for devices.
 
 Each is a function in place of `kernels.exchange.publish`. A result must have the same bits with all of them.
 """

@@ -14,7 +14,7 @@ NOTICE = "launches of {} are computed, not measured; `portable-softmax tune` tak
 
 @pytest.fixture(autouse=True)
 def told(monkeypatch, caplog):
-    """What the log holds. A live device's plan is that of the same device elsewhere: the compiler is not asked."""
+    """Returns what the log holds. A live device's plan is that of the same device elsewhere: the compiler is not asked."""
     plans._notify.cache_clear()
     elsewhere = plans.planner.choose(contiguous_problem(64, 128, "float32"), Device.from_profile("nvidia/h200"), plans._measure)
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""What not to write for Ascend. Each kernel subtracts the maximum of each row from it, the last something more."""
+"""Mistakes that kernels for Ascend may hold. Each kernel subtracts the maximum of each row from it, the last something more."""
 
 import triton
 import triton.language as tl

@@ -15,8 +15,8 @@ STORED = re.compile(r"tensor\.extract_slice .* : tensor<([\dx]+)x(\w+)> to")
 
 
 def unified_buffer_bits(linalg: str, multibuffer: bool) -> int:
-    """Of the largest tile: where it lands and where it leaves from (each twice, if double-buffered), a copy in fp32, and
-    half of that for the reduction."""
+    """Counts bits of the largest tile: where it lands and where it leaves from (each twice, if double-buffered), a copy in
+    fp32, and half of that for the reduction."""
     buffers = 2 if multibuffer else 1
     loaded, stored = (
         max((_padded(shape, kind) for shape, kind in form.findall(linalg)), default=(0, 0)) for form in (LOADED, STORED)

@@ -117,7 +117,7 @@ def _pointer(tensor: Any) -> MemRef:
 
 
 def _scalar(kind: str, value: Any) -> Any:
-    """As the real launcher's PyArg_ParseTuple: a number that does not fit its type is an error, not its low bits."""
+    """Converts as the real launcher's PyArg_ParseTuple: a number that does not fit its type is an error, not its low bits."""
     converted = C_TYPES[kind](value)
     if kind.startswith("i") and converted.value != value:
         raise OverflowError(f"{value} is not an {kind}")

@@ -24,7 +24,7 @@ EXTRACT = re.compile(r"\btensor\.extract\b(?!_)")
 
 @dataclass(frozen=True)
 class Lint:
-    """What stands in one lowered kernel.
+    """Returns what stands in one lowered kernel.
 
     Args:
         loads, stores: structured copies of tiles.

@@ -10,7 +10,7 @@ SMALL_BUFFER, TINY_BUFFER, UNKNOWN = "Ascend910B8", "Ascend910B9", "Ascend999"  
 
 @dataclass(frozen=True)
 class VirtualNpu:
-    """What is to be known about one device.
+    """All that is to be known about one device.
 
     Args:
         arch: SoC name, which is Triton's target architecture and the device's name.

@@ -62,7 +62,7 @@ def _host(x):
 
 
 def _index(device: "torch.device | int | str | None") -> int:
-    """Of a device as torch's functions take it; the current one's where it has no number."""
+    """Returns the number of a device as torch's functions take it; the current one's where it has no number."""
     index = device if isinstance(device, int) else torch.device(device or NAME).index
     return MACHINE.current if index is None else index
 

@@ -1,4 +1,4 @@
-"""What Ascend asks of a launch: few programs in one dimension, no options of GPUs, tiles that fit the Unified Buffer."""
+"""Ascend's demands on a launch: few programs in one dimension, no options of GPUs, tiles that fit the Unified Buffer."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""What the package learns about the devices of the machine, and from whom."""
+"""The package learns about the devices of the machine, and says from whom."""
 
 import pytest
 import torch

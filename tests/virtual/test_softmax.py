@@ -35,7 +35,7 @@ def random(n_rows, n_cols, dtype):
 
 
 def on_npu(whole, machine, arch=ARCH):
-    """Of the whole: `to` would not keep the strides of its inner part."""
+    """Moves the whole: `to` would not keep the strides of its inner part."""
     return whole.to(torch.device("npu", machine.index(arch)))
 
 

@@ -40,7 +40,7 @@ LAUNCHES: list[Launch] = []
 
 
 class Utils:
-    """What Triton compiles from driver.c, and would ask the HIP runtime."""
+    """Stands in for what Triton compiles from driver.c, and would ask the HIP runtime."""
 
     def get_device_properties(self, index: int) -> dict[str, Any]:
         return MACHINES[index]["properties"][0]

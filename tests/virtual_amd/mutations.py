@@ -48,7 +48,7 @@ def with_change(pattern, replacement, site=0):
 
 
 def is_seen(direction, arch, name, edit, n_rows=16):
-    """Whether a change is seen with a spike in many lanes, random rows, or rows that are masked or not finite.
+    """Tells whether a change is seen with a spike in many lanes, random rows, or rows that are masked or not finite.
 
     Of the last tile one, two, three or all rows are there; rows are as long as a tile nearly, or a fourth of that.
     """

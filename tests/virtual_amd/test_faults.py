@@ -1,4 +1,4 @@
-"""What no correct kernel does is an error: races, addresses outside, text that nothing here knows."""
+"""An error is whatever no correct kernel does: races, addresses outside, text that nothing here knows."""
 
 import re
 

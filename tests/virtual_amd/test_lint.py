@@ -29,7 +29,7 @@ WIDE = ("dwordx4", "b128")
 
 
 def lint(text, wide):
-    """What is wrong with a kernel's machine code.
+    """Returns what is wrong with a kernel's machine code.
 
     Args:
         wide: whether all of its accesses to rows can be of 16 bytes.

@@ -63,7 +63,7 @@ def test_launches_are_as_planned(machine, file, shape, dtype):
 @pytest.mark.parametrize("form", ["log_softmax", "softmin"])
 @pytest.mark.parametrize("across", [False, True])
 def test_forms_and_gradients(machine, file, form, across):
-    """Of every second element, or across lines; the gradient as autograd calls it, which asks for real streams itself."""
+    """Rows of every second element, or across lines; the gradient as autograd calls it, which asks for real streams itself."""
     x, dim = (random(3, 37, 40).to(torch.float16), 1) if across else (random(5, 400)[:, ::2], -1)
     where = f"cuda:{machine.index(file)}"
     y = getattr(portable_softmax, form)(x.to(where), dim)
@@ -88,7 +88,7 @@ def test_float64(machine):
     ],
 )
 def test_a_kernel_runs_where_it_can_and_where_its_tensors_are(machine, file, message):
-    """As HIP refuses a code object of another architecture."""
+    """HIP refuses a code object of another architecture."""
     device = current_device(machine.index("driver_mi300x"))
     x = random(2, 64).to(f"cuda:{device.index}")
     spec = KernelSpec.of(read_problem(2, 64, "float32", device), plan(2, 64, "float32", device).tiling)
