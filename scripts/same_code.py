@@ -24,6 +24,7 @@ from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler
+from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 ROWS = (4096, 781), (100_000, 33), (4096, 8192), (4096, 12672), (16, 50_257), (8, 131_072), (1024, 65_536), (2, 10**6)
@@ -74,7 +75,7 @@ def ttir(spec: KernelSpec, device: Device) -> str:
 
     target = GPUTarget(device.backend, device.arch, device.hardware.warp_size or 0)
     backend = make_backend(target)
-    source = compiler.source_of(spec.kernel, spec.signature(), spec.constexprs(device))
+    source = compiler.source_of(kernel_of(spec), spec.signature(), constexprs_of(spec, device))
     options = backend.parse_options({"num_warps": spec.tiling.num_warps or 4})
     context = ir.context()
     ir.load_dialects(context)

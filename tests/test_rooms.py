@@ -30,7 +30,7 @@ ARROWS = {
     "virtual_amd": {"errors"},  # and one file imports it: only those who ask for it load it, and numpy
 }
 MORE = {
-    "runtime/specialization.py": {"kernels"},  # the one file that knows them
+    "runtime/kernel_form.py": {"kernels"},  # the one file that knows them
     "probe/virtual.py": {"virtual_amd"},  # when a device that is not here should run
 }
 TOP = "__init__.py"  # imports what the package offers, and is imported by no room

@@ -8,6 +8,7 @@ from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError
 from portable_softmax.runtime import compiler, on_disk
+from portable_softmax.runtime.kernel_form import constexprs_of, form_of, kernel_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 _compiling = threading.Lock()
@@ -64,9 +65,9 @@ def _found(spec: KernelSpec, device: Device) -> Any:
         return _new(spec, device)
     target = compiler.target_to_compile_for(device)
     options = device.vendor.compile_options(*_options(spec), device.hardware)
-    of_kernel = spec.name, tuple(spec.signature().items()), spec.kernel_form(device)
+    of_kernel = spec.name, tuple(spec.signature().items()), form_of(spec, device)
     key = on_disk.key_of(*of_kernel, target, sorted(options.items()))
-    compiled = on_disk.load(key, lambda: compiler.source_of(spec.kernel, spec.signature(), spec.constexprs(device)))
+    compiled = on_disk.load(key, lambda: compiler.source_of(kernel_of(spec), spec.signature(), constexprs_of(spec, device)))
     if compiled is None:
         compiled = _new(spec, device)
         on_disk.keep(key, compiled)
@@ -75,8 +76,8 @@ def _found(spec: KernelSpec, device: Device) -> Any:
 
 def _new(spec: KernelSpec, device: Device) -> Any:
     in_tuples = spec.tiling.pieces > 1 and spec.tiling.held
-    constexprs = spec.constexprs(device)
-    return compiler.compile_for(device, spec.kernel, spec.signature(), constexprs, *_options(spec), in_tuples)
+    constexprs = constexprs_of(spec, device)
+    return compiler.compile_for(device, kernel_of(spec), spec.signature(), constexprs, *_options(spec), in_tuples)
 
 
 def _options(spec: KernelSpec) -> tuple[int | None, int | None, int | None]:

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.device import Device
+from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ def interpreted(
     import numpy as np
     import torch
 
-    kernel = spec.kernel[grid]
+    kernel = kernel_of(spec)[grid]
     wide = torch.float64 if spec.y_dtype == "float64" else torch.float32
     read_as = torch.bfloat16 if spec.y_dtype == "bfloat16" and not spec.backward else None
-    constexprs = spec.constexprs(device, in_float32=True)
+    constexprs = constexprs_of(spec, device, in_float32=True)
     results = 0 if spec.step == "reduce" else 1  # the first operands; a step's numbers are the last one, and no bfloat16
     tensors = n_operands - (1 if spec.step else 0)
     own = 3 if spec.backward else 2  # behind them, those of scores

@@ -9,6 +9,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.compiler import launcher, load, triton_version
 from portable_softmax.runtime.interpreted import interpreted
+from portable_softmax.runtime.kernel_form import constexprs_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 
@@ -33,7 +34,7 @@ def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes:
     if interpreting():
         return interpreted(spec, device, grid, sizes, n_operands)
     compiled, device_index = compile_kernel(spec, device), device.index
-    by_triton = launcher(compiled, spec.constexprs(device), device_index)
+    by_triton = launcher(compiled, constexprs_of(spec, device), device_index)
     if triton_version() < (3, 5):
         return lambda *given: by_triton(grid, *given[:n_operands], *sizes, *given[n_operands:])
     from triton import knobs

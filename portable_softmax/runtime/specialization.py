@@ -5,17 +5,12 @@ never specialised on their values, so a kernel is right for every problem of the
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import Step
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Form, Problem, next_power_of_2
+from portable_softmax.planning.problem import Form, Problem
 from portable_softmax.planning.scores import NONE, Scores
-
-if TYPE_CHECKING:
-    from portable_softmax.kernels.form import Form as KernelForm
 
 TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
@@ -88,25 +83,6 @@ class KernelSpec:
         return "softmax_backward_kernel" if self.backward else "softmax_kernel"
 
     @property
-    def kernel(self) -> Any:
-        """Returns the @triton.jit function. The first one takes a while to be read, so it is asked for when it is compiled."""
-        if self.step:
-            from portable_softmax.kernels.special import shards
-
-            return getattr(shards, self.name)
-        if self.paired:
-            from portable_softmax.kernels.special import pairs
-
-            return getattr(pairs, self.name)
-        if self.scores:
-            from portable_softmax.kernels.special import scored
-
-            return getattr(scored, self.name)
-        from portable_softmax.kernels import softmax
-
-        return getattr(softmax, self.name)
-
-    @property
     def narrows(self) -> bool:
         """Tells whether a float64 is rounded to 16 bits."""
         given, result = (self.y_dtype, self.x_dtype) if self.backward else (self.x_dtype, self.y_dtype)
@@ -155,100 +131,3 @@ class KernelSpec:
         if self.backward:
             return {"factors_ptr": factors}
         return {"mask_ptr": mask, "factors_ptr": factors, "sinks_ptr": computed if scores.sink else given}
-
-    def constexprs(self, device: Device, in_float32: bool = False) -> dict[str, Any]:
-        """Returns the values of the kernel's constexprs, by name; `in_float32`: for bfloat16 that was copied to float32."""
-        from portable_softmax.kernels.form import constexpr_of
-
-        unshared = {} if self.step or self.paired or self.tiling.is_shared else {"words_ptr": None, "launch": None}
-        form = self.kernel_form(device)
-        return {**unshared, "FORM": constexpr_of(form.in_float32() if in_float32 else form)}
-
-    def kernel_form(self, device: Device) -> "KernelForm":
-        """Returns everything that the kernel is compiled for, beside the types of its operands."""
-        from portable_softmax.kernels.form import Form as KernelForm
-
-        tiling, polls = self.tiling, device.profile.launch.polls
-        parts = tiling.parts * self.folded
-        numbers = tiling.tile_rows * next_power_of_2(parts)
-        axis = 0 if self.across else 1
-        scores = self.scores
-        return KernelForm(
-            backward=self.backward,
-            log=self.form == "log_softmax",
-            negate=self.form == "softmin",
-            exact=DTYPE_BYTES[self.y_dtype] > 2,
-            compute="float64" if self.y_dtype == "float64" else "float32",
-            rounded_to=self.y_dtype,
-            axis=axis,
-            out_axis=1 - axis if self.turned else axis,
-            depth=self.depth,
-            flat=self.scattered or (not self.across and (not scores or self.depth == 1)),
-            vector=self.vector,
-            ragged=self.ragged,
-            padded=self.padded,
-            tile_rows=tiling.tile_rows,
-            tile_cols=tiling.tile_cols,
-            pieces=tiling.pieces,
-            held=tiling.strategy != "online" and tiling.held and not self.step,
-            places=self._places(device),
-            walks=tiling.walk,
-            counted_in="int64" if self.many else "uint32",
-            stages=tiling.num_stages or 1,
-            last_alone=self.last_alone,
-            scored=bool(scores),
-            divides=scores.divides and scores.factor == "rows",
-            by_row=scores.factor == "rows",
-            **(self._hidden() if self.backward else self._masks(device)),
-            folded=self.folded,
-            parts=parts,
-            words=tiling.words_per_tile,
-            lanes=max(self._most_threads(device), numbers) if tiling.is_shared else 1,
-            poll=device.vendor.poll,
-            polls=polls.value if polls else 1,
-        )
-
-    def _places(self, device: Device) -> int:
-        """Returns how many columns of a piece lie in different threads: a thread has one number for all of its columns.
-
-        Threads are spread over what is next to each other first. Without threads a gradient adds up whole pieces, and a softmax
-        reduces each.
-        """
-        tiling, width = self.tiling, self.tiling.tile_cols // self.tiling.pieces
-        if tiling.num_warps is None:
-            return width if self.backward else 1
-        read = self._most_threads(device) * self.vector  # elements at once
-        return min(width, max(1, read // tiling.tile_rows if self.across else read))
-
-    def _masks(self, device: Device) -> dict[str, Any]:
-        """Returns the fields of a form for what is done to scores behind the factor."""
-        scores = self.scores
-        mask = "added" if scores.mask not in (None, "bool") else scores.mask or ""
-        return {
-            "cap": scores.cap or 0.0,
-            "mask": mask,
-            "mask_step": -1 if self.mask_step is None else self.mask_step,
-            "mask_unit": self.mask_vector,
-            "access": self._access(device),
-            "mask_shared": self.mask_shared,
-            "causal": scores.causal or "",
-            "sink": scores.sink,
-            "zero_rows": scores.zero_rows,
-        }
-
-    def _hidden(self) -> dict[str, Any]:
-        """Returns the fields of a gradient's form for what was done to scores."""
-        return {"hides": self.scores.hides, "voids": self.scores.voids}
-
-    def _access(self, device: Device) -> int:
-        """Returns how many neighbours a thread reads at once; 1 where there are no threads, and whole tiles are moved."""
-        tiling = self.tiling
-        if tiling.num_warps is None:
-            return 1
-        return max(1, min(self.vector, tiling.tile_rows * tiling.tile_cols // tiling.pieces // self._most_threads(device)))
-
-    def _most_threads(self, device: Device) -> int:
-        """Returns the threads of a program, or the most that it may have if the vendor's compiler chooses its warps."""
-        if self.tiling.num_warps is None:
-            return device.hardware.max_threads_per_program or 1
-        return self.tiling.num_warps * (device.hardware.warp_size or 1)

@@ -28,6 +28,7 @@ from together import Together
 from portable_softmax import current_device
 from portable_softmax.devices.policy import Polls
 from portable_softmax.planning.plan import Tiling
+from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
 from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.workspace import with_words
 
@@ -124,7 +125,7 @@ def at_once(device, seed, left=lambda words, number: None, **together):
         def launch_together(*given):
             left(*given[-2:])
             arguments = *given[:-2], *sizes_of(operands, problem), *given[-2:]
-            Together(seed, **together).launch(spec.kernel, num_programs, *arguments, **spec.constexprs(device))
+            Together(seed, **together).launch(kernel_of(spec), num_programs, *arguments, **constexprs_of(spec, device))
 
         with_words(launch_together, problem, tiling, operands[0].device)(*operands)
 

@@ -10,6 +10,7 @@ from portable_softmax import Device, profiles
 from portable_softmax.kernels.form import constexpr_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.compiler import compile_for
+from portable_softmax.runtime.kernel_form import constexprs_of, form_of, kernel_of
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -24,8 +25,8 @@ def compiled_for(device, n_rows=4096, n_cols=65_536, dtype="bfloat16", backward=
     tiling = plan_problem(problem, device).tiling
     spec = KernelSpec.of(problem, tiling)
     options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1
-    constexprs = spec.constexprs(device) | {"FORM": constexpr_of(replace(spec.kernel_form(device), **fields))}
-    return compile_for(device, spec.kernel, spec.signature(), constexprs, *options), tiling
+    constexprs = constexprs_of(spec, device) | {"FORM": constexpr_of(replace(form_of(spec, device), **fields))}
+    return compile_for(device, kernel_of(spec), spec.signature(), constexprs, *options), tiling
 
 
 @pytest.mark.each_value
@@ -65,7 +66,7 @@ def test_nothing_in_the_loop_makes_one_warp_wait_for_others(n_cols, backward):
     problem = read_problem(4096, n_cols, "float32", device, backward=backward)
     tiling = Tiling("shared", 1, 4096, 1, 1, -(-n_cols // 4096), walk=False)
     spec = KernelSpec.of(problem, tiling)
-    compiled = compile_for(device, spec.kernel, spec.signature(), spec.constexprs(device), 1, 1)
+    compiled = compile_for(device, kernel_of(spec), spec.signature(), constexprs_of(spec, device), 1, 1)
     assert not compiled.metadata.launch_cooperative_grid
     (loop,) = polling_loops(compiled)
     assert sum("ld.volatile" in line for line in loop) == 1, "both words of a part, of 32 parts at once"

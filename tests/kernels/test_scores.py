@@ -16,6 +16,7 @@ from together import Together
 from portable_softmax.devices.policy import Polls
 from portable_softmax.operators import kept, scored
 from portable_softmax.planning.scores import Scores
+from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
 
 pytestmark = pytest.mark.kernel
 NAN = float("nan")
@@ -353,7 +354,7 @@ def test_words_that_are_lost_change_no_bit(device, where, form, planned, monkeyp
                 each.view(torch.uint8) if isinstance(each, torch.Tensor) and each.dtype == torch.bool else each
                 for each in arguments
             )
-            Together(1).launch(spec.kernel, grid[0], *arguments, **spec.constexprs(looking))
+            Together(1).launch(kernel_of(spec), grid[0], *arguments, **constexprs_of(spec, looking))
 
         return run
 

@@ -13,6 +13,7 @@ from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.planning.rows import MOST_PARTS
 from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.kernel_form import form_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 TYPES = ("float32", "bfloat16", "float16")
@@ -66,7 +67,7 @@ def test_parts_cover_a_row_and_each_has_a_program_and_a_lane(profile, dtype):
         for tiling in every_candidate(problem, device):
             if tiling.parts > 1:
                 assert (tiling.parts - 1) * tiling.tile_cols < problem.width <= tiling.parts * tiling.tile_cols
-                assert tiling.parts <= KernelSpec.of(problem, tiling).kernel_form(device).lanes
+                assert tiling.parts <= form_of(KernelSpec.of(problem, tiling), device).lanes
                 assert tiling.words_per_tile % 16 == 0, "whole cache lines"
                 assert tiling.words_per_tile >= 2 * tiling.parts
 
@@ -106,7 +107,7 @@ def test_programs_share_several_rows_that_lie_side_by_side_or_are_turned(profile
     assert tiling.strategy == "shared"
     assert tiling.tile_rows >= 8, "32 bytes of each line"
     assert plan.num_programs == plan.problem.tiles(tiling.tile_rows) * tiling.parts
-    form = KernelSpec.of(plan.problem, tiling).kernel_form(device)
+    form = form_of(KernelSpec.of(plan.problem, tiling), device)
     assert form.lanes >= tiling.parts * tiling.tile_rows, "a lane for each row's part"
     assert form.words == tiling.words_per_tile >= 2 * tiling.parts * tiling.tile_rows
 
@@ -164,7 +165,7 @@ def test_each_thread_of_a_program_has_a_lane_of_its_own(profile, num_warps):
     device = Device.from_profile(profile)
     spec = KernelSpec.of(Problem(3, 128, "float32", "float32", 4), Tiling("shared", 1, 64, num_warps, 1, 2))
     threads = compile_kernel(spec, device).metadata.num_warps * device.hardware.warp_size
-    assert spec.kernel_form(device).lanes >= threads
+    assert form_of(spec, device).lanes >= threads
 
 
 MOST_READ = 20 * 256 // 64  # parts: a thread reads at most 20 numbers of others, of 64 rows for 256 threads
@@ -182,7 +183,7 @@ def test_parts_that_are_read_twice_fill_the_device_and_no_more(n_rows):
         assert tiling.parts <= most
         fewer = (tiling.pieces - 1) * piece
         assert not fewer or -(-problem.n_cols // fewer) > most, "with a piece less for each, more programs than fit"
-        form = KernelSpec.of(problem, tiling).kernel_form(device)
+        form = form_of(KernelSpec.of(problem, tiling), device)
         assert (form.held, form.places * 64) == (False, threads * problem.vector)
     assert tilings
 
@@ -249,4 +250,4 @@ def test_tiles_that_leave_the_last_wave_of_programs_empty_are_shared(tiles, part
 )
 def test_columns_of_one_thread_share_a_place(profile, inner, tiling, backward, places):
     problem = Problem(1024, 8192, "float32", "float32", 4, inner=inner, backward=backward)
-    assert KernelSpec.of(problem, tiling).kernel_form(Device.from_profile(profile)).places == places
+    assert form_of(KernelSpec.of(problem, tiling), Device.from_profile(profile)).places == places

@@ -93,7 +93,8 @@ class Vendor:
 def prepared(monkeypatch, direct, index=0):
     compiled, vendor = Compiled(), Vendor(direct)
     monkeypatch.setattr("portable_softmax.runtime.prepared.compile_kernel", lambda spec, device: compiled)
-    spec = SimpleNamespace(signature=lambda: {"y": "*fp32", "x": "*fp32", "n": "i64"}, constexprs=lambda device: {"TILE": 8})
+    monkeypatch.setattr("portable_softmax.runtime.prepared.constexprs_of", lambda spec, device: {"TILE": 8})
+    spec = SimpleNamespace(signature=lambda: {"y": "*fp32", "x": "*fp32", "n": "i64"})
     spec.backward, device = False, SimpleNamespace(vendor=vendor, index=index)
     return prepare(spec, device, GRID, (7,)), compiled, vendor
 

@@ -80,10 +80,8 @@ def other_hardware(monkeypatch):
 
 
 def other_polls(monkeypatch):
-    inner = memory.KernelSpec.kernel_form
-    monkeypatch.setattr(
-        memory.KernelSpec, "kernel_form", lambda spec, device: dataclasses.replace(inner(spec, device), polls=7)
-    )
+    inner = memory.form_of
+    monkeypatch.setattr(memory, "form_of", lambda spec, device: dataclasses.replace(inner(spec, device), polls=7))
     return {}
 
 

@@ -15,6 +15,7 @@ from portable_softmax.kernels.softmax import softmax_kernel
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.kernel_form import constexprs_of
 from portable_softmax.runtime.specialization import KernelSpec
 from virtual.buffer import unified_buffer_bits
 from virtual.driver import MOST_PROGRAMS
@@ -35,9 +36,9 @@ def jit_launch(grid, index, **options):
     """The kernel launched by Triton's JIT itself, as this package never does."""
     x, y = torch.randn(4, 8, device=f"npu:{index}"), torch.empty(4, 8, device=f"npu:{index}")
     with torch.npu.device(index):
-        constexprs = KernelSpec(
-            x_dtype="float32", y_dtype="float32", vector=1, aligned=True, tiling=Tiling("tile", 4, 8, None, None)
-        ).constexprs(current_device())
+        tiling = Tiling("tile", 4, 8, None, None)
+        spec = KernelSpec(x_dtype="float32", y_dtype="float32", vector=1, aligned=True, tiling=tiling)
+        constexprs = constexprs_of(spec, current_device())
         softmax_kernel[grid](y, x, 4, 8, 8, 8, 1, 0, 0, 1, 0, 0, **constexprs, **options)
     return x, y
 

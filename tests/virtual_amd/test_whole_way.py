@@ -10,6 +10,7 @@ from portable_softmax import current_device, plan, softmax
 from portable_softmax.operators.library import operator
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.compiler import launcher
+from portable_softmax.runtime.kernel_form import constexprs_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 FIRST = "driver_mi300x", "driver_rx7900xtx"  # one of 64 lanes, one of 32
@@ -92,6 +93,6 @@ def test_a_kernel_runs_where_it_can_and_where_its_tensors_are(machine, file, mes
     device = current_device(machine.index("driver_mi300x"))
     x = random(2, 64).to(f"cuda:{device.index}")
     spec = KernelSpec.of(read_problem(2, 64, "float32", device), plan(2, 64, "float32", device).tiling)
-    launch = launcher(compile_kernel(spec, device), spec.constexprs(device), device.index)
+    launch = launcher(compile_kernel(spec, device), constexprs_of(spec, device), device.index)
     with torch.cuda.device(machine.index(file)), pytest.raises(RuntimeError, match=message):
         launch((2, 1, 1), x, x, 2, 16, 16, 16, *[1, 0, 0] * 2)

@@ -1,0 +1,128 @@
+"""The kernel of a specialisation and its form: all that it is compiled for, beside the types of its operands."""
+
+from typing import TYPE_CHECKING, Any
+
+from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.devices.device import Device
+from portable_softmax.planning.problem import next_power_of_2
+from portable_softmax.runtime.specialization import KernelSpec
+
+if TYPE_CHECKING:
+    from portable_softmax.kernels.form import Form
+
+
+def kernel_of(spec: KernelSpec) -> Any:
+    """Returns the @triton.jit function. The first one takes a while to be read, so it is asked for when it is compiled."""
+    if spec.step:
+        from portable_softmax.kernels.special import shards
+
+        return getattr(shards, spec.name)
+    if spec.paired:
+        from portable_softmax.kernels.special import pairs
+
+        return getattr(pairs, spec.name)
+    if spec.scores:
+        from portable_softmax.kernels.special import scored
+
+        return getattr(scored, spec.name)
+    from portable_softmax.kernels import softmax
+
+    return getattr(softmax, spec.name)
+
+
+def constexprs_of(spec: KernelSpec, device: Device, in_float32: bool = False) -> dict[str, Any]:
+    """Returns the values of the kernel's constexprs, by name; `in_float32`: for bfloat16 that was copied to float32."""
+    from portable_softmax.kernels.form import constexpr_of
+
+    unshared = {} if spec.step or spec.paired or spec.tiling.is_shared else {"words_ptr": None, "launch": None}
+    form = form_of(spec, device)
+    return {**unshared, "FORM": constexpr_of(form.in_float32() if in_float32 else form)}
+
+
+def form_of(spec: KernelSpec, device: Device) -> "Form":
+    """Returns everything that the kernel is compiled for, beside the types of its operands."""
+    from portable_softmax.kernels.form import Form
+
+    tiling, scores, polls = spec.tiling, spec.scores, device.profile.launch.polls
+    threads = _most_threads(spec, device)
+    parts = tiling.parts * spec.folded
+    numbers = tiling.tile_rows * next_power_of_2(parts)
+    axis = 0 if spec.across else 1
+    return Form(
+        backward=spec.backward,
+        log=spec.form == "log_softmax",
+        negate=spec.form == "softmin",
+        exact=DTYPE_BYTES[spec.y_dtype] > 2,
+        compute="float64" if spec.y_dtype == "float64" else "float32",
+        rounded_to=spec.y_dtype,
+        axis=axis,
+        out_axis=1 - axis if spec.turned else axis,
+        depth=spec.depth,
+        flat=spec.scattered or (not spec.across and (not scores or spec.depth == 1)),
+        vector=spec.vector,
+        ragged=spec.ragged,
+        padded=spec.padded,
+        tile_rows=tiling.tile_rows,
+        tile_cols=tiling.tile_cols,
+        pieces=tiling.pieces,
+        held=tiling.strategy != "online" and tiling.held and not spec.step,
+        places=_places(spec, threads),
+        walks=tiling.walk,
+        counted_in="int64" if spec.many else "uint32",
+        stages=tiling.num_stages or 1,
+        last_alone=spec.last_alone,
+        scored=bool(scores),
+        divides=scores.divides and scores.factor == "rows",
+        by_row=scores.factor == "rows",
+        **({"hides": scores.hides, "voids": scores.voids} if spec.backward else _masks(spec, threads)),
+        folded=spec.folded,
+        parts=parts,
+        words=tiling.words_per_tile,
+        lanes=max(threads, numbers) if tiling.is_shared else 1,
+        poll=device.vendor.poll,
+        polls=polls.value if polls else 1,
+    )
+
+
+def _most_threads(spec: KernelSpec, device: Device) -> int:
+    """Returns the threads of a program, or the most that it may have if the vendor's compiler chooses its warps."""
+    if spec.tiling.num_warps is None:
+        return device.hardware.max_threads_per_program or 1
+    return spec.tiling.num_warps * (device.hardware.warp_size or 1)
+
+
+def _places(spec: KernelSpec, threads: int) -> int:
+    """Returns how many columns of a piece lie in different threads: a thread has one number for all of its columns.
+
+    Threads are spread over what is next to each other first. Without threads a gradient adds up whole pieces, and a softmax
+    reduces each.
+    """
+    tiling, width = spec.tiling, spec.tiling.tile_cols // spec.tiling.pieces
+    if tiling.num_warps is None:
+        return width if spec.backward else 1
+    read = threads * spec.vector  # elements at once
+    return min(width, max(1, read // tiling.tile_rows if spec.across else read))
+
+
+def _masks(spec: KernelSpec, threads: int) -> dict[str, Any]:
+    """Returns the fields of a form for what is done to scores behind the factor."""
+    scores = spec.scores
+    return {
+        "cap": scores.cap or 0.0,
+        "mask": "added" if scores.mask not in (None, "bool") else scores.mask or "",
+        "mask_step": -1 if spec.mask_step is None else spec.mask_step,
+        "mask_unit": spec.mask_vector,
+        "access": _access(spec, threads),
+        "mask_shared": spec.mask_shared,
+        "causal": scores.causal or "",
+        "sink": scores.sink,
+        "zero_rows": scores.zero_rows,
+    }
+
+
+def _access(spec: KernelSpec, threads: int) -> int:
+    """Returns how many neighbours a thread reads at once; 1 where there are no threads, and whole tiles are moved."""
+    tiling = spec.tiling
+    if tiling.num_warps is None:
+        return 1
+    return max(1, min(spec.vector, tiling.tile_rows * tiling.tile_cols // tiling.pieces // threads))
