@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from portable_softmax.devices.backends import base, cubin, cuda_driver
+from portable_softmax.devices.backends import base, cubin, cuda_driver, simt
 from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
 torch_device_type = "cuda"
 dtypes = tuple(base.DTYPE_BYTES)
-required = base.SIMT_REQUIRED
+required = simt.REQUIRED
 aligned_access = True
 scattered_rows = True
 whole_compiler = True
@@ -87,4 +87,4 @@ def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
 
     Source: cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime.
     """
-    return base.occupancy_of(base.simt_limits(resources, hardware), resources.num_warps)
+    return simt.occupancy_of(simt.limits_of(resources, hardware), resources.num_warps)

@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from portable_softmax.devices.backends import base
+from portable_softmax.devices.backends import base, simt
 from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
 torch_device_type = "cuda"  # ROCm builds of torch keep the name
 dtypes = tuple(base.DTYPE_BYTES)
-required = base.SIMT_REQUIRED
+required = simt.REQUIRED
 aligned_access = True
 scattered_rows = True
 whole_compiler = True
@@ -89,11 +89,11 @@ def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
 
     Source: AMDGPUBaseInfo.cpp and GCNSubtarget of LLVM.
     """
-    limits = base.simt_limits(resources, hardware)
+    limits = simt.limits_of(resources, hardware)
     if hardware.warp_size == 64 and resources.scalar_registers:
         wavefronts = _wavefronts_by_scalar_registers(resources.scalar_registers)
         limits["scalar registers"] = wavefronts * (hardware.partitions_per_multiprocessor or 1) // (resources.num_warps or 1)
-    return base.occupancy_of(limits, resources.num_warps)
+    return simt.occupancy_of(limits, resources.num_warps)
 
 
 def _wavefronts_by_scalar_registers(sgprs: int) -> int:
@@ -103,4 +103,4 @@ def _wavefronts_by_scalar_registers(sgprs: int) -> int:
     wavefronts up to 80 SGPRs. Sources: LLVM pull request 201342; ROCm/rocm-systems pull request 10618, in which 92 SGPRs leave
     room for 7 on gfx942.
     """
-    return 800 // (base.round_up(sgprs, 16) + 16)
+    return 800 // (simt.round_up(sgprs, 16) + 16)

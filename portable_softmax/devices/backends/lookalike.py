@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from portable_softmax.devices.backends import base
+from portable_softmax.devices.backends import base, simt
 from portable_softmax.devices.backends.base import Backend, Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
@@ -41,7 +41,7 @@ class Lookalike:
     dtypes: tuple[str, ...]
     setup: str
 
-    required: tuple[str, ...] = base.SIMT_REQUIRED
+    required: tuple[str, ...] = simt.REQUIRED
     aligned_access: bool = True
     scattered_rows: bool = True
     whole_compiler: bool = False
@@ -90,7 +90,7 @@ class Lookalike:
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts by the rule that GPU vendors share, and assumes the most registers if they are unknown."""
-        return base.occupancy_of(base.cautious_limits(resources, hardware), resources.num_warps)
+        return simt.occupancy_of(simt.cautious_limits(resources, hardware), resources.num_warps)
 
 
 def lookalike(vendor: Backend, evidence: str) -> Lookalike:

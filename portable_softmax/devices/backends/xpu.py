@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from portable_softmax.devices.backends import base, zebin
+from portable_softmax.devices.backends import base, simt, zebin
 from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import CompileError
 
 torch_device_type = "xpu"
 dtypes = tuple(base.DTYPE_BYTES)
-required = base.SIMT_REQUIRED
+required = simt.REQUIRED
 aligned_access = True
 scattered_rows = True
 whole_compiler = False
@@ -114,10 +114,10 @@ def resources(compiled: Any) -> KernelResources:
 
 def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
     """Counts like KernelHelper::getMaxWorkGroupCount of intel/compute-runtime, on one Xe core."""
-    limits = base.cautious_limits(resources, hardware)
+    limits = simt.cautious_limits(resources, hardware)
     if _too_many_threads(resources, hardware):
         limits["threads per program"] = 0
-    return base.occupancy_of(limits, resources.num_warps)
+    return simt.occupancy_of(limits, resources.num_warps)
 
 
 def _too_many_threads(resources: KernelResources, hardware: Hardware) -> bool:

@@ -1,0 +1,87 @@
+"""The occupancy rule that SIMT vendors share."""
+
+from dataclasses import replace
+
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.schema import Hardware
+
+REQUIRED = (
+    "multiprocessor_count",
+    "warp_size",
+    "partitions_per_multiprocessor",
+    "registers_per_multiprocessor",
+    "register_granule",
+    "max_registers_per_thread",
+    "max_threads_per_program",
+    "max_warps_per_multiprocessor",
+    "shared_memory_per_multiprocessor",
+)
+
+
+def round_up(value: int, multiple: int) -> int:
+    """Returns the least multiple of `multiple` that is not below `value`."""
+    return -(-value // multiple) * multiple
+
+
+def limits_of(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
+    """Counts programs per multiprocessor for each resource that GPU vendors count alike.
+
+    Registers are allocated per warp in granules, from the slice of one partition (SM sub-partition, SIMD). Only whole warps fit
+    a slice, so the division comes before the multiplication. Sources: NVIDIA's cuda_occupancy.h
+    (cudaOccMaxBlocksPerSMRegsLimit), LLVM's AMDGPUBaseInfo.cpp (getNumWavesPerEUWithNumVGPRs).
+
+    Raises:
+        ValueError: the kernel has no num_warps, or the device no warp_size or partitions.
+    """
+    warps = resources.num_warps
+    partitions, warp_size = hardware.partitions_per_multiprocessor, hardware.warp_size
+    if warps is None or warp_size is None or partitions is None:
+        raise ValueError("occupancy needs num_warps of the kernel, warp_size and partitions_per_multiprocessor of the device")
+    limits = {}
+    if (threads := hardware.max_threads_per_program) and warps * warp_size > threads:
+        limits["threads per program"] = 0
+    if hardware.max_warps_per_multiprocessor:
+        limits["warps"] = hardware.max_warps_per_multiprocessor // warps
+    if hardware.max_programs_per_multiprocessor:
+        limits["programs"] = hardware.max_programs_per_multiprocessor
+    barriers = int(warps > 1) if resources.barriers is None else resources.barriers
+    if hardware.barriers_per_multiprocessor and barriers:
+        limits["barriers"] = hardware.barriers_per_multiprocessor // barriers
+    if resources.registers_per_thread and hardware.registers_per_multiprocessor:
+        slice_per_thread = hardware.registers_per_multiprocessor // partitions // warp_size
+        granules = round_up(resources.registers_per_thread, hardware.register_granule or 1)
+        addressable = resources.registers_per_thread <= (hardware.max_registers_per_thread or slice_per_thread)
+        limits["registers"] = slice_per_thread // granules * partitions // warps if addressable else 0
+    return limits | shared_memory_limit(resources, hardware)
+
+
+def cautious_limits(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
+    """Counts like `limits_of`; if a kernel's registers are unknown, it assumes the most that a warp can have."""
+    if resources.registers_per_thread is not None:
+        return limits_of(resources, hardware)
+    granule = hardware.register_granule or 1
+    lanes = (hardware.partitions_per_multiprocessor or 1) * (hardware.warp_size or 1)
+    given = (hardware.registers_per_multiprocessor or 0) // lanes // granule * granule
+    most = min(given, hardware.max_registers_per_thread or given)
+    limits = limits_of(replace(resources, registers_per_thread=most), hardware)
+    limits["registers (estimated)"] = limits.pop("registers")
+    return limits
+
+
+def shared_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
+    """Counts programs per multiprocessor by shared memory, with the largest carve-out if it can be chosen."""
+    used = resources.shared_memory_bytes
+    if hardware.shared_memory_per_program_max and used > hardware.shared_memory_per_program_max:
+        return {"shared memory": 0}
+    taken = round_up(used + (hardware.shared_memory_reserved_per_program or 0), hardware.shared_memory_granule or 1)
+    if taken and hardware.shared_memory_sizes:
+        taken = next((size for size in hardware.shared_memory_sizes if size >= taken), taken)
+    if taken and hardware.shared_memory_per_multiprocessor:
+        return {"shared memory": hardware.shared_memory_per_multiprocessor // taken}
+    return {}
+
+
+def occupancy_of(limits: dict[str, int], num_warps: int | None) -> Occupancy:
+    """Makes an Occupancy from the number of programs that each resource alone would allow."""
+    programs = min(limits.values())
+    return Occupancy(programs, limits, None if num_warps is None else programs * num_warps)
