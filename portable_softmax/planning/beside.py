@@ -15,41 +15,59 @@ HELD_FOLDED = 2  # lines as one of which parts are held: with more the exchange 
 
 def beside_launches(room: Room) -> Iterator[Candidate]:
     """Yields launches for rows side by side, the preferred one first."""
-    problem, numbers = room.problem, room.numbers
     yield from tiles(room)
-    if not room.shares:
-        return
-    held = not problem.backward if problem.turned else problem.element_bytes >= (numbers.held_across or 0)
-    held = held and problem.access != "scalar" and (problem.turned or _held(room)[1] <= MOST_PREFERRED)
-    held = held and problem.folded <= HELD_FOLDED
-    yield from (held_parts if held else streamed_parts)(room)
-    yield from (streamed_parts if held else held_parts)(room)
+    if room.shares:
+        for parts in (held_parts, streamed_parts) if _are_held(room) else (streamed_parts, held_parts):
+            yield from parts(room)
+
+
+def _are_held(room: Room) -> bool:
+    """Tells whether parts that are held are preferred to those that are read twice."""
+    problem = room.problem
+    if problem.access == "scalar" or problem.folded > HELD_FOLDED:
+        return False
+    if problem.turned:
+        return not problem.backward
+    return problem.element_bytes >= (room.numbers.held_across or 0) and _held(room)[1] <= MOST_PREFERRED
 
 
 def tiles(room: Room) -> Iterator[Candidate]:
     """Yields tiles of whole rows: as many as registers have room for, then half as many, down to a sector of memory."""
-    problem, numbers = room.problem, room.numbers
-    neighbours, scalar = room.most_rows, problem.access == "scalar"
-    line = min(neighbours, room.line)
-    least = line if scalar or problem.turned else max(1, line // 2)
-    share = last = numbers.beside_share
-    if problem.turned:
-        share = last = 0.5 / room.operands
-    elif scalar:  # parts would need an address for each element too
-        last = max(share, 0.5 / room.operands)
-    if not room.shares:  # there is nothing else but to read them twice
-        least, share, last = min(neighbours, room.sector), 0.5, 0.5
-    packed = problem.element_bytes / WORD_BYTES if problem.access == "vector" else 1
-    row = problem.width if scalar else max(1, int(next_power_of_2(problem.width) * packed))
-    words = numbers.words_forward if scalar else numbers.words_backward / 2
+    problem = room.problem
+    of_elements = problem.access == "scalar" and problem.layout == "across"
+    least, share, last = _shares(room)
     fits = False  # once a tile fits it may still spill, and half as many rows may not
-    for rows in halves(min(neighbours, max(line, room.rows(words * room.threads, row))), min(neighbours, room.sector)):
+    for rows in halves(_rows(room), min(room.most_rows, room.sector)):
         elements = rows * problem.width * problem.registers_per_element
         fits = fits or (rows >= least and elements <= room.registers * (last if rows == least else share))
         if fits:
             why = f"{rows} rows side by side take {elements} of {room.registers} registers"
-            for tiling, spilled in (_of_elements if scalar and problem.layout == "across" else _of_vectors)(room, rows):
+            for tiling, spilled in (_of_elements if of_elements else _of_vectors)(room, rows):
                 yield Candidate(tiling, spilled, why)
+
+
+def _shares(room: Room) -> tuple[int, float, float]:
+    """Returns (the fewest rows of a tile, the share of registers that a tile may take, and one of the fewest rows)."""
+    problem, share, half = room.problem, room.numbers.beside_share, 0.5 / room.operands
+    line = min(room.most_rows, room.line)
+    if not room.shares:  # there is nothing else but to read them twice
+        return min(room.most_rows, room.sector), 0.5, 0.5
+    if problem.turned:
+        return line, half, half
+    if problem.access == "scalar":  # parts would need an address for each element too
+        return line, share, max(share, half)
+    return max(1, line // 2), share, share
+
+
+def _rows(room: Room) -> int:
+    """Returns the rows of a tile that give each thread its words, but a cache line at least, and no more than there are."""
+    problem, numbers = room.problem, room.numbers
+    if problem.access == "scalar":
+        words, row = numbers.words_forward, problem.width
+    else:
+        packed = problem.element_bytes / WORD_BYTES if problem.access == "vector" else 1
+        words, row = numbers.words_backward / 2, max(1, int(next_power_of_2(problem.width) * packed))
+    return min(room.most_rows, max(min(room.most_rows, room.line), room.rows(words * room.threads, row)))
 
 
 def _fills(room: Room) -> bool:
