@@ -108,10 +108,10 @@ def _candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
         yield each._replace(tiling=replace(each.tiling, walk=_walks(problem, each.tiling, device)))
 
 
-def _shape(tiling: Tiling) -> tuple[str, int, int]:
+def _shape(tiling: Tiling) -> tuple[str, int, int, int]:
     """Returns the key shared by candidates that differ only in num_warps, and in tile_cols if a row is held in pieces."""
-    in_pieces = tiling.held and tiling.pieces > 1
-    return tiling.strategy, tiling.tile_rows, 0 if in_pieces else tiling.tile_cols // tiling.pieces
+    in_pieces, parts = tiling.held and tiling.pieces > 1, 0 if tiling.held else tiling.parts
+    return tiling.strategy, tiling.tile_rows, 0 if in_pieces else tiling.tile_cols // tiling.pieces, parts
 
 
 def _hopeless(problem: Problem, candidate: Candidate, spilling: list[Compiled], device: Device) -> str | None:

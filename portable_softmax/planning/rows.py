@@ -106,13 +106,16 @@ def parts(room: Room) -> Iterator[Candidate]:
 
 
 def streamed_parts(room: Room) -> Iterator[Candidate]:
-    """Yields parts of rows that are too long to be held: each is read twice, a piece at a time."""
+    """Yields parts of rows that no programs hold: each is read twice, a piece at a time, by as many programs as run at once."""
+    width, spilled = room.problem.width, 3 * room.numbers.spilled_bytes
     threads = min(2 * room.twice, room.most_threads)
     cols = room.numbers.elements_per_thread // 4 * threads
-    most = max(MOST_PARTS, room.multiprocessors // room.n_rows)
-    pieces = -(-room.problem.width // (most * cols))
-    count = -(-room.problem.width // (pieces * cols))
-    if count > MOST_PARTS // 2:  # shorter rows are held, if by programs that spill
+    largest = -(-width // (room.numbers.elements_per_part * room.most_threads))  # parts of the largest programs
+    if width <= MOST_PARTS // 2 * cols and largest <= room.multiprocessors:
+        return  # they are held, if by programs that spill
+    for most in halves(max(MOST_PARTS, room.multiprocessors // room.n_rows), 2):
+        pieces = -(-width // (most * cols))
+        count = -(-width // (pieces * cols))
         tiling = Tiling("shared", 1, pieces * cols, threads // room.warp, 1, count, pieces=pieces, held=False)
-        why = f"a row of {room.problem.n_cols} columns is too long for {MOST_PARTS} programs to hold"
-        yield Candidate(tiling, 3 * room.numbers.spilled_bytes, why)
+        if count > 1:
+            yield Candidate(tiling, spilled, f"no programs that run at once hold {width} columns")

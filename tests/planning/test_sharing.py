@@ -217,6 +217,16 @@ def test_rows_that_no_programs_can_hold_are_shared_and_read_twice(n_rows, dtype)
         assert plan.tiling.parts * plan.tiling.tile_cols >= 20_000_000
 
 
+@pytest.mark.parametrize("n_rows", [1, 4096])
+@pytest.mark.parametrize("profile", ["nvidia/jetson-agx-orin", "intel/arc-140v"])
+def test_a_small_device_shares_the_longest_rows_among_as_many_programs_as_run_at_once(profile, n_rows):
+    device = Device.from_profile(profile)
+    plan = choose(contiguous_problem(n_rows, 4_000_000, "float32"), device, heavy(64))
+    assert (plan.tiling.strategy, plan.tiling.held) == ("shared", False)
+    assert plan.tiling.parts <= device.resident(plan.occupancy) < 64
+    assert device.hardware.multiprocessor_count <= 2 * plan.tiling.parts, "no multiprocessor is idle for want of parts"
+
+
 @pytest.mark.parametrize(("inner", "rows"), [(333, 128), (201, 128), (40_001, 128), (129, 64), (65, 64)])
 @pytest.mark.parametrize(("dtype", "warps"), [("float32", 8), ("bfloat16", 16)])
 def test_single_elements_side_by_side_are_read_in_wide_tiles_if_these_are_filled(inner, rows, dtype, warps):
