@@ -74,10 +74,17 @@ def layouts():
     yield "across folded lines", lambda dtype: random((1, 2400, 33), dtype), 1
 
 
+DIES = {  # launches, and why they do not run here; all other types and directions of each layout do
+    "across many lines-bfloat16-gradient": "intel-opencl-rt 2026.2 dies of this kernel each time, in the pass that build.py names"
+}
+
+
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "gradient"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("make", "dim"), [each[1:] for each in layouts()], ids=[each[0] for each in layouts()])
-def test_planned_launches(planned_launches, recorded, make, dim, dtype, backward):
+def test_planned_launches(planned_launches, recorded, request, make, dim, dtype, backward):
+    if request.node.callspec.id in DIES:
+        pytest.skip(DIES[request.node.callspec.id])
     device, x = Device.from_profile("intel/max-1550"), make(dtype)
     y = torch.empty_like(x, memory_format=torch.preserve_format).copy_(expected("softmax", x, dim).to(x.dtype))
     y = x.clone().copy_(y) if x.is_contiguous() else torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(y)
