@@ -75,7 +75,7 @@ def layouts():
 
 
 DIES = {  # launches, and why they do not run here; all other types and directions of each layout do
-    "across many lines-bfloat16-gradient": "intel-opencl-rt 2026.2 dies of this kernel each time, in the pass that build.py names"
+    "across many lines-bfloat16-gradient": "intel-opencl-rt 2026.2 always dies of this kernel, in the pass that build.py names"
 }
 
 
