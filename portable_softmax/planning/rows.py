@@ -96,7 +96,7 @@ def parts(room: Room) -> Iterator[Candidate]:
             yield Candidate(pieces, numbers.spilled_bytes // 8, why)
             if registers:
                 yield Candidate(replace(pieces, max_registers=None), numbers.spilled_bytes // 8, why)
-        power = 1 << cols.bit_length() - 1  # a single piece has, in which Triton 3.2 holds all parts
+        power = 1 << cols.bit_length() - 1  # columns of a part in one piece, all that Triton 3.2 can hold
         in_one = replace(tiling, tile_cols=power, parts=-(-problem.width // power))
         if in_one.parts <= MOST_PARTS:
             yield Candidate(in_one, numbers.spilled_bytes // 8, why)

@@ -207,7 +207,7 @@ SETTINGS = {"deadline": None, "suppress_health_check": [HealthCheck.function_sco
 
 
 def attempt(function, *arguments):
-    """Returns what it returns, and the words of a ProfileError; any other exception is a failure."""
+    """Returns (what a function returns, the words of its ProfileError); any other exception is a failure."""
     try:
         return function(*arguments), None
     except ProfileError as error:
