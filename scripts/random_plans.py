@@ -18,35 +18,61 @@ from tabulate import tabulate
 
 from portable_softmax import Device, PlanError, plan, profiles
 from portable_softmax.devices.detect import chosen
-from portable_softmax.errors import CompileError
+from portable_softmax.errors import CompileError, LayoutError
+from portable_softmax.operators.layout import AS_THEY_LIE, Operands
+from portable_softmax.operators.scored_plan import Wanted, described
 from portable_softmax.planning import planner
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.problem import FORMS, MAX_COLS, Problem
+from portable_softmax.planning.scores import Scores
 from portable_softmax.runtime import plans
 from portable_softmax.runtime.launch import problem_from
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
-NEIGHBOURS = 2, 3, 5, 7, 15, 16, 31, 49, 64, 96, 128, 197, 200, 256, 500, 512, 1023, 1024  # rows that lie side by side
+NEIGHBOURS = 2, 3, 5, 7, 15, 16, 31, 49, 64, 96, 128, 197, 200, 256, 333, 500, 512, 1001, 1023, 1024  # rows that lie side by side
 MOST_ROWS = 2**20
+IN_PLACE, SCORED = 0.1, 0.2  # of all problems
 
 
 def random_problems(device: Device, seed: int) -> Iterator[Problem]:
-    """Yields problems without end: rows, padded, across, turned and heads, in all types, lengths and directions."""
+    """Yields problems without end: rows, padded, across, turned, heads and scores, also in place, in all types and directions."""
     draw = random.Random(seed)
     while True:
         backward, batch_invariant = draw.random() < 0.5, draw.random() < 0.1
         operands = _operands(draw, backward, [each for each in DTYPES if str(each)[6:] in device.profile.dtypes])
-        shape, dim = operands[0].shape, draw.choice(range(1, operands[0].dim()))
-        lines = lines_of(shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
-        if lines is None or (batch_invariant and (lines.across or lines.turned or lines.depth > 1)):
-            continue  # a copy is planned instead
+        dim, form = draw.choice(range(1, operands[0].dim())), draw.choice(FORMS)
         try:
-            yield problem_from(operands, lines, draw.choice(FORMS), backward, batch_invariant)
+            problem = (_scored if draw.random() < SCORED else _plain)(draw, operands, dim, form, batch_invariant, device)
         except ValueError:
             continue  # larger than any memory
+        if problem:
+            yield problem
 
 
-def _operands(draw: random.Random, backward: bool, dtypes: Sequence[torch.dtype]) -> tuple[torch.Tensor, ...]:
+def _plain(draw: random.Random, operands: Operands, dim: int, form: str, invariant: bool, device: Device) -> Problem | None:
+    """Returns the problem of a plain softmax; None where a copy is planned instead."""
+    lines = lines_of(operands[0].shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
+    if lines is None or (invariant and (lines.across or lines.turned or lines.depth > 1)):
+        return None
+    return problem_from(operands, lines, form, len(operands) == 3, invariant)
+
+
+def _scored(draw: random.Random, operands: Operands, dim: int, form: str, invariant: bool, device: Device) -> Problem | None:
+    """Returns the problem of a softmax of scores, as a call of them describes it; None where a copy is planned instead."""
+    shape, x = operands[0].shape, operands[1]
+    mask = torch.empty([draw.choice((1, size)) for size in shape], dtype=draw.choice((torch.bool, x.dtype)), device="meta")
+    kind = draw.choice((None, str(mask.dtype).removeprefix("torch.")))
+    causal = draw.choice((None, "upper_left", "lower_right")) if dim == len(shape) - 1 else None
+    scores = Scores(factor=draw.choice((None, "number", "rows")), mask=kind, causal=causal, sink=draw.random() < 0.2)
+    try:
+        wanted = Wanted(dim, form, invariant, scores, device)
+        way, problem = described(operands, wanted, mask.expand(shape) if kind else None)
+    except LayoutError:
+        return None
+    return problem if way is AS_THEY_LIE and scores else None
+
+
+def _operands(draw: random.Random, backward: bool, dtypes: Sequence[torch.dtype]) -> Operands:
     """Returns (y, x), or (dx, dy, y), without memory, in one of the layouts that kernels take without a copy."""
     n_cols = min(MAX_COLS, _length(draw, draw.choice((8, 12, 17, 31))))
     n_rows, inner = min(MOST_ROWS, _length(draw, 20)), draw.choice(NEIGHBOURS)
@@ -58,18 +84,24 @@ def _operands(draw: random.Random, backward: bool, dtypes: Sequence[torch.dtype]
             ((n_rows, n_cols), (1, 0)),
             ((max(1, n_rows // inner), n_cols, inner), (0, 1, 2)),
             ((max(1, n_rows // inner), n_cols, inner), (0, 2, 1)),
+            ((draw.choice((1, 5)), 8 * n_cols, draw.choice((77, 333, 1001))), (0, 1, 2)),  # lines that are folded, if long
             ((draw.choice((1, 4)), draw.choice((2, 16)), min(n_rows, 2048), n_cols), (0, 2, 1, 3)),
         )
     )
     padding = draw.choice((0, 0, 0, 1, 8))
+    start = draw.choice((0, padding))
 
     def laid(dtype: torch.dtype) -> torch.Tensor:
         sizes = [shape[at] for at in order]
         whole = torch.empty((*sizes[:-1], sizes[-1] + padding), dtype=dtype, device="meta")
-        return whole[..., : sizes[-1]].permute([order.index(at) for at in range(len(order))])
+        return whole[..., start : start + sizes[-1]].permute([order.index(at) for at in range(len(order))])
 
-    result = torch.empty(shape, dtype=x_dtype if backward else y_dtype, device="meta")
-    return (result, laid(y_dtype), torch.empty(shape, dtype=y_dtype, device="meta")) if backward else (result, laid(x_dtype))
+    x = laid(y_dtype if backward else x_dtype)  # or dy
+    if x_dtype == y_dtype and draw.random() < IN_PLACE:
+        result = x
+    else:
+        result = torch.empty(shape, dtype=x_dtype if backward else y_dtype, device="meta")
+    return (result, x, torch.empty_strided(shape, result.stride(), dtype=y_dtype, device="meta")) if backward else (result, x)
 
 
 def _length(draw: random.Random, power: int) -> int:

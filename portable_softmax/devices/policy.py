@@ -33,11 +33,11 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """A row of `launch.numbers`: conditions, and numbers for problems that meet them. A condition that is absent always holds.
 
     Raises:
-        ValueError: no problem meets the conditions, the row gives no number, or it has conditions and no gain.
+        ValueError: no problem meets the conditions, or the row gives no number.
     """
 
     source: str
-    gain: Annotated[float, msgspec.Meta(ge=LEAST_GAIN)] | Unset = msgspec.UNSET  # how much faster the problems are by this row
+    gain: Annotated[float, msgspec.Meta(ge=LEAST_GAIN)] | Unset = msgspec.UNSET  # how much faster the problems were, where that was measured
 
     direction: Direction | Unset = msgspec.UNSET
     element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type
@@ -80,8 +80,6 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
                 raise ValueError(f"{key} {value} is not a power of two")
         if not self.given:
             raise ValueError(f"a row gives at least one number: {', '.join(NUMBERS)}")
-        if self.conditions and not self.gain:
-            raise ValueError(f"a row with conditions needs its gain, which is at least {LEAST_GAIN}")
 
     @property
     def conditions(self) -> dict[str, Any]:

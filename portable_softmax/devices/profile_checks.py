@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.file_schema import Product, ProfileFile
-from portable_softmax.devices.policy import FACTS, OF_VECTOR_CORES, OF_WARPS, LaunchPolicy, NumberRow
+from portable_softmax.devices.policy import FACTS, LEAST_GAIN, OF_VECTOR_CORES, OF_WARPS, LaunchPolicy, NumberRow
 from portable_softmax.devices.schema import given
 
 
@@ -93,7 +93,7 @@ def complaints(file: ProfileFile, alone: bool = False) -> Iterator[str]:
     facts = _numbers("hardware", file.hardware)
     yield from _contradictions(facts, facts)
     yield from _launch("launch", file.launch, facts)
-    yield from _rows("launch.numbers", file.launch.numbers, facts)
+    yield from _rows("launch.numbers", file.launch.numbers, facts, file)
     for name, product in file.products.items():
         where = f"products.{name}"
         if not re.fullmatch(r"[^\s/]+", name):
@@ -103,7 +103,7 @@ def complaints(file: ProfileFile, alone: bool = False) -> Iterator[str]:
         yield from _target(where, file, product)
         own = _numbers(f"{where}.hardware", product.hardware)
         yield from _contradictions(own if alone else facts | own, own)
-        yield from _rows(f"{where}.numbers", product.numbers, facts | own)
+        yield from _rows(f"{where}.numbers", product.numbers, facts | own, file)
 
 
 def _launch(where: str, launch: LaunchPolicy, facts: dict[str, tuple[str, Any]]) -> Iterator[str]:
@@ -116,10 +116,13 @@ def _launch(where: str, launch: LaunchPolicy, facts: dict[str, tuple[str, Any]])
         yield f"{where}.numbers: no row for all problems gives {', '.join(missing)}; give them, or `extends`"
 
 
-def _rows(where: str, rows: list[NumberRow], facts: dict[str, tuple[str, Any]]) -> Iterator[str]:
-    """Yields a complaint for each number that no kernel on this hardware could follow."""
+def _rows(where: str, rows: list[NumberRow], facts: dict[str, tuple[str, Any]], file: ProfileFile) -> Iterator[str]:
+    """Yields a complaint for each number that no kernel on this hardware could follow, and for measured rows without a gain."""
     path, most = facts.get("max_registers_per_thread", ("", None))
     for number, row in enumerate(rows):
+        source = file.sources.get(row.source)
+        if row.conditions and not row.gain and source and source.verified == "measured":
+            yield f"{where}[{number}]: a row with conditions that was measured needs its gain, which is at least {LEAST_GAIN}"
         for key in ("part_registers", "registers"):
             value = getattr(row, key) or 0
             if most and (max(value) if isinstance(value, list) else value) > most:

@@ -100,8 +100,9 @@ def _of_vectors(room: Room, rows: int) -> Iterator[tuple[Tiling, int]]:
     piece = 2 * room.piece // room.operands if fills else max(1, 2 * WORD_BYTES // problem.element_bytes)
     pieces = None if problem.turned else room.in_pieces(tiling, piece)
     if pieces and fills:
-        if not problem.backward and rows * problem.width <= room.registers * 7 // 16:
-            yield replace(pieces, max_registers=room.registers_of(2, fewer)), numbers.spilled_bytes
+        registers = room.registers_of(2, fewer)
+        if registers and not problem.backward and rows * problem.width <= room.registers * 7 // 16:
+            yield replace(pieces, max_registers=registers), numbers.spilled_bytes
         yield pieces, numbers.spilled_bytes
     elif problem.folded > 1 and (pieces := room.in_pieces(tiling, 2 * problem.vector)):
         yield pieces, numbers.spilled_bytes  # for neighbours that are late
@@ -138,8 +139,8 @@ def held_parts(room: Room) -> Iterator[Candidate]:
     each = rows * cols // threads
     why = f"{each} elements of each operand for each of {threads} threads"
     if pieces := room.in_pieces(tiling, 2 * room.piece // room.operands):
-        if not problem.backward and each <= numbers.elements_per_thread:
-            registers = room.registers_of(2, room.twice)
+        registers = room.registers_of(2, room.twice)
+        if registers and not problem.backward and each <= numbers.elements_per_thread:
             limited = replace(pieces, max_registers=registers)
             yield Candidate(limited, numbers.spilled_bytes, f"{why}; {registers} registers each let two programs be resident")
         yield Candidate(pieces, numbers.spilled_bytes, why)

@@ -20,13 +20,16 @@ def candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
     """Yields the launches of a problem, as `reading.as_read` returns it, that a kernel can be compiled for."""
     numbers, _ = numbers_of(problem, device)
     room = Room(problem, device, numbers)
+    given: set[tuple[Tiling, int]] = set()  # neighbouring sizes may end in one launch
     for candidate in _launches(room):
         for limited in _with_registers(candidate, room):
             limited = limited._replace(tiling=_as_shared(limited.tiling, problem))
             tiling = limited.tiling
             pieces, unrolled = (1, tiling.pieces) if tiling.held else (tiling.pieces, 1)
             elements = tiling.tile_rows * tiling.tile_cols // pieces
-            if elements <= MOST_ELEMENTS and unrolled <= MOST_PIECES and _is_possible(problem, tiling):
+            is_new = (tiling, limited.spilled_bytes) not in given
+            if is_new and elements <= MOST_ELEMENTS and unrolled <= MOST_PIECES and _is_possible(problem, tiling):
+                given.add((tiling, limited.spilled_bytes))
                 yield limited
 
 
@@ -51,7 +54,7 @@ def _as_shared(tiling: Tiling, problem: Problem) -> Tiling:
 def _is_possible(problem: Problem, tiling: Tiling) -> bool:
     """Tells whether there is a kernel for it: sharded rows go tile by tile, whatever that is called; pairs are read once."""
     if problem.step:
-        return tiling.parts == tiling.pieces == 1 and tiling.held
+        return not tiling.is_shared and tiling.pieces == 1
     return tiling.strategy == "tile" or not problem.paired
 
 

@@ -103,7 +103,8 @@ def lines_of_scores(
         levels.append((shape[own], tuple(each[own] for each in every)))
     levels = levels or [(1, (0,) * len(every))]
     in_rows = columns[0] == 1 or all(stride == 1 for stride in columns[1][:-1])
-    if not in_rows and not all(stride == 1 for stride in levels[-1][1][:-1]):
+    side_by_side = levels[-1][0] > 1 and all(stride == 1 for stride in levels[-1][1][:-1])
+    if not in_rows and not side_by_side:
         return None
     if len(levels) > MOST_LEVELS:
         return None

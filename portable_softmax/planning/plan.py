@@ -22,7 +22,7 @@ class Tiling:
         parts: programs that share the rows of a tile.
         max_registers: per thread, that the compiler may use; None leaves it to the compiler.
         pieces: in which a tile's columns are held, or a part's are read twice, a power of two of them each.
-        held: False where parts are read twice.
+        held: False where rows, or parts of them, are read twice; an "online" row always is.
         walk: a program may take more than one tile, as fewer programs than tiles must.
     """
 
@@ -36,6 +36,10 @@ class Tiling:
     pieces: int = 1
     held: bool = True
     walk: bool = True
+
+    def __post_init__(self) -> None:
+        if self.strategy == "online":
+            object.__setattr__(self, "held", False)
 
     @property
     def is_shared(self) -> bool:
@@ -51,7 +55,7 @@ class Tiling:
         warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
         parts = "" if self.parts == 1 else f" in {self.parts} parts"
         pieces = "" if self.pieces == 1 else f" of {self.pieces} pieces"
-        pieces += "" if self.held else ", read twice"
+        pieces += "" if self.held or not self.is_shared else ", read twice"
         registers = "" if self.max_registers is None else f", at most {self.max_registers} registers"
         return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{parts}{pieces}{warps}{registers}"
 

@@ -152,7 +152,7 @@ def _least(problem: Problem, candidate: Candidate, device: Device) -> KernelReso
     if not tiling.num_warps or not device.hardware.warp_size:
         return None
     held = 0
-    if tiling.strategy != "online" and tiling.held:
+    if tiling.held:
         elements = tiling.tile_rows * tiling.tile_cols * (2 if problem.backward else 1)
         element_bytes = min(DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype])
         threads = tiling.num_warps * device.hardware.warp_size

@@ -49,23 +49,28 @@ def _streamed_wide(room: Room) -> Iterator[Candidate]:
 
 
 def _streamed(room: Room, most_rows: int, threads: int, elements: int, limit: int | None) -> Iterator[Candidate]:
-    """Yields parts by programs of so many threads, with at most `limit` registers each; then with half as many elements."""
+    """Yields parts by programs of so many threads, with at most `limit` registers each; then with half as many elements.
+
+    Yields none where no program of so many threads fits.
+    """
     problem, numbers, device, warps = room.problem, room.numbers, room.device, threads // room.warp
     rows = min(room.most_rows, most_rows)
     registers = limit or room.registers_of(1, threads)
     resident = device.resident(device.vendor.occupancy(KernelResources(warps, registers), device.hardware))
+    if not registers or not resident:
+        return
     tiles_of_rows = MANY_ROWS if problem.batch_invariant else problem.tiles(rows)
     each_fills = resident // tiles_of_rows or _fullest(tiles_of_rows, resident)
     read = numbers.numbers_per_thread * threads // most_rows
     if problem.folded > 1:
         read = FOLDED_NUMBERS * threads // (rows * problem.folded)
     most = max(1, min(each_fills, read))
-    why = f"{resident} programs of {warps} warps are resident with {registers} registers a thread"
+    why = f"parts for the {resident} programs of {warps} warps that would be resident if each thread used {registers} registers"
     for each in (elements, elements // 2):
         cols = each * threads // rows
         pieces = -(-problem.width // (most * cols))
         count = -(-problem.width // (pieces * cols))
-        tiling = Tiling("online", rows, cols, warps, 1, max_registers=limit)
+        tiling = Tiling("online", rows, cols, warps, 1, max_registers=limit or None)
         if count > 1:
             tiling = replace(tiling, strategy="shared", tile_cols=pieces * cols, parts=count, pieces=pieces, held=False)
         yield Candidate(tiling, 3 * numbers.spilled_bytes, why)

@@ -31,11 +31,11 @@ def why(
     yield _why_tile(problem, tiling)
     if tiling.num_warps is not None and device.hardware.warp_size:
         elements = tiling.tile_rows * tiling.tile_cols / (tiling.num_warps * device.hardware.warp_size)
-        elements, whole = (elements, "the tile") if tiling.held else (elements / tiling.pieces, "a piece")
+        elements, whole = (elements / tiling.pieces, "a piece") if tiling.is_shared and not tiling.held else (elements, "the tile")
         yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} of {whole}"
         if tiling.num_stages == 1:
             loads = (
-                "each tile is loaded once" if tiling.held and tiling.strategy != "online" else "resident programs load in turns"
+                "each tile is loaded once" if tiling.held else "resident programs load in turns"
             )
             yield f"num_stages 1: {loads}, so there is nothing to pipeline"
     if used.registers_per_thread is None and device.hardware.registers_per_multiprocessor:
@@ -53,7 +53,8 @@ def _why_numbers(problem: Problem, tiling: Tiling, device: Device) -> Iterator[s
         if row.conditions:
             conditions = ", ".join(f"{key} {value}" for key, value in row.conditions.items())
             given = ", ".join(f"{key} {value}" for key, value in row.given.items())
-            yield f"{given} for {conditions}: {row.gain} times as fast ({source})"
+            gain = f": {row.gain} times as fast" if row.gain else ""
+            yield f"{given} for {conditions}{gain} ({source})"
         elif source not in told:
             told.add(source)
             yield f"other numbers of {device.profile.name}: {source}"

@@ -81,8 +81,10 @@ class Room:
         return self.n_rows * self.problem.n_cols <= self.numbers.fewest_programs * self.multiprocessors * part
 
     def registers_of(self, programs: int, threads: int) -> int:
-        """Returns the registers of a thread that let so many programs be resident."""
-        return min(self.registers // (programs * threads), self.device.hardware.max_registers_per_thread or 1)
+        """Returns the registers of a thread that let so many programs be resident, in whole granules; 0 if none do."""
+        hardware = self.device.hardware
+        granule = hardware.register_granule or 1
+        return min(self.registers // (programs * threads) // granule * granule, hardware.max_registers_per_thread or 1)
 
     def warps(self, elements: int, per_thread: int) -> int:
         """Returns the warps whose threads hold so many elements each, as far as a program may have them."""

@@ -65,7 +65,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         tile_rows=tiling.tile_rows,
         tile_cols=tiling.tile_cols,
         pieces=tiling.pieces,
-        held=tiling.strategy != "online" and tiling.held and not spec.step,
+        held=tiling.held and not spec.step,
         places=_places(spec, threads),
         walks=tiling.walk,
         counted_in="int64" if spec.many else "uint32",

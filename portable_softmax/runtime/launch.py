@@ -160,9 +160,15 @@ def problem_from(
         batch_invariant=batch_invariant,
         step=step,
         scores=scores,
-        in_place=not step and any(each.data_ptr() == operands[0].data_ptr() for each in operands[1:]),
+        in_place=not step and any(_at_one_place(operands[0], each) for each in operands[1:]),
         mask_aligned=mask is not None and mask.data_ptr() % VECTOR_BYTES == 0,
     )
+
+
+def _at_one_place(a: "torch.Tensor", b: "torch.Tensor") -> bool:
+    """Tells whether two tensors start at one address; without memory, as on meta, whether they start at one of their storage."""
+    stored = not a.is_meta or a.untyped_storage()._cdata == b.untyped_storage()._cdata
+    return stored and a.data_ptr() == b.data_ptr()
 
 
 def name_of(dtype: "torch.dtype") -> str:

@@ -107,7 +107,7 @@ def test_text_that_yaml_refuses_or_takes_for_something_else(tmp_path, line, comp
         ({"row_share": 1.5}, r"Expected `float` <= 1.0 - at .*row_share"),
         ({"bytes_per_piece": 12}, r"Invalid enum value 12 - at .*bytes_per_piece"),
         ({"word_forward": 5}, r"unknown field `word_forward`"),
-        ({"row_share": 0.2, "to_cols": 5}, r"a row with conditions needs its gain, which is at least 1.03"),
+        ({"row_share": 0.2, "to_cols": 5}, r"a row with conditions that was measured needs its gain, which is at least 1.03"),
         ({"row_share": 0.2, "to_cols": 5, "gain": 1.02}, r"Expected `float` >= 1.03 - at .*gain"),
         ({"to_cols": 5, "gain": 1.5}, r"a row gives at least one number: ragged_cols, "),
         ({"row_share": 0.2, "gain": 1.5, "from_cols": 9, "to_cols": 8}, r"from_cols 9 is above to_cols 8"),

@@ -8,7 +8,7 @@ from offline import GPUS, H200, PRODUCTS, every_candidate, foremost, light, plan
 from random_plans import random_problems
 
 from portable_softmax import Device
-from portable_softmax.planning.candidates import MOST_ELEMENTS, MOST_PIECES
+from portable_softmax.planning.candidates import MOST_ELEMENTS, MOST_PIECES, candidates
 from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
@@ -50,10 +50,18 @@ def test_tiles_and_parts_cover_a_row_and_no_part_is_empty(product):
         for tiling in every_candidate(problem, device):
             if tiling.strategy != "online":
                 assert (tiling.parts - 1) * tiling.tile_cols < problem.width <= tiling.parts * tiling.tile_cols
-                assert tiling.parts <= MOST_PARTS or problem.layout != "rows"
+                assert tiling.parts <= MOST_PARTS or not tiling.held or problem.layout != "rows"
             else:
                 assert tiling.parts == 1
-            assert (tiling.strategy == "shared") == (tiling.parts > 1)
+            assert (tiling.strategy == "shared") == (tiling.parts > 1 or problem.folded > 1)
+
+
+@pytest.mark.parametrize("product", foremost(PRODUCTS))
+def test_no_launch_is_a_candidate_twice(product):
+    device = Device.from_profile(product)
+    for problem in problems(product):
+        found = [(each.tiling, each.spilled_bytes) for each in candidates(problem, device)]
+        assert len(set(found)) == len(found), problem
 
 
 @pytest.mark.parametrize("profile", foremost(GPUS))
@@ -140,7 +148,7 @@ def test_steps_of_sharded_rows_take_whole_tiles_alone(product):
         ("reduce", "map"), rows, columns, {"float32", "float16"} & set(device.profile.dtypes)
     ):
         problem = Problem(n_rows, n_cols, dtype, dtype, 1 if inner < 64 else 4, inner=inner, step=step)
-        assert all(each.parts == each.pieces == 1 and each.held for each in every_candidate(problem, device))
+        assert all(each.parts == each.pieces == 1 and not each.is_shared for each in every_candidate(problem, device))
         assert any(step in reason for reason in choose(problem, device, light).reasons)
 
 

@@ -4,10 +4,12 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from portable_softmax.planning.lines import SHORTEST_LINE, lines_of
+from portable_softmax.planning.lines import SHORTEST_LINE, lines_of, lines_of_scores
+from portable_softmax.planning.request import problem_of
+from portable_softmax.planning.scores import Scores
 
 
 def view(sizes, order, steps, cut):
@@ -60,6 +62,22 @@ def test_the_rows_found_are_the_rows_meant(x, dim, scattered, backward):
     if not scattered:
         assert not lines.turned
         assert lines.depth == 1 if not lines.across else lines.depth < 3 and lines.length >= SHORTEST_LINE
+
+
+@settings(max_examples=400, deadline=None)
+@given(x=layouts(), dim=st.integers(0, 3), causal=st.booleans())
+@example(x=view([2, 17, 1], [0, 2, 1], [1, 1, 1], 3), dim=2, causal=True)  # one row, and its elements are apart
+def test_rows_of_scores_keep_their_order_and_their_numbers(x, dim, causal):
+    causal = causal and x.dim() > 1
+    dim = x.dim() - 1 if causal else dim % x.dim()
+    lines = lines_of_scores(x.shape, dim, [x.stride()] * 2, [0] * x.dim(), causal)
+    if lines is None:
+        return
+    rows = rows_of(lines, 1) + x.storage_offset()
+    assert torch.equal(rows, x.movedim(dim, -1).reshape(-1, x.shape[dim]))
+    problem = problem_of(lines, "float32", "float32", scores=Scores(causal="upper_left" if causal else None, sink=True))
+    assert (problem.n_rows, problem.n_cols, problem.tiles(1)) == (*rows.shape, len(rows))
+    assert not causal or problem.neighbours == x.shape[-2], "a row's number is that in its matrix"
 
 
 HEADS = torch.empty(2, 20, 4, 8).transpose(1, 2)

@@ -2,13 +2,16 @@
 
 import itertools
 import logging
+from collections import Counter
 import zlib
+from typing import get_args
 
 import pytest
-from offline import H200, MI300X, PRODUCTS, foremost, read_problem, with_numbers
+from offline import H200, MI300X, PRODUCTS, light, read_problem, with_numbers
 from random_plans import random_problems
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
+from portable_softmax.devices.policy import Access, Layout, Strategy
 from portable_softmax.planning.candidates import MOST_PIECES
 from portable_softmax.planning.planner import MOST_SPILLING, choose
 from portable_softmax.planning.request import contiguous_problem
@@ -41,7 +44,7 @@ def takes_all_registers(problem, tiling, device):
 
 
 @pytest.mark.parametrize("compiler", [spills_always, spills_or_fails, takes_all_registers])
-@pytest.mark.parametrize("product", foremost(PRODUCTS))
+@pytest.mark.parametrize("product", PRODUCTS)
 def test_every_problem_has_a_launch_after_a_few_compilations(product, compiler):
     device = Device.from_profile(product)
     for problem in itertools.islice(random_problems(device, seed=chance(product)), PROBLEMS):
@@ -54,7 +57,7 @@ def test_every_problem_has_a_launch_after_a_few_compilations(product, compiler):
         plan = choose(problem, device, counted)
         tiling = plan.tiling
         assert plan.num_programs >= tiling.parts
-        assert tiling.strategy == "online" or tiling.parts * tiling.tile_cols >= problem.n_cols
+        assert tiling.strategy == "online" or tiling.parts * tiling.tile_cols >= plan.problem.n_cols
         assert len(asked) <= MOST_COMPILATIONS
         if compiler is spills_always:
             assert len(asked) <= MOST_SPILLING
@@ -62,6 +65,40 @@ def test_every_problem_has_a_launch_after_a_few_compilations(product, compiler):
             assert plan.warning.startswith(f"slow: spills {plan.resources.spilled_bytes_per_thread} bytes per thread")
         if compiler is takes_all_registers:
             assert plan.warning is None
+
+
+def kinds_of(plan):
+    """Returns what a plan is an example of: its strategy, how rows lie and are read, and what else planning decides by."""
+    problem, tiling = plan.problem, plan.tiling
+    yield from (tiling.strategy, problem.layout, problem.access, problem.direction, f"depth {problem.depth}")
+    named = {
+        "shared, held": tiling.is_shared and tiling.held,
+        "shared, read twice": tiling.is_shared and not tiling.held,
+        "in place": problem.in_place,
+        "not aligned": not problem.aligned,
+        "folded": problem.folded > 1,
+        "scattered": problem.scattered,
+        "scores": bool(problem.scores),
+        "batch invariant": problem.batch_invariant,
+        "two types": problem.x_dtype != problem.y_dtype,
+    }
+    yield from (name for name, there in named.items() if there)
+
+
+def test_random_problems_are_of_every_kind():
+    """Each strategy, layout and access is among those that are never refused, and each in numbers that no chance takes away."""
+    device = Device.from_profile(H200)
+    found = Counter(
+        kind
+        for problem in itertools.islice(random_problems(device, seed=0), 4000)
+        for kind in kinds_of(choose(problem, device, light))
+    )
+    every = {*get_args(Strategy), *get_args(Layout), *get_args(Access), "forward", "backward", "depth 1", "depth 2", "depth 3"}
+    every |= {"shared, held", "shared, read twice", "in place", "not aligned", "folded", "scattered", "scores"}
+    every |= {"batch invariant", "two types"}
+    assert found.keys() == every
+    assert min(found.values()) >= 10, found
+    assert found["in place"] < 1000, "most problems are not in place"
 
 
 @pytest.mark.parametrize(("first", "taken"), [(100, 0), (140, 0), (141, 1), (500, 1)])
