@@ -254,6 +254,12 @@ def test_other_dims_and_layouts(where, dim, order):
     check(x, "log_softmax", Scores(mask="float32"), dim, mask=random(1, 3, 1, 16, where=where, seed=9))
 
 
+@pytest.mark.parametrize("causal", ["upper_left", "lower_right"])
+def test_one_row_whose_elements_are_apart(where, causal):
+    x = random(2, 45, 4, where=where)[..., :1].transpose(1, 2)
+    check(x, "softmax", Scores(causal=causal))
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (4, 0), (3, 1), (1, 1), (2, 1, 3)], ids=str)
 def test_sizes_of_0_and_1(where, shape):
     x = random(*shape, where=where)
