@@ -2,9 +2,9 @@
 
     python scripts/random_plans.py nvidia/h200 amd/mi300x --problems 200
 
-The table has one row per device: problems; refused problems; bfloat16 problems that this Triton does not compile for the
-device; slow problems, for which all compiled launches spill; the most compilations and the most seconds of a plan. Without
-names it takes one product of each architecture that this Triton compiles for. It ends with 1 if a problem is refused.
+The table has one row per device: problems, and those in place; refused problems; bfloat16 problems that this Triton does not
+compile for the device; slow problems, for which all compiled launches spill; launches of each strategy; the most compilations
+and the most seconds of a plan. Without names it takes one product of each architecture that this Triton compiles for. It ends with 1 if a problem is refused.
 """
 
 import argparse
@@ -12,12 +12,14 @@ import os
 import random
 import sys
 from collections.abc import Iterator, Sequence
+from typing import get_args
 
 import torch
 from tabulate import tabulate
 
 from portable_softmax import Device, PlanError, plan, profiles
 from portable_softmax.devices.detect import chosen
+from portable_softmax.devices.policy import Strategy
 from portable_softmax.errors import CompileError, LayoutError
 from portable_softmax.operators.layout import AS_THEY_LIE, Operands
 from portable_softmax.operators.scored_plan import Wanted, described
@@ -29,7 +31,28 @@ from portable_softmax.runtime import plans
 from portable_softmax.runtime.launch import problem_from
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
-NEIGHBOURS = 2, 3, 5, 7, 15, 16, 31, 49, 64, 96, 128, 197, 200, 256, 333, 500, 512, 1001, 1023, 1024  # rows that lie side by side
+NEIGHBOURS = (
+    2,
+    3,
+    5,
+    7,
+    15,
+    16,
+    31,
+    49,
+    64,
+    96,
+    128,
+    197,
+    200,
+    256,
+    333,
+    500,
+    512,
+    1001,
+    1023,
+    1024,
+)  # rows that lie side by side
 MOST_ROWS = 2**20
 IN_PLACE, SCORED = 0.1, 0.2  # of all problems
 
@@ -133,9 +156,11 @@ def counted(name: str, count: int, seed: int) -> dict[str, object]:
         compiled[-1] += 1
         return plans._measure(*asked)  # type: ignore[arg-type]
 
-    refused, uncompiled, slow, slowest = 0, 0, 0, (0.0, "")
+    in_place, refused, uncompiled, slow, slowest = 0, 0, 0, 0, (0.0, "")
+    strategies = dict.fromkeys(get_args(Strategy), 0)
     for problem, _ in zip(random_problems(device, seed), range(count), strict=False):
         compiled.append(0)
+        in_place += problem.in_place
         began = _seconds()
         words = f"{name} {problem.name} {problem.layout} {problem.n_rows} x {problem.n_cols}, {problem.inner} side by side"
         try:
@@ -148,14 +173,15 @@ def counted(name: str, count: int, seed: int) -> dict[str, object]:
             refused += 1
             print(f"REFUSED {words}: {str(error)[:2000]}", file=sys.stderr)
         else:
+            strategies[found.tiling.strategy] += 1
             if found.warning:
                 slow += 1
                 print(f"{words}: {found.tiling}: {found.warning}", file=sys.stderr)
         slowest = max(slowest, (_seconds() - began, words))
     print(f"slowest: {slowest[1]}", file=sys.stderr)
     most = f"{slowest[0]:.1f}"
-    row = {"device": name, "problems": count, "refused": refused, "uncompiled": uncompiled, "slow": slow}
-    return row | {"compilations": max(compiled), "seconds": most}
+    row = {"device": name, "problems": count, "in place": in_place, "refused": refused, "uncompiled": uncompiled, "slow": slow}
+    return row | strategies | {"compilations": max(compiled), "seconds": most}
 
 
 def _seconds() -> float:

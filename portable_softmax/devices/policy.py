@@ -37,7 +37,7 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """
 
     source: str
-    gain: Annotated[float, msgspec.Meta(ge=LEAST_GAIN)] | Unset = msgspec.UNSET  # how much faster the problems were, where that was measured
+    gain: Annotated[float, msgspec.Meta(ge=LEAST_GAIN)] | Unset = msgspec.UNSET  # how much faster it was, if measured
 
     direction: Direction | Unset = msgspec.UNSET
     element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type

@@ -47,6 +47,11 @@ class Tiling:
         return self.strategy == "shared"
 
     @property
+    def reads_parts_twice(self) -> bool:
+        """Tells whether programs share rows whose parts they do not hold."""
+        return self.is_shared and not self.held
+
+    @property
     def words_per_tile(self) -> int:
         """Returns the 64-bit words in which a tile's programs exchange numbers: two per row, in cache lines of 128 bytes."""
         return 2 * -(-self.parts * self.tile_rows // 8) * 8
@@ -55,7 +60,7 @@ class Tiling:
         warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
         parts = "" if self.parts == 1 else f" in {self.parts} parts"
         pieces = "" if self.pieces == 1 else f" of {self.pieces} pieces"
-        pieces += "" if self.held or not self.is_shared else ", read twice"
+        pieces += ", read twice" if self.reads_parts_twice else ""
         registers = "" if self.max_registers is None else f", at most {self.max_registers} registers"
         return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{parts}{pieces}{warps}{registers}"
 

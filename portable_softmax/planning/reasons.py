@@ -31,12 +31,10 @@ def why(
     yield _why_tile(problem, tiling)
     if tiling.num_warps is not None and device.hardware.warp_size:
         elements = tiling.tile_rows * tiling.tile_cols / (tiling.num_warps * device.hardware.warp_size)
-        elements, whole = (elements / tiling.pieces, "a piece") if tiling.is_shared and not tiling.held else (elements, "the tile")
+        elements, whole = (elements / tiling.pieces, "a piece") if tiling.reads_parts_twice else (elements, "the tile")
         yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} of {whole}"
         if tiling.num_stages == 1:
-            loads = (
-                "each tile is loaded once" if tiling.held else "resident programs load in turns"
-            )
+            loads = "each tile is loaded once" if tiling.held else "resident programs load in turns"
             yield f"num_stages 1: {loads}, so there is nothing to pipeline"
     if used.registers_per_thread is None and device.hardware.registers_per_multiprocessor:
         yield "registers are estimated: no compiler here tells how many the kernel uses, nor whether it spills some"

@@ -166,7 +166,7 @@ def problem_from(
 
 
 def _at_one_place(a: "torch.Tensor", b: "torch.Tensor") -> bool:
-    """Tells whether two tensors start at one address; without memory, as on meta, whether they start at one of their storage."""
+    """Tells whether two tensors start at one address; on meta, where none has memory, whether at one of their storage."""
     stored = not a.is_meta or a.untyped_storage()._cdata == b.untyped_storage()._cdata
     return stored and a.data_ptr() == b.data_ptr()
 

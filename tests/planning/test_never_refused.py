@@ -2,8 +2,8 @@
 
 import itertools
 import logging
-from collections import Counter
 import zlib
+from collections import Counter
 from typing import get_args
 
 import pytest
