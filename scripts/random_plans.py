@@ -3,8 +3,9 @@
     python scripts/random_plans.py nvidia/h200 amd/mi300x --problems 200
 
 The table has one row per device: problems, and those in place; refused problems; bfloat16 problems that this Triton does not
-compile for the device; slow problems, for which all compiled launches spill; launches of each strategy; the most compilations
-and the most seconds of a plan. Without names it takes one product of each architecture that this Triton compiles for. It ends with 1 if a problem is refused.
+compile for the device; slow problems, for which all compiled launches spill; launches of each strategy; the most compilations and
+the most seconds of a plan. Without names it takes one product of each architecture that this Triton compiles for. It ends with 1
+if a problem is refused.
 """
 
 import argparse
@@ -26,39 +27,19 @@ from portable_softmax.operators.scored_plan import Wanted, described
 from portable_softmax.planning import planner
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.problem import FORMS, MAX_COLS, Problem
-from portable_softmax.planning.scores import Scores
+from portable_softmax.planning.scores import Causal, Scores
 from portable_softmax.runtime import plans
 from portable_softmax.runtime.launch import problem_from
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
-NEIGHBOURS = (
-    2,
-    3,
-    5,
-    7,
-    15,
-    16,
-    31,
-    49,
-    64,
-    96,
-    128,
-    197,
-    200,
-    256,
-    333,
-    500,
-    512,
-    1001,
-    1023,
-    1024,
-)  # rows that lie side by side
+# rows that lie side by side
+NEIGHBOURS = 2, 3, 5, 7, 15, 16, 31, 49, 64, 96, 128, 197, 200, 256, 333, 500, 512, 1001, 1023, 1024
 MOST_ROWS = 2**20
 IN_PLACE, SCORED = 0.1, 0.2  # of all problems
 
 
 def random_problems(device: Device, seed: int) -> Iterator[Problem]:
-    """Yields problems without end: rows, padded, across, turned, heads and scores, also in place, in all types and directions."""
+    """Yields problems without end: rows, padded, across, turned, heads, scores, in place, in all types and directions."""
     draw = random.Random(seed)
     while True:
         backward, batch_invariant = draw.random() < 0.5, draw.random() < 0.1
@@ -85,7 +66,7 @@ def _scored(draw: random.Random, operands: Operands, dim: int, form: str, invari
     shape, x = operands[0].shape, operands[1]
     mask = torch.empty([draw.choice((1, size)) for size in shape], dtype=draw.choice((torch.bool, x.dtype)), device="meta")
     kind = draw.choice((None, str(mask.dtype).removeprefix("torch.")))
-    causal = draw.choice((None, "upper_left", "lower_right")) if dim == len(shape) - 1 else None
+    causal = draw.choice((None, *get_args(Causal))) if dim == len(shape) - 1 else None
     scores = Scores(factor=draw.choice((None, "number", "rows")), mask=kind, causal=causal, sink=draw.random() < 0.2)
     try:
         wanted = Wanted(dim, form, invariant, scores, device)
