@@ -3,9 +3,9 @@
     python scripts/random_plans.py nvidia/h200 amd/mi300x --problems 200
 
 The table has one row per device: problems, and those in place; refused problems; bfloat16 problems that this Triton does not
-compile for the device; slow problems, for which all compiled launches spill; launches of each strategy; the most compilations and
-the most seconds of a plan. Without names it takes one product of each architecture that this Triton compiles for. It ends with 1
-if a problem is refused.
+compile for the device; slow problems, for which all compiled launches spill; launches of each strategy; the most compilations
+and the most seconds of a plan. Without names it takes one product of each architecture that this Triton compiles for. It ends
+with 1 if a problem is refused.
 """
 
 import argparse
