@@ -10,7 +10,9 @@ TTIR is Triton's own form of a kernel, the same for all vendors. Nothing is comp
 import argparse
 import hashlib
 import inspect
+import itertools
 import json
+import math
 import re
 import sys
 from collections import Counter
@@ -20,9 +22,11 @@ from typing import Any
 
 from portable_softmax import Device
 from portable_softmax.planning import planner
+from portable_softmax.planning.lines import lines_of_scores
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import as_read
-from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.planning.request import contiguous_problem, problem_of
+from portable_softmax.planning.scores import Scores
 from portable_softmax.runtime import compiler
 from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
 from portable_softmax.runtime.specialization import KernelSpec
@@ -30,6 +34,13 @@ from portable_softmax.runtime.specialization import KernelSpec
 ROWS = (4096, 781), (100_000, 33), (4096, 8192), (4096, 12672), (16, 50_257), (8, 131_072), (1024, 65_536), (2, 10**6)
 SIDE_BY_SIDE = (  # rows side by side, columns, matrices, elements of an access
     *((512, 19, 64, 4), (4096, 4096, 1, 4), (1024, 50_257, 1, 4), (49, 1000, 64, 1), (8, 10, 500_000, 4), (2048, 16_384, 1, 4)),
+)
+STEPS = (  # of scores, and their gradients
+    Scores(factor="number"),
+    Scores(factor="rows", divides=True),
+    Scores(factor="rows", divides=True, cap=30.0, mask="float16", causal="lower_right", zero_rows=True),
+    Scores(mask="bool", factor="number", sink=True),
+    Scores(causal="upper_left", sink=True, factor="rows"),
 )
 CANDIDATES = 3  # tilings of each problem
 
@@ -52,8 +63,27 @@ def problems(device: Device) -> Iterator[Problem]:
             yield from (heads, *turned)
             for step in ("reduce", "map"):
                 yield Problem(4096, 75_968, dtype, dtype, 4, True, "log_softmax", backward, step=step)
+    yield from scored_problems()
     yield contiguous_problem(4096, 20_000, "float64")
     yield contiguous_problem(4096, 781, "float64", "softmax", True)
+
+
+def scored_problems() -> Iterator[Problem]:
+    """Yields the softmax of scores, and its gradient: heads, few long rows, and rows side by side; masks are broadcast."""
+    for scores, (shape, dim), dtype in itertools.product(
+        STEPS, (((8, 16, 200, 200), 3), ((2, 100_001), 1), ((8, 4, 128, 512), 2)), ("float32", "bfloat16")
+    ):
+        strides = [math.prod(shape[at + 1 :]) for at in range(len(shape))]
+        mask = (
+            [stride if at != 1 or len(shape) == 2 else 0 for at, stride in enumerate(strides)]
+            if scores.mask
+            else [0] * len(shape)
+        )
+        causal = scores.causal is not None and dim == len(shape) - 1
+        for backward in (False, True):
+            lines = lines_of_scores(shape, dim, [strides] * (3 if backward else 2), mask, causal)
+            if lines and causal is (scores.causal is not None):
+                yield problem_of(lines, dtype, dtype, scores=scores, backward=backward, mask_aligned=True)
 
 
 def specs(device: Device) -> Iterator[tuple[str, KernelSpec]]:
@@ -68,7 +98,7 @@ def specs(device: Device) -> Iterator[tuple[str, KernelSpec]]:
 
 
 def ttir(spec: KernelSpec, device: Device) -> str:
-    """Returns a kernel's TTIR without locations, and with values numbered in order."""
+    """Returns the body of a kernel in TTIR, without locations, and with values numbered in the order of their use."""
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import make_backend
@@ -87,7 +117,8 @@ def ttir(spec: KernelSpec, device: Device) -> str:
     module = source.make_ir(*([target] if takes_target else []), *arguments)
     takes_arch = len(inspect.signature(backend.make_ttir).parameters) == 4
     module = backend.make_ttir(module, {}, options, *([device.arch] if takes_arch else []))
-    return _numbered(re.sub(r"loc\([^)]*\)+|#loc.*", "", str(module)))
+    text = re.sub(r"loc\([^)]*\)+|#loc.*", "", str(module))
+    return _numbered(re.sub(r"tt\.func public @\w+\(.*\n", "", text))
 
 
 def _numbered(text: str) -> str:
