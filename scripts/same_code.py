@@ -117,8 +117,8 @@ def ttir(spec: KernelSpec, device: Device) -> str:
     module = source.make_ir(*([target] if takes_target else []), *arguments)
     takes_arch = len(inspect.signature(backend.make_ttir).parameters) == 4
     module = backend.make_ttir(module, {}, options, *([device.arch] if takes_arch else []))
-    text = re.sub(r"loc\([^)]*\)+|#loc.*", "", str(module))
-    return _numbered(re.sub(r"tt\.func public @\w+\(.*\n", "", text))
+    text = re.sub(r"loc\([^)]*\)+|#loc.*\n?|tt\.func public @\w+\(.*\n", "", str(module))
+    return _numbered("\n".join(line for line in text.splitlines() if line.strip()))
 
 
 def _numbered(text: str) -> str:

@@ -11,7 +11,6 @@ ROOT = Path(__file__).parents[1]
 ROOMS = [
     "portable_softmax",  # its own files; the rooms below hold the others
     "portable_softmax/devices/backends",
-    "portable_softmax/kernels/special",
     "portable_softmax/probe/page",
     *(
         f"portable_softmax/{room}"

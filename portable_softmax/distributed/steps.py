@@ -1,7 +1,7 @@
 """Both steps of a sharded softmax on one device, by a kernel each, or by torch for tensors on the CPU.
 
 Operands a and b are those of kernels/formulas.py: both are x forward; dy and y backward. Rows are numbered as their
-elements lie in a contiguous tensor. kernels/special/shards.py describes numbers.
+elements lie in a contiguous tensor. kernels/shards.py describes numbers.
 """
 
 import math
@@ -105,7 +105,7 @@ def _launch(
     layouts = tuple((each.dtype, each.shape, each.stride(), each.data_ptr() % VECTOR_BYTES == 0) for each in operands)
     key = step, layouts, operands[0].device, len(numbers), dim, dtype, form, backward, invariant
     if kept := find(key):
-        launch_on(*kept, *operands, numbers)
+        launch_on(*kept, *(operands if backward else operands[:-1]), numbers)
         return
     device = device_of(operands[0], dtype, *(each.dtype for each in operands))
     n_read = len(operands) if backward else 2  # only gradients read b
@@ -113,7 +113,7 @@ def _launch(
     problem = problem_from(taken, lines, form, backward, invariant, step, dtype)
     more_sizes = (len(numbers),) if step == "map" else ()
     bound = guard_of(device), bind_problem(problem, device, taken[0].device, more_sizes)
-    launch_on(*bound, *taken, numbers)
+    launch_on(*bound, *(taken if backward else taken[:-1]), numbers)
     if way is AS_THEY_LIE:
         keep(key, bound)
     elif step == "map" and taken[0] is not operands[0]:

@@ -95,6 +95,22 @@ def lead_of(matrix, line, n_matrices, stride, matrix_stride, block_stride, FORM:
 
 
 @triton.jit
+def operands_of(
+    a_ptr, b_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, out_line, out_matrix, out_block, FORM: tl.constexpr
+):
+    """Returns (a, b, lead): pointers to the first column of each row, as `starts_of`, and `lead_of`.
+
+    A softmax has no b, and nothing is loaded there.
+    """
+    a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)
+    lead = lead_of(matrix, line, n_matrices, a_line, a_matrix, a_block, FORM)
+    b = a
+    if FORM.backward:
+        b = starts_of(b_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
+    return a, b, lead
+
+
+@triton.jit
 def first_of_part(part, n_cols, FORM: tl.constexpr):
     """Returns the first column of a part, hidden from range analysis: ptxas 12.9 miscompiles pairs of 16-bit additions.
 
@@ -103,6 +119,13 @@ def first_of_part(part, n_cols, FORM: tl.constexpr):
     """
     first = tl.cast(part, tl.int64) * FORM.tile_cols if FORM.axis == 0 else part * FORM.tile_cols
     return first + tl.where(n_cols < 0, 65536, 0)
+
+
+@triton.jit
+def past_of_part(first_col, n_cols, FORM: tl.constexpr):
+    """Returns a column past the last piece of a part that begins at first_col, or of the row, if one program has it whole."""
+    end = n_cols + FORM.vector if FORM.held else n_cols  # rows have no more pieces than this
+    return tl.minimum(first_col + FORM.tile_cols, end) if FORM.programs > 1 or FORM.held else n_cols
 
 
 @triton.jit

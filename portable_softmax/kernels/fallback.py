@@ -6,7 +6,7 @@ It also reads its own part once more.
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import first_of_part, lead_of, rows_of, starts_of
+from portable_softmax.kernels.addressing import first_of_part, operands_of, rows_of, starts_of
 from portable_softmax.kernels.exchange import found, is_missing, publish, top_of, words_of
 from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.folded import at_lanes, part_of, tile_near
@@ -27,13 +27,12 @@ def do_alone(
     A mask comes as pointers to its rows, in place of b_ptr.
     """
     row_tiles = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows
-    matrix, line, rows = rows_of(in_turn(tile, row_tiles, n_matrices, FORM), row_tiles, per_matrix, FORM)
-    lead = lead_of(matrix, line, n_matrices, a_line, a_matrix, a_block, FORM)
-    a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)
+    matrix, line, rows = rows_of(in_turn(tile, 0, row_tiles, n_matrices, FORM), row_tiles, per_matrix, FORM)
+    a, b, lead = operands_of(
+        a_ptr, b_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, out_line, out_matrix, out_block, FORM
+    )
     if FORM.mask != "":
         b = b_ptr
-    else:
-        b = starts_of(b_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
     words, step = words_of(words_ptr, tile, matrix, rows, n_rows, FORM)
     if FORM.folded > 1:
         firsts, seconds = find_folded(
@@ -57,19 +56,10 @@ def do_alone(
     out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
     edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factors, FORM)
     first_col = first_of_part(part, n_cols, FORM)
-    past_col = past_of_part(first_col, n_cols, FORM)
     store_streamed(
-        out, a, b, base, first, second, rows, lead, first_col, past_col, n_rows, n_cols, out_line, a_line, b_stride, factors,
-        FORM,
-    )  # fmt: skip
+        out, a, b, base, first, second, rows, lead, first_col, n_rows, n_cols, out_line, a_line, b_stride, factors, FORM
+    )
     store_edges(out, edge_a, edge_b, first, second, rows, lead, part, n_rows, n_cols, factors, FORM)
-
-
-@triton.jit
-def past_of_part(first_col, n_cols, FORM: tl.constexpr):
-    """Returns a column past the last piece of a part that begins at first_col."""
-    end = n_cols + FORM.vector if FORM.held else n_cols  # rows have no more pieces than this
-    return tl.minimum(first_col + FORM.tile_cols, end)
 
 
 @triton.jit
@@ -77,14 +67,13 @@ def reduce_again(a, b, rows, lead, part, n_rows, n_cols, a_stride, b_stride, fac
     """Returns (first, second) of a part of rows, the same bits as the program that has this part."""
     edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factors, FORM)
     first_col = first_of_part(part, n_cols, FORM)
-    past_col = past_of_part(first_col, n_cols, FORM)
     if FORM.held:
         first, second = reduce_part(
-            a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, factors, FORM
+            a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_stride, b_stride, factors, FORM
         )
     else:
         first, second = reduce_streamed(
-            a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, factors, FORM
+            a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_stride, b_stride, factors, FORM
         )
     return first, second
 
@@ -101,9 +90,21 @@ def find_folded(
                 tile, lanes, here = tile_near(rows, n_rows, other % FORM.folded, near, FORM)
                 if tl.max(here.to(tl.int32), axis=0) != 0:
                     there, part = tile * FORM.tile_rows + tl.arange(0, FORM.tile_rows), other // FORM.folded
-                    a = starts_of(a_ptr, matrix, there, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)
-                    b = starts_of(b_ptr, matrix, there, n_matrices, out_line, out_matrix, out_block, FORM.axis, FORM)
-                    first, second = reduce_again(a, b, there, 0, part, n_rows, n_cols, a_line, b_stride, factors, FORM)
+                    a, b, lead = operands_of(
+                        a_ptr,
+                        b_ptr,
+                        matrix,
+                        there,
+                        n_matrices,
+                        a_line,
+                        a_matrix,
+                        a_block,
+                        out_line,
+                        out_matrix,
+                        out_block,
+                        FORM,
+                    )
+                    first, second = reduce_again(a, b, there, lead, part, n_rows, n_cols, a_line, b_stride, factors, FORM)
                     their, _ = words_of(words_ptr, tile, matrix, there, n_rows, FORM)
                     publish(their, step, part_of(part, there, n_rows, FORM), there < n_rows, first, second, launch, FORM)
                     first, second = at_lanes(first, lanes, FORM), at_lanes(second, lanes, FORM)

@@ -22,6 +22,7 @@ class Form:
     exact: bool  # exponentials and quotients to the last bit, for float32 and float64
     compute: str  # type of all arithmetic
     rounded_to: str  # type of y: an input is rounded to it first
+    step: str = ""  # of a shard: "reduce" ends with the numbers of its rows, "map" begins with those of whole rows
 
     # How rows lie in memory.
     axis: int  # of a row's elements in a tile. 1: the elements of a row are neighbours in x, or dy; 0: those of a column are
@@ -66,6 +67,13 @@ class Form:
     lanes: int = 1  # numbers of one look, at least one per thread: all warps take part, so all see the same
     poll: str = "volatile"  # how a look reads a word: by a "volatile" load or an "atomic" operation
     polls: int = 1  # looks, at most; then the program computes the missing numbers itself
+
+    @property
+    def kernel_name(self) -> str:
+        """Returns the name that profilers see."""
+        if self.step:
+            return f"{self.step}_kernel"
+        return f"{'scored' if self.scored else 'softmax'}{'_backward' if self.backward else ''}_kernel"
 
     @property
     def turned(self) -> bool:
@@ -163,6 +171,12 @@ class InKernel:
 
     def __hash__(self) -> int:
         return hash(self.form)
+
+
+def name_of(specialization: Any) -> str:
+    """Returns the name of a kernel, as Triton asks for it."""
+    name: str = specialization.constants["FORM"].form.kernel_name
+    return name
 
 
 def constexpr_of(form: Form) -> InKernel:

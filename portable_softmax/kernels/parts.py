@@ -6,6 +6,7 @@ exchange.py says why.
 import triton
 import triton.language as tl
 
+from portable_softmax.kernels.addressing import past_of_part
 from portable_softmax.kernels.exponents import base_of, exp, fma, steep
 from portable_softmax.kernels.formulas import add_shares, of_rows, shares, weights
 from portable_softmax.kernels.streamed import filled, load_piece
@@ -32,13 +33,12 @@ def first_shares(a, b, n_cols, FORM: tl.constexpr):
 
 
 @triton.jit
-def reduce_part(
-    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr
-):
+def reduce_part(a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr):
     """Returns (first, second) of a part of rows, the same bits as held.reduce.
 
     It reads the part one piece at a time, and so needs few registers.
     """
+    past_col = past_of_part(first_col, n_cols, FORM)
     peak = tl.zeros((rows.shape[0],), FORM.compute)
     if not FORM.backward:
         most = filled(FORM.width, rows.shape[0], -float("inf"), FORM)

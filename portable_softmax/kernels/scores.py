@@ -18,8 +18,10 @@ from portable_softmax.kernels.masks import in_vectors_with_any, mask_pointers
 
 @triton.jit
 def number_of(bits, FORM: tl.constexpr):
-    """Returns the number whose bits these are, of the type that is computed in: launches pass integers alone."""
-    if FORM.compute == tl.float64:
+    """Returns the number whose bits these are, of the type that is computed in: launches pass integers alone. None is None."""
+    if bits is None:
+        number = None
+    elif FORM.compute == tl.float64:
         number = tl.cast(bits, tl.int64).to(tl.float64, bitcast=True)
     else:
         number = tl.cast(bits, tl.int32).to(tl.float32, bitcast=True)

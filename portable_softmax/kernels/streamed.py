@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import mask_of, pointers
+from portable_softmax.kernels.addressing import mask_of, past_of_part, pointers
 from portable_softmax.kernels.exponents import add, base_of, total_of
 from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
 from portable_softmax.kernels.masks import before_diagonal
@@ -62,7 +62,7 @@ def add_by_place(sums, a, b, FORM: tl.constexpr):
 
 @triton.jit
 def reduce_streamed(
-    a, b, edge_a, edge_b, rows, lead, first_col, past_col, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr
+    a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr
 ):
     """Returns (first, second) of rows, or of a part of rows, read one piece at a time.
 
@@ -75,7 +75,7 @@ def reduce_streamed(
         first = filled(FORM.places, rows.shape[0], -float("inf"), FORM)
         second = filled(FORM.places, rows.shape[0], 0.0, FORM)
         factors = tl.expand_dims(factor, FORM.axis) if FORM.divides else factor
-    for col in tl.range(first_col, past_col, FORM.width):
+    for col in tl.range(first_col, past_of_part(first_col, n_cols, FORM), FORM.width):
         piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
         if FORM.backward:
             second = add_by_place(second, piece_a, piece_b, FORM)
@@ -97,7 +97,7 @@ def reduce_streamed(
 
 @triton.jit
 def store_streamed(
-    out, a, b, base, first, second, rows, lead, first_col, past_col, n_rows, n_cols, out_stride, a_stride, b_stride, factor,
+    out, a, b, base, first, second, rows, lead, first_col, n_rows, n_cols, out_stride, a_stride, b_stride, factor,
     FORM: tl.constexpr,
 ):  # fmt: skip
     """Loads rows again, one piece at a time, and stores their results, the same bits as `store_tile`.
@@ -105,6 +105,7 @@ def store_streamed(
     Only a neighbour's program reads a part with FORM.held again. Its base is that of the part, not of the row.
     """
     scale, rest = scale_from(base, first, second, factor, not FORM.held, FORM)
+    past_col = past_of_part(first_col, n_cols, FORM)
     last = first_col + (past_col - 1 - first_col) // FORM.width * FORM.width
     for forward in tl.range(first_col, past_col, FORM.width):
         col = forward if FORM.held else first_col + last - forward  # backwards: the columns read last are still in a cache

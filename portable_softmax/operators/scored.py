@@ -108,7 +108,7 @@ def kept_like(asked: Asked, batch_invariant: bool) -> Kept | None:
             with made_current():
                 return call(x, mask, factors, sinks)
         y = empty(shape, strides, dtype)
-        launch(y, x, *_given_or(x, mask, factors, sinks))
+        launch(y, x, *_tensors(mask, factors, sinks))
         return y
 
     return call
@@ -127,12 +127,12 @@ def _launch(operands: Operands, wanted: Wanted, mask: torch.Tensor | None, facto
             return
         keep(key, launch)
     given = (factor,) if len(operands) == 3 else (mask, factor, sink)
-    launch_on(guard_of(wanted.device), launch, *operands, *_given_or(operands[1], *given))
+    launch_on(guard_of(wanted.device), launch, *operands, *_tensors(*given))
 
 
-def _given_or(absent: torch.Tensor, *given: Any) -> Operands:
-    """Returns tensors that were given; for each other one `absent`, which no kernel reads there."""
-    return tuple(each if isinstance(each, torch.Tensor) else absent for each in given)
+def _tensors(*given: Any) -> Operands:
+    """Returns those that are tensors, which are the operands that the kernel has."""
+    return tuple(each for each in given if isinstance(each, torch.Tensor))
 
 
 def _number(factor: Factor) -> float:

@@ -61,7 +61,8 @@ def planned(operands: Operands, wanted: Wanted, mask: torch.Tensor | None, numbe
     """
     way, problem = described(operands, wanted, mask)
     bits = struct.unpack("<q", struct.pack("<d", number)) if problem.y_dtype == "float64" else (_bits(number),)
-    numbers = bits if len(operands) == 3 else (mask_sizes(problem) + bits)
+    numbers = () if problem.scores.factor == "rows" else bits
+    numbers = mask_sizes(problem) + numbers if mask is not None else numbers
     launch = bind_problem(problem, wanted.device, operands[0].device, numbers)
     return launch if way is AS_THEY_LIE else on_copies(launch, way, wanted.dim, len(operands) - 1)
 

@@ -65,7 +65,7 @@ def _found(spec: KernelSpec, device: Device) -> Any:
         return _new(spec, device)
     target = compiler.target_to_compile_for(device)
     options = device.vendor.compile_options(*_options(spec), device.hardware)
-    of_kernel = spec.name, tuple(spec.signature().items()), form_of(spec, device)
+    of_kernel = tuple(spec.signature().items()), form_of(spec, device)
     key = on_disk.key_of(*of_kernel, target, sorted(options.items()))
     compiled = on_disk.load(key, lambda: compiler.source_of(kernel_of(spec), spec.signature(), constexprs_of(spec, device)))
     if compiled is None:

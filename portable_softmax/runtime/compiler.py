@@ -5,6 +5,7 @@ fp32 that starts on a multiple of 16 bytes, `i32:16` an integer that is a multip
 """
 
 import functools
+import operator
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -100,16 +101,21 @@ def check_target(device: Device) -> None:
         )
 
 
-def launcher(compiled: Any, constexprs: Mapping[str, Any], device_index: int | None) -> Callable[..., Any]:
+def launcher(
+    compiled: Any, signature: Mapping[str, str], constexprs: Mapping[str, Any], device_index: int | None
+) -> Callable[..., Any]:
     """Returns `launch(grid, *arguments)` of a compiled kernel, for the current stream of the device.
 
     The device must be the current one when it is called. `arguments` are the kernel's run-time parameters, by position. What
     does not change is looked up once; while profilers' hooks are set, Triton does all of it.
     """
-    # From Triton 3.3 on, a compiled kernel is called with its constexprs too.
-    trailing = () if triton_version() < (3, 3) else tuple(constexprs.values())
+    if triton_version() < (3, 3):
+        return lambda grid, *arguments: compiled[grid](*arguments)
+    # From Triton 3.3 on, a compiled kernel is called with its constexprs too, each in its place.
+    given, constants = [*signature, *constexprs], tuple(constexprs.values())
+    in_place = operator.itemgetter(*map(given.index, compiled.src.fn.arg_names))
     if triton_version() < (3, 5):
-        return lambda grid, *arguments: compiled[grid](*arguments, *trailing)
+        return lambda grid, *arguments: compiled[grid](*in_place((*arguments, *constants)))
     from triton import knobs
     from triton.runtime import driver
 
@@ -120,14 +126,14 @@ def launcher(compiled: Any, constexprs: Mapping[str, Any], device_index: int | N
     def launch(grid: tuple[int, int, int], *arguments: Any) -> None:
         nonlocal run
         if entering or leaving:
-            compiled[grid](*arguments, *trailing)
+            compiled[grid](*in_place((*arguments, *constants)))
             return
         if run is None:
             load(compiled)
             run = compiled.run
         stream = current_stream(device_index)
         # These nine arguments are the first from Triton 3.2 to 3.9.
-        run(*grid, stream, compiled.function, compiled.packed_metadata, None, None, None, *arguments, *trailing)
+        run(*grid, stream, compiled.function, compiled.packed_metadata, None, None, None, *in_place((*arguments, *constants)))
 
     return launch
 

@@ -44,6 +44,7 @@ def interpreted(
     results = 0 if spec.step == "reduce" else 1  # the first operands; a step's numbers are the last one, and no bfloat16
     tensors = n_operands - (1 if spec.step else 0)
     own = 3 if spec.backward else 2  # behind them, those of scores
+    names = tuple(spec.signature())
 
     def launch(*given: Any) -> None:
         taken = [
@@ -51,7 +52,8 @@ def interpreted(
             for at, each in enumerate(given[:tensors])
         ]
         with _interpreting, patched_once(), np.errstate(all="ignore"):  # a GPU does not warn of nan either
-            kernel(*taken, *given[tensors:n_operands], *sizes, *given[n_operands:], **constexprs)
+            arguments = *taken, *given[tensors:n_operands], *sizes, *given[n_operands:]
+            kernel(**dict(zip(names, arguments, strict=True)), **constexprs)
         if results and taken[0] is not given[0]:
             given[0].copy_(taken[0])
 

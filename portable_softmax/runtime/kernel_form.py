@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.runtime.specialization import KernelSpec
+from portable_softmax.runtime.specialization import PARAMETERS, KernelSpec
 
 if TYPE_CHECKING:
     from portable_softmax.kernels.form import Form
@@ -13,30 +13,25 @@ if TYPE_CHECKING:
 
 def kernel_of(spec: KernelSpec) -> Any:
     """Returns the @triton.jit function. The first one takes a while to be read, so it is asked for when it is compiled."""
-    if spec.step:
-        from portable_softmax.kernels.special import shards
-
-        return getattr(shards, spec.name)
     if spec.paired:
-        from portable_softmax.kernels.special import pairs
+        from portable_softmax.kernels.pairs import pairs_backward_kernel
 
-        return getattr(pairs, spec.name)
-    if spec.scores:
-        from portable_softmax.kernels.special import scored
+        return pairs_backward_kernel
+    from portable_softmax.kernels.softmax import softmax_kernel
 
-        return getattr(scored, spec.name)
-    from portable_softmax.kernels import softmax
-
-    return getattr(softmax, spec.name)
+    return softmax_kernel
 
 
 def constexprs_of(spec: KernelSpec, device: Device, in_float32: bool = False) -> dict[str, Any]:
-    """Returns the values of the kernel's constexprs, by name; `in_float32`: for bfloat16 that was copied to float32."""
+    """Returns the values of the kernel's constexprs, by name; `in_float32`: for bfloat16 that was copied to float32.
+
+    A parameter that a launch does not have is the constexpr None.
+    """
     from portable_softmax.kernels.form import constexpr_of
 
-    unshared = {} if spec.step or spec.paired or spec.tiling.is_shared else {"words_ptr": None, "launch": None}
     form = form_of(spec, device)
-    return {**unshared, "FORM": constexpr_of(form.in_float32() if in_float32 else form)}
+    absent = {} if spec.paired else dict.fromkeys(PARAMETERS - spec.signature().keys())
+    return {**absent, "FORM": constexpr_of(form.in_float32() if in_float32 else form)}
 
 
 def form_of(spec: KernelSpec, device: Device) -> "Form":
@@ -55,6 +50,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         exact=DTYPE_BYTES[spec.y_dtype] > 2,
         compute="float64" if spec.y_dtype == "float64" else "float32",
         rounded_to=spec.y_dtype,
+        step=spec.step or "",
         axis=axis,
         out_axis=1 - axis if spec.turned else axis,
         depth=spec.depth,

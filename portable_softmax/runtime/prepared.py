@@ -20,7 +20,7 @@ def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes:
         spec: the kernel.
         device: where it runs.
         grid: numbers of programs.
-        sizes: values of the parameters from n_lines on, but for the words and the number of a launch.
+        sizes: values of the parameters from n_lines on that there are, but for the words and the number of a launch.
 
     Returns:
         launch(*operands), with the launch's own words and number after them where rows are shared. It is the vendor's own where
@@ -34,7 +34,7 @@ def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes:
     if interpreting():
         return interpreted(spec, device, grid, sizes, n_operands)
     compiled, device_index = compile_kernel(spec, device), device.index
-    by_triton = launcher(compiled, constexprs_of(spec, device), device_index)
+    by_triton = launcher(compiled, spec.signature(), constexprs_of(spec, device), device_index)
     if triton_version() < (3, 5):
         return lambda *given: by_triton(grid, *given[:n_operands], *sizes, *given[n_operands:])
     from triton import knobs

@@ -14,6 +14,13 @@ from portable_softmax.planning.scores import NONE, Scores
 
 TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
+SIZES = {"n_lines": "i64", "length": "i32"} | dict.fromkeys(
+    ("out_line", "a_line", "n_matrices", "out_matrix", "a_matrix", "n_blocks", "out_block", "a_block"), "i64"
+)
+MASK_STRIDES = "mask_col", "mask_row", "mask_matrix", "mask_block"
+OPERANDS = "out_ptr", "a_ptr", "b_ptr", "mask_ptr", "factors_ptr", "sinks_ptr", "numbers_ptr"
+PARAMETERS = {*OPERANDS, *SIZES, *MASK_STRIDES, "factor", "n_groups", "words_ptr", "launch"}  # of the kernel, without FORM
+
 OF_THE_PROBLEM = (
     *("x_dtype", "y_dtype", "vector", "aligned", "form", "backward"),
     *("across", "ragged", "paired", "last_alone", "depth", "turned", "scattered", "folded", "step", "scores"),
@@ -72,62 +79,41 @@ class KernelSpec:
         return cls(tiling=tiling, padded=problem.ragged or not ends_with_rows, many=many, **shared)
 
     @property
-    def name(self) -> str:
-        """Returns the name of the @triton.jit function: of the softmax, its gradient, scores, pairs of rows, or a step."""
-        if self.step:
-            return f"{self.step}_kernel"
-        if self.paired:
-            return "pairs_backward_kernel"
-        if self.scores:
-            return "scored_backward_kernel" if self.backward else "scored_kernel"
-        return "softmax_backward_kernel" if self.backward else "softmax_kernel"
-
-    @property
     def narrows(self) -> bool:
         """Tells whether a float64 is rounded to 16 bits."""
         given, result = (self.y_dtype, self.x_dtype) if self.backward else (self.x_dtype, self.y_dtype)
         return given == "float64" and DTYPE_BYTES[result] == 2
 
     def signature(self) -> dict[str, str]:
-        """Returns Triton's types of the run-time parameters, by name."""
-        dtypes = {"y": self.y_dtype, "x": self.x_dtype}
-        if self.backward:
-            dtypes = {"dx": self.x_dtype, "dy": self.y_dtype, "y": self.y_dtype}
-        numbers = {}
-        if self.step:
-            out, given = (self.x_dtype, self.y_dtype) if self.backward else (self.y_dtype, self.x_dtype)
-            dtypes = {**({"out": out} if self.step == "map" else {}), "a": given, "b": given}
-            numbers = {"numbers_ptr": "*fp64" if self.y_dtype == "float64" else "*fp32"}
-        alignment = ":16" if self.aligned else ""
-        pointers = {f"{name}_ptr": f"*{TRITON_NAMES[dtype]}{alignment}" for name, dtype in dtypes.items()}
+        """Returns Triton's types of the run-time parameters that there are, by name and in the kernel's order."""
+        result, given = (self.x_dtype, self.y_dtype) if self.backward else (self.y_dtype, self.x_dtype)
+        operands = {"out": result, "a": given, "b": self.y_dtype}
         if self.paired:
-            return {**pointers, "n_rows": "i64", "row_length": "i32"}
-        of_scores = ["mask_col", "mask_row", "mask_matrix", "mask_block", "factor"]
-        if self.scores:
-            numbers = self._pointers_of_scores()
-        strided = list(dtypes)[:2]  # the last of three operands lies as the result does
-        return {
-            **pointers,
-            **numbers,
-            "n_lines": "i64",
-            "length": "i32",
-            **{f"{name}_line": "i64" for name in strided},
-            "n_matrices": "i64",
-            **{f"{name}_matrix": "i64" for name in strided},
-            "n_blocks": "i64",
-            **{f"{name}_block": "i64" for name in strided},
-            **({"n_groups": "i64"} if self.step == "map" else {}),
-            **dict.fromkeys(of_scores[4 * self.backward :] if self.scores else [], "i64"),
-            **({} if not self.tiling.is_shared else {"words_ptr": "*i64:16", "launch": "i64"}),
-        }
+            names = ("dx_ptr", "dy_ptr", "y_ptr")
+            return {
+                **dict(zip(names, map(self._pointer, operands.values()), strict=True)),
+                "n_rows": "i64",
+                "row_length": "i32",
+            }
+        if self.step == "reduce":
+            del operands["out"]
+        if not self.backward:
+            del operands["b"]
+        scores, own = self.scores, not self.backward  # scores' mask and sinks are those of the softmax alone
+        by_row = scores.factor == "rows"
+        there = {f"{name}_ptr": self._pointer(dtype) for name, dtype in operands.items()}
+        there |= {"mask_ptr": self._mask()} if scores.mask and own else {}
+        numbers = {"factors_ptr": by_row, "sinks_ptr": scores.sink and own, "numbers_ptr": self.step}
+        there |= {name: "*fp64" if self.y_dtype == "float64" else "*fp32" for name, present in numbers.items() if present}
+        there |= SIZES
+        there |= dict.fromkeys(MASK_STRIDES if scores.mask and own else (), "i64")
+        there |= {"factor": "i64"} if scores and not by_row else {}
+        there |= {"n_groups": "i64"} if self.step == "map" else {}
+        return there | ({"words_ptr": "*i64:16", "launch": "i64"} if self.tiling.is_shared else {})
 
-    def _pointers_of_scores(self) -> dict[str, str]:
-        """Returns the types of the operands that only scores have; where there is none, that of x, which stands in for it."""
-        scores, given = self.scores, f"*{TRITON_NAMES[self.x_dtype if not self.backward else self.y_dtype]}"
-        mask = {None: given, "bool": "*i8"}.get(scores.mask) or f"*{TRITON_NAMES[scores.mask or self.x_dtype]}"
-        mask += ":16" if scores.mask and self.mask_vector > 1 else ""
-        computed = "*fp64" if self.y_dtype == "float64" else "*fp32"
-        factors = computed if scores.factor == "rows" else given
-        if self.backward:
-            return {"factors_ptr": factors}
-        return {"mask_ptr": mask, "factors_ptr": factors, "sinks_ptr": computed if scores.sink else given}
+    def _pointer(self, dtype: str) -> str:
+        return f"*{TRITON_NAMES[dtype]}{':16' if self.aligned else ''}"
+
+    def _mask(self) -> str:
+        kind = "*i8" if self.scores.mask == "bool" else f"*{TRITON_NAMES[self.scores.mask or self.x_dtype]}"
+        return f"{kind}:16" if self.mask_vector > 1 else kind

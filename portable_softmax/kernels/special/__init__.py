@@ -1,1 +1,0 @@
-"""Kernels for special rows: pairs of short ones, and shards of long ones."""
