@@ -101,19 +101,18 @@ def check_target(device: Device) -> None:
         )
 
 
-def launcher(
-    compiled: Any, signature: Mapping[str, str], constexprs: Mapping[str, Any], device_index: int | None
-) -> Callable[..., Any]:
+def launcher(compiled: Any, constexprs: Mapping[str, Any], device_index: int | None) -> Callable[..., Any]:
     """Returns `launch(grid, *arguments)` of a compiled kernel, for the current stream of the device.
 
-    The device must be the current one when it is called. `arguments` are the kernel's run-time parameters, by position. What
+    The device must be the current one when it is called. `arguments` are the kernel's run-time parameters, in its order. What
     does not change is looked up once; while profilers' hooks are set, Triton does all of it.
     """
     if triton_version() < (3, 3):
         return lambda grid, *arguments: compiled[grid](*arguments)
     # From Triton 3.3 on, a compiled kernel is called with its constexprs too, each in its place.
-    given, constants = [*signature, *constexprs], tuple(constexprs.values())
-    in_place = operator.itemgetter(*map(given.index, compiled.src.fn.arg_names))
+    names, constants = compiled.src.fn.arg_names, tuple(constexprs.values())
+    given = [*(name for name in names if name not in constexprs), *constexprs]
+    in_place = operator.itemgetter(*map(given.index, names))
     if triton_version() < (3, 5):
         return lambda grid, *arguments: compiled[grid](*in_place((*arguments, *constants)))
     from triton import knobs

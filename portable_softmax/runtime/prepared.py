@@ -34,7 +34,7 @@ def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes:
     if interpreting():
         return interpreted(spec, device, grid, sizes, n_operands)
     compiled, device_index = compile_kernel(spec, device), device.index
-    by_triton = launcher(compiled, spec.signature(), constexprs_of(spec, device), device_index)
+    by_triton = launcher(compiled, constexprs_of(spec, device), device_index)
     if triton_version() < (3, 5):
         return lambda *given: by_triton(grid, *given[:n_operands], *sizes, *given[n_operands:])
     from triton import knobs

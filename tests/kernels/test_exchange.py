@@ -125,7 +125,8 @@ def at_once(device, seed, left=lambda words, number: None, **together):
         def launch_together(*given):
             left(*given[-2:])
             arguments = *given[:-2], *sizes_of(operands, problem), *given[-2:]
-            Together(seed, **together).launch(kernel_of(spec), num_programs, *arguments, **constexprs_of(spec, device))
+            named = dict(zip(spec.signature(), arguments, strict=True)) | constexprs_of(spec, device)
+            Together(seed, **together).launch(kernel_of(spec), num_programs, **named)
 
         with_words(launch_together, problem, tiling, operands[0].device)(*operands)
 

@@ -360,7 +360,8 @@ def test_words_that_are_lost_change_no_bit(device, where, form, planned, monkeyp
                 each.view(torch.uint8) if isinstance(each, torch.Tensor) and each.dtype == torch.bool else each
                 for each in arguments
             )
-            Together(1).launch(kernel_of(spec), grid[0], *arguments, **constexprs_of(spec, looking))
+            named = dict(zip(spec.signature(), arguments, strict=True)) | constexprs_of(spec, looking)
+            Together(1).launch(kernel_of(spec), grid[0], **named)
 
         return run
 

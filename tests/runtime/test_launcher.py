@@ -16,8 +16,9 @@ class Compiled:
 
     function, packed_metadata = "function", "metadata"
 
-    def __init__(self):
+    def __init__(self, *parameters):
         self.loaded, self.launchers, self.ran, self.launched = 0, 0, [], []
+        self.src = SimpleNamespace(fn=SimpleNamespace(arg_names=parameters))
 
     def _init_handles(self):
         from triton.runtime import driver
@@ -52,11 +53,11 @@ def driver():
 
 
 def test_a_launch_is_on_the_stream_of_its_device(driver):
-    compiled = Compiled()
-    launch = compiler.launcher(compiled, {"TILE": 8}, 3)
+    compiled = Compiled("y", "x", "TILE", "n", "absent")
+    launch = compiler.launcher(compiled, {"absent": None, "TILE": 8}, 3)
     launch(GRID, "y", "x", 7)
     launch(GRID, "y", "x", 9)
-    assert compiled.ran == [(*GRID, 103, "function", "metadata", None, None, None, "y", "x", size, 8) for size in (7, 9)]
+    assert compiled.ran == [(*GRID, 103, "function", "metadata", None, None, None, "y", "x", 8, size, None) for size in (7, 9)]
     assert compiled.loaded == compiled.launchers == 1
     assert driver.active.launcher_cls is launcher
 
@@ -65,7 +66,7 @@ def test_a_launch_is_on_the_stream_of_its_device(driver):
 def test_triton_launches_while_a_hook_listens(driver, which):
     from triton import knobs
 
-    compiled, chain = Compiled(), getattr(knobs.runtime, which)
+    compiled, chain = Compiled("y", "x", "TILE"), getattr(knobs.runtime, which)
     launch = compiler.launcher(compiled, {"TILE": 8}, 0)
     hook = print
     chain.add(hook)
@@ -90,8 +91,8 @@ class Vendor:
         return self.direct
 
 
-def prepared(monkeypatch, direct, index=0):
-    compiled, vendor = Compiled(), Vendor(direct)
+def prepared(monkeypatch, direct, index=0, parameters=("y", "x", "n", "TILE")):
+    compiled, vendor = Compiled(*parameters), Vendor(direct)
     monkeypatch.setattr("portable_softmax.runtime.prepared.compile_kernel", lambda spec, device: compiled)
     monkeypatch.setattr("portable_softmax.runtime.prepared.constexprs_of", lambda spec, device: {"TILE": 8})
     spec = SimpleNamespace(signature=lambda: {"y": "*fp32", "x": "*fp32", "n": "i64"})
@@ -111,7 +112,7 @@ def test_the_vendors_own_launch_is_prepared_once_and_gets_the_stream(driver, mon
 
 
 def test_triton_launches_where_the_vendor_has_no_way_of_its_own(driver, monkeypatch):
-    launch, compiled, _ = prepared(monkeypatch, None)
+    launch, compiled, _ = prepared(monkeypatch, None, parameters=("y", "x", "n", "words", "launch", "TILE"))
     launch("y", "x", "words", 5)
     assert compiled.ran == [(*GRID, 100, "function", "metadata", None, None, None, "y", "x", 7, "words", 5, 8)]
 

@@ -47,7 +47,7 @@ class Together:
         self.resident, self.order = resident, order
         self.running, self.stopped = None, False
 
-    def launch(self, kernel, num_programs, *arguments, **constexprs):
+    def launch(self, kernel, num_programs, **arguments):
         from triton.runtime.interpreter import interpreter_builder as builder
 
         def grid(converted):  # called with the kernel's arguments; the interpreter would then run its programs one by one
@@ -57,7 +57,7 @@ class Together:
             return (0,)  # no programs are left for the interpreter
 
         with patched_once(), self._steps_of(builder):
-            kernel[grid](*arguments, **constexprs)
+            kernel[grid](**arguments)
 
     def _run(self, programs, builder):
         left, steps, self.stopped = list(programs), 0, False

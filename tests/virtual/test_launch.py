@@ -39,7 +39,8 @@ def jit_launch(grid, index, **options):
         tiling = Tiling("tile", 4, 8, None, None)
         spec = KernelSpec(x_dtype="float32", y_dtype="float32", vector=1, aligned=True, tiling=tiling)
         constexprs = constexprs_of(spec, current_device())
-        softmax_kernel[grid](y, x, 4, 8, 8, 8, 1, 0, 0, 1, 0, 0, **constexprs, **options)
+        named = dict(zip(spec.signature(), (y, x, 4, 8, 8, 8, 1, 0, 0, 1, 0, 0), strict=True))
+        softmax_kernel[grid](**named, **constexprs, **options)
     return x, y
 
 
