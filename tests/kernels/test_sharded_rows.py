@@ -112,7 +112,8 @@ def test_any_number_of_programs_and_any_tile_is_right(device, where, step, backw
     steps.map_shard(a, b, numbers, wanted, 1, "softmax", backward)
     for tiling in every_candidate(problem, device)[:3]:
         found = torch.full_like(numbers if step == "reduce" else a, NAN)
-        operands = (a, b, found) if step == "reduce" else (found, a, b, numbers)
+        taken = (a, b) if backward else (a,)
+        operands = (*taken, found) if step == "reduce" else (found, *taken, numbers)
         strides, one = (n_cols // 4, n_cols // 4), (1, 0, 0)
         sizes = n_rows, n_cols // 4, *strides, *one, *one, *((1,) if step == "map" else ())
         prepare(KernelSpec.of(problem, tiling), device, (num_programs, 1, 1), sizes)(*operands)
