@@ -66,7 +66,7 @@ class Launcher:
     """Runs the SPIR-V that Triton would give the driver."""
 
     def __init__(self, src: Any, metadata: Any) -> None:
-        self.spirv = Path(get_cache_manager(metadata.hash).get_file(f"{metadata.name}.spv")).read_bytes()
+        self.spirv = Path(get_cache_manager(metadata.hash).get_file(f"{src.name}.spv")).read_bytes()
         self.kinds = list(src.signature.values())
 
     def __call__(self, x, y, z, stream, function, metadata, launch_metadata, enter_hook, exit_hook, *arguments) -> None:

@@ -65,7 +65,7 @@ class Launcher:
     """Runs the machine code that Triton assembled the loaded object from, which it keeps in its cache."""
 
     def __init__(self, src: Any, metadata: Any) -> None:
-        path = get_cache_manager(metadata.hash).get_file(f"{metadata.name}.amdgcn")
+        path = get_cache_manager(metadata.hash).get_file(f"{src.name}.amdgcn")
         self.text = Path(path).read_text()
         self.metadata = metadata
         self.constant = [kind == "constexpr" for kind in src.signature.values()]
