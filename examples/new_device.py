@@ -11,7 +11,7 @@ os.environ["PORTABLE_SOFTMAX_PROFILES"] = str(Path(__file__).parent / "profiles"
 from portable_softmax import Device, limits, plan
 from portable_softmax.errors import CompileError
 
-for name in ("nvidia/h200-nvl", "nvidia/gb10"):
+for name in ("nvidia/h100-mig-1g.10gb", "nvidia/jetson-agx-xavier"):
     device = Device.from_profile(name)
     print(f"{name}: {limits(device).multiprocessors} multiprocessors, {device.hardware.memory_bandwidth_gb_per_s} GB/s")
     try:

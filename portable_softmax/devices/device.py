@@ -8,7 +8,8 @@ import msgspec
 
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import Backend, Detected, Occupancy
-from portable_softmax.devices.profiles import DeviceProfile, find_profile
+from portable_softmax.devices.names import find_profile
+from portable_softmax.devices.profiles import DeviceProfile
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import DtypeError, ProfileError
 
@@ -37,12 +38,14 @@ class Device:
 
     @staticmethod
     def from_profile(name: str) -> "Device":
-        """Returns the device of a name in `profiles()`. It need not be on this machine: plans and occupancy need facts only.
+        """Returns the device of a product's name. It need not be on this machine: plans and occupancy need facts only.
+
+        `nvidia/h200` is the name in `profiles()`; h200, H200 and what torch reports, "NVIDIA H200", mean the same product.
 
         A name gives the same object as long as its profile does not change, so that the device's plans are kept.
 
         Raises:
-            ProfileError: no product has that name.
+            ProfileError: no product has that name, or several have.
             TypeError: the name is not text.
         """
         return _not_here(find_profile(name))

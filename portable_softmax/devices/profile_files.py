@@ -18,8 +18,17 @@ _PACKAGED = Path(__file__).parents[1] / "device_profiles"  # place of the profil
 SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "device_profiles"
 SUFFIXES = (".yaml", ".yml")
 NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")  # numbers that YAML and people read alike
-STRUCTS = ProfileFile, Extension, Product, LaunchPolicy, NumberRow, Grid, HardwareFacts, Source, Fact
-FIELDS = sorted({field for struct in STRUCTS for field in struct.__struct_fields__})
+PLACES = {  # what a complaint calls each group of keys
+    "a file": ProfileFile,
+    "a file that extends another": Extension,
+    "`hardware`": HardwareFacts,
+    "`launch`": LaunchPolicy,
+    "a row of `numbers`": NumberRow,
+    "a product": Product,
+    "a source": Source,
+    "a fact": Fact,
+}
+FIELDS = sorted({field for struct in (*PLACES.values(), Grid) for field in struct.__struct_fields__})
 CHOICES = {
     field: get_args(kind)
     for struct in (Source, Grid, NumberRow)
@@ -53,6 +62,8 @@ def read_file(path: Path) -> ProfileFile | Extension:
         ProfileError: the file cannot be read, is empty, is not YAML of plain data, or a value is missing or out of range.
     """
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for without end
+            raise ProfileError(f"{path}: cannot be read: is no regular file")
         content = yaml.load(path.read_text(encoding="utf-8"), _QuickLoader if SHIPPED in path.parents else _StrictLoader)
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {error.strerror}") from error
@@ -98,7 +109,11 @@ def _explained(content: Any, complaint: str) -> str:
         complaint += "; a fact is {value: ..., source: NAME}"
     if field := re.match(r"Object contains unknown field `(.+?)`", complaint):
         near = difflib.get_close_matches(field[1], FIELDS, 1)
-        complaint += f"; did you mean {near[0]}?" if near else ""
+        if near == [field[1]]:
+            places = [place for place, struct in PLACES.items() if field[1] in struct.__struct_fields__]
+            complaint += f"; it is a key of {' and of '.join(places)}"
+        elif near:
+            complaint += f"; did you mean {near[0]}?"
     if (key := re.search(r"^Invalid enum value.*?(\w+)(\[\.\.\.\])?`$", complaint)) and key[1] in CHOICES:
         complaint += f"; it is one of {', '.join(map(str, CHOICES[key[1]]))}"
     return complaint

@@ -4,7 +4,6 @@ A profile holds facts that no driver reports (resident warps, register granules,
 planned for hardware that is not on this machine. Unknown facts, and limits that a device does not have, are absent.
 """
 
-import difflib
 import functools
 import os
 import re
@@ -25,8 +24,6 @@ from portable_softmax.devices.schema import Hardware, Source, given
 from portable_softmax.errors import ProfileError
 
 _reading = threading.Lock()
-
-NEAREST = 5  # names that the error for a wrong name suggests
 
 
 class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # eq=False: hashed by identity, as a key
@@ -53,8 +50,15 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # eq=
         return self.product is None and self.name.endswith("/estimated")
 
 
+class Described(msgspec.Struct, frozen=True, eq=False):
+    """Profiles of all files, in their order: of each architecture, and of each product, whether or not one replaces it."""
+
+    every: tuple[DeviceProfile, ...]
+    products: Mapping[str, DeviceProfile]
+
+
 def profiles() -> Mapping[str, DeviceProfile]:
-    """Returns all products by name (`vendor/product`), from device_profiles/ and from $PORTABLE_SOFTMAX_PROFILES.
+    """Returns all products by name (`vendor/product`), in order, from device_profiles/ and from $PORTABLE_SOFTMAX_PROFILES.
 
     The variable names a directory, or several as in $PATH. Their files DIR/vendor/NAME.yaml (or .yml) replace products of the
     same name; of several directories the last one wins.
@@ -62,34 +66,22 @@ def profiles() -> Mapping[str, DeviceProfile]:
     Raises:
         ProfileError: a file is malformed or in the wrong place; names the file, the key and the reason.
     """
-    return MappingProxyType({p.name: p for p in _all(_directories()) if p.product is not None})
+    return described().products
 
 
-def find_profile(name: str) -> DeviceProfile:
-    """Returns the product of that name.
-
-    Raises:
-        ProfileError: there is none; lists a few of the nearest names.
-        TypeError: the name is not text.
-    """
-    if not isinstance(name, str):
-        raise TypeError(f"a profile's name is text like vendor/product, not {name!r}")
-    known = profiles()
-    if name not in known:
-        near = _nearest(name, known)
-        meant = f"; did you mean {', '.join(near)}?" if near else ";"
-        raise ProfileError(f"no profile named {name!r}{meant} `portable-softmax profiles` shows all of them")
-    return known[name]
+def described() -> Described:
+    """Returns the profiles of all files, which are read once: threads that call this at the same time wait for each other."""
+    with _reading:
+        return _read(_directories())
 
 
-def _nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Returns names that contain the wanted one, else names that are spelt similarly. The vendor does not count."""
-    wanted = name.rpartition("/")[2].lower()
-    products = {each: each.rpartition("/")[2].lower() for each in known}
-    holding = sorted(each for each, product in products.items() if wanted and wanted in product)
-    holding.sort(key=lambda each: products[each] != wanted)  # the very product first
-    alike = dict.fromkeys(difflib.get_close_matches(wanted, products.values(), NEAREST))
-    return (holding or [each for near in alike for each, product in products.items() if product == near])[:NEAREST]
+def reported_as(name: str | None, among: Iterable[DeviceProfile]) -> list[DeviceProfile]:
+    """Returns the products whose runtime reports that name."""
+    return [
+        profile
+        for profile in among
+        if profile.product and any(re.fullmatch(each, name or "", re.IGNORECASE) for each in profile.product.matches)
+    ]
 
 
 def match_profile(backend: str, arch: str, device_name: str | None, warp_size: int | None = None) -> DeviceProfile:
@@ -106,12 +98,12 @@ def match_profile(backend: str, arch: str, device_name: str | None, warp_size: i
     Raises:
         ProfileError: there is not even an estimate for the backend.
     """
-    of_arch = [p for p in _all(_directories()) if p.backend == backend and re.fullmatch(p.arch_pattern, arch)]
+    of_arch = [p for p in described().every if p.backend == backend and re.fullmatch(p.arch_pattern, arch)]
     alike = [p for p in of_arch if None in (warp_size, p.hardware.warp_size) or p.hardware.warp_size == warp_size]
-    of_name = [p for p in alike if p.product and _names(p.product, device_name)]
-    described = [p for p in alike if p.product is None and not p.estimated]
+    of_name = reported_as(device_name, alike)
+    families = [p for p in alike if p.product is None and not p.estimated]
     estimates = [p for p in of_arch if p.estimated]
-    for candidates in (of_name, described, estimates):
+    for candidates in (of_name, families, estimates):
         if candidates:
             return candidates[-1]
     raise ProfileError(
@@ -186,8 +178,9 @@ def _profile(file: ProfileFile, name: str, product: Product | None) -> DevicePro
     )
 
 
-def _names(product: Product, device_name: str | None) -> bool:
-    return any(re.fullmatch(pattern, device_name or "") for pattern in product.matches)
+def _in_order(name: str) -> list[str | int]:
+    """Returns what to sort names by: numbers in them count as numbers, mi60 before mi300x."""
+    return [int(each) if each.isdecimal() else each for each in re.split(r"(\d+)", name)]
 
 
 def _directories() -> tuple[Path, ...]:
@@ -195,14 +188,8 @@ def _directories() -> tuple[Path, ...]:
     return SHIPPED, *(Path(each) for each in extra if each)
 
 
-def _all(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
-    """Returns all profiles of the directories, read once: threads that call this at the same time wait for each other."""
-    with _reading:
-        return _read(directories)
-
-
 @functools.cache
-def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
+def _read(directories: tuple[Path, ...]) -> Described:
     for directory in directories:
         if directory == SHIPPED and not directory.is_dir():
             raise ProfileError(
@@ -212,7 +199,9 @@ def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
             raise ProfileError(f"{directory} is not a directory; is PORTABLE_SOFTMAX_PROFILES right?")
     files = _profiles([file for directory in directories for file in profile_files(directory)])
     _check_together(files)
-    return tuple(profile for found in files.values() for profile in found)
+    every = tuple(profile for found in files.values() for profile in found)
+    products = {profile.name: profile for profile in every if profile.product}
+    return Described(every, MappingProxyType({name: products[name] for name in sorted(products, key=_in_order)}))
 
 
 def _check_together(files: Mapping[Path, list[DeviceProfile]]) -> None:

@@ -21,7 +21,7 @@ def list_profiles(options: argparse.Namespace) -> int:
     """Prints the products that have a profile, and how many of each one's facts were measured; returns 0."""
     known = profiles()
     if options.json:
-        print(encoded(Known(schema_version=SCHEMA_VERSION, profiles=sorted(known))))
+        print(encoded(Known(schema_version=SCHEMA_VERSION, profiles=list(known))))
         return 0
     rows = []
     for name, profile in known.items():

@@ -8,7 +8,8 @@ from typing import Any
 from msgspec import UNSET
 
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.profiles import profiles
+from portable_softmax.devices.names import find_profile
+from portable_softmax.errors import ProfileError
 from portable_softmax.probe import scores
 from portable_softmax.probe.arguments import value_of
 from portable_softmax.probe.decorators import configurations
@@ -63,14 +64,20 @@ def _unverifiable(given: set[str], options: argparse.Namespace) -> Iterator[str]
     """Yields why nothing here can run the kernel."""
     if "verify" not in given:
         return
-    known = profiles().get(options.profile or "")
-    if "compare" in given or (known and known.backend not in VIRTUAL):
+    if "compare" in given or _backend(options.profile) not in (None, *VIRTUAL):
         yield (
             "verify runs a kernel on the device that is here, if none is named; "
             f"of devices that are not here, there is a virtual one for {' and '.join(VIRTUAL)} alone"
         )
     elif "kernel" in given and not given >= {"profile", "case"}:
         yield "verify of a kernel needs the name of a device, and --case NAME: a function that gives arguments"
+
+
+def _backend(profile: str | None) -> str | None:
+    try:
+        return find_profile(profile).backend if profile else None
+    except ProfileError:  # told when its device is looked for
+        return None
 
 
 def cases(options: argparse.Namespace, device: Device) -> list[Case]:

@@ -13,6 +13,7 @@ import pytest
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
+from portable_softmax.devices.names import find_profile
 from portable_softmax.errors import DeviceError, NoDeviceError, PortableSoftmaxError
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _device(config: pytest.Config, profile: str | None) -> Device:
     found = current_device()
     if name not in ("auto", found.backend):
         raise DeviceError(f"--device {name} was asked for, and Triton drives {found}")
-    if profile and found.profile.name != profile:
+    if profile and found.profile.name != find_profile(profile).name:
         raise DeviceError(f"--profile {profile} was asked for, and {found.name} is taken for {found.profile.name}")
     return found
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from portable_softmax.devices.detect import current_device
-from portable_softmax.devices.profiles import find_profile
+from portable_softmax.devices.names import find_profile
 from portable_softmax.errors import PortableSoftmaxError
 from portable_softmax.tune.cells import CLASSES, cells_of
 

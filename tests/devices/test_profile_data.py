@@ -10,7 +10,8 @@ import yaml
 
 from portable_softmax import DtypeError, plan
 from portable_softmax.devices.policy import NumberRow
-from portable_softmax.devices.profiles import find_profile, match_profile, profiles, read_profiles
+from portable_softmax.devices.names import find_profile
+from portable_softmax.devices.profiles import match_profile, profiles, read_profiles
 from portable_softmax.errors import ProfileError
 
 FILES = sorted((Path(__file__).parents[2] / "device_profiles").glob("*/*.yaml"))
