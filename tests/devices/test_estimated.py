@@ -41,7 +41,7 @@ def held_out(known):
 
 
 def skip_unless_triton_compiles_for(known):
-    if known.arch == "gfx1030" and triton.__version__ >= "3.9":
+    if str(known.arch).startswith("gfx103") and triton.__version__ >= "3.9":
         pytest.skip("Triton 3.9 compiles nothing for it: unsupported target")
     try:
         check_target(known)

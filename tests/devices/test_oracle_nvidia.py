@@ -22,7 +22,7 @@ from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.specialization import KernelSpec
 
 ORACLES = Path(__file__).parents[1] / "support" / "oracles"
-PROFILES = sorted(name for name, profile in profiles().items() if profile.backend == "cuda")
+PROFILES = sorted({p.arch: name for name, p in profiles().items() if p.backend == "cuda"}.values())  # one of each architecture
 
 DRIVER_FACTS = (  # of `struct device` in cuda_occupancy.c, after the compute capability and before the threads
     "registers_per_multiprocessor",
@@ -87,7 +87,9 @@ def differences(oracle, device, sizes_of_a_pair):
     driver, hw = as_driver_tells(device), device.hardware
     chosen, edges = random.Random(device.profile.name), shared_memory_edges(hw)
     cases, found = 0, []
-    for registers, warps in product(range(1, 256), range(1, 34)):
+    # The driver of a GP100 refuses what no other Pascal runs, of which no program has Triton's warps, a power of two.
+    every = [warps for warps in range(1, 34) if device.arch != 60 or warps.bit_count() == 1 or warps == 33]
+    for registers, warps in product(range(1, 256), every):
         for shared in (0, *chosen.choices(edges, k=sizes_of_a_pair - 2), chosen.randrange(hw.shared_memory_per_multiprocessor)):
             ours = occupancy(KernelResources(warps, registers, shared), device).programs_per_multiprocessor
             theirs = oracle.programs(driver, registers, warps * hw.warp_size, shared)
@@ -114,6 +116,8 @@ def test_what_cuda_occupancy_knows_of_an_architecture(cuda_occupancy, profile):
     assert hw.register_granule * hw.warp_size == cuda_occupancy.register_granule_per_warp(driver)
     assert hw.shared_memory_granule == cuda_occupancy.shared_memory_granule(driver)
     largest = hw.shared_memory_per_multiprocessor
+    if device.arch < 70:
+        return  # its shared memory is no part of a cache
     assert cuda_occupancy.carve_out(driver, largest) == largest
     assert cuda_occupancy.carve_out(driver, largest + 1) < 0
 

@@ -64,10 +64,12 @@ def test_what_is_hidden_or_no_yaml_is_no_profile(tmp_path, use):
     assert profiles()
 
 
-def test_a_folder_called_like_a_file(tmp_path, use):
-    (tmp_path / "nvidia" / "mine.yaml").mkdir(parents=True)
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path, use, make):
+    (tmp_path / "nvidia").mkdir()
+    make(tmp_path / "nvidia" / "mine.yaml")
     use(tmp_path)
-    with refused(r"nvidia/mine\.yaml: cannot be read: Is a directory"):
+    with refused(r"nvidia/mine\.yaml: cannot be read: is no regular file"):
         profiles()
 
 

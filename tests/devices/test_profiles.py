@@ -110,38 +110,6 @@ def test_a_product_that_lacks_a_number_which_plans_need(tmp_path, monkeypatch):
         Device.from_profile("nvidia/card")
 
 
-def test_an_unknown_name_lists_near_ones():
-    with pytest.raises(ProfileError, match=r"no profile named 'h100'; did you mean nvidia/h100-pcie, nvidia/h100-sxm\?"):
-        Device.from_profile("h100")
-
-
-@pytest.mark.parametrize(
-    ("name", "first"),
-    [("nvidia/h200x", "nvidia/h200"), ("h200x", "nvidia/h200"), ("MI300Y", "amd/mi300x"), ("amd/rx7900xtx", "amd/rx-7900-xtx")],
-)
-def test_a_misspelt_name_finds_the_nearest_first(name, first):
-    with pytest.raises(ProfileError, match=rf"no profile named '{name}'; did you mean {first}[,?]") as refused:
-        Device.from_profile(name)
-    assert str(refused.value).count("/") <= 7, "a few names only, and the path of the script"
-
-
-def test_a_name_that_is_like_many_lists_a_few():
-    with pytest.raises(ProfileError, match=r"did you mean amd/mi100, amd/mi210, amd/mi250x, amd/mi300a, amd/mi300x\?"):
-        Device.from_profile("MI")
-
-
-@pytest.mark.parametrize("name", ["", "nvidia/", "qwertz"])
-def test_a_name_that_is_like_none_lists_none(name):
-    with pytest.raises(ProfileError, match=rf"no profile named '{name}'; `portable-softmax profiles` shows all"):
-        Device.from_profile(name)
-
-
-@pytest.mark.parametrize("name", [None, 200, ["nvidia/h200"]])
-def test_a_name_is_text(name):
-    with pytest.raises(TypeError, match=r"a profile's name is text like vendor/product, not "):
-        Device.from_profile(name)
-
-
 def test_a_product_called_estimated_is_no_estimate(tmp_path, monkeypatch):
     written(tmp_path, TEXT.replace("  card:", "  estimated:"))
     monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
@@ -181,8 +149,3 @@ def test_threads_whose_first_calls_come_at_once_read_the_files_once(monkeypatch)
     room._read.cache_clear()
     assert len(reads) == 1
     assert all(each == found[0] for each in found)
-
-
-def test_the_very_product_is_the_first_that_is_meant():
-    with pytest.raises(ProfileError, match="did you mean nvidia/h200, nvidia/gh200"):
-        Device.from_profile("h200")

@@ -4,9 +4,9 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from offline import GPUS, H200, MI300X, every_candidate, light, read_problem
+from offline import GPUS, H200, MI300X, PRODUCTS, every_candidate, light, read_problem
 
-from portable_softmax import Device, profiles
+from portable_softmax import Device
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import as_read
@@ -35,7 +35,7 @@ def test_no_launch_has_parts_and_each_problem_has_one(profile):
     assert shared or not device.profile.launch.polls, "none of these would be shared otherwise"
 
 
-OTHERS = sorted(set(profiles()) - set(GPUS))
+OTHERS = sorted(set(PRODUCTS) - set(GPUS))
 
 
 @pytest.mark.parametrize("profile", OTHERS)

@@ -1,11 +1,11 @@
-"""Plans of every profile, of two at every length and type; their compiled kernels waste nothing that can be seen offline."""
+"""Plans of every architecture, of two at every length and type; their compiled kernels waste nothing that can be seen offline."""
 
 import re
 from collections import Counter
 from itertools import cycle, product
 
 import pytest
-from offline import FOREMOST, H200, MI300X, allowed_spills
+from offline import FOREMOST, H200, MI300X, PRODUCTS, allowed_spills
 
 from portable_softmax import Device, plan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
@@ -22,7 +22,7 @@ ALL = tuple(product(LENGTHS, DTYPES))  # in the slow runs, of two devices; the o
 FORWARD = tuple(zip((1, 7, 500, 781, 1024, 4096, 12672, 32768, 50257, 65536), cycle(DTYPES)))
 BACKWARD = tuple(zip((33, 781, 4096, 12672, 65536), cycle(DTYPES)))
 N_ROWS = 4096
-PROFILES = [(name, profile) for name, profile in sorted(profiles().items()) if profile.backend != "xpu"]
+PROFILES = [(name, profiles()[name]) for name in PRODUCTS if profiles()[name].backend != "xpu"]
 PTX_ACCESS = r"\b((?:ld|st)\.global[\w.:]*?(?:\.v(\d))?\.[bfu](\d+))\b"
 PTX_MASKED = r"@!?%p\d+ ((?:ld|st)\.global\S*\.v\d\S*)"
 AMD_ACCESS = r"\b((?:buffer|global|flat)_(?:load|store)_(?:d16_)?(?:hi_)?(\w+?)(?:_d16(?:_hi)?)?)\s"
@@ -31,7 +31,7 @@ AMD_BYTES = {"byte": 1, "ubyte": 1, "short": 2, "ushort": 2, "dword": 4, "dwordx
 
 @pytest.mark.parametrize(
     "profile",
-    # Products of one architecture in one process, where they share their compiled kernels. Intel's are for tests/intel.
+    # Each in one process, which keeps its compiled kernels. Intel's are for tests/intel.
     [
         pytest.param(name, marks=[pytest.mark.xdist_group(profile.arch), *([] if name in FOREMOST else [pytest.mark.slow])])
         for name, profile in PROFILES

@@ -23,10 +23,10 @@ H200, B200, MI300X, A2 = "nvidia/h200", "nvidia/b200", "amd/mi300x", "ascend/910
 LENGTHS = (7, 10, 17, 64, 100, 333, 781, 1000, 4096, 12672, 16384, 20_000, 20_001, 24576, 32768, 32769, 50_257, 65_536,
            100_000, 131_072, 151_936, 262_144, 10**6)  # fmt: skip
 FOREMOST = {H200, B200, MI300X, A2, "nvidia/t4", "amd/rx-7900-xtx", "intel/max-1100", "triton/interpreter"}  # of each kind
-GPUS = sorted(name for name, profile in profiles().items() if profile.backend in ("cuda", "hip"))
 
 _ONE_EACH = {(profiles()[name].backend, profiles()[name].arch): name for name in sorted(profiles(), key=FOREMOST.__contains__)}
 PRODUCTS = sorted(_ONE_EACH.values())  # one of each architecture, a foremost one if there is
+GPUS = [name for name in PRODUCTS if profiles()[name].backend in ("cuda", "hip")]
 
 
 def foremost(names) -> list[Any]:

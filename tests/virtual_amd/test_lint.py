@@ -10,7 +10,7 @@ import pytest
 from machine_code import FOREMOST, PRODUCTS
 from offline import read_problem
 
-from portable_softmax import Device, plan, profiles
+from portable_softmax import Device, plan
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.errors import PortableSoftmaxError
 from portable_softmax.runtime.compiled import compile_kernel
@@ -22,8 +22,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 LENGTHS = (1, 7, 64, 500, 781, 1024, 3000, 4096, 12672, 32768, 50257, 65536, 131072)
 SOME = ((781, "bfloat16", True), (65536, "float16", False))  # which test_static_quality.py compiles too
 EVERY = tuple(product(LENGTHS, DTYPES, (False, True)))[::5]  # each length, type and direction is among them
-PROFILES = {name: profile.arch for name, profile in sorted(profiles().items()) if profile.arch in PRODUCTS}
-FIRST = {arch: name for name, arch in reversed(PROFILES.items()) if arch in FOREMOST}.values()  # a product of each
+PROFILES = PRODUCTS.values()
+FIRST = [name for arch, name in PRODUCTS.items() if arch in FOREMOST]
 ACCESS = re.compile(r"\t(?:global|buffer)_(?:load|store)_(\S+)")
 WIDE = ("dwordx4", "b128")
 
