@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,11 @@ def test_the_readme_is_a_page_with_what_others_refer_to():
     assert len(README.splitlines()) <= 100
     assert "\n## Install\n" in README  # errors of the package name it
     assert "bash scripts/test.sh" in README
+
+
+def test_the_readme_counts_the_products():
+    told = {vendor.lower(): int(count) for vendor, count in re.findall(r"^\| (\w+) \| (\d+) products", README, re.MULTILINE)}
+    assert told == Counter(name.partition("/")[0] for name in portable_softmax.profiles() if name != "triton/interpreter")
 
 
 def test_pages_state_the_present():

@@ -74,7 +74,9 @@ def test_every_architecture_has_such_an_answer():
             continue
         vendor, _, name = profile.name.partition("/")
         for each in (profile.arch, f"{vendor}/{profile.arch}") if profile.product else (name, profile.name):
-            with pytest.raises(ProfileError, match=r"is an architecture, .*; name (its product|one of its products): ") as refused:
+            with pytest.raises(
+                ProfileError, match=r"is an architecture, .*; name (its product|one of its products): "
+            ) as refused:
                 Device.from_profile(each)
             assert not profile.product or profile.name in str(refused.value) or " more, which" in str(refused.value)
 

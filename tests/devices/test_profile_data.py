@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from portable_softmax import DtypeError, plan
-from portable_softmax.devices.policy import NumberRow
 from portable_softmax.devices.names import find_profile
+from portable_softmax.devices.policy import NumberRow
 from portable_softmax.devices.profiles import match_profile, profiles, read_profiles
 from portable_softmax.errors import ProfileError
 
@@ -140,7 +140,10 @@ def test_estimates_never_promise_more_than_a_described_gpu(profile):
     for key in [*OCCUPANCY, PROGRAM_LIMIT[profile.backend]]:
         cautious, described = getattr(estimate.hardware, key), getattr(profile.hardware, key)
         assert cautious >= described if "granule" in key else cautious <= described, key
-    of_a_partition = [each.registers_per_multiprocessor // each.partitions_per_multiprocessor for each in (estimate.hardware, profile.hardware)]
+    of_a_partition = [
+        each.registers_per_multiprocessor // each.partitions_per_multiprocessor
+        for each in (estimate.hardware, profile.hardware)
+    ]
     assert of_a_partition == sorted(of_a_partition)
     if profile.backend == "xpu":  # of its sizes each is one of the others'
         assert set(estimate.hardware.shared_memory_sizes) <= set(profile.hardware.shared_memory_sizes)

@@ -1,4 +1,4 @@
-"""Plans of every architecture, of two at every length and type; their compiled kernels waste nothing that can be seen offline."""
+"""Plans of each architecture, of two at each length and type; their compiled kernels waste nothing that one can see offline."""
 
 import re
 from collections import Counter
