@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from assembly import is_bounded, polling_loops, whiles
-from offline import PRODUCTS, foremost, read_problem
+from offline import SHARING, foremost, read_problem
 
 from portable_softmax import Device, profiles
 from portable_softmax.kernels.form import constexpr_of
@@ -15,7 +15,7 @@ from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
 
 COMPILED = {"cuda", "hip"}  # by this Triton
-GPUS = [name for name in PRODUCTS if profiles()[name].backend in COMPILED]
+GPUS = [name for name in SHARING if profiles()[name].backend in COMPILED]
 AMD = [name for name in GPUS if name.startswith("amd/")]
 
 

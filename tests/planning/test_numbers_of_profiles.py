@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from offline import A2, GPUS, H200, MI300X, foremost, light, number_row, planned, read_problem, with_numbers
+from offline import A2, H200, MI300X, SHARING, foremost, light, number_row, planned, read_problem, with_numbers
 
 from portable_softmax import Device, profiles
 from portable_softmax.devices.policy import OF_VECTOR_CORES, OF_WARPS
@@ -119,7 +119,7 @@ def _said(row):
     return " times as fast" if row.conditions else "other numbers of"
 
 
-@pytest.mark.parametrize("profile", foremost(GPUS))
+@pytest.mark.parametrize("profile", foremost(SHARING))
 def test_an_architecture_has_its_vendors_numbers_where_it_says_nothing(profile):
     own = Device.from_profile(profile).profile
     estimate = match_profile(own.backend, {"cuda": "999", "hip": "gfx9999"}[own.backend], None)

@@ -3,7 +3,19 @@
 import itertools
 
 import pytest
-from offline import A2, GPUS, H200, MI300X, every_candidate, foremost, light, planned, read_problem, with_hardware, with_numbers
+from offline import (
+    A2,
+    H200,
+    MI300X,
+    SHARING,
+    every_candidate,
+    foremost,
+    light,
+    planned,
+    read_problem,
+    with_hardware,
+    with_numbers,
+)
 
 from portable_softmax import Device, KernelResources
 from portable_softmax.planning.plan import Tiling
@@ -20,7 +32,7 @@ TYPES = ("float32", "bfloat16", "float16")
 DIRECTIONS = (False, True)
 
 
-@pytest.mark.parametrize("profile", foremost(GPUS))
+@pytest.mark.parametrize("profile", foremost(SHARING))
 def test_long_rows_are_shared_however_many_there_are(profile):
     quarter = Device.from_profile(profile).hardware.registers_per_multiprocessor // 4
     for n_rows, n_cols, dtype, backward in itertools.product((1, 4096), (quarter, 151_936), TYPES, DIRECTIONS):
@@ -29,7 +41,7 @@ def test_long_rows_are_shared_however_many_there_are(profile):
         assert plan.tiling.parts > 1
 
 
-@pytest.mark.parametrize("profile", foremost(GPUS))
+@pytest.mark.parametrize("profile", foremost(SHARING))
 def test_few_rows_are_shared_from_shorter_ones_on_than_many(profile):
     """Few leave most of the device idle: one row is shared where the next shorter of many is not."""
 
@@ -54,7 +66,7 @@ def test_where_a_profile_does_not_say_how_rows_are_not_shared():
     assert {planned(A2, n_rows, 10**6).tiling.strategy for n_rows in (1, 4096)} == {"online"}
 
 
-@pytest.mark.parametrize("profile", foremost(GPUS))
+@pytest.mark.parametrize("profile", foremost(SHARING))
 @pytest.mark.parametrize("dtype", TYPES)
 def test_parts_cover_a_row_and_each_has_a_program_and_a_lane(profile, dtype):
     device = Device.from_profile(profile)
