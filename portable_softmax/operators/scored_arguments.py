@@ -1,5 +1,6 @@
 """Reads scale, mask and what else a caller gives with a tensor, or refuses it, and returns the operator's arguments."""
 
+import itertools
 import math
 from numbers import Real
 from typing import Any, NamedTuple
@@ -52,7 +53,7 @@ def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, given:
     scale = None if given.scale is None else numbers("scale", form, x, dim, given.scale, compute)
     temperature = None if given.temperature is None else numbers("temperature", form, x, dim, given.temperature, compute)
     if scale is not None and temperature is not None:
-        x, temperature = _divided(x, dim, scale, temperature)
+        x, temperature = _divided(x, dim, scale, temperature, compute)
         scale = None
     by = scale if temperature is None else temperature
     each_sink = None if given.sink is None else sinks(form, x, dim, given.sink, compute)
@@ -67,20 +68,22 @@ def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, given:
     )  # fmt: skip
 
 
-def _divided(x: torch.Tensor, dim: int, scale: Any, temperature: Any) -> tuple[torch.Tensor, Any]:
+def _divided(x: torch.Tensor, dim: int, scale: Any, temperature: Any, compute: torch.dtype) -> tuple[torch.Tensor, Any]:
     """Returns x and what it is divided by to be multiplied by a scale and divided by a temperature.
 
-    A temperature of 0 has no sign that could be that of the scale, and no quotient by a scale of 0, so x takes sign and 0.
+    A temperature of 0 has no sign that could be that of the scale, so x takes the sign; a scale of 0 or inf leaves no quotient,
+    so x takes the scale.
     """
     if isinstance(scale, torch.Tensor):
-        is_zero = scale == 0
-        sign = torch.where(is_zero, scale, scale.sign())  # at 0 it is the scale, so that this has its gradient there too
-        return x * sign.unsqueeze(dim).to(x.dtype), temperature / torch.where(is_zero, 1.0, scale.abs())
-    if scale == 0:
+        taken = (scale == 0) | scale.isinf()
+        sign = torch.where(taken, scale, scale.sign())  # at 0 it is the scale, so that this has its gradient there too
+        return x * sign.unsqueeze(dim).to(x.dtype), temperature / torch.where(taken, 1.0, scale.abs())
+    if scale == 0 or abs(scale) == math.inf:
         return x * scale, temperature
     if scale < 0:
         x, scale = -x, -scale
-    return x, temperature / scale
+    quotient = temperature / scale
+    return x, quotient if isinstance(quotient, torch.Tensor) else _within(quotient, compute)
 
 
 def _causal(form: str, x: torch.Tensor, dim: int, causal: Any) -> Causal | None:
@@ -99,19 +102,30 @@ def _causal(form: str, x: torch.Tensor, dim: int, causal: Any) -> Causal | None:
 def _cap(form: str, softcap: Any, compute: torch.dtype) -> float:
     cap: float = _number("softcap", form, softcap, compute)
     if not 0 < cap < math.inf:
-        raise ValueError(f"{form}(): argument 'softcap' must be positive and finite, not {softcap!r}; None is no cap")
-    return cap
+        raise ValueError(f"{form}(): argument 'softcap' must be positive and finite, not {softcap!r:.24}; None is no cap")
+    least = torch.finfo(compute).tiny  # of smaller ones there is no inverse, and to the softmax all of them are 0
+    return least if cap < least else cap
 
 
 def _number(name: str, form: str, given: Any, compute: torch.dtype) -> Any:
     """Returns a number; an infinity if the type that is computed in holds none so large."""
-    if isinstance(given, torch.SymFloat | torch.SymInt):
-        return given
-    if isinstance(given, bool) or not isinstance(given, int | float | Real):
+    if not isinstance(given, torch.SymFloat | torch.SymInt) and (
+        isinstance(given, bool) or not isinstance(given, int | float | Real)
+    ):
         wanted = "a number" if name == "softcap" else "a number or Tensor"
         raise TypeError(f"{form}(): argument '{name}' must be {wanted}, not {type(given).__name__}")
-    number = float(given)
-    return math.copysign(math.inf, number) if abs(number) > torch.finfo(compute).max else number
+    return _within(given, compute)
+
+
+def _within(number: Any, compute: torch.dtype) -> Any:
+    """Returns a number as a float; an infinity if the type that is computed in holds none so large."""
+    if isinstance(number, torch.SymFloat | torch.SymInt):
+        return number
+    try:
+        given = float(number)
+    except OverflowError:  # an int or a fraction
+        given = math.inf if number > 0 else -math.inf
+    return math.copysign(math.inf, given) if abs(given) > torch.finfo(compute).max else given
 
 
 def _mask(form: str, x: torch.Tensor, mask: Any) -> torch.Tensor:
@@ -131,8 +145,15 @@ def _mask(form: str, x: torch.Tensor, mask: Any) -> torch.Tensor:
 def sinks(form: str, x: torch.Tensor, dim: int, sink: Any, compute: torch.dtype) -> torch.Tensor:
     """Returns one sink for each row."""
     if isinstance(sink, torch.Tensor):
-        heads = sink.dim() == 1 and x.dim() > 2
-        return _of_rows("sink", form, x, dim, sink.view(-1, 1, 1) if heads else sink, compute)
+        if sink.dim() != 1 or x.dim() < 3:
+            return _of_rows("sink", form, x, dim, sink, compute)
+        heads = x.shape[-3]
+        if len(sink) not in (1, heads):
+            raise RuntimeError(
+                f"{form}(): argument 'sink' of shape {tuple(sink.shape)} is of one number for each head, of which input of shape "
+                f"{tuple(x.shape)} has {heads}; give it the shape ({heads},), or one for each row: {_one_for_each_row(x, dim)}"
+            )
+        return _of_rows("sink", form, x, dim, sink.view(-1, 1, 1), compute)
     rows = [*x.shape[:dim], *x.shape[dim + 1 :]]
     return torch.full(rows, _number("sink", form, sink, compute), dtype=compute, device=x.device)
 
@@ -152,16 +173,24 @@ def _of_rows(name: str, form: str, x: torch.Tensor, dim: int, given: torch.Tenso
     if aligned.shape[dim] != 1:
         raise RuntimeError(
             f"{form}(): argument '{name}' has one number for each row, so its size along dim {dim} must be 1, and its shape is "
-            f"{tuple(given.shape)}; {_advice(x, dim)}"
+            f"{tuple(given.shape)}; {_advice(x, dim, given.shape)}"
         )
     return aligned.squeeze(dim).to(compute).expand([*x.shape[:dim], *x.shape[dim + 1 :]]).contiguous()
 
 
-def _advice(x: torch.Tensor, dim: int | None) -> str:
-    """Returns which shape suits x: of one number for each row along `dim`, or of a mask without one."""
+def _advice(x: torch.Tensor, dim: int | None, given: torch.Size) -> str:
+    """Returns which shape suits x: one that holds the sizes given, or that of one number for each row along `dim`."""
+    for places in reversed([*itertools.combinations(range(x.dim()), len(given))]):
+        if dim not in places and all(size in (1, x.shape[at]) for size, at in zip(given, places, strict=True)):
+            sizes = dict(zip(places, given, strict=True))
+            return f"give it a shape like {tuple(sizes.get(at, 1) for at in range(x.dim()))}"
     if dim is None:
         return "each of its last sizes must be 1 or that of input"
-    return f"give it a shape like {(*x.shape[:dim], 1, *x.shape[dim + 1 :])}"
+    return f"give it a shape like {_one_for_each_row(x, dim)}"
+
+
+def _one_for_each_row(x: torch.Tensor, dim: int) -> tuple[int, ...]:
+    return (*x.shape[:dim], 1, *x.shape[dim + 1 :])
 
 
 def _aligned(name: str, form: str, x: torch.Tensor, given: torch.Tensor, dim: int | None = None) -> torch.Tensor:
@@ -178,6 +207,6 @@ def _aligned(name: str, form: str, x: torch.Tensor, given: torch.Tensor, dim: in
     if missing < 0 or any(size != 1 and size != whole for size, whole in zip(aligned.shape, x.shape, strict=True)):
         raise RuntimeError(
             f"{form}(): argument '{name}' of shape {tuple(given.shape)} does not broadcast against input of shape "
-            f"{tuple(x.shape)}; {_advice(x, dim)}"
+            f"{tuple(x.shape)}; {_advice(x, dim, given.shape)}"
         )
     return aligned

@@ -14,8 +14,9 @@ X = torch.zeros(2, 3, 4, 5)
 REFUSED = {
     "a mask that does not broadcast": (
         {"mask": torch.ones(3, 5, dtype=torch.bool)}, RuntimeError,
-        r"argument 'mask' of shape \(3, 5\) does not broadcast against input of shape \(2, 3, 4, 5\); each of its last sizes",
+        r"'mask' of shape \(3, 5\) does not broadcast against input of shape \(2, 3, 4, 5\); give it a shape like \(1, 3, 1, 5\)",
     ),
+    "a mask of other sizes": ({"mask": torch.ones(6, 5)}, RuntimeError, "does not broadcast .*; each of its last sizes must"),
     "a mask of more dimensions": ({"mask": torch.ones(1, 2, 3, 4, 5)}, RuntimeError, "argument 'mask' .* does not broadcast"),
     "a mask of integers": (
         {"mask": torch.ones(4, 5, dtype=torch.int64)}, DtypeError,
@@ -34,12 +35,17 @@ REFUSED = {
         {"scale": torch.ones(4, 5)}, RuntimeError,
         r"'scale' has one number for each row, so its size along dim 3 must be 1, and its shape is \(4, 5\); .* \(2, 3, 4, 1\)",
     ),
-    "temperatures of a batch": ({"temperature": torch.ones(2)}, RuntimeError, "does not broadcast .*; give it a shape like"),
+    "temperatures of a batch": ({"temperature": torch.ones(2)}, RuntimeError, r"does not broadcast .* like \(2, 1, 1, 1\)"),
     "a scale of booleans": ({"scale": torch.ones(1, dtype=torch.bool)}, DtypeError, "'scale' must hold real numbers"),
     "a scale of words": ({"scale": "2"}, TypeError, "argument 'scale' must be a number or Tensor, not str"),
     "a temperature of a boolean": ({"temperature": True}, TypeError, "'temperature' must be a number or Tensor, not bool"),
     "a temperature elsewhere": ({"temperature": torch.ones(1, device="meta")}, RuntimeError, "'temperature' on meta"),
-    "sinks of other heads": ({"sink": torch.ones(4)}, RuntimeError, r"argument 'sink' .* does not broadcast"),
+    "sinks of other heads": (
+        {"sink": torch.ones(4)}, RuntimeError,
+        r"'sink' of shape \(4,\) is of one number for each head, of which input of shape \(2, 3, 4, 5\) has 3; "
+        r"give it the shape \(3,\), or one for each row: \(2, 3, 4, 1\)",
+    ),
+    "sinks of sequences and heads": ({"sink": torch.ones(2, 3)}, RuntimeError, r"give it a shape like \(2, 3, 1, 1\)"),
     "sinks along dim": ({"sink": torch.ones(1, 5)}, RuntimeError, "'sink' has one number for each row"),
     "causal of other words": (
         {"causal": "lower"}, ValueError, "must be True, False, 'upper_left' or 'lower_right', not 'lower'",
@@ -53,6 +59,7 @@ REFUSED = {
     "a negative cap": ({"softcap": -1.0}, ValueError, "positive and finite, not -1.0"),
     "a cap of nan": ({"softcap": float("nan")}, ValueError, "positive and finite, not nan"),
     "a cap without end": ({"softcap": float("inf")}, ValueError, "positive and finite, not inf"),
+    "a cap too large for a float": ({"softcap": 10**400}, ValueError, "positive and finite, not 10{23}; None"),
     "a tensor as cap": ({"softcap": torch.ones(())}, TypeError, "argument 'softcap' must be a number, not Tensor"),
     "masked rows of 0": ({"masked_rows": 0}, ValueError, "argument 'masked_rows' must be 'nan' or 'zero', not 0"),
     "a dim that is not there": ({"scale": 2.0, "dim": 4}, IndexError, r"expected to be in range of \[-4, 3\], but got 4"),

@@ -87,6 +87,48 @@ def test_the_whole_table_by_the_kernel(where, form, ways):
     assert_right_gradients(where, form, ways)
 
 
+LIKE_1 = torch.tensor([[0.0, 1.0, 2.0, -3.0]])
+EXTREME = {  # numbers and rows at the ends of what a type holds: (x, what is given)
+    "nan beside -inf": (torch.tensor([[NAN, -INF]]), {"masked_rows": "zero"}),
+    "nan beside what a mask hides": (torch.tensor([[NAN, 1.0]]), {"mask": torch.tensor([True, False]), "sink": 0.0}),
+    "nan alone in a causal row": (torch.tensor([[NAN, 1.0, 2.0]] * 3), {"causal": True, "sink": 0.0}),
+    "a hidden nan": (torch.tensor([[NAN, 1.0]]), {"mask": torch.tensor([False, False]), "masked_rows": "zero"}),
+    "a quotient too large": (LIKE_1, {"scale": 1e-3, "temperature": 1e38}),
+    "a quotient too small": (LIKE_1, {"scale": 1e30, "temperature": 1e-30}),
+    "a scale of inf by a temperature": (LIKE_1, {"scale": INF, "temperature": 2.0}),
+    "scales of inf by temperatures": (LIKE_1, {"scale": torch.tensor([[-INF]]), "temperature": torch.tensor([[2.0]])}),
+    "a scale of inf by temperatures": (LIKE_1, {"scale": INF, "temperature": torch.tensor([[2.0]])}),
+    "a temperature without an inverse": (LIKE_1 * 1e-39, {"temperature": 1e-39}),
+    "temperatures without an inverse": (LIKE_1 * 1e-39, {"temperature": torch.tensor([[-1e-39]]), "mask": LIKE_1}),
+    "a double without an inverse": (LIKE_1.double() * 1e-309, {"temperature": 1e-309}),
+    "a cap without an inverse": (LIKE_1, {"softcap": 1e-40}),
+    "a cap of 0 in float32": (LIKE_1, {"softcap": 1e-60}),
+    "a double cap without an inverse": (LIKE_1.double(), {"softcap": 1e-310}),
+    "a scale too large for a float": (LIKE_1, {"scale": -(10**400)}),
+    "a temperature too large for a float": (LIKE_1, {"temperature": 10**400}),
+    "a sink too large for a float": (LIKE_1, {"sink": -(10**400)}),
+}
+
+
+def assert_extreme(device, form, x, given):
+    """Compares with float64, for which a number too large for a float is an infinity."""
+    result = PAIRS[form][0](x.to(device), **on(device, given)).cpu()
+    given = {name: each // 10**399 * INF if isinstance(each, int) and abs(each) > 1 else each for name, each in given.items()}
+    expected = reference(form, x, **given).to(result.dtype)
+    torch.testing.assert_close(result, expected, equal_nan=True, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("x", "given"), EXTREME.values(), ids=EXTREME)
+def test_extreme_numbers(by_torch, form, x, given):
+    assert_extreme(by_torch, form, x, given)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(("x", "given"), EXTREME.values(), ids=EXTREME)
+def test_extreme_numbers_by_the_kernel(where, form, x, given):
+    assert_extreme(where, form, x, given)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
 def test_types_by_torch(by_torch, form, dtype):
     for ways in TABLE[::5]:
