@@ -57,7 +57,7 @@ def call_into(form: str, x: Any, dim: Any, dtype: Any, out: Any) -> torch.Tensor
 
 
 def write(out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> None:
-    """Computes what `compute.forward` does, into `out`: by way of another tensor if strides do not tell what lies where.
+    """Computes what `compute.forward` does, into `out`.
 
     Args:
         out: of x's shape and device, and of the result's type; any strides. The input itself is computed in place.
@@ -68,7 +68,7 @@ def write(out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | Non
         IndexError, DtypeError, DeviceError, PlanError, CompileError: the cases of `compute.forward`.
     """
     overlap = overlap_of(x, out) if x.numel() else "none"
-    if overlap == "tangled" or not x.numel() or (x.is_cpu and not interpreting()):
+    if not x.numel() or (x.is_cpu and not interpreting()):
         out.copy_(forward(x, dim, dtype, form, batch_invariant))
         return
     if dtype is not None and x.dtype not in KERNEL_DTYPES:
@@ -105,6 +105,15 @@ def check_out(form: str, x: torch.Tensor, dtype: torch.dtype | None, out: torch.
         raise RuntimeError(f"Expected out tensor to have dtype {asked}, but got {given} instead")
     if out.device != x.device:
         raise RuntimeError(f"Expected out tensor to have device {x.device}, but got {out.device} instead")
+
+
+def check_writable(out: torch.Tensor) -> None:
+    """Refuses a tensor of inference mode outside of it, as torch does."""
+    if out.is_inference() and not torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed. "
+            "You can make a clone to get a normal tensor before doing inplace update."
+        )
 
 
 def resize(out: torch.Tensor, shape: torch.Size) -> None:
@@ -145,6 +154,7 @@ def _define(form: str) -> None:
 
     def compute(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, out: torch.Tensor) -> None:
         check(x, dim, dtype, out=out)
+        check_writable(out)
         write(out, x, dim, dtype, form, is_batch_invariant())
 
     def autograd(keys: Any, x: torch.Tensor, *given: Any, out: torch.Tensor) -> None:

@@ -8,7 +8,9 @@ from closeness import assert_close, expected, terms_of
 from pairs import FLOATS, PAIRS
 
 from portable_softmax import LayoutError, softmax
-from portable_softmax.operators.overlap import overlap_of
+from portable_softmax.operators import out as out_module
+from portable_softmax.operators import scored_library, scored_out
+from portable_softmax.operators.overlap import are_disjoint, overlap_of
 
 pytestmark = pytest.mark.kernel
 GUARD = 7.0
@@ -176,26 +178,48 @@ def test_memory_that_lies_partly_under_the_inputs_is_refused_in_torchs_words(whe
     assert torch.equal(memory, before)
 
 
-TANGLED = {  # (x, out) of one memory of [6, 40]
-    "columns of the same rows": lambda memory: (memory[:, :12], memory[:, 12:24]),
-    "columns that are shared": lambda memory: (memory[:, :12], memory[:, 5:17]),
-    "even and odd": lambda memory: (memory[:, ::2], memory[:, 1::2]),
-    "rows one further": lambda memory: (memory[:5, :12], memory[1:, :12]),
-    "rows that share elements": lambda memory: (memory.as_strided((5, 8), (3, 1)),) * 2,
-    "the input of one row": lambda memory: (memory[:1].expand(6, 40), memory),
+SHARED = {  # (x, out) of one memory of [6, 40], and whether no element of out is another one, or lies under one of x
+    "columns of the same rows": (lambda memory: (memory[:, :12], memory[:, 12:24]), True),
+    "columns that are shared": (lambda memory: (memory[:, :12], memory[:, 5:17]), False),
+    "even and odd": (lambda memory: (memory[:, ::2], memory[:, 1::2]), True),
+    "rows one further": (lambda memory: (memory[:5, :12], memory[1:, :12]), False),
+    "elements one further": (lambda memory: (memory[0, :6].view(2, 3), memory[0, 1:7].view(2, 3)), False),
+    "rows that share elements": (lambda memory: (memory.as_strided((5, 8), (3, 1)),) * 2, False),
+    "elements under each other": (lambda memory: (memory[2:4, :3], memory.as_strided((2, 3), (1, 1))), False),
+    "rows through each other": (lambda memory: (memory[2:4, :3], memory.as_strided((2, 3), (3, 2))), True),
+    "the input of one row": (lambda memory: (memory[:1].expand(6, 40), memory), False),
 }
 
 
-@pytest.mark.parametrize("make", TANGLED.values(), ids=TANGLED)
-def test_memory_that_is_shared_otherwise_gives_what_a_copy_gives(where, make, form):
-    """Where elements of the result lie under each other, the copy decides which of them stay."""
+@pytest.mark.parametrize("given", [{}, {"scale": 2.0}], ids=["plain", "scores"])
+@pytest.mark.parametrize("by", ["kernel", "torch"])
+@pytest.mark.parametrize(("make", "right"), SHARED.values(), ids=SHARED)
+def test_memory_that_both_share_is_refused_or_right(where, monkeypatch, make, right, by, given):
+    """Refused are elements of the result that lie under others, by every call alike."""
+    if by == "torch":
+        for module in (out_module, scored_library, scored_out):
+            monkeypatch.setattr(module, "interpreting", lambda: False)
     memory = torch.randn(6, 40, generator=torch.Generator().manual_seed(0)).to(where)
-    copied = memory.clone()
-    (x, out), (_, right) = make(memory), make(copied)
-    right.copy_(PAIRS[form][0](x.clone(), 1))
-    assert overlap_of(x, out) == "tangled"
-    PAIRS[form][0](x, 1, out=out)
-    assert torch.equal(memory, copied)
+    expected = memory.clone()
+    x, out = make(memory)
+    if right:
+        make(expected)[1].copy_(softmax(x.clone(), 1, **given))
+        softmax(x, 1, out=out, **given)
+        assert overlap_of(x, out) == "none"
+    else:
+        with pytest.raises(RuntimeError, match=r"^unsupported operation: (some elements|more than one element) .* clone\(\)"):
+            softmax(x, 1, out=out, **given)
+    torch.testing.assert_close(memory, expected)
+
+
+@pytest.mark.parametrize("given", [{}, {"scale": 2.0}], ids=["plain", "scores"])
+def test_a_tensor_of_inference_mode_is_written_inside_of_it_alone(x, given):
+    with torch.inference_mode():
+        out = torch.empty_like(x)
+        softmax(x, 1, out=out, **given)
+    for function in (torch.softmax, softmax):
+        with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode is not allowed"):
+            function(x, 1, out=out, **(given if function is softmax else {}))
 
 
 def test_how_memory_lies(where):
@@ -204,6 +228,12 @@ def test_how_memory_lies(where):
     assert overlap_of(memory, torch.zeros(4, 10, device=where)) == "none"
     assert overlap_of(memory[:, ::2], memory[:, ::2]) == "same"
     assert overlap_of(memory[:1, :5], memory.view(-1)[:5].view(1, 5)) == "same", "strides of sizes of 1 lead nowhere"
+    halves = memory.view(torch.float16)
+    assert are_disjoint(memory[:, ::2], halves.view(4, 10, 2)[:, 1::2])
+    assert not are_disjoint(memory[:, ::2], halves.view(4, 10, 2)[:, 2::2, 1:]), "one lies in the other's second half"
+    matrices = torch.zeros(1000, 3, 16, 8, device=where)
+    assert overlap_of(matrices[:, 0], matrices[:, 1]) == "none"
+    assert not are_disjoint(matrices[:-1, 0], matrices.view(-1)[3 * 128 - 1 :][: 999 * 384].view(999, 3, 16, 8)[:, 0])
 
 
 def test_gradients_are_refused_in_torchs_words(x, form):
