@@ -47,6 +47,8 @@ def load(key: str, source: Callable[[], Any]) -> Any:
     path = folder / f"{key}.json"
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
+        if record["key"] != key:
+            raise ValueError(f"it is of another kernel, {record['key']}")
         files = {name: str(file) for name, (file, _) in record["files"].items()}
         for file, size in record["files"].values():
             if Path(file).stat().st_size != size:
@@ -69,7 +71,8 @@ def keep(key: str, compiled: Any) -> None:
     folder, files = _folder(), getattr(compiled, "metadata_group", None)
     if folder is None or not files or _is_customised():
         return
-    record = {"hash": compiled.hash, "files": {name: [str(file), Path(file).stat().st_size] for name, file in files.items()}}
+    sizes = {name: [str(file), Path(file).stat().st_size] for name, file in files.items()}
+    record = {"key": key, "hash": compiled.hash, "files": sizes}
     try:
         _write(folder / f"{key}.json", json.dumps(record))
     except OSError as error:

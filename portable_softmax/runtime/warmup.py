@@ -14,7 +14,7 @@ from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import checked_problem
 from portable_softmax.runtime import compiler
-from portable_softmax.runtime.calls import Calls
+from portable_softmax.runtime.calls import NOTHING_NOTED, Calls
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.guard import guard_of
 from portable_softmax.runtime.plans import plan_problem
@@ -56,7 +56,7 @@ def warm_up(
 
     Raises:
         ValueError: these are not shapes and dtypes, a size is not positive or too large, or there is no such form; the file is
-            not one of calls; or more than the device was given with calls.
+            not one of calls; there are none; or more than the device was given with calls.
         OSError: the file cannot be read.
         TypeError, ProfileError: the device, in the cases in which `plan` raises them.
         DtypeError: the device does not compute that type.
@@ -67,8 +67,12 @@ def warm_up(
     if isinstance(shapes, Calls):
         if dtypes or form != "softmax" or backward:
             raise ValueError("calls say themselves of which dtypes, form and direction they are; give nothing but the device")
+        if not shapes:
+            raise ValueError(f"warm_up was given no calls: {NOTHING_NOTED}")
         device = chosen(device)
         return _all_ready(list(shapes), device)
+    if shapes and all(hasattr(size, "__index__") for size in shapes):
+        raise ValueError(f"shapes should be a list of shapes, not one shape; give [{tuple(shapes)}]")
     sizes = [_sizes(shape) for shape in shapes]
     if isinstance(dtypes, str) or not isinstance(dtypes, Sequence) or (sizes and not dtypes):
         raise ValueError(f"dtypes should be like [torch.float32, 'bfloat16'], not {dtypes!r}")

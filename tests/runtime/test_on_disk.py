@@ -163,6 +163,19 @@ def test_a_file_of_another_size_in_tritons_cache_is_not_taken(folder, compiled, 
     assert "has another size" in caplog.text
 
 
+def test_a_record_of_another_kernel_is_not_taken(folder, compiled, caplog):
+    planned()
+    (path,) = folder.iterdir()
+    other = path.read_text()
+    planned(n_cols=5000)
+    (path,) = {*folder.iterdir()} - {path}
+    path.write_text(other)
+    planned(n_cols=5000)
+    assert len(compiled) == 3
+    assert f"{path} is damaged" in caplog.text
+    assert "it is of another kernel" in caplog.text
+
+
 def test_what_is_gone_from_tritons_cache_is_compiled_again(folder, compiled, tmp_path):
     planned()
     (path,) = folder.iterdir()

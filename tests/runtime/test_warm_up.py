@@ -1,6 +1,7 @@
 """warm_up leaves nothing to plan, to compile or to load for the calls that it is asked for."""
 
 import contextlib
+import json
 import dataclasses
 
 import numpy as np
@@ -80,7 +81,7 @@ def test_the_kernel_of_rows_that_are_shared_is_loaded(loaded, monkeypatch):
 @pytest.mark.parametrize(
     ("shapes", "dtypes", "error", "message"),
     [
-        ((4096, 64), ["float32"], ValueError, "shapes should be like .*; one of them is 4096"),
+        ((4096, 64), ["float32"], ValueError, r"not one shape; give \[\(4096, 64\)\]"),
         ([(4096, 0.5)], ["float32"], ValueError, r"one of them is \(4096, 0.5\)"),
         ([(4096, 0)], ["float32"], ValueError, "must be positive, not 4096 and 0"),
         ([(-2, -3, 64)], ["float32"], ValueError, r"one of them is \(-2, -3, 64\)"),
@@ -181,15 +182,44 @@ def test_shapes_need_dtypes():
         warm_up([(1, 1)], device="nvidia/h200")
 
 
+def file_of(**fields):
+    problem = {"n_rows": 4, "n_cols": 8, "x_dtype": "float32", "y_dtype": "float32", "vector": 4} | fields
+    return json.dumps({"portable_softmax": "calls", "problems": [problem]})
+
+
+def test_a_file_with_just_what_has_no_default_is_read(tmp_path):
+    path = tmp_path / "calls.json"
+    path.write_text(file_of())
+    assert len(Calls.load(path)) == 1
+
+
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", "{}", '{"portable_softmax": "calls", "problems": [{}]}', '{"portable_softmax": "plans", "problems": []}'],
-)
+    ["", "{", "[]", "{}", '{"portable_softmax": "calls", "problems": [{}]}', '{"portable_softmax": "plans", "problems": []}']
+    + [
+        file_of(**fields)
+        for fields in (
+            {"x_dtype": "x"}, {"x_dtype": "int8"}, {"n_rows": 0}, {"form": "softplus"}, {"folded": 0}, {"folded": 2},
+            {"ragged": True}, {"vector": 0}, {"vector": 3}, {"vector": 64}, {"inner": 0}, {"depth": 4}, {"mask_vector": 0},
+            {"scores": {"mask": "int32"}}, {"step": "both"},
+        )
+    ],
+)  # fmt: skip
 def test_a_file_that_holds_no_calls_is_named(tmp_path, content):
     path = tmp_path / "calls.json"
     path.write_text(content)
     with pytest.raises(ValueError, match=f"{path} is no file of calls that this release can read: .*; save the calls again"):
         warm_up(path, device="nvidia/h200")
+
+
+def test_calls_of_nothing_are_told(tmp_path):
+    """Nothing is noted of tensors that torch computes, so nothing can be made ready: both sides say so."""
+    path = tmp_path / "calls.json"
+    with pytest.warns(UserWarning, match="gets no calls: no launch was noted; torch computes tensors on the CPU"):
+        Calls().save(path)
+    for given in (path, Calls()):
+        with pytest.raises(ValueError, match="was given no calls: no launch was noted; .* TRITON_INTERPRET=1"):
+            warm_up(given, device="nvidia/h200")
 
 
 def test_calls_that_a_device_does_not_compute(tmp_path):
