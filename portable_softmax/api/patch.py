@@ -12,10 +12,11 @@ import torch.nn.functional as functional
 from portable_softmax.api import routed
 from portable_softmax.api.functional import log_softmax, softmax, softmin
 from portable_softmax.api.routed import TensorMethod, routed_function
+from portable_softmax.operators.scored_arguments import check_masked_rows
 
 
 @contextlib.contextmanager
-def patch_torch() -> Iterator[None]:
+def patch_torch(*, masked_rows: str = "nan") -> Iterator[None]:
     """Routes softmax and log_softmax of torch, torch.special, torch.nn.functional and Tensor, and softmin, to this package.
 
     The functions are replaced in the whole process, in threads that run already too, as long as any context is active: from
@@ -31,12 +32,21 @@ def patch_torch() -> Iterator[None]:
 
     torch.compile compiles a function once for calls in a context and once for those outside. Only Tensor.softmax and
     Tensor.log_softmax are not guarded: compiled code keeps what they were when it was compiled.
+
+    Args:
+        masked_rows: "nan" for rows that are all -inf to be nan, as torch has it, or "zero" for 0, or -inf of log_softmax, and
+            gradients of 0. Of several contexts, the last one that is active decides.
+
+    Raises:
+        ValueError: `masked_rows` is none of these.
     """
-    _begin()
+    check_masked_rows("patch_torch", masked_rows)
+    context = [masked_rows]  # each is another list
+    _begin(context)
     try:
         yield
     finally:
-        _end()
+        _end(context)
 
 
 def _places() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
@@ -55,29 +65,27 @@ def _places() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
 
 _PLACES = tuple(_places())  # made once, so that what torch compiled in one context is right in the next
 _lock = threading.RLock()  # a context that is collected as garbage ends, maybe while another begins
-_active = 0
+_active: list[list[str]] = []  # the contexts, each by the masked rows that it wants
 _before: list[Any] = []  # what stood in each place; None where it was inherited
 
 
-def _begin() -> None:
-    global _active
+def _begin(context: list[str]) -> None:
     with _lock:
         if not _active:
             _fill_tables()
             _before[:] = [vars(place).get(name) for place, name, _ in _PLACES]
             for place, name, function in _PLACES:
                 setattr(place, name, function)
-        _active += 1
-        routed.routing = True
+        _active.append(context)
+        routed.routing = context[0]
 
 
-def _end() -> None:
-    global _active
+def _end(context: list[str]) -> None:
     with _lock:
-        _active -= 1
+        _active[:] = [each for each in _active if each is not context]
+        routed.routing = _active[-1][0] if _active else None
         if _active:
             return
-        routed.routing = False
         for (place, name, function), before in zip(_PLACES, _before, strict=True):
             if vars(place).get(name) is not function:
                 continue  # somebody else has replaced it since, and may call the routed one, which is torch's now

@@ -30,7 +30,7 @@ COMPUTED = {
     if vendor.torch_device_type != "cpu" or interpreting()
 }
 DESCRIPTION = "__name__", "__doc__"  # what they have of torch's functions
-routing = False  # whether a context is active; compiled code depends on it
+routing: str | None = None  # masked_rows of the active context, or None without any; compiled code depends on it
 
 
 class ModuleName:
@@ -113,7 +113,7 @@ def _router(
         understood = named.keys() <= keywords and len(given) == len(arguments) + len(named)
         x = given.get("input")
         if routing and understood and _computed(x, given.get("dim"), given.get("dtype")):
-            return ours(x, given["dim"], given.get("dtype"))
+            return ours(x, given["dim"], given.get("dtype"), masked_rows=routing)
         if has_torch_function_unary(x) and not is_dynamo_compiling():
             return handle_torch_function(theirs, (x,), *arguments, **named)  # torch would tell it the name, which is `call`
         return theirs(*arguments, **named)

@@ -1,92 +1,199 @@
 """Kernels for torch's own operators aten::_softmax, aten::_log_softmax and their gradients, at a device's dispatch key.
 
-What is registered stays registered, and passes calls on to torch's kernels while no override is in force: torch frees a kernel
-that is taken back although another thread may be on its way into it.
+The dispatcher calls the newest kernel of those that are registered, and the one before it once that is taken back. Kernels of
+this package stay registered, and pass calls on while no override is in force: torch frees a kernel that is taken back although
+another thread may be on its way into it. So an override that begins after another library has registered the same operators
+needs kernels that are newer still.
 """
 
+import functools
 import math
+import re
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import torch
 from torch._C import DisableTorchFunctionSubclass
 
 from portable_softmax.errors import DeviceError, DtypeError
 from portable_softmax.invariance import is_batch_invariant
+from portable_softmax.operators import scored
 from portable_softmax.operators.compute import backward, forward
 from portable_softmax.operators.library import DISPATCH_KEYS
 from portable_softmax.operators.out import write
 from portable_softmax.operators.overlap import is_apart
 from portable_softmax.planning.problem import MAX_COLS
+from portable_softmax.planning.scores import NONE, Scores
 
 Kernel = Callable[..., torch.Tensor]
+Place = tuple[str, str]  # an operator's name and a dispatch key
+
+
+class InForce(Protocol):
+    """An override that is in force: how it wants rows that are masked wholly."""
+
+    masked_rows: str
+
 
 _CONVERTED = torch.float16, torch.float32  # the types that torch's half_to_float leads from and to
-_libraries: dict[str, torch.library.Library] = {}  # by dispatch key
-in_force = 0  # the number of overrides; kernels pass all calls on while it is 0
+_SCORES = {"nan": NONE, "zero": Scores(zero_rows=True)}
+# Operators that torch makes of these: who registers one of them at a device's key computes ahead of all that is here.
+_AHEAD = "softmax.int", "log_softmax.int"
+_GONE = "SafeKernelFunction has been invalidated"  # how torch begins the error of a kernel that was taken back
 
 
-def register() -> None:
-    """Registers kernels for each dispatch key that torch has kernels for, unless it is done.
+class Kernels:
+    """Kernels of this package for all places, newer than all that others had registered when they were made."""
+
+    def __init__(self, keys: list[str], older: "Kernels | None") -> None:
+        self.in_force: list[InForce] = []
+        self._scores: Scores | None = None  # of the last one of these; None without any
+        self.older = older
+        self._library = torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that kernels are overridden
+            for name, key in _places(keys):
+                form, ours = _COMPUTED[name]
+                # Of what Library.impl registers, older torches let nobody register another one.
+                self._library.m.impl(name, key, self._in_place_of((name, key), ours, form), True)  # type: ignore[union-attr]
+        self.own: dict[Place, Kernel] = {place: _registered(place) for place in _places(keys)}
+
+    def begin(self, override: InForce) -> None:
+        """Lets these kernels compute as an override wants."""
+        self.in_force.append(override)
+        self._scores = _SCORES[override.masked_rows]
+        for name in _AHEAD:
+            self.tell_who_computes(name, stacklevel=5)
+
+    def end(self, override: InForce) -> None:
+        """Lets these kernels compute as the override before wants, or pass calls on after the last."""
+        self.in_force.remove(override)
+        self._scores = _SCORES[self.in_force[-1].masked_rows] if self.in_force else None
+
+    def tell_who_computes(self, name: str, stacklevel: int) -> None:
+        """Warns of the kernel of an operator that computes instead of these, if there is one."""
+        for key in sorted({key for _, key in self.own}):
+            if holder := _holder((name, key)):
+                warnings.warn(
+                    f"aten::{name} at {key} is computed by the kernel {holder}, and not by this package, though an override is "
+                    "in force: the newest kernel computes. Call override_aten() after that registration",
+                    UserWarning,
+                    stacklevel=stacklevel,
+                )
+
+    def _in_place_of(self, place: Place, ours: Kernel, form: str) -> Kernel:
+        """Returns the kernel that computes a form by `ours` while an override is in force, and by another what that refuses."""
+        theirs, older = _registered(place), self.older.own.get(place) if self.older else None
+
+        def pass_on(keys: torch._C.DispatchKeySet, given: Any, out: Any) -> torch.Tensor:
+            nonlocal theirs
+            try:
+                return theirs(keys, *given, **out)
+            except RuntimeError as error:
+                if older is None or not str(error).startswith(_GONE):
+                    raise
+            theirs = older
+            return theirs(keys, *given, **out)
+
+        def compute(keys: torch._C.DispatchKeySet, *given: Any, **out: torch.Tensor) -> torch.Tensor:
+            scores = self._scores
+            if scores is not None:
+                try:
+                    with DisableTorchFunctionSubclass():  # subclasses have been asked before the dispatcher was
+                        return ours(form, scores, *given, **out)
+                except DtypeError:
+                    pass
+            return pass_on(keys, given, out)
+
+        return compute
+
+
+_newest: Kernels | None = None
+
+
+def newest() -> Kernels:
+    """Returns kernels that the dispatcher calls at each key that torch has kernels for; registers them unless it is done.
 
     Raises:
         NotImplementedError: torch is older than 2.9.
         DeviceError: torch has no kernels of its own for any device that this package computes.
     """
+    global _newest
     if not hasattr(torch.library, "get_kernel"):
         raise NotImplementedError(
             f"override_aten was called with torch {torch.__version__}; torch 2.9 is the first that hands out its own kernels, "
             "for what this package does not compute. Install a newer torch, or use patch_torch()"
         )
-    for key in DISPATCH_KEYS.values():
-        if key not in _libraries and torch._C._dispatch_has_kernel_for_dispatch_key("aten::_softmax", key):
-            _libraries[key] = _registered(key)
-    if not _libraries:
+    keys = [key for key in DISPATCH_KEYS.values() if torch._C._dispatch_has_kernel_for_dispatch_key("aten::_softmax", key)]
+    if not keys:
         raise DeviceError(
             f"this torch {torch.__version__} has no kernels for {', '.join(DISPATCH_KEYS)}, and so none to override; "
             "install torch for an accelerator, or set TRITON_INTERPRET=1 to compute tensors on the CPU in Triton's interpreter"
         )
+    if _newest is None:
+        _watch_registrations()
+    if _newest is None or any(place not in _newest.own or _holder(place) for place in _places(keys)):
+        _newest = Kernels(keys, _newest)
+    return _newest
 
 
-def _registered(key: str) -> torch.library.Library:
-    library = torch.library.Library("aten", "IMPL")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that kernels are overridden
-        for form in ("softmax", "log_softmax"):
-            kernels: dict[str, Kernel] = {f"_{form}": _forward, f"_{form}.out": _into, f"_{form}_backward_data": _backward}
-            for name, ours in kernels.items():
-                library.impl(name, _in_place_of(name, key, ours, form), key, with_keyset=True)
-    return library
+def _places(keys: list[str]) -> Iterator[Place]:
+    return ((name, key) for key in keys for name in _COMPUTED)
 
 
-def _in_place_of(name: str, key: str, ours: Kernel, form: str) -> Kernel:
-    """Returns the kernel that computes a form by `ours` while an override is in force, and by torch's what that refuses."""
-    theirs = torch.library.get_kernel(f"aten::{name}", key).call_boxed
-
-    def compute(keys: torch._C.DispatchKeySet, *given: Any, **out: torch.Tensor) -> torch.Tensor:
-        if in_force:
-            try:
-                with DisableTorchFunctionSubclass():  # subclasses have been asked before the dispatcher was
-                    return ours(form, *given, **out)
-            except DtypeError:
-                pass
-        result: torch.Tensor = theirs(keys, *given, **out)
-        return result
-
-    return compute
+def _registered(place: Place) -> Kernel:
+    name, key = place
+    kernel: Kernel = torch.library.get_kernel(f"aten::{name}", key).call_boxed
+    return kernel
 
 
-def _forward(form: str, x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
-    return forward(x, dim, _dtype_of(form, x, dim, half_to_float), form, is_batch_invariant())
+def _holder(place: Place) -> str | None:
+    """Returns where the kernel was registered that the dispatcher calls; None if here, or if torch composes the operator."""
+    name, key = place
+    table = torch._C._dispatch_dump_table(f"aten::{name}")
+    found = re.search(rf"^{key}: (registered at .*) \[kernel\]$", table, re.MULTILINE)
+    return found[1] if found and __file__ not in found[1] else None
 
 
-def _into(form: str, x: torch.Tensor, dim: int, half_to_float: bool, *, out: torch.Tensor) -> torch.Tensor:
+def _watch_registrations() -> None:
+    """Lets torch tell of registrations while an override is in force, which are newer, and so compute from there on."""
+    register = torch.library.Library.impl
+
+    @functools.wraps(register)
+    def watched(library: torch.library.Library, op_name: Any, *given: Any, **named: Any) -> None:
+        register(library, op_name, *given, **named)
+        name = getattr(op_name, "_name", op_name).split("::")[-1]  # of an OpOverload, or as it is
+        if library.ns == "aten" and name in (*_COMPUTED, *_AHEAD) and (kernels := _in_force()):
+            kernels.tell_who_computes(name, stacklevel=3)
+
+    torch.library.Library.impl = watched  # type: ignore[assignment, method-assign]
+
+
+def _in_force() -> Kernels | None:
+    """Returns the newest kernels that compute now."""
+    kernels = _newest
+    while kernels and not kernels.in_force:
+        kernels = kernels.older
+    return kernels
+
+
+def _forward(form: str, scores: Scores, x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+    dtype = _dtype_of(form, x, dim, half_to_float)
+    if scores:
+        return scored.forward(_rows(x), dim, dtype, form, is_batch_invariant(), scores).view(x.shape)
+    return forward(x, dim, dtype, form, is_batch_invariant())
+
+
+def _into(form: str, scores: Scores, x: torch.Tensor, dim: int, half_to_float: bool, *, out: torch.Tensor) -> torch.Tensor:
     dtype = _dtype_of(form, x, dim, half_to_float)
     alike = (out.dtype, out.shape, out.device) == (dtype or x.dtype, x.shape, x.device)
     if not alike or not is_apart(x, out):
         raise DtypeError(f"{form} into {tuple(out.shape)} in {out.dtype} is torch's")
-    write(out, x, dim, dtype, form, is_batch_invariant())
+    if scores:
+        scored.forward(_rows(x), dim, dtype, form, is_batch_invariant(), scores, out=_rows(out))
+    else:
+        write(out, x, dim, dtype, form, is_batch_invariant())
     return out
 
 
@@ -101,12 +208,19 @@ def _dtype_of(form: str, x: torch.Tensor, dim: int, half_to_float: bool) -> torc
     return torch.float32 if half_to_float else None
 
 
-def _backward(form: str, dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype) -> torch.Tensor:
+def _backward(form: str, scores: Scores, dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype) -> torch.Tensor:
     alike = (dy.dtype, dy.shape, dy.device) == (y.dtype, y.shape, y.device)
     converted = x_dtype is y.dtype or (x_dtype, y.dtype) == _CONVERTED
     if not alike or not converted or not _is_addressed(y, dim):
         raise DtypeError(f"a gradient in {x_dtype} from {dy.dtype} and {y.dtype} is torch's")
+    if scores:
+        return scored.backward(_rows(dy), _rows(y), dim, x_dtype, form, is_batch_invariant(), scores).view(y.shape)
     return backward(dy, y, dim, x_dtype, form, is_batch_invariant())
+
+
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    """Returns a number as a row of one; any other tensor as it is."""
+    return x if x.dim() else x.unsqueeze(0)
 
 
 def _is_addressed(x: torch.Tensor, dim: int) -> bool:
@@ -114,3 +228,10 @@ def _is_addressed(x: torch.Tensor, dim: int) -> bool:
     if x.numel() <= MAX_COLS:
         return True
     return max(x.shape[dim], math.prod(x.shape[dim % x.dim() + 1 :])) <= MAX_COLS
+
+
+_COMPUTED: dict[str, tuple[str, Kernel]] = {  # by the operator's name: the form, and what computes it
+    f"_{form}{end}": (form, ours)
+    for form in ("softmax", "log_softmax")
+    for end, ours in (("", _forward), (".out", _into), ("_backward_data", _backward))
+}

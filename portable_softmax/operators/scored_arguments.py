@@ -57,8 +57,7 @@ def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, given:
         scale = None
     by = scale if temperature is None else temperature
     each_sink = None if given.sink is None else sinks(form, x, dim, given.sink, compute)
-    if given.masked_rows not in MASKED_ROWS:
-        raise ValueError(f"{form}(): argument 'masked_rows' must be 'nan' or 'zero', not {given.masked_rows!r}")
+    check_masked_rows(form, given.masked_rows)
     return Asked(
         x=x, dim=dim, dtype=dtype, form=form, mask=mask,
         factors=by if isinstance(by, torch.Tensor) else None,
@@ -66,6 +65,12 @@ def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, given:
         divides=temperature is not None, softcap=None if given.softcap is None else _cap(form, given.softcap, compute),
         causal=causal, sinks=each_sink, zero_rows=given.masked_rows == "zero",
     )  # fmt: skip
+
+
+def check_masked_rows(name: str, masked_rows: Any) -> None:
+    """Raises a ValueError unless a function is given one of the words."""
+    if masked_rows not in MASKED_ROWS:
+        raise ValueError(f"{name}(): argument 'masked_rows' must be 'nan' or 'zero', not {masked_rows!r}")
 
 
 def _divided(x: torch.Tensor, dim: int, scale: Any, temperature: Any, compute: torch.dtype) -> tuple[torch.Tensor, Any]:
@@ -150,8 +155,8 @@ def sinks(form: str, x: torch.Tensor, dim: int, sink: Any, compute: torch.dtype)
         heads = x.shape[-3]
         if len(sink) not in (1, heads):
             raise RuntimeError(
-                f"{form}(): argument 'sink' of shape {tuple(sink.shape)} is of one number for each head, of which input of shape "
-                f"{tuple(x.shape)} has {heads}; give it the shape ({heads},), or one for each row: {_one_for_each_row(x, dim)}"
+                f"{form}(): argument 'sink' of shape {tuple(sink.shape)} is of one number for each head, and input of shape "
+                f"{tuple(x.shape)} has {heads} heads; give it the shape ({heads},), or one for each row: {_by_row(x, dim)}"
             )
         return _of_rows("sink", form, x, dim, sink.view(-1, 1, 1), compute)
     rows = [*x.shape[:dim], *x.shape[dim + 1 :]]
@@ -186,10 +191,10 @@ def _advice(x: torch.Tensor, dim: int | None, given: torch.Size) -> str:
             return f"give it a shape like {tuple(sizes.get(at, 1) for at in range(x.dim()))}"
     if dim is None:
         return "each of its last sizes must be 1 or that of input"
-    return f"give it a shape like {_one_for_each_row(x, dim)}"
+    return f"give it a shape like {_by_row(x, dim)}"
 
 
-def _one_for_each_row(x: torch.Tensor, dim: int) -> tuple[int, ...]:
+def _by_row(x: torch.Tensor, dim: int) -> tuple[int, ...]:
     return (*x.shape[:dim], 1, *x.shape[dim + 1 :])
 
 

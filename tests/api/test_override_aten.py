@@ -1,8 +1,10 @@
 """override_aten: torch's own samples come to this package's kernels, eager and compiled; the rest stays torch's, to the bit."""
 
+import re
 import subprocess
 import sys
 import threading
+import warnings
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from closeness import assert_close, expected, terms_of
 from pairs import FLOATS
 from torch.testing._internal.common_methods_invocations import op_db
 
-from portable_softmax import DeviceError, batch_invariant, override_aten
+from portable_softmax import DeviceError, DtypeError, batch_invariant, override_aten, patch_torch
 from portable_softmax.operators import aten
 
 pytestmark = pytest.mark.kernel
@@ -20,7 +22,7 @@ ATEN = torch.ops.aten
 @pytest.fixture(autouse=True)
 def ended():
     yield
-    assert not aten.in_force
+    assert not aten._in_force()
 
 
 @pytest.fixture
@@ -263,6 +265,159 @@ def test_overrides_nest_and_end_in_any_order(x, computed):
         pass
 
 
+def another_library(where, number, name="_log_softmax"):
+    """Registers an operator as batch-invariant modes of engines do; its results are a number everywhere."""
+
+    def compute(x, dim, half_to_float):
+        return torch.full_like(x, number)
+
+    library = torch.library.Library("aten", "IMPL")
+    key = torch._C._dispatch_key_for_device(where.type)
+    library.impl(f"aten::{name}", compute, key, allow_override=number != 2)  # the first one registers as older torches have it
+    return library
+
+
+# "+1" begins the first override, "-1" ends it; "+B" registers B's kernel, "-B" takes it back. Behind each is who computes then.
+FLOWS = {
+    "after an override that has ended": "+1 ours -1 torch +B B +1 ours -1 B -B torch",
+    "while one is in force": "+1 ours +B B* -1 B -B torch",
+    "taken back while one is in force": "+1 ours +B B* -B ours -1 torch",
+    "ahead of all": "+B B +1 ours -B ours -1 torch",
+    "an override within an override": "+1 ours +B B* +2 ours -2 B -B ours -1 torch",
+    "overrides that end in their order": "+1 ours +B B* +2 ours -1 ours -2 B -B torch",
+    "two libraries": "+B B +1 ours +C C* -C ours +C C* +2 ours -2 C -B C -C ours -1 torch",
+}
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+@pytest.mark.parametrize("flow", FLOWS.values(), ids=FLOWS)
+def test_the_newest_of_several_libraries_computes(where, x, computed, flow):
+    """A * is a warning that names the place where the other kernel was registered."""
+    steps, parties, theirs = iter(flow.split()), {}, torch.log_softmax(x, 1)
+    key = torch._C._dispatch_key_for_device(where.type)
+    try:
+        for event, who in zip(steps, steps, strict=True):
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                if event[0] == "-":
+                    party = parties.pop(event[1])
+                    party.end() if event[1].isdigit() else party._destroy()
+                else:
+                    number = {"B": 2, "C": 3}.get(event[1])
+                    parties[event[1]] = another_library(where, number) if number else override_aten()
+            told = [str(each.message) for each in told if "this package" in str(each.message)]
+            assert len(told) == who.count("*"), event
+            named = rf"aten::_log_softmax at {key} is computed by the kernel registered at {re.escape(__file__)}:\d+, and not"
+            assert all(re.match(named, each) for each in told)
+            leaf = x.clone().requires_grad_()
+            y = torch.log_softmax(leaf, 1)
+            by_ours = ("log_softmax", "forward") in computed
+            number = {2.0: "B", 3.0: "C"}.get(y[0, 0].item())
+            assert (number or ("ours" if by_ours else "torch")) == who.strip("*"), event
+            y.sum().backward()
+            assert (("log_softmax", "backward") in computed) == any(name.isdigit() for name in parties)
+            computed.clear()
+            assert torch.equal(torch.softmax(x.double(), 1).argmax(1), x.argmax(1))
+            assert (("softmax", "forward") in computed) == any(name.isdigit() for name in parties)
+            computed.clear()
+    finally:
+        for name, party in parties.items():
+            party.end() if name.isdigit() else party._destroy()
+    assert_same_bits(torch.log_softmax(x, 1), theirs)
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_what_is_not_computed_goes_to_the_kernel_that_is_overridden(where, x, computed, monkeypatch):
+    """Another library's may pass calls on, too: to what it found, which may be kernels of this package."""
+    key, library = torch._C._dispatch_key_for_device(where.type), torch.library.Library("aten", "IMPL")
+    with override_aten():
+        pass
+    found, asked = torch.library.get_kernel("aten::_log_softmax", key), []
+
+    def compute(keys, x, dim, half_to_float):
+        asked.append(x.dtype)
+        return found.call_boxed(keys, x, dim, half_to_float)
+
+    def refused(*given):
+        raise DtypeError("no such type")
+
+    library.impl("_log_softmax", compute, key, with_keyset=True)
+    theirs = torch.log_softmax(x, 1)
+    asked.clear()
+    with override_aten():
+        torch.log_softmax(x, 1)
+        assert (computed, asked) == ([("log_softmax", "forward")], [])
+        monkeypatch.setattr(aten, "forward", refused)
+        assert_same_bits(torch.log_softmax(x, 1), theirs)
+        assert asked == [x.dtype]
+        library._destroy()
+        assert_same_bits(torch.log_softmax(x, 1), theirs)
+    assert asked == [x.dtype]
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_a_kernel_ahead_of_it_is_told(where, x):
+    """Who registers what torch.softmax itself is keeps calls from coming to aten::_softmax."""
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("softmax.int", lambda x, dim, dtype=None: x, torch._C._dispatch_key_for_device(where.type))
+    with pytest.warns(UserWarning, match=rf"aten::softmax.int at .* registered at {re.escape(__file__)}:"):
+        override = override_aten()
+    override.end()
+    library._destroy()
+
+
+MASKED = {  # calls with a row that is masked wholly, and whether torch makes nan of their gradients
+    "softmax": (lambda x: torch.softmax(x, 1), True),
+    "log_softmax": (lambda x: torch.log_softmax(x, 1), True),
+    "half_to_float": (lambda x: torch.softmax(x.half(), 1, dtype=torch.float32), True),
+    "along another dim": (lambda x: torch.softmax(x.t(), 0).t(), True),
+    "columns": (lambda x: torch.softmax(x, 0), False),
+}
+
+
+@pytest.mark.parametrize(("call", "whole"), MASKED.values(), ids=MASKED)
+def test_rows_masked_wholly_are_0_if_asked(x, call, whole, computed):
+    given = x.masked_fill(torch.tensor([[False], [True], [False]], device=x.device), float("-inf"))
+    leaf, dy = given.requires_grad_(), torch.ones_like(given)
+    plain = call(leaf)
+    with override_aten(), override_aten(masked_rows="zero"):
+        y = call(leaf)
+        (dx,) = torch.autograd.grad(y, leaf, dy)
+        with override_aten():
+            assert call(leaf).isnan().any() == whole, "the last override decides"
+    nothing = float("-inf") if "log" in str(y.grad_fn).lower() else 0.0
+    if whole:
+        assert plain[1].isnan().all()
+        assert (y[1] == nothing).all()
+    torch.testing.assert_close(y[::2], plain[::2])
+    assert not dx[1].any()
+    assert dx.isfinite().all()
+
+
+def attention(where):
+    """nn.MultiheadAttention of a sequence whose second query may look at nothing, its weights' gradients, and its result."""
+    torch.manual_seed(0)
+    layer = torch.nn.MultiheadAttention(8, 2, batch_first=True).to(where)
+    x, mask = torch.randn(1, 4, 8, device=where), torch.zeros(4, 4, dtype=torch.bool, device=where)
+    mask[1] = True
+    y, weights = layer(x, x, x, attn_mask=mask)
+    y.square().sum().backward()
+    return weights.detach(), y.detach(), [each.grad for each in layer.parameters()]
+
+
+@pytest.mark.parametrize("route", [override_aten, patch_torch])
+def test_attention_learns_beside_a_row_that_is_masked_wholly(where, route):
+    for masked_rows in ("nan", "zero"):
+        with route(masked_rows=masked_rows):
+            weights, y, gradients = attention(where)
+        finite = masked_rows == "zero"
+        assert weights[0, 1].isnan().all() != finite
+        assert y[0, ::2].isfinite().all()
+        assert all(each.isfinite().all() == finite for each in gradients)
+    with pytest.raises(ValueError, match=r"argument 'masked_rows' must be 'nan' or 'zero', not 0"), route(masked_rows=0):
+        pass
+
+
 def test_an_error_ends_it_too(x, computed):
     with pytest.raises(KeyError), override_aten():
         raise KeyError
@@ -314,7 +469,6 @@ def test_a_torch_that_keeps_its_kernels_to_itself_is_refused(monkeypatch):
 
 def test_a_torch_without_such_kernels_is_refused(monkeypatch):
     monkeypatch.setattr(aten, "DISPATCH_KEYS", {"npu": "PrivateUse1"})
-    monkeypatch.setattr(aten, "_libraries", {})
     with pytest.raises(DeviceError, match="has no kernels for npu, and so none to override"):
         override_aten()
 

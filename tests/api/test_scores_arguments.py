@@ -14,7 +14,7 @@ X = torch.zeros(2, 3, 4, 5)
 REFUSED = {
     "a mask that does not broadcast": (
         {"mask": torch.ones(3, 5, dtype=torch.bool)}, RuntimeError,
-        r"'mask' of shape \(3, 5\) does not broadcast against input of shape \(2, 3, 4, 5\); give it a shape like \(1, 3, 1, 5\)",
+        r"'mask' of shape \(3, 5\) does not broadcast against input of shape \(2, 3, 4, 5\); .* like \(1, 3, 1, 5\)$",
     ),
     "a mask of other sizes": ({"mask": torch.ones(6, 5)}, RuntimeError, "does not broadcast .*; each of its last sizes must"),
     "a mask of more dimensions": ({"mask": torch.ones(1, 2, 3, 4, 5)}, RuntimeError, "argument 'mask' .* does not broadcast"),
@@ -42,7 +42,7 @@ REFUSED = {
     "a temperature elsewhere": ({"temperature": torch.ones(1, device="meta")}, RuntimeError, "'temperature' on meta"),
     "sinks of other heads": (
         {"sink": torch.ones(4)}, RuntimeError,
-        r"'sink' of shape \(4,\) is of one number for each head, of which input of shape \(2, 3, 4, 5\) has 3; "
+        r"'sink' of shape \(4,\) is of one number for each head, and input of shape \(2, 3, 4, 5\) has 3 heads; "
         r"give it the shape \(3,\), or one for each row: \(2, 3, 4, 1\)",
     ),
     "sinks of sequences and heads": ({"sink": torch.ones(2, 3)}, RuntimeError, r"give it a shape like \(2, 3, 1, 1\)"),

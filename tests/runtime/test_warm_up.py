@@ -1,8 +1,8 @@
 """warm_up leaves nothing to plan, to compile or to load for the calls that it is asked for."""
 
 import contextlib
-import json
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -218,7 +218,7 @@ def test_calls_of_nothing_are_told(tmp_path):
     with pytest.warns(UserWarning, match="gets no calls: no launch was noted; torch computes tensors on the CPU"):
         Calls().save(path)
     for given in (path, Calls()):
-        with pytest.raises(ValueError, match="was given no calls: no launch was noted; .* TRITON_INTERPRET=1"):
+        with pytest.raises(ValueError, match=r"was given no calls: no launch was noted; .* TRITON_INTERPRET=1"):
             warm_up(given, device="nvidia/h200")
 
 
