@@ -84,16 +84,18 @@ class Kernels:
 
     def _in_place_of(self, place: Place, ours: Kernel, form: str) -> Kernel:
         """Returns the kernel that computes a form by `ours` while an override is in force, and by another what that refuses."""
-        theirs, older = _registered(place), self.older.own.get(place) if self.older else None
+        theirs, below = _registered(place), _torchs(place)
+        if self.older:
+            below = self.older.own.get(place, below)
 
         def pass_on(keys: torch._C.DispatchKeySet, given: Any, out: Any) -> torch.Tensor:
             nonlocal theirs
             try:
                 return theirs(keys, *given, **out)
             except RuntimeError as error:
-                if older is None or not str(error).startswith(_GONE):
+                if not str(error).startswith(_GONE):
                     raise
-            theirs = older
+            theirs = below
             return theirs(keys, *given, **out)
 
         def compute(keys: torch._C.DispatchKeySet, *given: Any, **out: torch.Tensor) -> torch.Tensor:
@@ -131,8 +133,7 @@ def newest() -> Kernels:
             f"this torch {torch.__version__} has no kernels for {', '.join(DISPATCH_KEYS)}, and so none to override; "
             "install torch for an accelerator, or set TRITON_INTERPRET=1 to compute tensors on the CPU in Triton's interpreter"
         )
-    if _newest is None:
-        _watch_registrations()
+    _watch_registrations()
     if _newest is None or any(place not in _newest.own or _holder(place) for place in _places(keys)):
         _newest = Kernels(keys, _newest)
     return _newest
@@ -148,6 +149,25 @@ def _registered(place: Place) -> Kernel:
     return kernel
 
 
+def _torchs(place: Place) -> Kernel:
+    """Returns torch's own kernel of an operator, which another library may hide and then go, by the one that is given a result.
+
+    Libraries leave that one alone; if one does not, it is what stays.
+    """
+    name, key = place
+    into = _registered((f"{name.removesuffix('.out')}.out", key))
+    if name.endswith(".out"):
+        return into
+    result = "grad_input" if name == "_softmax_backward_data" else "out"
+
+    def compute(keys: torch._C.DispatchKeySet, x: torch.Tensor, *given: Any) -> torch.Tensor:
+        dtype = given[-1] if isinstance(given[-1], torch.dtype) else torch.float32 if given[-1] else x.dtype
+        y: torch.Tensor = into(keys, x, *given, **{result: x.new_empty(0, dtype=dtype)})
+        return y
+
+    return compute
+
+
 def _holder(place: Place) -> str | None:
     """Returns where the kernel was registered that the dispatcher calls; None if here, or if torch composes the operator."""
     name, key = place
@@ -156,6 +176,7 @@ def _holder(place: Place) -> str | None:
     return found[1] if found and __file__ not in found[1] else None
 
 
+@functools.cache
 def _watch_registrations() -> None:
     """Lets torch tell of registrations while an override is in force, which are newer, and so compute from there on."""
     register = torch.library.Library.impl

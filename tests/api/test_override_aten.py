@@ -291,8 +291,11 @@ FLOWS = {
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 @pytest.mark.parametrize("flow", FLOWS.values(), ids=FLOWS)
-def test_the_newest_of_several_libraries_computes(where, x, computed, flow):
+@pytest.mark.parametrize("first", [True, False], ids=["the first overrides", "later ones"])
+def test_the_newest_of_several_libraries_computes(where, x, computed, flow, first):
     """A * is a warning that names the place where the other kernel was registered."""
+    if first:
+        aten._newest = None  # for good: what is registered stays, and these are newer
     steps, parties, theirs = iter(flow.split()), {}, torch.log_softmax(x, 1)
     key = torch._C._dispatch_key_for_device(where.type)
     try:
@@ -353,6 +356,23 @@ def test_what_is_not_computed_goes_to_the_kernel_that_is_overridden(where, x, co
         library._destroy()
         assert_same_bits(torch.log_softmax(x, 1), theirs)
     assert asked == [x.dtype]
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+@pytest.mark.parametrize("name", ["_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"])
+def test_torchs_own_kernel_is_found_beneath_one_that_goes(where, x, name):
+    """Another library's was there ahead of the first override; once it is gone, what is not computed here is torch's again."""
+    half = x.half()
+    given = [(x, 1, False), (x.t(), 0, False)] if "back" not in name else [(x, x, 1, x.dtype), (x.t(), x.t(), 0, x.dtype)]
+    given += [(half, 1, True)] if where.type != "cpu" and "back" not in name else []
+    theirs = [getattr(ATEN, name)(*each) for each in given]
+    key, library = torch._C._dispatch_key_for_device(where.type), torch.library.Library("aten", "IMPL")
+    aten._newest = None
+    library.impl(name, lambda *given: pytest.fail("it is gone"), key)
+    override_aten().end()
+    library._destroy()
+    for each, y in zip(given, theirs, strict=True):
+        assert_same_bits(getattr(ATEN, name)(*each), y)
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
