@@ -2,16 +2,18 @@
 
     python tests/support/ranks.py RESULTS --worlds 2 3 4 [--cases NAME ...] [--faults NAME ...] [--backend nccl]
 
-All ranks are forked from one process that has imported everything. For each world and case, and for each fault, RESULTS gets
-the messages of the ranks that failed. A rank that hangs is killed at the limit, and its case says so.
+Ranks on the CPU are forked from one process that has imported everything, which takes seconds. It sees no GPU: where torch
+compiles, it looks for one, and refuses one that was looked for ahead of a fork. Ranks with a GPU each are processes of their own.
+For each world and case, and for each fault, RESULTS gets the messages of the ranks that failed. A rank that hangs is killed at the
+limit, and its case says so.
 """
 
 import argparse
 import datetime
 import importlib
 import json
+import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,7 @@ import traceback
 from pathlib import Path
 
 LIMIT = 240  # seconds for all cases of a world
+HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}  # from ranks on the CPU
 PRELOADED = (
     "portable_softmax.distributed.dtensor",
     "torch._dynamo",
@@ -33,6 +36,7 @@ def run_cases(*arguments, interpreted=False, limit=2 * LIMIT, **environment):
         results = Path(folder) / "results.json"
         command = [sys.executable, __file__, str(results), *map(str, arguments)]
         kept = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+        kept |= {} if "nccl" in arguments else HIDDEN
         kept |= {"TRITON_INTERPRET": "1"} if interpreted else {}
         ran = subprocess.run(command, env={**kept, **environment}, capture_output=True, text=True, timeout=limit, check=False)
         assert ran.returncode == 0, ran.stderr
@@ -52,7 +56,7 @@ def main():
     options = parser.parse_args()
     import sharded_cases
 
-    if options.backend != "nccl":  # CUDA may not be in use before a process is forked
+    if options.backend != "nccl":
         for name in PRELOADED:
             importlib.import_module(name)
     found = {}
@@ -70,22 +74,18 @@ def main():
 
 def _run_world(world, names, options, folder):
     folder.mkdir()
-    children = {}
-    for rank in range(world):
-        pid = os.fork()
-        if not pid:
-            _rank(rank, world, names, options, folder)
-        children[pid] = rank
-    end, states = time.monotonic() + LIMIT, {}
-    while children and time.monotonic() < end:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid:
-            states[children.pop(pid)] = os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    for pid in children:
-        os.kill(pid, signal.SIGKILL)
-        states[children[pid]] = "hung"
-        os.waitpid(pid, 0)
+    start = multiprocessing.get_context("spawn" if options.backend == "nccl" else "fork").Process
+    ranks = [start(target=_rank, args=(rank, world, names, options, folder)) for rank in range(world)]
+    for each in ranks:
+        each.start()
+    end = time.monotonic() + LIMIT
+    for each in ranks:
+        each.join(max(0, end - time.monotonic()))
+    hung = [each.is_alive() for each in ranks]
+    for each in ranks:
+        each.kill()
+        each.join()
+    states = ["hung" if is_hung else each.exitcode for each, is_hung in zip(ranks, hung, strict=True)]
     return _collected(world, names, folder, states)
 
 
@@ -115,6 +115,8 @@ def _rank(rank, world, names, options, folder):
         if options.backend == "nccl":
             sharded_cases.WHERE[0] = f"cuda:{rank}"
             torch.cuda.set_device(rank)
+        else:
+            assert not torch.cuda.is_available(), "a GPU that is seen ahead of a fork cannot be used behind it"
         store = dist.FileStore(str(folder / "store"), world)
         timeout = datetime.timedelta(seconds=options.timeout)
         dist.init_process_group(options.backend, rank=rank, world_size=world, store=store, timeout=timeout)
