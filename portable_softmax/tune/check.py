@@ -42,11 +42,12 @@ def check(path: Path, limits: Limits = DEFAULT) -> list[str]:
         try:
             found = read_file(path)
             extension = found if isinstance(found, Extension) else None
-            Device.from_profile(_name(path))
+            if extension:
+                Device.from_profile(_name(path))
         except ProfileError as error:
             wrong.append(str(error))
         if not extension:
-            return wrong or [f"{path}: extends nothing, so it is no file of a run"]
+            return wrong or [f"{path}: it extends nothing, so it is no profile that `portable-softmax tune` wrote"]
         try:
             lines = table.read(path.with_suffix(".csv"))
         except (OSError, ValueError) as error:

@@ -3,6 +3,7 @@
 import datetime
 import importlib.metadata
 import re
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,17 @@ def write(run: Run, directory: Path) -> tuple[Path, Path]:
     profile = directory / f"{product_of(run.device)}.yaml"
     cells, lines = profile.with_suffix(".csv"), lines_of(run)
     profile.parent.mkdir(parents=True, exist_ok=True)
-    for path, text in ((cells, table.text_of(lines)), (profile, yaml_of(run, lines, cells.name))):
-        written = path.with_name(f".{path.name}.part")
-        written.write_text(text, encoding="utf-8")
-        written.replace(path)
+    texts = {cells: table.text_of(lines), profile: yaml_of(run, lines, cells.name)}
+    # Another run may write the same two: each makes files of its own first, and puts both in place at once.
+    written = {path: path.with_name(f".{path.name}.{uuid.uuid4().hex}.part") for path in texts}
+    try:
+        for path, text in texts.items():
+            written[path].write_text(text, encoding="utf-8")
+        for path, part in written.items():
+            part.replace(path)
+    finally:
+        for part in written.values():
+            part.unlink(missing_ok=True)
     return profile, cells
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tqdm import tqdm
-
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import NumberRow
 from portable_softmax.planning.numbers import load_of, numbers_of
@@ -179,6 +177,8 @@ class Run:
 
     def _answers(self, name: str, jobs: Sequence[Job], ends: float) -> Iterator[tuple[Job, Any]]:
         """Yields answers, and shows how many there are and the time left, which ends when time is up."""
+        from tqdm import tqdm  # here, as what checks a run's files draws no bar
+
         is_time = name.startswith("times")
         wanted = (job for job in jobs if not self.failed(*job[:2]))  # asked when its turn comes: no launch fails twice
         n_processes = 1 if is_time else min(self.limits.processes, len(jobs))

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
@@ -46,6 +47,8 @@ def cell_of(line: Line) -> Cell:
     for value, known in (*choices, (held_out, ("True", "False"))):
         if value not in known:
             raise ValueError(f"{value!r} is none of {', '.join(known)}")
+    if min(int(n_rows), int(n_cols)) < 1:
+        raise ValueError(f"{n_rows} rows of {n_cols} columns are no cell")
     return Cell(
         kind, int(n_rows), int(n_cols), dtype, direction == "backward", cast(Step | None, step or None), held_out == "True"
     )
@@ -71,11 +74,16 @@ def read(path: Path) -> list[Line]:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS:
             raise ValueError(f"columns are {', '.join(reader.fieldnames or ())}; they should be {', '.join(COLUMNS)}")
-        lines = list(reader)
+        try:
+            lines = list(reader)
+        except csv.Error as error:
+            raise ValueError(f"after line {reader.line_num}: {error}") from error
     for number, line in enumerate(lines, 2):
         try:
             cell_of(line)
-            _ = [float(line[key]) for key in ("median_us", "again_us", "copy_us") if line[key]]
+            for key in ("median_us", "again_us", "copy_us"):
+                if line[key] and not 0 < float(line[key]) < math.inf:
+                    raise ValueError(f"{key} is {line[key]}, which is no time")
         except (ValueError, TypeError) as error:
             raise ValueError(f"line {number}: {error}") from error
     return lines
