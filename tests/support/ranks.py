@@ -3,8 +3,8 @@
     python tests/support/ranks.py RESULTS --worlds 2 3 4 [--cases NAME ...] [--faults NAME ...] [--backend nccl]
 
 Ranks on the CPU are forked from one process that has imported everything, which takes seconds. It sees no GPU: where torch
-compiles, it looks for one, and refuses one that was looked for ahead of a fork. Ranks with a GPU each are processes of their own.
-For each world and case, and for each fault, RESULTS gets the messages of the ranks that failed. A rank that hangs is killed at the
+compiles, it looks for one, and refuses one that was looked for ahead of a fork. Ranks with GPUs are processes of their own.
+For each world and case, and for each fault, RESULTS gets the messages of ranks that failed. A rank that hangs is killed at the
 limit, and its case says so.
 """
 
