@@ -3,6 +3,8 @@
 import torch
 
 from portable_softmax.api.functional import Numbers
+from portable_softmax.devices.detect import chosen
+from portable_softmax.devices.device import Device
 from portable_softmax.operators.arguments import dtype_of, int_of
 from portable_softmax.operators.explained import explained
 from portable_softmax.operators.scored_arguments import Given
@@ -20,28 +22,36 @@ def explain(
     softcap: float | None = None,
     sink: Numbers = None,
     masked_rows: str = "nan",
+    out: torch.Tensor | None = None,
+    device: Device | str | None = None,
 ) -> str:
     """Says which kernel computes softmax(x, dim, dtype, ...), with the plan of its launch, or why torch computes it.
 
     The kernel is planned and compiled as by the call, with x's strides and alignment, and the autocast and batch_invariant that
-    are in force here. None is launched. log_softmax and softmin are launched alike.
+    are in force here. None is launched, and nothing is copied. log_softmax and softmin are launched alike.
 
     Args:
-        x: the tensor, on its device; any shape, any strides. It is copied where the call would copy it.
+        x: the tensor, on its device, any shape, any strides; with `device` it may be on the CPU, or on meta, where it has no
+            memory: `torch.empty(4096, 128256, device="meta")`.
         dim: the axis along which the result sums to 1.
         dtype: the type of the result, as softmax takes it.
-        scale, temperature, mask, causal, softcap, sink, masked_rows: as softmax takes them.
+        scale, temperature, mask, causal, softcap, sink, masked_rows, out: as softmax takes them.
+        device: the device to plan for instead, in the forms that `plan` takes.
 
     Returns:
-        Lines to print: what happens to x first, the tile, the grid, what a program uses, how many fit, and the reasons.
+        Lines to print: what happens to x first, what is asked, the tile, the grid, what a program uses, how many fit, and the
+        reasons.
 
     Raises:
         TypeError: x is not a tensor, or one that is sharded over devices: explain x.to_local().
-        IndexError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the call would raise it.
+        IndexError, TypeError, ValueError, RuntimeError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the call
+            would raise it.
+        TypeError, ProfileError: the device, in the cases in which `plan` raises them.
     """
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"explain(): argument 'x' must be Tensor, not {type(x).__name__}")
     if hasattr(x, "device_mesh"):
         raise TypeError("explain(): a DTensor was given, whose shards have kernels of their own; give x.to_local()")
     given = Given(scale, temperature, mask, causal, softcap, sink, masked_rows)
-    return explained(x, int_of("explain", dim), dtype_of("explain", dtype), given)
+    planned_for = None if device is None else chosen(device)
+    return explained(x, int_of("explain", dim), dtype_of("explain", dtype), given, out, planned_for)

@@ -61,8 +61,9 @@ def dtype_of(form: str, dtype: Any) -> torch.dtype | None:
 
 def autocast_dtype(x: torch.Tensor) -> torch.dtype:
     """Returns the type of a softmax of x if none is named: that of x, but float32 for 16 bits under torch.autocast."""
-    autocast = torch.is_autocast_enabled(x.device.type) and x.dtype in (torch.float16, torch.bfloat16)
-    return torch.float32 if autocast else x.dtype
+    if x.is_meta or x.dtype not in (torch.float16, torch.bfloat16):  # torch has no autocast of meta
+        return x.dtype
+    return torch.float32 if torch.is_autocast_enabled(x.device.type) else x.dtype
 
 
 def device_of(x: torch.Tensor, *dtypes: torch.dtype) -> Device:

@@ -9,56 +9,126 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import LayoutError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators.arguments import KERNEL_DTYPES, autocast_dtype, check_layout, device_of, wrap_dim
+from portable_softmax.operators.compute import BY_TORCH
 from portable_softmax.operators.layout import AS_THEY_LIE, Way, arranged
+from portable_softmax.operators.out import check_out
+from portable_softmax.operators.overlap import Overlap, overlap_of
 from portable_softmax.operators.scored_arguments import Given, read
 from portable_softmax.operators.scored_plan import Wanted, as_kernels_take, described
-from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.runtime.launch import name_of, problem_from
 from portable_softmax.runtime.plans import plan_problem
 
 
-def explained(x: torch.Tensor, dim: int, dtype: torch.dtype | None, given: Given) -> str:
-    """Returns lines about softmax(x, dim, dtype, ...); compiles the kernel that the call would, and launches none."""
-    return "\n".join(_lines(x.detach(), dim, dtype, given))
+def explained(
+    x: torch.Tensor, dim: int, dtype: torch.dtype | None, given: Given, out: torch.Tensor | None, device: Device | None
+) -> str:
+    """Returns lines about softmax(x, dim, dtype, ...); compiles the kernel that the call would, and launches none.
+
+    Args:
+        x, dim, dtype, given, out: of the call.
+        device: plans for it, wherever x is; None for the device that x is on.
+    """
+    return "\n".join(_lines(x.detach(), dim, dtype, given, out, device))
 
 
-def _lines(x: torch.Tensor, dim: int, dtype: torch.dtype | None, given: Given) -> Iterator[str]:
-    if x.is_cpu and not interpreting():
-        yield "torch.softmax computes it: the tensor is on the CPU, and TRITON_INTERPRET=1 is not set"
-        return
+def _lines(
+    x: torch.Tensor, dim: int, dtype: torch.dtype | None, given: Given, out: torch.Tensor | None, device: Device | None
+) -> Iterator[str]:
     check_layout("softmax", x)
-    dim, y_dtype = wrap_dim(dim, x.dim()), dtype or autocast_dtype(x)
-    if dtype is not None and x.dtype not in KERNEL_DTYPES:
-        yield f"torch converts {name_of(x.dtype)} to {name_of(dtype)} first, which is read by the kernel"
-        x = x.to(dtype)
-    device = device_of(x, x.dtype, y_dtype)
+    dim, y_dtype = wrap_dim(dim, x.dim()), dtype or (autocast_dtype(x) if out is None else x.dtype)
+    place = None if out is None else _place(x, dtype, out)
+    asked = _asked(x, dim, given, out, place)
+    if given != Given():
+        x, given = x if x.dim() else x.unsqueeze(0), _without_memory(x, dim, dtype, given)
+    if device is None and (x.is_meta or (x.is_cpu and not interpreting())):
+        yield _without_a_kernel(x, dim, dtype, given)
+        return
+    converted = dtype is not None and x.dtype not in KERNEL_DTYPES
+    types = (y_dtype if converted else x.dtype), y_dtype
+    if device is None:
+        device = device_of(x, *types)
+    for each in types:
+        device.check_dtype(name_of(each))
     if not x.numel():
         yield "nothing is computed: the tensor has no elements"
         return
-    invariant = is_batch_invariant()
+    if converted:
+        yield f"torch converts {name_of(x.dtype)} to {name_of(y_dtype)} first, which is read by the kernel"
+    stands_in = torch.empty_like(x, dtype=y_dtype, device="meta") if converted else like(x)
+    y = torch.empty(x.shape, dtype=y_dtype, device="meta")
+    y = stands_in if place == "same" else like(out) if out is not None and out.shape == x.shape else y
     try:
-        way, problem = _described(x, dim, y_dtype, device, invariant, given)
+        way, problem = _described(stands_in, y, dim, device, given)
     except LayoutError as error:
         yield f"a launch for each index of the outermost dimension computes it: {error}"
         return
     if way is not AS_THEY_LIE:
-        reason = "batch_invariant reads rows as those of a contiguous tensor" if invariant else "no kernel takes these strides"
+        invariant = "batch_invariant reads rows as those of a contiguous tensor"
+        reason = invariant if is_batch_invariant() else "no kernel takes these strides"
         yield f"the input is copied first, and the result back if need be: {reason}"
     found = plan_problem(problem, device)
     shape = f"{found.problem.n_rows} rows of {found.problem.n_cols} columns"
-    yield f"a kernel of this package computes {shape} on {device.name}, {name_of(x.dtype)} to {name_of(y_dtype)}:"
+    yield f"a kernel of this package computes {shape} on {device.name}, {name_of(types[0])} to {name_of(y_dtype)}: {asked}"
     yield str(found)
 
 
-def _described(
-    x: torch.Tensor, dim: int, dtype: torch.dtype, device: Device, invariant: bool, given: Given
-) -> tuple[Way, Problem]:
+def like(x: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor without memory that lies as x does: its strides, and its place on 16 bytes."""
+    offset = x.data_ptr() % VECTOR_BYTES // x.element_size()
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True) if size)
+    return torch.empty(offset + reach, dtype=x.dtype, device="meta").as_strided(x.shape, x.stride(), offset)
+
+
+def _place(x: torch.Tensor, dtype: torch.dtype | None, out: torch.Tensor) -> Overlap:
+    """Returns how a result lies to x, or refuses it as the call does."""
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(f"explain(): argument 'out' must be Tensor, not {type(out).__name__}")
+    check_out("softmax", x, dtype, out)
+    return overlap_of(x, out) if x.numel() and out.shape == x.shape else "none"
+
+
+def _asked(x: torch.Tensor, dim: int, given: Given, out: torch.Tensor | None, place: Overlap | None) -> str:
+    """Returns words for a call."""
+    words = [f"softmax along dim {dim} of {tuple(x.shape)}, strides {x.stride()}"]
+    for name, each in given._asdict().items():
+        if isinstance(each, torch.Tensor):
+            words.append(f"{name} {name_of(each.dtype)} {tuple(each.shape)}")
+        elif each != Given._field_defaults[name]:
+            words.append(f"{name} {each}")
+    if out is not None:
+        words.append("in place" if place == "same" else f"into strides {out.stride()}")
+    return ", ".join(words)
+
+
+def _without_memory(x: torch.Tensor, dim: int, dtype: torch.dtype | None, given: Given) -> Given:
+    """Returns what is given with x, its tensors on meta; refuses those that are elsewhere than x, as the call does."""
+    tensors = [each for each in given if isinstance(each, torch.Tensor)]
+    if any(each.device != x.device or each.layout is not torch.strided or each.is_nested for each in tensors):
+        read("softmax", x, dim, dtype, given)  # raises
+    return Given(*(like(each.detach()) if isinstance(each, torch.Tensor) else each for each in given))
+
+
+def _without_a_kernel(x: torch.Tensor, dim: int, dtype: torch.dtype | None, given: Given) -> str:
+    """Says who computes a call that comes to no kernel; the call's errors are those of torch's operators."""
+    scores = given != Given()
+    if scores:
+        read("softmax", like(x), dim, dtype or x.dtype, given)
+    if x.is_meta:
+        return "nothing is computed: the tensor is on meta. Give device='vendor/product', and it is planned for that one"
+    if not scores:
+        BY_TORCH["softmax"](x.new_ones((1,) * x.dim()), dim, dtype=dtype)
+    by = "torch's operators compute" if scores else "torch.softmax computes"
+    return f"{by} it: the tensor is on the CPU, and TRITON_INTERPRET=1 is not set"
+
+
+def _described(x: torch.Tensor, y: torch.Tensor, dim: int, device: Device, given: Given) -> tuple[Way, Problem]:
     """Returns whether x is copied first, and the problem that the call launches."""
+    invariant = is_batch_invariant()
     if given == Given():
-        way, taken, lines = arranged((x.new_empty(x.shape, dtype=dtype), x), dim, device, invariant, n_read=2)
+        way, taken, lines = arranged((y, x), dim, device, invariant, n_read=2)
         return way, problem_from(taken, lines, "softmax", False, invariant)
-    asked = read("softmax", x, dim, dtype, given)
+    asked = read("softmax", x, dim, y.dtype, given)
     mask = None if asked.mask is None else asked.mask.expand(x.shape)
-    y = x.new_empty(x.shape, dtype=dtype)
     wanted, _ = as_kernels_take(Wanted(dim, "softmax", invariant, asked.scores, device), asked.by, y)
     return described((y, asked.x), wanted, mask)

@@ -54,7 +54,12 @@ def are_disjoint(x: torch.Tensor, out: torch.Tensor) -> bool:
 
 
 def _lie_apart(x: torch.Tensor, out: torch.Tensor) -> bool:
-    """Tells whether all memory of `out` lies ahead of that of `x`, or behind it."""
+    """Tells whether all memory of `out` lies ahead of that of `x`, or behind it.
+
+    On meta addresses are those within a storage, as if each began at 0.
+    """
+    if x.is_meta and x.untyped_storage()._cdata != out.untyped_storage()._cdata:
+        return True
     (first, past), (out_first, out_past) = _span(x), _span(out)
     return past <= out_first or out_past <= first
 

@@ -70,14 +70,13 @@ def target_to_compile_for(device: Device) -> Any:
     """Returns Triton's GPUTarget for the device, for which this process can compile.
 
     Raises:
-        TargetError: this Triton does not compile for it.
-        CompileError: it interprets.
+        TargetError: this Triton does not compile for it, or for none, as it interprets.
     """
     check_target(device)
     from triton.backends import backends
 
     if interpreting():
-        raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
+        raise TargetError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
     target = target_of(device)
     if not any(each.compiler.supports_target(target) for each in backends.values()):
         raise TargetError(

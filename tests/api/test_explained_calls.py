@@ -7,7 +7,10 @@ import sys
 import pytest
 import torch
 
-from portable_softmax import DtypeError, LayoutError, batch_invariant, explain, softmax
+from portable_softmax import Device, DtypeError, LayoutError, batch_invariant, explain, plan, softmax
+from portable_softmax.devices.detect import interpreting
+from portable_softmax.operators import compute, direct, dispatch, explained, scored_dispatch, scored_library, scored_out
+from portable_softmax.operators import out as out_module
 
 pytestmark = pytest.mark.kernel
 
@@ -89,11 +92,94 @@ def test_no_elements(x):
     assert explain(x[:0]) == "nothing is computed: the tensor has no elements"
 
 
-def test_a_tensor_on_the_cpu_is_torchs():
-    code = "import torch; from portable_softmax import explain; print(explain(torch.zeros(2, 3)))"
+def test_what_is_asked_is_said(x):
+    told = explain(x, scale=0.125, causal="lower_right", mask=x > 0, softcap=5.0, masked_rows="zero")
+    words = "softmax along dim 1 of (24, 37), strides (37, 1), scale 0.125, mask bool (24, 37), causal lower_right, softcap 5.0"
+    assert f"{words}, masked_rows zero" in told
+    assert "along dim 0 of (37, 24), strides (1, 37)\n" in explain(x.t(), 0)
+
+
+OUTS = {
+    "in place": lambda x: x,
+    "turned": lambda x: torch.empty(37, 24, device=x.device).t(),
+    "off every alignment": lambda x: torch.empty(24 * 37 + 1, device=x.device)[1:].view(24, 37),
+    "resized": lambda x: torch.empty(0, device=x.device),
+}
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more")
+@pytest.mark.parametrize("given", [{}, {"scale": 2.0}], ids=["plain", "scores"])
+@pytest.mark.parametrize("name", OUTS)
+def test_it_is_the_plan_of_a_call_into_a_tensor(x, plans, name, given):
+    out = OUTS[name](x)
+    told = explain(x, out=out, **given)
+    assert ("in place" if name == "in place" else f"into strides {out.stride()}") in told
+    softmax(x, out=out, **given)
+    ((problem, plan),) = plans
+    assert problem.in_place == (name == "in place")
+    assert told.endswith(str(plan))
+
+
+def test_a_tensor_without_memory_is_planned_for_a_device(x):
+    """On meta, and on the CPU, for a device that is not here; Ascend's plans need no compiler."""
+    for shape, offset in (((4096, 781), 0), ((4096, 768), 0), ((4096, 768), 1)):
+        meta, here = (torch.empty(offset + shape[0] * shape[1], device=where)[offset:].view(shape) for where in ("meta", "cpu"))
+        told = explain(meta, device="ascend/910b3")
+        assert told == explain(here, device="ascend/910b3") == explain(meta, device=Device.from_profile("ascend/910b3"))
+        assert offset or told.endswith(str(plan(*shape, "float32", "ascend/910b3")))
+        assert explain(meta, device="ascend/910b3", out=meta).splitlines()[0].endswith("in place")
+    with pytest.raises(DtypeError, match="float64 was asked for; npu/Ascend910B3 computes"):
+        explain(meta.double(), device="ascend/910b3")
+    assert explain(meta).startswith("nothing is computed: the tensor is on meta. Give device=")
+    with torch.autocast("cpu", torch.bfloat16):
+        assert softmax(meta.half(), scale=2.0).is_meta
+
+
+def test_a_tensor_on_the_cpu_is_torchs(monkeypatch):
+    code = """
+import torch
+from portable_softmax import explain, plan
+print(explain(torch.zeros(2, 3)), explain(torch.zeros(2, 3), scale=2.0), sep="\\n")
+told = explain(torch.empty(64, 777, device="meta"), device="nvidia/h200")
+print(told.endswith(str(plan(64, 777, "float32", "nvidia/h200"))))
+"""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
-    assert told == "torch.softmax computes it: the tensor is on the CPU, and TRITON_INTERPRET=1 is not set\n"
+    why = "it: the tensor is on the CPU, and TRITON_INTERPRET=1 is not set"
+    assert told.splitlines() == [f"torch.softmax computes {why}", f"torch's operators compute {why}", "True"]
+
+
+CPU = {  # calls that raise there, as explain does
+    "integers": lambda function, x: function(x.int()),
+    "causal along another dim": lambda function, x: function(x, dim=0, causal=True),
+    "a mask that does not broadcast": lambda function, x: function(x, mask=torch.ones(3, 3) > 0),
+    "a mask elsewhere": lambda function, x: function(x, mask=torch.ones(24, 37, device="meta") > 0),
+    "a dim": lambda function, x: function(x, dim=2),
+    "no cap": lambda function, x: function(x, softcap=0.0),
+    "another type of result": lambda function, x: function(x, out=x.double()),
+    "a result that lies partly under it": lambda function, x: function(x[:, :12], out=x[:, 5:17]),
+    "a result of scores that does": lambda function, x: function(x[:, :12], scale=2.0, out=x[:, 5:17]),
+    "a result that is no tensor": lambda function, x: function(x, out=1.0),
+}
+
+
+@pytest.mark.parametrize("by", ["kernel", "torch"])
+@pytest.mark.parametrize("call", CPU.values(), ids=CPU)
+def test_it_raises_what_the_call_raises(monkeypatch, call, by):
+    x = torch.randn(24, 37)
+    if by == "torch":
+        for module in (explained, direct, compute, dispatch, out_module, scored_dispatch, scored_library, scored_out):
+            monkeypatch.setattr(module, "interpreting", lambda: False)
+    elif not interpreting():
+        pytest.skip("the tensors are on the CPU")
+    with pytest.raises(Exception) as theirs:  # noqa: PT011
+        call(softmax, x)
+    with pytest.raises(type(theirs.value)) as ours:
+        call(explain, x)
+    first, second = (
+        str(each.value).split("\n")[0].removeprefix("explain()").removeprefix("softmax()") for each in (ours, theirs)
+    )
+    assert first == second
 
 
 class Sharded(torch.Tensor):
