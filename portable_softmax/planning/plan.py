@@ -87,6 +87,9 @@ class LaunchPlan:
     reasons: tuple[str, ...]
     warning: str | None = None
 
+    def __repr__(self) -> str:
+        return f"LaunchPlan({self.problem.name} of {self.problem.size}: {self.tiling}, num_programs {self.num_programs})"
+
     def __str__(self) -> str:
         """Gives the tile and the grid, what a program uses, how many fit, and why, in short lines."""
         stages = "" if self.tiling.num_stages is None else f", num_stages {self.tiling.num_stages}"

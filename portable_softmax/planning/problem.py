@@ -1,6 +1,6 @@
 """The softmax of rows as a kernel sees it: data, and no decision."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
@@ -86,6 +86,11 @@ class Problem:
         used = n_rows * n_cols * max(DTYPE_BYTES[self.x_dtype], DTYPE_BYTES[self.y_dtype])
         if used > MAX_BYTES:
             raise ValueError(f"{n_rows} rows of {n_cols} columns are too large: {used} bytes, and {MAX_BYTES} can be addressed")
+
+    def __repr__(self) -> str:
+        """Gives the fields that are not as by default."""
+        told = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
+        return f"Problem({', '.join(f'{name}={value!r}' for name, value, default in told if value != default)})"
 
     @property
     def direction(self) -> Direction:

@@ -14,6 +14,8 @@ from portable_softmax.planning.scores import NONE, Scores
 if TYPE_CHECKING:
     import torch
 
+SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+
 
 def checked_problem(
     n_rows: int, n_cols: int, dtype: "torch.dtype | str", device: Device, form: str, backward: bool, batch_invariant: bool
@@ -22,6 +24,7 @@ def checked_problem(
     if form not in FORMS:
         raise ValueError(f"form {form!r} was asked for; there are {', '.join(FORMS)}")
     name = str(dtype).removeprefix("torch.")
+    name = SHORT.get(name, name)
     device.check_dtype(name)
     return contiguous_problem(n_rows, n_cols, name, form, backward, batch_invariant)
 

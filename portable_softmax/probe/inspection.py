@@ -23,6 +23,11 @@ class Inspected(NamedTuple):
     occupancy: Occupancy
     launch: Launched
 
+    def __str__(self) -> str:
+        """Gives the launch, what a program uses, and how many fit, in short lines."""
+        used = [f"{key} {value}" for key, value in vars(self.resources).items() if value is not None]
+        return f"{self.launch}\nuses {', '.join(used)}\n{self.occupancy}"
+
 
 def inspect_kernel(
     kernel: Any,

@@ -47,6 +47,17 @@ class Launched(NamedTuple):
     constants: dict[str, Chosen]
     options: dict[str, Chosen]
 
+    def __repr__(self) -> str:
+        return f"Launched({self.compiled.metadata.name!r})"
+
+    def __str__(self) -> str:
+        """Gives the kernel with its arguments, constants and the options that most launches choose, in short lines."""
+        constants = [f"{name} {each.value} ({each.by})" for name, each in self.constants.items()]
+        options = [f"{name} {self.options[name].value}" for name in ("num_warps", "num_stages") if name in self.options]
+        arguments = [f"{name} {each.kind}" for name, each in self.arguments.items()]
+        lines = f"{self.compiled.metadata.name}: {', '.join(arguments)}", f"constants {', '.join(constants) or 'none'}"
+        return "\n".join((*lines, f"launch {', '.join(options)}"))
+
 
 def launched(
     kernel: Any,

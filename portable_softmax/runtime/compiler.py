@@ -70,13 +70,13 @@ def target_to_compile_for(device: Device) -> Any:
     """Returns Triton's GPUTarget for the device, for which this process can compile.
 
     Raises:
-        TargetError: this Triton does not compile for it, or for none, as it interprets.
+        TargetError: this Triton does not compile for it.
+        CompileError: it interprets.
     """
     check_target(device)
+    check_compiles()
     from triton.backends import backends
 
-    if interpreting():
-        raise TargetError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
     target = target_of(device)
     if not any(each.compiler.supports_target(target) for each in backends.values()):
         raise TargetError(
@@ -84,6 +84,12 @@ def target_to_compile_for(device: Device) -> Any:
             "docs/environment.md, Versions, says which Triton does"
         )
     return target
+
+
+def check_compiles() -> None:
+    """Raises a CompileError if Triton's interpreter stands in for all devices."""
+    if interpreting():
+        raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
 
 
 def check_target(device: Device) -> None:

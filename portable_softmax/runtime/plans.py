@@ -36,7 +36,8 @@ def plan(
 
     Args:
         n_rows, n_cols: integers; numpy's and torch's too.
-        dtype: type of input and output: float16, bfloat16, float32 or float64, as torch.dtype or by name.
+        dtype: type of input and output: float16, bfloat16, float32 or float64, as torch.dtype or by name; fp16, bf16, fp32 and
+            fp64 are names too.
         device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
         form: softmax, log_softmax or softmin.
         backward: True for the gradient's launch instead.
@@ -61,10 +62,15 @@ def occupancy(resources: KernelResources, device: Device | str | None = None) ->
         device: the device, in the forms that `plan` takes.
 
     Raises:
+        TypeError: `resources` are something else.
         TypeError, ProfileError, DeviceError: the device, in the cases in which `plan` raises them.
         ValueError: the kernel has no num_warps, on a device whose programs have warps.
     """
     device = chosen(device)
+    if not isinstance(resources, KernelResources):
+        raise TypeError(
+            f"resources should be KernelResources(num_warps=4, registers_per_thread=64), or such, not {resources!r}"
+        )
     return device.vendor.occupancy(resources, device.hardware)
 
 
@@ -74,9 +80,11 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
 
     Raises:
         PlanError: nothing fits the device.
-        CompileError: this Triton does not compile for the device.
+        CompileError: this Triton does not compile for the device, or interprets.
     """
     compiler.check_target(device)
+    if device.index is None and device.vendor.model(1, 1, (4,), 4, device.hardware) is None:
+        compiler.check_compiles()  # or each of many tilings would not compile for this reason
     found = planner.choose(problem, device, _measure)
     if found.warning:
         sizes = f"{problem.size}, {problem.layout}"

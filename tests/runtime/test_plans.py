@@ -9,7 +9,7 @@ import torch
 from assembly import loops
 from offline import allowed_spills, read_problem
 
-from portable_softmax import CompileError, Device, DtypeError, KernelResources, NoDeviceError, plan
+from portable_softmax import CompileError, Device, DtypeError, KernelResources, NoDeviceError, occupancy, plan, warm_up
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import MAX_COLS, Problem
@@ -21,6 +21,29 @@ from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.launch import problem_from
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
+
+
+def test_plans_and_problems_are_told_in_a_line():
+    found = plan(64, 777, "bf16", "nvidia/h200")
+    assert found == plan(64, 777, torch.bfloat16, "nvidia/h200")
+    assert repr(found) == f"LaunchPlan(bfloat16 softmax of 64 x 777: {found.tiling}, num_programs {found.num_programs})"
+    problem = Problem(64, 777, "bfloat16", "bfloat16", 1, depth=2)
+    assert repr(problem) == "Problem(n_rows=64, n_cols=777, x_dtype='bfloat16', y_dtype='bfloat16', vector=1, depth=2)"
+    assert eval(repr(problem)) == problem
+
+
+def test_occupancy_is_of_resources():
+    with pytest.raises(TypeError, match=r"resources should be KernelResources\(num_warps=4, .* not \{'num_warps': 4\}"):
+        occupancy({"num_warps": 4}, "nvidia/h200")
+
+
+def test_the_interpreter_plans_nothing_that_is_compiled(monkeypatch):
+    """It says so at once, not of each tiling; a model of Ascend's needs no compiler."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    for ask in (lambda: plan(12, 345, "float32", "amd/mi300x"), lambda: warm_up([(12, 345)], ["float32"], device="amd/mi300x")):
+        with pytest.raises(CompileError, match=r"^TRITON_INTERPRET is set, so nothing can be compiled; unset it"):
+            ask()
+    assert plan(12, 345, "float32", "ascend/910b3").num_programs
 
 
 def test_resources_come_from_the_compiled_kernel():
@@ -147,7 +170,7 @@ def test_a_plan_is_printed_in_short_lines():
     assert str(found.occupancy).splitlines()[0] in lines
     assert max(map(len, lines)) <= 100
     assert " ".join(line.strip() for line in lines).endswith(" ".join(found.reasons))
-    assert repr(found).startswith("LaunchPlan(problem=")
+    assert repr(found).startswith("LaunchPlan(bfloat16 softmax of 4096 x 32768: ")
     assert "None" not in str(plan(4096, 32768, "bfloat16", "ascend/910b3"))
 
 

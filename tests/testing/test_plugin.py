@@ -1,6 +1,7 @@
 """The plugin in a project of somebody else's, in a folder of its own, with a kernel of its own."""
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -291,6 +292,22 @@ def test_auto_skips_what_needs_a_device_and_has_none(project):
     ran.assert_outcomes(skipped=6)
     ran.stdout.fnmatch_lines(["device: taken when a test first asks (--device auto)*"])
     ran.stdout.fnmatch_lines(["*--profile NAME compiles for one*"])
+
+
+def test_assertions_need_no_pytest():
+    """In another runner of tests, and a device that this Triton does not compile for skips a test there too."""
+    code = """
+import sys, unittest
+sys.modules["pytest"] = None
+from portable_softmax.testing import assert_occupancy
+from portable_softmax.testing.assertions import assert_plan_unchanged
+try:
+    assert_occupancy(None, "triton/interpreter", signature={})
+except unittest.SkipTest as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stdout.startswith("Triton's interpreter compiles nothing"), ran.stderr
 
 
 def test_the_names_that_are_offered():
