@@ -60,11 +60,12 @@ def main() -> None:
     logits = torch.tensor([2.0, 1.0, 0.0, 2.0]).log_softmax(0)
     batch, each = torch.tensor([0.0, 0.5, 1.0, 10.0]), 4096
     sampler = Sampler(len(batch) * each, len(logits), device, torch.float32)
-    for turn in (batch, batch.flip(0)):  # temperatures change, and the graph stays
+    print(f"shares of {len(logits)} tokens among those drawn; the first and the last are equally likely, also at temperature 0")
+    for name, turn in (("first", batch), ("turned", batch.flip(0))):  # temperatures change, and the graph stays
         tokens = sampler(logits.expand(len(batch) * each, -1), turn.repeat_interleave(each)).cpu()
         for temperature, drawn in zip(turn.tolist(), tokens.view(-1, each), strict=True):
             shares = drawn.bincount(minlength=len(logits)) / each
-            print(f"temperature {temperature:4}: " + "  ".join(f"{share:.3f}" for share in shares.tolist()))
+            print(f"{name} batch, temperature {temperature:4}: " + "  ".join(f"{share:.3f}" for share in shares.tolist()))
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ class Kernels:
         self._scores = _SCORES[self.in_force[-1].masked_rows] if self.in_force else None
 
     def tell_who_computes(self, name: str, stacklevel: int) -> None:
-        """Warns of the kernel of an operator that computes instead of these, if there is one."""
+        """Tells, by a warning, of the kernel of an operator that computes instead of these, if there is one."""
         for key in sorted({key for _, key in self.own}):
             if holder := _holder((name, key)):
                 warnings.warn(

@@ -1,8 +1,8 @@
 """Tests of Triton kernels, of this project and others: a pytest plugin, and assertions about a kernel's resources.
 
 `pytest_plugins = ["portable_softmax.testing"]` in a conftest.py, or `-p portable_softmax.testing`, loads the plugin. The
-assertions are `assert_occupancy` and `assert_plan_unchanged`, in any runner of tests: a device that cannot be asked about skips a
-test by unittest.SkipTest.
+assertions are `assert_occupancy` and `assert_plan_unchanged`, for any runner of tests: where nothing can be compiled they raise
+unittest.SkipTest.
 """
 
 from importlib.util import find_spec
