@@ -53,7 +53,7 @@ def softmax(
         temperature: likewise; the scores are divided by it, and rounded ahead of the maximum being subtracted, so that no
             result exceeds 1. A row of temperature 0 is greedy: all weight is on the largest input * scale that mask and causal
             leave, shared among equals, whatever softcap, sink and other values of the mask are; its gradients are 0. Negative
-            ones and nan do what the quotient does.
+            ones and nan do what the quotient does. Those of a tensor whose inverse is infinite count as the least that has one.
         mask: a tensor that broadcasts against the input: boolean, True where an element takes part, or floating, and added. It
             is read where it lies.
         causal: True or "upper_left" for column j of row i to take part where j <= i, in the last two dimensions; "lower_right"

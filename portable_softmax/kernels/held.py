@@ -14,7 +14,7 @@ from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
 from portable_softmax.kernels.masks import before_diagonal
 from portable_softmax.kernels.parts import first_shares
-from portable_softmax.kernels.scores import lifted, multiplier, product
+from portable_softmax.kernels.scores import multiplier, product
 
 
 @triton.jit
@@ -79,12 +79,11 @@ def peak_of(tile, edge, part, FORM: tl.constexpr):
 
 
 @triton.jit
-def scaled(tile, number, LIFT: tl.constexpr, FORM: tl.constexpr):
-    """Returns a tile whose one row is multiplied by a number, or divided by it with FORM.divides; LIFT: by any."""
+def scaled(tile, number, FORM: tl.constexpr):
+    """Returns a tile whose one row is multiplied by a number, or divided by it with FORM.divides."""
     scores = None
     for k in tl.static_range(FORM.pieces):
-        piece = lifted(get(tile, k, FORM), number, FORM) if LIFT else get(tile, k, FORM)
-        scores = joined(scores, product(piece, multiplier(number, FORM)), k, FORM)
+        scores = joined(scores, product(get(tile, k, FORM), multiplier(number, FORM)), k, FORM)
     return scores
 
 
@@ -98,10 +97,10 @@ def settle(tile, edge, rows, first_col, lead, part, n_rows, n_cols, factor, FORM
     settled = tile
     if FORM.settles:
         number = of_rows(factor)
-        if (number > 4.0 / FORM.most) & (number < 0.1 * FORM.most):  # so its inverse is neither infinite nor 0
-            settled = scaled(tile, number, False, FORM)
+        if (number > 0) & (number < 0.1 * FORM.most):  # so its inverse is not 0 either
+            settled = scaled(tile, number, FORM)
         else:
-            scores = scaled(tile, number, True, FORM)
+            scores = scaled(tile, number, FORM)
             seen = None
             for k in tl.static_range(FORM.pieces):
                 _, mask = piece_of(rows, first_col, lead, n_rows, n_cols, k, FORM)

@@ -69,9 +69,9 @@ def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.con
     x = -x if FORM.negate else x
     factor = tl.expand_dims(factor, FORM.axis)
     if FORM.cap == 0 and FORM.mask == "added":
-        score = fma(lifted(x, factor, FORM), multiplier(factor, FORM), added)
+        score = fma(x, multiplier(factor, FORM), added)
     else:
-        score = capped(product(lifted(x, factor, FORM), multiplier(factor, FORM)), FORM)
+        score = capped(product(x, multiplier(factor, FORM)), FORM)
         score = score + added if FORM.mask == "added" else score
     if FORM.divides and (FORM.mask == "added" or FORM.cap != 0):
         greedy = tl.where(added == -float("inf"), added, x) if FORM.mask == "added" else x
@@ -91,26 +91,17 @@ def product(x, factor):
 
 
 @triton.jit
-def lift_of(factor, FORM: tl.constexpr):
-    """Returns what x of each row and its divisor are multiplied by: 2**64 if the divisor has no finite inverse, or 1."""
-    return tl.where((tl.abs(factor) < 4.0 / FORM.most) & (factor != 0), 18446744073709551616.0, 1.0)
-
-
-@triton.jit
-def lifted(x, factor, FORM: tl.constexpr):
-    """Returns x as `multiplier` takes it."""
-    return x * lift_of(factor, FORM) if FORM.divides else x
-
-
-@triton.jit
 def multiplier(factor, FORM: tl.constexpr):
-    """Returns what `lifted` x of each row is multiplied by: the factor, or its inverse; 1 for greedy rows.
+    """Returns what x of each row is multiplied by: the factor, or its inverse; 1 for greedy rows.
 
     The inverse's rounding is one of the temperature: it moves a score's distance to the maximum by 2**-23 of itself. A division
     of each element would be five instructions.
     """
     if FORM.divides:
-        factor = 1.0 / tl.where(factor == 0, 1.0, factor * lift_of(factor, FORM))
+        inverse = 1.0 / factor
+        inverse = tl.where(inverse > FORM.most, FORM.most, inverse)  # finite: 0 over a subnormal number is 0
+        inverse = tl.where(inverse < -FORM.most, -FORM.most, inverse)
+        factor = tl.where(factor == 0, 1.0, inverse)
     return factor
 
 
@@ -161,7 +152,7 @@ def unscaled(dx, y, factor, AXIS: tl.constexpr, FORM: tl.constexpr):
     """Returns the gradient of x from that of its scores; 0 for greedy rows, and where a mask hides x."""
     if FORM.scored:
         factor = tl.expand_dims(factor, AXIS)
-        dx = lifted(dx, factor, FORM) * multiplier(factor, FORM)
+        dx = dx * multiplier(factor, FORM)
         if FORM.divides:
             dx = tl.where(factor == 0, 0.0, dx)
         nothing = -float("inf") if FORM.log else 0.0

@@ -13,6 +13,7 @@ from portable_softmax.operators.asked import Asked
 from portable_softmax.planning.scores import Causal
 
 CAUSAL: dict[Any, Causal | None] = {False: None, True: "upper_left", "upper_left": "upper_left", "lower_right": "lower_right"}
+LIFT = 2.0**64
 MASKED_ROWS = "nan", "zero"
 
 
@@ -52,6 +53,8 @@ def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, given:
     mask = None if given.mask is None else _mask(form, x, given.mask)
     scale = None if given.scale is None else numbers("scale", form, x, dim, given.scale, compute)
     temperature = None if given.temperature is None else numbers("temperature", form, x, dim, given.temperature, compute)
+    if isinstance(temperature, float) and dtype is not torch.float16 and 0 < abs(temperature) < 1 / torch.finfo(compute).max:
+        x, temperature = x.to(dtype) * LIFT, temperature * LIFT  # which has an inverse
     if scale is not None and temperature is not None:
         x, temperature = _divided(x, dim, scale, temperature, compute)
         scale = None
