@@ -30,6 +30,8 @@ RESOURCES = {
     "registers_per_thread": "registers",
     "scalar_registers": "registers",
     "shared_memory_bytes": "memory",
+    "tensor_memory_columns": "memory",
+    "stack_frame_bytes": "memory",
     "spilled_bytes_per_thread": "spills",
 }
 KINDS = ("plan", "registers", "memory", "spills", "occupancy", "accuracy", "time")
