@@ -39,7 +39,7 @@ class Compiled(NamedTuple):
 
     @property
     def spilled(self) -> int:
-        """Returns the bytes of memory that each thread spills into: all of its stack frame, as these kernels have no other data."""
+        """Returns the bytes of memory that each thread spills into: its stack frame, as these kernels have no other data."""
         frame = self.resources.stack_frame_bytes
         return self.resources.spilled_bytes_per_thread if frame is None else frame
 

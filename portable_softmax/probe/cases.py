@@ -83,7 +83,7 @@ def again(report: Report) -> tuple[Device, Case, Wanted]:
 
 def without_answer(case: KernelUse) -> KernelUse:
     """Returns what was asked about a kernel."""
-    return msgspec.structs.replace(case, grid=msgspec.UNSET, launch=msgspec.UNSET, resources=msgspec.UNSET, occupancy=msgspec.UNSET)
+    return msgspec.structs.replace(case, **dict.fromkeys(("grid", "launch", "resources", "occupancy"), msgspec.UNSET))
 
 
 def words_of(case: Case) -> str:

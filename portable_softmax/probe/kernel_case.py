@@ -43,7 +43,7 @@ def load_case(file: KernelFile, name: str) -> KernelCase:
 
 
 def grid_of(launch: Launched | None, case: KernelCase) -> Grid:
-    """Returns the grid of a launch, which may follow from the constants that decorators chose; without a launch there are none."""
+    """Returns the grid of a launch, which may follow from the constants that decorators chose; without a launch: none."""
     constants = {name: chosen.value for name, chosen in launch.constants.items()} if launch else {}
     grid = case.grid({**case.arguments, **constants}) if callable(case.grid) else case.grid
     width, height, depth = (*grid, 1, 1)[:3]

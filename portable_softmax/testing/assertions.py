@@ -52,15 +52,15 @@ def assert_occupancy(
         config: number of one of the configurations of @triton.autotune.
         at_least: programs per multiprocessor.
         no_spills: True if no register may be spilled to memory; data of a thread's own may be there, as in a sine.
-        grid: numbers of programs that the device should take, or a function of the arguments that returns them; None asks nothing.
+        grid: numbers of programs that the device should take, or a function of the arguments that returns them.
         options: of Triton's backend, such as num_warps; None takes those of a decorator, or Triton's own.
 
     Returns:
         Programs per multiprocessor, with their limits.
 
     Raises:
-        AssertionError: the device does not take the grid, registers are spilled, or there are fewer programs, which the text tells
-            in this order; or it does not compile.
+        AssertionError: the device does not take the grid, registers are spilled, or there are fewer programs, in this order; or
+            the kernel does not compile.
         TypeError, ProfileError, ValueError: as in `inspect_kernel`.
     """
     __tracebackhide__ = True  # a failure stands in the test that asserts

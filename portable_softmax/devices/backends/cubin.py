@@ -11,6 +11,7 @@ from portable_softmax.devices.backends.elf import sections, string
 
 # (symbol index, value) pairs in .nv.info
 FRAME_SIZE = 0x11  # EIATTR_FRAME_SIZE: bytes of local memory per thread
+STACK_SIZE = 0x12  # EIATTR_MIN_STACK_SIZE: the same, with the frames of functions that it calls
 REGISTER_COUNT = 0x2F  # EIATTR_REGCOUNT
 SIZED_VALUE = 0x04  # EIFMT_SVAL: a 16-bit size, then the value
 

@@ -74,7 +74,7 @@ def resources(compiled: Any) -> KernelResources:
         CompileError: the assembler cannot say what is spilled.
     """
     attributes = cubin.kernel_attributes(compiled.asm["cubin"], compiled.metadata.name)
-    frame = attributes.get(cubin.FRAME_SIZE, 0)
+    frame = max(attributes.get(key, 0) for key in (cubin.FRAME_SIZE, cubin.STACK_SIZE))
     return KernelResources(
         num_warps=compiled.metadata.num_warps,
         registers_per_thread=attributes[cubin.REGISTER_COUNT],
@@ -93,10 +93,10 @@ def known_fault(compiled: Any) -> str | None:
 
 
 def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
-    """Counts like cudaOccupancyMaxActiveBlocksPerMultiprocessor, with the largest shared memory carve-out; and by tensor memory.
+    """Counts like cudaOccupancyMaxActiveBlocksPerMultiprocessor, with the largest shared memory carve-out.
 
-    NVIDIA's function does not know of tensor memory: a program for which too little is left becomes resident, and waits in
-    tcgen05.alloc until another one ends. Source: cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime.
+    It also counts tensor memory, which NVIDIA's function does not: a program for which too little is left becomes resident, and
+    waits in tcgen05.alloc for another one to end. Source: cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime.
     """
     limits = simt.limits_of(resources, hardware) | _tensor_memory_limit(resources, hardware)
     return simt.occupancy_of(limits, resources.num_warps)

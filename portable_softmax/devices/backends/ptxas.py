@@ -13,15 +13,15 @@ from typing import Any
 from portable_softmax.devices.backends import cubin
 from portable_softmax.errors import CompileError
 
-OWN_DATA = re.compile(r"^\s*(\.local|\.(visible |weak |extern )?func)\b", re.MULTILINE)  # and functions, which have frames of their own
+# Data of a thread's own in memory, and functions, which may store registers for those that call them.
+OWN_DATA = re.compile(r"^\s*(\.local|(\.visible |\.weak |\.extern )?\.func)\b", re.MULTILINE)
 FIRST_WITH_ALLOCATOR = 3, 7  # release of Triton that names the level of the register allocator
 
 
 def spilled_bytes(compiled: Any) -> int:
     """Counts the bytes of spilled registers of Triton's CompiledKernel that has a stack frame.
 
-    Without data of its own all that a kernel stores in its frame is spilled. Otherwise only the assembler knows, and it is asked
-    again.
+    Without data of its own all that a kernel stores in its frame is spilled. Otherwise only the assembler knows, and is asked.
 
     Raises:
         CompileError: the assembler fails, or does not make of the PTX what Triton made of it.
@@ -33,8 +33,8 @@ def spilled_bytes(compiled: Any) -> int:
     was, now = (cubin.kernel_attributes(each, name) for each in (compiled.asm["cubin"], made))
     if any(was.get(key) != now.get(key) for key in (cubin.REGISTER_COUNT, cubin.FRAME_SIZE)):
         raise CompileError(
-            f"{name}: ptxas was asked how much is spilled, and allocated {now[cubin.REGISTER_COUNT]} registers, where Triton's kernel "
-            f"has {was[cubin.REGISTER_COUNT]}; unset DISABLE_PTXAS_OPT and whatever else changes Triton's options of ptxas"
+            f"{name}: ptxas was asked how much is spilled, and made a kernel of {now[cubin.REGISTER_COUNT]} registers, where "
+            f"Triton's has {was[cubin.REGISTER_COUNT]}; unset what changes Triton's options of ptxas, such as DISABLE_PTXAS_OPT"
         )
     return sum(int(stores) for stores in re.findall(r"(\d+) bytes spill stores", log))
 
@@ -53,7 +53,8 @@ def _assembled(ptx: str, metadata: Any) -> tuple[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         source, binary = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx)
-        command = [_assembler(int(arch[2])), "-lineinfo", "-v", *options, f"--gpu-name={arch[1]}", str(source), "-o", str(binary)]
+        options += [f"--gpu-name={arch[1]}", str(source), "-o", str(binary)]
+        command = [_assembler(int(arch[2])), "-lineinfo", "-v", *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CompileError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
