@@ -189,7 +189,7 @@ ANNOTATED = ("amd/mi250x", "amd/mi300x", "amd/rx-7900-xtx", "amd/rx-9070-xt", "a
     mostly_slow(product(ANNOTATED, kinds.LAUNCHES), lambda profile, name: profile == "amd/rx-7900-xtx" and name in kinds.FEW),
 )
 def test_spills_and_scratch_memory_are_those_of_the_notes(record_count, profile, name):
-    """Of spills the assembly has a comment with the bytes; to AGPRs and to lanes of VGPRs nothing is stored in memory."""
+    """Checks spills by the bytes in the comments of the assembly, which AGPRs and lanes of VGPRs do not get."""
     kernel, arguments, options = kinds.LAUNCHES[name]
     try:
         options = {option: value for option, value in options.items() if option != "maxnreg"}
