@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import kernels_of_all_kinds as kinds
 import pytest
+import triton
 from sweep import mostly_slow
 
 from portable_softmax import CompileError, Device, KernelResources, inspect_kernel, occupancy, plan, profiles
@@ -153,7 +154,6 @@ def dump_resource_usage(cuobjdump, cubin_file):
     mostly_slow(["nvidia/h200", "nvidia/v100", "nvidia/a100-40gb", "nvidia/rtx-5090"], lambda name: name == "nvidia/h200"),
 )
 def test_registers_and_stack_of_compiled_kernels(record_count, tmp_path, profile):
-    triton = pytest.importorskip("triton")
     cuobjdump = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     device, file = Device.from_profile(profile), tmp_path / "kernel.cubin"
     compared = []
@@ -246,6 +246,21 @@ def test_a_kernel_that_needs_more_tensor_memory_than_there_is(monkeypatch, capsy
     assert found.resources.tensor_memory_columns == 576
     assert found.occupancy.programs_per_multiprocessor == 0
     assert found.occupancy.limited_by == ("tensor memory",)
+
+
+@pytest.mark.parametrize("pair", [False, True])
+@pytest.mark.parametrize(("columns", "programs"), [(64, 8), (256, 2)])
+def test_each_sm_of_a_pair_gives_all_columns(pair, columns, programs):
+    """Checks the instruction that allocates them: the accumulator of a pair has twice the rows, and as many columns on each."""
+    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 8):
+        pytest.skip("Gluon has other layouts in this Triton")
+    from gluon_kernels import product as gluon_product
+
+    arguments = {"out": "f32[512,512]", "COLS": columns, "PAIR": pair}
+    found = inspect_kernel(gluon_product, arguments, device="nvidia/b200", num_warps=4, num_ctas=2 if pair else 1)
+    (allocated,) = re.findall(r"tcgen05\.alloc\.cta_group::(\d)\S* \[%r\d+\], (\d+);", found.launch.compiled.asm["ptx"])
+    assert allocated == ("2" if pair else "1", str(found.resources.tensor_memory_columns))
+    assert (found.resources.tensor_memory_columns, found.occupancy.limits["tensor memory"]) == (columns, programs)
 
 
 @pytest.mark.parametrize("profile", mostly_slow(["nvidia/a100-40gb", "nvidia/h200"], lambda name: name == "nvidia/h200"))
