@@ -189,4 +189,5 @@ LAUNCHES = {  # a kernel, its arguments, and options of the compiler
     "attention, few registers": _attention(64, 64, num_warps=8, maxnreg=96),
     "function": (calling, {"x": "f32[4096]", "y": "f32[4096]", "n": 4096}, {}),
 }
-FEW = "sin", "sin and cos, few registers", "exp", "sort, one warp", "norm, few registers", "matmul", "function"  # of each way to count
+# Of each way to count.
+FEW = "sin", "sin and cos, few registers", "exp", "sort, one warp", "norm, few registers", "matmul", "function"
