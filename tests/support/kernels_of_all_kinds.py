@@ -148,7 +148,7 @@ _ROWS = {
 }
 LAUNCHES = {  # a kernel, its arguments, and options of the compiler
     "sin": _pointwise("sin"),
-    "cos, float16": _pointwise("cos", "f16", block=512),
+    "cos, two warps": _pointwise("cos", block=512, num_warps=2),
     "sin and cos": _pointwise("sin cos"),
     "sin, float64": _pointwise("sin", "f64"),
     "sin, few registers": _pointwise("sin", block=2048, num_warps=1, maxnreg=32),
@@ -157,7 +157,7 @@ LAUNCHES = {  # a kernel, its arguments, and options of the compiler
     "log, float64": _pointwise("log", "f64"),
     "erf": _pointwise("erf"),
     "division": _pointwise("div"),
-    "square root, float64": _pointwise("sqrt", "f64"),
+    "square root": _pointwise("sqrt"),
     "remainder, int64": _pointwise("rem", "i64"),
     "copy": _pointwise("copy", "i8"),
     "uniform noise": _noise(False),
