@@ -21,6 +21,10 @@ class PlanError(PortableSoftmaxError, RuntimeError):
     """No launch of the kernel fits the device."""
 
 
+class GridError(PlanError):
+    """A launch has more programs, or more threads, than the device takes."""
+
+
 class CompileError(PortableSoftmaxError, RuntimeError):
     """The kernel could not be compiled for the device; the text quotes the compiler."""
 

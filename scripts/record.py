@@ -55,9 +55,11 @@ def occupancies(device: Device) -> dict[str, Any]:
                     ctypes.byref(count), function, threads, ctypes.c_size_t(shared)
                 )
                 assert status == 0, f"cuOccupancyMaxActiveBlocksPerMultiprocessor: CUresult {status}"
-                read = found.resources.registers_per_thread, found.resources.spilled_bytes_per_thread // 4
+                read = found.resources.registers_per_thread, (found.resources.stack_frame_bytes or 0) // 4
                 loaded = kernel.n_regs, kernel.n_spills
-                assert read == loaded, f"registers and spills {read} were read from the binary, and the driver says {loaded}"
+                assert read == loaded, (
+                    f"registers and words of the frame {read} were read from the binary, and the driver says {loaded}"
+                )
                 cells.append({
                     "problem": [n_rows, n_cols, dtype],
                     "resources": dataclasses.asdict(found.resources),

@@ -34,9 +34,11 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     shared_memory_granule: int | None = None  # bytes
     shared_memory_sizes: tuple[int, ...] | None = None  # bytes: all sizes that a program can have, if there are few
     shared_memory_reserved_per_program: int | None = None  # bytes that the driver takes from every program
+    tensor_memory_columns: int | None = None  # of a multiprocessor
     memory_alignment: int | None = None  # bytes; a narrower row of a tile is padded to this
-    max_programs: int | None = None  # programs of one launch
-    max_threads: int | None = None  # threads of one launch
+    max_programs: int | None = None  # programs of one launch; along x, where the next is known
+    max_programs_y_z: int | None = None  # along y, and along z
+    max_threads: int | None = None  # threads of one launch, of all axes
     l2_cache_bytes: int | None = None
     last_level_cache_bytes: int | None = None  # MALL, Infinity Cache
     memory_bytes: int | None = None

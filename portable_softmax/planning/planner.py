@@ -39,8 +39,9 @@ class Compiled(NamedTuple):
 
     @property
     def spilled(self) -> int:
-        """Returns the bytes that each thread spills."""
-        return self.resources.spilled_bytes_per_thread
+        """Returns the bytes of memory that each thread spills into: its stack frame, as these kernels have no other data."""
+        frame = self.resources.stack_frame_bytes
+        return self.resources.spilled_bytes_per_thread if frame is None else frame
 
 
 def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
@@ -85,14 +86,14 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
         least = min(found.spilled for found in spilling)
         first = next(found for found in spilling if found.spilled <= 2 * least)  # preferred for another reason than spills
         passed_over.remove(_spills(first))
-        tried = f"{len(spilling)} launches were compiled, and none spills less than {least}"
-        return _plan(problem, first, device, passed_over, f"slow: spills {first.spilled} bytes per thread; {tried}")
+        tried = f"{len(spilling)} launches were compiled, and none spills into less than {least}"
+        return _plan(problem, first, device, passed_over, f"slow: spills into {first.spilled} bytes per thread; {tried}")
     tried = "\n  ".join(_told_once(passed_over))
     raise PlanError(f"no launch of a {problem.name} of {problem.size} fits {device}; tried:\n  {tried}")
 
 
 def _spills(found: Compiled) -> str:
-    return f"{found.tiling}: spills {found.spilled} bytes per thread"
+    return f"{found.tiling}: spills into {found.spilled} bytes per thread"
 
 
 def _told_once(passed_over: list[str]) -> list[str]:

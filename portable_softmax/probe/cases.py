@@ -11,13 +11,14 @@ import msgspec
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, current_device, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import DeviceError, PortableSoftmaxError
+from portable_softmax.devices.grid import refusal
+from portable_softmax.errors import DeviceError, GridError, PortableSoftmaxError, TargetError
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.request import scored_problem
 from portable_softmax.probe.decorators import jit_function
 from portable_softmax.probe.explain import against_textbook, explain, next_step
 from portable_softmax.probe.inspection import dump
-from portable_softmax.probe.kernel_case import load_case
+from portable_softmax.probe.kernel_case import KernelCase, grid_of, load_case, refused_grid
 from portable_softmax.probe.launched import launched
 from portable_softmax.probe.loading import KernelFile, load_kernel
 from portable_softmax.probe.noise import few_lines_of_compilers
@@ -82,7 +83,7 @@ def again(report: Report) -> tuple[Device, Case, Wanted]:
 
 def without_answer(case: KernelUse) -> KernelUse:
     """Returns what was asked about a kernel."""
-    return msgspec.structs.replace(case, launch=msgspec.UNSET, resources=msgspec.UNSET, occupancy=msgspec.UNSET)
+    return msgspec.structs.replace(case, **dict.fromkeys(("grid", "launch", "resources", "occupancy"), msgspec.UNSET))
 
 
 def words_of(case: Case) -> str:
@@ -114,7 +115,7 @@ def _report(device: Device, case: Case, wanted: Wanted, file: KernelFile | None)
     if wanted.textbook:
         added["textbook"] = against_textbook(resources, device)
     fits = device.vendor.occupancy(resources, device.hardware)
-    if not fits.programs_per_multiprocessor:
+    if not fits.programs_per_multiprocessor and not found.error:
         added |= {"error": "PlanError", "message": next_step(resources, device, fits).text}
     if isinstance(found.verify, Verified) and not found.verify.right:
         added |= {"error": "WrongResult", "message": "the result is wrong; `verify` tells by how much"}
@@ -127,14 +128,33 @@ def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -
     names = jit_function(file.kernel).arg_names
     options = {name: value for name, value in given.items() if name not in names} | case.options
     arguments = {name: value for name, value in given.items() if name in names}
-    launch = launched(file.kernel, arguments, options, device, case.config)
+    try:
+        launch = launched(file.kernel, arguments, options, device, case.config)
+    except TargetError as error:
+        if known and (refused := _refused_without_launch(device, known)):
+            raise GridError(refused) from error
+        raise
+    grid = grid_of(launch, known) if known else None
+    refused = grid and refused_grid(launch, grid, device)
     resources = device.vendor.resources(launch.compiled)
     fits = counted(device.vendor.occupancy(resources, device.hardware))
     answered = msgspec.structs.replace(case, launch=launch_of_kernel(launch), resources=resources, occupancy=fits)
+    if grid:
+        answered = msgspec.structs.replace(answered, grid=list(grid))
     report = describe(device, answered)
-    if verified and known:
+    if refused:
+        report = msgspec.structs.replace(report, error=GridError.__name__, message=refused)
+    elif verified and known:
         report = msgspec.structs.replace(report, verify=_imported("virtual").verify_case(launch, known))
     return report, resources, launch.compiled
+
+
+def _refused_without_launch(device: Device, case: KernelCase) -> str | None:
+    """Says why the device does not take a grid that follows from the case alone; None if it does, or there is none."""
+    try:
+        return refusal(device, grid_of(None, case))
+    except (KeyError, TypeError):  # a function of constants that only a launch has
+        return None
 
 
 def _softmax(device: Device, case: SoftmaxProblem, wanted: Wanted) -> tuple[Report, KernelResources, Any]:

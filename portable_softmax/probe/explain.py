@@ -13,6 +13,7 @@ REDUCIBLE = {
     "registers": ("registers_per_thread", "registers per thread"),
     "scalar registers": ("scalar_registers", "scalar registers"),
     "shared memory": ("shared_memory_bytes", "bytes of shared memory"),
+    "tensor memory": ("tensor_memory_columns", "columns of tensor memory"),
     "unified buffer": ("shared_memory_bytes", "bytes of Unified Buffer"),
 }
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from portable_softmax.devices.device import Device
+from portable_softmax.devices.grid import Grid, refusal
 from portable_softmax.probe.launched import Launched
 from portable_softmax.probe.loading import KernelFile
 
@@ -40,9 +42,15 @@ def load_case(file: KernelFile, name: str) -> KernelCase:
     return case
 
 
-def grid_of(launch: Launched, case: KernelCase) -> tuple[int, int, int]:
-    """Returns the grid of a launch, which may follow from the constants that decorators chose."""
-    constants = {name: chosen.value for name, chosen in launch.constants.items()}
+def grid_of(launch: Launched | None, case: KernelCase) -> Grid:
+    """Returns the grid of a launch, which may follow from the constants that decorators chose; without a launch: none."""
+    constants = {name: chosen.value for name, chosen in launch.constants.items()} if launch else {}
     grid = case.grid({**case.arguments, **constants}) if callable(case.grid) else case.grid
     width, height, depth = (*grid, 1, 1)[:3]
     return width, height, depth
+
+
+def refused_grid(launch: Launched, grid: Grid, device: Device) -> str | None:
+    """Says why the device does not take the grid of a launch; None if it does."""
+    blocks = launch.options.get("num_ctas")
+    return refusal(device, grid, launch.compiled.metadata.num_warps, blocks.value if blocks else 1)

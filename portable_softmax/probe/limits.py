@@ -21,7 +21,10 @@ class Limits:
         warps_per_multiprocessor, programs_per_multiprocessor: the most that are resident.
         registers_per_multiprocessor, registers_per_thread: of 32 bits.
         shared_memory_per_program, shared_memory_per_multiprocessor: bytes, the most that can be chosen.
-        programs: of a launch.
+        tensor_memory_columns: of a multiprocessor.
+        programs: of a launch, all axes together; along x, where y and z have limits of their own.
+        programs_y, programs_z: along these axes.
+        threads: of a launch.
         l2_cache, memory: bytes.
         memory_bandwidth: bytes per second, of the data sheet.
     """
@@ -39,7 +42,11 @@ class Limits:
     registers_per_thread: int | None
     shared_memory_per_program: int | None
     shared_memory_per_multiprocessor: int | None
+    tensor_memory_columns: int | None
     programs: int | None
+    programs_y: int | None
+    programs_z: int | None
+    threads: int | None
     l2_cache: int | None
     memory: int | None
     memory_bandwidth: int | None
@@ -70,7 +77,11 @@ def limits(device: Device | str | None = None) -> Limits:
         registers_per_thread=facts.max_registers_per_thread,
         shared_memory_per_program=facts.shared_memory_per_program_max,
         shared_memory_per_multiprocessor=facts.shared_memory_per_multiprocessor,
+        tensor_memory_columns=facts.tensor_memory_columns,
         programs=facts.max_programs,
+        programs_y=facts.max_programs_y_z,
+        programs_z=facts.max_programs_y_z,
+        threads=facts.max_threads,
         l2_cache=facts.l2_cache_bytes,
         memory=facts.memory_bytes,
         memory_bandwidth=bandwidth * 10**9 if bandwidth else None,

@@ -30,6 +30,8 @@ RESOURCES = {
     "registers_per_thread": "registers",
     "scalar_registers": "registers",
     "shared_memory_bytes": "memory",
+    "tensor_memory_columns": "memory",
+    "stack_frame_bytes": "memory",
     "spilled_bytes_per_thread": "spills",
 }
 KINDS = ("plan", "registers", "memory", "spills", "occupancy", "accuracy", "time")
@@ -212,7 +214,8 @@ def values_of(report: Report) -> dict[tuple[str, str], Value]:
         found["plan", "num_warps"] = resources.num_warps
         if isinstance(report.kernel, KernelUse) and isinstance(report.kernel.launch, KernelLaunch):
             found |= {("plan", name): each.value for name, each in report.kernel.launch.options.items() if name == "num_stages"}
-        found |= {(kind, name): getattr(resources, name) for name, kind in RESOURCES.items()}
+        used = {(kind, name): getattr(resources, name) for name, kind in RESOURCES.items()}
+        found |= {key: value for key, value in used.items() if value is not None}  # older reports tell less
         found["occupancy", "programs_per_multiprocessor"] = occupancy.programs_per_multiprocessor
     if isinstance(report.time, Time) and report.time.expected_us is not None:
         found["time", "expected_us"] = round(report.time.expected_us, 2)

@@ -127,6 +127,7 @@ class KernelUse(Fields, frozen=True, kw_only=True):
     options: dict[str, Scalar]  # of Triton's backend, that were given
     config: int | None
     case: str | None  # the function of its file that makes arguments
+    grid: list[int] | UnsetType = UNSET  # numbers of programs, of a case
     launch: KernelLaunch | UnsetType = UNSET  # left out, with the next two, where it does not compile
     resources: KernelResources | UnsetType = UNSET
     occupancy: Counted | UnsetType = UNSET

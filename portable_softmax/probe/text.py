@@ -7,6 +7,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from portable_softmax.errors import GridError
 from portable_softmax.probe.cases import words_of
 from portable_softmax.probe.report import triton_of, use_of, warps_of
 from portable_softmax.probe.schema import (
@@ -79,6 +80,8 @@ def _answer(report: Report, limits: bool) -> Iterator[str]:
     if case := report.problem or kernel:
         title = "kernel" if isinstance(case, KernelUse) else "softmax"
         yield from _listed(title, [f"{words_of(case)} on {device.name}; {triton_of(report)}"])
+    if report.error == GridError.__name__:
+        yield from _listed("REFUSED", [report.message or ""])
     use = use_of(report)
     if use and (spilled := use[0].spilled_bytes_per_thread):
         yield from _listed("SPILLS", [f"{spilled} bytes per thread"])
@@ -114,6 +117,7 @@ def _launch(kernel: KernelUse, launch: KernelLaunch) -> Iterator[str]:
     chosen = {name: options[name] for name in ALWAYS if name in options}
     chosen |= {name: each for name, each in options.items() if each.origin not in ("default", "Triton")}
     yield from _listed("launch", [_with_origins(chosen, by)])
+    yield from _listed("grid", [" x ".join(map(str, kernel.grid))] if kernel.grid else ())
     yield from _listed("constants", [_with_origins(launch.constants, by)] if launch.constants else ())
     kinds = dict.fromkeys(launch.arguments.values())
     names = {kind: " ".join(name for name, each in launch.arguments.items() if each == kind) for kind in kinds}

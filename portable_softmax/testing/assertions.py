@@ -1,7 +1,7 @@
 """Assertions about the resources of a compiled kernel, for devices on this machine or elsewhere."""
 
 import unittest
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from portable_softmax.probe.arguments import text_of
 from portable_softmax.probe.decorators import jit_function
 from portable_softmax.probe.explain import explain
 from portable_softmax.probe.inspection import Inspected, inspect_kernel
+from portable_softmax.probe.kernel_case import KernelCase, grid_of, refused_grid
 from portable_softmax.probe.regression import CHANGE_HEADER, KINDS, change_row, changes
 from portable_softmax.probe.report import counted, describe, json_value, launch_of_kernel
 from portable_softmax.probe.schema import KernelUse, Report
@@ -39,6 +40,7 @@ def assert_occupancy(
     config: int | None = None,
     at_least: int = 1,
     no_spills: bool = True,
+    grid: tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]] | None = None,
     **options: Any,
 ) -> Occupancy:
     """Compiles a kernel as Triton launches it, and asserts how many of its programs a multiprocessor holds.
@@ -50,20 +52,26 @@ def assert_occupancy(
         constexprs: values of the constexprs, by name.
         config: number of one of the configurations of @triton.autotune.
         at_least: programs per multiprocessor.
-        no_spills: True if no register may live in memory.
+        no_spills: True if no register may be spilled to memory; data of a thread's own may be there, as in a sine.
+        grid: numbers of programs that the device should take, or a function of the arguments that returns them.
         options: of Triton's backend, such as num_warps; None takes those of a decorator, or Triton's own.
 
     Returns:
         Programs per multiprocessor, with their limits.
 
     Raises:
-        AssertionError: there are fewer programs, or registers are spilled, which the text tells first; or it does not compile.
+        AssertionError: the device does not take the grid, registers are spilled, or there are fewer programs, in this order; or
+            the kernel does not compile.
         TypeError, ProfileError, ValueError: as in `inspect_kernel`.
     """
     __tracebackhide__ = True  # a failure stands in the test that asserts
     device = _compiled_for(device)
-    resources, found, _ = _inspected(kernel, signature, constexprs or {}, device, config, options)
+    resources, found, launch = _inspected(kernel, signature, constexprs or {}, device, config, options)
     name, word = _name(kernel), device.profile.multiprocessor
+    if grid is not None:
+        case = KernelCase(grid, {**signature, **(constexprs or {}), **options})
+        if refused := refused_grid(launch, grid_of(launch, case), device):
+            raise AssertionError(f"{name}: {refused}")
     if no_spills and resources.spilled_bytes_per_thread:
         raise AssertionError(f"{name} on {device.name} spills {resources.spilled_bytes_per_thread} bytes per thread")
     if found.programs_per_multiprocessor < at_least:

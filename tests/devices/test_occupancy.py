@@ -35,6 +35,12 @@ def simt(num_warps, registers, shared=0, **more):
         ("amd/mi300x", simt(4, 40, 16, scalar_registers=92), 7, ("scalar registers",)),
         ("amd/rx-7900-xtx", simt(4, 40, 16, scalar_registers=106), 16, ("warps",)),
         ("amd/mi300x", simt(4, 40, 40000), 1, ("shared memory",)),
+        ("nvidia/b200", simt(4, 40, tensor_memory_columns=128), 4, ("tensor memory",)),  # of 512 columns
+        ("nvidia/b200", simt(4, 40, tensor_memory_columns=129), 2, ("tensor memory",)),  # 256 are taken
+        ("nvidia/b200", simt(1, 40, tensor_memory_columns=1), 16, ("tensor memory",)),  # 32 are taken
+        ("nvidia/b200", simt(4, 40, tensor_memory_columns=512), 1, ("tensor memory",)),
+        ("nvidia/b200", simt(4, 40, tensor_memory_columns=513), 0, ("tensor memory",)),
+        ("nvidia/jetson-agx-thor", simt(4, 40, tensor_memory_columns=256), 2, ("tensor memory",)),
     ],
 )  # fmt: skip
 def test_the_vendors_numbers(profile, resources, programs, limited_by):

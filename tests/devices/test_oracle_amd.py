@@ -1,19 +1,24 @@
 """LLVM's own answers, without a device: the AMDGPU compiler inside Triton counts wavefronts per SIMD of every kernel.
 
-It prints them as "; Occupancy:". Kernels of forced register counts are LLVM IR that clobbers registers by name.
+It prints them as "; Occupancy:". Kernels of forced register counts are LLVM IR that clobbers registers by name. Spills and
+scratch memory are those of its comments, and of the notes in the binary, which the HIP runtime reads.
 """
 
 import re
+import struct
 from dataclasses import dataclass, replace
 from itertools import product
 from types import SimpleNamespace
 
+import kernels_of_all_kinds as kinds
+import msgspec
 import pytest
 import triton
 from sweep import mostly_slow
 from triton._C.libtriton import llvm
 
-from portable_softmax import Device, occupancy, profiles
+from portable_softmax import CompileError, Device, inspect_kernel, occupancy, profiles
+from portable_softmax.devices.backends.elf import sections
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.specialization import KernelSpec
@@ -165,3 +170,57 @@ def test_compiled_kernels(record_count, profile):
         compiled += [(theirs, alone) for theirs in wavefronts_by_llvm(kernel.asm["amdgcn"])]
     assert len(compiled) == 2 * len(TILINGS)
     compare(record_count, "wavefronts of compiled kernels, LLVM", device, with_sgprs_counted_right(device, compiled))
+
+
+@pytest.mark.parametrize(
+    ("vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size", "spilled"),
+    [
+        (0, 0, 0, 0),
+        (91, 120, 264, 364),  # a slot may be stored to more than once
+        (10, 0, 0, 0),  # in AGPRs
+        (0, 53, 0, 0),  # in lanes of VGPRs
+        (0, 0, 32, 0),  # an array
+    ],
+)
+def test_only_what_is_in_scratch_memory_is_spilled(vgpr_spill_count, sgpr_spill_count, private_segment_fixed_size, spilled):
+    counts = {
+        "vgpr_count": 256, "sgpr_count": 40, "vgpr_spill_count": vgpr_spill_count, "sgpr_spill_count": sgpr_spill_count,
+        "private_segment_fixed_size": private_segment_fixed_size,
+    }  # fmt: skip
+    text = "".join(f"    .{name}: {count}\n" for name, count in counts.items())
+    compiled = SimpleNamespace(asm={"amdgcn": text}, metadata=SimpleNamespace(num_warps=4, shared=0))
+    used = Device.from_profile("amd/mi300x").vendor.resources(compiled)
+    assert (used.spilled_bytes_per_thread, used.stack_frame_bytes) == (spilled, private_segment_fixed_size)
+
+
+def notes(binary):
+    """The metadata of the kernel in a code object: a note of msgpack."""
+    content = dict(sections(binary, "code object"))[".note"].content
+    name_size, size = struct.unpack_from("<II", content)
+    start = 12 + (name_size + 3) // 4 * 4
+    return msgspec.msgpack.decode(content[start : start + size])["amdhsa.kernels"][0]
+
+
+ANNOTATED = ("amd/mi250x", "amd/mi300x", "amd/rx-7900-xtx", "amd/rx-9070-xt", "amd/mi100")
+
+
+@pytest.mark.skipif(VERSION < (3, 6), reason="this Triton makes no code objects without the device's software")
+@pytest.mark.parametrize(
+    ("profile", "name"),
+    mostly_slow(product(ANNOTATED, kinds.LAUNCHES), lambda profile, name: profile == "amd/rx-7900-xtx" and name in kinds.FEW),
+)
+def test_spills_and_scratch_memory_are_those_of_the_notes(record_count, profile, name):
+    """Checks spills by the bytes in the comments of the assembly, which AGPRs and lanes of VGPRs do not get."""
+    kernel, arguments, options = kinds.LAUNCHES[name]
+    try:
+        options = {option: value for option, value in options.items() if option != "maxnreg"}
+        found = inspect_kernel(kernel, arguments, device=profile, **options)
+    except CompileError as error:
+        pytest.skip(str(error)[:200])
+    used, assembly, told = found.resources, found.launch.compiled.asm["amdgcn"], notes(found.launch.compiled.asm["hsaco"])
+    stored = sum(map(int, re.findall(r"; (\d+)-byte Folded Spill", assembly)))
+    ours = used.registers_per_thread, used.scalar_registers, used.stack_frame_bytes, used.spilled_bytes_per_thread
+    theirs = told[".vgpr_count"], told[".sgpr_count"], told[".private_segment_fixed_size"], stored
+    record_count("registers, scratch memory and spills, AMD's notes and LLVM's comments", 1, ours != theirs)
+    assert ours == theirs
+    assert (stored > 0) == (told[".private_segment_fixed_size"] > 0 and told[".vgpr_spill_count"] > 0)

@@ -1,4 +1,4 @@
-"""NVIDIA's own answers, without a device: cuda_occupancy.h and arch_traits.h built by gcc, and cuobjdump of Triton's wheel.
+"""NVIDIA's own answers, without a device: cuda_occupancy.h and arch_traits.h by gcc, cuobjdump and ptxas of Triton's wheel.
 
 The headers are NVIDIA's pip packages nvidia-cuda-runtime and nvidia-cuda-cccl; they are not part of this repository.
 """
@@ -11,14 +11,18 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, files
 from itertools import cycle, product
 from pathlib import Path
+from types import SimpleNamespace
 
+import kernels_of_all_kinds as kinds
 import pytest
+import triton
 from sweep import mostly_slow
 
-from portable_softmax import Device, KernelResources, occupancy, profiles
-from portable_softmax.devices.backends import cubin
+from portable_softmax import CompileError, Device, KernelResources, inspect_kernel, occupancy, plan, profiles
+from portable_softmax.devices.backends import cubin, cuda, ptxas
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
 
 ORACLES = Path(__file__).parents[1] / "support" / "oracles"
@@ -40,6 +44,8 @@ ARCH_TRAITS = (  # as arch_traits.cpp fills them in
     "shared_memory_per_program_max",
     "shared_memory_per_multiprocessor",
     "shared_memory_reserved_per_program",
+    "max_programs",
+    "max_programs_y_z",
 )
 
 
@@ -152,7 +158,6 @@ def dump_resource_usage(cuobjdump, cubin_file):
     mostly_slow(["nvidia/h200", "nvidia/v100", "nvidia/a100-40gb", "nvidia/rtx-5090"], lambda name: name == "nvidia/h200"),
 )
 def test_registers_and_stack_of_compiled_kernels(record_count, tmp_path, profile):
-    triton = pytest.importorskip("triton")
     cuobjdump = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     device, file = Device.from_profile(profile), tmp_path / "kernel.cubin"
     compared = []
@@ -165,3 +170,116 @@ def test_registers_and_stack_of_compiled_kernels(record_count, tmp_path, profile
     record_count("registers and stack of compiled kernels, cuobjdump", len(compared), sum(a != b for a, b in compared))
     assert [ours for ours, _ in compared] == [theirs for _, theirs in compared]
     assert compared[-1][0][1] > 0, "one of them spills"
+
+
+ASSEMBLED = (
+    "nvidia/t4",
+    "nvidia/a100-40gb",
+    "nvidia/rtx-3090",
+    "nvidia/rtx-4090",
+    "nvidia/h200",
+    "nvidia/b200",
+    "nvidia/rtx-5090",
+)
+MATMUL_OF_576_COLUMNS = kinds.a_product("i16", "bf16", 256, 256, 64, num_warps=8, num_stages=2)
+
+
+def assembled(monkeypatch, capsys, profile, launch):
+    """(what inspect_kernel finds, what `ptxas -v` said when Triton ran it); a test of what does not compile is skipped."""
+    knobs = pytest.importorskip("triton.knobs")
+    if not hasattr(knobs.nvidia, "dump_ptxas_log"):
+        pytest.skip("this Triton does not print what ptxas says")
+    monkeypatch.setattr(knobs.nvidia, "dump_ptxas_log", True)
+    monkeypatch.setattr(knobs.compilation, "always_compile", True)
+    kernel, arguments, options = launch
+    try:
+        found = inspect_kernel(kernel, arguments, device=profile, **options)
+    except CompileError as error:
+        pytest.skip(str(error)[:200])
+    return found, "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("profile", "name"),
+    mostly_slow(
+        product(ASSEMBLED, kinds.LAUNCHES),
+        lambda profile, name: name in kinds.FEW and profile in ("nvidia/h200", "nvidia/b200"),
+    ),
+)
+def test_spills_and_frames_are_those_of_the_assembler(monkeypatch, capsys, record_count, profile, name):
+    found, log = assembled(monkeypatch, capsys, profile, kinds.LAUNCHES[name])
+    used, metadata, ptx = found.resources, found.launch.compiled.metadata, found.launch.compiled.asm["ptx"]
+    frames, stores = (
+        sum(map(int, re.findall(rf"(\d+) bytes {what}", log))) for what in ("cumulative stack size", "spill stores")
+    )
+    ours = used.registers_per_thread, used.stack_frame_bytes, used.spilled_bytes_per_thread
+    theirs = int(re.search(r"Used (\d+) registers", log)[1]), frames, stores
+    record_count("registers, stack frames and spills, ptxas -v", 1, ours != theirs)
+    assert ours == theirs
+    of_metadata = metadata.num_warps, metadata.shared, metadata.tmem_size or None
+    assert (used.num_warps, used.shared_memory_bytes, used.tensor_memory_columns) == of_metadata
+    allocated = {int(columns) for columns in re.findall(r"tcgen05\.alloc\S* \[%r\d+\], (\d+);", ptx)}
+    hw = Device.from_profile(profile).hardware
+    assert [hw.tensor_memory_columns // columns for columns in allocated] == [
+        programs for limit, programs in found.occupancy.limits.items() if limit == "tensor memory"
+    ]
+
+
+def test_an_array_in_memory_is_no_spill_and_both_are_told_apart(monkeypatch, capsys):
+    sine, _ = assembled(monkeypatch, capsys, "nvidia/a100-40gb", kinds.LAUNCHES["sin"])
+    assert (sine.resources.spilled_bytes_per_thread, sine.resources.stack_frame_bytes) == (0, 32)
+    both, _ = assembled(monkeypatch, capsys, "nvidia/a100-40gb", kinds.LAUNCHES["sin and cos, few registers"])
+    stores = cubin.local_stores(both.launch.compiled.asm["cubin"])
+    assert 0 < both.resources.spilled_bytes_per_thread < stores
+
+
+def test_an_assembler_that_makes_another_kernel_is_told(monkeypatch, capsys):
+    sine, _ = assembled(monkeypatch, capsys, "nvidia/a100-40gb", kinds.LAUNCHES["sin and cos, few registers"])
+    compiled = sine.launch.compiled
+    other = compiled.asm["ptx"].replace(".maxnreg 24", ".maxnreg 128")
+    compiled = SimpleNamespace(asm={**compiled.asm, "ptx": other}, metadata=compiled.metadata)
+    with pytest.raises(CompileError, match=r"made a kernel of .* registers, where Triton's has 24"):
+        ptxas.spilled_bytes(compiled)
+    compiled.asm["ptx"] = other.replace("ret;", "no instruction;")
+    with pytest.raises(CompileError, match=r"ptxas.* ended with 255: .*no"):
+        cuda.resources(compiled)
+
+
+def test_a_kernel_that_needs_more_tensor_memory_than_there_is(monkeypatch, capsys):
+    found, _ = assembled(monkeypatch, capsys, "nvidia/b200", MATMUL_OF_576_COLUMNS)
+    assert found.resources.tensor_memory_columns == 576
+    assert found.occupancy.programs_per_multiprocessor == 0
+    assert found.occupancy.limited_by == ("tensor memory",)
+
+
+@pytest.mark.parametrize("pair", [False, True])
+@pytest.mark.parametrize(("columns", "programs"), [(64, 8), (256, 2)])
+def test_each_sm_of_a_pair_gives_all_columns(pair, columns, programs):
+    """Checks the instruction that allocates them: the accumulator of a pair has twice the rows, and as many columns on each."""
+    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 8):
+        pytest.skip("Gluon has other layouts in this Triton")
+    from gluon_kernels import product as gluon_product
+
+    arguments = {"out": "f32[512,512]", "COLS": columns, "PAIR": pair}
+    found = inspect_kernel(gluon_product, arguments, device="nvidia/b200", num_warps=4, num_ctas=2 if pair else 1)
+    (allocated,) = re.findall(r"tcgen05\.alloc\.cta_group::(\d)\S* \[%r\d+\], (\d+);", found.launch.compiled.asm["ptx"])
+    assert allocated == ("2" if pair else "1", str(found.resources.tensor_memory_columns))
+    assert (found.resources.tensor_memory_columns, found.occupancy.limits["tensor memory"]) == (columns, programs)
+
+
+@pytest.mark.parametrize("profile", mostly_slow(["nvidia/a100-40gb", "nvidia/h200"], lambda name: name == "nvidia/h200"))
+def test_planning_asks_no_assembler(monkeypatch, profile):
+    """A softmax has no data of its own in memory: all that it stores there is spilled."""
+    stored = []
+    monkeypatch.setattr(ptxas, "_assembled", lambda *_: pytest.fail("ptxas was run"))
+    monkeypatch.setattr(
+        cubin, "local_stores", lambda binary, count=cubin.local_stores: stored.append(count(binary)) or stored[-1]
+    )
+    monkeypatch.setattr("portable_softmax.runtime.compiled._compiled", {})
+    plan_problem.cache_clear()
+    for n_rows, n_cols in ((4096, 50257), (1000, 20001), (667, 128256), (64, 4097)):
+        for dtype in ("float32", "bfloat16"):
+            plan(n_rows, n_cols, dtype, profile)
+            plan(n_rows, n_cols, dtype, profile, backward=True)
+    assert stored
+    assert min(stored) > 0

@@ -129,8 +129,10 @@ def test_caches_are_ordered_and_a_vector_core_holds_a_row(profile):
 @pytest.mark.parametrize("profile", GPUS, ids=ids)
 def test_every_gpu_has_its_limit_of_a_launch(profile):
     hw = profile.hardware
-    limits = {"cuda": (2**31 - 1, None), "hip": (None, 2**32 - 1), "xpu": (None, 2**32 - 1)}
-    assert (hw.max_programs, hw.max_threads) == limits[profile.backend]
+    limits = {"cuda": (2**31 - 1, 65535, None), "hip": (None, None, 2**32 - 1), "xpu": (None, None, 2**32 - 1)}
+    assert (hw.max_programs, hw.max_programs_y_z, hw.max_threads) == limits[profile.backend]
+    has_tensor_memory = profile.backend == "cuda" and (profile.estimated or profile.arch in ("100", "103", "110"))
+    assert hw.tensor_memory_columns == (512 if has_tensor_memory else None)
 
 
 @pytest.mark.parametrize("profile", GPUS, ids=ids)

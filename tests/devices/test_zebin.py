@@ -49,24 +49,35 @@ def zebin(family, spill="", memory=""):
 @pytest.mark.parametrize(("family", "registers"), [("Xe-HPG", 64), ("Xe-HPC", 128), ("Xe3", 128)])
 def test_grfs_are_registers_of_each_lane(family, registers):
     """256 of 32 or of 64 bytes, which 32 lanes share."""
-    assert kernel_info(zebin(family), "softmax_kernel") == (registers, 1, 0)
+    assert kernel_info(zebin(family), "softmax_kernel") == (registers, 1, 0, 0)
 
 
 def test_barriers_and_spills_are_none_where_nothing_is_said_of_them():
-    assert kernel_info(zebin("Xe3"), "other") == (96 * 64 // 4 // 16, 0, 0)
+    assert kernel_info(zebin("Xe3"), "other") == (96 * 64 // 4 // 16, 0, 0, 0)
 
 
-def test_spills_are_counted_by_lane():
-    memory = "per_thread_memory_buffers: [{type: scratch, usage: single_space, size: 1024}]"
-    assert kernel_info(zebin("Xe3", "spill_size: 256, ", memory), "softmax_kernel").spilled == 8
-    assert kernel_info(zebin("Xe3", "", memory), "softmax_kernel").spilled == 32  # memory of a thread for something else
+@pytest.mark.parametrize(
+    ("told", "buffers", "spilled", "frame"),
+    [
+        ("spill_size: 256, ", {"single_space": 1024}, 8, 32),  # the rest is for something else
+        ("spill_size: 0, ", {"single_space": 1024}, 0, 32),
+        ("", {"single_space": 1024}, 32, 32),  # older compilers do not say what it is for
+        ("", {"private_space": 1024}, 0, 32),
+        ("", {"private_space": 1024, "spill_fill_space": 64}, 2, 34),
+        ("spill_size: 256, ", {}, 8, 8),
+    ],
+)
+def test_spills_and_other_memory_are_counted_by_lane(told, buffers, spilled, frame):
+    memory = ", ".join(f"{{type: scratch, usage: {usage}, size: {size}}}" for usage, size in buffers.items())
+    found = kernel_info(zebin("Xe3", told, f"per_thread_memory_buffers: [{memory}]"), "softmax_kernel")
+    assert (found.spilled, found.frame) == (spilled, frame)
 
 
 def test_native_code_that_triton_made_itself_needs_no_other_compiler(monkeypatch):
     monkeypatch.setattr(xpu, "OCLOC", "no-such-compiler")
     metadata = SimpleNamespace(name="softmax_kernel", num_warps=4, shared=16)
     found = xpu.resources(SimpleNamespace(asm={"spv": zebin("Xe-HPC")}, metadata=metadata))
-    assert found == KernelResources(4, 128, 16, barriers=1)
+    assert found == KernelResources(4, 128, 16, barriers=1, stack_frame_bytes=0)
     unknown = xpu.resources(SimpleNamespace(asm={"spv": b"\x03\x02\x23\x07"}, metadata=metadata))
     assert unknown == KernelResources(4, None, 16)
 

@@ -62,7 +62,7 @@ def test_every_problem_has_a_launch_after_a_few_compilations(product, compiler):
         if compiler is spills_always:
             assert len(asked) <= MOST_SPILLING
             assert plan.warning == plan.reasons[0]
-            assert plan.warning.startswith(f"slow: spills {plan.resources.spilled_bytes_per_thread} bytes per thread")
+            assert plan.warning.startswith(f"slow: spills into {plan.resources.spilled_bytes_per_thread} bytes per thread")
         if compiler is takes_all_registers:
             assert plan.warning is None
 
@@ -112,7 +112,7 @@ def test_of_launches_that_all_spill_the_first_is_taken_that_spills_at_most_twice
     device = Device.from_profile(H200)
     plan = choose(contiguous_problem(4096, 4096, "float32"), device, spills)
     assert plan.tiling == list(spilled)[taken]
-    assert plan.warning.startswith(f"slow: spills {spilled[plan.tiling]} bytes per thread; 4 launches were compiled")
+    assert plan.warning.startswith(f"slow: spills into {spilled[plan.tiling]} bytes per thread; 4 launches were compiled")
     assert sum(reason.startswith("passed over") and "spills" in reason for reason in plan.reasons) >= len(spilled) - 1
     assert not any(reason.startswith(f"passed over {plan.tiling}: spills") for reason in plan.reasons)
 

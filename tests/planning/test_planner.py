@@ -28,7 +28,7 @@ def test_a_candidate_that_spills_is_passed_over_and_the_plan_says_so():
 
     plan = planned(H200, 4096, 4096, measure=spills_at_first)
     assert plan.num_warps == 8
-    assert plan.reasons[0] == "passed over tile 1 x 4096, num_warps 4: spills 8 bytes per thread"
+    assert plan.reasons[0] == "passed over tile 1 x 4096, num_warps 4: spills into 8 bytes per thread"
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,15 @@ def test_neither_torch_nor_triton_is_needed():
 
 def test_the_program_shows_them(capsys):
     assert program.main(["profiles", "show", "nvidia/h200", "--as", "limits"]) == 0
-    assert json.loads(capsys.readouterr().out)["multiprocessors"] == 132
+    told = json.loads(capsys.readouterr().out)
+    assert (told["multiprocessors"], told["programs_y"], told["threads"], told["tensor_memory_columns"]) == (
+        132,
+        65535,
+        None,
+        None,
+    )
+    assert program.main(["profiles", "show", "amd/mi300x", "--as", "limits"]) == 0
+    assert json.loads(capsys.readouterr().out)["threads"] == 2**32 - 1
     assert program.main(["profiles", "show", "nvidia/h200", "--as", "xla"]) == 0
     assert "core_count: 132" in capsys.readouterr().out
     assert program.main(["profiles", "show", "ascend/910b3", "--as", "xla"]) == 1

@@ -87,6 +87,12 @@ def test_a_change_for_the_worse_turns_the_exit_code(altered, capsys, path, chang
         assert printed(capsys, "--baseline", file, "--tolerate", f"{kind}={int(by) - 1}")[0] == 3
 
 
+def test_what_an_older_report_does_not_tell_is_not_compared(altered, capsys):
+    assert printed(capsys, "--baseline", altered(*RESOURCES, "stack_frame_bytes", to=None))[0] == 0
+    code, out, _ = printed(capsys, "--baseline", altered(*RESOURCES, "stack_frame_bytes", by=8))
+    assert (code, "memory  stack_frame_bytes  8         0        better" in out) == (0, True)
+
+
 def test_an_improvement_is_shown_and_is_no_regression(altered, capsys):
     code, out, _ = printed(capsys, "--baseline", altered(*RESOURCES, "spilled_bytes_per_thread", by=8, case=5))
     assert code == 0

@@ -8,7 +8,7 @@ import torch
 
 from portable_softmax import Device, inspect_kernel
 from portable_softmax.probe import __main__ as probe
-from portable_softmax.probe import virtual
+from portable_softmax.probe import program, virtual
 from portable_softmax.probe.kernel_case import load_case
 from portable_softmax.probe.loading import load_kernel
 from portable_softmax.probe.virtual import verify_case, verify_softmax
@@ -74,6 +74,39 @@ def test_an_instruction_that_is_not_known_is_named(capsys):
     assert code == 1
     assert "the virtual device cannot run this kernel: unknown instruction: line" in errors
     assert ": v_mfma_" in errors
+
+
+@pytest.mark.parametrize(
+    ("command", "device", "why"),
+    [
+        ("kernel", "nvidia/h200", "67,108,864 programs along y"),
+        ("kernel", "amd/mi300x", "17,179,869,184 threads"),
+        ("verify", "amd/mi300x", "17,179,869,184 threads"),
+    ],
+)
+def test_a_grid_that_the_device_does_not_take_is_told_first(capsys, command, device, why):
+    kernel = f"{KERNELS}:add_kernel"
+    named = [kernel, "--on", device] if command == "kernel" else [device, "--kernel", kernel]
+    asked = [command, *named, "--args", "BLOCK_SIZE=64", "--case", "wide_case"]
+    told = f"a grid of 1 x 67108864 x 1 has {why}, and {device} launches at most"
+    code, found = program.main(asked), capsys.readouterr()
+    assert (code, found.err.startswith(f"GridError: {told}")) == (1, True)
+    assert found.out.splitlines()[1].startswith(f"REFUSED   {told[:80]}")
+    assert "grid      1 x 67108864 x 1" in found.out
+    assert "\nverify" not in found.out
+    code, found = program.main([*asked, "--json"]), json.loads(capsys.readouterr().out)
+    assert (code, found["error"], found["kernel"]["grid"]) == (1, "GridError", [1, 2**26, 1])
+
+
+def test_a_grid_is_refused_without_a_compiler(capsys):
+    """Checks one that does not depend on what a launch decides, where this Triton compiles nothing."""
+    kernel = f"{KERNELS}:add_kernel"
+    for case, code, error in (
+        ("wide_case", 4, "TargetError: "),
+        ("flat_case", 1, "GridError: a grid of 65536 x 1 x 1 has 65,536"),
+    ):
+        asked = ["kernel", kernel, "--on", "ascend/910b3", "--args", "BLOCK_SIZE=64", "--case", case]
+        assert (program.main(asked), capsys.readouterr().err.startswith(error)) == (code, True)
 
 
 @pytest.mark.parametrize(

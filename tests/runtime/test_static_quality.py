@@ -71,8 +71,8 @@ def faults_of_plan(device, n_cols, dtype, backward):
         yield "does not fit a multiprocessor"
     if found.tiling.tile_cols < n_cols and found.tiling.strategy == "tile":
         yield f"a tile of {found.tiling.tile_cols} columns"
-    if found.warning or found.resources.spilled_bytes_per_thread > allowed_spills(found, device):
-        yield f"{found.tiling}: spills {found.resources.spilled_bytes_per_thread} bytes per thread"
+    if found.warning or (found.resources.stack_frame_bytes or 0) > allowed_spills(found, device):
+        yield f"{found.tiling}: spills into {found.resources.stack_frame_bytes} bytes per thread"
     if found.tiling.max_registers and found.resources.registers_per_thread > found.tiling.max_registers:
         yield f"{found.tiling}: takes {found.resources.registers_per_thread} registers"
     if found.num_warps and found.num_warps * hardware.warp_size > hardware.max_threads_per_program:

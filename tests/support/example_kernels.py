@@ -62,6 +62,18 @@ def matmul_case():
     return (4,), arguments, {"c_ptr": a.double() @ b.double()}
 
 
+def wide_case():
+    """The launch of add_kernel along y, of more programs than NVIDIA's devices take there, and more threads than AMD's."""
+    _, arguments, expected = add_case()
+    return (lambda meta: (1, 2**20 * meta["BLOCK_SIZE"])), arguments, expected
+
+
+def flat_case():
+    """The launch of add_kernel with more programs than Ascend's devices take."""
+    _, arguments, expected = add_case()
+    return (65536,), arguments, expected
+
+
 def incomplete_case():
     """A case without arguments."""
     return ((16,),)

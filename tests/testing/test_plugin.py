@@ -60,6 +60,11 @@ def test_too_many(portable_device):
 
 def test_spills(portable_device):
     assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": 65536}, num_warps=4)
+
+def test_grid(portable_device):
+    launch = {"signature": TYPES, "constexprs": {"BLOCK": 1024}}
+    assert_occupancy(scale_kernel, portable_device, grid=(4, 65535), **launch)
+    assert_occupancy(scale_kernel, portable_device, grid=lambda meta: (4, 64 * meta["BLOCK"]), **launch)
 """
 TOLERANT = """
 import pytest
@@ -251,7 +256,8 @@ def test_each_value_of_a_constexpr_has_a_plan_of_its_own(project):
 def test_an_occupancy_that_is_too_low_and_spills_say_why(project):
     project.makepyfile(test_more=TOO_MANY)
     ran = project.runpytest_inprocess(*H200, "test_more.py")
-    ran.assert_outcomes(failed=2)
+    ran.assert_outcomes(failed=3)
+    ran.stdout.fnmatch_lines(["*my_kernels:scale_kernel: a grid of 4 x 65536 x 1 has 65,536 programs along y, and *"])
     ran.stdout.fnmatch_lines(["*programs per SM, and at least 9 are asked for; limited by registers"])
     ran.stdout.fnmatch_lines(["*registers per thread fewer: * programs instead of *"])
     ran.stdout.fnmatch_lines(["*my_kernels:scale_kernel on nvidia/h200 spills * bytes per thread"])

@@ -20,9 +20,13 @@ class KernelResources:
         registers_per_thread: 32-bit registers; VGPRs and AGPRs as the AMD architecture allocates them. None if there are none
             (Ascend).
         shared_memory_bytes: bytes per program; LDS on AMD, Unified Buffer on Ascend.
-        spilled_bytes_per_thread: bytes of registers that live in memory instead.
+        spilled_bytes_per_thread: bytes that a thread stores in memory for lack of registers. Counted as the vendor's assembler
+            does: each store in the code once.
         scalar_registers: SGPRs per wavefront, AMD only.
         barriers: slots that a program takes. None if the binary does not say: then a program of several warps takes one.
+        stack_frame_bytes: memory that a thread has for itself, for spilled registers or arrays of its own. None if there is no
+            such memory (Ascend), or the binary does not say.
+        tensor_memory_columns: NVIDIA's Blackwell only; on each SM of a pair. None if the kernel uses none.
 
     Raises:
         ValueError: a number is negative, or num_warps is 0.
@@ -34,6 +38,8 @@ class KernelResources:
     spilled_bytes_per_thread: int = 0
     scalar_registers: int | None = None
     barriers: int | None = None
+    stack_frame_bytes: int | None = None
+    tensor_memory_columns: int | None = None
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
@@ -99,6 +105,7 @@ class Backend(Protocol):
     whole_compiler: bool  # True: Triton's wheel holds all that compiles, so no other software decides what a kernel becomes
     poll: str  # how a kernel reads a word of another program: by a "volatile" load or an "atomic" operation
     setup: str  # a hint for errors: how to see that the vendor's software works
+    more_programs: str | None  # environment variable that lets Triton launch more than max_programs; None if there is none
 
     def another_vendors(self, arch: Any, warp_size: int) -> str | None:
         """Returns the evidence that a device with this backend is from another vendor; None if there is none.

@@ -1,7 +1,7 @@
-"""Registers, stack frame and threads of a kernel, read from its cubin (ELF64) without any tool.
+"""Registers, stack frame and local stores of a kernel, read from its cubin (ELF64) without any tool.
 
-A test compares it with `cuobjdump --dump-resource-usage`. NVIDIA does not document the attribute numbers; `cuobjdump
---dump-elf` prints them by name.
+Tests compare them with `cuobjdump --dump-resource-usage` and `ptxas -v`. NVIDIA documents neither the attribute numbers, which
+`cuobjdump --dump-elf` prints by name, nor the encoding of instructions, which `nvdisasm` prints.
 """
 
 import struct
@@ -11,8 +11,13 @@ from portable_softmax.devices.backends.elf import sections, string
 
 # (symbol index, value) pairs in .nv.info
 FRAME_SIZE = 0x11  # EIATTR_FRAME_SIZE: bytes of local memory per thread
+STACK_SIZE = 0x12  # EIATTR_MIN_STACK_SIZE: the same, with the frames of functions that it calls
 REGISTER_COUNT = 0x2F  # EIATTR_REGCOUNT
 SIZED_VALUE = 0x04  # EIFMT_SVAL: a 16-bit size, then the value
+
+# Instructions from compute capability 7.0 on: 16 bytes, the operation in the lowest 12 bits.
+LOCAL_STORE = 0x387  # STL
+WIDTHS = (1, 1, 2, 2, 4, 8, 16)  # bytes, by bits 73 to 75
 
 
 def kernel_attributes(cubin: bytes, kernel: str) -> dict[int, int]:
@@ -33,6 +38,13 @@ def kernel_attributes(cubin: bytes, kernel: str) -> dict[int, int]:
     if REGISTER_COUNT not in attributes:
         raise ValueError(f"the cubin says nothing of a kernel {kernel!r}")
     return attributes
+
+
+def local_stores(cubin: bytes) -> int:
+    """Counts the bytes that the code stores to local memory, each store once however often it runs."""
+    code = (section.content for name, section in sections(cubin, "cubin") if name.startswith(".text."))
+    instructions = (each for content in code for each in struct.iter_unpack("<QQ", content))
+    return sum(WIDTHS[high >> 9 & 7] for low, high in instructions if low & 0xFFF == LOCAL_STORE)
 
 
 def _symbol_attributes(info: bytes) -> Iterator[tuple[int, int, int]]:

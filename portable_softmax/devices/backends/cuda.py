@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from portable_softmax.devices.backends import base, cubin, cuda_driver, simt
+from portable_softmax.devices.backends import base, cubin, cuda_driver, ptxas, simt
 from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
@@ -15,8 +15,11 @@ scattered_rows = True
 whole_compiler = True
 poll = "volatile"
 setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
+more_programs = None
 compile_target = base.named_target
 direct_launch = cuda_driver.direct_launch
+
+FEWEST_COLUMNS = 32  # of tensor memory, that tcgen05.alloc takes
 
 # Triton's driver reports the same seven keys from 3.2 to 3.9. max_num_regs is not used: it counts per program.
 DRIVER_FACTS = {
@@ -65,13 +68,20 @@ def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, 
 
 
 def resources(compiled: Any) -> KernelResources:
-    """Reads the cubin. A thread's stack frame holds its spilled registers only: this kernel has no other local data."""
+    """Reads the cubin, the spills in its stack frame, and the tensor memory from Triton's metadata.
+
+    Raises:
+        CompileError: the assembler cannot say what is spilled.
+    """
     attributes = cubin.kernel_attributes(compiled.asm["cubin"], compiled.metadata.name)
+    frame = max(attributes.get(key, 0) for key in (cubin.FRAME_SIZE, cubin.STACK_SIZE))
     return KernelResources(
         num_warps=compiled.metadata.num_warps,
         registers_per_thread=attributes[cubin.REGISTER_COUNT],
         shared_memory_bytes=compiled.metadata.shared,
-        spilled_bytes_per_thread=attributes.get(cubin.FRAME_SIZE, 0),
+        spilled_bytes_per_thread=ptxas.spilled_bytes(compiled) if frame else 0,
+        stack_frame_bytes=frame,
+        tensor_memory_columns=getattr(compiled.metadata, "tmem_size", None) or None,
     )
 
 
@@ -85,6 +95,20 @@ def known_fault(compiled: Any) -> str | None:
 def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
     """Counts like cudaOccupancyMaxActiveBlocksPerMultiprocessor, with the largest shared memory carve-out.
 
-    Source: cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime.
+    It also counts tensor memory, which NVIDIA's function does not: a program for which too little is left becomes resident, and
+    waits in tcgen05.alloc for another one to end. Source: cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime.
     """
-    return simt.occupancy_of(simt.limits_of(resources, hardware), resources.num_warps)
+    limits = simt.limits_of(resources, hardware) | _tensor_memory_limit(resources, hardware)
+    return simt.occupancy_of(limits, resources.num_warps)
+
+
+def _tensor_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
+    """Counts programs by the columns of an SM's tensor memory: a program takes a power of two, and 32 at least.
+
+    Of a pair of SMs (cta_group::2) each gives as many columns as are asked for. Source: tcgen05.alloc in the PTX ISA.
+    """
+    columns = resources.tensor_memory_columns
+    if not columns or not hardware.tensor_memory_columns:
+        return {}
+    taken = max(FEWEST_COLUMNS, 1 << (columns - 1).bit_length())
+    return {"tensor memory": hardware.tensor_memory_columns // taken}

@@ -16,6 +16,7 @@ scattered_rows = True
 whole_compiler = True
 poll = "atomic"  # Triton 3.8 turns a volatile load into a plain one, and LLVM then moves it out of the polling loop
 setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
+more_programs = None
 compile_target = base.named_target
 direct_launch = base.by_triton_only
 known_fault = base.no_known_fault
@@ -68,19 +69,22 @@ def resources(compiled: Any) -> KernelResources:
     """Reads the metadata at the end of the assembly, which the HIP runtime reads too.
 
     `.vgpr_count` is the allocation of a wavefront: V + A on gfx90a and later, max(V, A) on gfx908.
-    `.group_segment_fixed_size` is 0 for Triton's kernels, whose LDS is dynamic.
+    `.group_segment_fixed_size` is 0 for Triton's kernels, whose LDS is dynamic. Scratch memory holds arrays, too. Without it no
+    spilled register is in memory: VGPRs are then in AGPRs, and SGPRs are in lanes of VGPRs wherever they are spilled.
     """
     assembly = compiled.asm["amdgcn"]
 
     def count(key: str) -> int:
         return int(re.findall(rf"^\s*\.{key}:\s+(\d+)", assembly, re.MULTILINE)[-1])
 
+    scratch = count("private_segment_fixed_size")
     return KernelResources(
         num_warps=compiled.metadata.num_warps,
         registers_per_thread=count("vgpr_count"),
         shared_memory_bytes=compiled.metadata.shared,
-        spilled_bytes_per_thread=max(4 * count("vgpr_spill_count"), count("private_segment_fixed_size")),
+        spilled_bytes_per_thread=4 * count("vgpr_spill_count") if scratch else 0,
         scalar_registers=count("sgpr_count"),
+        stack_frame_bytes=scratch,
     )
 
 

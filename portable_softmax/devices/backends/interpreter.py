@@ -15,6 +15,7 @@ scattered_rows = True
 whole_compiler = False
 poll = "volatile"
 setup = ""
+more_programs = None
 another_vendors = base.nobody_elses
 compile_target = base.named_target
 direct_launch = base.by_triton_only

@@ -46,6 +46,7 @@ class Lookalike:
     scattered_rows: bool = True
     whole_compiler: bool = False
     poll: str = "atomic"  # no compiler may move it out of a loop
+    more_programs: str | None = None
     compile_target = staticmethod(base.named_target)
     another_vendors = staticmethod(base.nobody_elses)
     direct_launch = staticmethod(base.by_triton_only)

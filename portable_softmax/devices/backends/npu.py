@@ -18,6 +18,7 @@ setup = (
     "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
     "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
 )
+more_programs = "TRITON_ALL_BLOCKS_PARALLEL"
 another_vendors = base.nobody_elses
 compile_target = base.named_target
 direct_launch = base.by_triton_only

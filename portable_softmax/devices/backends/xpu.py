@@ -23,6 +23,7 @@ scattered_rows = True
 whole_compiler = False
 poll = "atomic"  # triton-xpu 3.3 turns a volatile load into a plain one
 setup = "Intel: `sycl-ls` lists the devices; ZE_AFFINITY_MASK hides some; /dev/dri must be accessible."
+more_programs = None
 direct_launch = base.by_triton_only
 known_fault = base.no_known_fault
 
@@ -109,6 +110,7 @@ def resources(compiled: Any) -> KernelResources:
         registers_per_thread=found.registers,
         spilled_bytes_per_thread=found.spilled,
         barriers=found.barriers,
+        stack_frame_bytes=found.frame,
     )
 
 

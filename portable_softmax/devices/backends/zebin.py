@@ -21,12 +21,14 @@ class KernelInfo(NamedTuple):
     Args:
         registers: 32-bit registers of a thread.
         barriers: slots that a program takes.
-        spilled: bytes that a thread spills.
+        spilled: bytes of registers that a lane spills.
+        frame: bytes of memory that a lane has for itself, spilled registers and other data.
     """
 
     registers: int
     barriers: int
     spilled: int
+    frame: int
 
 
 def kernel_info(zebin: bytes, kernel: str) -> KernelInfo:
@@ -45,11 +47,14 @@ def kernel_info(zebin: bytes, kernel: str) -> KernelInfo:
     environment, memory = described["execution_env"], described.get("per_thread_memory_buffers", ())
     lanes = environment["simd_size"]
     wide = _core_family(found[".note.intelgt.compat"].content) >= WIDE_GRF_FAMILY
-    spilled = environment.get("spill_size") or sum(each["size"] for each in memory)
+    frame = sum(each["size"] for each in memory)
+    maybe_spilled = sum(each["size"] for each in memory if each.get("usage") != "private_space")
+    spilled = environment.get("spill_size", maybe_spilled)  # older compilers do not say how much of a single space is spilled
     return KernelInfo(
         registers=environment["grf_count"] * (64 if wide else 32) // (4 * lanes),
         barriers=environment.get("barrier_count", 0),
         spilled=-(-spilled // lanes),
+        frame=-(-max(frame, spilled) // lanes),
     )
 
 

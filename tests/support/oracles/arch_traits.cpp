@@ -2,7 +2,7 @@
 #include <cuda/__device/arch_traits.h>
 
 // In the order of `Facts` in test_oracle_nvidia.py. Nonzero: the header does not know the compute capability.
-extern "C" int facts(int compute_capability, int out[9])
+extern "C" int facts(int compute_capability, int out[11])
 try {
     const cuda::arch_traits_t traits = cuda::arch_traits_for(cuda::compute_capability{compute_capability});
     out[0] = traits.warp_size;
@@ -14,6 +14,8 @@ try {
     out[6] = static_cast<int>(traits.max_shared_memory_per_block_optin);
     out[7] = static_cast<int>(traits.max_shared_memory_per_multiprocessor);
     out[8] = static_cast<int>(traits.reserved_shared_memory_per_block);
+    out[9] = traits.max_grid_dim_x;
+    out[10] = traits.max_grid_dim_y == traits.max_grid_dim_z ? traits.max_grid_dim_y : -1;
     return 0;
 } catch (...) {
     return 1;

@@ -1,0 +1,72 @@
+"""Registers that a kernel of NVIDIA's stores in memory for lack of registers, as its assembler counts them in `ptxas -v`.
+
+The cubin tells the size of the stack frame, in which a kernel may as well have arrays: Triton's sine has one.
+"""
+
+import inspect
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from portable_softmax.devices.backends import cubin
+from portable_softmax.errors import CompileError
+
+# Data of a thread's own in memory, and functions, which may store registers for those that call them.
+OWN_DATA = re.compile(r"^\s*(\.local|(\.visible |\.weak |\.extern )?\.func)\b", re.MULTILINE)
+FIRST_WITH_ALLOCATOR = 3, 7  # release of Triton that names the level of the register allocator
+
+
+def spilled_bytes(compiled: Any) -> int:
+    """Counts the bytes of spilled registers of Triton's CompiledKernel that has a stack frame.
+
+    Without data of its own all that a kernel stores in its frame is spilled. Otherwise only the assembler knows, and is asked.
+
+    Raises:
+        CompileError: the assembler fails, or does not make of the PTX what Triton made of it.
+    """
+    if not OWN_DATA.search(compiled.asm["ptx"]):
+        return cubin.local_stores(compiled.asm["cubin"])
+    log, made = _assembled(compiled.asm["ptx"], compiled.metadata)
+    name = compiled.metadata.name
+    was, now = (cubin.kernel_attributes(each, name) for each in (compiled.asm["cubin"], made))
+    if any(was.get(key) != now.get(key) for key in (cubin.REGISTER_COUNT, cubin.FRAME_SIZE)):
+        raise CompileError(
+            f"{name}: ptxas was asked how much is spilled, and made a kernel of {now[cubin.REGISTER_COUNT]} registers, where "
+            f"Triton's has {was[cubin.REGISTER_COUNT]}; unset what changes Triton's options of ptxas, such as DISABLE_PTXAS_OPT"
+        )
+    return sum(int(stores) for stores in re.findall(r"(\d+) bytes spill stores", log))
+
+
+def _assembled(ptx: str, metadata: Any) -> tuple[str, bytes]:
+    """Runs the assembler on PTX as Triton does; returns what `ptxas -v` says, and the cubin."""
+    import triton
+
+    arch = re.search(r"^\.target (sm_(\d+)\w*)", ptx, re.MULTILINE)
+    assert arch, "PTX names its target"
+    options = (getattr(metadata, "ptx_options", None) or "").split()
+    if not metadata.enable_fp_fusion:
+        options.append("--fmad=false")
+    if tuple(map(int, triton.__version__.split(".")[:2])) >= FIRST_WITH_ALLOCATOR:
+        options.append("--regAllocOptLevel=2")
+    with tempfile.TemporaryDirectory() as folder:
+        source, binary = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(ptx)
+        options += [f"--gpu-name={arch[1]}", str(source), "-o", str(binary)]
+        command = [_assembler(int(arch[2])), "-lineinfo", "-v", *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise CompileError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
+        return done.stderr, binary.read_bytes()
+
+
+def _assembler(arch: int) -> str:
+    """Returns the path of the ptxas that Triton takes for a compute capability; TRITON_PTXAS_PATH and others may name it."""
+    from triton.backends.nvidia import compiler
+
+    if not hasattr(compiler, "get_ptxas"):  # Triton 3.2
+        return str(compiler._path_to_binary("ptxas")[0])
+    asked = [arch][: len(inspect.signature(compiler.get_ptxas).parameters)]  # Triton 3.4 and 3.5 have one for all
+    found = compiler.get_ptxas(*asked)
+    return str(found[0] if isinstance(found, tuple) else found.path)

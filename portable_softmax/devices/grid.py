@@ -1,0 +1,51 @@
+"""The grids that a device takes: programs along each axis, and programs or threads of all axes together."""
+
+import os
+from collections.abc import Iterator
+from math import prod
+
+from portable_softmax.devices.device import Device
+
+Grid = tuple[int, int, int]
+
+
+def refusal(device: Device, grid: Grid, num_warps: int | None = None, num_ctas: int = 1) -> str | None:
+    """Says which limit of a launch the grid exceeds, and who says so; None if the device takes it.
+
+    Args:
+        device: the target; it need not be here.
+        grid: numbers of programs.
+        num_warps: warps of a program; None if they are not known, which leaves the threads out.
+        num_ctas: blocks of a program, which all lie along x.
+    """
+    variable = device.vendor.more_programs
+    for fact, number, what in _numbers(device, grid, num_warps, num_ctas):
+        most = getattr(device.hardware, fact)
+        if most is None or number <= most or (fact == "max_programs" and _is_on(variable)):
+            continue
+        source = device.profile.origins.get(fact)
+        told = f" ({source.title})" if source else ""
+        lifted = f", or set {variable}=1" if variable else ""
+        return (
+            f"a grid of {' x '.join(map(str, grid))} has {number:,} {what}, and {device.name} launches at most {most:,}{told}; "
+            f"let programs loop over what is left{lifted}"
+        )
+    return None
+
+
+def _numbers(device: Device, grid: Grid, num_warps: int | None, num_ctas: int) -> Iterator[tuple[str, int, str]]:
+    """Yields the fact that limits a number, the number, and its name."""
+    x, y, z = grid
+    blocks = "programs" if num_ctas == 1 else f"blocks, {num_ctas} for each program,"
+    if device.hardware.max_programs_y_z is None:
+        yield "max_programs", prod(grid), "programs"
+    else:
+        yield "max_programs", x * num_ctas, f"{blocks} along x"
+        yield "max_programs_y_z", y, "programs along y"
+        yield "max_programs_y_z", z, "programs along z"
+    if num_warps and device.hardware.warp_size:
+        yield "max_threads", prod(grid) * num_warps * device.hardware.warp_size, "threads"
+
+
+def _is_on(variable: str | None) -> bool:
+    return variable is not None and os.environ.get(variable, "0") != "0"
