@@ -6,7 +6,7 @@ Functions of torch are bound when this is imported, because a call asks them all
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, strided
@@ -18,8 +18,10 @@ from torch._C import (
     _len_torch_function_stack,
 )
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
 from torch.compiler import is_dynamo_compiling
 
+from portable_softmax.operators.overlap import span_of
 from portable_softmax.planning.problem import VECTOR_BYTES
 
 MOST_CALLS = 8192  # kept, two of most shapes; a process sees few, or so many that planning anew does not matter
@@ -28,6 +30,25 @@ MOST_REPEATS = 8  # of one kind and shape, each a guard to ask: with and without
 Call = Callable[..., torch.Tensor]
 Kind = tuple[str, int, torch.dtype | None, bool]  # form, dim, dtype and batch_invariant
 Repeat = tuple[bool, Callable[[torch.Tensor], bool], Call]  # of aligned tensors; whether one is like a tensor before; its call
+
+
+class Written(NamedTuple):
+    """A call that wrote to a tensor of its caller.
+
+    Args:
+        aligned: whether x and out start on a multiple of 16 bytes.
+        spans: bytes from the first to the last element of x and of out.
+        in_place: whether out is x.
+        are_alike: tell whether tensors are like x and out.
+        call: call(out, x).
+    """
+
+    aligned: tuple[bool, bool]
+    spans: tuple[int, int]
+    in_place: bool
+    are_alike: tuple[Callable[[torch.Tensor], bool], Callable[[torch.Tensor], bool]]
+    call: Callable[[torch.Tensor, torch.Tensor], None]
+
 
 # By all that a call depends on, the call, or a step's launch (distributed/steps.py); by kind and shape, the Repeats.
 _calls: dict[tuple[Any, ...], Any] = {}
@@ -93,6 +114,45 @@ def remember(kind: Kind, x: torch.Tensor, call: Call) -> None:
     key = (*kind, x.shape)
     repeat = not x.data_ptr() % VECTOR_BYTES, _guard(x), call
     keep(key, (repeat, *find(key, ())[: MOST_REPEATS - 1]))
+
+
+def repeated_into(form: str, dim: int, dtype: torch.dtype | None, batch_invariant: bool, x: Tensor, out: Tensor) -> bool:
+    """Repeats a call that wrote to a tensor like out, where it lies to x as it did; returns False if no call did.
+
+    The guards are those of `repeated`: they fail where autograd would follow a tensor, and where out is one of inference mode
+    outside of it.
+    """
+    if (
+        type(x) is Tensor and type(out) is Tensor and x.layout is strided and out.layout is strided
+        and not x.is_nested and not out.is_nested
+        and (written := find(("into", form, dim, dtype, batch_invariant, x.shape, out.shape)))
+        and not _len_torch_function_stack()
+        and forward_ad._current_level < 0
+    ):  # fmt: skip
+        first, out_first = x.data_ptr(), out.data_ptr()
+        aligned = not first % VECTOR_BYTES, not out_first % VECTOR_BYTES
+        for each in written:
+            lies_so = first == out_first if each.in_place else _are_apart(first, out_first, each.spans)
+            if lies_so and each.aligned == aligned and each.are_alike[0](x) and each.are_alike[1](out):
+                each.call(out, x)
+                increment_version(out)
+                return True
+    return False
+
+
+def remember_into(kind: Kind, x: Tensor, out: Tensor, call: Callable[[Tensor, Tensor], None]) -> None:
+    """Lets `repeated_into` find a call that writes to tensors like out, if that is x or all of it lies ahead of x or behind."""
+    key, first, out_first, spans = ("into", *kind, x.shape, out.shape), x.data_ptr(), out.data_ptr(), (span_of(x), span_of(out))
+    if first != out_first and not _are_apart(first, out_first, spans):
+        return
+    aligned = first % VECTOR_BYTES == 0, out_first % VECTOR_BYTES == 0
+    written = Written(aligned, spans, first == out_first, (_guard(x), _guard(out)), call)
+    keep(key, (written, *find(key, ())[: MOST_REPEATS - 1]))
+
+
+def _are_apart(first: int, out_first: int, spans: tuple[int, int]) -> bool:
+    """Tells whether all memory of a result lies ahead of that of the input, or behind it."""
+    return first + spans[0] <= out_first or out_first + spans[1] <= first
 
 
 def _guard(x: torch.Tensor) -> Callable[[torch.Tensor], bool]:

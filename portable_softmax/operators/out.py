@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
+from torch.compiler import is_dynamo_compiling
 from torch.overrides import has_torch_function
 
 from portable_softmax.devices.detect import interpreting
@@ -17,7 +18,7 @@ from portable_softmax.errors import LayoutError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators.arguments import KERNEL_DTYPES, check_layout, device_of, dtype_of, int_of, wrap_dim
 from portable_softmax.operators.compute import forward
-from portable_softmax.operators.kept import find, keep
+from portable_softmax.operators.kept import find, keep, nobody_listens, remember_into, repeated_into
 from portable_softmax.operators.layout import AS_THEY_LIE, arranged, on_copies
 from portable_softmax.operators.library import operator
 from portable_softmax.operators.overlap import overlap_of
@@ -41,6 +42,9 @@ def call_into(form: str, x: Any, dim: Any, dtype: Any, out: Any) -> torch.Tensor
 
     Arguments and errors are those of api.functional.softmax.
     """
+    is_plain = type(dim) is int and (dtype is None or type(dtype) is torch.dtype) and not is_dynamo_compiling()
+    if is_plain and repeated_into(form, dim, dtype, is_batch_invariant(), x, out):
+        return out
     for name, given in (("input", x), ("out", out)):
         if not isinstance(given, torch.Tensor) and not has_torch_function((given,)):
             raise TypeError(f"{form}(): argument '{name}' must be Tensor, not {type(given).__name__}")
@@ -52,8 +56,18 @@ def call_into(form: str, x: Any, dim: Any, dtype: Any, out: Any) -> torch.Tensor
         check_out(form, x, dtype, out)
         if out.shape != x.shape:
             resize(out, x.shape)
+        elif is_plain and nobody_listens(x) and nobody_listens(out):
+            _remember(form, x, dim, dtype, out)
     operator(f"{form}_out")(x, dim, dtype, out=out)
     return out
+
+
+def _remember(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, out: torch.Tensor) -> None:
+    """Lets the next call like this one be repeated, if this one is kept already."""
+    if x.numel() and not (x.is_cpu and not interpreting()) and x.dtype in KERNEL_DTYPES:
+        key, _ = _key(out, x, dim, dtype, form, is_batch_invariant())
+        if kept := find(key):
+            remember_into((form, dim, dtype, is_batch_invariant()), x, out, kept)
 
 
 def write(out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> None:
@@ -67,16 +81,15 @@ def write(out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | Non
         RuntimeError: elements of `out` lie under each other, or under others of `x`.
         IndexError, DtypeError, DeviceError, PlanError, CompileError: the cases of `compute.forward`.
     """
-    overlap = overlap_of(x, out) if x.numel() else "none"
+    if x.numel():
+        overlap_of(x, out)
     if not x.numel() or (x.is_cpu and not interpreting()):
         out.copy_(forward(x, dim, dtype, form, batch_invariant))
         return
     if dtype is not None and x.dtype not in KERNEL_DTYPES:
         x, form = (-x, "softmax") if form == "softmin" else (x, form)
         x = x.to(dtype)
-    aligned = x.data_ptr() % VECTOR_BYTES == 0, out.data_ptr() % VECTOR_BYTES == 0
-    layouts = x.dtype, x.shape, x.stride(), out.stride(), x.get_device(), aligned, overlap
-    key = "out", form, dim, dtype, layouts, batch_invariant
+    key, aligned = _key(out, x, dim, dtype, form, batch_invariant)
     if kept := find(key):
         kept(out, x)
         return
@@ -90,9 +103,18 @@ def write(out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | Non
     def call(out: torch.Tensor, x: torch.Tensor) -> None:
         launch_on(guard, launch, out, x)
 
-    if way is AS_THEY_LIE or all(aligned):
+    if way is AS_THEY_LIE or aligned:
         keep(key, call)
     call(out, x)
+
+
+def _key(
+    out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool
+) -> tuple[tuple[Any, ...], bool]:
+    """Returns all that a call depends on, and whether both tensors are aligned."""
+    aligned = x.data_ptr() % VECTOR_BYTES == 0, out.data_ptr() % VECTOR_BYTES == 0
+    layouts = x.dtype, x.shape, x.stride(), out.stride(), x.get_device(), aligned, overlap_of(x, out)
+    return ("out", form, dim, dtype, layouts, batch_invariant), all(aligned)
 
 
 def check_out(form: str, x: torch.Tensor, dtype: torch.dtype | None, out: torch.Tensor) -> None:

@@ -78,9 +78,13 @@ def _steps(x: torch.Tensor) -> dict[int, int]:
     return steps
 
 
+def span_of(x: torch.Tensor) -> int:
+    """Returns the bytes from the first element to the last, with both."""
+    return (1 + sum((size - 1) * stride for size, stride in _sizes(x))) * x.element_size()
+
+
 def _span(x: torch.Tensor) -> tuple[int, int]:
-    elements = 1 + sum((size - 1) * stride for size, stride in _sizes(x))  # between the first and the last, with both
-    return x.data_ptr(), x.data_ptr() + elements * x.element_size()
+    return x.data_ptr(), x.data_ptr() + span_of(x)
 
 
 def _has_distinct_elements(x: torch.Tensor) -> bool:

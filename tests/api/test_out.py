@@ -8,8 +8,8 @@ from closeness import assert_close, expected, terms_of
 from pairs import FLOATS, PAIRS
 
 from portable_softmax import LayoutError, softmax
+from portable_softmax.operators import kept, scored_library, scored_out
 from portable_softmax.operators import out as out_module
-from portable_softmax.operators import scored_library, scored_out
 from portable_softmax.operators.overlap import are_disjoint, overlap_of
 
 pytestmark = pytest.mark.kernel
@@ -93,6 +93,64 @@ def test_an_in_place_call_is_planned_as_one(x, plans):
     softmax(x, 1, out=x)
     softmax(x, 1, out=other)
     assert len(plans) == 4, "a kept call is planned again"
+
+
+def _under(x):
+    with torch.no_grad():
+        return x.clone().requires_grad_()
+
+
+CHANGES = {  # of one fact of a call that was repeated: (x, out) as they were -> others
+    "nothing": lambda x, out: (x, out),
+    "in place": lambda x, out: (x, x),
+    "strides of out": lambda x, out: (x, out.t().contiguous().t()),
+    "strides of x": lambda x, out: (x.t().contiguous().t(), out),
+    "neither aligned": lambda x, out: (off_a_vector(x), off_a_vector(out)),
+    "type": lambda x, out: (x.half(), out.half()),
+    "rows": lambda x, out: (x[:3], out[:3]),
+    "between each other": lambda x, out: torch.stack((x, out), 1).unbind(1),
+    "one after the other": lambda x, out: torch.cat((x, out)).split(len(x)),
+    "partly under": lambda x, out: (whole := torch.cat((x, out)))[: len(x)] is None or (whole[: len(x)], whole[1 : len(x) + 1]),
+    "needs a gradient": lambda x, out: (_under(x), out),
+    "of inference mode": lambda x, out: (x, inference(out)),
+}
+
+
+def off_a_vector(x):
+    """Returns the same numbers one element behind the start of their memory."""
+    return torch.cat((x.new_zeros(1), x.flatten()))[1:].view(x.shape)
+
+
+def inference(x):
+    with torch.inference_mode():
+        return x.clone()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_call_like_others_but_for_one_fact_is_as_if_it_were_the_first(x, form, change):
+    ours, out = PAIRS[form][0], torch.empty_like(x)
+    kept.forget()
+    for _ in range(4):
+        ours(x, 1, out=out)
+    changed, into = CHANGES[change](x, out)
+    given, version = changed.detach().clone(), 0 if into.is_inference() else into._version
+    outcomes = []
+    for _ in range(2):
+        try:
+            outcomes.append(ours(changed, 1, out=into).clone())
+            assert_softmax(form, into, given, 1)
+            assert into._version == version + 1, "autograd is told of what was written"
+        except RuntimeError as error:
+            outcomes.append(str(error))
+        kept.forget()
+        changed.data.copy_(given)
+        version = 0 if into.is_inference() else into._version
+    repeated, first = outcomes
+    assert isinstance(repeated, str) == isinstance(first, str)
+    if isinstance(first, str):
+        assert repeated == first
+    else:
+        torch.testing.assert_close(repeated, first, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("given", [torch.int32, torch.uint8, torch.bool, torch.float16], ids=str)
