@@ -110,7 +110,7 @@ CHANGES = {  # of one fact of a call that was repeated: (x, out) as they were ->
     "rows": lambda x, out: (x[:3], out[:3]),
     "between each other": lambda x, out: torch.stack((x, out), 1).unbind(1),
     "one after the other": lambda x, out: torch.cat((x, out)).split(len(x)),
-    "partly under": lambda x, out: (whole := torch.cat((x, out)))[: len(x)] is None or (whole[: len(x)], whole[1 : len(x) + 1]),
+    "partly under": lambda x, out: overlapping(torch.cat((x, out)), len(x)),
     "needs a gradient": lambda x, out: (_under(x), out),
     "of inference mode": lambda x, out: (x, inference(out)),
 }
@@ -119,6 +119,11 @@ CHANGES = {  # of one fact of a call that was repeated: (x, out) as they were ->
 def off_a_vector(x):
     """Returns the same numbers one element behind the start of their memory."""
     return torch.cat((x.new_zeros(1), x.flatten()))[1:].view(x.shape)
+
+
+def overlapping(rows, count):
+    """Returns two matrices of so many rows, the second of which begins four rows after the first: both are aligned."""
+    return rows[:count], rows[4 : 4 + count]
 
 
 def inference(x):
