@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from portable_softmax.operators.arguments import check_chunks, dtype_of
+from portable_softmax.operators.arguments import check_chunks
 from portable_softmax.operators.dispatch import call
 from portable_softmax.operators.out import call_into
 from portable_softmax.operators.scored_arguments import Given
@@ -185,8 +185,7 @@ def _scored(
         )
     if out is None:
         return call_scored(form, x, dim, dtype, given)
-    dtype, tensors = dtype_of(form, dtype) or x.dtype, [each for each in given if isinstance(each, Tensor)]
-    return scores_into(form, x, dtype, out, lambda into: call_scored(form, x, dim, dtype, given, into), *tensors)
+    return scores_into(form, x, dim, dtype, given, out)
 
 
 def _maybe_sharded(

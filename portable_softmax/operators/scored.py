@@ -16,7 +16,7 @@ from portable_softmax.planning.scores import Scores
 from portable_softmax.runtime.allocation import allocator
 from portable_softmax.runtime.guard import guard_of, launch_on
 
-Kept = Callable[[torch.Tensor, Any, Any, Any], torch.Tensor]
+Kept = Callable[..., torch.Tensor]  # of (x, mask, factors, sinks), and out if there was one
 
 
 def forward(
@@ -90,10 +90,10 @@ def backward(
     return dx
 
 
-def kept_like(asked: Asked, batch_invariant: bool) -> Kept | None:
-    """Returns call(x, mask, factors, sinks), which does what `forward` did for an `asked`, if its launch is kept."""
+def kept_like(asked: Asked, batch_invariant: bool, out: torch.Tensor | None = None) -> Kept | None:
+    """Returns call(x, mask, factors, sinks), with out if there was one: what `forward` did for an `asked`, if that is kept."""
     x, device = asked.x, device_of(asked.x, asked.x.dtype, asked.dtype)
-    y = x.new_empty(x.shape, dtype=asked.dtype)
+    y = x.new_empty(x.shape, dtype=asked.dtype) if out is None else out
     mask = None if asked.mask is None else asked.mask.expand(x.shape)
     wanted = Wanted(wrap_dim(asked.dim, x.dim()), asked.form, batch_invariant, asked.scores, device)
     wanted, factor = as_kernels_take(wanted, asked.by, y)
@@ -103,11 +103,11 @@ def kept_like(asked: Asked, batch_invariant: bool) -> Kept | None:
     shape, strides, dtype, empty = tuple(y.shape), y.stride(), y.dtype, allocator(y.device)
     current, number, made_current = guard_of(device)
 
-    def call(x: torch.Tensor, mask: Any, factors: Any, sinks: Any) -> torch.Tensor:
+    def call(x: torch.Tensor, mask: Any, factors: Any, sinks: Any, out: torch.Tensor | None = None) -> torch.Tensor:
         if current() != number:
             with made_current():
-                return call(x, mask, factors, sinks)
-        y = empty(shape, strides, dtype)
+                return call(x, mask, factors, sinks, out)
+        y = empty(shape, strides, dtype) if out is None else out
         launch(y, x, *_tensors(mask, factors, sinks))
         return y
 

@@ -13,16 +13,8 @@ from portable_softmax.operators.scored_library import forward
 from portable_softmax.operators.scored_repeat import key_of, remember, repeat_of
 
 
-def call_scored(
-    form: str, x: torch.Tensor, dim: Any, dtype: Any, given: Given, into: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Computes a form of softmax of the scores of a tensor.
-
-    Arguments and errors are those of api.functional.softmax; `into` is what `scored.forward` writes to, if nobody listens.
-    """
-    if into is not None:
-        asked = read(form, x, wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype), given)
-        return forward(*asked, out=into)
+def call_scored(form: str, x: torch.Tensor, dim: Any, dtype: Any, given: Given) -> torch.Tensor:
+    """Computes a form of softmax of the scores of a tensor; arguments and errors are those of api.functional.softmax."""
     key = key_of(form, x, dim, dtype, given)
     if key and (repeat := repeat_of(key)):
         return repeat(x, given)
