@@ -148,7 +148,7 @@ def test_a_call_like_others_but_for_one_fact_is_as_if_it_were_the_first(x, form,
         try:
             outcomes.append(ours(changed, 1, out=into).clone())
             torch.testing.assert_close(into, ours(given, 1), equal_nan=True)
-            assert into._version == version + 1, "autograd is told of what was written"
+            assert into._version > version, "autograd is told of what was written"
         except RuntimeError as error:
             outcomes.append(str(error))
         kept.forget()
