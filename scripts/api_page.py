@@ -22,7 +22,6 @@ ROOMS = {  # headings, by the beginning of the module that a public name is of
 BESIDE = (  # classes and functions that public ones give or take
     "api.override.Override",
     "planning.plan.Tiling",
-    "planning.problem.Problem",
     "devices.schema.Hardware",
     "probe.inspection.Inspected",
     "probe.limits.Limits",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the cells of examples/will_it_fit.ipynb in order, and writes what they print into it.
+"""Runs the cells of examples/will_it_fit.ipynb in order, prints what they print, and writes it into it.
 
 Jupyter does the same; this needs none of it. A test compares what the cells print with what the notebook says.
 """
@@ -35,11 +35,12 @@ def kept(notebook: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Writes the notebook's outputs."""
+    """Prints the notebook's outputs, and writes them into it."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for cell, text in zip(cells, printed(notebook), strict=True):
+        print(text, end="")
         cell["outputs"] = [{"name": "stdout", "output_type": "stream", "text": text.splitlines(keepends=True)}]
     NOTEBOOK.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

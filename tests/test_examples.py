@@ -73,10 +73,22 @@ def test_the_workflows_actions_are_pinned():
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each) for each in uses)
 
 
+def test_the_workflow_is_of_another_project():
+    """It installs this package from somewhere else, and each line to change is marked."""
+    text = (EXAMPLES / "ci_three_vendors.yml").read_text()
+    installs = [
+        step["run"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "pip install" in step.get("run", "")
+    ]
+    assert len(installs) == 2
+    assert all("@ $PORTABLE_SOFTMAX" in each and " -e " not in each for each in installs)
+    assert WORKFLOW["env"].keys() == {"PORTABLE_SOFTMAX", "TESTS"}
+    assert text.count("CHANGE:") == 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("step", WORKFLOW["jobs"]["compiled"]["steps"][2:], ids=lambda step: step["run"][-20:])
 def test_the_workflows_steps_without_a_device_run(step):
-    command = shlex.split(step["run"])
+    command = shlex.split(step["run"].replace("$TESTS", "examples/test_my_kernel.py"))
     assert command[0] == "python"
     assert "passed" in run(sys.executable, *command[1:], TRITON_INTERPRET=None)
 

@@ -43,7 +43,7 @@ def why(
 
 def _why_numbers(problem: Problem, tiling: Tiling, device: Device) -> Iterator[str]:
     """Yields each row of the profile that gave numbers, with its source; the source alone of a row for all problems."""
-    told: set[str] = set()
+    constants: list[str] = []
     for row in numbers_of(problem, device)[1]:
         source = device.profile.sources[row.source].title
         if row.conditions and tiling.parts == 1 and row.given.keys() <= OF_PARTS:
@@ -53,9 +53,10 @@ def _why_numbers(problem: Problem, tiling: Tiling, device: Device) -> Iterator[s
             given = ", ".join(f"{key} {value}" for key, value in row.given.items())
             gain = f": {row.gain} times as fast" if row.gain else ""
             yield f"{given} for {conditions}{gain} ({source})"
-        elif source not in told:
-            told.add(source)
-            yield f"other numbers of {device.profile.name}: {source}"
+        elif source not in constants:
+            constants.append(source)
+    if constants:
+        yield f"tuning constants: {'; '.join(constants)}"
 
 
 def _why_tile(problem: Problem, tiling: Tiling) -> str:
@@ -67,13 +68,14 @@ def _why_tile(problem: Problem, tiling: Tiling) -> str:
     if tiling.strategy == "shared":
         again = "" if tiling.held else ", and read it twice"
         return (
-            f"shared: {problem.n_rows // problem.folded} rows of {problem.n_cols * problem.folded} columns are shared by "
-            f"{tiling.parts * problem.folded} programs each, "
-            f"which take a tile of {tiling.tile_cols} and tell each other what they find{again}"
+            f"shared: each row of {problem.n_cols * problem.folded} columns is split over {tiling.parts * problem.folded} "
+            f"programs of {tiling.tile_cols}, which exchange max and sum{again}"
         )
-    rows = "a row is" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows are"
-    pieces = f", in {tiling.pieces} pieces of {tiling.tile_cols // tiling.pieces}" if tiling.pieces > 1 else ""
-    return f"tile: {rows} read once, as a tile of {tiling.tile_rows} x {tiling.tile_cols}{pieces}"
+    rows = "one row" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows"
+    pieces = f"{tiling.pieces} x {tiling.tile_cols // tiling.pieces}" if tiling.pieces > 1 else f"{tiling.tile_cols}"
+    whole = problem.n_cols == tiling.tile_cols
+    cut = "" if whole and tiling.pieces == 1 else f" {'as' if whole else 'padded to'} {pieces}"
+    return f"tile: {rows} per program, read once; {problem.n_cols} columns{cut}"
 
 
 def _why_programs(problem: Problem, tiling: Tiling, num_programs: int, resident: int, device: Device) -> str:

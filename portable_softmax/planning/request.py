@@ -51,16 +51,17 @@ def contiguous_problem(
     return problem_of(lines, dtype, dtype, form=form, backward=backward, batch_invariant=batch_invariant)
 
 
-def scored_problem(n_rows: int, n_cols: int, dtype: str, scores: Scores) -> Problem:
-    """Returns the softmax of scores of one aligned matrix whose rows follow each other; a mask lies as x does.
+def scored_problem(n_rows: int, n_cols: int, dtype: str, scores: Scores, backward: bool = False) -> Problem:
+    """Returns the softmax of scores of one aligned matrix whose rows follow each other, or its gradient; a mask lies as x does.
 
     Raises:
         ValueError: a size is not positive or too large.
     """
-    mask = (n_cols, 1) if scores.mask else (0, 0)
-    lines = lines_of_scores((n_rows, n_cols), 1, [(n_cols, 1)] * 2, mask, bool(scores.causal))
+    masked = bool(scores.mask) and not backward  # a gradient reads no mask: what was hidden is 0 in y
+    mask = (n_cols, 1) if masked else (0, 0)
+    lines = lines_of_scores((n_rows, n_cols), 1, [(n_cols, 1)] * (3 if backward else 2), mask, bool(scores.causal))
     assert lines, "contiguous rows are taken as they lie"
-    return problem_of(lines, dtype, dtype, scores=scores, mask_aligned=True)
+    return problem_of(lines, dtype, dtype, scores=scores, backward=backward, mask_aligned=masked)
 
 
 def problem_of(

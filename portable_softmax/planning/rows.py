@@ -67,7 +67,7 @@ def whole_rows(room: Room) -> Iterator[Candidate]:
     per_thread = numbers.elements_per_thread // (4 if problem.access == "scalar" else 2)  # single elements have an address each
     warps = room.warps(cols * problem.registers_per_element, per_thread)
     both = sorted({warps, min(2 * warps, most)})
-    why = f"a row of {problem.n_cols} columns takes less than {numbers.row_share:g} of {room.registers} registers"
+    why = f"a row of {problem.n_cols} columns fits {100 * numbers.row_share:g}% of the register file"
     for each in both:
         for elements in (room.piece, max(1, room.piece // 2)):  # smaller ones may end nearer to the row's end
             pieces = room.in_pieces(Tiling("tile", 1, cols, max(1, each // 2), 1), elements)

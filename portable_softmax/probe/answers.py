@@ -9,15 +9,15 @@ from pathlib import Path
 from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, NoDeviceError, ProfileError, TargetError
-from portable_softmax.probe.cases import BROKEN, Wanted, again, reports_of, words_of
+from portable_softmax.probe.cases import BROKEN, WRONG, Wanted, again, reports_of
 from portable_softmax.probe.inspection import UnknownStageError
 from portable_softmax.probe.loading import UnknownKernelError
 from portable_softmax.probe.regression import REGRESSED, as_table, check_kernel, compare, load, save
-from portable_softmax.probe.report import Case, software
-from portable_softmax.probe.schema import SCHEMA_VERSION, Failure, KernelUse, NoDevice, Report, encoded
+from portable_softmax.probe.report import Case, software, use_of, words_of
+from portable_softmax.probe.schema import SCHEMA_VERSION, Failure, KernelUse, NoDevice, Report, encoded, in_lines
 from portable_softmax.probe.table import as_csv, as_tables, worst_last
-from portable_softmax.probe.text import as_text
-from portable_softmax.probe.usage import cases
+from portable_softmax.probe.text import as_text, verified_alone
+from portable_softmax.probe.usage import cases, named
 
 ELSEWHERE = 4  # exit code: nothing is broken, and this Triton does not compile for the device
 
@@ -53,6 +53,8 @@ def _code(error: Exception) -> int:
 def _reports(options: argparse.Namespace) -> int:
     names = options.compare or [options.profile]
     devices = [Device.from_profile(name) if name else current_device(options.index) for name in names]
+    if options.verify and devices[0].backend == "interpreter" and not interpreting():
+        return _interpreted(options)
     require(options.require, devices)
     if options.plot:
         from portable_softmax.probe.plot import plot
@@ -64,8 +66,10 @@ def _reports(options: argparse.Namespace) -> int:
     reports = reports_of([(device, case, _wanted(options, device, case, several)) for device, case in asked_about])
     if options.save:
         save(reports, Path(options.save))
+    code = _show(worst_last(reports) if options.config == "all" else reports, options)
+    if options.save:
         print(f"wrote {options.save}", file=sys.stderr)
-    return _show(worst_last(reports) if options.config == "all" else reports, options)
+    return code
 
 
 def _wanted(options: argparse.Namespace, device: Device, case: Case, several: bool) -> Wanted:
@@ -82,16 +86,20 @@ def _show(reports: list[Report], options: argparse.Namespace) -> int:
     alone = len(reports) == 1 and not options.compare
     form = "github" if options.markdown else "plain"
     if options.json:
-        print(encoded(reports[0] if alone else reports))
+        print(in_lines(reports) if options.brief else encoded(reports[0] if alone else reports))
     elif options.csv:
         print(as_csv(reports))
+    elif alone and options.verdict and not (options.markdown or options.brief or options.facts or options.explain):
+        print(verified_alone(reports[0]))
     elif alone and not (options.markdown or options.brief):
         print(as_text(reports[0], options.explain, options.facts))
     else:
         print(as_tables(reports, form, options.facts and not options.brief, options.explain))
-    if alone and reports[0].error:
+    if alone and reports[0].error and (options.json or reports[0].error != WRONG):
         print(f"{reports[0].error}: {reports[0].message}", file=sys.stderr)
-    failed = [report for report in reports if report.error or (report.verify and not report.verify.right)]
+    failed = [report for report in reports if report.error]
+    if options.config == "all" and any(use_of(report) and not report.error for report in reports):
+        return 0  # which of them fit was the question
     return 0 if not failed else ELSEWHERE if all(report.error == TargetError.__name__ for report in failed) else 1
 
 
@@ -119,7 +127,11 @@ def require(backend: str | None, devices: list[Device]) -> None:
 
 def _without_accelerator(error: NoDeviceError, options: argparse.Namespace) -> int:
     if options.verify:
-        print(f"No accelerator: {error}\nThe same kernel runs in Triton's interpreter instead.\n", file=sys.stderr, flush=True)
+        virtual = " `portable-softmax verify amd/mi300x` runs an AMD device's machine code on this CPU."
+        print(
+            f"No accelerator: {error}\nThe same kernel runs in Triton's interpreter instead.{virtual}\n",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
         return _interpreted(options)
     if complaint := _needs_a_device(options):
         raise DeviceError(f"{complaint}. No accelerator: {error}")
@@ -138,15 +150,22 @@ def _needs_a_device(options: argparse.Namespace) -> str | None:
     if options.require:
         return f"a {options.require} device was required"
     if options.baseline:
-        way_out = "ask where that device is, or keep a baseline of one that need not be here: --profile NAME --save FILE"
+        way_out = "ask where it is, or keep reports of one that need not be here: `portable-softmax plan NAME --save FILE`"
         return f"{options.baseline} holds reports of a device that was here; {way_out}"
-    names = ("kernel", "dump", "plot", "explain", "textbook", "save", "markdown", "csv", "brief")
-    needs = ", ".join(f"--{name}" for name in names if getattr(options, name))
-    return f"{needs} needs a device, as --profile NAME or --compare" if needs else None
+    names = ("dump", "plot", "explain", "textbook", "save", "markdown", "csv", "brief")
+    extras = [name for name in names if getattr(options, name)]
+    if not (extras or options.kernel):
+        return None
+    option = options.spelled.get("profile")
+    named_by = "its NAME" if option == "NAME" else f"{option} NAME" if option else "`portable-softmax plan NAME` plans for one"
+    return f"{'a kernel' if options.kernel else named(options, extras)} needs a device: {named_by}"
 
 
 def _interpreted(options: argparse.Namespace) -> int:
     """Answers in another process, since Triton decides at import whether it interprets."""
     quiet = ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]  # nan of masked rows, in numpy
     command = [sys.executable, *quiet, "-m", options.program, *options.words]
-    return subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False).returncode
+    code = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False).returncode
+    if code < 0:
+        print(f"the interpreter died of signal {-code}: does the kernel access memory that it was not given?", file=sys.stderr)
+    return code if code >= 0 else 1

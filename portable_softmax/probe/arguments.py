@@ -8,13 +8,15 @@ d=tensordesc<f16[64,64]>
 BLOCK=1024  ACC=tl.float32  NAME=text   of a constexpr
 """
 
+import itertools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from portable_softmax.errors import CompileError
 
+MAX_BYTES = 2**63
 CONSTANTS = {"True": True, "False": False, "None": None}
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 SIZES = r"\[([0-9]+(?:,[ ]*[0-9]+)*)\]"
@@ -61,12 +63,15 @@ class Argument(NamedTuple):
 
 
 class Pointer:
-    """Stands for a tensor below 2 GiB of which only the type is known; `dtype` is Triton's name."""
+    """Stands for a tensor of which the type is known, and the shape or that it is below 2 GiB; `dtype` is Triton's name."""
 
-    def __init__(self, dtype: str, aligned: bool) -> None:
+    def __init__(self, dtype: str, aligned: bool, shape: tuple[int, ...] | None = None) -> None:
         self.dtype = dtype
         self.data_ptr: Callable[[], int] = lambda: 0 if aligned else 1
-        self.ptr_range: Callable[[], int] = lambda: 0
+        self.ptr_range: Callable[[], int] = lambda: _bytes(dtype, shape or (0,))
+        if shape is not None:  # which heuristics may ask for
+            self.shape = shape
+            self.numel: Callable[[], int] = lambda: math.prod(shape)
 
 
 def argument_of(name: str, text: str) -> Argument:
@@ -128,11 +133,20 @@ def _sizes(text: str) -> list[int]:
 
 
 def _tensor(kind: str, sizes: list[int]) -> Any:
+    if _bytes(kind, sizes) >= MAX_BYTES:
+        raise CompileError(
+            f"{kind}{sizes} are {_bytes(kind, sizes)} bytes, and addresses have 64 bits; give it a smaller shape"
+        )
     try:
         import torch
-    except ImportError as error:
-        raise CompileError(f"a tensor with a shape needs torch ({error}); without it give a type, as *{kind}:16") from error
+    except ImportError:
+        return Pointer(kind, True, tuple(sizes))
     return torch.empty(sizes, dtype=getattr(torch, TORCH[kind]), device="meta")
+
+
+def _bytes(kind: str, sizes: Sequence[int]) -> int:
+    bits = int("".join(itertools.takewhile(str.isdigit, kind.lstrip("abcdefghijklmnopqrstuvwxyz"))))
+    return math.prod(sizes) * max(1, bits // 8)
 
 
 def _descriptor(kind: str, sizes: list[int]) -> Any:
@@ -140,4 +154,6 @@ def _descriptor(kind: str, sizes: list[int]) -> Any:
         from triton.tools.tensor_descriptor import TensorDescriptor
     except ImportError as error:
         raise CompileError(f"this Triton has no TensorDescriptor ({error}); install Triton 3.4 or later") from error
-    return TensorDescriptor.from_tensor(_tensor(kind, sizes), sizes)
+    if isinstance(tensor := _tensor(kind, sizes), Pointer):
+        raise CompileError("a descriptor is one of a tensor of torch, which is not installed; give the kernel's tensor itself")
+    return TensorDescriptor.from_tensor(tensor, sizes)

@@ -1,6 +1,7 @@
 """Cases that are asked about, a device and a softmax or kernel each, and the report of one."""
 
 import dataclasses
+import functools
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +19,21 @@ from portable_softmax.planning.request import scored_problem
 from portable_softmax.probe.decorators import jit_function
 from portable_softmax.probe.explain import against_textbook, explain, next_step
 from portable_softmax.probe.inspection import dump
-from portable_softmax.probe.kernel_case import KernelCase, grid_of, load_case, refused_grid
-from portable_softmax.probe.launched import launched
+from portable_softmax.probe.kernel_case import KernelCase, grid_of, load_case, refused_grid, with_values
+from portable_softmax.probe.launched import Launched, launched
 from portable_softmax.probe.loading import KernelFile, load_kernel
 from portable_softmax.probe.noise import few_lines_of_compilers
 from portable_softmax.probe.progress import counted_out
 from portable_softmax.probe.report import Case, counted, describe, launch_of, launch_of_kernel
 from portable_softmax.probe.schema import KernelUse, Report, SoftmaxProblem, Verified
-from portable_softmax.probe.scores import words_of as scores_words
+from portable_softmax.probe.scores import as_launched
+from portable_softmax.probe.text import verdict
 from portable_softmax.probe.times import time_of
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan, plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
 
+WRONG = "WrongResult"
 BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
 
 
@@ -78,20 +81,12 @@ def again(report: Report) -> tuple[Device, Case, Wanted]:
     assert case, "load() takes no such report"
     if isinstance(case, KernelUse):
         case = without_answer(case)
-    return device, case, Wanted(verify=bool(report.verify) and isinstance(case, SoftmaxProblem))
+    return device, case, Wanted(verify=bool(report.verify))
 
 
 def without_answer(case: KernelUse) -> KernelUse:
     """Returns what was asked about a kernel."""
     return msgspec.structs.replace(case, **dict.fromkeys(("grid", "launch", "resources", "occupancy"), msgspec.UNSET))
-
-
-def words_of(case: Case) -> str:
-    """Names a case in a table."""
-    if isinstance(case, KernelUse):
-        return case.name if case.config is None else f"{case.name} configuration {case.config}"
-    scores = f" with {scores_words(case.scores)}" if case.scores else ""
-    return f"{case.n_rows} x {case.n_cols} {case.dtype}{scores}"
 
 
 def _report_or_error(device: Device, case: Case, wanted: Wanted, file: KernelFile | None) -> Report:
@@ -109,25 +104,27 @@ def _report(device: Device, case: Case, wanted: Wanted, file: KernelFile | None)
         else:
             found, resources, compiled = _softmax(device, case, wanted)
     added: dict[str, Any] = {}
-    if wanted.dump:
-        added["dump"] = [str(path) for path in dump(compiled, wanted.dump, wanted.out)]
-    added["explain"] = explain(resources, device)
-    if wanted.textbook:
-        added["textbook"] = against_textbook(resources, device)
-    fits = device.vendor.occupancy(resources, device.hardware)
-    if not fits.programs_per_multiprocessor and not found.error:
-        added |= {"error": "PlanError", "message": next_step(resources, device, fits).text}
+    if resources:
+        if wanted.dump:
+            added["dump"] = [str(path) for path in dump(compiled, wanted.dump, wanted.out)]
+        added["explain"] = explain(resources, device)
+        if wanted.textbook:
+            added["textbook"] = against_textbook(resources, device)
+        fits = device.vendor.occupancy(resources, device.hardware)
+        if not fits.programs_per_multiprocessor and not found.error:
+            added |= {"error": "PlanError", "message": next_step(resources, device, fits).text}
     if isinstance(found.verify, Verified) and not found.verify.right:
-        added |= {"error": "WrongResult", "message": "the result is wrong; `verify` tells by how much"}
+        added |= {"error": WRONG, "message": verdict(found.verify)}
     return msgspec.structs.replace(found, **added)
 
 
-def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -> tuple[Report, KernelResources, Any]:
-    known = load_case(file, case.case) if case.case else None
-    given = {**known.arguments, **case.arguments} if known else case.arguments
-    names = jit_function(file.kernel).arg_names
-    options = {name: value for name, value in given.items() if name not in names} | case.options
-    arguments = {name: value for name, value in given.items() if name in names}
+def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -> tuple[Report, KernelResources | None, Any]:
+    known, jit = load_case(file, case.case) if case.case else None, jit_function(file.kernel)
+    if known and verified and device.backend == "interpreter":
+        return msgspec.structs.replace(describe(device, case), verify=_run(device, case, file, known, None)), None, None
+    given = {**(known.arguments if known else {}), **case.arguments, **case.options}
+    options = {name: value for name, value in given.items() if name not in jit.arg_names}
+    arguments = {name: value for name, value in given.items() if name in jit.arg_names}
     try:
         launch = launched(file.kernel, arguments, options, device, case.config)
     except TargetError as error:
@@ -145,7 +142,7 @@ def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -
     if refused:
         report = msgspec.structs.replace(report, error=GridError.__name__, message=refused)
     elif verified and known:
-        report = msgspec.structs.replace(report, verify=_imported("virtual").verify_case(launch, known))
+        report = msgspec.structs.replace(report, verify=_run(device, case, file, known, launch))
     return report, resources, launch.compiled
 
 
@@ -157,30 +154,44 @@ def _refused_without_launch(device: Device, case: KernelCase) -> str | None:
         return None
 
 
+def _run(device: Device, case: KernelUse, file: KernelFile, known: KernelCase, launch: Launched | None) -> Verified:
+    """Runs a kernel where it can be run: on the device, in the interpreter, or in the virtual device of its vendor."""
+    kernels = _imported("verify_kernel")
+    known = with_values(known, jit_function(file.kernel), case.arguments)
+    if launch and device.index is None:
+        run = functools.partial(_imported("virtual").run_case, launch, known, device)
+    else:
+        run = functools.partial(kernels.run_here, file.kernel, case.config, case.options, known, device)
+    found: Verified = kernels.verify_case(known, run)
+    return found
+
+
 def _softmax(device: Device, case: SoftmaxProblem, wanted: Wanted) -> tuple[Report, KernelResources, Any]:
     found = _planned(device, case)
-    time = None if case.scores else time_of(found, case.n_rows, case.n_cols, case.dtype, device)
+    backward = bool(case.backward)
+    time = None if case.scores else time_of(found, case.n_rows, case.n_cols, case.dtype, device, backward)
     report = msgspec.structs.replace(describe(device, case), plan=launch_of(found), time=time or msgspec.UNSET)
     if wanted.verify:
-        report = msgspec.structs.replace(report, verify=_verified(device, case))
+        report = msgspec.structs.replace(report, verify=_verified(device, case, found))
     if not wanted.dump:
         return report, found.resources, None
     return report, found.resources, compile_kernel(KernelSpec.of(found.problem, found.tiling), device)
 
 
 def _planned(device: Device, case: SoftmaxProblem) -> LaunchPlan:
+    backward = bool(case.backward)
     if not case.scores:
-        return plan(case.n_rows, case.n_cols, case.dtype, device)
+        return plan(case.n_rows, case.n_cols, case.dtype, device, backward=backward)
     device.check_dtype(case.dtype)
-    return plan_problem(scored_problem(case.n_rows, case.n_cols, case.dtype, case.scores), device)
+    return plan_problem(scored_problem(case.n_rows, case.n_cols, case.dtype, as_launched(case.scores), backward), device)
 
 
-def _verified(device: Device, case: SoftmaxProblem) -> Verified:
+def _verified(device: Device, case: SoftmaxProblem, found: LaunchPlan) -> Verified:
     """Runs the softmax on the device, or if that is not here in the virtual one of its vendor."""
     if device.index is None and not interpreting():
-        found: Verified = _imported("virtual").verify_softmax(case.n_rows, case.n_cols, case.dtype, device)
-        return found
-    outcome = _imported("verify").verify(case.n_rows, case.n_cols, case.dtype, device)
+        ran: Verified = _imported("virtual").verify_softmax(case, found, device)
+        return ran
+    outcome = _imported("trial").verify_here(case, device)
     return Verified(**dataclasses.asdict(outcome), right=outcome.right)
 
 

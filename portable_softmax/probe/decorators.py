@@ -6,11 +6,12 @@ from typing import Any
 
 from portable_softmax.errors import CompileError
 
+INTERPRETED = "InterpretedFunction"  # Triton's, of a module that needs numpy
 OF_CONFIG = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 def layers(kernel: Any) -> Iterator[Any]:
-    """Yields Triton's objects around a kernel, outermost first and the @triton.jit function last.
+    """Yields Triton's objects around a kernel, outermost first and the @triton.jit function last, interpreted or not.
 
     Triton's decorators keep what they decorate as `fn`, functools.wraps as `__wrapped__`.
 
@@ -20,12 +21,12 @@ def layers(kernel: Any) -> Iterator[Any]:
     from triton.runtime.jit import JITFunction, KernelInterface
 
     outermost = kernel
-    while kernel is not None and not isinstance(kernel, JITFunction):
+    while kernel is not None and not isinstance(kernel, JITFunction) and type(kernel).__name__ != INTERPRETED:
         if isinstance(kernel, KernelInterface):
             yield kernel
         kernel = getattr(kernel, "fn", None) or getattr(kernel, "__wrapped__", None)
     if kernel is None:
-        raise TypeError(f"{outermost!r} is no @triton.jit function, or TRITON_INTERPRET was set when it was made")
+        raise TypeError(f"{outermost!r} is no @triton.jit function")
     yield kernel
 
 
@@ -33,6 +34,15 @@ def jit_function(kernel: Any) -> Any:
     """Returns the @triton.jit function; TypeError if there is none."""
     *_, jit = layers(kernel)
     return jit
+
+
+def constexprs_of(jit: Any) -> set[str]:
+    """Returns the names of a @triton.jit function's constexprs."""
+    if hasattr(jit, "params"):
+        return {each.name for each in jit.params if each.is_constexpr}
+    from triton.runtime.interpreter import GridExecutor
+
+    return set(GridExecutor(jit.fn, jit.arg_names, (1,)).constexprs)
 
 
 def configurations(kernel: Any) -> list[Any]:

@@ -11,10 +11,16 @@ from portable_softmax.errors import CompileError, NoDeviceError, PortableSoftmax
 from portable_softmax.probe.report import software
 from portable_softmax.runtime.compiler import target_to_compile_for
 
+PURPOSES = {
+    "torch": "without it there are plans, profiles and occupancy, and no softmax",
+    "triton": "without it there are profiles, occupancy, and plans for Ascend",
+}
 EXTRAS = {
     "numpy": ("Triton's interpreter and the virtual AMD device", "pip install 'numpy<2.4'"),
     "matplotlib": ("--plot", "pip install matplotlib"),
     "plotly": ("pages of `portable-softmax report --html`", "pip install plotly jinja2"),
+    "pytest": ("tests of your kernels", "pip install pytest"),
+    "tqdm": ("`portable-softmax tune`", "pip install tqdm"),
 }
 
 
@@ -24,9 +30,9 @@ def doctor() -> int:
     print(f"installed  {', '.join(f'{name} {version}' for name, version in software().items())}")
     if wrong:
         print(f"WRONG      {wrong}")
-    for package in ("torch", "triton"):
+    for package, purpose in PURPOSES.items():
         if not importlib.util.find_spec(package):
-            print(f"missing    {package}: {INSTALL}")
+            print(f"missing    {package}: {purpose}; {INSTALL}")
     for package, (purpose, command) in EXTRAS.items():
         if not importlib.util.find_spec(package):
             print(f"optional   {package}, for {purpose}: {command}")
@@ -35,12 +41,16 @@ def doctor() -> int:
     if folders := os.environ.get("PORTABLE_SOFTMAX_PROFILES"):
         print(f"set        PORTABLE_SOFTMAX_PROFILES={folders}")
     broken = _device()
-    _targets()
+    if importlib.util.find_spec("triton"):
+        _targets()
     return 1 if wrong or broken else 0
 
 
 def _device() -> bool:
     """Prints the device that is here; returns True if it should work and does not."""
+    if lacking := [package for package in ("torch", "triton") if not importlib.util.find_spec(package)]:
+        print(f"device     not looked for, without {' and '.join(lacking)}")
+        return False
     try:
         print(f"device     {current_device()}")
     except NoDeviceError as error:

@@ -8,6 +8,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.probe.schema import Explanation, NextStep, Textbook
 from portable_softmax.probe.textbook import textbook, why_it_differs
 
+UNKNOWN = "registers (estimated)"  # a limit where no compiler tells them
 SPILLED = "it needs more registers than a thread has here; smaller tiles, or more warps of a program, need fewer"
 REDUCIBLE = {
     "registers": ("registers_per_thread", "registers per thread"),
@@ -35,7 +36,10 @@ def next_step(resources: KernelResources, device: Device, found: Occupancy) -> N
     if fixed and not here:
         return _no_program(resources, device, fixed)
     if fixed:
-        return _none(here, f"none: the device allows no more, by its {' and '.join(fixed)}")
+        if UNKNOWN in fixed:
+            others = min(programs for name, programs in found.limits.items() if name != UNKNOWN)
+            return _none(here, f"unknown: nothing here tells the registers (`ocloc` on PATH does); all else allows {others}")
+        return _none(here, f"already at the hardware limit ({' and '.join(fixed)})")
     reduced, fewer = resources, {}
     for field, words in binding:
         least = _first_that_helps(reduced, field, device, here)
@@ -45,8 +49,14 @@ def next_step(resources: KernelResources, device: Device, found: Occupancy) -> N
             fewer[field] = spared
         reduced = replace(reduced, **{field: least})
     now = device.vendor.occupancy(reduced, device.hardware).programs_per_multiprocessor
-    steps = " and ".join(f"{fewer[field]} {words} fewer" for field, words in binding if field in fewer)
-    return NextStep(fewer=fewer, programs=now, instead_of=here, text=f"{steps}: {_programs(now)} instead of {here}")
+    limits = [(getattr(resources, field), getattr(reduced, field), words) for field, words in binding if field in fewer]
+    if here:
+        steps = " and ".join(f"at most {most} {words} ({used} now)" for used, most, words in limits)
+        text = f"{_programs(now)} instead of {here} with {steps}"
+    else:
+        steps = " and ".join(f"{used} {words}, and {most} fit" for used, most, words in limits)
+        text = f"does not fit: a program needs {steps}"
+    return NextStep(fewer=fewer, programs=now, instead_of=here, text=text)
 
 
 def _programs(number: int) -> str:

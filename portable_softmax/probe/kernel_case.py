@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import Grid, refusal
+from portable_softmax.probe.arguments import argument_of, constant_of
+from portable_softmax.probe.decorators import constexprs_of
 from portable_softmax.probe.launched import Launched
 from portable_softmax.probe.loading import KernelFile
 
@@ -40,6 +42,15 @@ def load_case(file: KernelFile, name: str) -> KernelCase:
     if not (callable(case.grid) or isinstance(case.grid, tuple)) or not isinstance(case.arguments, Mapping):
         raise ValueError(f"{name}() should return (grid, arguments, expected): a tuple, a dict and a dict, not {made!r:.80}")
     return case
+
+
+def with_values(case: KernelCase, jit: Any, words: Mapping[str, Any]) -> KernelCase:
+    """Returns a case with the values that words give; a type or the shape of a tensor leaves the case's own value."""
+    constants = constexprs_of(jit)
+    read = {name: argument_of(name, text) for name, text in words.items() if name not in constants}
+    values = {name: each.value for name, each in read.items() if not (each.kind or hasattr(each.value, "dtype"))}
+    values |= {name: constant_of(text) for name, text in words.items() if name in constants}
+    return case._replace(arguments={**case.arguments, **values})
 
 
 def grid_of(launch: Launched | None, case: KernelCase) -> Grid:

@@ -4,6 +4,7 @@ Triton's own launch path decides everything: `run(..., warmup=True)` of the oute
 """
 
 import contextlib
+import difflib
 import inspect
 import itertools
 import sys
@@ -16,6 +17,8 @@ from portable_softmax.probe.absent import absent
 from portable_softmax.probe.arguments import Argument, argument_of, constant_of
 from portable_softmax.probe.decorators import configurations, decorated, jit_function
 from portable_softmax.runtime.compiler import target_of, target_to_compile_for, triton_version
+
+OF_BACKEND = {"num_warps": "4", "num_stages": "3"}  # that a kernel may have as parameters too, with a number to begin with
 
 
 class LaunchedArgument(NamedTuple):
@@ -127,13 +130,16 @@ def _check_all_given(jit: Any, given: Mapping[str, Argument], decided: Mapping[s
     if not missing:
         return
     constexprs = {each.name for each in jit.params if each.is_constexpr}
-    line = " ".join(f"{name}={_guess(name, name in constexprs)}" for name in missing)
-    raise TypeError(f"{jit.__name__} needs {', '.join(missing)} too; with shapes and numbers of yours: --args '{line}'")
+    blocks = [name for name in missing if name in constexprs and "BLOCK" in name.upper()]
+    sizes = dict.fromkeys(constexprs, "64") | dict.fromkeys(blocks, "1024" if len(blocks) == 1 else "64") | OF_BACKEND
+    line = " ".join(f"{name}={sizes.get(name) or _guess(name)}" for name in missing)
+    raise TypeError(f"{jit.__name__} needs {', '.join(missing)} too. Placeholders, to be changed: --args '{line}'")
 
 
-def _guess(name: str, is_constexpr: bool) -> str:
+def _guess(name: str) -> str:
     """Returns an argument to begin with, by its name."""
-    return "64" if is_constexpr else "f16[4096,4096]" if name.endswith("ptr") else "4096"
+    known = {"eps": "1e-6", "epsilon": "1e-6", "scale": "0.125", "alpha": "0.125", "beta": "0.125"}
+    return known.get(name) or known.get(name.rpartition("_")[2]) or ("f16[4096,4096]" if name.endswith("ptr") else "4096")
 
 
 def _check_clusters(kernel: Any, passed: Mapping[str, Any]) -> None:
@@ -160,8 +166,8 @@ def _run(outermost: Any, jit: Any, passed: dict[str, Any], device: Device) -> tu
         except PortableSoftmaxError:
             raise
         except Exception as error:  # every stage of every backend has its own exceptions
-            words = f"{error}{_known_options(device) if isinstance(error, KeyError) and _strange(passed, jit, error) else ''}"
-            raise CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {words}") from error
+            strange = _strange(passed, jit, error, device) if isinstance(error, KeyError) else None
+            raise CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {strange or error}") from error
         finally:
             jit.pre_run_hooks.remove(hook)
             (jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop(key, None)
@@ -174,13 +180,17 @@ def _parsed_options(device: Device, given: Mapping[str, Any]) -> Any:
     return make_backend(target_of(device)).parse_options(dict(given))
 
 
-def _strange(passed: Mapping[str, Any], jit: Any, error: KeyError) -> bool:
-    """Tells whether the error is about an option that the caller gave."""
-    return any(name in str(error) for name in passed if name not in jit.arg_names)
-
-
-def _known_options(device: Device) -> str:
-    return f"; options of {device.backend} are {', '.join(sorted(vars(_parsed_options(device, {}))))}"
+def _strange(passed: Mapping[str, Any], jit: Any, error: KeyError, device: Device) -> str | None:
+    """Says which name that was given is neither a parameter nor an option; None if the error is about something else."""
+    name = next((name for name in passed if name not in jit.arg_names and name in str(error)), None)
+    if name is None:
+        return None
+    options = sorted(vars(_parsed_options(device, {})))
+    close = difflib.get_close_matches(name, [*options, *jit.arg_names], 1)
+    known = f"did you mean {close[0]}?" if close else f"options are {', '.join(options)}"
+    return (
+        f"{name} is no parameter of {jit.__name__}, which has {', '.join(jit.arg_names)}, and no option of the backend; {known}"
+    )
 
 
 def _specialised(source: Any, jit: Any, origins: Mapping[str, str]) -> tuple[dict[str, LaunchedArgument], dict[str, Chosen]]:

@@ -17,6 +17,11 @@ EXIT_CODES = "Exit codes: 0 answered; 1 broken or wrong; 2 wrong words; 3 worse 
 class Parser(argparse.ArgumentParser):
     """A parser whose complaint is one line."""
 
+    @property
+    def spelled(self) -> dict[str, str]:
+        """Returns how each value is spelled on the command line, by its name in the code: as an option, or as its place."""
+        return {each.dest: each.option_strings[-1] if each.option_strings else str(each.metavar) for each in self._actions}
+
     def error(self, message: str) -> NoReturn:
         """Prints the complaint and ends the process with code 2."""
         self.exit(2, f"{self.prog}: {message}; {self.prog} --help tells more\n")
@@ -47,7 +52,7 @@ def parser() -> Parser:
     keep(earlier)
     earlier.add_argument("--baseline", metavar="FILE", help="ask again what FILE holds, and show what changed")
     tolerate(earlier)
-    made.set_defaults(facts=True)
+    made.set_defaults(facts=True, verdict=False)
     return made
 
 
@@ -59,7 +64,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     """
     made = parser()
     options = made.parse_args(arguments)
-    options.words = arguments
+    options.words, options.spelled = arguments, made.spelled
     for complaint in usage.complaints(options):
         made.error(complaint)
     return options
@@ -90,16 +95,16 @@ def which_legs(group: argparse._ActionsContainer) -> None:
     group.add_argument("--offline", action="store_true", help="legs that need no accelerator")
 
 
-def which_softmax(group: argparse._ActionsContainer, scores: bool = True) -> None:
-    """Adds the options of a softmax, of scores too or of x alone."""
+def which_softmax(group: argparse._ActionsContainer) -> None:
+    """Adds the options of a softmax."""
     group.add_argument("--rows", type=_positive, metavar="N", help="rows of the softmax (4096)")
     group.add_argument("--cols", type=_positive, metavar="N", help="columns of the softmax (4096)")
     group.add_argument("--shapes", type=_shape, nargs="+", metavar="ROWSxCOLS", help="several, instead of --rows and --cols")
     group.add_argument(
         "--dtype", nargs="+", type=_dtype, metavar="TYPE", help=f"of {', '.join(DTYPE_BYTES)}; one or more (float32)"
     )
-    if scores:
-        which_scores(group)
+    group.add_argument("--backward", action="store_true", help="its gradient instead")
+    which_scores(group)
 
 
 def which_launch(group: argparse._ActionsContainer) -> None:
@@ -127,7 +132,7 @@ def form(group: argparse._ArgumentGroup) -> None:
     forms.add_argument("--json", action="store_true", help="as JSON, described in docs/probe.md")
     forms.add_argument("--markdown", action="store_true", help="as a table in Markdown")
     forms.add_argument("--csv", action="store_true", help="as a table for a spreadsheet")
-    forms.add_argument("--brief", action="store_true", help="a line for each case")
+    group.add_argument("--brief", action="store_true", help="a line for each case; with --json too")
 
 
 def extras(group: argparse._ActionsContainer, plot: bool = True) -> None:

@@ -9,26 +9,37 @@ from tabulate import tabulate
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles
-from portable_softmax.errors import DeviceError, NoDeviceError
+from portable_softmax.errors import CompileError, DeviceError, NoDeviceError
 from portable_softmax.probe.limits import FORMS
 from portable_softmax.probe.schema import SCHEMA_VERSION, Known, encoded
 from portable_softmax.probe.text import shortened
+from portable_softmax.runtime.compiler import target_to_compile_for
 
-LISTED = ("profile", "target", "architecture", "measured facts", "facts")
+LISTED = ("profile", "target", "architecture", "multiprocessors", "warp", "shared memory", "facts", "measured", "compiles here")
 
 
 def list_profiles(options: argparse.Namespace) -> int:
-    """Prints the products that have a profile, and how many of each one's facts were measured; returns 0."""
+    """Prints the products that have a profile, with what they are, and how many facts are known and measured; returns 0."""
     known = profiles()
     if options.json:
         print(encoded(Known(schema_version=SCHEMA_VERSION, profiles=list(known))))
         return 0
     rows = []
     for name, profile in known.items():
-        measured = sum(source.verified == "measured" for source in profile.origins.values())
-        rows.append((name, f"{profile.backend}/{profile.arch}", profile.architecture, measured, len(profile.origins)))
-    print(tabulate(rows, LISTED, "plain", disable_numparse=True))
+        facts, measured = profile.hardware, sum(source.verified == "measured" for source in profile.origins.values())
+        sizes = f"{facts.multiprocessor_count} {profile.multiprocessor}", facts.warp_size, facts.shared_memory_per_program_max
+        sources = len(profile.origins), measured, _compiles(name)
+        rows.append((name, f"{profile.backend}/{profile.arch}", profile.architecture, *sizes, *sources))
+    print(tabulate([LISTED, *rows], (), "plain", missingval="-", disable_numparse=True))
     return 0
+
+
+def _compiles(name: str) -> str:
+    try:
+        target_to_compile_for(Device.from_profile(name))
+    except CompileError:
+        return "no"
+    return "yes"
 
 
 def show_profile(options: argparse.Namespace) -> int:

@@ -38,11 +38,13 @@ def main(arguments: list[str] | None = None, elsewhere: Mapping[str, Callable[[l
     program = parser()
     asked = program.parse_args(given)
     options = argparse.Namespace(**{**vars(words.parser().parse_args([])), **vars(asked)})
+    if "on" in options.spelled:
+        options.spelled |= dict.fromkeys(("profile", "compare"), options.spelled["on"])
     if on := getattr(options, "on", None):
         options.profile, options.compare = (on[0], None) if len(on) == 1 else (None, on)
     options.words, options.program = given, "portable_softmax"
     for complaint in complaints(options) if options.answer is answer else ():
-        program.error(complaint)
+        options.error(complaint)
     return delivered(lambda: said(options))
 
 
@@ -60,6 +62,7 @@ def parser() -> words.Parser:
         command = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
         command.set_defaults(answer=answer)
         add(command)
+        command.set_defaults(spelled=command.spelled, error=command.error)
     return made
 
 
@@ -95,11 +98,12 @@ def _kernel(command: words.Parser) -> None:
 
 def _verify(command: words.Parser) -> None:
     command.add_argument("profile", nargs="?", metavar="NAME", help="a device of which there is a virtual one (the one here)")
-    words.which_softmax(command, scores=False)
+    words.which_softmax(command)
     command.add_argument("--kernel", metavar="FILE:NAME", help="another @triton.jit function instead of the softmax")
     words.which_launch(command)
     _shown(command)
-    command.set_defaults(verify=True)
+    command.set_defaults(verify=True, verdict=True)
+    command.usage = "%(prog)s [NAME] [--kernel FILE:NAME --case NAME] [OPTIONS]"
 
 
 def _diff(command: words.Parser) -> None:
@@ -107,8 +111,9 @@ def _diff(command: words.Parser) -> None:
     command.add_argument("--kernel", metavar="FILE:NAME", help="the kernel whose file may be loaded")
     words.tolerate(command)
     words.keep(command)
-    words.form(command.add_argument_group("output"))
-    command.add_argument("--require", help=argparse.SUPPRESS)
+    forms = command.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="as JSON, described in docs/probe.md")
+    forms.add_argument("--markdown", action="store_true", help="as a table in Markdown")
 
 
 def _profiles(command: words.Parser) -> None:

@@ -9,8 +9,7 @@ from typing import TypeVar
 import msgspec
 from tabulate import tabulate
 
-from portable_softmax.probe.cases import words_of
-from portable_softmax.probe.report import use_of
+from portable_softmax.probe.report import use_of, words_of
 from portable_softmax.probe.schema import (
     SCHEMA_VERSION,
     Change,
@@ -37,6 +36,7 @@ RESOURCES = {
 KINDS = ("plan", "registers", "memory", "spills", "occupancy", "accuracy", "time")
 CHANGE_HEADER = ("device", "case", "kind", "", "before", "after", "verdict")
 REGRESSED = 3  # exit code
+HOW_TO_SAVE = "`portable-softmax plan NAME --save FILE` writes such reports, and so do compare, kernel and verify"
 TOLERATED = {"accuracy": 0.1, "time": 0.5}  # of what is allowed: another order of the same sums; microseconds
 Value = int | float | str | None
 Answer = TypeVar("Answer", Versioned, Report)
@@ -74,14 +74,14 @@ def load(path: Path) -> list[Report]:
         versions = {each.schema_version for each in _decoded(text, Versioned, several)}
         if others := versions - {SCHEMA_VERSION}:
             other = f"{path} is of schema version {others.pop()}"
-            raise ValueError(f"{other}, and this is {SCHEMA_VERSION}: write it anew, by --save")
+            raise ValueError(f"{other}, and this is {SCHEMA_VERSION}: {HOW_TO_SAVE}")
         reports = _decoded(text, Report, several)
     except msgspec.DecodeError as error:
-        raise ValueError(f"{path} holds no reports of this probe: {error}; --save writes them") from error
+        raise ValueError(f"{path} holds no reports of this probe: {error}; {HOW_TO_SAVE}") from error
     if not reports:
-        raise ValueError(f"{path} holds no reports of this probe: its list is empty; --save writes them")
-    if not all((each.problem or each.kernel) and (each.error or use_of(each)) for each in reports):
-        raise ValueError(f"{path} holds a report without a softmax or kernel, or without its numbers; --save writes them")
+        raise ValueError(f"{path} holds no reports of this probe: its list is empty; {HOW_TO_SAVE}")
+    if not all((each.problem or each.kernel) and (each.error or use_of(each) or each.verify) for each in reports):
+        raise ValueError(f"{path} holds a report without a softmax or kernel, or without its numbers; {HOW_TO_SAVE}")
     return reports
 
 
@@ -107,8 +107,8 @@ def check_kernel(reports: list[Report], named: str | None, path: Path) -> None:
     if len(held) > 1:
         raise ValueError(f"{path} holds reports of {', '.join(held)}, and --kernel names one; keep a file for each kernel")
     raise ValueError(
-        f"{path} holds reports of the kernel {held[0]}, whose file would run; --baseline runs no file that you do not name. "
-        f"If you trust it: --baseline {shlex.quote(str(path))} --kernel {shlex.quote(held[0])}"
+        f"{path} holds reports of the kernel {held[0]}, and its file runs only if you name it. If you trust it: "
+        f"`portable-softmax diff {shlex.quote(str(path))} --kernel {shlex.quote(held[0])}`"
     )
 
 

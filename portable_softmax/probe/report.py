@@ -11,6 +11,7 @@ import msgspec
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import LaunchPlan
+from portable_softmax.probe import scores
 from portable_softmax.probe.launched import Launched
 from portable_softmax.probe.schema import (
     SCHEMA_VERSION,
@@ -41,6 +42,15 @@ def describe(device: Device, case: Case) -> Report:
     )
     asked = {"problem": case} if isinstance(case, SoftmaxProblem) else {"kernel": case}
     return msgspec.structs.replace(about, **asked)
+
+
+def words_of(case: Case) -> str:
+    """Names a case in a table."""
+    if isinstance(case, KernelUse):
+        return case.name if case.config is None else f"{case.name} configuration {case.config}"
+    backward = " backward" if case.backward else ""
+    of_scores = f" with {scores.words_of(case.scores)}" if case.scores else ""
+    return f"{case.n_rows} x {case.n_cols} {case.dtype}{backward}{of_scores}"
 
 
 def launch_of(plan: LaunchPlan) -> Launch:

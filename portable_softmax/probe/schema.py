@@ -56,12 +56,13 @@ class Fact(Fields, frozen=True, kw_only=True):
 
 
 class SoftmaxProblem(Fields, frozen=True, kw_only=True):
-    """A softmax of the rows of a contiguous matrix, or of their scores, whose mask is as large."""
+    """A softmax of the rows of a contiguous matrix, or of their scores, whose mask is as large; or its gradient."""
 
     n_rows: int
     n_cols: int
     dtype: str
     scores: Scores | UnsetType = UNSET
+    backward: bool | UnsetType = UNSET  # the gradient of x, from that of the result
 
 
 class Counted(Fields, frozen=True, kw_only=True):
@@ -128,6 +129,7 @@ class KernelUse(Fields, frozen=True, kw_only=True):
     config: int | None
     case: str | None  # the function of its file that makes arguments
     grid: list[int] | UnsetType = UNSET  # numbers of programs, of a case
+    chosen: dict[str, Scalar] | UnsetType = UNSET  # by that configuration, where configurations differ
     launch: KernelLaunch | UnsetType = UNSET  # left out, with the next two, where it does not compile
     resources: KernelResources | UnsetType = UNSET
     occupancy: Counted | UnsetType = UNSET
@@ -165,7 +167,7 @@ class Verified(Fields, frozen=True, kw_only=True):
     worst: float | None  # largest error in units of what is allowed
     overwritten: int
     right: bool
-    executed: str | UnsetType = UNSET  # words that say so, of a virtual device
+    executed: str | UnsetType = UNSET  # what ran, in words, on a virtual device
     worst_at: str | UnsetType = UNSET  # of a kernel: the argument and the index, if it is wrong
     rows: int | UnsetType = UNSET  # of the softmax, that ran there
     instructions: int | UnsetType = UNSET  # of waves, there
@@ -247,6 +249,11 @@ def json_schema() -> dict[str, Any]:
     """Returns the JSON Schema of what --json prints."""
     alternatives, components = msgspec.json.schema_components(ANSWERS, ref_template="#/$defs/{name}")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "oneOf": list(alternatives), "$defs": components}
+
+
+def in_lines(reports: list[Report]) -> str:
+    """Returns a line of JSON for each report, without the facts of the hardware."""
+    return "\n".join(msgspec.json.encode(msgspec.structs.replace(each, facts={})).decode() for each in reports)
 
 
 def encoded(answer: Any) -> str:

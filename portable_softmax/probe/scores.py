@@ -1,10 +1,13 @@
 """A softmax of scores on the command line: the options, which of them exclude each other, and words for a report."""
 
 import argparse
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from portable_softmax.planning.scores import Scores
+from msgspec import UnsetType
+
+from portable_softmax.planning.scores import NONE, Scores
 
 OPTIONS = ("mask", "scale", "temperature", "softcap", "sink")
 MASKS = ("boolean", "added", "causal", "lower_right")
@@ -31,9 +34,11 @@ def complaints(options: argparse.Namespace, given: set[str]) -> Iterator[str]:
     for pair in (("boolean", "added"), ("causal", "lower_right")):
         if {*pair} <= {*masks}:
             yield f"--mask {' '.join(pair)} are two masks where a kernel takes one; leave out one"
-    asked = ", ".join(f"--{name}" for name in OPTIONS if name in given)
-    if asked and (others := [f"--{name}" for name in ("verify", "plot") if name in given]):
-        yield f"{', '.join(others)} is of the plain softmax; leave out {asked}"
+    asked = ", ".join(f"--{name}" for name in ("backward", *OPTIONS) if name in given)
+    if asked and "plot" in given:
+        yield f"--plot is of the plain softmax; leave out {asked}"
+    if {"backward", "softcap"} <= given:
+        yield "--backward of a cap is a launch without it, and operators of torch; leave out --softcap"
 
 
 def scores_of(options: argparse.Namespace, dtype: str) -> Scores:
@@ -47,6 +52,12 @@ def scores_of(options: argparse.Namespace, dtype: str) -> Scores:
         causal="lower_right" if "lower_right" in masks else "upper_left" if "causal" in masks else None,
         sink=bool(options.sink),
     )
+
+
+def as_launched(scores: Scores | UnsetType) -> Scores:
+    """Returns scores as kernels take them: of a number that divides, they are given the inverse."""
+    taken = scores or NONE
+    return dataclasses.replace(taken, divides=False) if taken.factor == "number" else taken
 
 
 def words_of(scores: Scores) -> str:

@@ -10,8 +10,7 @@ from typing import Any
 from tabulate import tabulate
 
 from portable_softmax.devices.schema import Hardware
-from portable_softmax.probe.cases import words_of
-from portable_softmax.probe.report import triton_of, use_of, warps_of
+from portable_softmax.probe.report import triton_of, use_of, warps_of, words_of
 from portable_softmax.probe.schema import Explanation, KernelLaunch, KernelUse, Launch, Report, Textbook, Time, Verified
 from portable_softmax.probe.text import compared, shortened, verification
 
@@ -52,14 +51,16 @@ def as_csv(reports: list[Report]) -> str:
 
 
 def worst_last(reports: list[Report]) -> list[Report]:
-    """Sorts reports: first those that spill least, and of these those with the most warps on a multiprocessor."""
+    """Sorts the reports of each device: first those that spill least, of these those with the most warps at once."""
+    devices = list(dict.fromkeys(report.device.name for report in reports))
 
-    def rank(report: Report) -> tuple[bool, int, int]:
-        use = use_of(report)
+    def rank(report: Report) -> tuple[int, bool, int, int]:
+        use, device = use_of(report), devices.index(report.device.name)
         if use is None:
-            return True, 0, 0
+            return device, True, 0, 0
         resources, occupancy = use
-        return False, resources.spilled_bytes_per_thread, -(occupancy.warps_per_multiprocessor or 0)
+        fits = occupancy.programs_per_multiprocessor > 0
+        return device, not fits, resources.spilled_bytes_per_thread, -(occupancy.warps_per_multiprocessor or 0)
 
     return sorted(reports, key=rank)
 
@@ -67,13 +68,8 @@ def worst_last(reports: list[Report]) -> list[Report]:
 def _title(reports: list[Report]) -> str:
     first, cases = reports[0], list(dict.fromkeys(filter(None, map(_case, reports))))
     what = f"kernel {first.kernel.name}" if isinstance(first.kernel, KernelUse) else "softmax"
-    words = " or ".join(dict.fromkeys(report.device.multiprocessor for report in reports))
-    times = (
-        ""
-        if what != "softmax"
-        else "\nus: the time that is expected, or > the memory's floor for devices that were never measured"
-    )
-    return f"{what}{f' {cases[0]}' if len(cases) == 1 else ''}, {triton_of(first)}; programs and warps are per {words}{times}"
+    times = "\nus: estimate, or > a lower bound (bytes / bandwidth)" if any(report.time for report in reports) else ""
+    return f"{what}{f' {cases[0]}' if len(cases) == 1 else ''}, {triton_of(first)}{times}"
 
 
 def _facts(reports: list[Report], form: str) -> str:
@@ -92,7 +88,8 @@ def _facts(reports: list[Report], form: str) -> str:
 def _answers(reports: list[Report], form: str) -> str:
     one = len({_case(report) for report in reports}) == 1
     rows = [_row(report) for report in reports]
-    header = [name for name in HEADER if not (one and name == "case")]
+    empty = {name for name in ("us",) if not any(row.get(name) for row in rows)} | ({"case"} if one else set())
+    header = [name for name in HEADER if name not in empty]
     coloured = form == "plain" and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     for row in rows:
         if coloured and row.get("spills"):
@@ -110,14 +107,14 @@ def _row(report: Report) -> dict[str, Any]:
     row: dict[str, Any] = {"device": report.device.name, "case": _case(report).replace(" x ", "x")}
     use = use_of(report)
     if use is None:
-        return row | {"launch": report.error}
+        return row | {"launch": "not compiled"}
     resources, occupancy = use
     return row | {
         "launch": _launch(report),
         "regs": resources.registers_per_thread,
         "shared": resources.shared_memory_bytes,
         "spills": resources.spilled_bytes_per_thread,
-        "programs": occupancy.programs_per_multiprocessor,
+        "programs": f"{occupancy.programs_per_multiprocessor}/{report.device.multiprocessor}",
         "warps": warps_of(report, short=True) or None,
         "us": _microseconds(report),
         "limited by": ", ".join(occupancy.limited_by),
@@ -128,7 +125,8 @@ def _microseconds(report: Report) -> str | None:
     """Tells the expected time, or the memory's floor where the device was never measured."""
     if not isinstance(report.time, Time):
         return None
-    return f">{report.time.floor_us:.1f}" if report.time.expected_us is None else f"{report.time.expected_us:.1f}"
+    told = report.time.floor_us if report.time.expected_us is None else report.time.expected_us
+    return f"{'>' if report.time.expected_us is None else ''}{told:{'.1f' if told >= 0.1 else '.1g'}}"
 
 
 def _launch(report: Report) -> str | None:
@@ -167,15 +165,19 @@ def _numbers(report: Report) -> dict[str, Any]:
 
 def _case(report: Report) -> str:
     if isinstance(report.kernel, KernelUse):
-        return "" if report.kernel.config is None else f"configuration {report.kernel.config}"
+        if report.kernel.config is None:
+            return ""
+        chosen = report.kernel.chosen or {}
+        return f"{report.kernel.config}: {' '.join(f'{name} {value}' for name, value in chosen.items())}".rstrip(": ")
     return words_of(report.problem) if report.problem else ""
 
 
 def _remarks(report: Report, advice: bool) -> Iterator[str]:
     if report.error:
-        yield f"{report.error}: {report.message}"
-    if advice and isinstance(report.explain, Explanation):
-        yield report.explain.next_step.text
+        said = str(report.message).replace(f" for {report.device.backend}/{report.device.arch}:", ":")  # once for several
+        yield f"{report.error}: {said}" if use_of(report) is None else said
+    elif advice and isinstance(report.explain, Explanation):
+        yield f"next step: {report.explain.next_step.text}"
     if isinstance(report.textbook, Textbook):
         yield f"the textbook says {compared(report.textbook)}"
     if isinstance(report.verify, Verified):

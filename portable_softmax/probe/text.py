@@ -8,8 +8,7 @@ from typing import Any
 from tabulate import tabulate
 
 from portable_softmax.errors import GridError
-from portable_softmax.probe.cases import words_of
-from portable_softmax.probe.report import triton_of, use_of, warps_of
+from portable_softmax.probe.report import triton_of, use_of, warps_of, words_of
 from portable_softmax.probe.schema import (
     Choice,
     Counted,
@@ -56,18 +55,26 @@ def compared(found: Textbook) -> str:
     return f"{'no number' if found.programs is None else found.programs} instead of {found.exact}: {found.why}"
 
 
+def verdict(verify: Verified) -> str:
+    """Tells how far a result is from what is right."""
+    error, worst = ("not finite" if each is None else f"{each:.2g}" for each in (verify.max_error, verify.worst))
+    times = "times" if verify.worst and verify.worst > 1 else "of"
+    at = f" at {verify.worst_at}" if verify.worst_at else ""
+    beside = f"{verify.overwritten} elements beside it overwritten" if verify.overwritten else "nothing else written"
+    return f"{'PASS' if verify.right else 'FAIL'}: max error {error}, {worst} {times} the tolerance{at}; {beside}"
+
+
 def verification(verify: Verified) -> Iterator[str]:
     """Yields how far a result is from what is right, and what ran."""
-    error = "not finite" if verify.max_error is None else f"{verify.max_error:.3g}"
-    worst = "not finite" if verify.worst is None else f"{verify.worst:.2g}"
-    at = f" at {verify.worst_at}" if verify.worst_at else ""
-    yield (
-        f"{'right' if verify.right else 'WRONG'}: largest error {error}, {worst} of what is allowed{at}; "
-        f"{verify.overwritten} elements next to it overwritten"
-    )
+    yield verdict(verify)
     if verify.executed:
-        rows = f"{verify.rows} rows, " if verify.rows else ""
-        yield f"{verify.executed}; {rows}{verify.instructions} instructions of waves"
+        yield f"{verify.executed}: {f'{verify.rows} rows, ' if verify.rows else ''}{verify.instructions} wave instructions"
+
+
+def verified_alone(report: Report) -> str:
+    """Returns what `verify` was asked, and no plan."""
+    lines = verification(report.verify) if isinstance(report.verify, Verified) else ()
+    return "\n".join([*_listed("verify", lines), *_listed("case", [_title(report)])])
 
 
 def shortened(value: FactValue | None) -> Any:
@@ -76,10 +83,9 @@ def shortened(value: FactValue | None) -> Any:
 
 
 def _answer(report: Report, limits: bool) -> Iterator[str]:
-    device, plan, kernel = report.device, report.plan, report.kernel
-    if case := report.problem or kernel:
-        title = "kernel" if isinstance(case, KernelUse) else "softmax"
-        yield from _listed(title, [f"{words_of(case)} on {device.name}; {triton_of(report)}"])
+    plan, kernel = report.plan, report.kernel
+    if report.problem or kernel:
+        yield from _listed("kernel" if kernel else "softmax", [_title(report)])
     if report.error == GridError.__name__:
         yield from _listed("REFUSED", [report.message or ""])
     use = use_of(report)
@@ -91,7 +97,7 @@ def _answer(report: Report, limits: bool) -> Iterator[str]:
         yield from _launch(kernel, kernel.launch)
     if use:
         yield from _listed("occupancy", _occupancy(report, use[1]))
-        yield from _listed("uses", [_named(asdict(use[0]))])
+        yield from _listed("uses", [named(asdict(use[0]))])
     yield from _listed("time", _time(report.time)) if isinstance(report.time, Time) else ()
     yield from _listed("why", plan.reasons if isinstance(plan, Launch) else ())
     if isinstance(report.explain, Explanation):
@@ -102,21 +108,28 @@ def _answer(report: Report, limits: bool) -> Iterator[str]:
     yield from _listed("verify", verification(report.verify)) if isinstance(report.verify, Verified) else ()
 
 
+def _title(report: Report) -> str:
+    case = report.problem or report.kernel
+    return f"{words_of(case) if case else 'nothing'} on {report.device.name}; {triton_of(report)}"
+
+
 def _plan(plan: Launch) -> str:
-    launch = _named({key: getattr(plan, key) for key in ("num_programs", "num_warps", "num_stages", "max_registers")})
+    launch = named({key: getattr(plan, key) for key in ("num_programs", "num_warps", "num_stages", "max_registers")})
     parts = f" in {plan.parts} parts" if plan.parts > 1 else ""
-    pieces = f" of {plan.pieces} pieces" if plan.pieces > 1 else ""
+    pieces = f" in {plan.pieces} pieces of {plan.tile_cols // plan.pieces}" if plan.pieces > 1 else ""
     return f"{plan.strategy} {plan.tile_rows} x {plan.tile_cols}{parts}{pieces}  {launch}"
 
 
 def _launch(kernel: KernelUse, launch: KernelLaunch) -> Iterator[str]:
     """Describes the launch that Triton makes: options, with who chose each, constants, and the types of arguments."""
     config = "configuration" if kernel.config is None else f"configuration {kernel.config}"
-    by = {"configuration": config, "argument": "by the argument", "Triton": "by Triton"}
+    by = {"configuration": config, "argument": "specialised, by the argument", "Triton": "by Triton"}
     options = launch.options
     chosen = {name: options[name] for name in ALWAYS if name in options}
     chosen |= {name: each for name, each in options.items() if each.origin not in ("default", "Triton")}
+    own = [name for name in chosen if name in launch.constants or name in launch.arguments]
     yield from _listed("launch", [_with_origins(chosen, by)])
+    yield from _listed("", (f"{name} is a parameter of the kernel too, and its own; the backend's is this one" for name in own))
     yield from _listed("grid", [" x ".join(map(str, kernel.grid))] if kernel.grid else ())
     yield from _listed("constants", [_with_origins(launch.constants, by)] if launch.constants else ())
     kinds = dict.fromkeys(launch.arguments.values())
@@ -125,7 +138,7 @@ def _launch(kernel: KernelUse, launch: KernelLaunch) -> Iterator[str]:
 
 
 def _with_origins(choices: Mapping[str, Choice], by: Mapping[str, str]) -> str:
-    return "  ".join(f"{name} {each.value} ({by.get(each.origin, each.origin)})" for name, each in choices.items())
+    return "  ".join(f"{name}={each.value} ({by.get(each.origin, each.origin)})" for name, each in choices.items())
 
 
 def _occupancy(report: Report, occupancy: Counted) -> Iterator[str]:
@@ -136,16 +149,17 @@ def _occupancy(report: Report, occupancy: Counted) -> Iterator[str]:
 
 
 def _time(time: Time) -> Iterator[str]:
-    moved = f"{time.bytes / 1e6:.4g} MB move, which takes the memory {time.floor_us:.3g} us at least"
+    moved = f"at least {time.floor_us:.3g} us ({time.bytes / 1e6:.4g} MB at {time.bytes / time.floor_us / 1e6:.3g} TB/s)"
     if time.expected_us is None or time.error is None:
-        yield f"{moved}; nobody has measured the device, so there is no expected time"
+        yield f"{moved}; no estimate: not measured"
     else:
         low, high = (time.expected_us * (1 + sign * time.error) for sign in (-1, 1))
         yield f"{time.expected_us:.3g} us expected, {low:.3g} to {high:.3g} in nine cases of ten; {moved}"
-    yield (
-        f"{time.waves:.3g} waves of programs, {time.tail:.0%} of the last one's places empty; "
-        f"loads in flight cover {time.covered_us:.2g} us of latency"
-    )
+    if time.waves <= 1:
+        yield f"the grid fills {time.waves:.0%} of the device once"
+    else:
+        yield f"the grid fills the device {time.waves:.3g} times; the last time {1 - time.tail:.0%} of it"
+    yield f"bytes in flight / bandwidth = {time.covered_us:.2g} us; below the memory's latency the device idles"
 
 
 def _device(report: Report) -> Iterator[str]:
@@ -170,7 +184,8 @@ def _origin(fact: Fact) -> str:
     return fact.origin
 
 
-def _named(values: Mapping[str, Any]) -> str:
+def named(values: Mapping[str, Any]) -> str:
+    """Returns names with their values, without those that are None."""
     return "  ".join(f"{key} {value}" for key, value in values.items() if value is not None)
 
 

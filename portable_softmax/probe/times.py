@@ -55,17 +55,19 @@ def expected_us(fitted: Fitted, moved: Moved) -> float:
     return math.pow(start**fitted.together + moving**fitted.together, 1 / fitted.together)
 
 
-def time_of(plan: LaunchPlan, n_rows: int, n_cols: int, dtype: str, device: Device) -> Time | None:
-    """Returns the time of a planned softmax of contiguous rows; None if nobody knows the device's bandwidth."""
+def time_of(plan: LaunchPlan, n_rows: int, n_cols: int, dtype: str, device: Device, backward: bool = False) -> Time | None:
+    """Returns the time of a planned softmax of contiguous rows, or of its gradient; None if nobody knows the bandwidth."""
     hardware, tiling = device.hardware, plan.tiling
     bandwidth = hardware.memory_bandwidth_gb_per_s
     if not bandwidth:
         return None
     element = DTYPE_BYTES[dtype]
-    moved = Moved(2 * n_rows * n_cols * element, bandwidth, False, tiling.parts > 1, n_cols * element % 16 != 0)
+    size = (3 if backward else 2) * n_rows * n_cols * element
+    moved = Moved(size, bandwidth, backward, tiling.parts > 1, n_cols * element % 16 != 0)
     resident = plan.occupancy.programs_per_multiprocessor * (hardware.multiprocessor_count or 1)
     waves = plan.num_programs / resident if resident else 0.0
-    in_flight = min(resident, plan.num_programs) * tiling.tile_rows * min(tiling.tile_cols, n_cols) * element
+    read = 2 if backward else 1
+    in_flight = min(resident, plan.num_programs) * tiling.tile_rows * min(tiling.tile_cols, n_cols) * element * read
     known = _fits().get(device.profile.name)
     told = expected_us(Fitted(**{name: known[name] for name in Fitted._fields}), moved) if known else None
     error = (known["error_90"] if told >= LONG_US else known["error_90_short"]) if known and told else None

@@ -80,8 +80,7 @@ def target_to_compile_for(device: Device) -> Any:
     target = target_of(device)
     if not any(each.compiler.supports_target(target) for each in backends.values()):
         raise TargetError(
-            f"this Triton's backends ({', '.join(backends)}) do not compile for {device.backend}; "
-            "docs/environment.md, Versions, says which Triton does"
+            f"this Triton's backends ({', '.join(backends)}) do not compile for {device.backend}: {device.vendor.elsewhere}"
         )
     return target
 

@@ -19,6 +19,7 @@ if find_spec("pytest"):  # the assertions need none
         pytest_generate_tests,
         pytest_report_header,
         pytest_runtest_setup,
+        pytest_runtest_teardown,
         pytest_sessionstart,
     )
 

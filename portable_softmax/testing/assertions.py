@@ -2,6 +2,7 @@
 
 import unittest
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from portable_softmax.probe.kernel_case import KernelCase, grid_of, refused_grid
 from portable_softmax.probe.regression import CHANGE_HEADER, KINDS, change_row, changes
 from portable_softmax.probe.report import counted, describe, json_value, launch_of_kernel
 from portable_softmax.probe.schema import KernelUse, Report
+from portable_softmax.probe.text import named
 from portable_softmax.testing.plans import Plan, plan_of, read_plans, write_plans
 
 HOW_TO_SAVE = "pytest --save-plans writes it"
@@ -77,7 +79,8 @@ def assert_occupancy(
     if found.programs_per_multiprocessor < at_least:
         raise AssertionError(
             f"{name} on {device.name}: {found.programs_per_multiprocessor} programs per {word}, and at least {at_least} are "
-            f"asked for; limited by {' and '.join(found.limited_by)}\n{explain(resources, device).next_step.text}\n{resources}"
+            f"asked for; limited by {' and '.join(found.limited_by)}\n"
+            f"next step {explain(resources, device).next_step.text}\nuses      {named(asdict(resources))}"
         )
     return found
 

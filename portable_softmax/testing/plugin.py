@@ -5,7 +5,6 @@ If a named device is missing, the session ends with an error, whatever the tests
 
 import importlib.metadata
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -109,18 +108,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"runs on an accelerator; {device.name} is none that is here")
 
 
-@pytest.fixture(scope="session")
-def portable_device(request: pytest.FixtureRequest, record_testsuite_property: Callable[[str, object], None]) -> Device:
-    """Returns the Device of --device, or that of --profile, which need not be on this machine.
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Tells in --junit-xml which device a test asked for; each of several profiles has tests of its own."""
+    device = getattr(item, "funcargs", {}).get("portable_device")
+    if isinstance(device, Device):
+        here = "no" if device.detected is None else "yes"
+        told = {"device": device.name, "backend": device.backend, "profile": device.profile.name, "here": here}
+        item.user_properties.extend(told.items())
 
-    --junit-xml records which device it was.
-    """
-    device = _device_or_skip(request.config, getattr(request, "param", None) or _profiles(request.config)[0])
-    here = "no" if device.detected is None else "yes"
-    told = {"device": device.name, "backend": device.backend, "profile": device.profile.name, "here": here}
-    for name, value in told.items():
-        record_testsuite_property(name, value)
-    return device
+
+@pytest.fixture(scope="session")
+def portable_device(request: pytest.FixtureRequest) -> Device:
+    """Returns the Device of --device, or that of --profile, which need not be on this machine."""
+    return _device_or_skip(request.config, getattr(request, "param", None) or _profiles(request.config)[0])
 
 
 @pytest.fixture(scope="session")

@@ -53,7 +53,8 @@ def _tune(words: list[str]) -> int:
     os.environ[VARIABLE] = str(options.out)
     find_profile(files.product_of(device))
     print(report.text_of(run, files.lines_of(run)))
-    print(f"{cells}: {len(run.times)} launches\n{profile}: {VARIABLE}={options.out} takes it")
+    use = f"{VARIABLE}={options.out} takes it" if run.rows else "no rows of its own, so launches stay as they are computed"
+    print(f"{cells}: {len(run.times)} launches\n{profile}: {use}")
     return 0
 
 

@@ -19,7 +19,15 @@ def text_of(run: Run, lines: list[table.Line]) -> str:
     regret = tabulate(rows, ("regret of held-out lengths", "before", "after"), disable_numparse=True) if rows else ""
     chosen = [", ".join(f"{key} {value}" for key, value in (row.conditions | row.given).items()) for row in run.rows]
     gains = [f"{row.gain:.2f} x: {words}" for row, words in zip(run.rows, chosen, strict=True)]
-    return "\n".join([*_failures(run), f"noise: {noise_of(run.measured()) - 1:.1%}", *gains, regret])
+    measured = run.measured()
+    noise = f"noise: {noise_of(measured) - 1:.1%}" if measured else _nothing(run)
+    return "\n".join([*_failures(run), noise, *gains, regret])
+
+
+def _nothing(run: Run) -> str:
+    """Says how far a run came that measured no cell twice."""
+    wanted = len({(cell, launch) for cell, found in run.plans.items() for launch in found.values()})
+    return f"time ran out after {len(run.times)} of {wanted} launches, and nothing was learned; give it more --minutes"
 
 
 def _failures(run: Run) -> list[str]:

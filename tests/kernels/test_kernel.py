@@ -7,7 +7,9 @@ from offline import every_candidate
 
 from portable_softmax import softmax
 from portable_softmax.planning.problem import Problem
-from portable_softmax.probe.verify import softmax_in_float64, verify
+from portable_softmax.probe.schema import SoftmaxProblem
+from portable_softmax.probe.trial import verify_here
+from portable_softmax.probe.verify import softmax_in_float64
 from portable_softmax.runtime.launch import softmax_rows
 from portable_softmax.runtime.plans import plan_problem
 
@@ -33,7 +35,7 @@ def matrix(where, *shape, dtype=torch.float32, seed=0):
     [(1, 1), (100, 1), (1, 2), (3, 17), (33, 64), (1823, 781), (5, 1024), (2, 4099), (70, 16384), (3, 65536), (2, 70001)],
 )
 def test_shapes_and_types(device, n_rows, n_cols, dtype):
-    outcome = verify(n_rows, n_cols, dtype, device)
+    outcome = verify_here(SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype), device)
     assert outcome.right, outcome
 
 
@@ -41,7 +43,7 @@ def test_shapes_and_types(device, n_rows, n_cols, dtype):
 def test_shapes_of_the_tutorials_and_vocabularies(device, n_rows, n_cols):
     if device.backend == "interpreter":
         n_rows = min(n_rows, 2**19 // n_cols)  # one program after another: more of them would only take longer
-    outcome = verify(n_rows, n_cols, "float32", device)
+    outcome = verify_here(SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype="float32"), device)
     assert outcome.right, outcome
 
 

@@ -156,7 +156,7 @@ def test_steps_of_sharded_rows_take_whole_tiles_alone(product):
     ("n_rows", "n_cols", "kind", "said"),
     [
         (10**6, 20, {}, "{rows} rows of 20 words give 128 threads {each:.2g} words each of an operand"),
-        (4096, 4096, {}, "a row of 4096 columns takes less than 0.25 of 65536 registers"),
+        (4096, 4096, {}, "a row of 4096 columns fits 25% of the register file"),
         (4096, 50_257, {"dtype": "float64"}, "32 elements for each thread"),
         (1, 32_768, {}, "few rows: parts of half the size keep more programs resident"),
     ],

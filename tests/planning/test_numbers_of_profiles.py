@@ -116,7 +116,7 @@ def test_every_problem_has_all_numbers_that_its_device_needs(profile):
 
 
 def _said(row):
-    return " times as fast" if row.conditions else "other numbers of"
+    return " times as fast" if row.conditions else "tuning constants: "
 
 
 @pytest.mark.parametrize("profile", foremost(SHARING))

@@ -89,7 +89,7 @@ def test_npu_plans_have_no_warps_or_stages_and_fit_the_grid():
 def test_reasons_name_the_decisions_and_the_source_of_the_policy():
     plan = planned(H200, 1823, 500)
     text = "\n".join(plan.reasons)
-    assert "a row is read once, as a tile of 1 x 512" in text
+    assert "tile: one row per program, read once; 500 columns padded to 512" in text
     assert "a thread holds 4 elements of float32" in text
     assert "num_programs 1823: one per tile" in text
     assert "H200" in text, "where the policy was measured"
@@ -209,7 +209,11 @@ def test_a_row_is_held_in_pieces_of_so_many_bytes_a_thread_where_a_power_of_two_
         assert tiling.tile_cols < next_power_of_2(n_cols)
     else:
         assert tiling.tile_cols == next_power_of_2(n_cols)
-    assert (f"in {tiling.pieces} pieces" in "".join(plan.reasons)) == (tiling.pieces > 1) == (n_cols != 1000)
+    cut = f"{tiling.pieces} x {tiling.tile_cols // tiling.pieces}"
+    assert (f"; {n_cols} columns {'as' if n_cols == tiling.tile_cols else 'padded to'} {cut}" in "\n".join(plan.reasons)) == (
+        tiling.pieces > 1
+    )
+    assert (tiling.pieces > 1) == (n_cols != 1000)
 
 
 def test_where_there_are_no_tuples_a_row_is_held_in_one_piece():

@@ -209,7 +209,7 @@ def test_a_plan_says_that_parts_are_read_twice():
     plan = choose(Problem(4096, 50_257, "bfloat16", "bfloat16", 8, inner=1024), device, light)
     assert not plan.tiling.held
     assert f"of {plan.tiling.pieces} pieces, read twice, " in str(plan.tiling)
-    assert "tell each other what they find, and read it twice" in str(plan).replace("\n    ", " ")
+    assert "which exchange max and sum, and read it twice" in str(plan).replace("\n    ", " ")
 
 
 def test_rows_side_by_side_that_fill_the_device_are_read_twice_by_one_program():

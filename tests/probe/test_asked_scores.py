@@ -1,13 +1,15 @@
 """The probe's options of scores: each reaches the kernel, stands in the report, and is asked for again."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from offline import A2, H200, MI300X
 
+from portable_softmax import plan
 from portable_softmax.planning.scores import Scores
 from portable_softmax.probe import __main__ as probe
-from portable_softmax.probe import program
+from portable_softmax.probe import program, trial
 
 SHAPE = ["--rows", "512", "--cols", "512", "--dtype", "bf16"]
 ASKED = {  # options, what the kernel does, what the report says
@@ -56,7 +58,8 @@ def test_each_option_is_planned_and_told(capsys, launched, tmp_path, name):
     code, out, err = printed(capsys, program.main, "plan", H200, *SHAPE, *options.split(), *dumped)
     assert (code, err) == (0, "")
     report = json.loads(out)
-    assert [(each.scores, each.n_rows, each.n_cols, each.y_dtype) for each in launched] == [(scores, 512, 512, "bfloat16")]
+    taken = replace(scores, divides=False) if scores.factor == "number" else scores  # a number is given as its inverse
+    assert [(each.scores, each.n_rows, each.n_cols, each.y_dtype) for each in launched] == [(taken, 512, 512, "bfloat16")]
     assert Scores(**report["problem"]["scores"]) == scores
     assert report["plan"]["resources"]["registers_per_thread"]
     assert "time" not in report, "nobody has measured scores"
@@ -101,7 +104,7 @@ def test_a_page_draws_the_plain_softmax_alone(capsys, tmp_path):
     for each in (asked, ("report", tmp_path, "--html", page)):
         code, _, err = printed(capsys, program.main, *each)
         assert code == 0, err
-    assert "Occupancy: programs" not in page.read_text()
+    assert "Occupancy: percent" not in page.read_text()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,8 @@ def test_a_page_draws_the_plain_softmax_alone(capsys, tmp_path):
         ("--softcap 0", "'0' should be a number above 0"),
         ("--softcap nan", "'nan' should be a number above 0"),
         ("--sink --plot p.png", "--plot is of the plain softmax; leave out --sink"),
-        ("--mask causal --scale --verify", "--verify is of the plain softmax; leave out --mask, --scale"),
+        ("--backward --plot p.png", "--plot is of the plain softmax; leave out --backward"),
+        ("--backward --softcap 30", "--backward of a cap is a launch without it, and operators of torch; leave out --softcap"),
         ("--kernel f.py:k --mask causal", "--kernel has no use for --mask"),
     ],
 )
@@ -124,6 +128,36 @@ def test_what_does_not_go_together_is_refused(capsys, options, complaint):
     assert complaint in err
 
 
-def test_what_is_verified_has_no_such_options(capsys):
-    code, _, err = printed(capsys, program.main, "verify", MI300X, "--mask", "causal")
-    assert (code, "unrecognized arguments: --mask causal" in err) == (2, True)
+@pytest.mark.parametrize("name", ["plain", *ASKED])
+@pytest.mark.parametrize("dtype", ["float32", "bf16"])
+@pytest.mark.parametrize("direction", [[], ["--backward"]], ids=["forward", "backward"])
+def test_each_option_is_verified_in_the_virtual_device(capsys, name, dtype, direction):
+    options = ASKED[name][0].split() if name != "plain" else []
+    if direction and "--softcap" in options:
+        pytest.skip("a gradient of a cap is none of one launch")
+    shape = ["--rows", 12, "--cols", 130 if options else 131, "--dtype", dtype]
+    code, out, err = printed(capsys, program.main, "verify", MI300X, *shape, *options, *direction)
+    assert (code, err) == (0, "")
+    assert out.startswith("verify    PASS: max error ")
+    assert "ran gfx942 code on a CPU emulator: 12 rows, " in out
+
+
+@pytest.mark.parametrize("name", ["causal", "temperatures", "softcap, sink"])
+def test_scores_that_are_wrong_are_seen(capsys, monkeypatch, name):
+    """Each step is left out of what is expected."""
+    options = ASKED[name][0]
+    monkeypatch.setattr(trial._Given, "_scores", lambda given: given.x.to(given.compute))
+    code, out, _ = printed(capsys, program.main, "verify", MI300X, "--rows", 12, "--cols", 130, *options.split())
+    assert (code, out.startswith("verify    FAIL: max error ")) == (1, True)
+
+
+def test_a_gradient_is_planned_told_and_asked_again(capsys, tmp_path):
+    file, words = tmp_path / "saved.json", ("--rows", "512", "--cols", "781", "--dtype", "bf16", "--backward")
+    code, out, _ = printed(capsys, program.main, "plan", H200, *words, "--save", file, "--json")
+    found = json.loads(out)
+    expected = plan(512, 781, "bfloat16", H200, backward=True)
+    assert (code, found["plan"]["num_warps"]) == (0, expected.num_warps)
+    assert found["plan"]["resources"]["registers_per_thread"] == expected.resources.registers_per_thread
+    assert found["time"]["bytes"] == 3 * 512 * 781 * 2
+    assert "512 x 781 bfloat16 backward on nvidia/h200" in printed(capsys, program.main, "plan", H200, *words)[1]
+    assert printed(capsys, program.main, "diff", file)[:2] == (0, "0 changes in 1 case, 0 of them regressions\n")

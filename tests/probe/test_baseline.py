@@ -110,7 +110,7 @@ def test_a_kernel_that_is_not_named_does_not_run(of_kernel, tmp_path, capsys):
     for named in ([], ["--kernel", f"{tmp_path}/other.py:clear"], ["--kernel", f"{tmp_path}/../{tmp_path.name}/mine.py:clear"]):
         code, out, err = printed(capsys, "--baseline", file, *named)
         assert (code, out) == (1, "")
-        assert f"If you trust it: --baseline {file} --kernel {name}\n" in err
+        assert f"If you trust it: `portable-softmax diff {file} --kernel {name}`\n" in err
         assert not (tmp_path / "mine.ran").exists()
     code, out, _ = printed(capsys, "--baseline", file, "--kernel", name)
     assert (code, out) == (0, "0 changes in 1 case, 0 of them regressions\n")
@@ -134,7 +134,7 @@ def test_a_type_runs_nothing(of_kernel, tmp_path, capsys, after):
 def test_what_is_to_be_typed_is_one_word_of_a_shell(of_kernel, capsys):
     file, name = of_kernel
     file.write_text(file.read_text().replace(name, "mine.py:clear; date"))
-    assert printed(capsys, "--baseline", file)[2].endswith(f"--baseline {file} --kernel 'mine.py:clear; date'\n")
+    assert printed(capsys, "--baseline", file)[2].endswith(f"diff {file} --kernel 'mine.py:clear; date'`\n")
 
 
 def test_a_kernel_of_which_there_is_no_report(saved, of_kernel, tmp_path, capsys):
@@ -167,6 +167,6 @@ def test_the_device_of_a_baseline_is_gone(saved, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(cases, "current_device", nothing)
     code, out, err = printed(capsys, "--baseline", live, "--markdown")
     assert (code, out) == (1, "")
-    way_out = "ask where that device is, or keep a baseline of one that need not be here: --profile NAME --save FILE"
+    way_out = "ask where it is, or keep reports of one that need not be here: `portable-softmax plan NAME --save FILE`"
     words = f"{live} holds reports of a device that was here; {way_out}. No accelerator: nothing there"
     assert err == f"DeviceError: {words}\n"

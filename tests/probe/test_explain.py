@@ -31,16 +31,22 @@ def test_each_limit_has_its_own_count_and_what_binds_is_marked():
 @pytest.mark.parametrize(
     ("profile", "resources", "step"),
     [
-        ("amd/mi100", (4, 66, 16), "2 registers per thread fewer: 4 programs instead of 3"),
-        ("nvidia/h200", (4, 100, 40000), "4 registers per thread fewer: 5 programs instead of 4"),
-        ("nvidia/h200", (4, 32, 40000), "2112 bytes of shared memory fewer: 6 programs instead of 5"),
-        ("nvidia/h200", (4, 24, 4112), "none: the device allows no more, by its warps"),
-        ("amd/mi300x", (4, 40, 65536), "32768 bytes of shared memory fewer: 2 programs instead of 1"),
-        ("ascend/910b3", (None, None, 200_000), "3392 bytes of Unified Buffer fewer: 1 program instead of 0"),
+        ("amd/mi100", (4, 66, 16), "4 programs instead of 3 with at most 64 registers per thread (66 now)"),
+        ("nvidia/h200", (4, 100, 40000), "5 programs instead of 4 with at most 96 registers per thread (100 now)"),
+        ("nvidia/h200", (4, 32, 40000), "6 programs instead of 5 with at most 37888 bytes of shared memory (40000 now)"),
+        ("nvidia/h200", (4, 24, 4112), "already at the hardware limit (warps)"),
+        ("amd/mi300x", (4, 40, 65536), "2 programs instead of 1 with at most 32768 bytes of shared memory (65536 now)"),
+        ("ascend/910b3", (None, None, 200_000), "does not fit: a program needs 200000 bytes of Unified Buffer, and 196608 fit"),
         (
             "nvidia/h200",
             (4, 100, 50000),
-            "4 registers per thread fewer and 4432 bytes of shared memory fewer: 5 programs instead of 4",
+            "5 programs instead of 4 with at most 96 registers per thread (100 now) "
+            "and at most 45568 bytes of shared memory (50000 now)",
+        ),
+        (
+            "intel/max-1550",
+            (8, None, 0),
+            "unknown: nothing here tells the registers (`ocloc` on PATH does); all else allows 8",
         ),
     ],
 )
@@ -60,9 +66,9 @@ def test_the_next_step_of_tensor_memory_and_of_a_frame_that_is_no_spill():
 def test_the_next_step_is_the_least_that_helps():
     for registers in range(33, 256):
         step = lines("nvidia/h200", 4, registers, 16)[-1]
-        fewer = int(step.split()[0])
+        most = int(step.split(" at most ")[1].split()[0])
         here = programs("nvidia/h200", 4, registers, 16)
-        assert programs("nvidia/h200", 4, registers - fewer, 16) > here == programs("nvidia/h200", 4, registers - fewer + 1, 16)
+        assert programs("nvidia/h200", 4, most, 16) > here == programs("nvidia/h200", 4, most + 1, 16)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import torch
 
 from portable_softmax import CompileError, Device, current_device, inspect_kernel
 from portable_softmax.probe.absent import absent
+from portable_softmax.probe.arguments import argument_of
 from portable_softmax.probe.decorators import jit_function
 from portable_softmax.runtime.compiler import triton_version
 
@@ -116,6 +117,21 @@ def test_a_large_tensor_is_another_kernel_where_offsets_are_short(kernels):
     assert "buffer_load" in small.launch.compiled.asm["amdgcn"]
 
 
+@pytest.mark.parametrize("profile", ["nvidia/h200", "amd/mi300x"])
+@pytest.mark.parametrize("size", [64, 2**30])
+def test_shapes_need_no_torch(kernels, monkeypatch, profile, size):
+    device = Device.from_profile(profile)
+    here(device)
+    asked = VECTORS | {"x": f"f32[{size}]", "n": 16}
+    usual = inspect_kernel(kernels.add, asked, device=device).launch
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "torch", None)
+        x = argument_of("x", asked["x"])
+    assert not isinstance(x.value, torch.Tensor)
+    found = inspect_kernel(kernels.add, asked | {"x": x}, device=device).launch
+    assert (found.compiled.hash, found.arguments) == (usual.compiled.hash, usual.arguments)
+
+
 def test_who_chose_what(kernels):
     launch = inspect_kernel(kernels.tuned, MATRICES, config=1, num_warps=4, device="nvidia/h200").launch
     chosen = {name: tuple(launch.options[name]) for name in ("num_warps", "num_stages", "maxnreg", "sanitize_overflow")}
@@ -144,9 +160,21 @@ def test_a_heuristic_that_the_user_decides_is_not_asked(kernels):
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "words"),
     [
-        ({}, {}, TypeError, r"add needs x, y, z, n too; .* --args 'x=4096 y=4096 z=4096 n=4096'"),
+        ({}, {}, TypeError, r"add needs x, y, z, n too\. .* --args 'x=4096 y=4096 z=4096 n=4096'"),
         ({"more": 1}, {}, TypeError, "add has no parameter more; it has x, y, z, n, BLOCK"),
-        (VECTORS | {"n": 1}, {"num_warp": 4}, CompileError, "num_warp was specified but unrecognised.*options of cuda are"),
+        (
+            VECTORS | {"n": 1},
+            {"num_warp": 4},
+            CompileError,
+            r"num_warp is no parameter of add, .* did you mean num_warps\?",
+        ),
+        (
+            VECTORS | {"x": f"f32[{10**11},{10**11}]"},
+            {},
+            CompileError,
+            "are 4" + "0" * 22 + " bytes, and addresses have 64 bits",
+        ),
+        (VECTORS | {"n": 1}, {"C": 3}, CompileError, "C is no parameter of add, which has x, .* options are .*num_warps"),
         (VECTORS | {"n": "i8"}, {}, CompileError, "n=i8: Triton makes i32 of such an argument"),
         ([1, 2, 3, 4, 5, 6], {}, TypeError, "the kernel has 5 parameters, and 6 arguments were given"),
     ],

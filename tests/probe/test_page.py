@@ -10,12 +10,18 @@ import pytest
 from portable_softmax.probe import __main__ as probe
 from portable_softmax.probe.results import COLUMNS, Result, write
 
-JUNIT = """<?xml version="1.0"?><testsuites><testsuite name="pytest"><properties>
-<property name="device" value="AMD Instinct MI300X"/><property name="backend" value="hip"/>
-<property name="profile" value="amd/mi300x"/></properties>
-<testcase classname="tests.kernels.test_accuracy" name="test_one"/>
-<testcase classname="tests.virtual.test_softmax" name="test_two">{outcome}</testcase>
-<testcase classname="tests.runtime.test_static_quality" name="test_three"><properties>
+
+def of(device, profile, here="yes"):
+    """Properties of a test's device, as the plugin of `testing` writes them."""
+    told = {"device": device, "backend": "hip" if profile.startswith("amd") else "cuda", "profile": profile, "here": here}
+    return "".join(f'<property name="{name}" value="{value}"/>' for name, value in told.items())
+
+
+MI300X = of("AMD Instinct MI300X", "amd/mi300x")
+JUNIT = f"""<?xml version="1.0"?><testsuites><testsuite name="pytest">
+<testcase classname="tests.kernels.test_accuracy" name="test_one"><properties>{MI300X}</properties></testcase>
+<testcase classname="tests.virtual.test_softmax" name="test_two">{{outcome}}<properties>{MI300X}</properties></testcase>
+<testcase classname="tests.runtime.test_static_quality" name="test_three"><properties>{MI300X}
 <property name="count" value="['static quality, cuda/90', 25, 0]"/>
 <property name="count" value="['plans, npu/Ascend910B3', 9, 2]"/></properties></testcase>
 </testsuite></testsuites>"""
@@ -86,14 +92,40 @@ def test_a_test_that_fails_at_first_is_no_change(capsys, tmp_path):
 
 
 def test_a_suite_for_a_device_that_was_not_here_proves_no_hardware(capsys, tmp_path):
-    text = JUNIT.format(outcome="").replace('name="profile"', 'name="here" value="no"/><property name="profile"')
+    text = JUNIT.format(outcome="").replace('name="here" value="yes"', 'name="here" value="no"')
     (tmp_path / "tests.xml").write_text(text)
     cells = [re.split(r"\s*\|\s*", line.strip("| ")) for line in printed(capsys, tmp_path)[1].splitlines() if "|" in line]
     assert ["hip", "-", "amd/mi300x: 3 passed, 0 failed", "-", "-"] in cells
 
 
+def test_each_device_has_the_tests_that_asked_for_it(capsys, tmp_path):
+    devices = MI300X, of("nvidia/h200", "nvidia/h200", "no"), ""
+    cases = [
+        f'<testcase classname="a" name="test_it[{at}]"><properties>{told}</properties></testcase>'
+        for at, told in enumerate(devices)
+    ]
+    (tmp_path / "t.xml").write_text(f'<testsuite timestamp="2026-11-25T10:00:00" hostname="vm">{"".join(cases)}</testsuite>')
+    out = printed(capsys, tmp_path)[1]
+    cells = [re.split(r"\s*\|\s*", line.strip("| ")) for line in out.splitlines() if "|" in line]
+    assert ["cuda", "-", "nvidia/h200: 1 passed, 0 failed", "-", "-"] in cells
+    assert ["hip", "-", "-", "-", "amd/mi300x: 1 passed, 0 failed"] in cells
+    assert [row[2:] for row in cells if row[1] == "t"] == [
+        [device, "1", "0", "0"] for device in ("AMD Instinct MI300X", "nvidia/h200", "")
+    ]
+    assert out.count("vm") == 1
+
+
+def test_no_name_breaks_a_table(capsys, tmp_path):
+    name = "test_it[a|b&#10;&lt;img src=x&gt;](c)"
+    (tmp_path / "t.xml").write_text(f'<testsuite><testcase classname="k|k" name="{name}"><failure/></testcase></testsuite>')
+    code, out, _ = printed(capsys, tmp_path, "--title", "A|B\n# C")
+    assert (code, out.splitlines()[0]) == (1, r"# A\|B # C")
+    assert r"1 tests fail: k\|k::test_it[a\|b \<img src=x>\](c)" in out.splitlines()
+
+
 def test_other_files_below_are_left_alone(runs, capsys):
     (runs[1] / "other.xml").write_text("<launcher/>")
+    (runs[1] / "other.json").write_text("null")
     (runs[1] / "venv").mkdir()
     (runs[1] / "venv" / "pyvenv.cfg").touch()
     (runs[1] / "venv" / "rates.csv").write_text("a,b\n")
@@ -171,7 +203,9 @@ def test_tests_that_fail_turn_the_exit_code(runs, capsys):
     ("name", "text", "complaint"),
     [
         ("old.json", '{"schema_version": 1}', "old.json cannot be read"),
+        ("deep.json", "[" * 200000, "deep.json cannot be read"),
         ("broken.xml", "<testsuites>", "broken.xml cannot be read"),
+        ("wide.csv", f"{','.join(COLUMNS)}\n{'A' * 200000}\n", "wide.csv cannot be read"),
         ("rates.csv", "a,b\n1,2\n", "rates.csv cannot be read"),
         (
             "rates.csv",

@@ -111,11 +111,11 @@ def test_something_broken_is_1_and_goes_to_stderr(capsys, monkeypatch):
 
 
 def test_a_wrong_result_is_1(capsys, monkeypatch):
-    monkeypatch.setattr("portable_softmax.probe.verify.verify", lambda *_: Verification(0.5, 7.0, 0))
+    monkeypatch.setattr("portable_softmax.probe.trial.verify_here", lambda *_: Verification(0.5, 7.0, 0))
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     code, out, _ = printed(capsys, "--verify")
     assert code == 1
-    assert "verify    WRONG: largest error 0.5, 7 of what is allowed" in out
+    assert "verify    FAIL: max error 0.5, 7 times the tolerance; nothing else written" in out
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,11 @@ def refused(capsys, *arguments):
         ([*H200, "--signature", "x=i32", "--config", "0"], "--config, --signature are of a kernel of yours"),
         ([*H200, "--kernel", "f.py:k", "--rows", "4", "--dtype", "float16"], "--kernel has no use for --dtype, --rows"),
         ([*H200, "--kernel", "f.py:k", "--plot", "p.png"], "--kernel has no use for --plot"),
-        ([*H200, "--kernel", "f.py"], "--kernel should be FILE:NAME, not 'f.py'"),
-        ([*H200, "--verify"], "verify runs a kernel on the device that is here, if none is named"),
+        ([*H200, "--kernel", "f.py"], "a kernel is named FILE:NAME, not 'f.py'"),
+        (
+            [*H200, "--verify"],
+            "a kernel is verified on the device that is here or in Triton's interpreter if no device is named",
+        ),
         (["--baseline", "f.json", "--rows", "4"], "--baseline asks again what its file holds, and has no use for --rows"),
         ([*H200, "--tolerate", "plan"], "--tolerate is of --baseline, and there is none"),
         ([*H200, "--shapes", "4x4", "--rows", "4"], "--shapes has no use for --rows"),
@@ -71,9 +74,11 @@ def refused(capsys, *arguments):
         (["--baseline", "f.json", "--tolerate", "luck"], "'luck' should be one of plan, registers"),
         (["--baseline", "f.json", "--tolerate", "plan=2"], "a plan is the same or not"),
         ([*H200, "--offline"], "--offline choose legs of --matrix"),
-        (["--compare", "amd/mi300x", "--verify"], "verify runs a kernel on the device that is here, if none is named"),
-        (["--profile", "amd/mi300x", "--kernel", "f.py:k", "--verify"], "and --case NAME"),
-        (["--kernel", "f.py:k", "--verify", "--case", "c"], "and --case NAME"),
+        (
+            ["--compare", "amd/mi300x", "--verify"],
+            "a kernel is verified on the device that is here or in Triton's interpreter if no device is named",
+        ),
+        (["--profile", "amd/mi300x", "--kernel", "f.py:k", "--verify"], "a kernel is verified by --case NAME"),
         (
             ["--profile", "amd/mi300x", "--verify", "--case", "c"],
             "--case are of a kernel of yours; name it",
@@ -184,7 +189,7 @@ def test_a_constexpr_has_its_default_where_it_is_not_given(scaled):
     assert "tensor<256xf32>" in scaled(*types, "--constexpr", "BLOCK=256", "--constexpr", "FACTOR=2")[1]
     code, _, _, err = scaled(*types)
     assert code == 1
-    assert "scaled needs FACTOR too; with shapes and numbers of yours: --args 'FACTOR=64'\n" in err
+    assert "scaled needs FACTOR too. Placeholders, to be changed: --args 'FACTOR=64'\n" in err
 
 
 @pytest.mark.parametrize(
@@ -259,7 +264,7 @@ def test_what_needs_a_device_fails_without_one(capsys, monkeypatch, options):
     monkeypatch.setattr(answers, "current_device", nothing)
     code, _, err = printed(capsys, *options)
     assert code == 1
-    assert f"{options[0]} needs a device, as --profile NAME or --compare. No accelerator: nothing there" in err
+    assert f"{options[0]} needs a device: --profile NAME. No accelerator: nothing there" in err
 
 
 def test_a_device_that_is_required_and_missing_fails(capsys, monkeypatch):

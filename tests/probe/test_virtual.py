@@ -3,15 +3,20 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
-from portable_softmax import Device, inspect_kernel
+from portable_softmax import Device, NoDeviceError, inspect_kernel, plan
+from portable_softmax.devices.device import merge
+from portable_softmax.devices.policy import NumberRow
 from portable_softmax.probe import __main__ as probe
-from portable_softmax.probe import program, virtual
+from portable_softmax.probe import answers, program, virtual
 from portable_softmax.probe.kernel_case import load_case
 from portable_softmax.probe.loading import load_kernel
-from portable_softmax.probe.virtual import verify_case, verify_softmax
+from portable_softmax.probe.schema import SoftmaxProblem
+from portable_softmax.probe.verify_kernel import placed, verify_case
+from portable_softmax.probe.virtual import run_case, verify_softmax
 
 KERNELS = Path(__file__).parents[1] / "support" / "example_kernels.py"
 OF_MATRICES = ["a_ptr=*fp32:16", "b_ptr=*fp32:16", "c_ptr=*fp32:16", "m=i32", "n=i32", "k=i32"]
@@ -29,23 +34,47 @@ def test_the_softmax_of_a_device_that_is_not_here(capsys, monkeypatch, profile):
     monkeypatch.setattr(virtual, "MOST_ELEMENTS", 2**16)
     shape = ["--rows", 1000, "--cols", 6500, "--dtype", "bfloat16"]  # of which 10 rows are few enough
     code, out, _ = printed(capsys, "--profile", profile, *shape, "--verify")
-    assert (code, "verify    right: largest error" in out) == (0, True)
-    assert "executed on a CPU: the machine code, by the virtual device; 10 rows, " in out
+    assert (code, "verify    PASS: max error" in out) == (0, True)
+    arch = Device.from_profile(profile).arch
+    assert f"ran {arch} code on a CPU emulator: 10 rows, " in out
     code, out, _ = printed(capsys, "--profile", profile, "--rows", 3, "--cols", 200, "--verify", "--json")
     found = json.loads(out)["verify"]
-    assert (code, found["right"], found["rows"], found["executed"]) == (0, True, 3, virtual.HOW)
+    assert (code, found["right"], found["rows"], found["executed"]) == (0, True, 3, f"ran {arch} code on a CPU emulator")
     assert found["instructions"] > 100
 
 
 @pytest.mark.parametrize(("n_rows", "n_cols", "dtype"), [(40, 64, "float32"), (3, 391, "float16"), (2, 300, "float64")])
-def test_other_tiles_and_types(n_rows, n_cols, dtype):
-    assert verify_softmax(n_rows, n_cols, dtype, Device.from_profile("amd/mi300x")).right
+@pytest.mark.parametrize("backward", [False, True])
+def test_other_tiles_and_types(n_rows, n_cols, dtype, backward):
+    device = Device.from_profile("amd/mi300x")
+    case = SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype, backward=backward)
+    assert verify_softmax(case, plan(n_rows, n_cols, dtype, device, backward=backward), device).right
+
+
+@pytest.mark.parametrize("n_rows", [16, 17])
+def test_pairs_of_rows_are_verified_as_they_are_planned(monkeypatch, n_rows):
+    """More of them are planned than run: the last pair is whole or half in both."""
+    monkeypatch.setattr(virtual, "MOST_ELEMENTS", 9 * 77)
+    device = with_paired_rows()
+    case = SoftmaxProblem(n_rows=n_rows, n_cols=77, dtype="bfloat16", backward=True)
+    found = plan(n_rows, 77, "bfloat16", device, backward=True)
+    assert found.problem.paired
+    outcome = verify_softmax(case, found, device)
+    assert (outcome.right, outcome.rows) == (True, 8 + n_rows % 2)
 
 
 def test_a_wrong_result_is_told(capsys, monkeypatch):
     monkeypatch.setattr(virtual, "compile_kernel", wrong(virtual.compile_kernel))
     code, out, _ = printed(capsys, "--profile", "amd/mi300x", "--rows", 8, "--cols", 200, "--verify")
-    assert (code, "verify    WRONG: largest error" in out) == (1, True)
+    assert (code, "verify    FAIL: max error" in out) == (1, True)
+
+
+def with_paired_rows():
+    """A device whose gradients of odd rows are read in pairs."""
+    device = Device.from_profile("amd/mi300x")
+    launch = device.profile.launch
+    rows = (NumberRow(source=launch.numbers[0].source, paired_cols=128), *launch.numbers)
+    return merge(msgspec.structs.replace(device.profile, launch=msgspec.structs.replace(launch, numbers=rows)), None, None)
 
 
 def wrong(compile_kernel):
@@ -64,7 +93,51 @@ def wrong(compile_kernel):
 def test_a_kernel_of_ones_own(capsys, profile):
     kernel = ["--kernel", f"{KERNELS}:matmul_kernel", "--signature", *OF_MATRICES, "--constexpr", *IN_BLOCKS]
     code, out, _ = printed(capsys, "--profile", profile, *kernel, "--verify", "--case", "matmul_case")
-    assert (code, "verify    right" in out, "by the virtual device; " in out) == (0, True, True)
+    assert (code, "verify    PASS" in out, "on a CPU emulator: " in out) == (0, True, True)
+
+
+def test_a_kernel_of_ones_own_in_the_interpreter(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    kernel = "verify", "--kernel", f"{KERNELS}:add_kernel", "--case", "add_case", "--constexpr", "BLOCK_SIZE=64"
+    code = program.main([*kernel, "--save", f"{tmp_path}/kept.json"])
+    assert (code, capsys.readouterr().out[:14]) == (0, "verify    PASS")
+    assert program.main(["diff", f"{tmp_path}/kept.json", "--kernel", kernel[2]]) == 0
+    assert capsys.readouterr().out == "0 changes in 1 case, 0 of them regressions\n"
+    assert program.main([*kernel, "--args", "n_elements=900"]) == 1, "the last elements are not written"
+    assert capsys.readouterr().out.startswith("verify    FAIL: max error inf, inf times the tolerance at out_ptr[900]; ")
+
+
+def test_the_interpreter_is_asked_where_nothing_else_is_here(monkeypatch):
+    def nothing(index):
+        raise NoDeviceError("nothing there")
+
+    asked = []
+    monkeypatch.setattr(answers, "current_device", nothing)
+    monkeypatch.setattr(answers, "_interpreted", lambda options: asked.append(options.words) or 0)
+    kernel = ["--kernel", f"{KERNELS}:add_kernel", "--case", "add_case"]
+    for words in (["verify", *kernel], ["verify", "triton/interpreter", *kernel], ["verify", "--backward"]):
+        assert program.main(words) == 0
+        assert asked.pop() == words
+
+
+@pytest.mark.accelerator
+def test_a_kernel_of_ones_own_on_the_device_that_is_here(capsys):
+    code, out, _ = printed(
+        capsys, "--verify", "--kernel", f"{KERNELS}:matmul_kernel", "--case", "matmul_case", "--constexpr", *IN_BLOCKS
+    )
+    assert (code, "verify    PASS" in out, "occupancy " in out) == (0, True, True)
+
+
+def test_tensors_lie_on_a_device_as_they_lie_here():
+    whole = torch.arange(24.0).view(4, 6)
+    given = {"x": whole[1:, ::2], "y": whole.T, "n": 3}
+    there = placed(given, torch.device("meta"))
+    assert there["n"] == 3
+    assert there["x"].untyped_storage()._cdata == there["y"].untyped_storage()._cdata
+    for name in "xy":
+        for what in ("shape", "dtype"):
+            assert getattr(there[name], what) == getattr(given[name], what)
+        assert (there[name].stride(), there[name].storage_offset()) == (given[name].stride(), given[name].storage_offset())
 
 
 def test_an_instruction_that_is_not_known_is_named(capsys):
@@ -72,7 +145,7 @@ def test_an_instruction_that_is_not_known_is_named(capsys):
     kernel = ["--kernel", f"{KERNELS}:matmul_kernel", "--signature", *OF_MATRICES, "--constexpr", *IN_BLOCKS]
     code, _, errors = printed(capsys, "--profile", "amd/mi300x", *kernel, "--verify", "--case", "matmul_case")
     assert code == 1
-    assert "the virtual device cannot run this kernel: unknown instruction: line" in errors
+    assert "the virtual device cannot run this kernel: it knows no matrix instructions (unknown instruction: line" in errors
     assert ": v_mfma_" in errors
 
 
@@ -138,7 +211,8 @@ def added(**changed):
     case = load_case(file, "add_case")
     launch = inspect_kernel(file.kernel, case.arguments, {"BLOCK_SIZE": 64}, num_warps=1, device="amd/mi300x").launch
     arguments = dict(case.arguments) | changed.pop("arguments", {})
-    return verify_case(launch, case._replace(arguments=arguments, **changed))
+    case = case._replace(arguments=arguments, **changed)
+    return verify_case(case, lambda: run_case(launch, case, Device.from_profile("amd/mi300x")))
 
 
 def test_what_is_wrong_with_a_kernel_is_told():

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from portable_softmax import current_device
-from portable_softmax.probe.verify import compared, guarded
+from portable_softmax.probe.schema import SoftmaxProblem
+from portable_softmax.probe.trial import trial
+from portable_softmax.probe.verify_kernel import placed
 from portable_softmax.runtime import prepared
 from portable_softmax.runtime.launch import softmax_rows
 from virtual.mlir import shared_object
@@ -75,10 +77,12 @@ def verified(machine, monkeypatch):
             return launcher(other, constexprs, device_index)
 
         monkeypatch.setattr(prepared, "launcher", changed)
-        on_host = guarded(N_ROWS, n_cols, getattr(torch, dtype), "cpu")  # the device makes no random numbers
-        x, y = (each.to(f"npu:{device.index}") for each in on_host)
-        softmax_rows(x[:, :n_cols], y[:, :n_cols], device)
-        return compared(x.cpu(), y.cpu(), n_cols).right
+        case = SoftmaxProblem(n_rows=N_ROWS, n_cols=n_cols, dtype=dtype)
+        tried = trial(case, N_ROWS, device, "cpu")  # the device makes no random numbers
+        there = placed(dict(zip("yx", tried.operands, strict=True)), torch.device("npu", device.index))
+        softmax_rows(there["x"], there["y"], device)
+        tried.operands[0].copy_(there["y"])
+        return tried.compared().right
 
     return run
 

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from portable_softmax import Device
+from portable_softmax import Device, plan
 from portable_softmax.probe import virtual
+from portable_softmax.probe.schema import SoftmaxProblem
 from portable_softmax.probe.virtual import verify_softmax
 from portable_softmax.virtual_amd.faults import Fault
 
@@ -36,7 +37,8 @@ def verified(monkeypatch):
             return SimpleNamespace(asm={"amdgcn": change(compiled.asm["amdgcn"])}, metadata=compiled.metadata)
 
         monkeypatch.setattr(virtual, "compile_kernel", changed)
-        return verify_softmax(N_ROWS, n_cols, dtype, Device.from_profile(profile)).right
+        device, case = Device.from_profile(profile), SoftmaxProblem(n_rows=N_ROWS, n_cols=n_cols, dtype=dtype)
+        return verify_softmax(case, plan(N_ROWS, n_cols, dtype, device), device).right
 
     return run
 

@@ -94,6 +94,9 @@ class Detected:
     lookalike: "Backend | None" = None
 
 
+WHEEL = "an environment with `pip install triton` does"  # Triton's own release has compilers for these
+
+
 class Backend(Protocol):
     """Protocol of a vendor's module. The rest of the package knows vendors only through it."""
 
@@ -106,6 +109,7 @@ class Backend(Protocol):
     poll: str  # how a kernel reads a word of another program: by a "volatile" load or an "atomic" operation
     setup: str  # a hint for errors: how to see that the vendor's software works
     more_programs: str | None  # environment variable that lets Triton launch more than max_programs; None if there is none
+    elsewhere: str  # another: which environment compiles for its devices, where this one does not
 
     def another_vendors(self, arch: Any, warp_size: int) -> str | None:
         """Returns the evidence that a device with this backend is from another vendor; None if there is none.

@@ -14,7 +14,7 @@ aligned_access = False  # ragged rows are then read element by element; tests ru
 scattered_rows = True
 whole_compiler = False
 poll = "volatile"
-setup = ""
+setup = elsewhere = ""
 more_programs = None
 another_vendors = base.nobody_elses
 compile_target = base.named_target

@@ -45,6 +45,7 @@ class Lookalike:
     aligned_access: bool = True
     scattered_rows: bool = True
     whole_compiler: bool = False
+    elsewhere: str = "its vendor's own Triton does, on the device"
     poll: str = "atomic"  # no compiler may move it out of a loop
     more_programs: str | None = None
     compile_target = staticmethod(base.named_target)

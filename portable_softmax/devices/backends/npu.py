@@ -19,6 +19,10 @@ setup = (
     "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
 )
 more_programs = "TRITON_ALL_BLOCKS_PARALLEL"
+elsewhere = (
+    "nothing compiles kernels of yours for Ascend without CANN; if you know the bytes of a program's buffers, "
+    "occupancy(KernelResources(None, None, BYTES), NAME) counts programs"
+)
 another_vendors = base.nobody_elses
 compile_target = base.named_target
 direct_launch = base.by_triton_only

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-import platform
+import re
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
@@ -55,7 +55,7 @@ def _heading(options: argparse.Namespace) -> list[str]:
     """Returns the title, and what is known of the page: commit and day."""
     commit = options.commit or os.environ.get("GITHUB_SHA") or os.environ.get("CI_COMMIT_SHA")
     day = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    return [options.title, ", ".join(filter(None, (commit and f"commit {commit[:12]}", f"page of {day}", platform.node())))]
+    return [options.title, ", ".join(filter(None, (commit and f"commit {commit[:12]}", f"page of {day}")))]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,19 +80,25 @@ def markdown(runs: list[Run], changes: list[Change], heading: list[str]) -> str:
     """Returns the summary: what changed, proof, plans and tests, as tables in Markdown."""
     sections = {
         "What changed": (list(CHANGE_HEADER), [list(change_row(change)) for change in changes]),
-        "How far each vendor is proven": proof(runs),
+        "Evidence by vendor": proof(runs),
         "Plans side by side": plans(runs),
         "Tests": tests(runs),
     }
     title, about = heading
-    named = "; ".join(f"{run.label} ({run.made})" if run.made else run.label for run in runs)
-    lines = [f"# {title}", "", f"{named}. {about}"]
+    named = "; ".join(f"run {run.label} ({run.made})" if run.made else f"run {run.label}" for run in runs)
+    lines = [f"# {plain(title)}", "", f"{plain(named)}. {about}"]
     if failures := failing(runs):
-        lines += ["", f"{len(failures)} tests fail: {', '.join(failures[:10])}"]
+        lines += ["", f"{len(failures)} tests fail: {plain(', '.join(failures[:10]))}"]
     for title, (header, rows) in sections.items():
-        table = tabulate(rows, header, "github", disable_numparse=True) if rows else "Nothing."
+        told = [[plain(each) for each in row] for row in (header, *rows)]
+        table = tabulate(told[1:], told[0], "github", disable_numparse=True) if rows else "Nothing."
         lines += ["", f"## {title}", "", table]
-    return "\n".join([*lines, *(f"\n{note}" for run in runs for note in run.notes)])
+    return "\n".join([*lines, *(f"\n{plain(note)}" for run in runs for note in run.notes)])
+
+
+def plain(text: str) -> str:
+    """Returns text that stays one cell and one line of Markdown, whatever a test or a file is called."""
+    return re.sub(r"[|<]|\](?=\()", r"\\\g<0>", " ".join(text.split()))
 
 
 def html(runs: list[Run], changes: list[Change], heading: list[str]) -> str:

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from portable_softmax.devices.backends import BACKENDS
-from portable_softmax.probe.cases import words_of
 from portable_softmax.probe.page.runs import Run, Suite
 from portable_softmax.probe.regression import compare
-from portable_softmax.probe.report import use_of
+from portable_softmax.probe.report import use_of, words_of
 from portable_softmax.probe.results import OURS
 from portable_softmax.probe.schema import Change, KernelUse, Launch, Report, SoftmaxProblem
 
@@ -183,7 +182,7 @@ def launches(runs: list[Run]) -> dict[tuple[str, str], list[Report]]:
     groups: dict[tuple[str, str], list[Report]] = defaultdict(list)
     for report in _latest(runs).values():
         problem = report.problem
-        if isinstance(report.plan, Launch) and isinstance(problem, SoftmaxProblem) and not problem.scores:
+        if isinstance(report.plan, Launch) and isinstance(problem, SoftmaxProblem) and not (problem.scores or problem.backward):
             groups[report.device.profile, problem.dtype].append(report)
     return {key: sorted(each, key=_columns) for key, each in groups.items()}
 

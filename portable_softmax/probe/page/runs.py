@@ -1,6 +1,7 @@
 """Reads runs: folders with reports of the probe (JSON), test results (JUnit's XML) and benchmarks (CSV)."""
 
 import ast
+import csv
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,14 +12,16 @@ from portable_softmax.probe import results
 from portable_softmax.probe.regression import load
 from portable_softmax.probe.schema import Report
 
+OF_DEVICE = ("device", "backend", "profile", "here")  # properties of a test
+
 
 @dataclass(frozen=True)
 class Suite:
-    """Test results of one file of JUnit's.
+    """Test results of one file of JUnit's on one device, or of its tests that asked for none.
 
     Args:
         name: the file's name.
-        properties: of the whole suite; the plugin of `testing` says device, backend and profile.
+        properties: of these tests; the plugin of `testing` says device, backend, profile and whether it was here.
         tests: by class, how many passed, failed and were skipped.
         failures: names of tests that failed.
         counts: cases that were compared and differences that were found, by what they were compared with.
@@ -69,7 +72,8 @@ class Run:
         """Tells when and where the tests of the run were made; "" if there are none."""
         told = [suite.properties for suite in self.suites if "timestamp" in suite.properties]
         newest = max(told, key=lambda each: each["timestamp"], default={})
-        return ", ".join(filter(None, (newest.get("timestamp", "")[:16].replace("T", " "), newest.get("hostname", ""))))
+        host = newest.get("hostname")
+        return ", ".join(filter(None, (newest.get("timestamp", "")[:16].replace("T", " "), host and f"on the host {host}")))
 
     def measured_on(self, rate: Rate) -> str:
         """Names the device of a benchmark, by its profile if a report tells it."""
@@ -91,7 +95,7 @@ def read(path: Path) -> Run:
     for file in (each for each in files if each.suffix in readers):
         try:
             readers[file.suffix](file, run)
-        except (ValueError, KeyError, SyntaxError, ElementTree.ParseError) as error:
+        except (ValueError, KeyError, SyntaxError, RecursionError, csv.Error, ElementTree.ParseError) as error:
             run.notes.append(f"{file.name} cannot be read: {error}")
     if not (run.reports or run.suites or run.rates):
         raise ValueError("; ".join([f"{path} holds no reports, test results or benchmarks", *run.notes]))
@@ -109,7 +113,8 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _reports(file: Path, run: Run) -> None:
     content = json.loads(file.read_bytes())
-    if isinstance(content, list) or "schema_version" in content:  # other JSON is of others, as of scripts/benchmark
+    # Other JSON is of others, as of scripts/benchmark.
+    if isinstance(content, list) or (isinstance(content, dict) and "schema_version" in content):
         run.reports.extend(load(file))
 
 
@@ -117,23 +122,36 @@ def _suite(file: Path, run: Run) -> None:
     root = ElementTree.parse(file).getroot()
     if root.tag not in ("testsuites", "testsuite"):
         return  # XML of something else
+    suites = list(root.iter("testsuite"))
+    made = {name: suite.get(name, "") for suite in suites for name in ("timestamp", "hostname") if suite.get(name)}
+    by_device: dict[tuple[str, ...], list[ElementTree.Element]] = {}
+    for case in root.iter("testcase"):
+        by_device.setdefault(tuple(_told(case).get(name, "") for name in OF_DEVICE), []).append(case)
+    for cases in by_device.values():
+        run.suites.append(_suite_of(file.stem, made | _told(cases[0]), cases))
+
+
+def _told(case: ElementTree.Element) -> dict[str, str]:
+    """Returns what a test says of its device."""
+    told = {each.get("name", ""): each.get("value", "") for each in case.iterfind("properties/property")}
+    return {name: told[name] for name in OF_DEVICE if name in told}
+
+
+def _suite_of(name: str, properties: dict[str, str], cases: list[ElementTree.Element]) -> Suite:
     tests: dict[str, tuple[int, int, int]] = {}
     counts: dict[str, tuple[int, int]] = {}
     failures = []
-    for case in root.iter("testcase"):
+    for case in cases:
         outcomes = {each.tag for each in case}
         failed, skipped = bool(outcomes & {"failure", "error"}), "skipped" in outcomes
         group = case.get("classname", "")
         before = tests.get(group, (0, 0, 0))
         tests[group] = before[0] + (not failed and not skipped), before[1] + failed, before[2] + skipped
         failures += [f"{group}::{case.get('name')}"] if failed else []
-        for name, cases, differences in _counted(case):
-            seen = counts.get(name, (0, 0))
-            counts[name] = seen[0] + cases, seen[1] + differences
-    told = {each.get("name", ""): each.get("value", "") for each in root.iterfind(".//testsuite/properties/property")}
-    for suite in root.iter("testsuite"):
-        told |= {name: suite.get(name, "") for name in ("timestamp", "hostname") if suite.get(name)}
-    run.suites.append(Suite(file.stem, told, tests, failures, counts))
+        for what, compared, differences in _counted(case):
+            seen = counts.get(what, (0, 0))
+            counts[what] = seen[0] + compared, seen[1] + differences
+    return Suite(name, properties, tests, failures, counts)
 
 
 def _counted(case: ElementTree.Element) -> Iterator[tuple[str, int, int]]:
