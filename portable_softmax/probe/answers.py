@@ -89,7 +89,12 @@ def _show(reports: list[Report], options: argparse.Namespace) -> int:
         print(in_lines(reports) if options.brief else encoded(reports[0] if alone else reports))
     elif options.csv:
         print(as_csv(reports))
-    elif alone and options.verdict and not (options.markdown or options.brief or options.facts or options.explain):
+    elif (
+        alone
+        and options.verdict
+        and reports[0].verify
+        and not (options.markdown or options.brief or options.facts or options.explain)
+    ):
         print(verified_alone(reports[0]))
     elif alone and not (options.markdown or options.brief):
         print(as_text(reports[0], options.explain, options.facts))

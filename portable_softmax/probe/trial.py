@@ -78,12 +78,11 @@ def trial(case: SoftmaxProblem, n_rows: int, device: Device, where: "torch.devic
         operands = tuple(guarded(each, gap) for each in (torch.full_like(x, torch.nan), x))
         more = given.mask, given.factors, given.sinks
     problem = _described(operands, scores, None if case.backward else given.mask, device)
-    if not scores:
-        return Trial(problem, operands, (), exact, terms)
-    absent = operands[1]  # which no kernel reads there
-    operands += tuple(absent if each is None else each for each in more)
-    numbers = _bits(given.number, case.dtype)
-    return Trial(problem, operands, numbers if case.backward else mask_sizes(problem) + numbers, exact, terms)
+    operands += tuple(each for each in more if each is not None)
+    numbers = () if not scores or scores.factor == "rows" else _bits(given.number, case.dtype)
+    if given.mask is not None and not case.backward:
+        numbers = mask_sizes(problem) + numbers
+    return Trial(problem, operands, numbers, exact, terms)
 
 
 def _described(operands: tuple[torch.Tensor, ...], scores: Scores, mask: torch.Tensor | None, device: Device) -> Problem:

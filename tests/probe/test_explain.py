@@ -57,10 +57,10 @@ def test_the_next_step(profile, resources, step):
 def test_the_next_step_of_tensor_memory_and_of_a_frame_that_is_no_spill():
     b200 = Device.from_profile("nvidia/b200")
     assert explain(KernelResources(8, 4, 98320, tensor_memory_columns=576), b200).next_step.text == (
-        "64 columns of tensor memory fewer: 1 program instead of 0"
+        "does not fit: a program needs 576 columns of tensor memory, and 512 fit"
     )
     sine = explain(KernelResources(4, 22, stack_frame_bytes=32), b200).next_step.text
-    assert sine == "none: the device allows no more, by its warps"
+    assert sine == "already at the hardware limit (warps)"
 
 
 def test_the_next_step_is_the_least_that_helps():

@@ -177,7 +177,7 @@ def test_a_kernel(run):
 
 
 def test_a_parameter_that_is_called_as_an_option_is(run, tmp_path):
-    """As in Triton's tutorial 02: the number is the kernel's, and the backend keeps its own."""
+    """In Triton's tutorial 02, too: the number is the kernel's, and the backend keeps its own."""
     file = tmp_path / "theirs.py"
     body = "    for at in tl.range(0, n, num_stages=num_stages):\n        tl.store(x + at, 0.0)\n"
     head = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k(x, n, num_stages: tl.constexpr):\n"
