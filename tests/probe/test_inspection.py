@@ -59,7 +59,7 @@ def test_a_vector_addition_fills_the_multiprocessor():
     assert used.startswith(f"uses num_warps 4, registers_per_thread {resources.registers_per_thread}, ")
     assert fit == str(occupancy).splitlines()[0]
     assert repr(launch) == "Launched('add_kernel')"
-    assert resources == KernelResources(4, resources.registers_per_thread, 0)
+    assert resources == KernelResources(4, resources.registers_per_thread, 0, stack_frame_bytes=0)
     assert occupancy.warps_per_multiprocessor == 64
 
 
