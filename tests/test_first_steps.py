@@ -107,6 +107,6 @@ def test_the_demo_names_its_steps_and_ends(tmp_path):
     outcome = run("bash", tmp_path / "scripts" / "demo.sh", cwd=tmp_path, PATH=path, PYTHONPATH=str(tmp_path))
     assert outcome.returncode == 0, outcome.stderr
     assert [f"== Step {number} of 4: " in outcome.stdout for number in (1, 2, 3, 4)] == [True] * 4
-    assert "right: largest error" in outcome.stdout
+    assert "verify    PASS: max error" in outcome.stdout
     assert "nvidia/h200" in outcome.stdout
     assert "RuntimeWarning" not in outcome.stderr

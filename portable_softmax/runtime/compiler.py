@@ -73,6 +73,7 @@ def target_to_compile_for(device: Device) -> Any:
         TargetError: this Triton does not compile for it.
         CompileError: it interprets.
     """
+    triton_version()  # raises the error that says so where there is no Triton
     check_target(device)
     check_compiles()
     from triton.backends import backends
