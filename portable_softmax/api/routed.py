@@ -61,6 +61,7 @@ class TensorMethod:
         return self if x is None else MethodType(self, x)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Calls this package or torch, as the tensor method would be."""
         return self._route(arguments, named)
 
     def __reduce__(self) -> tuple[Any, ...]:
