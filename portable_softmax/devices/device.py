@@ -72,7 +72,8 @@ class Device:
         """
         if name not in self.profile.dtypes:
             where, computed = f"{self.backend}/{self.arch}", ", ".join(self.profile.dtypes)
-            raise DtypeError(f"softmax of {name} was asked for; {where} computes {computed}; convert to one of these first")
+            advice = "convert to one of these first, or give one as dtype="
+            raise DtypeError(f"softmax of {name} was asked for; {where} computes {computed}; {advice}")
 
     def __repr__(self) -> str:
         where = "not here" if self.detected is None else f"index={self.index}"
