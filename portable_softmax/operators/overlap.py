@@ -24,7 +24,7 @@ def overlap_of(x: torch.Tensor, out: torch.Tensor) -> Overlap:
     """
     if not _has_distinct_elements(out):
         raise RuntimeError(f"unsupported operation: more than one element of the written-to tensor {_CLONE.format('s')}")
-    if lie_apart(x, out):
+    if _lie_apart(x, out):
         return "none"
     first, out_first = x.data_ptr(), out.data_ptr()
     if (first, x.dtype, _sizes(x)) == (out_first, out.dtype, _sizes(out)):
@@ -45,7 +45,7 @@ def is_apart(x: torch.Tensor, out: torch.Tensor) -> bool:
 
 def are_disjoint(x: torch.Tensor, out: torch.Tensor) -> bool:
     """Tells whether no byte of `out` is one of `x`; both have elements."""
-    if lie_apart(x, out):
+    if _lie_apart(x, out):
         return True
     ahead, back = _steps(x), _steps(out)  # from the first byte of x to one of its bytes, and from one of out to its first
     lengths = sorted(ahead.keys() | back.keys(), reverse=True)
@@ -53,7 +53,7 @@ def are_disjoint(x: torch.Tensor, out: torch.Tensor) -> bool:
     return not _lead(steps, out.data_ptr() - x.data_ptr())
 
 
-def lie_apart(x: torch.Tensor, out: torch.Tensor) -> bool:
+def _lie_apart(x: torch.Tensor, out: torch.Tensor) -> bool:
     """Tells whether all memory of `out` lies ahead of that of `x`, or behind it.
 
     On meta addresses are those within a storage, as if each began at 0.

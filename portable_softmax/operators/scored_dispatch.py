@@ -17,7 +17,8 @@ def call_scored(form: str, x: torch.Tensor, dim: Any, dtype: Any, given: Given) 
     """Computes a form of softmax of the scores of a tensor; arguments and errors are those of api.functional.softmax."""
     key = key_of(form, x, dim, dtype, given)
     if key and (repeat := repeat_of(key)):
-        return repeat(x, given)
+        repeated: torch.Tensor = repeat(x, given)
+        return repeated
     check_layout(form, x)
     dim, dtype = wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
     if not x.dim():

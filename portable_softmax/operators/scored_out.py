@@ -28,8 +28,7 @@ def scores_into(form: str, x: torch.Tensor, dim: Any, dtype: Any, given: Given, 
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"{form}(): argument 'out' must be Tensor, not {type(out).__name__}")
     key = key_of(form, x, dim, dtype, given, out)
-    if key and (repeat := repeat_of(key)):
-        repeat(x, given, out)
+    if key and (repeat := repeat_of(key)) and repeat(x, given, out) is not None:
         increment_version(out)
         return out
     read_too, y_dtype = [each for each in given if isinstance(each, torch.Tensor)], dtype_of(form, dtype)

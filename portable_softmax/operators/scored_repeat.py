@@ -10,21 +10,21 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators import scored
 from portable_softmax.operators.asked import Asked
 from portable_softmax.operators.kept import find, keep, nobody_listens
-from portable_softmax.operators.overlap import lie_apart
+from portable_softmax.operators.overlap import span_of
 from portable_softmax.operators.scored_arguments import Given, numbers, sinks
 from portable_softmax.operators.scored_recording import recording
 from portable_softmax.planning.problem import VECTOR_BYTES
 
 PLAIN = frozenset((bool, int, float, str, torch.dtype))
 Key = tuple[Any, ...]
-Repeat = Callable[..., torch.Tensor]  # of (x, given), and out if there was one
+Repeat = Callable[..., Any]  # of (x, given), and out if there was one; returns the result, or None where out lies otherwise
 
 
 def key_of(form: str, x: torch.Tensor, dim: Any, dtype: Any, given: Given, out: torch.Tensor | None = None) -> Key | None:
     """Returns all that a call depends on but the values in its tensors; None if it is not one to be repeated.
 
-    Somebody listens to such a tensor, or autograd to another one than x, or to x that has a softcap or an out; or out is of
-    another shape or of inference mode, or lies under what is read.
+    Somebody listens to such a tensor, or autograd to another one than x, or to x that has a softcap or an out; or
+    out is of inference mode.
     """
     recorded = torch.is_grad_enabled()
     facts: list[Any] = ["repeated scores", form]
@@ -42,20 +42,10 @@ def key_of(form: str, x: torch.Tensor, dim: Any, dtype: Any, given: Given, out: 
         else:
             return None
     if out is not None:
-        if (lies := _lies(out, x, given)) is None:
+        if out.is_inference():
             return None
-        facts.append(lies)
+        facts.append(x.data_ptr() == out.data_ptr())
     return is_batch_invariant(), *facts  # read last: dynamo, which listens to x, cannot trace it
-
-
-def _lies(out: torch.Tensor, x: torch.Tensor, given: Given) -> str | None:
-    """Returns how out lies to what is read: it is x itself, or all of it is ahead of each tensor or behind; else None."""
-    in_place = x.data_ptr() == out.data_ptr() and x.stride() == out.stride() and x.dtype == out.dtype
-    others = [each for each in given if isinstance(each, torch.Tensor)]
-    apart = all(lie_apart(each, out) for each in (others if in_place else (x, *others)))
-    if not apart or out.shape != x.shape or out.is_inference():
-        return None
-    return "in place" if in_place else "apart"
 
 
 def repeat_of(key: Key) -> Repeat | None:
@@ -84,7 +74,28 @@ def remember(
         factors = given.scale if given.temperature is None else given.temperature
         return call(x, given.mask, factors_of(x, factors), sinks_of(x, given.sink), *out)
 
-    keep(key, repeat)
+    keep(key, repeat if out is None else _where_apart(repeat, x, given, out))
+
+
+def _where_apart(repeat: Repeat, x: torch.Tensor, given: Given, out: torch.Tensor) -> Repeat:
+    """Returns `repeat` of tensors like these, which gives None where out lies under what is read, but for x itself in place."""
+    others = 1 if x.data_ptr() == out.data_ptr() else 0
+    spans, out_span = [span_of(each) for each in _tensors(x, given)[others:]], span_of(out)
+
+    def where_apart(x: torch.Tensor, given: Given, out: torch.Tensor) -> torch.Tensor | None:
+        out_first = out.data_ptr()
+        for each, span in zip(_tensors(x, given)[others:], spans, strict=True):
+            first = each.data_ptr()
+            if first < out_first + out_span and out_first < first + span:
+                return None
+        result: torch.Tensor = repeat(x, given, out)
+        return result
+
+    return where_apart
+
+
+def _tensors(x: torch.Tensor, given: Given) -> list[torch.Tensor]:
+    return [x, *(each for each in given if isinstance(each, torch.Tensor))]
 
 
 def _of_rows(name: str, asked: Asked, taken: torch.Tensor | None, given: Any) -> Callable[[torch.Tensor, Any], Any]:
