@@ -6,8 +6,8 @@ import torch
 from intel import machine
 from intel.spirv import edited, instructions, never_published, opcode
 from portable_softmax import Device
-from portable_softmax.planning.lines import lines_of
-from portable_softmax.probe.verify import compared, guarded
+from portable_softmax.probe.schema import SoftmaxProblem
+from portable_softmax.probe.trial import trial
 from portable_softmax.runtime import launch, prepared
 
 SEEN = 0.95  # of all
@@ -70,11 +70,9 @@ def verified(monkeypatch):
             return lambda grid, *arguments: machine.run(compiled, grid, arguments, edit)
 
         monkeypatch.setattr(prepared, "launcher", launcher)
-        x, y = guarded(n_rows, n_cols, getattr(torch, dtype), "cpu")
-        operands = y[:, :n_cols], x[:, :n_cols]
-        lines = lines_of(operands[0].shape, 1, [each.stride() for each in operands], device.vendor.scattered_rows)
-        launch.bind(operands, lines, "softmax", False, device, False)(*operands)
-        return compared(x, y, n_cols).right
+        tried = trial(SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype), n_rows, device, "cpu")
+        launch.bind_problem(tried.problem, device, torch.device("cpu"), tried.numbers)(*tried.operands)
+        return tried.compared().right
 
     return run
 
