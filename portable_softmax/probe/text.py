@@ -26,6 +26,7 @@ from portable_softmax.probe.schema import (
 
 ALWAYS = ("num_warps", "num_stages", "num_ctas")  # of a kernel's options
 SIDES = ("runtime", "profile", "used")
+UNBROKEN = "\u00a0"  # a space at which no line ends
 WIDTH = 110  # of a paragraph
 
 
@@ -97,7 +98,7 @@ def _answer(report: Report, limits: bool) -> Iterator[str]:
         yield from _launch(kernel, kernel.launch)
     if use:
         yield from _listed("occupancy", _occupancy(report, use[1]))
-        yield from _listed("uses", [named(asdict(use[0]))])
+        yield from _listed("uses", [named(asdict(use[0]), UNBROKEN)])
     yield from _listed("time", _time(report.time)) if isinstance(report.time, Time) else ()
     yield from _listed("why", plan.reasons if isinstance(plan, Launch) else ())
     if isinstance(report.explain, Explanation):
@@ -184,9 +185,9 @@ def _origin(fact: Fact) -> str:
     return fact.origin
 
 
-def named(values: Mapping[str, Any]) -> str:
-    """Returns names with their values, without those that are None."""
-    return "  ".join(f"{key} {value}" for key, value in values.items() if value is not None)
+def named(values: Mapping[str, Any], between: str = " ") -> str:
+    """Returns names with their values, and what is between the two; without those that are None."""
+    return "  ".join(f"{key}{between}{value}" for key, value in values.items() if value is not None)
 
 
 def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -194,5 +195,5 @@ def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:
     for number, line in enumerate(lines):
         first, *rest = textwrap.wrap(line, WIDTH, break_long_words=False, break_on_hyphens=False, drop_whitespace=True) or [""]
         first = line if not rest else first  # keeps columns
-        yield f"{'' if number else title:10}{first}"
-        yield from (f"{'':12}{each}" for each in rest)
+        yield f"{'' if number else title:10}{first}".replace(UNBROKEN, " ")
+        yield from (f"{'':12}{each}".replace(UNBROKEN, " ") for each in rest)
