@@ -21,7 +21,7 @@ from portable_softmax.operators.compute import forward
 from portable_softmax.operators.kept import find, keep, nobody_listens, remember_into, repeated_into
 from portable_softmax.operators.layout import AS_THEY_LIE, arranged, on_copies
 from portable_softmax.operators.library import operator
-from portable_softmax.operators.overlap import overlap_of
+from portable_softmax.operators.overlap import Overlap, overlap_of
 from portable_softmax.planning.problem import FORMS, VECTOR_BYTES
 from portable_softmax.runtime.guard import guard_of, launch_on
 from portable_softmax.runtime.launch import bind, name_of
@@ -65,7 +65,7 @@ def call_into(form: str, x: Any, dim: Any, dtype: Any, out: Any) -> torch.Tensor
 def _remember(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, out: torch.Tensor) -> None:
     """Lets the next call like this one be repeated, if this one is kept already."""
     if x.numel() and not (x.is_cpu and not interpreting()) and x.dtype in KERNEL_DTYPES:
-        key, _ = _key(out, x, dim, dtype, form, is_batch_invariant())
+        key = _key(out, x, dim, dtype, form, is_batch_invariant(), overlap_of(x, out))
         if kept := find(key):
             remember_into((form, dim, dtype, is_batch_invariant()), x, out, kept)
 
@@ -81,15 +81,14 @@ def write(out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | Non
         RuntimeError: elements of `out` lie under each other, or under others of `x`.
         IndexError, DtypeError, DeviceError, PlanError, CompileError: the cases of `compute.forward`.
     """
-    if x.numel():
-        overlap_of(x, out)
+    overlap = overlap_of(x, out) if x.numel() else "none"
     if not x.numel() or (x.is_cpu and not interpreting()):
         out.copy_(forward(x, dim, dtype, form, batch_invariant))
         return
     if dtype is not None and x.dtype not in KERNEL_DTYPES:
         x, form = (-x, "softmax") if form == "softmin" else (x, form)
         x = x.to(dtype)
-    key, aligned = _key(out, x, dim, dtype, form, batch_invariant)
+    key = _key(out, x, dim, dtype, form, batch_invariant, overlap)
     if kept := find(key):
         kept(out, x)
         return
@@ -103,18 +102,18 @@ def write(out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | Non
     def call(out: torch.Tensor, x: torch.Tensor) -> None:
         launch_on(guard, launch, out, x)
 
-    if way is AS_THEY_LIE or aligned:
+    if way is AS_THEY_LIE or all(each.data_ptr() % VECTOR_BYTES == 0 for each in (x, out)):
         keep(key, call)
     call(out, x)
 
 
 def _key(
-    out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool
-) -> tuple[tuple[Any, ...], bool]:
-    """Returns all that a call depends on, and whether both tensors are aligned."""
+    out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool, overlap: Overlap
+) -> tuple[Any, ...]:
+    """Returns all that a call depends on."""
     aligned = x.data_ptr() % VECTOR_BYTES == 0, out.data_ptr() % VECTOR_BYTES == 0
-    layouts = x.dtype, x.shape, x.stride(), out.stride(), x.get_device(), aligned, overlap_of(x, out)
-    return ("out", form, dim, dtype, layouts, batch_invariant), all(aligned)
+    layouts = x.dtype, x.shape, x.stride(), out.stride(), x.get_device(), aligned, overlap
+    return "out", form, dim, dtype, layouts, batch_invariant
 
 
 def check_out(form: str, x: torch.Tensor, dtype: torch.dtype | None, out: torch.Tensor) -> None:

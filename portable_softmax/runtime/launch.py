@@ -124,10 +124,8 @@ def sizes_of(problem: Problem) -> tuple[int, ...]:
     if problem.paired:
         return n_lines, lines.length
     unit = 1 if problem.ragged else problem.vector
-    own = (
-        slice(1, None, -1) if problem.step == "reduce" else slice(2)
-    )  # (out, a): a shard's numbers have no out, and b is there
-    in_units = [tuple(stride // unit for stride in each[own]) for each in (within, matrices, blocks)]
+    out_and_a = slice(1, None, -1) if problem.step == "reduce" else slice(2)  # (a, b) is reduced: b lies where a result would
+    in_units = [tuple(stride // unit for stride in each[out_and_a]) for each in (within, matrices, blocks)]
     lines_given = n_lines // unit if lines.turned else n_lines
     return lines_given, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_blocks, *in_units[2]
 

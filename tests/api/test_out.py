@@ -96,7 +96,7 @@ def test_an_in_place_call_is_planned_as_one(x, plans):
     assert len(plans) == 4, "a kept call is planned again"
 
 
-def _under(x):
+def needing_a_gradient(x):
     with torch.no_grad():
         return x.clone().requires_grad_()
 
@@ -112,7 +112,7 @@ CHANGES = {  # of one fact of a call that was repeated: (x, out) as they were ->
     "between each other": lambda x, out: torch.stack((x, out), 1).unbind(1),
     "one after the other": lambda x, out: torch.cat((x, out)).split(len(x)),
     "partly under": lambda x, out: overlapping(torch.cat((x, out)), len(x)),
-    "needs a gradient": lambda x, out: (_under(x), out),
+    "needs a gradient": lambda x, out: (needing_a_gradient(x), out),
     "of inference mode": lambda x, out: (x, inference(out)),
 }
 

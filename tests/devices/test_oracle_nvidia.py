@@ -185,17 +185,14 @@ MATMUL_OF_576_COLUMNS = kinds.a_product("i16", "bf16", 256, 256, 64, num_warps=8
 
 
 def assembled(monkeypatch, capsys, profile, launch):
-    """(what inspect_kernel finds, what `ptxas -v` said when Triton ran it); a test of what does not compile is skipped."""
+    """(what inspect_kernel finds, what `ptxas -v` said when Triton ran it)."""
     knobs = pytest.importorskip("triton.knobs")
     if not hasattr(knobs.nvidia, "dump_ptxas_log"):
         pytest.skip("this Triton does not print what ptxas says")
     monkeypatch.setattr(knobs.nvidia, "dump_ptxas_log", True)
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
     kernel, arguments, options = launch
-    try:
-        found = inspect_kernel(kernel, arguments, device=profile, **options)
-    except CompileError as error:
-        pytest.skip(str(error)[:200])
+    found = inspect_kernel(kernel, arguments, device=profile, **options)
     return found, "".join(capsys.readouterr())
 
 
