@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from portable_softmax.api.modules import LogSoftmax, Softmax
     from portable_softmax.api.override import override_aten
     from portable_softmax.api.patch import patch_torch
-    from portable_softmax.operators.watched import watch_calls
+    from portable_softmax.operators.memory import watch_calls
     from portable_softmax.probe.inspection import inspect_kernel
     from portable_softmax.probe.limits import limits
     from portable_softmax.runtime.warmup import warm_up
@@ -85,7 +85,7 @@ _MODULES = {
     "softmax": "api.functional",
     "softmin": "api.functional",
     "warm_up": "runtime.warmup",
-    "watch_calls": "operators.watched",
+    "watch_calls": "operators.memory",
 }
 
 
@@ -114,7 +114,7 @@ def __dir__() -> list[str]:
 
 import_with_torch(
     "portable_softmax.operators.library",
-    "portable_softmax.operators.scored_library",
+    "portable_softmax.operators.saved",
     "portable_softmax.operators.out",
     "portable_softmax.distributed.operators",
 )

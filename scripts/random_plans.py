@@ -22,8 +22,9 @@ from portable_softmax import Device, PlanError, plan, profiles
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.policy import Strategy
 from portable_softmax.errors import CompileError, LayoutError
-from portable_softmax.operators.layout import AS_THEY_LIE, Operands
-from portable_softmax.operators.scored_plan import Wanted, described
+from portable_softmax.operators.call import Call, Operands
+from portable_softmax.operators.launching import described
+from portable_softmax.operators.layout import AS_THEY_LIE
 from portable_softmax.planning import planner
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.problem import FORMS, MAX_COLS, Problem
@@ -69,8 +70,8 @@ def _scored(draw: random.Random, operands: Operands, dim: int, form: str, invari
     causal = draw.choice((None, *get_args(Causal))) if dim == len(shape) - 1 else None
     scores = Scores(factor=draw.choice((None, "number", "rows")), mask=kind, causal=causal, sink=draw.random() < 0.2)
     try:
-        wanted = Wanted(dim, form, invariant, scores, device)
-        way, problem = described(operands, wanted, mask.expand(shape) if kind else None)
+        call = Call(form, dim, operands[0].dtype, invariant, scores, backward=len(operands) == 3)
+        way, problem = described(call, operands, device, mask.expand(shape) if kind else None)
     except LayoutError:
         return None
     return problem if way is AS_THEY_LIE and scores else None

@@ -25,12 +25,12 @@ def where(portable_torch_device):
 
 @pytest.fixture
 def by_torch(monkeypatch):
-    """The torch.device whose softmax of scores torch's operators compute, in Triton's interpreter too."""
+    """The torch.device whose softmax torch's operators compute, in Triton's interpreter too."""
     import torch
 
-    from portable_softmax.operators import scored_library
+    from portable_softmax.operators import launching
 
-    monkeypatch.setattr(scored_library, "interpreting", lambda: False)
+    monkeypatch.setattr(launching, "interpreting", lambda: False)
     return torch.device("cpu")
 
 
@@ -43,11 +43,11 @@ def form(request):
 @pytest.fixture
 def plans(monkeypatch):
     """The (problem, plan) of each launch, as they are made."""
-    from portable_softmax.operators import kept
+    from portable_softmax.operators import memory
     from portable_softmax.runtime import launch
 
     made = []
-    kept.forget()  # a launch that is kept is not planned
+    memory.forget()  # a launch that is kept is not planned
 
     def recorded(problem, device, plan_problem=launch.plan_problem):
         found = plan_problem(problem, device)

@@ -7,7 +7,7 @@ from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.operators.arguments import dtype_of, int_of
 from portable_softmax.operators.explained import explained
-from portable_softmax.operators.scored_arguments import Given
+from portable_softmax.operators.options import Options
 
 
 def explain(
@@ -52,6 +52,6 @@ def explain(
         raise TypeError(f"explain(): argument 'x' must be Tensor, not {type(x).__name__}")
     if hasattr(x, "device_mesh"):
         raise TypeError("explain(): a DTensor was given, whose shards have kernels of their own; give x.to_local()")
-    given = Given(scale, temperature, mask, causal, softcap, sink, masked_rows)
+    given = Options(scale, temperature, mask, causal, softcap, sink, masked_rows)
     planned_for = None if device is None else chosen(device)
     return explained(x, int_of("explain", dim), dtype_of("explain", dtype), given, out, planned_for)

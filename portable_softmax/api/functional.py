@@ -8,11 +8,9 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from portable_softmax.operators.arguments import check_chunks
-from portable_softmax.operators.dispatch import call
+from portable_softmax.operators.dispatch import call, call_with
+from portable_softmax.operators.options import NO_OPTIONS, Options
 from portable_softmax.operators.out import call_into
-from portable_softmax.operators.scored_arguments import Given
-from portable_softmax.operators.scored_dispatch import call_scored
-from portable_softmax.operators.scored_out import scores_into
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -90,7 +88,7 @@ def softmax(
         scale is not None or temperature is not None or mask is not None or causal is not False or softcap is not None
         or sink is not None or masked_rows != "nan"
     ):  # fmt: skip
-        given = Given(scale, temperature, mask, causal, softcap, sink, masked_rows)
+        given = Options(scale, temperature, mask, causal, softcap, sink, masked_rows)
         return _scored(softmax, "softmax", input, dim, dtype, group, chunks, out, given)
     if type(input) is not Tensor or group is not None or chunks != 1 or out is not None:
         return _maybe_sharded("softmax", input, dim, dtype, group, chunks, out)
@@ -121,7 +119,7 @@ def log_softmax(
         scale is not None or temperature is not None or mask is not None or causal is not False or softcap is not None
         or sink is not None or masked_rows != "nan"
     ):  # fmt: skip
-        given = Given(scale, temperature, mask, causal, softcap, sink, masked_rows)
+        given = Options(scale, temperature, mask, causal, softcap, sink, masked_rows)
         return _scored(log_softmax, "log_softmax", input, dim, dtype, group, chunks, out, given)
     if type(input) is not Tensor or group is not None or chunks != 1 or out is not None:
         return _maybe_sharded("log_softmax", input, dim, dtype, group, chunks, out)
@@ -153,7 +151,7 @@ def softmin(
         scale is not None or temperature is not None or mask is not None or causal is not False or softcap is not None
         or sink is not None or masked_rows != "nan"
     ):  # fmt: skip
-        given = Given(scale, temperature, mask, causal, softcap, sink, masked_rows)
+        given = Options(scale, temperature, mask, causal, softcap, sink, masked_rows)
         return _scored(softmin, "softmin", input, dim, dtype, group, chunks, out, given)
     if type(input) is not Tensor or group is not None or chunks != 1 or out is not None:
         return _maybe_sharded("softmin", input, dim, dtype, group, chunks, out)
@@ -166,7 +164,7 @@ for _function in (softmax, log_softmax, softmin):  # in torch.jit.script a call 
 
 def _scored(
     function: Callable[..., torch.Tensor], form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None,
-    group: "ProcessGroup | None", chunks: int, out: torch.Tensor | None, given: Given,
+    group: "ProcessGroup | None", chunks: int, out: torch.Tensor | None, given: Options,
 ) -> torch.Tensor:  # fmt: skip
     """Computes the softmax of scores of a tensor that holds whole rows."""
     if chunks != 1:
@@ -178,14 +176,14 @@ def _scored(
         raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
     sharded = group is not None or any(hasattr(each, "device_mesh") for each in (x, *given) if isinstance(each, Tensor))
     if sharded:
-        asked = ", ".join(name for name, each in given._asdict().items() if each is not Given._field_defaults[name])
+        asked = ", ".join(name for name, each in given._asdict().items() if each is not getattr(NO_OPTIONS, name))
         raise ValueError(
             f"{form}() of a {'shard' if group is not None else 'DTensor'} was asked for with {asked}; apply these to the input "
             "first, or give local tensors that hold whole rows"
         )
     if out is None:
-        return call_scored(form, x, dim, dtype, given)
-    return scores_into(form, x, dim, dtype, given, out)
+        return call_with(form, x, dim, dtype, given)
+    return call_into(form, x, dim, dtype, out, given)
 
 
 def _maybe_sharded(

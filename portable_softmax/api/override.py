@@ -3,7 +3,7 @@
 import threading
 
 from portable_softmax.operators import aten
-from portable_softmax.operators.scored_arguments import check_masked_rows
+from portable_softmax.operators.options import check_masked_rows
 
 _lock = threading.RLock()  # a `with` in a generator that is collected as garbage ends, maybe while another begins
 

@@ -12,7 +12,7 @@ import torch.nn.functional as functional
 from portable_softmax.api import routed
 from portable_softmax.api.functional import log_softmax, softmax, softmin
 from portable_softmax.api.routed import TensorMethod, routed_function
-from portable_softmax.operators.scored_arguments import check_masked_rows
+from portable_softmax.operators.options import check_masked_rows
 
 
 @contextlib.contextmanager

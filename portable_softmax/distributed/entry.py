@@ -20,6 +20,7 @@ from portable_softmax.operators.arguments import (
     autocast_dtype,
     check_chunks,
     check_layout,
+    converted,
     dtype_of,
     int_of,
     wrap_dim,
@@ -65,9 +66,7 @@ def sharded(
     check_layout(form, x)
     check_chunks(form, chunks)
     dim, dtype = wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
-    if x.dtype not in KERNEL_DTYPES and dtype is not None:
-        x, form = (-x, "softmax") if form == "softmin" else (x, form)
-        x = x.to(dtype)
+    form, x = converted(form, x, dtype)
     dtype = dtype or autocast_dtype(x)
     if not {x.dtype, dtype} <= KERNEL_DTYPES:
         raise DtypeError(f"{form} of {x.dtype} as {dtype} was asked for; name a floating-point dtype of 16, 32 or 64 bits")

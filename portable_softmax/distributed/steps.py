@@ -8,15 +8,11 @@ import math
 
 import torch
 
-from portable_softmax.devices.detect import interpreting
-from portable_softmax.devices.policy import Step
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators.arguments import check_layout, device_of
-from portable_softmax.operators.kept import find, keep
-from portable_softmax.operators.layout import AS_THEY_LIE, Operands, arranged
-from portable_softmax.planning.problem import FORMS, VECTOR_BYTES
-from portable_softmax.runtime.guard import guard_of, launch_on
-from portable_softmax.runtime.launch import bind_problem, problem_from
+from portable_softmax.operators.arguments import check_layout
+from portable_softmax.operators.call import Call
+from portable_softmax.operators.launching import bound, by_torch
+from portable_softmax.planning.problem import FORMS
 
 
 def numbers_like(a: torch.Tensor, dim: int, dtype: torch.dtype, backward: bool) -> torch.Tensor:
@@ -64,10 +60,12 @@ def reduce_shard(a: torch.Tensor, b: torch.Tensor, dim: int, dtype: torch.dtype,
         numbers.zero_()
         if not backward:
             numbers[:, 0] = -torch.inf
-    elif a.is_cpu and not interpreting():
+    elif by_torch(a):
         _reduce_by_torch(a, b, dim, dtype, form, numbers)
     else:
-        _launch("reduce", (a, b), numbers, dim, dtype, form, backward)
+        call = Call(form, dim, dtype, is_batch_invariant(), backward=backward, step="reduce")
+        operands = (a, b, numbers) if backward else (a, numbers)
+        bound(call, operands)(*operands)
     return numbers
 
 
@@ -91,33 +89,13 @@ def map_shard(
     check(form, a, b, numbers, out)
     if not a.numel():
         return
-    if a.is_cpu and not interpreting():
+    if by_torch(a):
         _map_by_torch(a, b, numbers, out, dim, form, backward)
     else:
-        _launch("map", (out, a, b), numbers, dim, b.dtype if backward else out.dtype, form, backward)
-
-
-def _launch(
-    step: Step, operands: Operands, numbers: torch.Tensor, dim: int, dtype: torch.dtype, form: str, backward: bool
-) -> None:
-    """Launches a step on its operands as they lie, and keeps the launch; or on copies, if no kernel takes them so."""
-    invariant = is_batch_invariant()
-    layouts = tuple((each.dtype, each.shape, each.stride(), each.data_ptr() % VECTOR_BYTES == 0) for each in operands)
-    key = step, layouts, operands[0].device, len(numbers), dim, dtype, form, backward, invariant
-    if kept := find(key):
-        launch_on(*kept, *(operands if backward else operands[:-1]), numbers)
-        return
-    device = device_of(operands[0], dtype, *(each.dtype for each in operands))
-    n_read = len(operands) if backward else 2  # only gradients read b
-    way, taken, lines = arranged(operands, dim, device, invariant, n_read, turned=False)
-    problem = problem_from(taken, lines, form, backward, invariant, step, dtype)
-    more_sizes = (len(numbers),) if step == "map" else ()
-    bound = guard_of(device), bind_problem(problem, device, taken[0].device, more_sizes)
-    launch_on(*bound, *(taken if backward else taken[:-1]), numbers)
-    if way is AS_THEY_LIE:
-        keep(key, bound)
-    elif step == "map" and taken[0] is not operands[0]:
-        operands[0].copy_(taken[0])
+        dtype = b.dtype if backward else out.dtype
+        call = Call(form, dim, dtype, is_batch_invariant(), backward=backward, step="map")
+        operands = (a, b, numbers) if backward else (a, numbers)
+        bound(call, operands, out)(out, *operands)
 
 
 def _input(x: torch.Tensor, dtype: torch.dtype, form: str) -> torch.Tensor:

@@ -18,13 +18,12 @@ from torch._C import DisableTorchFunctionSubclass
 
 from portable_softmax.errors import DeviceError, DtypeError
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators import scored
-from portable_softmax.operators.compute import backward, forward
+from portable_softmax.operators.call import Asked, AskedGradient
+from portable_softmax.operators.launching import backward, forward
 from portable_softmax.operators.library import DISPATCH_KEYS
 from portable_softmax.operators.out import write
 from portable_softmax.operators.overlap import is_apart
 from portable_softmax.planning.problem import MAX_COLS
-from portable_softmax.planning.scores import NONE, Scores
 
 Kernel = Callable[..., torch.Tensor]
 Place = tuple[str, str]  # an operator's name and a dispatch key
@@ -37,7 +36,6 @@ class InForce(Protocol):
 
 
 _CONVERTED = torch.float16, torch.float32  # the types that torch's half_to_float leads from and to
-_SCORES = {"nan": NONE, "zero": Scores(zero_rows=True)}
 # Operators that torch makes of these: who registers one of them at a device's key computes ahead of all that is here.
 _AHEAD = "softmax.int", "log_softmax.int"
 _GONE = "SafeKernelFunction has been invalidated"  # how torch begins the error of a kernel that was taken back
@@ -48,7 +46,7 @@ class Kernels:
 
     def __init__(self, keys: list[str], older: "Kernels | None") -> None:
         self.in_force: list[InForce] = []
-        self._scores: Scores | None = None  # of the last one of these; None without any
+        self._zero_rows: bool | None = None  # of the last one of these; None without any
         self.older = older
         self._library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():
@@ -62,14 +60,14 @@ class Kernels:
     def begin(self, override: InForce) -> None:
         """Lets these kernels compute as an override wants."""
         self.in_force.append(override)
-        self._scores = _SCORES[override.masked_rows]
+        self._zero_rows = override.masked_rows == "zero"
         for name in _AHEAD:
             self.tell_who_computes(name, stacklevel=5)
 
     def end(self, override: InForce) -> None:
         """Lets these kernels compute as the override before wants, or pass calls on after the last."""
         self.in_force.remove(override)
-        self._scores = _SCORES[self.in_force[-1].masked_rows] if self.in_force else None
+        self._zero_rows = self.in_force[-1].masked_rows == "zero" if self.in_force else None
 
     def tell_who_computes(self, name: str, stacklevel: int) -> None:
         """Tells, by a warning, of the kernel of an operator that computes instead of these, if there is one."""
@@ -99,11 +97,11 @@ class Kernels:
             return theirs(keys, *given, **out)
 
         def compute(keys: torch._C.DispatchKeySet, *given: Any, **out: torch.Tensor) -> torch.Tensor:
-            scores = self._scores
-            if scores is not None:
+            zero_rows = self._zero_rows
+            if zero_rows is not None:
                 try:
                     with DisableTorchFunctionSubclass():  # subclasses have been asked before the dispatcher was
-                        return ours(form, scores, *given, **out)
+                        return ours(form, zero_rows, *given, **out)
                 except DtypeError:
                     pass
             return pass_on(keys, given, out)
@@ -199,22 +197,17 @@ def _in_force() -> Kernels | None:
     return kernels
 
 
-def _forward(form: str, scores: Scores, x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
-    dtype = _dtype_of(form, x, dim, half_to_float)
-    if scores:
-        return scored.forward(_rows(x), dim, dtype, form, is_batch_invariant(), scores).view(x.shape)
-    return forward(x, dim, dtype, form, is_batch_invariant())
+def _forward(form: str, zero_rows: bool, x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+    asked = Asked(_rows(x), dim, _dtype_of(form, x, dim, half_to_float), zero_rows=zero_rows)
+    return forward(form, asked, is_batch_invariant()).view(x.shape)
 
 
-def _into(form: str, scores: Scores, x: torch.Tensor, dim: int, half_to_float: bool, *, out: torch.Tensor) -> torch.Tensor:
+def _into(form: str, zero_rows: bool, x: torch.Tensor, dim: int, half_to_float: bool, *, out: torch.Tensor) -> torch.Tensor:
     dtype = _dtype_of(form, x, dim, half_to_float)
     alike = (out.dtype, out.shape, out.device) == (dtype or x.dtype, x.shape, x.device)
     if not alike or not is_apart(x, out):
         raise DtypeError(f"{form} into {tuple(out.shape)} in {out.dtype} is torch's")
-    if scores:
-        scored.forward(_rows(x), dim, dtype, form, is_batch_invariant(), scores, out=_rows(out))
-    else:
-        write(out, x, dim, dtype, form, is_batch_invariant())
+    write(form, Asked(_rows(x), dim, dtype, zero_rows=zero_rows), _rows(out))
     return out
 
 
@@ -229,14 +222,13 @@ def _dtype_of(form: str, x: torch.Tensor, dim: int, half_to_float: bool) -> torc
     return torch.float32 if half_to_float else None
 
 
-def _backward(form: str, scores: Scores, dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype) -> torch.Tensor:
+def _backward(form: str, zero_rows: bool, dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype) -> torch.Tensor:
     alike = (dy.dtype, dy.shape, dy.device) == (y.dtype, y.shape, y.device)
     converted = x_dtype is y.dtype or (x_dtype, y.dtype) == _CONVERTED
     if not alike or not converted or not _is_addressed(y, dim):
         raise DtypeError(f"a gradient in {x_dtype} from {dy.dtype} and {y.dtype} is torch's")
-    if scores:
-        return scored.backward(_rows(dy), _rows(y), dim, x_dtype, form, is_batch_invariant(), scores).view(y.shape)
-    return backward(dy, y, dim, x_dtype, form, is_batch_invariant())
+    asked = AskedGradient(_rows(dy), _rows(y), dim, x_dtype, zero_rows=zero_rows)
+    return backward(form, asked, is_batch_invariant()).view(y.shape)
 
 
 def _rows(x: torch.Tensor) -> torch.Tensor:

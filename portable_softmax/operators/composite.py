@@ -4,42 +4,42 @@ A row is greedy if it is divided by 0. It has all its weight on the largest of x
 where it is added) leave, shared among equals, whatever cap, sink and the mask's other values are; all its gradients are 0.
 """
 
+from collections.abc import Callable
+
 import torch
 
+from portable_softmax.operators.arguments import wrap_dim
+from portable_softmax.operators.call import Asked, AskedGradient
 from portable_softmax.planning.scores import Scores
+
+BY_TORCH: dict[str, Callable[..., torch.Tensor]] = {
+    "softmax": torch.softmax,
+    "log_softmax": torch.log_softmax,
+    "softmin": torch.nn.functional.softmin,
+}
 
 Factor = float | torch.Tensor | None
 INF = float("inf")
 
 
-def forward(
-    x: torch.Tensor,
-    dim: int,
-    dtype: torch.dtype | None,
-    form: str,
-    batch_invariant: bool,
-    scores: Scores,
-    mask: torch.Tensor | None = None,
-    factor: Factor = None,
-    sink: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Computes the softmax of the scores of x along dim; differentiable in every mode, as torch's operators are.
-
-    Arguments are those of scored.forward.
-    """
-    dtype = dtype or x.dtype
+def forward(form: str, asked: Asked) -> torch.Tensor:
+    """Computes a softmax: by torch's own, if it is that of x, else in a way that is differentiable in every mode."""
+    x, mask, sinks, scores = asked.x, asked.mask, asked.sinks, asked.scores
+    if not scores:
+        return BY_TORCH[form](x, asked.dim, dtype=asked.dtype)
+    dim, dtype = wrap_dim(asked.dim, x.dim()), asked.y_dtype
     if not x.numel():
         return x.new_empty(x.shape, dtype=dtype)
     log = form == "log_softmax"
     function, nothing = (torch.log_softmax, -INF) if log else (torch.softmax, 0.0)
     given = input_of(x, dtype, form)
-    values = scores_of(given, dim, scores, mask, factor)
-    if sink is None:
+    values = scores_of(given, dim, scores, mask, asked.by)
+    if sinks is None:
         y = function(values, dim)
     else:
-        y = function(torch.cat((values, sink.unsqueeze(dim)), dim), dim).narrow(dim, 0, x.shape[dim])
+        y = function(torch.cat((values, sinks.unsqueeze(dim)), dim), dim).narrow(dim, 0, x.shape[dim])
     if scores.divides:
-        greedy = _is_zero(factor, dim, given)
+        greedy = _is_zero(asked.by, dim, given)
         values = torch.where(greedy, torch.where(_left(given, scores, mask), given, -INF), values)
     peak = values.amax(dim, keepdim=True)
     if scores.divides:
@@ -51,33 +51,26 @@ def forward(
     return y.to(dtype).contiguous()
 
 
-def backward(
-    dy: torch.Tensor,
-    y: torch.Tensor,
-    dim: int,
-    x_dtype: torch.dtype,
-    form: str,
-    batch_invariant: bool,
-    scores: Scores,
-    factor: Factor = None,
-) -> torch.Tensor:
-    """Computes the gradient of x, without the derivative of softcap; differentiable in every mode.
-
-    Arguments are those of scored.backward.
-    """
-    log = form == "log_softmax"
+def backward(form: str, asked: AskedGradient) -> torch.Tensor:
+    """Computes the gradient of x, without the derivative of softcap: by torch's own, or differentiable in every mode."""
+    dy, y, scores = asked.dy, asked.y, asked.scores
+    log, dim = form == "log_softmax", wrap_dim(asked.dim, y.dim())
+    if not scores:
+        by_torch = torch.ops.aten._log_softmax_backward_data if log else torch.ops.aten._softmax_backward_data
+        dx: torch.Tensor = by_torch(dy, y, dim, y.dtype).to(asked.x_dtype)
+        return -dx if form == "softmin" else dx
     compute = torch.promote_types(y.dtype, torch.float32)
     dy, y = dy.to(compute), y.to(compute)
     dx = dy - y.exp() * dy.sum(dim, keepdim=True) if log else y * (dy - (dy * y).sum(dim, keepdim=True))
     if scores.divides:
-        dx = torch.where(_is_zero(factor, dim, dx), 0.0, dx)
-    dx = scaled(dx, dim, factor, scores.divides)
+        dx = torch.where(_is_zero(asked.by, dim, dx), 0.0, dx)
+    dx = scaled(dx, dim, asked.by, scores.divides)
     nothing = -INF if log else 0.0
     if scores.voids:
         dx = torch.where(y > nothing, dx, 0.0)
     elif scores.hides:
         dx = torch.where(y == nothing, 0.0, dx)
-    return (-dx if form == "softmin" else dx).to(x_dtype).contiguous()
+    return (-dx if form == "softmin" else dx).to(asked.x_dtype).contiguous()
 
 
 def input_of(x: torch.Tensor, dtype: torch.dtype, form: str) -> torch.Tensor:

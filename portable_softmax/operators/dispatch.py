@@ -6,13 +6,14 @@ import torch
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import has_torch_function_unary
 
-from portable_softmax.devices.detect import interpreting
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators.arguments import check_layout, dtype_of, int_of, wrap_dim
-from portable_softmax.operators.compute import BY_TORCH
-from portable_softmax.operators.direct import directly
-from portable_softmax.operators.kept import repeated
+from portable_softmax.operators.bypass import directly, kind_of, plainly
+from portable_softmax.operators.composite import BY_TORCH
+from portable_softmax.operators.launching import by_torch
 from portable_softmax.operators.library import operator
+from portable_softmax.operators.memory import repeated
+from portable_softmax.operators.options import Options, read
 
 
 def call(form: str, x: Any, dim: Any, dtype: Any) -> torch.Tensor:
@@ -29,11 +30,11 @@ def call(form: str, x: Any, dim: Any, dtype: Any) -> torch.Tensor:
         y = repeated(form, dim, dtype, batch_invariant, x)
         if y is not None:
             return y
-        y = directly(form, x, dim, dtype, batch_invariant)
+        y = plainly(form, x, dim, dtype, batch_invariant)
         if y is not None:
             return y
     if isinstance(x, torch.Tensor):
-        if x.device.type == "cpu" and not interpreting():
+        if by_torch(x):
             return BY_TORCH[form](x, dim, dtype=dtype)
         check_layout(form, x)
         dim, dtype = wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
@@ -41,3 +42,19 @@ def call(form: str, x: Any, dim: Any, dtype: Any) -> torch.Tensor:
         raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
     result: torch.Tensor = operator(form)(x, dim, dtype)
     return result
+
+
+def call_with(form: str, x: torch.Tensor, dim: Any, dtype: Any, options: Options) -> torch.Tensor:
+    """Computes a form of softmax of the scores of a tensor; arguments and errors are those of api.functional.softmax."""
+    kind = kind_of(form, x, dim, dtype, options)
+    if kind and (repeat := kind.repeat):
+        return repeat(x, options)
+    check_layout(form, x)
+    dim, dtype = wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
+    if not x.dim():
+        return call_with(form, x.unsqueeze(0), 0, dtype, options).squeeze(0)
+    form, asked = read(form, x, dim, dtype, options)
+    y = None if is_dynamo_compiling() else directly(form, asked, is_batch_invariant(), kind)
+    if y is None:
+        y = operator(form)(*asked)
+    return y

@@ -4,45 +4,45 @@ from collections.abc import Iterator
 
 import torch
 
-from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import LayoutError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators.arguments import KERNEL_DTYPES, autocast_dtype, check_layout, device_of, wrap_dim
-from portable_softmax.operators.compute import BY_TORCH
-from portable_softmax.operators.layout import AS_THEY_LIE, Way, arranged
+from portable_softmax.operators.call import Asked, call_of
+from portable_softmax.operators.composite import BY_TORCH
+from portable_softmax.operators.launching import by_torch, described
+from portable_softmax.operators.layout import AS_THEY_LIE, Way
+from portable_softmax.operators.options import NO_OPTIONS, Options, read
 from portable_softmax.operators.out import check_out
 from portable_softmax.operators.overlap import Overlap, overlap_of
-from portable_softmax.operators.scored_arguments import Given, read
-from portable_softmax.operators.scored_plan import Wanted, as_kernels_take, described
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
-from portable_softmax.runtime.launch import name_of, problem_from
+from portable_softmax.runtime.launch import name_of
 from portable_softmax.runtime.plans import plan_problem
 
 
 def explained(
-    x: torch.Tensor, dim: int, dtype: torch.dtype | None, given: Given, out: torch.Tensor | None, device: Device | None
+    x: torch.Tensor, dim: int, dtype: torch.dtype | None, options: Options, out: torch.Tensor | None, device: Device | None
 ) -> str:
     """Returns lines about softmax(x, dim, dtype, ...); compiles the kernel that the call would, and launches none.
 
     Args:
-        x, dim, dtype, given, out: of the call.
+        x, dim, dtype, options, out: of the call.
         device: plans for it, wherever x is; None for the device that x is on.
     """
-    return "\n".join(_lines(x.detach(), dim, dtype, given, out, device))
+    return "\n".join(_lines(x.detach(), dim, dtype, options, out, device))
 
 
 def _lines(
-    x: torch.Tensor, dim: int, dtype: torch.dtype | None, given: Given, out: torch.Tensor | None, device: Device | None
+    x: torch.Tensor, dim: int, dtype: torch.dtype | None, options: Options, out: torch.Tensor | None, device: Device | None
 ) -> Iterator[str]:
     check_layout("softmax", x)
     dim, y_dtype = wrap_dim(dim, x.dim()), dtype or (autocast_dtype(x) if out is None else x.dtype)
     place = None if out is None else _place(x, dtype, out)
-    asked = _asked(x, dim, given, out, place)
-    if given != Given():
-        x, given = x if x.dim() else x.unsqueeze(0), _without_memory(x, dim, dtype, given)
-    if device is None and (x.is_meta or (x.is_cpu and not interpreting())):
-        yield _without_a_kernel(x, dim, dtype, given)
+    asked = _asked(x, dim, options, out, place)
+    if options != NO_OPTIONS:
+        x, options = x if x.dim() else x.unsqueeze(0), _without_memory(x, dim, dtype, options)
+    if device is None and (x.is_meta or by_torch(x)):
+        yield _without_a_kernel(x, dim, dtype, options)
         return
     converted = dtype is not None and x.dtype not in KERNEL_DTYPES
     types = (y_dtype if converted else x.dtype), y_dtype
@@ -59,7 +59,7 @@ def _lines(
     y = torch.empty(x.shape, dtype=y_dtype, device="meta")
     y = stands_in if place == "same" else like(out) if out is not None and out.shape == x.shape else y
     try:
-        way, problem = _described(stands_in, y, dim, device, given)
+        way, problem = _described(stands_in, y, dim, device, options)
     except LayoutError as error:
         yield f"a launch for each index of the outermost dimension computes it: {error}"
         return
@@ -88,32 +88,32 @@ def _place(x: torch.Tensor, dtype: torch.dtype | None, out: torch.Tensor) -> Ove
     return overlap_of(x, out) if x.numel() and out.shape == x.shape else "none"
 
 
-def _asked(x: torch.Tensor, dim: int, given: Given, out: torch.Tensor | None, place: Overlap | None) -> str:
+def _asked(x: torch.Tensor, dim: int, options: Options, out: torch.Tensor | None, place: Overlap | None) -> str:
     """Returns words for a call."""
     words = [f"softmax along dim {dim} of {tuple(x.shape)}, strides {x.stride()}"]
-    for name, each in given._asdict().items():
+    for name, each in options._asdict().items():
         if isinstance(each, torch.Tensor):
             words.append(f"{name} {name_of(each.dtype)} {tuple(each.shape)}")
-        elif each != Given._field_defaults[name]:
+        elif each != NO_OPTIONS._asdict()[name]:
             words.append(f"{name} {each}")
     if out is not None:
         words.append("in place" if place == "same" else f"into strides {out.stride()}")
     return ", ".join(words)
 
 
-def _without_memory(x: torch.Tensor, dim: int, dtype: torch.dtype | None, given: Given) -> Given:
-    """Returns what is given with x, its tensors on meta; refuses those that are elsewhere than x, as the call does."""
-    tensors = [each for each in given if isinstance(each, torch.Tensor)]
+def _without_memory(x: torch.Tensor, dim: int, dtype: torch.dtype | None, options: Options) -> Options:
+    """Returns what is options with x, its tensors on meta; refuses those that are elsewhere than x, as the call does."""
+    tensors = [each for each in options if isinstance(each, torch.Tensor)]
     if any(each.device != x.device or each.layout is not torch.strided or each.is_nested for each in tensors):
-        read("softmax", x, dim, dtype, given)  # raises
-    return Given(*(like(each.detach()) if isinstance(each, torch.Tensor) else each for each in given))
+        read("softmax", x, dim, dtype, options)  # raises
+    return Options(*(like(each.detach()) if isinstance(each, torch.Tensor) else each for each in options))
 
 
-def _without_a_kernel(x: torch.Tensor, dim: int, dtype: torch.dtype | None, given: Given) -> str:
+def _without_a_kernel(x: torch.Tensor, dim: int, dtype: torch.dtype | None, options: Options) -> str:
     """Says who computes a call that comes to no kernel; the call's errors are those of torch's operators."""
-    scores = given != Given()
+    scores = options != NO_OPTIONS
     if scores:
-        read("softmax", like(x), dim, dtype or x.dtype, given)
+        read("softmax", like(x), dim, dtype or x.dtype, options)
     if x.is_meta:
         return "nothing is computed: the tensor is on meta. Give device='vendor/product', and it is planned for that one"
     if not scores:
@@ -122,13 +122,8 @@ def _without_a_kernel(x: torch.Tensor, dim: int, dtype: torch.dtype | None, give
     return f"{by} it: the tensor is on the CPU, and TRITON_INTERPRET=1 is not set"
 
 
-def _described(x: torch.Tensor, y: torch.Tensor, dim: int, device: Device, given: Given) -> tuple[Way, Problem]:
+def _described(x: torch.Tensor, y: torch.Tensor, dim: int, device: Device, options: Options) -> tuple[Way, Problem]:
     """Returns whether x is copied first, and the problem that the call launches."""
-    invariant = is_batch_invariant()
-    if given == Given():
-        way, taken, lines = arranged((y, x), dim, device, invariant, n_read=2)
-        return way, problem_from(taken, lines, "softmax", False, invariant)
-    asked = read("softmax", x, dim, y.dtype, given)
-    mask = None if asked.mask is None else asked.mask.expand(x.shape)
-    wanted, _ = as_kernels_take(Wanted(dim, "softmax", invariant, asked.scores, device), asked.by, y)
-    return described((y, asked.x), wanted, mask)
+    form, asked = ("softmax", Asked(x, dim, y.dtype)) if options == NO_OPTIONS else read("softmax", x, dim, y.dtype, options)
+    call, operands = call_of(form, asked, is_batch_invariant())
+    return described(call, (y, operands[0]), device, operands[1] if call.scores.mask else None)

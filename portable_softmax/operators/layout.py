@@ -8,10 +8,9 @@ import torch
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import LayoutError
-from portable_softmax.planning.lines import Lines, lines_of
+from portable_softmax.operators.call import Call, Operands
+from portable_softmax.planning.lines import Lines, lines_of, lines_of_scores
 from portable_softmax.planning.problem import VECTOR_BYTES
-
-Operands = tuple[torch.Tensor, ...]
 
 
 class Way(NamedTuple):
@@ -26,51 +25,58 @@ class Way(NamedTuple):
     place: Callable[[torch.Tensor, int], torch.Tensor]
 
 
-def arranged(
-    operands: Operands, dim: int, device: Device, batch_invariant: bool, n_read: int, turned: bool = True
-) -> tuple[Way, Operands, Lines]:
+def arranged(call: Call, operands: Operands, device: Device, mask: torch.Tensor | None = None) -> tuple[Way, Operands, Lines]:
     """Finds the first way in which a kernel takes operands, and returns it, the operands in that way, and how they lie.
 
     Args:
-        operands: tensors of one shape, any strides.
-        dim: the axis of the softmax, counted from 0.
+        call: what is computed of them.
+        operands: tensors of one shape, any strides; the result first.
         device: where they are.
-        batch_invariant: True if rows must be read as those of a contiguous tensor are.
-        n_read: the number of operands, from the first on, that the kernel looks at.
-        turned: False where the kernel takes no operand whose rows lie the other way than the rows of others.
+        mask: of that shape; it stays as it is.
+
+    Raises:
+        LayoutError: operands and mask together have more levels than one launch.
     """
     for way in (AS_THEY_LIE, CONTIGUOUS, IN_ROWS):
-        taken = tuple(way.copy(each, dim) for each in operands)
-        lines = lines_as_they_lie(taken[:n_read], dim, device, batch_invariant)
-        if lines and (turned or not lines.turned):
+        taken = tuple(way.copy(each, call.dim) for each in operands)
+        if lines := _lines(call, taken, device, mask):
             return way, taken, lines
-    raise LayoutError(f"contiguous rows of {tuple(operands[0].shape)} are refused, which is an error of this package")
+    strides = None if mask is None else mask.stride()
+    raise LayoutError(f"{tuple(operands[0].shape)} with a mask of strides {strides} has too many levels for one launch")
 
 
-def on_copies(launch: Callable[..., None], way: Way, dim: int, n_inputs: int = 2) -> Callable[..., None]:
-    """Returns launch(result, *inputs) that copies that many inputs in a way first, and the result back."""
-    copy, place = way
+def on_copies(launch: Callable[..., None], way: Way, call: Call) -> Callable[..., None]:
+    """Returns a launch that copies its inputs in a way first, and the result back, which a reduction has not."""
+    copy, place, dim, n_inputs = way.copy, way.place, call.dim, 1 + call.backward
 
-    def copied(result: torch.Tensor, *inputs: torch.Tensor) -> None:
+    def copied(result: torch.Tensor, *given: torch.Tensor) -> None:
         taken = place(result, dim)
-        launch(taken, *(copy(each, dim) for each in inputs[:n_inputs]), *inputs[n_inputs:])
+        launch(taken, *(copy(each, dim) for each in given[:n_inputs]), *given[n_inputs:])
         if taken is not result:
             result.copy_(taken)
 
-    return copied
+    def reduced(*given: torch.Tensor) -> None:
+        launch(*(copy(each, dim) for each in given[:n_inputs]), *given[n_inputs:])
+
+    return reduced if call.step == "reduce" else copied
 
 
-def lines_as_they_lie(operands: Operands, dim: int, device: Device, batch_invariant: bool) -> Lines | None:
+def _lines(call: Call, operands: Operands, device: Device, mask: torch.Tensor | None) -> Lines | None:
     """Returns how the kernel takes the operands without a copy; None if it does not."""
-    lines = lines_of(operands[0].shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
-    if lines and batch_invariant and not _as_if_contiguous(operands, lines):
+    shape, strides = operands[0].shape, [each.stride() for each in operands]
+    if call.scores:
+        of_mask = (0,) * len(shape) if mask is None else mask.stride()
+        lines = lines_of_scores(shape, call.dim, strides, of_mask, bool(call.scores.causal))
+    else:
+        lines = lines_of(shape, call.dim, strides, device.vendor.scattered_rows)
+    if lines and ((call.step and lines.turned) or (call.batch_invariant and not _as_if_contiguous(call, operands, lines))):
         return None
     return lines
 
 
-def _as_if_contiguous(operands: Operands, lines: Lines) -> bool:
+def _as_if_contiguous(call: Call, operands: Operands, lines: Lines) -> bool:
     """Tells whether rows start on the multiple that their length alone implies, so that all are read alike."""
-    if lines.across or lines.turned or lines.depth > 1:
+    if lines.across or lines.turned or (lines.depth > 1 and not call.scores):
         return False
     vector = math.gcd(lines.length, VECTOR_BYTES // max(each.element_size() for each in operands))
     aligned = all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands)

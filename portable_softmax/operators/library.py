@@ -1,11 +1,13 @@
-"""The torch operators portable_softmax::softmax, ::log_softmax, ::softmin, and ::*_backward.
+"""The torch operators portable_softmax::softmax, ::log_softmax, ::softmin, and ::*_backward, of x or of scores made of it.
 
 They are opaque to compilers: a launch is planned from the compiled kernel's own registers, which is no work for tracing.
 Everything that a dispatcher can ask of an operator is registered here, but gradients, which are in autograd.py.
+A number for each row comes as a tensor of x's shape without dim: torch expands small ones ahead, and sums their gradients.
 """
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 
@@ -13,9 +15,10 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import is_batch_invariant
+from portable_softmax.operators import launching
 from portable_softmax.operators.arguments import check_gradient, check_layout, wrap_dim
 from portable_softmax.operators.autograd import register_gradients
-from portable_softmax.operators.compute import backward, forward
+from portable_softmax.operators.call import BACKWARD_SCHEMA, SCHEMA, Asked, AskedGradient
 from portable_softmax.planning.problem import FORMS
 
 
@@ -35,84 +38,105 @@ DISPATCH_KEYS = {
 _library = torch.library.Library("portable_softmax", "DEF")
 
 
-def _define(form: str) -> None:
-    tag = torch.Tag.pt2_compliant_tag
-    _library.define(f"{form}(Tensor input, int dim=-1, ScalarType? dtype=None) -> Tensor", tags=tag)
-    _library.define(f"{form}_backward(Tensor dy, Tensor y, int dim, ScalarType x_dtype) -> Tensor", tags=tag)
-    _define_forward(form)
-    _define_backward(form)
+def operator(name: str) -> Any:
+    """Returns the operator portable_softmax::`name`."""
+    return getattr(torch.ops.portable_softmax, name).default
 
 
-def _define_forward(form: str) -> None:
-    def compute(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
-        check_layout(form, x)
-        return forward(x, dim, dtype, form, is_batch_invariant())
+def _forward(form: str, *arguments: Any) -> torch.Tensor:
+    asked = Asked(*arguments)
+    check_layout(form, asked.x)
+    return launching.forward(form, asked, is_batch_invariant())
 
-    def fake(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
-        check_layout(form, x)
-        wrap_dim(dim, x.dim())
-        if not (dtype or x.dtype).is_floating_point:
-            raise DtypeError(f"{form} of {dtype or x.dtype} was asked for; name a floating-point dtype")
-        return x.new_empty(x.shape, dtype=dtype)
 
-    def batched(info: Any, in_dims: Any, x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> Any:
-        dim = wrap_dim(dim, x.dim() - 1)
-        x = x.movedim(in_dims[0], 0)
-        whole = x if x.dim() > 1 else x.unsqueeze(1)  # a number is a row of one
-        return operator(form)(whole, dim + 1, dtype).view(x.shape), 0
+def _forward_fake(form: str, *arguments: Any) -> torch.Tensor:
+    asked = Asked(*arguments)
+    check_layout(form, asked.x)
+    wrap_dim(asked.dim, asked.x.dim())
+    if not asked.y_dtype.is_floating_point:
+        raise DtypeError(f"{form} of {asked.y_dtype} was asked for; name a floating-point dtype")
+    return asked.x.new_empty(asked.x.shape, dtype=asked.dtype)
 
-    _library.impl(form, compute, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"portable_softmax::{form}", fake, lib=_library)
-    torch.library.register_vmap(f"portable_softmax::{form}", batched, lib=_library)
-    for key in (f"Autocast{key}" for key in DISPATCH_KEYS.values()):
-        _library.impl(form, _autocast(form, key), key)
+
+def _forward_batched(form: str, info: Any, in_dims: Any, *arguments: Any) -> Any:
+    asked, at = Asked(*arguments), cast(Any, Asked(*in_dims))
+    dim = wrap_dim(asked.dim, asked.x.dim() - (at.x is not None))
+    x = _batch_first(asked.x, at.x, info.batch_size)
+    whole = asked._replace(
+        x=x if x.dim() > 1 else x.unsqueeze(1),  # a number is a row of one
+        dim=dim + 1,
+        mask=None if asked.mask is None else _batch_first(asked.mask, at.mask, 1),
+        factors=_rows(asked.factors, at.factors, info.batch_size),
+        sinks=_rows(asked.sinks, at.sinks, info.batch_size),
+    )
+    return operator(form)(*whole).view(x.shape), 0
 
 
 def _autocast(form: str, key: str) -> Callable[..., torch.Tensor]:
     """Applies torch's rule for softmax: float32 unless another dtype is named, but float64 stays (fp32_set_opt_dtype)."""
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
-    def compute(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
-        if x.dtype.is_floating_point and x.dtype != torch.float64:
-            dtype = dtype or torch.float32
+    def compute(*arguments: Any) -> torch.Tensor:
+        asked = Asked(*arguments)
+        if asked.dtype is None and asked.x.dtype.is_floating_point and asked.x.dtype != torch.float64:
+            asked = asked._replace(dtype=torch.float32)
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            return operator(form)(x, dim, dtype)
+            return operator(form)(*asked)
 
     return compute
 
 
-def _define_backward(form: str) -> None:
-    def check(dy: torch.Tensor, y: torch.Tensor, dim: int) -> None:
-        for each in (dy, y):
-            check_layout(form, each)
-        check_gradient(dy, y, dim)
-
-    def compute(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype) -> torch.Tensor:
-        check(dy, y, dim)
-        return backward(dy, y, dim, x_dtype, form, is_batch_invariant())
-
-    def fake(dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype) -> torch.Tensor:
-        check(dy, y, dim)
-        return y.new_empty(y.shape, dtype=x_dtype)
-
-    def batched(info: Any, in_dims: Any, dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype) -> Any:
-        rank = (y if in_dims[1] is None else y.select(in_dims[1], 0)).dim()
-        dy, y = (
-            each.expand(info.batch_size, *each.shape) if at is None else each.movedim(at, 0)
-            for each, at in zip((dy, y), in_dims[:2], strict=True)
-        )
-        whole = (dy, y) if rank else (dy.unsqueeze(1), y.unsqueeze(1))
-        return operator(f"{form}_backward")(*whole, wrap_dim(dim, rank) + 1, x_dtype).view(y.shape), 0
-
-    name = f"{form}_backward"
-    _library.impl(name, compute, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"portable_softmax::{name}", fake, lib=_library)
-    torch.library.register_vmap(f"portable_softmax::{name}", batched, lib=_library)
+def _backward(form: str, *arguments: Any) -> torch.Tensor:
+    asked = AskedGradient(*arguments)
+    _check(form, asked)
+    return launching.backward(form, asked, is_batch_invariant())
 
 
-def operator(name: str) -> Any:
-    """Returns the operator portable_softmax::`name`."""
-    return getattr(torch.ops.portable_softmax, name).default
+def _backward_fake(form: str, *arguments: Any) -> torch.Tensor:
+    asked = AskedGradient(*arguments)
+    _check(form, asked)
+    return asked.y.new_empty(asked.y.shape, dtype=asked.x_dtype)
+
+
+def _check(form: str, asked: AskedGradient) -> None:
+    for each in (asked.dy, asked.y):
+        check_layout(form, each)
+    check_gradient(asked.dy, asked.y, asked.dim)
+
+
+def _backward_batched(form: str, info: Any, in_dims: Any, *arguments: Any) -> Any:
+    asked, at = AskedGradient(*arguments), cast(Any, AskedGradient(*in_dims))
+    dy, y = _batch_first(asked.dy, at.dy, info.batch_size), _batch_first(asked.y, at.y, info.batch_size)
+    dim = wrap_dim(asked.dim, y.dim() - 1)
+    whole = asked._replace(
+        dy=dy if y.dim() > 1 else dy.unsqueeze(1),
+        y=y if y.dim() > 1 else y.unsqueeze(1),
+        dim=dim + 1,
+        factors=_rows(asked.factors, at.factors, info.batch_size),
+    )
+    return operator(f"{form}_backward")(*whole).view(y.shape), 0
+
+
+def _batch_first(each: torch.Tensor, at: int | None, size: int) -> torch.Tensor:
+    """Returns a tensor of vmap with its batch as the first dimension; of a size if it has none."""
+    return each.expand(size, *each.shape) if at is None else each.movedim(at, 0)
+
+
+def _rows(numbers: torch.Tensor | None, at: int | None, size: int) -> torch.Tensor | None:
+    return None if numbers is None else _batch_first(numbers, at, size).contiguous()
+
+
+def _define(form: str) -> None:
+    for name, schema, compute, fake, batched in (
+        (form, SCHEMA, _forward, _forward_fake, _forward_batched),
+        (f"{form}_backward", BACKWARD_SCHEMA, _backward, _backward_fake, _backward_batched),
+    ):
+        _library.define(f"{name}{schema}", tags=torch.Tag.pt2_compliant_tag)
+        _library.impl(name, partial(compute, form), "CompositeExplicitAutograd")
+        torch.library.register_fake(f"portable_softmax::{name}", partial(fake, form), lib=_library)
+        torch.library.register_vmap(f"portable_softmax::{name}", partial(batched, form), lib=_library)
+    for key in (f"Autocast{key}" for key in DISPATCH_KEYS.values()):
+        _library.impl(form, _autocast(form, key), key)
 
 
 for _form in FORMS:

@@ -8,23 +8,25 @@ import warnings
 from typing import Any
 
 import torch
+from torch._C import _dispatch_isTensorSubclassLike
 from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import has_torch_function
 
-from portable_softmax.devices.detect import interpreting
 from portable_softmax.errors import LayoutError
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators.arguments import KERNEL_DTYPES, check_layout, device_of, dtype_of, int_of, wrap_dim
-from portable_softmax.operators.compute import forward
-from portable_softmax.operators.kept import find, keep, nobody_listens, remember_into, repeated_into
-from portable_softmax.operators.layout import AS_THEY_LIE, arranged, on_copies
+from portable_softmax.operators import launching
+from portable_softmax.operators.arguments import check_layout, dtype_of, int_of, wrap_dim
+from portable_softmax.operators.bypass import Kind, directly, kind_of
+from portable_softmax.operators.call import OUT_SCHEMA, Asked
+from portable_softmax.operators.launching import by_torch
 from portable_softmax.operators.library import operator
-from portable_softmax.operators.overlap import Overlap, overlap_of
-from portable_softmax.planning.problem import FORMS, VECTOR_BYTES
-from portable_softmax.runtime.guard import guard_of, launch_on
-from portable_softmax.runtime.launch import bind, name_of
+from portable_softmax.operators.memory import nobody_listens
+from portable_softmax.operators.options import Options, read
+from portable_softmax.operators.overlap import are_disjoint, overlap_of
+from portable_softmax.planning.problem import FORMS
+from portable_softmax.runtime.launch import name_of
 
 _TORCHS_NAMES = {  # of types, in its errors
     torch.float16: "c10::Half",
@@ -37,83 +39,91 @@ _TORCHS_NAMES = {  # of types, in its errors
 _library = torch.library.Library("portable_softmax", "FRAGMENT")
 
 
-def call_into(form: str, x: Any, dim: Any, dtype: Any, out: Any) -> torch.Tensor:
+def call_into(form: str, x: Any, dim: Any, dtype: Any, out: Any, options: Options | None = None) -> torch.Tensor:
     """Writes a form of softmax to `out`, which is resized first if its shape is another one, and returns it.
 
     Arguments and errors are those of api.functional.softmax.
     """
-    is_plain = type(dim) is int and (dtype is None or type(dtype) is torch.dtype) and not is_dynamo_compiling()
-    if is_plain and repeated_into(form, dim, dtype, is_batch_invariant(), x, out):
+    kind = kind_of(form, x, dim, dtype, options, out)
+    if kind and (repeat := kind.repeat):
+        repeat(out, x) if options is None else repeat(out, x, options)
+        increment_version(out)
         return out
     for name, given in (("input", x), ("out", out)):
         if not isinstance(given, torch.Tensor) and not has_torch_function((given,)):
             raise TypeError(f"{form}(): argument '{name}' must be Tensor, not {type(given).__name__}")
     dim, dtype = int_of(form, dim), dtype_of(form, dtype)
-    if isinstance(x, torch.Tensor) and isinstance(out, torch.Tensor):
-        check_layout(form, x)
-        wrap_dim(dim, x.dim())
-        check_differentiable(form, x, out)
-        check_out(form, x, dtype, out)
-        if out.shape != x.shape:
-            resize(out, x.shape)
-        elif is_plain and nobody_listens(x) and nobody_listens(out):
-            _remember(form, x, dim, dtype, out)
-    operator(f"{form}_out")(x, dim, dtype, out=out)
+    if not isinstance(x, torch.Tensor) or not isinstance(out, torch.Tensor):
+        operator(f"{form}_out")(x, dim, dtype, out=out)
+        return out
+    check_layout(form, x)
+    dim = wrap_dim(dim, x.dim())
+    check_differentiable(form, x, out, *(each for each in options or () if isinstance(each, torch.Tensor)))
+    check_out(form, x, dtype, out)
+    if out.shape != x.shape:
+        resize(out, x.shape)
+    elif (
+        options
+        and x.numel()
+        and not is_dynamo_compiling()
+        and not any(_dispatch_isTensorSubclassLike(each) for each in (x, out))
+    ):
+        overlap_of(x, out)  # before options make another tensor of x
+    _call(form, x, dim, dtype, out, options, kind)
     return out
 
 
-def _remember(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, out: torch.Tensor) -> None:
-    """Lets the next call like this one be repeated, if this one is kept already."""
-    if x.numel() and not (x.is_cpu and not interpreting()) and x.dtype in KERNEL_DTYPES:
-        key = _key(out, x, dim, dtype, form, is_batch_invariant(), overlap_of(x, out))
-        if kept := find(key):
-            remember_into((form, dim, dtype, is_batch_invariant()), x, out, kept)
+def _call(
+    form: str,
+    x: torch.Tensor,
+    dim: int,
+    dtype: torch.dtype | None,
+    out: torch.Tensor,
+    options: Options | None,
+    kind: Kind | None,
+) -> None:
+    """Writes past the dispatcher if nobody listens there, and remembers the call; or through it."""
+    if options is None:
+        asked = Asked(x, dim, dtype)
+    else:
+        x, out, kind = (x, out, kind) if x.dim() else (x.unsqueeze(0), out.unsqueeze(0), None)
+        form, asked = read(form, x, dim, dtype or x.dtype, options)
+    if kind and nobody_listens(out) and _takes(asked, out):
+        check_writable(out)
+        if directly(form, asked, is_batch_invariant(), kind) is not None:
+            increment_version(out)
+            return
+    operator(f"{form}_out")(*asked, out=out)
 
 
-def write(out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool) -> None:
-    """Computes what `compute.forward` does, into `out`.
+def write(form: str, asked: Asked, out: torch.Tensor) -> None:
+    """Computes what `launching.forward` does, into `out`; by a copy where a kernel cannot write there.
 
     Args:
-        out: of x's shape and device, and of the result's type; any strides. The input itself is computed in place.
-        x, dim, dtype, form, batch_invariant: see `compute.forward`.
+        form: softmax, log_softmax or softmin.
+        asked: what of.
+        out: of the device and shape of x, and of the result's type; any strides. The input itself is computed in place.
 
     Raises:
-        RuntimeError: elements of `out` lie under each other, or under others of `x`.
-        IndexError, DtypeError, DeviceError, PlanError, CompileError: the cases of `compute.forward`.
+        RuntimeError: elements of `out` lie under each other, or under others of x.
+        IndexError, DtypeError, DeviceError, PlanError, CompileError: the cases of `launching.forward`.
     """
-    overlap = overlap_of(x, out) if x.numel() else "none"
-    if not x.numel() or (x.is_cpu and not interpreting()):
-        out.copy_(forward(x, dim, dtype, form, batch_invariant))
-        return
-    if dtype is not None and x.dtype not in KERNEL_DTYPES:
-        x, form = (-x, "softmax") if form == "softmin" else (x, form)
-        x = x.to(dtype)
-    key = _key(out, x, dim, dtype, form, batch_invariant, overlap)
-    if kept := find(key):
-        kept(out, x)
-        return
-    device = device_of(x, x.dtype, out.dtype)
-    dim = wrap_dim(dim, x.dim())
-    way, taken, lines = arranged((out, x), dim, device, batch_invariant, n_read=2)
-    guard, launch = guard_of(device), bind(taken, lines, form, False, device, batch_invariant)
-    if way is not AS_THEY_LIE:
-        launch = on_copies(launch, way, dim)
-
-    def call(out: torch.Tensor, x: torch.Tensor) -> None:
-        launch_on(guard, launch, out, x)
-
-    if way is AS_THEY_LIE or all(each.data_ptr() % VECTOR_BYTES == 0 for each in (x, out)):
-        keep(key, call)
-    call(out, x)
+    if _takes(asked, out):
+        launching.forward(form, asked, is_batch_invariant(), out)
+    else:
+        out.copy_(launching.forward(form, asked, is_batch_invariant()))
 
 
-def _key(
-    out: torch.Tensor, x: torch.Tensor, dim: int, dtype: torch.dtype | None, form: str, batch_invariant: bool, overlap: Overlap
-) -> tuple[Any, ...]:
-    """Returns all that a call depends on."""
-    aligned = x.data_ptr() % VECTOR_BYTES == 0, out.data_ptr() % VECTOR_BYTES == 0
-    layouts = x.dtype, x.shape, x.stride(), out.stride(), x.get_device(), aligned, overlap
-    return "out", form, dim, dtype, layouts, batch_invariant
+def _takes(asked: Asked, out: torch.Tensor) -> bool:
+    """Tells whether a kernel can write to `out`, which is x itself or lies apart from all that is read.
+
+    Raises:
+        RuntimeError: elements of `out` lie under each other, or under others of x.
+    """
+    if not asked.x.numel():
+        return False
+    overlap_of(asked.x, out)
+    return not by_torch(asked.x) and all(are_disjoint(each, out) for each in asked.tensors[1:])
 
 
 def check_out(form: str, x: torch.Tensor, dtype: torch.dtype | None, out: torch.Tensor) -> None:
@@ -164,34 +174,37 @@ def check_differentiable(form: str, *tensors: torch.Tensor) -> None:
 
 def _define(form: str) -> None:
     name = f"{form}_out"
-    _library.define(f"{name}(Tensor input, int dim=-1, ScalarType? dtype=None, *, Tensor(a!) out) -> ()")
+    _library.define(f"{name}{OUT_SCHEMA}")
 
-    def check(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, out: torch.Tensor) -> None:
-        check_layout(form, x)
-        wrap_dim(dim, x.dim())
-        check_out(form, x, dtype, out)
-        if out.shape != x.shape:
-            raise RuntimeError(f"{form} of shape {tuple(x.shape)} was to be written to a tensor of shape {tuple(out.shape)}")
+    def check(*arguments: Any, out: torch.Tensor) -> None:
+        asked = Asked(*arguments)
+        check_layout(form, asked.x)
+        wrap_dim(asked.dim, asked.x.dim())
+        check_out(form, asked.x, asked.dtype, out)
+        if out.shape != asked.x.shape:
+            shapes = f"{tuple(asked.x.shape)} was to be written to a tensor of shape {tuple(out.shape)}"
+            raise RuntimeError(f"{form} of shape {shapes}")
 
-    def compute(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, out: torch.Tensor) -> None:
-        check(x, dim, dtype, out=out)
+    def compute(*arguments: Any, out: torch.Tensor) -> None:
+        check(*arguments, out=out)
         check_writable(out)
-        write(out, x, dim, dtype, form, is_batch_invariant())
+        write(form, Asked(*arguments), out)
 
-    def autograd(keys: Any, x: torch.Tensor, *given: Any, out: torch.Tensor) -> None:
-        check_differentiable(form, x, out)
+    def autograd(keys: Any, *arguments: Any, out: torch.Tensor) -> None:
+        check_differentiable(form, *Asked(*arguments).tensors, out)
         with torch._C._AutoDispatchBelowAutograd():
-            operator(name).redispatch(keys & torch._C._after_autograd_keyset, x, *given, out=out)
+            operator(name).redispatch(keys & torch._C._after_autograd_keyset, *arguments, out=out)
 
-    def written(keys: Any, *given: Any, out: torch.Tensor) -> None:
+    def written(keys: Any, *arguments: Any, out: torch.Tensor) -> None:
         increment_version(out)
         with torch._C._AutoDispatchBelowADInplaceOrView():
-            operator(name).redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *given, out=out)
+            operator(name).redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *arguments, out=out)
 
-    def negated(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, out: torch.Tensor) -> None:
-        room = torch.empty(out.shape, dtype=out.dtype, device=out.device)
-        operator(name)(x.resolve_neg(), dim, dtype, out=room)
-        out.copy_(room)
+    def negated(*arguments: Any, out: torch.Tensor) -> None:
+        resolved = [each.resolve_neg() if isinstance(each, torch.Tensor) else each for each in arguments]
+        buffer = torch.empty(out.shape, dtype=out.dtype, device=out.device)
+        operator(name)(*resolved, out=buffer)
+        out.copy_(buffer)
 
     _library.impl(name, compute, "CompositeExplicitAutograd")
     _library.impl(name, autograd, "Autograd", with_keyset=True)

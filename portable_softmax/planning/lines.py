@@ -94,6 +94,8 @@ def lines_of_scores(
         mask: strides of the mask, 0 along what it is the same for; all 0 without one.
         causal: True if the rows of a matrix are those of the last dimension but one; dim is the last.
     """
+    if any(size > 1 and each[0] != each[2] for size, *each in zip(shape, *strides, strict=True) if len(each) == 3):
+        return None
     own = len(shape) - 2 if causal else -1
     every = [*strides, mask]
     columns: Level = shape[dim] if shape else 1, tuple(each[dim] if shape else 0 for each in every)

@@ -89,8 +89,8 @@ def _gradient(name: str, dy: torch.Tensor, mask: torch.Tensor, given: dict[str, 
         return _error(dx[0, 0], SCALE * other * (one - (one * other).sum(-1, keepdim=True)), SCALE * terms)
 
     kind, causal = (None, "upper_left") if name == "causal" else ("bool", None)
-    ours = torch.ops.portable_softmax.scored_backward
-    called = partial(ours, dy, y, -1, y.dtype, "softmax", kind, None, SCALE, False, causal, False, False)
+    ours = torch.ops.portable_softmax.softmax_backward
+    called = partial(ours, dy, y, -1, y.dtype, None, SCALE, False, kind, causal)
     return Timed({COPY: lambda: torch.add(dy, y, out=out), OURS: called}, error_of)
 
 

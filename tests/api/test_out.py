@@ -9,8 +9,7 @@ from closeness import assert_close, expected, terms_of
 from pairs import FLOATS, PAIRS
 
 from portable_softmax import LayoutError, softmax
-from portable_softmax.operators import kept, scored_library, scored_out
-from portable_softmax.operators import out as out_module
+from portable_softmax.operators import launching, memory
 from portable_softmax.operators.overlap import are_disjoint, overlap_of
 
 pytestmark = pytest.mark.kernel
@@ -138,7 +137,7 @@ def test_a_call_like_others_but_for_one_fact_is_as_if_it_were_the_first(x, form,
     if scores:
         scores = scores | {"mask": torch.arange(37, device=x.device) % 5 > 0}
     out, ours = torch.empty_like(x), functools.partial(PAIRS[form][0], **scores)
-    kept.forget()
+    memory.forget()
     for _ in range(4):
         ours(x, 1, out=out)
     changed, into = CHANGES[change](x, out)
@@ -151,7 +150,7 @@ def test_a_call_like_others_but_for_one_fact_is_as_if_it_were_the_first(x, form,
             assert into._version > version, "autograd is told of what was written"
         except RuntimeError as error:
             outcomes.append(str(error))
-        kept.forget()
+        memory.forget()
         changed.data.copy_(given)
         version = 0 if into.is_inference() else into._version
     repeated, first = outcomes
@@ -264,8 +263,7 @@ SHARED = {  # (x, out) of one memory of [6, 40], and whether no element of out i
 def test_memory_that_both_share_is_refused_or_right(where, monkeypatch, make, right, by, given):
     """Refused are elements of the result that lie under others, by every call alike."""
     if by == "torch":
-        for module in (out_module, scored_library, scored_out):
-            monkeypatch.setattr(module, "interpreting", lambda: False)
+        monkeypatch.setattr(launching, "interpreting", lambda: False)
     memory = torch.randn(6, 40, generator=torch.Generator().manual_seed(0)).to(where)
     expected = memory.clone()
     x, out = make(memory)

@@ -31,7 +31,7 @@ def computed(monkeypatch):
     names = []
 
     def recorded(name, compute):
-        return lambda *given: names.append((given[-2], name)) or compute(*given)
+        return lambda *given: names.append((given[0], name)) or compute(*given)
 
     for name in ("forward", "backward", "write"):
         monkeypatch.setattr(aten, name, recorded(name, getattr(aten, name)))
@@ -447,8 +447,8 @@ def test_an_error_ends_it_too(x, computed):
 
 def test_threads_compute_while_overrides_begin_and_end(x, monkeypatch):
     """Torch frees a kernel that is taken back, so none is. Kernels that take no time leave more to the dispatcher."""
-    monkeypatch.setattr(aten, "forward", lambda x, *rest: torch.ones_like(x))
-    monkeypatch.setattr(aten, "backward", lambda dy, *rest: torch.ones_like(dy))
+    monkeypatch.setattr(aten, "forward", lambda form, asked, *_: torch.ones_like(asked.x))
+    monkeypatch.setattr(aten, "backward", lambda form, asked, *_: torch.ones_like(asked.dy))
     errors, stop = [], threading.Event()
 
     def compute():
@@ -473,7 +473,7 @@ def test_threads_compute_while_overrides_begin_and_end(x, monkeypatch):
 
 def test_the_choice_of_batch_invariance_is_read(x, monkeypatch):
     chosen = []
-    monkeypatch.setattr(aten, "forward", lambda *given: chosen.append(given[-1]) or given[0])
+    monkeypatch.setattr(aten, "forward", lambda *given: chosen.append(given[-1]) or given[1].x)
     with override_aten(), batch_invariant():
         torch.softmax(x, 1)
     with override_aten():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from portable_softmax import log_softmax, softmax
-from portable_softmax.operators import scored
+from portable_softmax.operators import launching, memory
 
 pytestmark = pytest.mark.kernel
 FORMS = {"softmax": softmax, "log_softmax": log_softmax}
@@ -15,13 +15,14 @@ FORMS = {"softmax": softmax, "log_softmax": log_softmax}
 @pytest.fixture
 def launched(monkeypatch):
     """Returns the results of launches, as they come."""
-    results, launch = [], scored._launch
+    results, bind = [], launching.bind_problem
+    memory.forget()
 
-    def seen(operands, *arguments):
-        results.append(operands[0])
-        return launch(operands, *arguments)
+    def bound(*given):
+        launch = bind(*given)
+        return lambda *operands: results.append(operands[0]) or launch(*operands)
 
-    monkeypatch.setattr(scored, "_launch", seen)
+    monkeypatch.setattr(launching, "bind_problem", bound)
     return results
 
 

@@ -52,12 +52,12 @@ def gpus():
     """Makes this process's machine one with Intel's GPUs, as live.py says."""
     from intel import live
     from portable_softmax.devices import detect
-    from portable_softmax.operators import kept
+    from portable_softmax.operators import memory
 
     def forget():
         detect._device.cache_clear()
         detect._active_backend.cache_clear()
-        kept.forget()
+        memory.forget()
 
     forget()
     with pytest.MonkeyPatch.context() as patch:

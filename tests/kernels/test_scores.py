@@ -8,13 +8,13 @@ import pytest
 import torch
 from closeness import assert_close
 from faults import publish_by
-from scored import INF, added, choose, computed, expected, expected_gradient, joined, random, some, steps
+from scored import INF, added, choose, computed, computed_gradient, expected, expected_gradient, joined, random, some, steps
 from test_exchange import assert_same
 from tilings import TILINGS
 from together import Together
 
 from portable_softmax.devices.policy import Polls
-from portable_softmax.operators import kept, scored
+from portable_softmax.operators import memory
 from portable_softmax.planning.scores import Scores
 from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
 
@@ -37,7 +37,7 @@ def planned(monkeypatch, device):
     """planned(tiling) makes all launches use a tiling, one program for each tile."""
 
     yield functools.partial(choose, monkeypatch)
-    kept.forget()
+    memory.forget()
 
 
 @pytest.mark.parametrize("name", steps(1, 1, 1, 1, "cpu"))
@@ -321,8 +321,7 @@ def test_gradients(where, form, planned, name, strategy, cols):
     if factor == "rows":
         numbers = random(1, 4, 1, where=where, seed=4).abs() + 0.5
         numbers[0, 2] = 0.0  # greedy rows have no gradient
-    flat = numbers.flatten() if isinstance(numbers, torch.Tensor) else numbers
-    dx = scored.backward(dy, y, -1, torch.float32, form, False, scores, flat)
+    dx = computed_gradient(dy, y, form, scores, numbers)
     assert_close(dx, *expected_gradient(form, dy, y, scores, numbers))
 
 
@@ -368,7 +367,7 @@ def test_words_that_are_lost_change_no_bit(device, where, form, planned, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr("portable_softmax.runtime.launch.prepare", functools.partial(together, polls=10**6))
         untroubled = check(x, form, scores, **given)
-    kept.forget()
+    memory.forget()
     publish_by(monkeypatch, lambda *arguments: None)
     monkeypatch.setattr("portable_softmax.runtime.launch.prepare", functools.partial(together, polls=2))
     assert_same(computed(x, form, scores, **given), untroubled)

@@ -6,7 +6,7 @@ from closeness import assert_close, expected, expected_gradient, gradient_scale,
 from offline import every_candidate, with_numbers
 
 from portable_softmax.distributed import steps
-from portable_softmax.operators import kept
+from portable_softmax.operators import launching, memory
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec
@@ -56,10 +56,10 @@ def in_narrow_tiles(monkeypatch, device):
     """Has all rows taken in several tiles."""
     narrow = {"tile_elements": 1, "stream_elements": 1024, "row_share": 1e-6, "elements_per_thread": 16}
     changed = with_numbers(device, narrow)
-    monkeypatch.setattr(steps, "device_of", lambda *_: changed)
-    kept.forget()
+    monkeypatch.setattr(launching, "device_of", lambda *_: changed)
+    memory.forget()
     yield
-    kept.forget()
+    memory.forget()
 
 
 @pytest.mark.each_value

@@ -20,7 +20,7 @@ from portable_softmax import (
     softmax,
     warm_up,
 )
-from portable_softmax.operators import compute, kept, layout
+from portable_softmax.operators import launching, layout, memory
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.specialization import KernelSpec
@@ -182,7 +182,7 @@ def test_compiled_code_reads_the_choice_when_it_runs(where, plans):
     x = torch.randn(3, 20, device=where)
     for choice in (*CHOICES, *CHOICES):
         plans.clear()
-        kept.forget()
+        memory.forget()
         with batch_invariant(choice):
             compiled(x)
         assert choices_of(plans) == {choice}
@@ -223,8 +223,8 @@ def test_compiled_autograd_runs(where):
 @pytest.mark.parametrize(
     ("module", "function"),
     [
-        *((compute, name) for name in ("wrap_dim", "arranged", "bind", "_call", "keep")),
-        *((layout, name) for name in ("lines_as_they_lie", "lines_of")),
+        *((launching, name) for name in ("call_of", "arranged", "bind_problem", "_allocating", "keep")),
+        *((layout, name) for name in ("_lines", "lines_of")),
     ],
 )
 def test_a_choice_that_changes_during_a_call_changes_nothing_in_it(

@@ -9,7 +9,7 @@ import torch
 from pairs import PAIRS
 
 from portable_softmax import batch_invariant, log_softmax, softmax
-from portable_softmax.operators import direct, kept
+from portable_softmax.operators import dispatch, memory
 
 pytestmark = pytest.mark.kernel
 
@@ -23,8 +23,10 @@ def x(where):
 def checks(monkeypatch):
     """Tensors that all checks were made of, because no call was repeated."""
     made = []
-    monkeypatch.setattr(direct, "nobody_listens", lambda x, check=direct.nobody_listens: made.append(x) or check(x))
-    kept.forget()
+    monkeypatch.setattr(
+        dispatch, "plainly", lambda form, x, *given, find=dispatch.plainly: made.append(x) or find(form, x, *given)
+    )
+    memory.forget()
     return made
 
 
@@ -40,14 +42,14 @@ def test_a_call_like_the_last_is_repeated(x, form, checks, needs_gradient):
             torch.testing.assert_close(
                 *(torch.autograd.grad(y, leaf, weights)[0] for y, leaf in zip(results, leaves, strict=True))
             )
-    assert len(checks) == 2  # the first plans, the second finds what is kept
+    assert len(checks) == 1, "the first plans"
 
 
 def test_shapes_that_take_turns_are_both_repeated(x, checks):
     for turn in range(5):
         for tensor in (x + turn, x[:3] + turn):
             torch.testing.assert_close(softmax(tensor, 1), torch.softmax(tensor, 1))
-    assert len(checks) == 4
+    assert len(checks) == 2
 
 
 OTHERS = {
@@ -86,16 +88,16 @@ def test_tensors_of_one_shape_that_take_turns_are_all_repeated(x, checks):
             result = softmax(tensor, 1)
             assert result.requires_grad is tensor.requires_grad
             torch.testing.assert_close(result, torch.softmax(tensor, 1))
-        assert len(checks) == (7 if turn else 4)  # the first call with a gradient finds the one without
+        assert len(checks) == 4, turn
 
 
 def test_no_more_than_so_many_tensors_of_one_shape_are_remembered(x, checks, monkeypatch):
-    monkeypatch.setattr(kept, "MOST_REPEATS", 2)
+    monkeypatch.setattr(memory, "MOST_REPEATS", 2)
     alike = [torch.cat([x] * times, 1)[:, :8] for times in (1, 2, 3)]
     for tensor in alike * 3:
         torch.testing.assert_close(softmax(tensor, 1), torch.softmax(tensor, 1))
     (repeats,) = (
-        kept.find(key) for key in list(kept._calls) if len(key) == len(("form", "dim", "dtype", "invariant", "shape"))
+        memory.find(key) for key in list(memory._calls) if len(key) == len(("form", "dim", "dtype", "invariant", "shape"))
     )
     assert len(repeats) == 2
     checks.clear()
@@ -134,7 +136,7 @@ def test_what_has_no_sizes_or_strides_does_not_end_the_process(x, checks):
 
 
 def test_no_tensor_is_kept_alive(x):
-    kept.forget()
+    memory.forget()
     for leaf in (x.clone(), x.clone().requires_grad_()):
         for _ in range(3):
             softmax(leaf, 1)
@@ -145,7 +147,7 @@ def test_no_tensor_is_kept_alive(x):
 
 
 def test_so_many_calls_are_kept_and_no_more(x, checks, monkeypatch):
-    monkeypatch.setattr(kept, "MOST_CALLS", 3)
+    monkeypatch.setattr(memory, "MOST_CALLS", 3)
     for n_rows in (1, 2, 3, 4, 5, 6, 1):
         torch.testing.assert_close(softmax(x[:n_rows], 1), torch.softmax(x[:n_rows], 1))
-        assert len(kept._calls) <= 3
+        assert len(memory._calls) <= 3

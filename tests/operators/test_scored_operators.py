@@ -9,8 +9,8 @@ from torch.func import functional_call, grad, jacfwd, jacrev, jvp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from portable_softmax import LogSoftmax, Softmax, log_softmax, softmax
-from portable_softmax.operators import scored_autograd, scored_library
-from portable_softmax.operators.scored_arguments import Given, read
+from portable_softmax.operators import autograd, launching
+from portable_softmax.operators.options import Options, read
 
 SHAPE = 2, 3, 4, 5
 NUMBERS = torch.float64
@@ -21,7 +21,7 @@ def random(*shape, seed=0):
 
 
 def asked(form="softmax", dtype=NUMBERS, **given):
-    return read(form, random(*SHAPE), 3, dtype, Given(**given))
+    return read(form, random(*SHAPE), 3, dtype, Options(**given))[1]
 
 
 EVERYTHING = {
@@ -44,16 +44,13 @@ SOME = {
 @pytest.mark.parametrize("given", SOME.values(), ids=SOME)
 def test_opcheck(by_torch, form, given):
     call = asked(form, **given)
-    torch.library.opcheck(torch.ops.portable_softmax.scored.default, tuple(call))
+    operators = torch.ops.portable_softmax
+    torch.library.opcheck(getattr(operators, form).default, tuple(call))
     leaves = [each.requires_grad_() if isinstance(each, torch.Tensor) and each.is_floating_point() else each for each in call]
-    torch.library.opcheck(torch.ops.portable_softmax.scored.default, tuple(leaves))
-    y = scored_library.forward(*asked(form, **given)).detach()
-    scores = call.scores
-    arguments = (
-        random(*SHAPE, seed=1), y, 3, torch.float32, form, scores.mask, call.factors, call.factor, call.divides, call.causal,
-        scores.sink, call.zero_rows,
-    )  # fmt: skip
-    torch.library.opcheck(torch.ops.portable_softmax.scored_backward.default, arguments)
+    torch.library.opcheck(getattr(operators, form).default, tuple(leaves))
+    y = launching.forward(form, asked(form, **given), False).detach()
+    arguments = random(*SHAPE, seed=1), y, 3, torch.float32, call.factors, *call.of_gradient
+    torch.library.opcheck(getattr(operators, f"{form}_backward").default, arguments)
 
 
 @pytest.mark.each_value
@@ -146,7 +143,7 @@ def test_compile_without_graph_breaks(by_torch, form, given, dynamic):
     compilations = counted.frame_count
     compiled(random(*SHAPE, seed=5).requires_grad_(), given)
     assert counted.frame_count == compilations
-    assert any("scored" in str(node.target) for graph in counted.graphs for node in graph.graph.nodes)
+    assert any(f"portable_softmax.{form}" in str(node.target) for graph in counted.graphs for node in graph.graph.nodes)
 
 
 class Attention(torch.nn.Module):
@@ -165,7 +162,7 @@ def test_export_and_make_fx(by_torch):
     exported = torch.export.export(model, (x, mask, temperature), dynamic_shapes=({0: size}, {0: size}, {0: size}))
     again = [torch.cat((each, each)) for each in (x, mask, temperature)]
     torch.testing.assert_close(exported.module()(*again), model(*again))
-    assert str(exported.graph_module.code).count("portable_softmax.scored.default") == 2
+    assert str(exported.graph_module.code).count("ops.portable_softmax.") == 2
     traced = make_fx(lambda x, m, t: functional_call(model, {}, (x, m, t)))(x, mask, temperature)
     torch.testing.assert_close(traced(-x, mask, temperature), model(-x, mask, temperature))
 
@@ -228,12 +225,12 @@ def test_only_what_gradients_need_is_saved(by_torch):
 def test_the_gradient_of_x_is_one_call_of_the_operator(by_torch, monkeypatch):
     called = []
     monkeypatch.setattr(
-        scored_autograd._Gradients,
+        autograd._Gradients,
         "of_scores",
         lambda *_: pytest.fail("the gradient of scores is for a mask and factors alone"),
     )
-    whole = scored_autograd._Gradients._launched
-    monkeypatch.setattr(scored_autograd._Gradients, "_launched", lambda *given: called.append(1) or whole(*given))
+    whole = autograd._Gradients._launched
+    monkeypatch.setattr(autograd._Gradients, "_launched", lambda *given: called.append(1) or whole(*given))
     leaf = random(*SHAPE).requires_grad_()
     softmax(leaf, scale=0.5, temperature=random(4, 1), mask=random(4, 5) > 0, sink=1.0).sum().backward()
     assert called == [1]

@@ -11,7 +11,7 @@ from pairs import PAIRS
 
 from portable_softmax import Device, DtypeError, NoDeviceError, log_softmax, plan, softmax, warm_up, watch_calls
 from portable_softmax.devices import detect as device_module
-from portable_softmax.operators import kept
+from portable_softmax.operators.memory import forget
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiled as memory
 from portable_softmax.runtime import compiler, warmup
@@ -129,7 +129,7 @@ def test_calls_that_were_watched_need_nothing_after_a_warm_up(where, tmp_path):
     for given in (calls, tmp_path / "calls.json", str(tmp_path / "calls.json")):
         plan_problem.cache_clear()
         memory._compiled.clear()
-        kept.forget()
+        forget()
         assert len(warm_up(given)) == 5
         before = plan_problem.cache_info().misses, len(memory._compiled)
         x.grad = None

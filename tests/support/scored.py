@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import torch
 from closeness import assert_close
 
-from portable_softmax.operators import kept, scored
+from portable_softmax.operators import launching, memory
+from portable_softmax.operators.call import Asked, AskedGradient
 from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.scores import Scores
 
@@ -71,7 +72,26 @@ def per_row(numbers, x, dim=-1):
 
 def computed(x, form, scores, mask=None, factor=None, sink=None, dim=-1, dtype=None, invariant=False):
     """Returns the kernel's softmax of scores; arguments are those of `expected`."""
-    return scored.forward(x, dim, dtype, form, invariant, scores, mask, per_row(factor, x, dim), per_row(sink, x, dim))
+    asked = asked_of(x, scores, mask, factor, sink, dim, dtype)
+    return launching.forward(form, asked, invariant)
+
+
+def asked_of(x, scores, mask=None, factor=None, sink=None, dim=-1, dtype=None):
+    """Returns what an operator is asked for; arguments are those of `expected`."""
+    factors, number = (per_row(factor, x, dim), None) if isinstance(factor, torch.Tensor) else (None, factor)
+    sinks = per_row(
+        torch.full(x.sum(dim, keepdim=True).shape, sink, device=x.device) if isinstance(sink, float) else sink, x, dim
+    )
+    return Asked(x, dim, dtype, mask, factors, sinks, number, scores.divides, scores.cap, scores.causal, scores.zero_rows)
+
+
+def computed_gradient(dy, y, form, scores, factor=None, dim=-1, dtype=torch.float32):
+    """Returns the kernel's gradient of x, without the derivative of a cap."""
+    factors, number = (per_row(factor, y, dim), None) if isinstance(factor, torch.Tensor) else (None, factor)
+    asked = AskedGradient(
+        dy, y, dim, dtype, factors, number, scores.divides, scores.mask, scores.causal, scores.sink, scores.zero_rows
+    )
+    return launching.backward(form, asked, False)
 
 
 def random(*shape, where="cpu", dtype=torch.float32, seed=0, size=3.0):
@@ -120,7 +140,7 @@ def joined(*chosen):
 
 def choose(patch, tiling):
     """Makes all launches use a tiling, one program for each tile; forget the launches that are kept behind the test."""
-    kept.forget()
+    memory.forget()
 
     def plan(problem, device):
         read = as_read(problem, device)
@@ -145,8 +165,7 @@ def compare(where, name, form, dtype, cols, check=assert_close):
     every = steps(1, 2, 3, cols, "cpu")
     scores, given = joined(*(every[each] for each in TOGETHER[name]))
     x = random(1, 2, 3, cols, dtype=dtype)
-    numbers = (on(where, per_row(given.get(each), x)) for each in ("factor", "sink"))
-    result = scored.forward(x.to(where), -1, None, form, False, scores, on(where, given.get("mask")), *numbers)
+    result = computed(x.to(where), form, scores, *(on(where, given.get(each)) for each in ("mask", "factor", "sink")))
     check(result.cpu(), *expected(x, form, scores, **given))
 
 
@@ -156,7 +175,7 @@ def compare_gradient(where, name, form, dtype, cols, check=assert_close):
     scores, given = joined(*(every[each] for each in TOGETHER[name]))
     x, factor = random(1, 2, 3, cols), given.get("factor")
     dy, y = random(1, 2, 3, cols, seed=3, dtype=dtype), expected(x, form, scores, **given)[0].to(dtype)
-    dx = scored.backward(dy.to(where), y.to(where), -1, dtype, form, False, scores, on(where, per_row(factor, x)))
+    dx = computed_gradient(dy.to(where), y.to(where), form, scores, on(where, factor), dtype=dtype)
     check(dx.cpu(), *expected_gradient(form, dy, y, scores, factor))
 
 

@@ -264,7 +264,7 @@ def several_processes(turns):
 def publishing(replacement):
     """Makes kernels that are compiled within publish by `replacement`, a @triton.jit function; none comes from the disk."""
     from portable_softmax.kernels import exchange, fallback, softmax
-    from portable_softmax.operators import kept
+    from portable_softmax.operators import memory
     from portable_softmax.runtime import compiled as spec
     from portable_softmax.runtime import on_disk
 
@@ -272,7 +272,7 @@ def publishing(replacement):
     before = [dict(vars(room)) for room in rooms]
 
     def forget():
-        kept.forget()
+        memory.forget()
         spec._compiled.clear()
 
     try:

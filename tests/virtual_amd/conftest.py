@@ -12,12 +12,12 @@ def machine():
     import host_tensor
 
     from portable_softmax.devices import detect
-    from portable_softmax.operators import kept
+    from portable_softmax.operators import memory
 
     def forget():
         detect._device.cache_clear()
         detect._active_backend.cache_clear()
-        kept.forget()
+        memory.forget()
 
     forget()
     with pytest.MonkeyPatch.context() as patch:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from scored import TOGETHER, choose, compare, compare_gradient
 
-from portable_softmax.operators import kept
+from portable_softmax.operators import memory
 from portable_softmax.planning.plan import Tiling
 
 FORMS = ("softmax", "log_softmax", "softmin")
@@ -24,7 +24,7 @@ def where(machine, monkeypatch):
         return f"cuda:{machine.index(DEVICES[arch])}"
 
     yield tiled
-    kept.forget()
+    memory.forget()
 
 
 @pytest.mark.each_value

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 
 from portable_softmax.errors import DtypeError
-from portable_softmax.operators.arguments import KERNEL_DTYPES, autocast_dtype
-from portable_softmax.operators.asked import Asked
+from portable_softmax.operators.arguments import KERNEL_DTYPES, autocast_dtype, converted
+from portable_softmax.operators.call import Asked
 from portable_softmax.planning.scores import Causal
 
 CAUSAL: dict[Any, Causal | None] = {False: None, True: "upper_left", "upper_left": "upper_left", "lower_right": "lower_right"}
@@ -17,7 +17,7 @@ LIFT = 2.0**64
 MASKED_ROWS = "nan", "zero"
 
 
-class Given(NamedTuple):
+class Options(NamedTuple):
     """Arguments that a caller gives beside the tensor, the dim and the type; api.functional.softmax describes it."""
 
     scale: Any = None
@@ -29,44 +29,45 @@ class Given(NamedTuple):
     masked_rows: Any = "nan"
 
 
-def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, given: Given) -> Asked:
-    """Returns what the operator is asked for.
+NO_OPTIONS = Options()
+
+
+def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, options: Options) -> tuple[str, Asked]:
+    """Returns the form, and what its operator is asked for.
 
     Args:
         form: softmax, log_softmax or softmin.
         x: a strided tensor of at least one dimension.
         dim: counted from 0.
         dtype: type of the result; None for that of x, but float32 under torch.autocast.
-        given: as the caller gave it.
+        options: as the caller gave it.
 
     Raises:
         TypeError, ValueError, RuntimeError, DtypeError: the cases of api.functional.softmax.
     """
-    if x.dtype not in KERNEL_DTYPES and dtype is not None:
-        x, form = (-x, "softmax") if form == "softmin" else (x, form)
-        x = x.to(dtype)
+    form, x = converted(form, x, dtype)
     dtype = dtype or autocast_dtype(x)
     if not {x.dtype, dtype} <= KERNEL_DTYPES:
         raise DtypeError(f"{form} of {x.dtype} as {dtype} was asked for; name a floating-point dtype of 16, 32 or 64 bits")
     compute = torch.promote_types(dtype, torch.float32)
-    causal = _causal(form, x, dim, given.causal)
-    mask = None if given.mask is None else _mask(form, x, given.mask)
-    scale = None if given.scale is None else numbers("scale", form, x, dim, given.scale, compute)
-    temperature = None if given.temperature is None else numbers("temperature", form, x, dim, given.temperature, compute)
+    causal = _causal(form, x, dim, options.causal)
+    mask = None if options.mask is None else _mask(form, x, options.mask)
+    scale = None if options.scale is None else numbers("scale", form, x, dim, options.scale, compute)
+    temperature = None if options.temperature is None else numbers("temperature", form, x, dim, options.temperature, compute)
     if isinstance(temperature, float) and dtype is not torch.float16 and 0 < abs(temperature) < 1 / torch.finfo(compute).max:
         x, temperature = x.to(dtype) * LIFT, temperature * LIFT  # which has an inverse
     if scale is not None and temperature is not None:
         x, temperature = _divided(x, dim, scale, temperature, compute)
         scale = None
     by = scale if temperature is None else temperature
-    each_sink = None if given.sink is None else sinks(form, x, dim, given.sink, compute)
-    check_masked_rows(form, given.masked_rows)
-    return Asked(
-        x=x, dim=dim, dtype=dtype, form=form, mask=mask,
+    each_sink = None if options.sink is None else sinks(form, x, dim, options.sink, compute)
+    check_masked_rows(form, options.masked_rows)
+    return form, Asked(
+        x=x, dim=dim, dtype=dtype, mask=mask,
         factors=by if isinstance(by, torch.Tensor) else None,
         factor=None if isinstance(by, torch.Tensor) else by,
-        divides=temperature is not None, softcap=None if given.softcap is None else _cap(form, given.softcap, compute),
-        causal=causal, sinks=each_sink, zero_rows=given.masked_rows == "zero",
+        divides=temperature is not None, softcap=None if options.softcap is None else _cap(form, options.softcap, compute),
+        causal=causal, sinks=each_sink, zero_rows=options.masked_rows == "zero",
     )  # fmt: skip
 
 
