@@ -14,7 +14,7 @@ import portable_softmax
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 ROOMS = {  # headings, by the beginning of the module that a public name is of
     "Compute": ("api.", "invariance"),
-    "Launches": ("runtime.", "planning.", "operators.watched"),
+    "Launches": ("runtime.", "planning.", "operators.memory"),
     "Devices and occupancy": ("devices.",),
     "Any kernel": ("probe.", "testing."),
     "Errors": ("errors",),

@@ -1,38 +1,39 @@
 """softmax, log_softmax and softmin as torch has them."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import inspect
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from portable_softmax.operators.arguments import check_chunks
 from portable_softmax.operators.dispatch import call, call_with
-from portable_softmax.operators.options import NO_OPTIONS, Options
+from portable_softmax.operators.options import Options
 from portable_softmax.operators.out import call_into
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+    from typing_extensions import Unpack
 
 Numbers = float | torch.Tensor | None
 
 
+class Keywords(TypedDict, total=False):
+    """Arguments of softmax that are given by name."""
+
+    scale: Numbers
+    temperature: Numbers
+    mask: torch.Tensor | None
+    causal: bool | str
+    softcap: float | None
+    sink: Numbers
+    masked_rows: str
+    group: "ProcessGroup | None"
+    out: torch.Tensor | None
+
+
 def softmax(
-    input: torch.Tensor,
-    dim: int = -1,
-    dtype: torch.dtype | None = None,
-    *,
-    scale: Numbers = None,
-    temperature: Numbers = None,
-    mask: torch.Tensor | None = None,
-    causal: bool | str = False,
-    softcap: float | None = None,
-    sink: Numbers = None,
-    masked_rows: str = "nan",
-    group: "ProcessGroup | None" = None,
-    chunks: int = 1,
-    out: torch.Tensor | None = None,
+    input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, **keywords: "Unpack[Keywords]"
 ) -> torch.Tensor:
     """Computes exp(input) / sum(exp(input)) along `dim`, by one fused kernel.
 
@@ -64,7 +65,6 @@ def softmax(
             that are nan are 0 either way, as those of masked_fill are; so are those of a row with a nan that is not masked.
         group: a process group whose ranks each hold a part of the input along `dim`, and of the result; see docs/sharded.md.
             A DTensor needs none.
-        chunks: in which the rows of an input that is sharded along `dim` are exchanged, one's beside another's kernels.
         out: what the result is written to, of its type and device, and any strides; the input itself for a softmax in place. Of
             another shape, it is resized, with torch's warning if elements are lost. Not differentiable, and not for rows that
             are sharded. Where it lies so that no kernel takes it, the result is computed elsewhere and copied. In place no
@@ -75,8 +75,8 @@ def softmax(
 
     Raises:
         IndexError, ValueError: there is no such dim, or it has more than 64 bits.
-        TypeError: `input` is not a tensor, `dim` or `chunks` no integer, or `dtype` no dtype, as torch has it.
-        ValueError: `chunks` is less than 1; `causal`, `softcap` or `masked_rows` is none of the above; or `out`, or anything
+        TypeError: `input` is not a tensor, `dim` no integer, or `dtype` no dtype, as torch has it.
+        ValueError: `causal`, `softcap` or `masked_rows` is none of the above; or `out`, or anything
             from `scale` to `masked_rows`, is given for rows that are sharded.
         RuntimeError: `out` has another type or device, its elements lie under each other or partly under the input's, or a
             gradient is needed; a tensor does not broadcast, has not 1 along `dim`, or is on another device; in torch's words.
@@ -84,131 +84,94 @@ def softmax(
         LayoutError: the tensor is nested, sparse or of another layout than strided; a NotImplementedError too.
         DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
     """
-    if (
-        scale is not None or temperature is not None or mask is not None or causal is not False or softcap is not None
-        or sink is not None or masked_rows != "nan"
-    ):  # fmt: skip
-        given = Options(scale, temperature, mask, causal, softcap, sink, masked_rows)
-        return _scored(softmax, "softmax", input, dim, dtype, group, chunks, out, given)
-    if type(input) is not Tensor or group is not None or chunks != 1 or out is not None:
-        return _maybe_sharded("softmax", input, dim, dtype, group, chunks, out)
-    return call("softmax", input, dim, dtype)
+    if not keywords and type(input) is Tensor:
+        return call("softmax", input, dim, dtype)
+    return _general(softmax, input, dim, dtype, **keywords)
 
 
 def log_softmax(
-    input: torch.Tensor,
-    dim: int = -1,
-    dtype: torch.dtype | None = None,
-    *,
-    scale: Numbers = None,
-    temperature: Numbers = None,
-    mask: torch.Tensor | None = None,
-    causal: bool | str = False,
-    softcap: float | None = None,
-    sink: Numbers = None,
-    masked_rows: str = "nan",
-    group: "ProcessGroup | None" = None,
-    chunks: int = 1,
-    out: torch.Tensor | None = None,
+    input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, **keywords: "Unpack[Keywords]"
 ) -> torch.Tensor:
     """Computes input - max - log(sum(exp(input - max))), the logarithm of softmax, by one fused kernel.
 
     Arguments, result and errors are those of `softmax`.
     """
-    if (
-        scale is not None or temperature is not None or mask is not None or causal is not False or softcap is not None
-        or sink is not None or masked_rows != "nan"
-    ):  # fmt: skip
-        given = Options(scale, temperature, mask, causal, softcap, sink, masked_rows)
-        return _scored(log_softmax, "log_softmax", input, dim, dtype, group, chunks, out, given)
-    if type(input) is not Tensor or group is not None or chunks != 1 or out is not None:
-        return _maybe_sharded("log_softmax", input, dim, dtype, group, chunks, out)
-    return call("log_softmax", input, dim, dtype)
+    if not keywords and type(input) is Tensor:
+        return call("log_softmax", input, dim, dtype)
+    return _general(log_softmax, input, dim, dtype, **keywords)
 
 
 def softmin(
-    input: torch.Tensor,
-    dim: int = -1,
-    dtype: torch.dtype | None = None,
-    *,
-    scale: Numbers = None,
-    temperature: Numbers = None,
-    mask: torch.Tensor | None = None,
-    causal: bool | str = False,
-    softcap: float | None = None,
-    sink: Numbers = None,
-    masked_rows: str = "nan",
-    group: "ProcessGroup | None" = None,
-    chunks: int = 1,
-    out: torch.Tensor | None = None,
+    input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, **keywords: "Unpack[Keywords]"
 ) -> torch.Tensor:
     """Computes softmax of -input, by one fused kernel.
 
     Arguments, result and errors are those of `softmax`. The input is negated first, and then everything is as in
     softmax: a mask is added to the negated scores, and a row of temperature 0 has its weight on the smallest input.
     """
-    if (
-        scale is not None or temperature is not None or mask is not None or causal is not False or softcap is not None
-        or sink is not None or masked_rows != "nan"
-    ):  # fmt: skip
-        given = Options(scale, temperature, mask, causal, softcap, sink, masked_rows)
-        return _scored(softmin, "softmin", input, dim, dtype, group, chunks, out, given)
-    if type(input) is not Tensor or group is not None or chunks != 1 or out is not None:
-        return _maybe_sharded("softmin", input, dim, dtype, group, chunks, out)
-    return call("softmin", input, dim, dtype)
+    if not keywords and type(input) is Tensor:
+        return call("softmin", input, dim, dtype)
+    return _general(softmin, input, dim, dtype, **keywords)
 
 
-for _function in (softmax, log_softmax, softmin):  # in torch.jit.script a call of it is one of the operator
-    torch.jit._builtins._register_builtin(_function, f"portable_softmax::{_function.__name__}")
-
-
-def _scored(
-    function: Callable[..., torch.Tensor], form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None,
-    group: "ProcessGroup | None", chunks: int, out: torch.Tensor | None, given: Options,
-) -> torch.Tensor:  # fmt: skip
-    """Computes the softmax of scores of a tensor that holds whole rows."""
-    if chunks != 1:
-        check_chunks(form, chunks)
-    if not isinstance(x, Tensor):
+def _general(
+    function: Any, x: Any, dim: Any, dtype: Any, *, group: Any = None, out: torch.Tensor | None = None, **given: Any
+) -> torch.Tensor:
+    """Computes a form of softmax by what is given: with options or without, of whole rows or of shards, into `out` or not."""
+    form = function.__name__
+    options = _options(form, given) if given else None
+    if options and not isinstance(x, Tensor):
         if has_torch_function_unary(x):
-            result: torch.Tensor = handle_torch_function(function, (x,), x, dim, dtype, **given._asdict())
+            result: torch.Tensor = handle_torch_function(function, (x,), x, dim, dtype, **options._asdict())
             return result
         raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
-    sharded = group is not None or any(hasattr(each, "device_mesh") for each in (x, *given) if isinstance(each, Tensor))
-    if sharded:
-        asked = ", ".join(name for name, each in given._asdict().items() if each is not getattr(NO_OPTIONS, name))
+    if group is not None or (isinstance(x, Tensor) and hasattr(x, "device_mesh")) or (options and any(hasattr(each, "device_mesh") for each in options)):
+        return _sharded(form, x, dim, dtype, group, out, options)
+    if out is not None:
+        return call_into(form, x, dim, dtype, out, options)
+    return call_with(form, x, dim, dtype, options) if options else call(form, x, dim, dtype)
+
+
+def _options(form: str, given: dict[str, Any]) -> Options | None:
+    """Returns what is given by name; None where all is as by default."""
+    if unknown := given.keys() - Options._fields:
+        raise TypeError(f"{form}() got an unexpected keyword argument {min(unknown)!r}")
+    options = Options(**given)
+    return None if options.are_default else options
+
+
+def _sharded(form: str, x: Any, dim: Any, dtype: Any, group: Any, out: Any, options: Options | None) -> torch.Tensor:
+    """Computes the softmax of rows of which other ranks hold parts."""
+    if options:
+        asked = ", ".join(name for name, each in options._asdict().items() if each is not Options._field_defaults[name])
         raise ValueError(
             f"{form}() of a {'shard' if group is not None else 'DTensor'} was asked for with {asked}; apply these to the input "
             "first, or give local tensors that hold whole rows"
         )
-    if out is None:
-        return call_with(form, x, dim, dtype, given)
-    return call_into(form, x, dim, dtype, out, given)
-
-
-def _maybe_sharded(
-    form: str,
-    x: torch.Tensor,
-    dim: int,
-    dtype: torch.dtype | None,
-    group: "ProcessGroup | None",
-    chunks: int,
-    out: torch.Tensor | None,
-) -> torch.Tensor:
-    """Finds out whether other ranks hold parts of the rows, and computes the softmax with them or alone."""
     if out is not None:
-        if group is not None or hasattr(x, "device_mesh"):
-            raise ValueError(f"{form} into out= was asked for rows that are sharded; give no out=")
-        check_chunks(form, chunks)
-        return call_into(form, x, dim, dtype, out)
+        raise ValueError(f"{form} into out= was asked for rows that are sharded; give no out=")
     if group is not None:
         from portable_softmax.distributed.entry import sharded
 
-        return sharded(form, x, dim, dtype, [group], chunks)
-    if chunks != 1:
-        check_chunks(form, chunks)
-    if isinstance(x, Tensor) and hasattr(x, "device_mesh"):
-        from portable_softmax.distributed.dtensor import of_dtensor
+        return sharded(form, x, dim, dtype, [group])
+    from portable_softmax.distributed.dtensor import of_dtensor
 
-        return of_dtensor(form, x, dim, dtype, chunks)
-    return call(form, x, dim, dtype)
+    return of_dtensor(form, x, dim, dtype)
+
+
+def _signature() -> inspect.Signature:
+    """Returns the signature with each keyword by its name, as help() shows it."""
+    positional = [*inspect.signature(softmax).parameters.values()][:-1]
+    defaults = {**Options._field_defaults, "group": None, "out": None}
+    keywords = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=annotation)
+        for name, annotation in Keywords.__annotations__.items()
+    ]
+    return inspect.Signature([*positional, *keywords], return_annotation=torch.Tensor)
+
+
+_SIGNATURE = _signature()
+for _function in (softmax, log_softmax, softmin):
+    _function.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
+    # In torch.jit.script a call of it is one of the operator.
+    torch.jit._builtins._register_builtin(_function, f"portable_softmax::{_function.__name__}")

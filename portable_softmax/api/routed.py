@@ -114,7 +114,7 @@ def _router(
         understood = named.keys() <= keywords and len(given) == len(arguments) + len(named)
         x = given.get("input")
         if routing and understood and _computed(x, given.get("dim"), given.get("dtype")):
-            return ours(x, given["dim"], given.get("dtype"), masked_rows=routing)
+            return ours(x, given["dim"], given.get("dtype"), **({} if routing == "nan" else {"masked_rows": routing}))
         if has_torch_function_unary(x) and not is_dynamo_compiling():
             return handle_torch_function(theirs, (x,), *arguments, **named)  # torch would tell it the name, which is `call`
         return theirs(*arguments, **named)

@@ -2,7 +2,7 @@
 
 Operators are imported with torch; the rest, and torch.distributed, when a group or a DTensor is first given.
 
-entry.py        arguments, and the autograd function: reduce each chunk, exchange, map
+entry.py        arguments, and the autograd function: reduce, exchange, map
 dtensor.py      the same for a DTensor, and sharding rules of the package's operators
 exchange.py     collectives that make numbers of whole rows of those of shards
 operators.py    both steps on one device as torch operators, opaque to compilers

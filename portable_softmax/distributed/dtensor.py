@@ -14,7 +14,7 @@ from portable_softmax.operators.library import operator
 from portable_softmax.planning.problem import FORMS
 
 
-def of_dtensor(form: str, x: Any, dim: int, dtype: torch.dtype | None, chunks: int) -> torch.Tensor:
+def of_dtensor(form: str, x: Any, dim: int, dtype: torch.dtype | None) -> torch.Tensor:
     """Computes the softmax of a DTensor, and gives a DTensor of the same placements, but no partial ones.
 
     Partial placements are redistributed first, as replicated ones: that is an all-reduce of the whole tensor.
@@ -24,7 +24,6 @@ def of_dtensor(form: str, x: Any, dim: int, dtype: torch.dtype | None, chunks: i
         x: a DTensor, of any mesh and placements.
         dim: the axis along which the result sums to 1; it may be sharded over any number of the mesh's dimensions.
         dtype: as of api.functional.softmax.
-        chunks: as of entry.sharded.
 
     Raises:
         IndexError, TypeError, ValueError, RuntimeError: the cases of entry.sharded.
@@ -35,7 +34,7 @@ def of_dtensor(form: str, x: Any, dim: int, dtype: torch.dtype | None, chunks: i
         x = x.redistribute(placements=placements)
     groups = [mesh.get_group(at) for at, each in enumerate(placements) if getattr(each, "dim", None) == dim]
     part = x.to_local() if is_dynamo_compiling() else _Part.apply(x)
-    y = sharded(form, part, dim, dtype, groups, chunks) if groups else call(form, part, dim, dtype)
+    y = sharded(form, part, dim, dtype, groups) if groups else call(form, part, dim, dtype)
     return _whole(y, mesh, placements, x.shape)
 
 

@@ -10,15 +10,13 @@ from torch.compiler import is_dynamo_compiling
 from torch.distributed import ProcessGroup, all_gather_object
 from torch.distributed.distributed_c10d import DebugLevel, get_debug_level
 
-from portable_softmax.distributed import exchange
-from portable_softmax.distributed.exchange import Group, Groups
+from portable_softmax.distributed.exchange import Group, Groups, exchanged
 from portable_softmax.distributed.operators import map_shard, reduce_shard
 from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import in_context, is_batch_invariant
 from portable_softmax.operators.arguments import (
     KERNEL_DTYPES,
     autocast_dtype,
-    check_chunks,
     check_layout,
     converted,
     dtype_of,
@@ -33,7 +31,6 @@ def sharded(
     dim: int,
     dtype: torch.dtype | None,
     groups: Sequence[ProcessGroup],
-    chunks: int = 1,
 ) -> torch.Tensor:
     """Computes the softmax of rows of which each rank of the groups holds a part, in two launches and one collective or two.
 
@@ -46,16 +43,15 @@ def sharded(
         dim: the axis along which the results of all ranks sum to 1.
         dtype: as of api.functional.softmax.
         groups: process groups whose ranks together hold each row, as a mesh has them: one for each of its dimensions.
-        chunks: in so many at most the longest other dimension is cut: one's collective runs beside another's kernels.
 
     Returns:
         A contiguous tensor of the shape of x: this rank's part of the result.
 
     Raises:
-        TypeError, ValueError: `groups` or `chunks` are something else.
+        TypeError: `groups` are something else.
         IndexError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the cases of api.functional.softmax.
         RuntimeError: a rank is lost, or its shapes differ; as torch.distributed finds it, at latest at the group's timeout.
-        ValueError: shapes or chunks differ, and TORCH_DISTRIBUTED_DEBUG is INFO or DETAIL: then they are compared first.
+        ValueError: shapes differ, and TORCH_DISTRIBUTED_DEBUG is INFO or DETAIL: then they are compared first.
     """
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
@@ -64,18 +60,17 @@ def sharded(
             f"{form} of a DTensor was asked for with a group; its mesh says which ranks hold its rows: give no group"
         )
     check_layout(form, x)
-    check_chunks(form, chunks)
     dim, dtype = wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
     form, x = converted(form, x, dtype)
     dtype = dtype or autocast_dtype(x)
     if not {x.dtype, dtype} <= KERNEL_DTYPES:
         raise DtypeError(f"{form} of {x.dtype} as {dtype} was asked for; name a floating-point dtype of 16, 32 or 64 bits")
     if not is_dynamo_compiling() and get_debug_level() != DebugLevel.OFF:
-        asked = f"{form} of {dtype} along dim {dim} in chunks={chunks}"
+        asked = f"{form} of {dtype} along dim {dim}"
         for each in groups:
             _compare(each, asked, [*x.shape[:dim], "...", *x.shape[dim + 1 :]])
     named = tuple([Group(each.group_name, each.size()) for each in groups if _checked(each).size() > 1])
-    result: torch.Tensor = _Sharded.apply(x, dim, dtype, form, named, chunks)
+    result: torch.Tensor = _Sharded.apply(x, dim, dtype, form, named)
     return result
 
 
@@ -101,13 +96,11 @@ def _checked(group: Any) -> ProcessGroup:
 
 class _Sharded(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, dim: int, dtype: torch.dtype, form: str, groups: Groups, chunks: int
-    ) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, dim: int, dtype: torch.dtype, form: str, groups: Groups) -> torch.Tensor:
         y = x.new_empty(x.shape, dtype=dtype)
-        _compute(x, x, y, dim, dtype, form, groups, chunks, False)
+        _compute(x, x, y, dim, dtype, form, groups, False)
         ctx.save_for_backward(y)
-        ctx.dim, ctx.x_dtype, ctx.form, ctx.groups, ctx.chunks = dim, x.dtype, form, groups, chunks
+        ctx.dim, ctx.x_dtype, ctx.form, ctx.groups = dim, x.dtype, form, groups
         ctx.invariant = None if is_dynamo_compiling() else is_batch_invariant()
         return y
 
@@ -115,17 +108,17 @@ class _Sharded(torch.autograd.Function):
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
         (y,) = ctx.saved_tensors
         with contextlib.nullcontext() if ctx.invariant is None else in_context(ctx.invariant):
-            dx = _Gradient.apply(dy, y, ctx.dim, ctx.x_dtype, ctx.form, ctx.groups, ctx.chunks)
-        return dx, None, None, None, None, None
+            dx = _Gradient.apply(dy, y, ctx.dim, ctx.x_dtype, ctx.form, ctx.groups)
+        return dx, None, None, None, None
 
 
 class _Gradient(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str, groups: Groups, chunks: int
+        ctx: Any, dy: torch.Tensor, y: torch.Tensor, dim: int, x_dtype: torch.dtype, form: str, groups: Groups
     ) -> torch.Tensor:
         dx = y.new_empty(y.shape, dtype=x_dtype)
-        _compute(dy, y, dx, dim, y.dtype, form, groups, chunks, True)
+        _compute(dy, y, dx, dim, y.dtype, form, groups, True)
         return dx
 
     @staticmethod
@@ -134,28 +127,12 @@ class _Gradient(torch.autograd.Function):
 
 
 def _compute(
-    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, dim: int, dtype: torch.dtype,
-    form: str, groups: Groups, chunks: int, backward: bool,
-) -> None:  # fmt: skip
-    """Reduces a chunk, begins its collective, and meanwhile finishes and maps the chunk before."""
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, dim: int, dtype: torch.dtype, form: str, groups: Groups, backward: bool
+) -> None:
+    """Reduces, makes whole rows' numbers of each shard's, and maps."""
     if not out.dim():  # a number is a row of one
         a, b, out = a.view(1), b.view(1), out.view(1)
-    others = [at for at in range(out.dim()) if at != dim]
-    sizes = [out.shape[at] for at in others]
-    if not math.prod(sizes):
+    if not math.prod([*out.shape[:dim], *out.shape[dim + 1 :]]):
         return  # no rows, on any rank
-    longest = others[sizes.index(max(sizes))] if others else dim
-    cut = [each.chunk(chunks if others else 1, longest) for each in (a, b, out)]
-    begun: list[Any] = []
-
-    def finish() -> None:
-        a, b, out, numbers, exchanged = begun.pop()
-        map_shard(a, b, exchange.finish(exchanged, numbers, groups), out, dim, form, backward)
-
-    for a_chunk, b_chunk, out_chunk in zip(*cut, strict=True):
-        numbers = reduce_shard(a_chunk, b_chunk, dim, dtype, form, backward)
-        exchanged = exchange.begin(numbers, groups)
-        if begun:
-            finish()
-        begun.append((a_chunk, b_chunk, out_chunk, numbers, exchanged))
-    finish()
+    numbers = exchanged(reduce_shard(a, b, dim, dtype, form, backward), groups)
+    map_shard(a, b, numbers, out, dim, form, backward)

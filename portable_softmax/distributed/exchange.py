@@ -1,7 +1,4 @@
-"""Collectives that make of each shard's numbers those of whole rows: functional ones, which torch.compile can trace.
-
-A collective has begun when `begin` returns, and the caller may launch other work before it calls `finish`.
-"""
+"""Collectives that make of each shard's numbers those of whole rows: functional ones, which torch.compile can trace."""
 
 import math
 from collections.abc import Callable
@@ -41,56 +38,30 @@ def _reduce(operation: str) -> Collective:
     return collective
 
 
-def begin(numbers: torch.Tensor, groups: Groups) -> torch.Tensor:
-    """Begins the first collective, over the first of the groups.
+def exchanged(numbers: torch.Tensor, groups: Groups) -> torch.Tensor:
+    """Returns the numbers of all ranks' shards, or what they come to. It waits on the device's stream, not on the host.
 
     Args:
         numbers: [1, 2, n_rows], or [1, 1, n_rows] for a gradient: what reduce_shard gives.
         groups: those whose ranks together hold whole rows, one after the other; each of more than one rank.
 
     Returns:
-        A tensor to call `finish` with.
+        [ranks, 2, n_rows] or [1, 2, n_rows]; [1, 1, n_rows] for a gradient, whose numbers are added up.
     """
-    collective, given = _first(numbers, groups)
-    return collective(given, groups[0]) if groups else numbers
-
-
-def finish(begun: torch.Tensor, numbers: torch.Tensor, groups: Groups) -> torch.Tensor:
-    """Waits, on the device's stream, for what `begin` has begun, and does the rest.
-
-    Args:
-        begun: what `begin` returned.
-        numbers, groups: those that it was given.
-
-    Returns:
-        [ranks, 2, n_rows] or [1, 2, n_rows]; [1, 1, n_rows] for a gradient.
-    """
-    if not groups:
-        return numbers
-    collective, _ = _first(numbers, groups)
-    result = _over(collective, begun, groups[1:])
-    if collective is _gather or numbers.shape[1] == 1:
-        return result
-    sums = combined(numbers[:, 0], numbers[:, 1], result)
-    total = _over(SUM, SUM(sums, groups[0]), groups[1:])
-    return torch.stack((result, total), dim=1)
-
-
-def _first(numbers: torch.Tensor, groups: Groups) -> tuple[Collective, torch.Tensor]:
-    """Returns the first collective and what it is of: the sum of a gradient's numbers, all pairs, or the maximum."""
     if numbers.shape[1] == 1:
-        return SUM, numbers
+        return _over(SUM, numbers, groups)
     if math.prod([group.size for group in groups]) <= MOST_GATHERED:
-        return _gather, numbers
-    return MAX, numbers[:, 0].contiguous()
+        return _over(_gather, numbers, groups)
+    first = _over(MAX, numbers[:, 0].contiguous(), groups)
+    total = _over(SUM, combined(numbers[:, 0], numbers[:, 1], first), groups)
+    return torch.stack((first, total), dim=1)
 
 
-def _over(collective: Collective, begun: torch.Tensor, groups: Groups) -> torch.Tensor:
-    """Waits for a collective, and repeats it over more groups."""
-    result: torch.Tensor = _collectives.wait_tensor(begun)
+def _over(collective: Collective, numbers: torch.Tensor, groups: Groups) -> torch.Tensor:
+    """Does a collective over one group after the other."""
     for group in groups:
-        result = _collectives.wait_tensor(collective(result, group))
-    return result
+        numbers = _collectives.wait_tensor(collective(numbers, group))
+    return numbers
 
 
 SUM, MAX = _reduce("sum"), _reduce("max")

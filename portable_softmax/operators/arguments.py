@@ -91,14 +91,6 @@ def device_of(x: torch.Tensor, *dtypes: torch.dtype) -> Device:
     return device
 
 
-def check_chunks(form: str, chunks: Any) -> None:
-    """Raises a TypeError unless `chunks` is an int, and a ValueError unless it is positive."""
-    if type(chunks) is not int:
-        raise TypeError(f"{form}(): argument 'chunks' must be int, not {type(chunks).__name__}")
-    if chunks < 1:
-        raise ValueError(f"{form}(): argument 'chunks' must be at least 1, not {chunks}")
-
-
 def check_layout(form: str, x: torch.Tensor) -> None:
     """Raises a LayoutError unless `x` is a strided tensor with one shape."""
     if x.is_nested:

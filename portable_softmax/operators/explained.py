@@ -12,7 +12,7 @@ from portable_softmax.operators.call import Asked, call_of
 from portable_softmax.operators.composite import BY_TORCH
 from portable_softmax.operators.launching import by_torch, described
 from portable_softmax.operators.layout import AS_THEY_LIE, Way
-from portable_softmax.operators.options import NO_OPTIONS, Options, read
+from portable_softmax.operators.options import Options, read
 from portable_softmax.operators.out import check_out
 from portable_softmax.operators.overlap import Overlap, overlap_of
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
@@ -39,7 +39,7 @@ def _lines(
     dim, y_dtype = wrap_dim(dim, x.dim()), dtype or (autocast_dtype(x) if out is None else x.dtype)
     place = None if out is None else _place(x, dtype, out)
     asked = _asked(x, dim, options, out, place)
-    if options != NO_OPTIONS:
+    if not options.are_default:
         x, options = x if x.dim() else x.unsqueeze(0), _without_memory(x, dim, dtype, options)
     if device is None and (x.is_meta or by_torch(x)):
         yield _without_a_kernel(x, dim, dtype, options)
@@ -94,7 +94,7 @@ def _asked(x: torch.Tensor, dim: int, options: Options, out: torch.Tensor | None
     for name, each in options._asdict().items():
         if isinstance(each, torch.Tensor):
             words.append(f"{name} {name_of(each.dtype)} {tuple(each.shape)}")
-        elif each != NO_OPTIONS._asdict()[name]:
+        elif each != Options._field_defaults[name]:
             words.append(f"{name} {each}")
     if out is not None:
         words.append("in place" if place == "same" else f"into strides {out.stride()}")
@@ -111,7 +111,7 @@ def _without_memory(x: torch.Tensor, dim: int, dtype: torch.dtype | None, option
 
 def _without_a_kernel(x: torch.Tensor, dim: int, dtype: torch.dtype | None, options: Options) -> str:
     """Says who computes a call that comes to no kernel; the call's errors are those of torch's operators."""
-    scores = options != NO_OPTIONS
+    scores = not options.are_default
     if scores:
         read("softmax", like(x), dim, dtype or x.dtype, options)
     if x.is_meta:
@@ -124,6 +124,6 @@ def _without_a_kernel(x: torch.Tensor, dim: int, dtype: torch.dtype | None, opti
 
 def _described(x: torch.Tensor, y: torch.Tensor, dim: int, device: Device, options: Options) -> tuple[Way, Problem]:
     """Returns whether x is copied first, and the problem that the call launches."""
-    form, asked = ("softmax", Asked(x, dim, y.dtype)) if options == NO_OPTIONS else read("softmax", x, dim, y.dtype, options)
+    form, asked = ("softmax", Asked(x, dim, y.dtype)) if options.are_default else read("softmax", x, dim, y.dtype, options)
     call, operands = call_of(form, asked, is_batch_invariant())
     return described(call, (y, operands[0]), device, operands[1] if call.scores.mask else None)

@@ -28,8 +28,13 @@ class Options(NamedTuple):
     sink: Any = None
     masked_rows: Any = "nan"
 
-
-NO_OPTIONS = Options()
+    @property
+    def are_default(self) -> bool:
+        """Tells whether nothing is given."""
+        return (
+            self.scale is None and self.temperature is None and self.mask is None and self.causal is False
+            and self.softcap is None and self.sink is None and self.masked_rows == "nan"
+        )  # fmt: skip
 
 
 def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, options: Options) -> tuple[str, Asked]:

@@ -80,7 +80,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("sharded.csv"))
     parser.add_argument("--turns", type=int, default=3, help="times that a provider is timed; the median counts")
     parser.add_argument("--calls", type=int, default=5, help="calls of a turn")
-    parser.add_argument("--chunks", type=int, nargs="+", default=[2, 4, 16])
     parser.add_argument("--runs", type=int, default=20, help="in which one rank comes late, and whose bits are compared")
     parser.add_argument("--limit", type=float, default=170, help="seconds after which the process ends")
     parser.add_argument("--graph", action=switch, default=True, help="capture a CUDA graph, last of all")
@@ -105,7 +104,7 @@ def _begin(options: argparse.Namespace) -> torch.device:
 
 def _measure(run: dict[str, Any], given: Given, direction: str, options: argparse.Namespace) -> None:
     """Adds a cell for each provider that has the direction: its time and its errors, or the reason why it failed."""
-    for name, make in providers(given, options.chunks).items():
+    for name, make in providers(given).items():
         cell: dict[str, Any] = {
             "n_rows": given.x.shape[0],
             "n_cols": given.x.shape[1],
@@ -137,7 +136,7 @@ def _late(given: Given, runs: int) -> str:
     first, alike = None, 0
     for run in range(runs):
         time.sleep(0.02 * ((run + dist.get_rank()) % dist.get_world_size()))
-        y = log_softmax(x, group=dist.group.WORLD, chunks=1 + run % 3)
+        y = log_softmax(x, group=dist.group.WORLD)
         (dx,) = torch.autograd.grad(y, x, dy)
         found = y.detach().sum(dtype=torch.float64).item(), dx.sum(dtype=torch.float64).item()
         first = first or found

@@ -4,7 +4,7 @@
 
 Memory: forward reads a shard twice and writes it once; its gradient reads dy twice and y once, and writes dx. The time of a
 collective is NCCL's own estimate, by which NCCL chooses algorithms (src/graph/tuning.cc: `ncclTopoTuneModel` and its constants,
-protocol LL, which is for few bytes). Nothing overlaps: with chunks= only one chunk's collective is not hidden.
+protocol LL, which is for few bytes). Nothing overlaps.
 """
 
 import argparse

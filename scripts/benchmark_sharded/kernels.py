@@ -41,7 +41,7 @@ def _steps(given: Given, calls: int) -> Iterator[dict[str, Any]]:
         numbers = steps.reduce_shard(a, x, 1, x.dtype, "log_softmax", backward)
 
         def swap(numbers: torch.Tensor = numbers) -> torch.Tensor:
-            return exchange.finish(exchange.begin(numbers, groups), numbers, groups)
+            return exchange.exchanged(numbers, groups)
 
         whole = swap()
         timed: dict[str, tuple[Callable[[], Any], int]] = {

@@ -65,11 +65,11 @@ class Provider:
     directions: tuple[str, ...] = DIRECTIONS
 
 
-def providers(given: Given, chunks: list[int]) -> dict[str, Callable[[], Provider]]:
+def providers(given: Given) -> dict[str, Callable[[], Provider]]:
     """Returns a function for each name that makes the provider. Its memory is freed with the provider."""
 
-    def ours(**options: Any) -> Callable[[], Provider]:
-        return lambda: Provider(given.own_x(), lambda x: log_softmax(x, group=dist.group.WORLD, **options))
+    def ours() -> Provider:
+        return Provider(given.own_x(), lambda x: log_softmax(x, group=dist.group.WORLD))
 
     def dtensor(function: Callable[[Any], Any], **options: Any) -> Callable[[], Provider]:
         return lambda: Provider(given.sharded(given.own_x().detach(), Shard(1)).requires_grad_(), function, **options)
@@ -85,8 +85,7 @@ def providers(given: Given, chunks: list[int]) -> dict[str, Callable[[], Provide
         dist.all_gather_into_tensor(parts, x)
         return torch.log_softmax(parts.view(-1, *x.shape).movedim(0, 1).reshape(given.x.shape), -1)
 
-    found = {"ours x1": alone(log_softmax), "torch x1": alone(by_torch), "ours": ours()}
-    found |= {f"ours chunks={each}": ours(chunks=each) for each in chunks}
+    found = {"ours x1": alone(log_softmax), "torch x1": alone(by_torch), "ours": ours}
     found["ours DTensor"] = dtensor(log_softmax, directions=("forward", "both"))
     found["loss_parallel"] = dtensor(by_torch, context=loss_parallel, directions=("forward", "loss"))
     found["DTensor"] = dtensor(by_torch, whole=True)

@@ -67,16 +67,6 @@ def test_a_dim_of_more_than_64_bits_is_refused_in_torchs_words(x, form, dim):
         assert str(outcome(torch.softmax, x, dim)) == str(outcome(theirs, x, dim))
 
 
-@pytest.mark.parametrize(
-    ("chunks", "error", "words"),
-    [(0, ValueError, "must be at least 1, not 0"), (-1, ValueError, "not -1"), (2.0, TypeError, "must be int, not float")],
-)
-def test_chunks_are_checked_without_a_group_too(x, form, chunks, error, words):
-    with pytest.raises(error, match=rf"{form}\(\): argument 'chunks' .*{words}"):
-        PAIRS[form][0](x, chunks=chunks)
-    assert torch.equal(PAIRS[form][0](x, chunks=4), PAIRS[form][0](x))
-
-
 @pytest.mark.parametrize("dim", [True, 1.0, None])
 def test_a_dim_that_is_none_is_named(x, form, dim):
     with pytest.raises(TypeError, match=rf"{form}\(\): argument 'dim' must be int, not {type(dim).__name__}"):

@@ -64,7 +64,6 @@ REFUSED = {
     "masked rows of 0": ({"masked_rows": 0}, ValueError, "argument 'masked_rows' must be 'nan' or 'zero', not 0"),
     "a dim that is not there": ({"scale": 2.0, "dim": 4}, IndexError, r"expected to be in range of \[-4, 3\], but got 4"),
     "a dtype of integers": ({"scale": 2.0, "dtype": torch.int32}, DtypeError, "name a floating-point dtype"),
-    "chunks": ({"scale": 2.0, "chunks": 0}, ValueError, "argument 'chunks' must be at least 1, not 0"),
 }  # fmt: skip
 
 

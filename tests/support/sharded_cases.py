@@ -1,6 +1,5 @@
 """Cases of a sharded softmax, which all ranks of a group run in one order: see `ranks.py`, which starts them."""
 
-import functools
 import os
 import time
 
@@ -161,15 +160,6 @@ def no_rows():
 
 
 @case()
-def chunks_give_the_same_bits():
-    x = shard(inputs((7, sum(SIZES[world()]))))
-    whole = log_softmax(x, group=dist.group.WORLD)
-    for chunks in (2, 3, 7, 100):
-        assert torch.equal(log_softmax(x, group=dist.group.WORLD, chunks=chunks), whole)
-    check("softmin", inputs((7, sum(SIZES[world()]), 3)), 1, chunks=3)
-
-
-@case()
 def one_rank_of_its_own_group():
     alone = [dist.new_group([rank]) for rank in range(world())][dist.get_rank()]
     x = inputs((4, 9), seed=dist.get_rank())
@@ -189,8 +179,6 @@ def wrong_arguments():
     x, group = inputs((2, 4)), dist.group.WORLD
     wrong = [
         (TypeError, "ProcessGroup", lambda: softmax(x, group="world")),
-        (ValueError, "'chunks' must be at least 1, not 0", lambda: softmax(x, group=group, chunks=0)),
-        (TypeError, "'chunks' must be int, not bool", lambda: softmax(x, group=group, chunks=True)),
         (IndexError, "Dimension out of range", lambda: softmax(x, 2, group=group)),
         (NotImplementedError, "int64", lambda: softmax(x.long(), group=group)),
         (NotImplementedError, "layout", lambda: softmax(x.to_sparse(), group=group)),
@@ -254,7 +242,7 @@ def dtensors():
         check_dtensor(inputs((5, 7)), mesh, [Shard(0)], 1, form)
         check_dtensor(inputs((5, 7)), mesh, [Replicate()], -1, form)
     check_dtensor(inputs((5, 2)), mesh, [Shard(1)], 1)  # with 3 and 4 ranks some have nothing
-    check_dtensor(inputs((3, 8, 20)), mesh, [Shard(1)], 1, "log_softmax", chunks=2)
+    check_dtensor(inputs((3, 8, 20)), mesh, [Shard(1)], 1, "log_softmax")
 
 
 @case()
@@ -314,14 +302,12 @@ def compiled(backend):
     x = inputs((6, sum(SIZES[world()])))
     part = shard(x).clone().requires_grad_()
     group = dist.group.WORLD
-    for chunks in (1, 2):
-        function = functools.partial(log_softmax, group=group, chunks=chunks)
-        call = torch.compile(lambda x, function=function: function(x + 0.0) * 2, fullgraph=True, backend=backend)
-        y = call(part)
-        assert_close(y.detach(), 2 * shard(expected("log_softmax", x)), 2)
-        (dx,) = torch.autograd.grad(y, part, shard(inputs(x.shape, seed=1)))
-        exact = expected_gradient("log_softmax", 2 * inputs(x.shape, seed=1), expected("log_softmax", x))
-        assert_close(dx, shard(exact), 8)
+    call = torch.compile(lambda x: log_softmax(x + 0.0, group=group) * 2, fullgraph=True, backend=backend)
+    y = call(part)
+    assert_close(y.detach(), 2 * shard(expected("log_softmax", x)), 2)
+    (dx,) = torch.autograd.grad(y, part, shard(inputs(x.shape, seed=1)))
+    exact = expected_gradient("log_softmax", 2 * inputs(x.shape, seed=1), expected("log_softmax", x))
+    assert_close(dx, shard(exact), 8)
 
 
 @case(2, 3)
@@ -381,9 +367,9 @@ def shapes_that_differ_while_debugging():
 
 
 @fault
-def chunks_that_differ_while_debugging():
+def types_that_differ_while_debugging():
     dist.set_debug_level(dist.DebugLevel.INFO)
-    softmax(inputs((4, 8)), group=dist.group.WORLD, chunks=1 + dist.get_rank() % 2)
+    softmax(inputs((4, 8)), dtype=(torch.float32, torch.float64)[dist.get_rank() % 2], group=dist.group.WORLD)
 
 
 @fault
