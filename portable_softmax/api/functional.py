@@ -125,7 +125,7 @@ def _general(
             result: torch.Tensor = handle_torch_function(function, (x,), x, dim, dtype, **options._asdict())
             return result
         raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
-    if group is not None or (isinstance(x, Tensor) and hasattr(x, "device_mesh")) or (options and any(hasattr(each, "device_mesh") for each in options)):
+    if group is not None or any(isinstance(each, Tensor) and hasattr(each, "device_mesh") for each in (x, *(options or ()))):
         return _sharded(form, x, dim, dtype, group, out, options)
     if out is not None:
         return call_into(form, x, dim, dtype, out, options)

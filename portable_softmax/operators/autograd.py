@@ -19,10 +19,10 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from portable_softmax.invariance import in_context, is_batch_invariant
-from portable_softmax.operators import composite, launching
-from portable_softmax.operators.bypass import fused, plainly
+from portable_softmax.operators import composite
+from portable_softmax.operators.bypass import fused, gradient_directly, plainly
 from portable_softmax.operators.call import Asked, AskedGradient
-from portable_softmax.operators.memory import nobody_listens, repeated
+from portable_softmax.operators.memory import repeated
 
 
 def register_gradients(library: torch.library.Library, form: str) -> None:
@@ -45,8 +45,9 @@ def register_gradients(library: torch.library.Library, form: str) -> None:
     def gradient(keyset: Any, *arguments: Any) -> torch.Tensor:
         asked = AskedGradient(*arguments)
         again = torch.is_grad_enabled() and any(each.requires_grad for each in asked.tensors)
-        if not again and all(nobody_listens(each) for each in asked.tensors):
-            return launching.backward(form, asked, is_batch_invariant())
+        dx = None if again else gradient_directly(form, asked, is_batch_invariant())
+        if dx is not None:
+            return dx
         if not asked.scores:
             return recorded_gradient(keyset, *arguments)
         if again or forward_ad._current_level >= 0:

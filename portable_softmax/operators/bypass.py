@@ -12,10 +12,10 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from portable_softmax.invariance import in_context, is_batch_invariant
-from portable_softmax.operators.arguments import check_gradient, converted
+from portable_softmax.operators.arguments import KERNEL_DTYPES, check_gradient, converted
 from portable_softmax.operators.call import Asked, AskedGradient, call_of, call_of_gradient
-from portable_softmax.operators.launching import Run, bound, by_torch, forward, key_of
-from portable_softmax.operators.memory import MOST_REPEATS, Repeat, find, nobody_listens, remember, repeat_like, repeat_of
+from portable_softmax.operators.launching import Run, backward, bound, by_torch, forward, key_of
+from portable_softmax.operators.memory import find, nobody_listens, remember, repeat_like, repeat_of
 from portable_softmax.operators.options import Options, numbers, sinks
 
 PLAIN = frozenset((bool, int, float, str, torch.dtype))
@@ -155,7 +155,7 @@ def _is_same(taken: torch.Tensor | None, given: Any) -> bool:
 
 def _recording(run: Run, form: str, asked: Asked, batch_invariant: bool, n_operands: int) -> Run:
     """Returns `run`, which computes what is asked for of so many operands, as autograd records it for the gradient of x."""
-    gradient = _gradient_of(form, asked, batch_invariant)
+    dim, x_dtype, of_gradient = asked.dim, asked.x.dtype, asked.of_gradient
     ahead = int(asked.mask is not None)
     factors = slice(ahead, ahead + (asked.factors is not None))  # of the operands after x, what the gradient needs
     nothing = (None,) * (n_operands - 1)
@@ -169,7 +169,11 @@ def _recording(run: Run, form: str, asked: Asked, batch_invariant: bool, n_opera
 
         @staticmethod
         def backward(ctx: Any, dy: torch.Tensor) -> Any:
-            dx = gradient(dy, *ctx.saved_tensors)
+            y, *factors = ctx.saved_tensors
+            wanted = AskedGradient(dy, y, dim, x_dtype, *(factors or (None,)), *of_gradient)
+            again = torch.is_grad_enabled()  # a second derivative may follow
+            dx = None if again else gradient_directly(form, wanted, batch_invariant)
+            dx = fused(form, wanted, batch_invariant) if dx is None else dx
             return (dx, *nothing) if nothing else dx
 
     # Function.apply asks for torch.func's levels, and there are none.
@@ -177,27 +181,24 @@ def _recording(run: Run, form: str, asked: Asked, batch_invariant: bool, n_opera
     return apply
 
 
-def _gradient_of(form: str, asked: Asked, batch_invariant: bool) -> Run:
-    """Returns gradient(dy, y, factors), that of x, with factors if there were some; past the dispatcher if nobody listens."""
-    dim, x_dtype, repeats = asked.dim, asked.x.dtype, list[Repeat]()
-    rest = asked.of_gradient
-
-    def gradient(dy: torch.Tensor, y: torch.Tensor, *factors: torch.Tensor) -> torch.Tensor:
-        given = [dy, y, *factors]
-        recorded = torch.is_grad_enabled()  # as for a second derivative
-        if not recorded and (run := repeat_of(repeats, given)):
-            return run(*given)
-        wanted = AskedGradient(dy, y, dim, x_dtype, *(factors or (None,)), *rest)
-        if recorded or not all(nobody_listens(each) for each in given):
-            return fused(form, wanted, batch_invariant)
-        check_gradient(dy, y, dim)
-        call, operands = call_of_gradient(form, wanted, batch_invariant)
-        run = bound(call, operands)
-        if len(operands) == len(given) and find(key_of(call, operands)):
-            repeats[:] = repeat_like(given, run), *repeats[: MOST_REPEATS - 1]
-        return run(*operands)
-
-    return gradient
+def gradient_directly(form: str, asked: AskedGradient, batch_invariant: bool) -> torch.Tensor | None:
+    """Computes the gradient of x, which is not recorded itself, if nobody listens; returns None if torch must see the call."""
+    given = [*asked.tensors]
+    if type(asked.y) is not torch.Tensor or asked.y.is_nested:
+        return None
+    key = "gradient", form, batch_invariant, asked.y.shape, *asked[2:4], *asked[5:]
+    if run := repeat_of(find(key), given):
+        return run(*given)
+    if not all(nobody_listens(each) for each in given):
+        return None
+    if by_torch(asked.y) or asked.x_dtype not in KERNEL_DTYPES:
+        return backward(form, asked, batch_invariant)
+    check_gradient(asked.dy, asked.y, asked.dim)
+    call, operands = call_of_gradient(form, asked, batch_invariant)
+    run = bound(call, operands)
+    if len(operands) == len(given) and find(key_of(call, operands)):
+        remember(key, repeat_like(given, run))
+    return run(*operands)
 
 
 def fused(form: str, asked: AskedGradient, batch_invariant: bool) -> torch.Tensor:

@@ -123,7 +123,7 @@ class AskedGradient(NamedTuple):
     @property
     def tensors(self) -> Operands:
         """Returns the tensors that are given."""
-        return tuple(each for each in (self.dy, self.y, self.factors) if each is not None)
+        return (self.dy, self.y) if self.factors is None else (self.dy, self.y, self.factors)
 
     @property
     def scores(self) -> Scores:
