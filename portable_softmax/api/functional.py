@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from portable_softmax.operators.dispatch import call, call_with
-from portable_softmax.operators.options import Options
+from portable_softmax.operators.options import Options, refuse_shards
 from portable_softmax.operators.out import call_into
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _general(
             result: torch.Tensor = handle_torch_function(function, (x,), x, dim, dtype, **options._asdict())
             return result
         raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
-    if group is not None or any(isinstance(each, Tensor) and hasattr(each, "device_mesh") for each in (x, *(options or ()))):
+    if group is not None or (type(x) is not Tensor and isinstance(x, Tensor) and hasattr(x, "device_mesh")):
         return _sharded(form, x, dim, dtype, group, out, options)
     if out is not None:
         return call_into(form, x, dim, dtype, out, options)
@@ -143,11 +143,7 @@ def _options(form: str, given: dict[str, Any]) -> Options | None:
 def _sharded(form: str, x: Any, dim: Any, dtype: Any, group: Any, out: Any, options: Options | None) -> torch.Tensor:
     """Computes the softmax of rows of which other ranks hold parts."""
     if options:
-        asked = ", ".join(name for name, each in options._asdict().items() if each is not Options._field_defaults[name])
-        raise ValueError(
-            f"{form}() of a {'shard' if group is not None else 'DTensor'} was asked for with {asked}; apply these to the input "
-            "first, or give local tensors that hold whole rows"
-        )
+        refuse_shards(form, options, "shard" if group is not None else "DTensor")
     if out is not None:
         raise ValueError(f"{form} into out= was asked for rows that are sharded; give no out=")
     if group is not None:

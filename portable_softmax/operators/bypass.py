@@ -55,7 +55,9 @@ def kind_of(form: str, x: Any, dim: Any, dtype: Any, options: Options | None, ou
         return None
     if out is not None and (type(out) is not torch.Tensor or out.layout is not torch.strided or out.is_nested):
         return None
-    facts: list[Any] = [form, is_batch_invariant(), x.shape, None if out is None else (out.shape, out is x)]
+    if options is None and type(dim) is int and (dtype is None or type(dtype) is torch.dtype):
+        return Kind((form, dim, dtype, is_batch_invariant(), x.shape, out is x), [x], None, out)
+    facts: list[Any] = [form, is_batch_invariant(), x.shape, None if out is None else out is x]
     tensors = [x]
     for each in (dim, dtype, *(options or ())):
         kind = type(each)
@@ -155,7 +157,7 @@ def _is_same(taken: torch.Tensor | None, given: Any) -> bool:
 
 def _recording(run: Run, form: str, asked: Asked, batch_invariant: bool, n_operands: int) -> Run:
     """Returns `run`, which computes what is asked for of so many operands, as autograd records it for the gradient of x."""
-    dim, x_dtype, of_gradient = asked.dim, asked.x.dtype, asked.of_gradient
+    gradient = _gradient_of(form, asked, batch_invariant)
     ahead = int(asked.mask is not None)
     factors = slice(ahead, ahead + (asked.factors is not None))  # of the operands after x, what the gradient needs
     nothing = (None,) * (n_operands - 1)
@@ -169,11 +171,7 @@ def _recording(run: Run, form: str, asked: Asked, batch_invariant: bool, n_opera
 
         @staticmethod
         def backward(ctx: Any, dy: torch.Tensor) -> Any:
-            y, *factors = ctx.saved_tensors
-            wanted = AskedGradient(dy, y, dim, x_dtype, *(factors or (None,)), *of_gradient)
-            again = torch.is_grad_enabled()  # a second derivative may follow
-            dx = None if again else gradient_directly(form, wanted, batch_invariant)
-            dx = fused(form, wanted, batch_invariant) if dx is None else dx
+            dx = gradient(dy, *ctx.saved_tensors)
             return (dx, *nothing) if nothing else dx
 
     # Function.apply asks for torch.func's levels, and there are none.
@@ -181,12 +179,28 @@ def _recording(run: Run, form: str, asked: Asked, batch_invariant: bool, n_opera
     return apply
 
 
+def _gradient_of(form: str, asked: Asked, batch_invariant: bool) -> Run:
+    """Returns gradient(dy, y, factors), that of x, with factors if there were some."""
+    dim, x_dtype, rest = asked.dim, asked.x.dtype, asked.of_gradient
+    key = _key_of_gradient(form, batch_invariant, asked.x.shape, dim, x_dtype, rest)
+
+    def gradient(dy: torch.Tensor, y: torch.Tensor, *factors: torch.Tensor) -> torch.Tensor:
+        traced = torch.is_grad_enabled() or is_dynamo_compiling()  # for a second derivative, or by compiled autograd
+        if not traced and (run := repeat_of(find(key), [dy, y, *factors])):
+            return run(dy, y, *factors)
+        wanted = AskedGradient(dy, y, dim, x_dtype, *(factors or (None,)), *rest)
+        dx = None if traced else gradient_directly(form, wanted, batch_invariant)
+        return fused(form, wanted, batch_invariant) if dx is None else dx
+
+    return gradient
+
+
 def gradient_directly(form: str, asked: AskedGradient, batch_invariant: bool) -> torch.Tensor | None:
     """Computes the gradient of x, which is not recorded itself, if nobody listens; returns None if torch must see the call."""
-    given = [*asked.tensors]
-    if type(asked.y) is not torch.Tensor or asked.y.is_nested:
+    if is_dynamo_compiling() or type(asked.y) is not torch.Tensor or asked.y.is_nested:
         return None
-    key = "gradient", form, batch_invariant, asked.y.shape, *asked[2:4], *asked[5:]
+    given = [*asked.tensors]
+    key = _key_of_gradient(form, batch_invariant, asked.y.shape, *asked[2:4], asked[5:])
     if run := repeat_of(find(key), given):
         return run(*given)
     if not all(nobody_listens(each) for each in given):
@@ -199,6 +213,11 @@ def gradient_directly(form: str, asked: AskedGradient, batch_invariant: bool) ->
     if len(operands) == len(given) and find(key_of(call, operands)):
         remember(key, repeat_like(given, run))
     return run(*operands)
+
+
+def _key_of_gradient(form: str, batch_invariant: bool, *facts: Any) -> tuple[Any, ...]:
+    """Returns all that a gradient depends on but its tensors, with their shape."""
+    return "gradient", form, batch_invariant, *facts
 
 
 def fused(form: str, asked: AskedGradient, batch_invariant: bool) -> torch.Tensor:

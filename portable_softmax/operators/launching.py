@@ -15,7 +15,7 @@ from portable_softmax.operators.layout import AS_THEY_LIE, Way, arranged, on_cop
 from portable_softmax.operators.memory import find, keep
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.runtime.allocation import allocator
-from portable_softmax.runtime.guard import Guard, guard_of, launch_on
+from portable_softmax.runtime.guard import Guard, guard_of
 from portable_softmax.runtime.launch import bind_problem, mask_sizes, problem_from
 
 Run = Callable[..., torch.Tensor]  # of the operands, and of `out` ahead of them if there was one
@@ -187,9 +187,13 @@ def _allocating(launch: Callable[..., None], result: torch.Tensor, n_operands: i
 
 def _writing(launch: Callable[..., None], guard: Guard) -> Run:
     """Returns run(out, *operands), and for a reduction run(*operands), which returns its first argument."""
+    current, number, made_current = guard
 
     def run(*given: torch.Tensor) -> torch.Tensor:
-        launch_on(guard, launch, *given)
+        if current() != number:
+            with made_current():
+                return run(*given)
+        launch(*given)
         return given[0]
 
     return run

@@ -19,6 +19,7 @@ from torch._C import (
     _len_torch_function_stack,
 )
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
 from torch.compiler import is_dynamo_compiling
 
 from portable_softmax.operators.overlap import span_of
@@ -127,6 +128,28 @@ def repeated(form: str, dim: int, dtype: torch.dtype | None, batch_invariant: bo
     return None
 
 
+def repeated_into(form: str, dim: int, dtype: torch.dtype | None, batch_invariant: bool, x: Tensor, out: Tensor) -> bool:
+    """Repeats a call that wrote to a tensor like out, as `repeat_of` does, without its loops; returns False if no call did."""
+    if (
+        type(x) is Tensor and type(out) is Tensor and x.layout is strided and out.layout is strided
+        and not x.is_nested and not out.is_nested
+        and (repeats := find((form, dim, dtype, batch_invariant, x.shape, out is x)))
+        and not _len_torch_function_stack()
+        and forward_ad._current_level < 0
+    ):  # fmt: skip
+        first, place = x.data_ptr(), out.data_ptr()
+        for (x_aligned, out_aligned), are_alike, call, (x_span, out_span), in_place in repeats:
+            if (
+                (first == place if in_place else first >= place + out_span or place >= first + x_span)
+                and (not first % VECTOR_BYTES) is x_aligned and (not place % VECTOR_BYTES) is out_aligned
+                and (are_alike(x) if out is x else are_alike(x, out))
+            ):  # fmt: skip
+                call(out, x)
+                increment_version(out)
+                return True
+    return False
+
+
 def repeat_of(repeats: Sequence[Repeat] | None, tensors: list[Tensor], out: Tensor | None = None) -> Call | None:
     """Returns the call that was made of tensors like these, if as few listen, as in `repeated`; None if there is none.
 
@@ -168,14 +191,14 @@ def remember(key: tuple[Any, ...], repeat: Repeat) -> None:
 
 def _lies(places: list[int], repeat: Repeat) -> bool:
     """Tells whether a result lies at the first tensor as it did, or else apart from it, and apart from all others."""
-    spans, out = repeat.spans or [], places[-1]
-    past = out + spans[-1]
+    assert repeat.spans
+    (*read, out), (*spans, span) = places, repeat.spans
+    past = out + span
     if repeat.in_place:
-        if places[0] != out:
+        if read.pop(0) != out:
             return False
-    elif places[0] < past and out < places[0] + spans[0]:
-        return False
-    return all(place >= past or out >= place + span for place, span in zip(places[1:-1], spans[1:-1], strict=True))
+        del spans[0]
+    return not [1 for place, length in zip(read, spans, strict=True) if place < past and out < place + length]
 
 
 def _guard(*tensors: torch.Tensor) -> Callable[..., bool]:

@@ -22,7 +22,7 @@ from portable_softmax.operators.bypass import Kind, directly, kind_of
 from portable_softmax.operators.call import OUT_SCHEMA, Asked
 from portable_softmax.operators.launching import by_torch
 from portable_softmax.operators.library import operator
-from portable_softmax.operators.memory import nobody_listens
+from portable_softmax.operators.memory import nobody_listens, repeated_into
 from portable_softmax.operators.options import Options, read
 from portable_softmax.operators.overlap import are_disjoint, overlap_of
 from portable_softmax.planning.problem import FORMS
@@ -44,9 +44,12 @@ def call_into(form: str, x: Any, dim: Any, dtype: Any, out: Any, options: Option
 
     Arguments and errors are those of api.functional.softmax.
     """
+    is_plain = options is None and type(dim) is int and (dtype is None or type(dtype) is torch.dtype)
+    if is_plain and not is_dynamo_compiling() and repeated_into(form, dim, dtype, is_batch_invariant(), x, out):
+        return out
     kind = kind_of(form, x, dim, dtype, options, out)
-    if kind and (repeat := kind.repeat):
-        repeat(out, x) if options is None else repeat(out, x, options)
+    if kind and options and (repeat := kind.repeat):
+        repeat(out, x, options)
         increment_version(out)
         return out
     for name, given in (("input", x), ("out", out)):
