@@ -59,6 +59,7 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     bytes_per_piece: Literal[4, 8, 16, 32] | Unset = msgspec.UNSET  # of a tile, for each thread
     row_share: Share | Unset = msgspec.UNSET  # of the registers, for a row in one tile
     beside_share: Share | Unset = msgspec.UNSET  # of the registers, for a tile of rows side by side
+    matrix_bytes: Positive | Unset = msgspec.UNSET  # the most of a matrix of rows side by side of which a tile takes several
     elements_per_part: Elements | Unset = msgspec.UNSET  # for each thread and operand
     part_warps: Power | Unset = msgspec.UNSET  # left out, one for each partition of a multiprocessor
     part_registers: Positive | Unset = msgspec.UNSET  # of a thread; left out, the compiler chooses

@@ -23,6 +23,7 @@ class Numbers:
     bytes_per_piece: int = 0
     row_share: float = 0
     beside_share: float = 0
+    matrix_bytes: int | None = None
     elements_per_part: int = 0
     part_warps: int | None = None
     part_registers: int | None = None

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.numbers import numbers_of
-from portable_softmax.planning.problem import MAX_COLS, Problem
+from portable_softmax.planning.problem import MAX_COLS, VECTOR_BYTES, Problem
 from portable_softmax.planning.room import Room
 from portable_softmax.planning.rows import MOST_PARTS
 
@@ -38,16 +38,11 @@ def as_read(problem: Problem, device: Device) -> Problem:
 
 
 def _is_scattered(problem: Problem, device: Device) -> bool:
-    """Tells whether a matrix has fewer rows side by side than a cache line has elements, and a tile takes those of several.
-
-    Where single elements are read, each needs an address; so long rows of several matrices do not fit the registers.
-    """
-    line = device.profile.launch.line_elements
-    if not line or problem.inner >= line.value or not device.vendor.scattered_rows:
+    """Tells whether matrices are so small that starting a program takes longer than reading one: a tile then takes several."""
+    line, limit = device.profile.launch.line_elements, numbers_of(problem, device)[0].matrix_bytes
+    if not line or not limit or problem.inner >= line.value or not device.vendor.scattered_rows:
         return False
-    share, registers = numbers_of(problem, device)[0].beside_share, device.hardware.registers_per_multiprocessor
-    long = registers and line.value * problem.n_cols > registers * share
-    return not (problem.access == "scalar" and long)
+    return problem.inner * problem.n_cols * VECTOR_BYTES // problem.widest <= limit
 
 
 def _together(problem: Problem, device: Device) -> int:

@@ -105,14 +105,15 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
         (2 * 17, 9000, 17, "shared"),  # single elements, each with an address
         (200 * 17, 20, 17, "tile"),
         (6, 3, 2, "tile"),
+        (200 * 12, 16, 12, "tile"),
     ],
 )
 def test_rows_that_lie_side_by_side(n_rows, n_cols, inner, strategy):
     across = Problem(n_rows, n_cols, "float32", "float32", 4 if inner % 4 == 0 else 1, inner=inner)
     plan = choose(across, Device.from_profile(H200), light)
     assert plan.tiling.strategy == strategy
-    assert plan.tiling.tile_rows >= min(8, n_rows), "32 bytes of each line, the least that memory moves"
-    assert plan.problem.scattered == (inner < 32 and n_cols < 9000), "a tile of several matrices is too large"
+    assert plan.tiling.tile_rows >= min(8, inner), "32 bytes of each line, the least that memory moves"
+    assert plan.problem.scattered == (inner * n_cols * 4 <= 768), "a tile takes several small matrices"
     assert plan.num_programs == plan.problem.tiles(plan.tiling.tile_rows) * plan.tiling.parts
 
 
