@@ -1,5 +1,7 @@
 """The operators of scores do all that torch asks: compiling, tracing, vmap, autocast, derivatives of all orders."""
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch._dynamo.testing
@@ -8,12 +10,13 @@ from scores_reference import TWO, names, reference, together
 from torch.func import functional_call, grad, jacfwd, jacrev, jvp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from portable_softmax import LogSoftmax, Softmax, log_softmax, softmax
+from portable_softmax import LogSoftmax, Softmax, log_softmax, softmax, softmin
 from portable_softmax.operators import autograd, launching
 from portable_softmax.operators.options import Options, read
 
 SHAPE = 2, 3, 4, 5
 NUMBERS = torch.float64
+RECORDED = Path(__file__).parents[1] / "support/recorded"
 
 
 def random(*shape, seed=0):
@@ -234,3 +237,16 @@ def test_the_gradient_of_x_is_one_call_of_the_operator(by_torch, monkeypatch):
     leaf = random(*SHAPE).requires_grad_()
     softmax(leaf, scale=0.5, temperature=random(4, 1), mask=random(4, 5) > 0, sink=1.0).sum().backward()
     assert called == [1]
+
+
+@pytest.mark.parametrize("name", ["plain", "scored"])
+def test_programs_that_version_1_0_saved_are_loaded(name):
+    """Their graphs hold portable_softmax::scored, and operators of fewer arguments."""
+    x, mask, temperature = random(4, 6).float(), torch.ones(4, 6, dtype=torch.bool).tril(), random(4, 1).float().abs() + 0.5
+    module = torch.export.load(RECORDED / f"{name}_1_0.pt2").module()
+    if name == "plain":
+        y, expected = module(x), log_softmax(x, 0) + softmax(x, -1)
+    else:
+        first = softmax(x, mask=mask, temperature=temperature, softcap=3.0, sink=0.5)
+        y, expected = module(x, mask, temperature), first + softmin(x, 1, scale=2.0, masked_rows="zero")
+    torch.testing.assert_close(y, expected)
