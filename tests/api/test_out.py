@@ -381,3 +381,14 @@ def test_an_object_with_a_torch_function_is_asked(x):
     for given, out in ((Duck(), x), (x, Duck())):
         assert softmax(given, 1, out=out) is out
     assert asked == [torch.ops.portable_softmax.softmax_out.default] * 2
+
+
+@pytest.mark.parametrize("options", [{}, {"scale": 2.0}], ids=["plain", "scores"])
+def test_a_call_that_was_made_without_gradients_is_refused_with_them(where, options):
+    x, leaf = torch.randn(3, 5, device=where), torch.randn(3, 5, device=where, requires_grad=True)
+    for given, out in ((leaf, torch.empty_like(x)), (x, torch.empty_like(x).requires_grad_())):
+        with torch.no_grad():
+            for _ in range(3):
+                softmax(given, 1, out=out, **options)
+        with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+            softmax(given, 1, out=out, **options)
