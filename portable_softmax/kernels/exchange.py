@@ -63,15 +63,14 @@ def publish(words, step, part, known, first, second, launch, FORM: tl.constexpr)
         tl.atomic_xchg(words + 2 * part + 1, word(of_rows(second), launch >> 32), sem="relaxed")
     else:
         numbers = tl.join(word(first, launch), word(second, launch >> 32))
-        ptrs, known = places_of(words, step, part, known, FORM)
-        tl.atomic_xchg(ptrs, numbers, mask=known, sem="relaxed")
+        known = tl.expand_dims(known, 1) if FORM.folded > 1 else None
+        tl.atomic_xchg(both_of(words, step, part, FORM), numbers, mask=known, sem="relaxed")
 
 
 @triton.jit
-def places_of(words, step, part, known, FORM: tl.constexpr):
-    """Returns (pointers to both words of a part of each of several rows, mask)."""
-    known = tl.expand_dims(known, 1) if FORM.folded > 1 else None
-    return tl.expand_dims(words + part * step, 1) + FORM.parts * step * tl.expand_dims(tl.arange(0, 2), 0), known
+def both_of(words, step, part, FORM: tl.constexpr):
+    """Returns pointers to both words of a part of each of several rows: [rows, 2]."""
+    return tl.expand_dims(words + part * step, 1) + FORM.parts * step * tl.expand_dims(tl.arange(0, 2), 0)
 
 
 @triton.jit
@@ -84,7 +83,7 @@ def in_order(words, step, part, known, SEM: tl.constexpr, FORM: tl.constexpr):
     if FORM.one_row:
         tl.atomic_or(words + 2 * part, 0, sem=SEM)
     else:
-        ptrs, known = places_of(words, step, part, known, FORM)
+        ptrs, known = both_of(words, step, part, FORM), tl.expand_dims(known, 1) if FORM.folded > 1 else None
         tl.atomic_or(ptrs, tl.zeros(ptrs.shape, tl.int64), mask=known, sem=SEM)
     tl.debug_barrier()
 
