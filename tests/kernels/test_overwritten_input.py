@@ -3,12 +3,10 @@
 In the interpreter, where any step of a program may come between those of another; test_order.py looks at compiled code.
 """
 
-from dataclasses import replace
-
 import pytest
 import triton
 import triton.language as tl
-from direct import backward, forward
+from direct import backward, forward, overwriting
 from faults import IN_PLACE, LATE, publish_by
 from test_exchange import CASES, Case, assert_same, at_once, looking, shuffled, untroubled  # noqa: F401 - a fixture
 from test_exchange import case as case  # fixtures
@@ -22,18 +20,6 @@ from portable_softmax.kernels.exchange import in_order
 pytestmark = pytest.mark.kernel
 BLIND = 0  # looks, ahead of the one that comes when a part has been read again: so each program reads the parts of all others
 TRANSPOSED = "rows turned"  # its x lies otherwise than the result
-
-
-def overwriting(run, operand):
-    """Returns a launch whose result overwrites an operand, 1 or 2, instead of lying elsewhere."""
-
-    def launch(operands, problem, tiling, programs):
-        result, given = operands[0], list(operands[1:])
-        result.copy_(given[operand - 1])
-        given[operand - 1] = result
-        run((result, *given), replace(problem, in_place=True), tiling, programs)
-
-    return launch
 
 
 @pytest.fixture(params=[1, 2], ids=["over x or dy", "over y"])
