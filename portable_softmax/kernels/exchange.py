@@ -18,6 +18,11 @@ Where lines are folded, the rows of a matrix have words in common, as each tile 
 A program publishes the numbers of its part and looks for those of the others, a bounded number of times. If some are still
 missing, the program computes them itself and publishes them, so that not every program computes them again. After "Decoupled
 Fallback: A Portable Single-Pass GPU Scan" (Smith, Levien, Owens, SPAA 2025).
+
+In place (FORM.in_place) a part that is read again may be overwritten by then. Each program overwrites its own part alone, and
+once its words are there for all to see. So a program that has read a part again looks once more: if any of its words is still
+missing, nothing of the part was overwritten while it was read; if all are there, they are taken and the reading is dropped. For
+this a fence stands between words and results, and one between the reading and that look: in_order.
 """
 
 import triton
@@ -83,7 +88,8 @@ def in_order(words, step, part, known, SEM: tl.constexpr, FORM: tl.constexpr):
     if FORM.one_row:
         tl.atomic_or(words + 2 * part, 0, sem=SEM)
     else:
-        ptrs, known = both_of(words, step, part, FORM), tl.expand_dims(known, 1) if FORM.folded > 1 else None
+        known = tl.expand_dims(known, 1) if FORM.folded > 1 else None
+        ptrs = both_of(words, step, part, FORM)
         tl.atomic_or(ptrs, tl.zeros(ptrs.shape, tl.int64), mask=known, sem=SEM)
     tl.debug_barrier()
 

@@ -46,7 +46,8 @@ def _why_in_place(tiling: Tiling, device: Device) -> Iterator[str]:
     if not launch.in_place and launch.polls:
         yield "in place: no programs share a row, as nothing tells that one's words are seen ahead of what it overwrites"
     elif launch.in_place and tiling.is_shared:
-        yield f"in place: each program's words are seen ahead of what it overwrites ({device.profile.sources[launch.in_place.source].title})"
+        source = device.profile.sources[launch.in_place.source].title
+        yield f"in place: each program's words are seen ahead of what it overwrites ({source})"
 
 
 def _why_numbers(problem: Problem, tiling: Tiling, device: Device) -> Iterator[str]:

@@ -17,12 +17,14 @@ from portable_softmax.runtime.specialization import KernelSpec
 
 GPUS = [name for name in SHARING if profiles()[name].backend in ("cuda", "hip")]
 PROBLEMS = {
-    "rows": (dict(n_rows=4, n_cols=16_384), Tiling("shared", 1, 4096, 4, 1, 4, walk=False)),
+    "rows": ({"n_rows": 4, "n_cols": 16_384}, Tiling("shared", 1, 4096, 4, 1, 4, walk=False)),
     "side by side": (
-        dict(n_rows=256, n_cols=4096, inner=256),
+        {"n_rows": 256, "n_cols": 4096, "inner": 256},
         Tiling("shared", 32, 512, 8, 1, 8, pieces=4, held=False, walk=False),
     ),
 }
+
+
 def order_of(profile, name, in_place, **kind):
     sizes, tiling = PROBLEMS[name]
     problem = Problem(x_dtype="float32", y_dtype="float32", vector=4, in_place=in_place, **sizes, **kind)
@@ -56,7 +58,9 @@ def test_a_launch_elsewhere_has_no_fence(name):
     assert not is_ordered(order)
 
 
-@pytest.mark.parametrize("order", ["xwbblbxbfblwlr", "xwlbfbxbfblwlr", "xwbflbxbfblwlr", "xrwbfblbxbfblwlr", "xwbfblbxbblwlr", "xwbfblr"])
+@pytest.mark.parametrize(
+    "order", ["xwbblbxbfblwlr", "xwlbfbxbfblwlr", "xwbflbxbfblwlr", "xrwbfblbxbfblwlr", "xwbfblbxbblwlr", "xwbfblr"]
+)
 def test_an_order_that_lacks_something_is_seen(order):
     assert is_ordered("xwbfblbxbfblwlr")
     assert not is_ordered(order)

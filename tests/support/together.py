@@ -89,7 +89,9 @@ class Together:
     def _steps_of(self, builder):
         """Makes loads, stores and atomics steps of their own."""
         names = ("create_masked_load", "create_masked_store", "create_atomic_rmw")
-        steps = {name: self._stepping(getattr(builder, name), name == "create_masked_load" and not self.every_load) for name in names}
+        steps = {
+            name: self._stepping(getattr(builder, name), name == "create_masked_load" and not self.every_load) for name in names
+        }
         return mock.patch.multiple(builder, **steps)
 
     def _stepping(self, access, only_volatile):
