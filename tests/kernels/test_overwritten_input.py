@@ -4,9 +4,10 @@ In the interpreter, where any step of a program may come between those of anothe
 """
 
 import pytest
+import torch
 import triton
 import triton.language as tl
-from direct import backward, forward, overwriting
+from direct import as_they_are, backward, forward, in_folded_lines, overwriting
 from faults import IN_PLACE, LATE, publish_by
 from test_exchange import CASES, Case, assert_same, at_once, looking, shuffled, untroubled  # noqa: F401 - a fixture
 from test_exchange import case as case  # fixtures
@@ -16,6 +17,7 @@ from triton.runtime.errors import InterpreterError
 
 from portable_softmax.kernels import fallback
 from portable_softmax.kernels.exchange import in_order
+from portable_softmax.planning.plan import Tiling
 
 pytestmark = pytest.mark.kernel
 BLIND = 0  # looks, ahead of the one that comes when a part has been read again: so each program reads the parts of all others
@@ -40,6 +42,17 @@ def test_programs_that_see_no_words_but_those_of_the_second_look(
 ):  # fmt: skip
     run = at_once(looking(interpreter, BLIND), seed, resident=resident, order=order, every_load=True)
     assert_same(case(overwriting(run, operand)), untroubled)
+
+
+def test_rows_of_which_one_tile_has_some_and_another_has_the_others(interpreter, direction):
+    """In folded lines: one of these tiles is overwritten when a program reads both, the other is not yet."""
+
+    def result(run):
+        tiling, where = Tiling("shared", 4, 2, walk=False), torch.device("cpu")
+        return in_folded_lines(direction, 4, run, "softmax", torch.float32, where, (1, 8, 33), tiling, None, as_they_are)
+
+    run = at_once(looking(interpreter, BLIND), 1, resident=1, order=shuffled)
+    assert_same(result(overwriting(run, 1)), result(at_once(interpreter, 1)))
 
 
 @pytest.mark.each_value
