@@ -67,8 +67,7 @@ def softmax(
             A DTensor needs none.
         out: what the result is written to, of its type and device, and any strides; the input itself for a softmax in place. Of
             another shape, it is resized, with torch's warning if elements are lost. Not differentiable, and not for rows that
-            are sharded. Where it lies so that no kernel takes it, the result is computed elsewhere and copied. In place no
-            programs share a row, so long rows may have other last bits than elsewhere.
+            are sharded. Where it lies so that no kernel takes it, the result is computed elsewhere and copied.
 
     Returns:
         A contiguous tensor of the input's shape; a DTensor for a DTensor; `out` if it is given.

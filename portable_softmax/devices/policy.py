@@ -108,6 +108,13 @@ class Polls(Fact, frozen=True, forbid_unknown_fields=True):
     value: Annotated[int, msgspec.Meta(ge=1, le=MOST_POLLS)]
 
 
+class InPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Launches that overwrite x. `shared`: programs may share its rows, as a fence orders what is seen of them."""
+
+    value: Literal["shared"]
+    source: str
+
+
 class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Number of programs. `tile`: one per tile. `resident`: as many as the device holds at once, and each walks over tiles."""
 
@@ -124,6 +131,7 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     extends: str | Unset = msgspec.UNSET  # an architecture by name, as nvidia/estimated
     grid: Grid | Unset = msgspec.UNSET
     polls: Polls | Unset = msgspec.UNSET  # looks for a neighbour's numbers; then a program computes them itself
+    in_place: InPlace | Unset = msgspec.UNSET  # left out, no programs share rows that they overwrite
     line_elements: PowerOfTwo | Unset = msgspec.UNSET  # elements that a tile takes of each line, for rows side by side
     min_line_elements: PowerOfTwo | Unset = msgspec.UNSET  # the fewest that it takes, if it holds whole rows
     numbers: list[NumberRow] = []
@@ -134,4 +142,4 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return msgspec.structs.replace(other, **mine, extends=msgspec.UNSET, numbers=[*self.numbers, *other.numbers])
 
 
-FACTS = ("grid", "polls", "line_elements", "min_line_elements")
+FACTS = ("grid", "polls", "in_place", "line_elements", "min_line_elements")

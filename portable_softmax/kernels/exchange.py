@@ -18,6 +18,11 @@ Where lines are folded, the rows of a matrix have words in common, as each tile 
 A program publishes the numbers of its part and looks for those of the others, a bounded number of times. If some are still
 missing, the program computes them itself and publishes them, so that not every program computes them again. After "Decoupled
 Fallback: A Portable Single-Pass GPU Scan" (Smith, Levien, Owens, SPAA 2025).
+
+In place (FORM.in_place) a part that is read again may be overwritten by then. Each program overwrites its own part alone, and
+once its words are there for all to see. So a program that has read a part again looks once more: if any of its words is still
+missing, nothing of the part was overwritten while it was read; if all are there, they are taken and the reading is dropped. For
+this a fence stands between words and results, and one between the reading and that look: in_order.
 """
 
 import triton
@@ -64,8 +69,29 @@ def publish(words, step, part, known, first, second, launch, FORM: tl.constexpr)
     else:
         numbers = tl.join(word(first, launch), word(second, launch >> 32))
         known = tl.expand_dims(known, 1) if FORM.folded > 1 else None
-        ptrs = tl.expand_dims(words + part * step, 1) + FORM.parts * step * tl.expand_dims(tl.arange(0, 2), 0)
-        tl.atomic_xchg(ptrs, numbers, mask=known, sem="relaxed")
+        tl.atomic_xchg(both_of(words, step, part, FORM), numbers, mask=known, sem="relaxed")
+
+
+@triton.jit
+def both_of(words, step, part, FORM: tl.constexpr):
+    """Returns pointers to both words of a part of each of several rows: [rows, 2]."""
+    return tl.expand_dims(words + part * step, 1) + FORM.parts * step * tl.expand_dims(tl.arange(0, 2), 0)
+
+
+@triton.jit
+def in_order(words, step, part, known, SEM: tl.constexpr, FORM: tl.constexpr):
+    """Completes, for all programs to see, what this one has read and written, ahead of what it reads and writes next.
+
+    Those threads that published the words of `part` have a fence, and all others wait for them.
+    """
+    tl.debug_barrier()
+    if FORM.one_row:
+        tl.atomic_or(words + 2 * part, 0, sem=SEM)
+    else:
+        known = tl.expand_dims(known, 1) if FORM.folded > 1 else None
+        ptrs = both_of(words, step, part, FORM)
+        tl.atomic_or(ptrs, tl.zeros(ptrs.shape, tl.int64), mask=known, sem=SEM)
+    tl.debug_barrier()
 
 
 @triton.jit
@@ -130,6 +156,8 @@ def swap(words, step, part, known, first, second, launch, FORM: tl.constexpr):
     Returns (firsts, seconds) as `look` does, and their `top_of`.
     """
     publish(words, step, part, known, first, second, launch, FORM)
+    if FORM.in_place:
+        in_order(words, step, part, known, "release", FORM)
     firsts = tl.zeros((FORM.lanes,) if FORM.one_row else (FORM.parts_read, FORM.tile_rows), tl.float32)
     seconds = firsts - 1.0
     top = MISSING
@@ -142,9 +170,12 @@ def swap(words, step, part, known, first, second, launch, FORM: tl.constexpr):
 
 
 @triton.jit
-def is_missing(seconds, part, FORM: tl.constexpr):
-    """Tells whether the numbers of one part are missing."""
-    missing = ((parts_of(FORM) == part) & (seconds < 0)).to(tl.int32)
+def is_missing(seconds, part, here, FORM: tl.constexpr):
+    """Tells whether the numbers of one part are missing, of any row; of those that are `here`, if this is not None."""
+    missing = (parts_of(FORM) == part) & (seconds < 0)
+    if here is not None:
+        missing = missing & across_parts(here, FORM)
+    missing = missing.to(tl.int32)
     return (tl.max(missing, axis=0) if FORM.one_row else tl.max(missing)) != 0
 
 
@@ -159,5 +190,11 @@ def found(words, step, part, here, first, second, firsts, seconds, launch, FORM:
         is_found = is_found & across_parts(here, FORM)
     firsts = tl.where(is_found, across_parts(of_rows(first), FORM), firsts)
     seconds = tl.where(is_found, across_parts(of_rows(second), FORM), seconds)
+    return looked_again(words, step, firsts, seconds, launch, FORM)
+
+
+@triton.jit
+def looked_again(words, step, firsts, seconds, launch, FORM: tl.constexpr):
+    """Returns (firsts, seconds) with the numbers that other programs have published meanwhile."""
     more_firsts, more_seconds = look(words, step, launch, firsts, seconds, FORM)
     return tl.where(seconds < 0, more_firsts, firsts), tl.where(seconds < 0, more_seconds, seconds)

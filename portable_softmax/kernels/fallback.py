@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import first_of_part, operands_of, rows_of, starts_of
-from portable_softmax.kernels.exchange import found, is_missing, publish, top_of, words_of
+from portable_softmax.kernels.exchange import found, in_order, is_missing, looked_again, publish, top_of, words_of
 from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.folded import at_lanes, part_of, tile_near
 from portable_softmax.kernels.held import load_edges, store_edges
@@ -34,22 +34,26 @@ def do_alone(
     if FORM.mask != "":
         b = b_ptr
     words, step = words_of(words_ptr, tile, matrix, rows, n_rows, FORM)
+    own = part_of(part, rows, n_rows, FORM)
     if FORM.folded > 1:
         firsts, seconds = find_folded(
-            a_ptr, b_ptr, words_ptr, words, step, launch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices, out_line,
-            a_line, out_matrix, a_matrix, out_block, a_block, b_stride, factors, FORM,
+            a_ptr, b_ptr, words_ptr, words, step, own, launch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices,
+            out_line, a_line, out_matrix, a_matrix, out_block, a_block, b_stride, factors, FORM,
         )  # fmt: skip
     else:
         for other in tl.range(0, FORM.parts):
-            if is_missing(seconds, other, FORM):
+            if is_missing(seconds, other, None, FORM):
                 first, second = reduce_again(a, b, rows, lead, other, n_rows, n_cols, a_line, b_stride, factors, FORM)
-                publish(words, step, other, True, first, second, launch, FORM)
-                firsts, seconds = found(words, step, other, True, first, second, firsts, seconds, launch, FORM)
+                if FORM.in_place:
+                    in_order(words, step, own, True, "acq_rel", FORM)
+                    firsts, seconds = looked_again(words, step, firsts, seconds, launch, FORM)
+                if is_missing(seconds, other, None, FORM) if FORM.in_place else True:
+                    publish(words, step, other, True, first, second, launch, FORM)
+                    firsts, seconds = found(words, step, other, True, first, second, firsts, seconds, launch, FORM)
     first, second = combine(firsts, seconds, top_of(firsts, seconds, FORM), factors, FORM)
     first, second = with_sink(first, second, factors, sinks, FORM)
     base = first
     if FORM.held:
-        own = part_of(part, rows, n_rows, FORM)
         own = across_parts(own, FORM) if FORM.folded > 1 else own
         own = tl.where(parts_of(FORM) == own, firsts, -float("inf"))
         base = by_row(base_of(tl.max(own, axis=0)), FORM)
@@ -80,12 +84,12 @@ def reduce_again(a, b, rows, lead, part, n_rows, n_cols, a_stride, b_stride, fac
 
 @triton.jit
 def find_folded(
-    a_ptr, b_ptr, words_ptr, words, step, launch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices, out_line, a_line,
-    out_matrix, a_matrix, out_block, a_block, b_stride, factors, FORM: tl.constexpr,
+    a_ptr, b_ptr, words_ptr, words, step, own, launch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices, out_line,
+    a_line, out_matrix, a_matrix, out_block, a_block, b_stride, factors, FORM: tl.constexpr,
 ):  # fmt: skip
     """Returns (firsts, seconds) with the missing numbers of rows of folded lines: those of all tiles that have such a row."""
     for other in tl.range(0, FORM.parts):
-        if is_missing(seconds, other, FORM):
+        if is_missing(seconds, other, None, FORM):
             for near in tl.range(0, 4):
                 tile, lanes, here = tile_near(rows, n_rows, other % FORM.folded, near, FORM)
                 if tl.max(here.to(tl.int32), axis=0) != 0:
@@ -105,8 +109,12 @@ def find_folded(
                         FORM,
                     )
                     first, second = reduce_again(a, b, there, lead, part, n_rows, n_cols, a_line, b_stride, factors, FORM)
-                    their, _ = words_of(words_ptr, tile, matrix, there, n_rows, FORM)
-                    publish(their, step, part_of(part, there, n_rows, FORM), there < n_rows, first, second, launch, FORM)
-                    first, second = at_lanes(first, lanes, FORM), at_lanes(second, lanes, FORM)
-                    firsts, seconds = found(words, step, other, here, first, second, firsts, seconds, launch, FORM)
+                    if FORM.in_place:
+                        in_order(words, step, own, rows < n_rows, "acq_rel", FORM)
+                        firsts, seconds = looked_again(words, step, firsts, seconds, launch, FORM)
+                    if is_missing(seconds, other, here, FORM) if FORM.in_place else True:
+                        their, _ = words_of(words_ptr, tile, matrix, there, n_rows, FORM)
+                        publish(their, step, part_of(part, there, n_rows, FORM), there < n_rows, first, second, launch, FORM)
+                        first, second = at_lanes(first, lanes, FORM), at_lanes(second, lanes, FORM)
+                        firsts, seconds = found(words, step, other, here, first, second, firsts, seconds, launch, FORM)
     return firsts, seconds

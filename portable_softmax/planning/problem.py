@@ -46,7 +46,7 @@ class Problem:
             `vector` is 2. last_alone: the last pair is half of one. scattered: a tile takes rows of several matrices.
             folded: so many lines are read as one; `n_rows` counts places in lines, `inner` those of one, and `n_cols` lines.
         scores: what becomes of x first; none for the plain softmax.
-        in_place: the result overwrites x, or dy: no program may read what another one has taken.
+        in_place: the result overwrites x, or dy; or y.
 
     Raises:
         ValueError: a size is not positive or too large.

@@ -26,8 +26,8 @@ def why(
             f"folded: {problem.folded} lines of {problem.inner // problem.folded} elements are read as one of whole accesses; "
             f"each row has {problem.folded} places in it, whose programs tell each other what they find"
         )
-    if problem.in_place and device.profile.launch.polls:
-        yield "in place: no programs share a row, because one that waited too long would read what others have overwritten"
+    if problem.in_place:
+        yield from _why_in_place(tiling, device)
     yield _why_tile(problem, tiling)
     if tiling.num_warps is not None and device.hardware.warp_size:
         elements = tiling.tile_rows * tiling.tile_cols / (tiling.num_warps * device.hardware.warp_size)
@@ -39,6 +39,15 @@ def why(
     if used.registers_per_thread is None and device.hardware.registers_per_multiprocessor:
         yield "registers are estimated: no compiler here tells how many the kernel uses, nor whether it spills some"
     yield _why_programs(problem, tiling, num_programs, resident, device)
+
+
+def _why_in_place(tiling: Tiling, device: Device) -> Iterator[str]:
+    launch = device.profile.launch
+    if not launch.in_place and launch.polls:
+        yield "in place: no programs share a row, as nothing tells that one's words are seen ahead of what it overwrites"
+    elif launch.in_place and tiling.is_shared:
+        source = device.profile.sources[launch.in_place.source].title
+        yield f"in place: each program's words are seen ahead of what it overwrites ({source})"
 
 
 def _why_numbers(problem: Problem, tiling: Tiling, device: Device) -> Iterator[str]:

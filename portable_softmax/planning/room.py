@@ -35,8 +35,8 @@ class Room:
         self.operands = 2 if problem.backward else 1
         self.n_rows = MANY_ROWS if problem.batch_invariant else problem.n_rows
         words = problem.y_dtype != "float64"  # a word holds a number of 32 bits
-        # A program that has waited too long reads others' parts, which in place may be overwritten by then.
-        self.shares = words and not problem.in_place and bool(device.profile.launch.polls)
+        launch = device.profile.launch
+        self.shares = words and bool(launch.polls) and (not problem.in_place or bool(launch.in_place))
         resident_warps = hardware.max_warps_per_multiprocessor or 1
         resident = hardware.max_programs_per_multiprocessor or resident_warps * self.warp // self.threads
         self.programs_kept = max(1, resident // 2)  # on each multiprocessor, before short rows share a program

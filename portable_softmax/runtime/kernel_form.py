@@ -77,6 +77,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         lanes=max(threads, numbers) if tiling.is_shared else 1,
         poll=device.vendor.poll,
         polls=polls.value if polls else 1,
+        in_place=spec.in_place,
     )
 
 

@@ -54,6 +54,7 @@ class KernelSpec:
     mask_shared: bool = False
     many: bool = True  # rows may be 2**31 or more
     padded: bool = True  # tiles end elsewhere than rows do
+    in_place: bool = False  # programs that share rows overwrite them
 
     @classmethod
     def of(cls, problem: Problem, tiling: Tiling) -> "KernelSpec":
@@ -76,7 +77,8 @@ class KernelSpec:
         ends_with_rows = problem.n_cols % tiling.tile_cols == 0 if tiling.strategy == "online" else covered == problem.n_cols
         shared = {field: getattr(problem, field) for field in OF_THE_PROBLEM}
         many = not problem.scores or problem.n_rows >= 2**31
-        return cls(tiling=tiling, padded=problem.ragged or not ends_with_rows, many=many, **shared)
+        padded, in_place = problem.ragged or not ends_with_rows, problem.in_place and tiling.is_shared
+        return cls(tiling=tiling, padded=padded, many=many, in_place=in_place, **shared)
 
     @property
     def narrows(self) -> bool:

@@ -43,7 +43,7 @@ def of(shape, dtype="float32", backward=False, line=None, **fields):
         (of((1, 4096, 2**22 + 1)), 1),  # places of words have 32 bits
         (of((90, 20_000, 31)), 1),  # less than a cache line
         (of((5, 20_000, 333), "float64"), 1),  # numbers of 64 bits are not exchanged
-        (of((5, 20_000, 333), in_place=True), 1),
+        (of((5, 20_000, 333), in_place=True), 8),
         (of((5, 20_000, 333), aligned=False), 1),
         (of((5, 20_000, 333), batch_invariant=True), 1),
         (of((5, 20_000, 333), step="reduce"), 1),

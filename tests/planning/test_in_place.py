@@ -1,17 +1,21 @@
-"""A softmax that overwrites its input: no programs share its rows, whatever else a device does with rows as long."""
+"""A softmax that overwrites its input: planned as any other, but where nothing tells that words are seen ahead of results."""
 
+import dataclasses
 import itertools
 from dataclasses import replace
 
+import msgspec
 import pytest
-from offline import GPUS, H200, MI300X, PRODUCTS, every_candidate, light, read_problem
+from offline import FOREMOST, PRODUCTS, SHARING, every_candidate, light, read_problem
 
 from portable_softmax import Device
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import as_read
+from portable_softmax.planning.request import scored_problem
+from portable_softmax.planning.scores import Scores
 
-REASON = "in place: no programs share a row, because one that waited too long would read what others have overwritten"
+ALONE = "in place: no programs share a row, as nothing tells that one's words are seen ahead of what it overwrites"
 SIZES = list(itertools.product((1, 64, 4096), (37, 4096, 40_000, 151_936, 10**6)))
 
 
@@ -22,36 +26,44 @@ def beside(n_rows, n_cols, inner, vector=4, **kind):
 BESIDE = [beside(4096, 50_257, 1024), beside(16, 151_936, 16), beside(4096, 20_000, 8), beside(4096, 50_257, 1024, 1)]
 
 
-@pytest.mark.parametrize("profile", GPUS)
-def test_no_launch_has_parts_and_each_problem_has_one(profile):
+def problems(device):
+    for dtype in ("float32", "bfloat16", "float64"):
+        yield from (read_problem(*size, dtype, device) for size in SIZES)
+    yield from (as_read(each, device) for each in BESIDE)
+
+
+@pytest.mark.parametrize("profile", PRODUCTS)
+def test_a_launch_in_place_is_that_of_a_fresh_result(profile):
     device = Device.from_profile(profile)
     shared = 0
-    problems = [read_problem(*size, dtype, device) for size in SIZES for dtype in ("float32", "bfloat16", "float64")]
-    for problem in (*problems, *(as_read(each, device) for each in BESIDE)):
-        shared += choose(problem, device, light).tiling.parts > 1
+    for problem in problems(device):
+        fresh, plan = choose(problem, device, light), choose(replace(problem, in_place=True), device, light)
+        assert (plan.tiling, plan.num_programs) == (fresh.tiling, fresh.num_programs)
+        told = [reason for reason in plan.reasons if reason.startswith("in place")]
+        assert len(told) == plan.tiling.is_shared
+        assert not any(reason.startswith("in place") for reason in fresh.reasons)
+        shared += plan.tiling.is_shared
+    assert bool(shared) == (profile in SHARING or device.backend == "xpu")
+
+
+@pytest.mark.parametrize("profile", [name for name in SHARING if name in FOREMOST])
+def test_where_nothing_tells_the_order_no_programs_share_rows(profile):
+    device = Device.from_profile(profile)
+    launch = msgspec.structs.replace(device.profile.launch, in_place=msgspec.UNSET)
+    device = dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=launch))
+    for problem in problems(device):
         in_place = replace(problem, in_place=True)
         assert {tiling.parts for tiling in every_candidate(in_place, device)} == {1}
-        assert choose(in_place, device, light).reasons.count(REASON) == bool(device.profile.launch.polls)
-    assert shared or not device.profile.launch.polls, "none of these would be shared otherwise"
+        assert choose(in_place, device, light).reasons.count(ALONE) == 1
+        assert ALONE not in choose(problem, device, light).reasons
 
 
-OTHERS = sorted(set(PRODUCTS) - set(GPUS))
-
-
-@pytest.mark.parametrize("profile", OTHERS)
-def test_other_profiles_have_a_launch_too(profile):
-    device = Device.from_profile(profile)
-    assert choose(replace(read_problem(7, 151_936, "float32", device), in_place=True), device, light).tiling.parts == 1
-
-
-@pytest.mark.parametrize("profile", [H200, MI300X])
-def test_rows_that_are_not_shared_anyway_keep_their_launch(profile):
-    device = Device.from_profile(profile)
-    for n_cols in (37, 781, 4096):
-        problem = read_problem(4096, n_cols, "bfloat16", device)
-        assert choose(replace(problem, in_place=True), device, light).tiling == choose(problem, device, light).tiling
-
-
-def test_elsewhere_the_reason_is_not_given():
-    device = Device.from_profile(H200)
-    assert REASON not in choose(read_problem(4096, 40_000, "float32", device), device, light).reasons
+@pytest.mark.parametrize("temperature", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("size", [(1, 128_256), (8, 128_256), (64, 151_936), (256, 128_256)])
+def test_rows_of_a_vocabulary_are_shared(size, dtype, temperature):
+    device = Device.from_profile("nvidia/h100-sxm")
+    problem = read_problem(*size, dtype, device)
+    if temperature:
+        problem = scored_problem(*size, dtype, Scores(factor="rows", divides=True))
+    assert choose(replace(problem, in_place=True), device, light).tiling.is_shared

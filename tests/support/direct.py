@@ -1,6 +1,7 @@
 """Launches of the kernels with a tiling that a test chooses, compared with float64."""
 
 import math
+from dataclasses import replace
 
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
@@ -48,6 +49,18 @@ def launch(device, operands, problem, tiling, num_programs):
     if tiling.is_shared:
         run = with_words(run, problem, tiling, operands[0].device)
     run(*operands)
+
+
+def overwriting(run, operand):
+    """Returns a launch whose result overwrites an operand, 1 or 2, instead of lying elsewhere."""
+
+    def launch(operands, problem, tiling, programs):
+        result, given = operands[0], list(operands[1:])
+        result.copy_(given[operand - 1])
+        given[operand - 1] = result
+        run((result, *given), replace(problem, in_place=True), tiling, programs)
+
+    return launch
 
 
 def rows_in(n_rows, n_cols, stride, dtype, where, outside, seed=0):

@@ -101,4 +101,5 @@ def publish_by(monkeypatch, replacement):
 
 LOSSES = (every_seventh_lost, all_of_a_part_lost, all_lost, first_lost, second_lost, late, halves_apart)
 LOSSES += (of_another_launch, overwritten, half_overwritten)
+IN_PLACE = late, halves_apart, twice  # of words that are there ahead of results, as they must be in place
 FAULTS = {fault.fn.__name__: fault for fault in (*LOSSES, twice)}

@@ -5,6 +5,7 @@ kernels/test_neighbours.py runs each in a process of its own: python tests/suppo
 
 import contextlib
 import ctypes
+import dataclasses
 import os
 import sys
 import threading
@@ -13,9 +14,10 @@ import time
 import torch
 import triton
 import triton.language as tl
-from faults import FAULTS
+from faults import FAULTS, IN_PLACE, publish
 
 from portable_softmax import current_device, plan, softmax
+from portable_softmax.runtime.launch import softmax_backward_rows
 from portable_softmax.runtime.workspace import next_number
 
 LONG, FULL, FEW = (600, 65_536), (24, 131_072), (3, 200_000)  # more programs than run at once; about as many; few
@@ -57,20 +59,28 @@ class Case:
         y = softmax(self.x.detach(), self.dim)
         return y, torch.ops.portable_softmax.softmax_backward(self.dy, y, self.dim, self.dy.dtype)
 
+    def step_in_place(self):
+        """The softmax overwrites a copy of x, and the gradient one of dy."""
+        y, dx = self.x.detach().clone(), self.dy.clone()
+        softmax(y, self.dim, out=y)
+        given = (dx, self.y) if self.dim else (dx[None], self.y[None])
+        softmax_backward_rows(*given, given[0], current_device())
+        return y, dx
+
     def check(self, y, dx):
         """Compares with the bits of a run in which nothing else ran."""
         assert torch.equal(y, self.y), "the softmax differs"
         assert torch.equal(dx, self.dx), "the gradient differs"
 
 
-def on_streams(cases, streams, turns):
+def on_streams(cases, streams, turns, step=Case.step):
     """Runs each case on its stream, `turns` times, then waits for all and compares."""
     torch.cuda.synchronize()
     for _ in range(turns):
         results = []
         for case, stream in zip(cases, streams, strict=True):
             with torch.cuda.stream(stream):
-                results.append(case.step())
+                results.append(step(case))
         torch.cuda.synchronize()
         for case, result in zip(cases, results, strict=True):
             case.check(*result)
@@ -295,19 +305,54 @@ def publishing(replacement):
         forget()
 
 
-def _with_words(turns, publish):
+@contextlib.contextmanager
+def blind():
+    """Makes programs of kernels that are compiled within look for words once they have read a part again, not ahead of that."""
+    from portable_softmax.runtime import kernel_form
+
+    known = kernel_form.form_of
+    kernel_form.form_of = lambda *given: dataclasses.replace(known(*given), polls=0)
+    try:
+        yield
+    finally:
+        kernel_form.form_of = known
+
+
+def _cases(step):
     dtypes = torch.float32, torch.bfloat16
     cases = [Case(shape, seed, dtype) for seed, shape in enumerate((FEW, RAGGED, LONG)) for dtype in dtypes]
-    cases += [Case((n_rows, 40_000), 3, dtype, side_by_side=True) for dtype in dtypes for n_rows in (512, 333)]
+    cases += [Case((n_rows, 40_000), 3, dtype, side_by_side=True) for dtype in dtypes[::-1] for n_rows in (512, 333)]
+    return cases[:-1] if step is Case.step_in_place else cases  # the last one is planned in other pieces in place: other bits
+
+
+def _with_words(turns, publish, step=Case.step):
+    cases = _cases(step)
     with publishing(publish):
         for _ in range(turns):
-            results = [case.step() for case in cases]
+            results = [step(case) for case in cases]
             for case, result in zip(cases, results, strict=True):
                 case.check(*result)
 
 
 for _name, _fault in FAULTS.items():
     SITUATIONS[_name] = lambda turns, fault=_fault: _with_words(turns, fault)
+
+
+for _fault in IN_PLACE:
+    SITUATIONS[f"in_place_{_fault.fn.__name__}"] = lambda turns, fault=_fault: _with_words(turns, fault, Case.step_in_place)
+
+
+@situation
+def in_place_by_programs_that_read_all_parts_again(turns):
+    """Each reads what its neighbours overwrite meanwhile."""
+    with blind():
+        _with_words(turns, publish, Case.step_in_place)
+
+
+@situation
+def in_place_beside_other_launches(turns):
+    streams = [torch.cuda.Stream(priority=-(n % 6)) for n in range(9)]
+    on_streams(_cases(Case.step_in_place), streams, turns, Case.step_in_place)
 
 
 @situation

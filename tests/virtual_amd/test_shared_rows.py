@@ -1,15 +1,21 @@
 """Programs that share a row, interleaved at random: their words arrive at once, late, or never, and the bits are the same."""
 
+import functools
 import random
+from dataclasses import replace
 
+import machine_code
 import pytest
 import torch
-from direct import LAYOUTS, as_they_are, backward, beside, forward, in_folded_lines
+from direct import LAYOUTS, as_they_are, backward, beside, forward, in_folded_lines, overwriting
 from machine_code import CASES, CPU, FOREMOST, PRODUCTS, compare, in_virtual_device
 from sweep import mostly_slow
 
 from portable_softmax import Device
+from portable_softmax.kernels.form import constexpr_of
 from portable_softmax.planning.plan import Tiling
+from portable_softmax.runtime.compiler import compile_for
+from portable_softmax.runtime.kernel_form import constexprs_of, form_of, kernel_of
 from portable_softmax.virtual_amd.faults import Stuck
 from portable_softmax.virtual_amd.memory import GlobalMemory
 
@@ -145,6 +151,42 @@ def test_words_that_arrive_late_or_never(arch, direction, parts, late):
     tiling = CASES["shared"][0]
     own = 2 * 2 * tiling.parts  # words of two rows
     assert memories[0].swaps > own or late, "no program found a part of another by itself"
+
+
+@pytest.fixture
+def blind(monkeypatch):
+    """Programs look for words once they have read a part again, and not ahead of that."""
+
+    def compiled(spec, arch):
+        device, tiling = Device.from_profile(PRODUCTS[arch]), spec.tiling
+        constexprs = constexprs_of(spec, device) | {"FORM": constexpr_of(replace(form_of(spec, device), polls=0))}
+        options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1
+        return compile_for(device, kernel_of(spec), spec.signature(), constexprs, *options)
+
+    machine_code.text_of.cache_clear()
+    monkeypatch.setattr(machine_code, "compiled", functools.cache(compiled))
+    yield
+    machine_code.text_of.cache_clear()
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("arch", sorted(FOREMOST))
+def test_rows_that_are_overwritten(arch, direction, name, blind):
+    together = compare(direction, in_virtual_device(arch), name, special=as_they_are)
+    for seed, resident, order in [(1, None, sorted), (2, 2, shuffled), (3, 1, backwards)]:
+        run = overwriting(in_virtual_device(arch, seed=seed, resident=resident, order=order), 1)
+        assert torch.equal(compare(direction, run, name, special=as_they_are), together)
+
+
+def test_rows_that_are_overwritten_elsewhere_would_be_wrong(blind):
+    """So the test above can fail: here a program that has read a part again takes what it read."""
+
+    def elsewhere(operands, problem, tiling, programs):
+        in_virtual_device("gfx942", resident=1)(operands, replace(problem, in_place=False), tiling, programs)
+
+    with pytest.raises(AssertionError):
+        compare(forward, overwriting(elsewhere, 1), "shared", special=as_they_are)
 
 
 def test_a_program_that_waits_for_ever_is_seen():
