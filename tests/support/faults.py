@@ -8,7 +8,7 @@ import os
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.exchange import of_rows, publish, word
+from portable_softmax.kernels.exchange import in_order, look, of_rows, publish, top_of, word
 
 # Atomic operations of a program that is late: longer than others look, on a device; the interpreter takes turns at each.
 LATE = tl.constexpr(100 if os.environ.get("TRITON_INTERPRET") == "1" else 3000)
@@ -20,6 +20,17 @@ def publish_half(words, step, part, known, numbers, launch, half, FORM: tl.const
     ptrs = words + 2 * part + half if FORM.one_row else words + (half * FORM.parts + part) * step
     mask = known if FORM.folded > 1 else None
     tl.atomic_xchg(ptrs, word(of_rows(numbers), launch >> (32 * half)), mask=mask, sem="relaxed")
+
+
+@triton.jit
+def swap_blindly(words, step, part, known, first, second, launch, FORM: tl.constexpr):
+    """Looks for words of another launch, so that a program sees none of its own one before it has read all parts again."""
+    publish(words, step, part, known, first, second, launch, FORM)
+    if FORM.in_place:
+        in_order(words, step, part, known, "release", FORM)
+    firsts = tl.zeros((FORM.lanes,) if FORM.one_row else (FORM.parts_read, FORM.tile_rows), tl.float32)
+    firsts, seconds = look(words, step, ~launch, firsts, firsts - 1.0, FORM)
+    return firsts, seconds, top_of(firsts, seconds, FORM)
 
 
 @triton.jit

@@ -14,7 +14,7 @@ import time
 import torch
 import triton
 import triton.language as tl
-from faults import FAULTS, IN_PLACE, publish
+from faults import FAULTS, IN_PLACE, publish, swap_blindly
 
 from portable_softmax import current_device, plan, softmax
 from portable_softmax.runtime.launch import softmax_backward_rows
@@ -271,8 +271,11 @@ def several_processes(turns):
 
 
 @contextlib.contextmanager
-def publishing(replacement):
-    """Makes kernels that are compiled within publish by `replacement`, a @triton.jit function; none comes from the disk."""
+def publishing(replacement, swap=None):
+    """Makes kernels that are compiled within publish by `replacement`, a @triton.jit function; none comes from the disk.
+
+    They exchange numbers by another function than `exchange.swap`, if one is given.
+    """
     from portable_softmax.kernels import exchange, fallback, softmax
     from portable_softmax.operators import memory
     from portable_softmax.runtime import compiled as spec
@@ -287,14 +290,15 @@ def publishing(replacement):
 
     try:
         exchange.publish = fallback.publish = replacement
+        softmax.swap = swap or softmax.swap
         on_disk.load = on_disk.keep = lambda *_: None
         for room in rooms:  # make new functions of all that publish: a @triton.jit function keeps the old one
             for name, value in list(vars(room).items()):
-                if isinstance(value, triton.JITFunction) and value is not replacement and value.fn.__module__ == room.__name__:
+                if isinstance(value, triton.JITFunction) and value not in (replacement, swap) and value.fn.__module__ == room.__name__:
                     setattr(room, name, triton.jit(value.fn))
         for room in rooms:
             for name, value in list(vars(room).items()):
-                if isinstance(value, triton.JITFunction) and value.fn.__module__ != room.__name__ and value is not replacement:
+                if isinstance(value, triton.JITFunction) and value.fn.__module__ != room.__name__ and value not in (replacement, swap):
                     setattr(room, name, getattr(sys.modules[value.fn.__module__], name, value))
         forget()
         assert softmax.swap.fn.__globals__["publish"] is softmax.do_alone.fn.__globals__["publish"] is replacement
@@ -305,19 +309,6 @@ def publishing(replacement):
         forget()
 
 
-@contextlib.contextmanager
-def blind():
-    """Makes programs of kernels that are compiled within look for words once they have read a part again, not ahead of that."""
-    from portable_softmax.runtime import kernel_form
-
-    known = kernel_form.form_of
-    kernel_form.form_of = lambda *given: dataclasses.replace(known(*given), polls=0)
-    try:
-        yield
-    finally:
-        kernel_form.form_of = known
-
-
 def _cases(step):
     dtypes = torch.float32, torch.bfloat16
     cases = [Case(shape, seed, dtype) for seed, shape in enumerate((FEW, RAGGED, LONG)) for dtype in dtypes]
@@ -325,9 +316,9 @@ def _cases(step):
     return cases[:-1] if step is Case.step_in_place else cases  # the last one is planned in other pieces in place: other bits
 
 
-def _with_words(turns, publish, step=Case.step):
+def _with_words(turns, publish, step=Case.step, swap=None):
     cases = _cases(step)
-    with publishing(publish):
+    with publishing(publish, swap):
         for _ in range(turns):
             results = [step(case) for case in cases]
             for case, result in zip(cases, results, strict=True):
@@ -345,8 +336,7 @@ for _fault in IN_PLACE:
 @situation
 def in_place_by_programs_that_read_all_parts_again(turns):
     """Each reads what its neighbours overwrite meanwhile."""
-    with blind():
-        _with_words(turns, publish, Case.step_in_place)
+    _with_words(turns, publish, Case.step_in_place, swap_blindly)
 
 
 @situation
