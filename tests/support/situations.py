@@ -5,7 +5,6 @@ kernels/test_neighbours.py runs each in a process of its own: python tests/suppo
 
 import contextlib
 import ctypes
-import dataclasses
 import os
 import sys
 import threading
@@ -294,11 +293,19 @@ def publishing(replacement, swap=None):
         on_disk.load = on_disk.keep = lambda *_: None
         for room in rooms:  # make new functions of all that publish: a @triton.jit function keeps the old one
             for name, value in list(vars(room).items()):
-                if isinstance(value, triton.JITFunction) and value not in (replacement, swap) and value.fn.__module__ == room.__name__:
+                if (
+                    isinstance(value, triton.JITFunction)
+                    and value not in (replacement, swap)
+                    and value.fn.__module__ == room.__name__
+                ):
                     setattr(room, name, triton.jit(value.fn))
         for room in rooms:
             for name, value in list(vars(room).items()):
-                if isinstance(value, triton.JITFunction) and value.fn.__module__ != room.__name__ and value not in (replacement, swap):
+                if (
+                    isinstance(value, triton.JITFunction)
+                    and value.fn.__module__ != room.__name__
+                    and value not in (replacement, swap)
+                ):
                     setattr(room, name, getattr(sys.modules[value.fn.__module__], name, value))
         forget()
         assert softmax.swap.fn.__globals__["publish"] is softmax.do_alone.fn.__globals__["publish"] is replacement
