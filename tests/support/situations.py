@@ -280,7 +280,7 @@ def publishing(replacement, swap=None):
     from portable_softmax.runtime import compiled as spec
     from portable_softmax.runtime import on_disk
 
-    rooms = exchange, fallback, softmax, on_disk
+    replaced, rooms = (replacement, swap), (exchange, fallback, softmax, on_disk)
     before = [dict(vars(room)) for room in rooms]
 
     def forget():
@@ -293,19 +293,11 @@ def publishing(replacement, swap=None):
         on_disk.load = on_disk.keep = lambda *_: None
         for room in rooms:  # make new functions of all that publish: a @triton.jit function keeps the old one
             for name, value in list(vars(room).items()):
-                if (
-                    isinstance(value, triton.JITFunction)
-                    and value not in (replacement, swap)
-                    and value.fn.__module__ == room.__name__
-                ):
+                if isinstance(value, triton.JITFunction) and value not in replaced and value.fn.__module__ == room.__name__:
                     setattr(room, name, triton.jit(value.fn))
         for room in rooms:
             for name, value in list(vars(room).items()):
-                if (
-                    isinstance(value, triton.JITFunction)
-                    and value.fn.__module__ != room.__name__
-                    and value not in (replacement, swap)
-                ):
+                if isinstance(value, triton.JITFunction) and value.fn.__module__ != room.__name__ and value not in replaced:
                     setattr(room, name, getattr(sys.modules[value.fn.__module__], name, value))
         forget()
         assert softmax.swap.fn.__globals__["publish"] is softmax.do_alone.fn.__globals__["publish"] is replacement
