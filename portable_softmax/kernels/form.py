@@ -127,12 +127,6 @@ class Form:
         return self.mask == "bool" or bool(self.causal) or self.cap != 0 or self.by_row
 
     @property
-    def settles(self) -> bool:
-        """Tells whether a row is loaded as it is, and then multiplied by its factor: see `held.settle`."""
-        alone = not (self.mask or self.causal or self.cap)
-        return self.by_row and alone and self.one_row and self.held and not self.backward
-
-    @property
     def empty(self) -> bool:
         """Tells whether a row without a score has a result."""
         return self.sink or self.zero_rows

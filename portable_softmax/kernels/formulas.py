@@ -20,8 +20,7 @@ from portable_softmax.kernels.scores import load_scores, unscaled
 def load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.constexpr):
     """Returns (a, b) at columns of rows that start at a and b. b is as it is in memory.
 
-    The softmax of scores reads their mask as b, and needs what is `seen` of the columns alone. Without a factor x is loaded as
-    it is.
+    The softmax of scores reads their mask as b, and needs what is `seen` of the columns alone.
 
     Masked elements get a value that does not change the row's numbers. An input of the softmax is rounded to the output's type
     first, then negated, as torch does.
@@ -29,7 +28,7 @@ def load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.constexpr)
     if FORM.backward:
         loaded_a = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=0.0).to(FORM.compute)
         loaded_b = tl.load(pointers(b, cols, b_stride, FORM.out_axis), mask=read, other=0.0).to(FORM.compute)
-    elif factor is not None:
+    elif FORM.scored:
         loaded_a = load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM)
         loaded_b = loaded_a
     else:

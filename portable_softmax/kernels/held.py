@@ -14,7 +14,6 @@ from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
 from portable_softmax.kernels.masks import before_diagonal
 from portable_softmax.kernels.parts import first_shares
-from portable_softmax.kernels.scores import multiplier, product
 
 
 @triton.jit
@@ -40,7 +39,6 @@ def load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_stride, b_stride, f
     """Loads (a, b) of a tile, in pieces."""
     tile_a = None
     tile_b = None
-    factor = None if FORM.settles else factor
     for k in tl.static_range(FORM.pieces):
         cols, mask = piece_of(None if FORM.causal != "" else rows, first_col, lead, n_rows, n_cols, k, FORM)
         seen, read = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
@@ -79,41 +77,6 @@ def peak_of(tile, edge, part, FORM: tl.constexpr):
 
 
 @triton.jit
-def scaled(tile, number, FORM: tl.constexpr):
-    """Returns a tile whose one row is multiplied by a number, or divided by it with FORM.divides."""
-    scores = None
-    for k in tl.static_range(FORM.pieces):
-        scores = joined(scores, product(get(tile, k, FORM), multiplier(number, FORM)), k, FORM)
-    return scores
-
-
-@triton.jit
-def settle(tile, edge, rows, first_col, lead, part, n_rows, n_cols, factor, FORM: tl.constexpr):
-    """Returns the scores of a tile of one row that was loaded as it is, with FORM.settles; else the tile.
-
-    Nearly all rows have a positive factor: all their loads are under way before it is needed, and no element is compared with
-    anything. Else what lies past the row is hidden, and all but the largest elements of a greedy row.
-    """
-    settled = tile
-    if FORM.settles:
-        number = of_rows(factor)
-        if (number > 0) & (number < 0.1 * FORM.most):  # so its inverse is not 0 either
-            settled = scaled(tile, number, FORM)
-        else:
-            scores = scaled(tile, number, FORM)
-            seen = None
-            for k in tl.static_range(FORM.pieces):
-                _, mask = piece_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
-                seen = joined(seen, tl.where(mask, get(scores, k, FORM), -float("inf")), k, FORM)
-            peak = tl.expand_dims(peak_of(seen, edge, part, FORM), FORM.axis)
-            settled = None
-            for k in tl.static_range(FORM.pieces):
-                below = FORM.divides & (number == 0) & (get(seen, k, FORM) < peak)
-                settled = joined(settled, tl.where(below, -float("inf"), get(seen, k, FORM)), k, FORM)
-    return settled
-
-
-@triton.jit
 def reduce(a, b, edge_a, edge_b, part, n_cols, factor, FORM: tl.constexpr):
     """Returns (b, base, first, second) of a tile and its edges: b in pieces, and the numbers of rows, or of parts of rows."""
     peak = None
@@ -125,7 +88,7 @@ def reduce(a, b, edge_a, edge_b, part, n_cols, factor, FORM: tl.constexpr):
     sums = None
     for k in tl.static_range(FORM.pieces):
         piece_a = get(a, k, FORM)
-        piece_b = weights(piece_a, get(b, k, FORM), base, None if FORM.settles else factor, FORM.axis, FORM)
+        piece_b = weights(piece_a, get(b, k, FORM), base, factor, FORM.axis, FORM)
         if k == 0:
             sums = first_shares(piece_a, piece_b, n_cols, FORM)
         else:

@@ -5,7 +5,7 @@ says so, or the mask is added. The denominator has one more logit, the row's sin
 scores are x, whatever cap and sink are, and an added mask counts only where it is -inf. `exponents.steep` does the rest.
 
 A number that is the factor of all rows is positive. So -inf stays -inf, and what is loaded past the end of a row hides itself.
-Factors of rows may be anything, so these elements are hidden one by one; but with FORM.settles only in rows that need it.
+Factors of rows may be anything, so these elements are hidden one by one.
 """
 
 import triton

@@ -13,7 +13,7 @@ from portable_softmax.kernels.exchange import MISSING, swap, words_of
 from portable_softmax.kernels.fallback import do_alone
 from portable_softmax.kernels.folded import part_of
 from portable_softmax.kernels.form import name_of
-from portable_softmax.kernels.held import load_edges, load_tile, reduce, settle, store_edges, store_tile
+from portable_softmax.kernels.held import load_edges, load_tile, reduce, store_edges, store_tile
 from portable_softmax.kernels.masks import in_turn, mask_strides, starts_of_mask
 from portable_softmax.kernels.parts import combine
 from portable_softmax.kernels.scores import factors_of, number_of, of_each_row, with_sink
@@ -70,7 +70,6 @@ def softmax_kernel(
             first, second = whole_of(numbers_ptr, matrix, rows, n_rows, per_matrix, n_matrices * n_blocks, n_groups, FORM)
         elif FORM.held:
             tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, b_stride, factors, FORM)
-            tile_a = settle(tile_a, edge_a, rows, first_col, lead, part, n_rows, n_cols, factors, FORM)
             tile_b, base, first, second = reduce(tile_a, tile_b, edge_a, edge_b, part, n_cols, factors, FORM)
         else:
             first, second = reduce_streamed(
