@@ -1,20 +1,19 @@
-"""Launches of compiled AMD machine code in the package's virtual device, on tensors of the CPU."""
+"""Launches of compiled AMD machine code by amdgcn_cpu, on tensors of the CPU."""
 
 import functools
 
 import direct
 import torch
 
+from amdgcn_cpu import GlobalMemory, run
 from portable_softmax import Device, profiles
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.compiler import triton_version
 from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.workspace import next_number
-from portable_softmax.virtual_amd.machine import ARCHITECTURES
-from portable_softmax.virtual_amd.memory import GlobalMemory
-from portable_softmax.virtual_amd.run import run
 
+ARCHITECTURES = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 PRODUCTS = {Device.from_profile(name).arch: name for name, profile in sorted(profiles().items()) if profile.backend == "hip"}
 DROPPED = {"gfx1030"} if triton_version() >= (3, 9) else set()  # by Triton
 PRODUCTS = {arch: PRODUCTS[arch] for arch in ARCHITECTURES if arch not in DROPPED}

@@ -1,7 +1,7 @@
 """A machine with AMD devices that are virtual: Triton's HIP driver without HIP, on devices as real ones describe themselves.
 
 Real are Triton's compiler, its cache, the driver's choice of a target, and this package. Virtual are torch's tensors
-(tests/support/host_tensor.py), what the HIP runtime tells and does, and the device: `portable_softmax.virtual_amd`. What the
+(tests/support/host_tensor.py), what the HIP runtime tells and does, and the device: `amdgcn_cpu`. What the
 devices tell is played back from tests/support/recorded/driver_*.json, each of which names its source.
 """
 
@@ -15,7 +15,7 @@ from triton.backends.amd.driver import HIPDriver
 from triton.backends.driver import GPUDriver
 from triton.runtime.cache import get_cache_manager
 
-from portable_softmax.virtual_amd.run import kernel_of, run
+from amdgcn_cpu.tensors import kernel_of, run
 
 RECORDED = Path(__file__).parents[1] / "support" / "recorded"
 MACHINES = [  # one device each, in this order

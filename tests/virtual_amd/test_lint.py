@@ -10,12 +10,12 @@ import pytest
 from machine_code import FOREMOST, PRODUCTS
 from offline import read_problem
 
+from amdgcn_cpu.machine import Kernel
 from portable_softmax import Device, plan
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.errors import PortableSoftmaxError
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.virtual_amd.machine import Kernel
 
 N_ROWS = 4096
 DTYPES = ("float32", "bfloat16", "float16")
