@@ -22,7 +22,7 @@ DEVICES = {"32 lanes": "driver_max1100", "16 lanes": "driver_b580"}
 @pytest.mark.parametrize("name", TOGETHER)
 @pytest.mark.parametrize("form", ["softmax", "log_softmax", "softmin"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_steps_together(gpus, monkeypatch, recorded, lanes, direction, strategy, name, form, dtype):
+def test_steps_together(machine, monkeypatch, recorded, lanes, direction, strategy, name, form, dtype):
     tiling, cols = TILINGS[strategy]
     choose(monkeypatch, tiling)
-    direction(f"xpu:{live.index(DEVICES[lanes])}", name, form, dtype, cols, recorded)
+    direction(f"xpu:{live.MACHINE.index(DEVICES[lanes])}", name, form, dtype, cols, recorded)

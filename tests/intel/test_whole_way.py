@@ -13,7 +13,7 @@ DETECTED = {"driver_max1550": "intel/max-1550", "driver_max1100": "intel/max-110
 SHAPES = {(16, 781): "tile", (70, 64): "tile", (2, 20000): "shared"}
 
 
-pytestmark = pytest.mark.usefixtures("gpus")
+pytestmark = pytest.mark.usefixtures("machine")
 
 
 def random(*shape, dtype=torch.float32):
@@ -22,8 +22,8 @@ def random(*shape, dtype=torch.float32):
 
 @pytest.mark.parametrize("file", DETECTED)
 def test_detection_to_numbers(recorded, file):
-    device = current_device(live.index(file))
-    told = live.MACHINES[live.index(file)]["target"][1]
+    device = current_device(live.MACHINE.index(file))
+    told = live.RECORDED[live.MACHINE.index(file)]["target"][1]
     found = device.backend, device.profile.name, device.arch, device.hardware.multiprocessor_count
     assert found == ("xpu", DETECTED[file], told["version"], told["gpu_subslice_count"])
     x = random(8, 519)
@@ -35,13 +35,13 @@ def test_detection_to_numbers(recorded, file):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_launches_are_as_planned(recorded, shape, dtype):
-    device = current_device(live.index("driver_max1100"))
+    device = current_device(live.MACHINE.index("driver_max1100"))
     planned = plan(*shape, dtype, device)
     assert planned.tiling.strategy == SHAPES[shape]
     x = random(*shape, dtype=dtype)
     recorded(softmax(x.to(f"xpu:{device.index}")).cpu(), expected("softmax", x))
-    launched = live.LAUNCHES[-1]
-    assert (launched.grid, launched.threads) == ((planned.num_programs, 1, 1), planned.num_warps * 32)
+    launched = live.MACHINE.launches[-1]
+    assert (launched.grid, launched.num_warps) == ((planned.num_programs, 1, 1), planned.num_warps)
     assert launched.flags == "-cl-intel-128-GRF-per-thread", (
         "the register mode that was planned, whatever the driver would choose"
     )
@@ -51,11 +51,11 @@ def test_launches_are_as_planned(recorded, shape, dtype):
 @pytest.mark.parametrize("across", [False, True])
 def test_forms_and_gradients(recorded, form, across):
     x, dim = (random(3, 37, 40).to(torch.float16), 1) if across else (random(5, 400)[:, ::2], -1)
-    where = f"xpu:{live.index('driver_b580')}"
+    where = f"xpu:{live.MACHINE.index('driver_b580')}"
     y = getattr(portable_softmax, form)(x.to(where), dim)
     recorded(y.cpu(), expected(form, x, dim), terms_of(form))
     dy = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(x.dtype)
     dx = operator(f"{form}_backward")(dy.to(where), y, dim, x.dtype)
-    assert live.LAUNCHES[-1].kernel == "softmax_backward_kernel"
+    assert live.MACHINE.launches[-1].kernel == "softmax_backward_kernel"
     y = y.cpu()
     recorded(dx.cpu(), expected_gradient(form, dy, y, dim), gradient_scale(form, dy, y, dim))

@@ -41,7 +41,7 @@ def test_detection_to_numbers(machine, file):
     x = random(8, 519)
     result = softmax(x.to(f"cuda:{device.index}"))
     assert result.device == torch.device("cuda", device.index)
-    assert machine.LAUNCHES[-1].arch == device.arch
+    assert machine.launches[-1].arch == device.arch
     assert_close(result.cpu(), expected("softmax", x))
 
 
@@ -55,7 +55,7 @@ def test_launches_are_as_planned(machine, file, shape, dtype):
     assert planned.tiling.strategy == SHAPES[shape]
     x = random(*shape, dtype=dtype)
     assert_close(softmax(x.to(f"cuda:{device.index}")).cpu(), expected("softmax", x))
-    launched = machine.LAUNCHES[-1]
+    launched = machine.launches[-1]
     assert (launched.grid, launched.num_warps) == ((planned.num_programs, 1, 1), planned.num_warps)
 
 
@@ -71,7 +71,7 @@ def test_forms_and_gradients(machine, file, form, across):
     assert_close(y.cpu(), expected(form, x, dim), terms_of(form))
     dy = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(x.dtype)
     dx = operator(f"{form}_backward")(dy.to(where), y, dim, x.dtype)
-    assert machine.LAUNCHES[-1].kernel == "softmax_backward_kernel"
+    assert machine.launches[-1].kernel == "softmax_backward_kernel"
     y = y.cpu()
     assert_close(dx.cpu(), expected_gradient(form, dy, y, dim), gradient_scale(form, dy, y, dim))
 
