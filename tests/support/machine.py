@@ -1,11 +1,13 @@
 """A machine whose devices are not here: what they tell, which one is the current one, and the launches that happened.
 
 Real are Triton's compiler, its cache, the driver's choice of a target, and this package. Virtual are torch's tensors
-(host_tensor.py), what a vendor's runtime tells and does, and the device: the driver of each vendor's tests runs what was compiled.
+(host_tensor.py), what a vendor's runtime tells and does, and the device: each vendor's tests have a driver that runs what was
+compiled.
 """
 
 import json
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +17,7 @@ from host_tensor import HostTensor
 from portable_softmax.devices import detect
 from portable_softmax.operators import memory
 
+BACKEND = "npu" if find_spec("triton.backends.ascend") else "xpu" if find_spec("triton.backends.intel") else "hip"
 RECORDED = Path(__file__).with_name("recorded")
 
 

@@ -60,7 +60,14 @@ def in_virtual_device(arch, make_memory=None, edit=None, **interleaving):
             words = torch.randint(-(2**62), 2**62, (problem.tiles(tiling.tile_rows) * tiling.words_per_tile,), generator=random)
             arguments += [words, next_number()]
         sizes = {"num_warps": tiling.num_warps, "shared_bytes": compiled(spec, arch).metadata.shared}
-        run(text_of(spec, arch, edit), (programs, 1, 1), arguments, memory=make_memory and make_memory(), **sizes, **interleaving)
+        run(
+            text_of(spec, arch, edit),
+            (programs, 1, 1),
+            arguments,
+            memory=make_memory and make_memory(),
+            **sizes,
+            **interleaving,
+        )
 
     return launch
 
