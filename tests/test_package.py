@@ -71,7 +71,7 @@ print(run({ENDS!r}, (2, 1, 1), [], num_warps=3, shared_bytes=0), "portable_softm
         venv.create(tmp_path / name)
         python = tmp_path / name / "bin" / "python"
         run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check", *wanted)
-        assert run(python, "-c", executes, cwd=tmp_path).split() == ["6", "False"]
+        assert run(python, "-I", "-c", executes, cwd=tmp_path).split() == ["6", "False"]
     run(tmp_path / "both" / "bin" / "portable-softmax", "profiles", cwd=tmp_path)
 
 

@@ -16,7 +16,7 @@ from portable_softmax.planning.plan import Tiling
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 OTHERS = [(torch.float16, "softmax"), (torch.bfloat16, "softmax"), (torch.float32, "log_softmax"), (torch.float32, "softmin")]
 SPIKED = [(backward, torch.float32), *((forward, dtype) for dtype in TYPES)]  # float16 does not hold such gradients
-WARPS = (1, 2, 4, 8, 16)
+WARPS = {1: 20, 2: 1, 4: 0, 8: 20, 16: 1}  # and columns that the row lacks
 
 
 def pytest_generate_tests(metafunc):
@@ -51,7 +51,7 @@ def test_types_and_forms(run_on, turn, dtype, form, direction):
 
 
 @pytest.mark.parametrize(("direction", "dtype"), SPIKED, ids=lambda value: getattr(value, "__name__", str(value)))
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ["rows", "one element at a time", "pieces", "ragged", "shared", "online"])
 def test_a_spike_in_many_lanes_of_rows_far_below_0(run_on, product, name, direction, dtype):
     """No padding and no lane may win."""
     compare(direction, run_on(product), name, dtype=dtype, special=spikes, n_rows=64 if name == "rows" else 8)
@@ -79,8 +79,7 @@ def test_wide_rows(run_on, foremost, name, dtype):
     compare(forward, run_on(foremost), name, dtype=dtype, special=wide)
 
 
-@pytest.mark.parametrize("missing", [20, 1, 0])
-@pytest.mark.parametrize("num_warps", WARPS)
+@pytest.mark.parametrize(("num_warps", "missing"), WARPS.items())
 def test_every_number_of_warps(run_on, product, num_warps, missing, direction):
     """A row for all of them, of which the last lanes have nothing; with a spike in many lanes, and with others."""
     width = 64 * num_warps * 4
