@@ -33,6 +33,10 @@ class TargetError(CompileError):
     """This Triton does not compile for the device, whatever the kernel; another one may."""
 
 
+class KernelError(PortableSoftmaxError, RuntimeError):
+    """A kernel did what no correct kernel does, as an emulator saw: the text names the fault and the instruction."""
+
+
 class DtypeError(PortableSoftmaxError, TypeError, NotImplementedError):
     """The kernel does not compute this data type on this device; torch raises NotImplementedError in such a case."""
 

@@ -1,5 +1,5 @@
-# Sourced by demo.sh and test.sh. `set_up` makes .venv, with this package editable and what its arguments ask of pip, and puts
-# it on PATH. A torch and a triton that are already there stay: vendors' containers bring builds of their own. What pip fetches
+# Sourced by demo.sh and test.sh. `set_up` makes .venv, with this package and amdgcn_cpu/ editable and what its arguments ask of pip,
+# and puts it on PATH. A torch and a triton that are already there stay: vendors' containers bring builds of their own. What pip fetches
 # and installs is told on stderr: on a fresh machine it is a minute's work.
 unset PYTHONDONTWRITEBYTECODE # pip compiles nothing, as most of torch is never imported; what is, is compiled once
 TRITON='triton==3.8.0' # compiles for every architecture of the profiles: 3.6 lacks sm_110, 3.9 dropped gfx1030
@@ -9,7 +9,7 @@ set_up() {
     case " $* " in *" --group "*) install --upgrade pip ;; esac # to a pip that knows groups
     .venv/bin/python -c 'import torch' 2>/dev/null || install torch numpy
     .venv/bin/python -c 'import triton' 2>/dev/null || install "$TRITON" # builds of torch for GPUs bring their own
-    install --editable . "$@"
+    install --editable ./amdgcn_cpu --editable '.[virtual]' "$@"
     PATH=$PWD/.venv/bin:$PATH
 }
 

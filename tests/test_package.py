@@ -24,16 +24,17 @@ def run(*command, cwd=ROOT):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The folder of the source distribution, and of the wheel that is built from it."""
+    """The folder of the source distributions, and of the wheels that are built from them: of this one and of the emulator."""
     folder = tmp_path_factory.mktemp("built")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder)
+    for source in (ROOT, ROOT / "amdgcn_cpu"):
+        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, source)
     return folder
 
 
 @pytest.mark.parametrize("kind", ["*.whl", pytest.param("*.tar.gz", marks=pytest.mark.slow)])  # the second is built by pip
 def test_what_is_released_brings_its_profiles(built, kind, tmp_path):
     """In a venv with nothing but the wheel, or the sources, and dependencies: neither torch nor triton."""
-    (released,) = built.glob(kind)
+    (released,) = built.glob(f"portable_softmax{kind}")
     venv.create(tmp_path / "venv")
     python, program = (tmp_path / "venv" / "bin" / name for name in ("python", "portable-softmax"))
     run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check", released)
@@ -55,6 +56,36 @@ print(len(profiles()), occupancy(KernelResources(4, 66, 16), device).programs_pe
     (tmp_path / "empty").mkdir()
     failed = attempt(program, "report", "empty", cwd=tmp_path)
     assert (failed.returncode, "holds no reports" in failed.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("kind", ["*.whl", pytest.param("*.tar.gz", marks=pytest.mark.slow)])
+def test_the_emulator_is_released_by_itself_and_the_extra_brings_it(built, kind, tmp_path):
+    """In venvs with nothing but the emulator and numpy, and with what the extra `virtual` asks for."""
+    (emulator,), (released,) = built.glob(f"amdgcn_cpu{kind}"), built.glob("portable_softmax*.whl")
+    executes = f"""
+import sys
+from amdgcn_cpu import run
+print(run({ENDS!r}, (2, 1, 1), [], num_warps=3, shared_bytes=0), "portable_softmax" in sys.modules)
+"""
+    for name, wanted in (("alone", [emulator]), ("both", ["--find-links", built, f"{released}[virtual]"])):
+        venv.create(tmp_path / name)
+        python = tmp_path / name / "bin" / "python"
+        run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check", *wanted)
+        assert run(python, "-I", "-c", executes, cwd=tmp_path).split() == ["6", "False"]
+    run(tmp_path / "both" / "bin" / "portable-softmax", "profiles", cwd=tmp_path)
+
+
+ENDS = """\t.amdgcn_target "amdgcn-amd-amdhsa--gfx942"
+kernel:
+\ts_endpgm
+.Lfunc_end0:
+\t.amdhsa_kernel kernel
+\t\t.amdhsa_group_segment_fixed_size 0
+\t\t.amdhsa_private_segment_fixed_size 0
+\t\t.amdhsa_kernarg_size 0
+\t\t.amdhsa_user_sgpr_count 2
+\t.end_amdhsa_kernel
+"""
 
 
 def list_profiles():

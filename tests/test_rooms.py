@@ -27,11 +27,9 @@ ARROWS = {
     "probe": {"runtime", "planning", "devices", "errors"},
     "__main__": {"probe", "tune"},
     "testing": {"probe", "devices", "errors"},
-    "virtual_amd": {"errors"},  # and one file imports it: only those who ask for it load it, and numpy
 }
 MORE = {
     "runtime/kernel_form.py": {"kernels"},  # the one file that knows them
-    "probe/virtual.py": {"virtual_amd"},  # when a device that is not here should run
 }
 TOP = "__init__.py"  # imports what the package offers, and is imported by no room
 
@@ -41,7 +39,9 @@ VENDORS = re.compile(
     r"|v100|t4|a100|h20|g?h[12]00|b[23]00|rtx|mi\d\d\d?\w?|rx|910\w*|950pr\w*)(?![a-z])",
     re.IGNORECASE,
 )
-REPORTS = "probe/", "testing/", "devices/backends/", "virtual_amd/"  # the last is one vendor's device
+REPORTS = "probe/", "testing/", "devices/backends/"
+EMULATOR = "amdgcn_cpu"  # a distribution of its own, which knows nothing of this one
+ASKS_FOR_IT = "probe/virtual.py"  # when a device that is not here should run
 
 
 def room_of(module):
@@ -76,11 +76,20 @@ def test_rooms_import_one_way(file):
     assert not wrong, f"{file} may import {', '.join(sorted(allowed))}, and imports {', '.join(wrong)}"
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("virtual_amd/")])
-def test_a_virtual_device_needs_numpy_alone(file):
-    named = [node for node in ast.walk(ast.parse(FILES[file].read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
-    names = {(getattr(node, "module", None) or node.names[0].name).split(".")[0] for node in named}
-    assert names <= {"numpy", "portable_softmax"} | sys.stdlib_module_names
+def roots(path):
+    """The first words of the modules that a file imports, of this distribution or another one."""
+    named = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {name.split(".")[0] for node in named for name in [getattr(node, "module", None) or node.names[0].name]}
+
+
+def test_the_emulator_stands_by_itself_and_one_file_asks_for_it():
+    house = PACKAGE.parent / EMULATOR
+    sources, tests = sorted((house / "src").rglob("*.py")), sorted((house / "tests").rglob("*.py"))
+    wrong = {path.name: roots(path) - sys.stdlib_module_names - {EMULATOR, "numpy"} for path in sources}
+    wrong |= {path.name: roots(path) & {"portable_softmax", "torch"} for path in tests}
+    assert sources
+    assert not any(wrong.values()), wrong
+    assert [file for file, path in FILES.items() if EMULATOR in roots(path)] == [ASKS_FOR_IT]
 
 
 def test_no_modules_import_each_other():

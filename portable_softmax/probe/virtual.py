@@ -1,4 +1,4 @@
-"""Runs the kernel of a device that is not here in the virtual device of its vendor."""
+"""Runs the kernel of a device that is not here in the emulator of its vendor's code, a distribution of its own: amdgcn-cpu."""
 
 import dataclasses
 import re
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import DeviceError
+from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.reading import as_read
 from portable_softmax.probe.kernel_case import KernelCase, grid_of
@@ -20,7 +20,6 @@ from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.launch import sizes_of
 from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.workspace import with_words
-from portable_softmax.virtual_amd.faults import Fault, UnknownInstruction
 
 MOST_ELEMENTS = 2**19  # of a matrix; a million takes seconds
 FEWEST_ROWS = 8  # wide_rows are of several kinds
@@ -36,8 +35,8 @@ def verify_softmax(case: SoftmaxProblem, found: LaunchPlan, device: Device) -> V
 
     Raises:
         CompileError: there is no kernel.
-        DeviceError: the virtual device does not know an instruction, or lacks numpy.
-        Fault: the kernel did what none should; a PortableSoftmaxError.
+        DeviceError: the emulator does not know an instruction, or is not installed.
+        KernelError: the kernel did what none should.
     """
     tiling, spec = found.tiling, KernelSpec.of(found.problem, found.tiling)
     rows = min(case.n_rows, max(FEWEST_ROWS, tiling.tile_rows, MOST_ELEMENTS // case.n_cols))
@@ -64,14 +63,14 @@ def run_case(launch: Launched, case: KernelCase, device: Device) -> dict[str, An
     """Runs somebody's compiled kernel on the tensors of its case, and returns what ran.
 
     Raises:
-        DeviceError: the virtual device does not know an instruction, or lacks numpy.
-        Fault: the kernel did what none should; a PortableSoftmaxError.
+        DeviceError: the emulator does not know an instruction, or is not installed.
+        KernelError: the kernel did what none should.
     """
     values = {name: case.arguments[name] for name in launch.arguments}
     try:
         return executed(device, _runner(launch.compiled, grid_of(launch, case))(list(values.values())))
-    except Fault as error:
-        raise type(error)(in_the_kernels_words(str(error), launch.compiled.asm["amdgcn"], values)) from error
+    except KernelError as error:
+        raise KernelError(in_the_kernels_words(str(error), launch.compiled.asm["amdgcn"], values)) from error
 
 
 def executed(device: Device, steps: int) -> dict[str, Any]:
@@ -96,9 +95,9 @@ def in_the_kernels_words(fault: str, assembly: str, arguments: Mapping[str, Any]
 def _runner(compiled: Any, grid: tuple[int, int, int]) -> Callable[[list[Any]], int]:
     """Returns what runs a compiled kernel on its arguments by position, and counts the instructions."""
     try:
-        from portable_softmax.virtual_amd.run import run
+        from amdgcn_cpu import Fault, UnknownInstruction, run
     except ImportError as error:
-        raise DeviceError(f"the virtual device needs numpy: pip install numpy ({error})") from error
+        raise DeviceError(f"the emulator is not installed ({error}): README.md, Install, says how to get amdgcn-cpu") from error
     sizes = {"num_warps": compiled.metadata.num_warps, "shared_bytes": compiled.metadata.shared}
 
     def counted(arguments: list[Any]) -> int:
@@ -107,5 +106,7 @@ def _runner(compiled: Any, grid: tuple[int, int, int]) -> Callable[[list[Any]], 
         except UnknownInstruction as error:
             why = "it knows no matrix instructions" if MATRICES.search(str(error)) else "it knows not all instructions"
             raise DeviceError(f"the virtual device cannot run this kernel: {why} ({error})") from error
+        except Fault as error:
+            raise KernelError(f"{type(error).__name__}: {error}") from error
 
     return counted

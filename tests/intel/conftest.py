@@ -43,28 +43,18 @@ def recorded(monkeypatch):
         name = str(result.dtype).removeprefix("torch.")
         ERRORS[name].append((error.max().item(), in_eps.max().item(), closeness.worst_error(result, exact, terms)))
 
-    monkeypatch.setattr(direct, "assert_close", noting)
+    for module in (direct, closeness):
+        monkeypatch.setattr(module, "assert_close", noting)
     return noting
 
 
 @pytest.fixture(scope="module")
-def gpus():
-    """Makes this process's machine one with Intel's GPUs, as live.py says."""
+def machine():
+    """Makes this process's machine one with Intel's GPUs, by the names of their recorded files."""
     from intel import live
-    from portable_softmax.devices import detect
-    from portable_softmax.operators import memory
 
-    def forget():
-        detect._device.cache_clear()
-        detect._active_backend.cache_clear()
-        memory.forget()
-
-    forget()
-    with pytest.MonkeyPatch.context() as patch:
-        operators = live.install(patch)
-        yield
-        operators._destroy()
-    forget()
+    with pytest.MonkeyPatch.context() as patch, live.installed(patch) as installed:
+        yield installed
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """--verify of a device that is not here: its machine code runs in the virtual device."""
 
 import json
+import sys
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ import torch
 from portable_softmax import Device, NoDeviceError, inspect_kernel, plan
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.policy import NumberRow
+from portable_softmax.errors import KernelError
 from portable_softmax.probe import __main__ as probe
 from portable_softmax.probe import answers, program, virtual
 from portable_softmax.probe.kernel_case import load_case
@@ -149,6 +151,12 @@ def test_an_instruction_that_is_not_known_is_named(capsys):
     assert ": v_mfma_" in errors
 
 
+def test_an_emulator_that_is_not_installed_is_asked_for(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "amdgcn_cpu", None)
+    code, _, errors = printed(capsys, "--profile", "amd/mi300x", "--rows", 3, "--cols", 200, "--verify")
+    assert (code, "README.md, Install, says how to get amdgcn-cpu" in errors) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("command", "device", "why"),
     [
@@ -227,7 +235,8 @@ def test_what_is_wrong_with_a_kernel_is_told():
     outcome = added(expected={"x_ptr": torch.zeros(1000)})
     assert (outcome.right, outcome.overwritten) == (False, 1000)
     with pytest.raises(
-        RuntimeError, match=r"4 bytes at 0x\w+, of the memory of x_ptr with 2000 bytes: line \d+: .* \(example_kernels.py:\d+\)"
+        KernelError,
+        match=r"OutOfBounds: 4 bytes at 0x\w+, of the memory of x_ptr with 2000 bytes: .* \(example_kernels.py:\d+\)",
     ):
         added(arguments={"x_ptr": torch.zeros(500)})
     with pytest.raises(ValueError, match="expects n_elements, which are no tensors"):

@@ -19,7 +19,7 @@ def worst_error(result, exact, terms=0.0):
     if not exact.numel():
         return 0.0
     found, compute = result.double(), torch.promote_types(result.dtype, torch.float32)
-    size = torch.as_tensor(terms, dtype=torch.float64, device=exact.device).abs()
+    size = (torch.zeros((), dtype=torch.float64, device=exact.device) + terms).abs()
     allowed = allowed_error(exact.nan_to_num(0, 0, 0), result.dtype) + allowed_error(size, compute)
     same = (found == exact) | (found.isnan() & exact.isnan())  # the same infinity too
     error = torch.where(same, 0.0, (found - exact).abs() / allowed)

@@ -77,9 +77,9 @@ def install(patch, kind, facts, **more):
 
     Args:
         patch: pytest's monkeypatch, which undoes it.
-        kind: torch's name of the type: cuda (also for ROCm) or xpu.
+        kind: torch's name of the type: cuda (also for ROCm), xpu, or npu, which torch itself does not know.
         facts: for each device, the result of torch.KIND.get_device_properties.
-        more: functions of torch.KIND, in addition to those that both types have.
+        more: functions of torch.KIND, in addition to those that all types have.
 
     Returns:
         The operators that make tensors; they exist as long as this object does.
@@ -97,9 +97,23 @@ def install(patch, kind, facts, **more):
         **more,
     }
     patch.setattr(HostTensor, "kind", kind)
+    key = kind.upper()
+    if not hasattr(torch, kind):
+        _set_up(kind)
+        key = "PrivateUse1"
     for name, function in functions.items():
         patch.setattr(getattr(torch, kind), name, function, raising=False)
     library = torch.library.Library("aten", "IMPL")
-    library.impl("empty.memory_format", _empty, kind.upper())
-    library.impl("empty_strided", _empty_strided, kind.upper())
+    library.impl("empty.memory_format", _empty, key)
+    library.impl("empty_strided", _empty_strided, key)
     return library
+
+
+def _set_up(kind):
+    """Makes torch know a type, once per process. The function is private: noxfile.py pins the version of torch."""
+    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+    module = types.ModuleType(f"torch.{kind}")
+    module.is_initialized, module._is_in_bad_fork = lambda: True, lambda: False
+    module.manual_seed_all, module.device_count = lambda seed: None, lambda: 1
+    _setup_privateuseone_for_python_backend(kind, backend_module=module)

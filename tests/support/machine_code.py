@@ -1,4 +1,4 @@
-"""Launches of compiled AMD machine code in the package's virtual device, on tensors of the CPU."""
+"""Launches of compiled AMD machine code by amdgcn_cpu, on tensors of the CPU."""
 
 import functools
 
@@ -11,10 +11,8 @@ from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.compiler import triton_version
 from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.workspace import next_number
-from portable_softmax.virtual_amd.machine import ARCHITECTURES
-from portable_softmax.virtual_amd.memory import GlobalMemory
-from portable_softmax.virtual_amd.run import run
 
+ARCHITECTURES = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 PRODUCTS = {Device.from_profile(name).arch: name for name, profile in sorted(profiles().items()) if profile.backend == "hip"}
 DROPPED = {"gfx1030"} if triton_version() >= (3, 9) else set()  # by Triton
 PRODUCTS = {arch: PRODUCTS[arch] for arch in ARCHITECTURES if arch not in DROPPED}
@@ -50,8 +48,9 @@ def text_of(spec, arch, edit=None):
     return edit(text) if edit else text
 
 
-def in_virtual_device(arch, make_memory=GlobalMemory, edit=None, **interleaving):
+def in_virtual_device(arch, make_memory=None, edit=None, **interleaving):
     """Returns `launch(operands, problem, tiling, programs)`, which direct.forward and direct.backward take as `run`."""
+    from amdgcn_cpu import run  # which environments of other vendors have not
 
     def launch(operands, problem, tiling, programs):
         spec = KernelSpec.of(problem, tiling)
@@ -61,7 +60,14 @@ def in_virtual_device(arch, make_memory=GlobalMemory, edit=None, **interleaving)
             words = torch.randint(-(2**62), 2**62, (problem.tiles(tiling.tile_rows) * tiling.words_per_tile,), generator=random)
             arguments += [words, next_number()]
         sizes = {"num_warps": tiling.num_warps, "shared_bytes": compiled(spec, arch).metadata.shared}
-        run(text_of(spec, arch, edit), (programs, 1, 1), arguments, memory=make_memory(), **sizes, **interleaving)
+        run(
+            text_of(spec, arch, edit),
+            (programs, 1, 1),
+            arguments,
+            memory=make_memory and make_memory(),
+            **sizes,
+            **interleaving,
+        )
 
     return launch
 

@@ -16,7 +16,7 @@ def pytest_collection_modifyitems(items):
     sweeps = defaultdict(list)
     for item in items:
         for mark, size in MARKS.items():
-            if item.get_closest_marker(mark) and not item.get_closest_marker("slow"):
+            if item.get_closest_marker(mark) and not item.get_closest_marker("slow") and hasattr(item, "callspec"):
                 sweeps[item.nodeid.partition("[")[0], size].append(item)
     for (_, size), cases in sweeps.items():
         few = covering([tuple((name, id(value)) for name, value in case.callspec.params.items()) for case in cases], size)

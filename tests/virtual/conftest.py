@@ -18,15 +18,14 @@ if not SET_UP:
 @pytest.fixture(scope="session", autouse=True)
 def machine(tmp_path_factory):
     """The machine, installed. Triton starts with an empty cache, so every run lowers every kernel anew."""
-    from virtual import driver, tensor
+    from virtual import driver
     from virtual.machine import MACHINE
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
-        operators = tensor.install()
         driver.install()
-        yield MACHINE
-        del operators
+        with MACHINE.installed(patch):
+            yield MACHINE
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,13 @@ import ctypes
 import tempfile
 from typing import Any
 
+import torch
+from machine import Launch, on_host
 from triton.backends import Backend, backends
 from triton.backends.ascend.compiler import _parse_linalg_metadata
 
 from virtual.buffer import check_unified_buffer
-from virtual.machine import MACHINE, Launch
+from virtual.machine import MACHINE
 from virtual.mlir import shared_object
 
 REAL = backends["ascend"]
@@ -70,7 +72,7 @@ class VirtualDriver(REAL.driver):
         return MACHINE.current
 
     def set_current_device(self, device: int) -> None:
-        MACHINE.current = device
+        torch.npu.set_device(device)
 
     def get_current_stream(self, device: int | None = None) -> int:
         return 0
@@ -111,9 +113,8 @@ class VirtualLauncher:
 
 
 def _pointer(tensor: Any) -> MemRef:
-    if tensor.device.index != MACHINE.current:
-        raise RuntimeError(f"a tensor on {tensor.device} in a launch on device {MACHINE.current}")
-    return MemRef(tensor.data_ptr(), tensor.data_ptr())
+    address = on_host(tensor).data_ptr()
+    return MemRef(address, address)
 
 
 def _scalar(kind: str, value: Any) -> Any:

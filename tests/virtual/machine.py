@@ -1,6 +1,9 @@
 """The virtual machine: one NPU for every Ascend profile, then some that are not what their profile says."""
 
 from dataclasses import dataclass
+from typing import Any
+
+from machine import Machine
 
 from portable_softmax.devices.profiles import profiles
 
@@ -27,32 +30,25 @@ class VirtualNpu:
     l2_cache_bytes: int = 192 * 2**20
     torch_tells_cores: bool = True
 
-
-@dataclass(frozen=True)
-class Launch:
-    """A launch that happened."""
-
-    arch: str
-    kernel: str
-    grid: tuple[int, int, int]
+    def told(self) -> dict[str, Any]:
+        """The fields of torch_npu 2.13 that tell anything, or of one that is older than the core counts."""
+        facts = {"name": self.arch, "total_memory": self.memory_bytes}
+        cores = {"cube_core_num": self.vector_cores // 2, "vector_core_num": self.vector_cores}
+        return facts | cores | {"L2_cache_size": self.l2_cache_bytes} if self.torch_tells_cores else facts
 
 
-class Machine:
-    """The devices, which of them is the current one, and what happened: kernels compiled, as linalg, and launches."""
+class Npus(Machine):
+    """The devices, and the kernels that were compiled, as linalg."""
 
     def __init__(self, npus: list[VirtualNpu]) -> None:
+        super().__init__("npu", {npu.arch: npu.told() for npu in npus})
         self.npus = npus
-        self.current = 0
         self.compiled: list[str] = []
-        self.launches: list[Launch] = []
 
     @property
     def npu(self) -> VirtualNpu:
         """The current device."""
         return self.npus[self.current]
-
-    def index(self, arch: str) -> int:
-        return next(index for index, npu in enumerate(self.npus) if npu.arch == arch)
 
 
 def described() -> list[VirtualNpu]:
@@ -70,7 +66,7 @@ def described() -> list[VirtualNpu]:
     ]
 
 
-MACHINE = Machine(
+MACHINE = Npus(
     [
         *described(),
         VirtualNpu(SMALL_BUFFER, 40, 48 * KIB),

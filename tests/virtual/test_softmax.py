@@ -1,13 +1,14 @@
 """Operators on npu tensors, the whole way: detection, profile, plan, compilation, launch, numbers against float64."""
 
-from itertools import cycle
+from dataclasses import replace
 
 import pytest
 import torch
-from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
+from closeness import assert_close, expected, terms_of
+from direct import backward, forward, launch
 
 from portable_softmax import current_device, log_softmax, profiles, softmax
-from portable_softmax.runtime.launch import softmax_backward_rows, softmax_rows
+from portable_softmax.planning.plan import Tiling
 from virtual.machine import UNKNOWN
 
 OPERATORS = {"softmax": softmax, "log_softmax": log_softmax}
@@ -16,7 +17,11 @@ DTYPES = ["float32", "float16", "bfloat16"]
 ARCH, PADDING = "Ascend910B3", 16
 # A chip of each architecture. Chips of one differ in their cores alone: test_launch.py runs the same kernels on all of them.
 CHIPS = [*{profile.architecture: profile.arch for profile in profiles().values() if profile.backend == "npu"}.values(), UNKNOWN]
-INF, NAN = float("inf"), float("nan")
+NAN = float("nan")
+TILINGS = {  # tiling, columns; the second is of two passes
+    "tile": (Tiling("tile", 4, 1024, None, None), 781),
+    "online": (Tiling("online", 2, 1024, None, None), 2500),
+}
 
 
 def framed(n_rows, n_cols, dtype, frame):
@@ -53,28 +58,21 @@ def test_every_architecture(machine, operator, shape, dtype, arch):
     assert_close(result.cpu(), expected(operator, inner(whole)), terms_of(operator))
 
 
-@pytest.mark.parametrize(("shape", "dtype"), zip(SHAPES, cycle(DTYPES)), ids=str)
-def test_nothing_around_the_output_is_written(machine, shape, dtype):
-    x, y = random(*shape, dtype), on_npu(framed(*shape, dtype, 7.0), machine)
-    softmax_rows(inner(on_npu(x, machine)), inner(y), current_device(y.device.index))
-    assert_close(inner(y).cpu(), expected("softmax", inner(x)))
-    frame = y.cpu()
-    inner(frame).fill_(7.0)
-    assert (frame == 7.0).all()
-
-
 @pytest.mark.pairwise
+@pytest.mark.parametrize("direction", [forward, backward])
+@pytest.mark.parametrize("strategy", TILINGS)
+@pytest.mark.parametrize("form", ["softmax", "log_softmax", "softmin"])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n_cols", [781, 10000], ids=["tile", "online"])
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_special_values(machine, operator, n_cols, dtype):
-    whole = random(9, n_cols, dtype)
-    x, middle = inner(whole), n_cols // 2
-    x[0], x[1], x[2] = NAN, INF, -INF
-    x[3, middle], x[4, middle], x[5, middle] = NAN, INF, -INF
-    x[6, :middle] = -INF  # in the online form, the first tile and more
-    x[7, 0] = NAN
-    assert_close(OPERATORS[operator](inner(on_npu(whole, machine))).cpu(), expected(operator, x), terms_of(operator))
+def test_special_values_and_guards(machine, direction, strategy, form, dtype):
+    """Rows that lie apart, masked or not finite; nothing around the result is written."""
+    (tiling, n_cols), device = TILINGS[strategy], current_device(machine.index(ARCH))
+
+    def run(operands, problem, *rest):
+        with torch.npu.device(device.index):
+            launch(device, operands, replace(problem, ragged=False), *rest)
+
+    where = torch.device(machine.where(ARCH))
+    direction(run, form, getattr(torch, dtype), where, n_cols, tiling, 2, 1, n_cols + PADDING, n_rows=9)
 
 
 @pytest.mark.each_value
@@ -97,24 +95,6 @@ def test_other_output_types(machine, n_cols, given, wanted):
     result = softmax(inner(on_npu(whole, machine)), dtype=dtype)
     assert result.dtype == dtype
     assert_close(result.cpu(), expected("softmax", inner(whole).to(dtype)))
-
-
-@pytest.mark.each_value
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("form", OPERATORS)
-def test_fused_gradients(machine, form, shape, dtype):
-    """The backward kernel on rows that lie apart, into a frame that must stay."""
-    y = random(*shape, dtype)
-    inner(y).copy_(getattr(torch, form)(inner(y).double(), -1))
-    dy, dx = random(*shape, dtype).flip(0), on_npu(framed(*shape, dtype, 7.0), machine)
-    softmax_backward_rows(
-        inner(on_npu(dy, machine)), inner(on_npu(y, machine)), inner(dx), current_device(dx.device.index), form
-    )
-    frame, (dy, y) = dx.cpu(), (inner(each) for each in (dy, y))
-    assert_close(inner(frame), expected_gradient(form, dy, y), gradient_scale(form, dy, y))
-    inner(frame).fill_(7.0)
-    assert (frame == 7.0).all()
 
 
 def test_gradients_through_autograd():

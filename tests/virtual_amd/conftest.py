@@ -7,24 +7,10 @@ import triton
 
 @pytest.fixture(scope="module")
 def machine():
-    """Makes this process's machine one with virtual AMD devices; `machine.index(file)` is the device of a recorded file."""
+    """Makes this process's machine one with virtual AMD devices, by the names of their recorded files."""
     import hip_machine
-    import host_tensor
 
-    from portable_softmax.devices import detect
-    from portable_softmax.operators import memory
-
-    def forget():
-        detect._device.cache_clear()
-        detect._active_backend.cache_clear()
-        memory.forget()
-
-    forget()
-    with pytest.MonkeyPatch.context() as patch:
-        facts = [machine["torch"][0] for machine in hip_machine.MACHINES]
-        operators = host_tensor.install(patch, "cuda", facts)
+    with pytest.MonkeyPatch.context() as patch, hip_machine.MACHINE.installed(patch):
         patch.setattr(torch.version, "hip", "7.0.0")
         patch.setattr(triton.runtime.driver, "_active", hip_machine.Driver())
-        yield hip_machine
-        operators._destroy()
-    forget()
+        yield hip_machine.MACHINE

@@ -5,7 +5,7 @@ import re
 from direct import as_they_are
 from machine_code import CASES, compare, in_virtual_device, spikes
 
-from portable_softmax.virtual_amd.faults import Fault
+from amdgcn_cpu.faults import Fault
 
 # Patterns of text, and what they become: each of the sites where they stand is one fault.
 MUTATIONS = {

@@ -10,12 +10,11 @@ import pytest
 from machine_code import FOREMOST, PRODUCTS
 from offline import read_problem
 
+from amdgcn_cpu import Fault, Kernel
 from portable_softmax import Device, plan
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.errors import PortableSoftmaxError
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.virtual_amd.machine import Kernel
 
 N_ROWS = 4096
 DTYPES = ("float32", "bfloat16", "float16")
@@ -36,7 +35,7 @@ def lint(text, wide):
     """
     try:
         Kernel(text)
-    except PortableSoftmaxError as error:
+    except Fault as error:
         return [str(error)]
     faults = []
     if any(int(count) for count in re.findall(r"\.[sv]gpr_spill_count:\s+(\d+)", text)):

@@ -6,7 +6,7 @@ import torch
 from direct import as_they_are, backward, forward
 from machine_code import FOREMOST, compare, in_virtual_device
 
-from portable_softmax.virtual_amd import arithmetic
+from amdgcn_cpu import arithmetic
 
 NAMES = ("rows", "shared", "online")
 

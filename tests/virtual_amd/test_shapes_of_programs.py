@@ -1,15 +1,14 @@
-"""Programs of 1 to 16 warps, and tiles across lines of neighbouring rows, executed and compared with float64."""
+"""Tiles across lines of neighbouring rows, executed and compared with float64."""
 
 import pytest
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
-from direct import GUARD, backward, forward, problem_across
-from machine_code import FOREMOST, PRODUCTS, in_virtual_device, spikes
+from direct import GUARD, problem_across
+from machine_code import FOREMOST, PRODUCTS, in_virtual_device
 
 from portable_softmax.planning.plan import Tiling
 
 CPU = torch.device("cpu")
-WARPS = (1, 2, 4, 8, 16)
 ACROSS = {  # tiling, and lines; only the last piece of a row is not full
     "tile": (Tiling("tile", 16, 64, 2), 50),
     "pieces": (Tiling("tile", 16, 96, 4, pieces=3), 90),
@@ -21,27 +20,6 @@ DTYPES = torch.float32, torch.bfloat16, torch.float64
 
 def mostly_slow(cases, is_quick):
     return [pytest.param(*case, marks=[] if is_quick(*case) else pytest.mark.slow) for case in cases]
-
-
-@pytest.fixture(params=[forward, backward])
-def direction(request):
-    return request.param
-
-
-@pytest.mark.each_value
-@pytest.mark.parametrize(
-    ("arch", "num_warps"),
-    mostly_slow(
-        [(arch, warps) for arch in PRODUCTS for warps in WARPS],
-        lambda arch, warps: arch in FOREMOST or (arch, warps) == ("gfx1201", 16),
-    ),
-)
-def test_every_number_of_warps(arch, num_warps, direction):
-    """A row for all of them, of which the last lanes have nothing; with a spike in many lanes, and with others."""
-    n_cols = 64 * num_warps * 4
-    tiling, run = Tiling("tile", 1, n_cols, num_warps), in_virtual_device(arch)
-    for special, n_rows in ((spikes, 8 if num_warps < 8 else 24), (None, 5)):
-        direction(run, "softmax", torch.float32, CPU, n_cols - 20, tiling, 3, 4, None, n_rows=n_rows, special=special)
 
 
 @pytest.mark.each_value

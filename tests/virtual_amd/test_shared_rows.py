@@ -11,13 +11,13 @@ from direct import LAYOUTS, as_they_are, backward, beside, forward, in_folded_li
 from machine_code import CASES, CPU, FOREMOST, PRODUCTS, compare, in_virtual_device
 from sweep import mostly_slow
 
+from amdgcn_cpu.faults import Stuck
+from amdgcn_cpu.memory import GlobalMemory
 from portable_softmax import Device
 from portable_softmax.kernels.form import constexpr_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.compiler import compile_for
 from portable_softmax.runtime.kernel_form import constexprs_of, form_of, kernel_of
-from portable_softmax.virtual_amd.faults import Stuck
-from portable_softmax.virtual_amd.memory import GlobalMemory
 
 SHARED = ["shared", "shared, ragged"]
 

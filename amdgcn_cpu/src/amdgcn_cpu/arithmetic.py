@@ -1,0 +1,123 @@
+"""Numbers as the instructions compute them. Each function takes and returns arrays of lanes.
+
+Triton's descriptors ask for rounding to nearest, ties to even, with denormals.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from amdgcn_cpu.arrays import Array
+
+_TINY = np.float32(2.0**-126)
+
+
+def fma(a: Array, b: Array, c: Array) -> Array:
+    """Returns a * b + c of float32, rounded once; the last bit of a denormal result may be off."""
+    product = a.astype(np.float64) * b  # exact
+    total = product + c
+    halfway = (total.view(np.int64) & 0x1FFFFFFF) == 0x10000000  # a tie: a second rounding would ignore dropped bits
+    if halfway.any():
+        part = total - product
+        cut = (product - (total - part)) + (c - part)
+        up = halfway & (cut != 0) & np.isfinite(total)
+        away = np.where((cut > 0) == (total > 0), 1, -1)
+        total = np.where(up, (total.view(np.int64) + away).view(np.float64), total)
+    return total.astype(np.float32)
+
+
+def fma16(a: Array, b: Array, c: Array) -> Array:
+    """Returns a * b + c of float16, rounded once; float64 holds all of it."""
+    return (a.astype(np.float64) * b + c).astype(np.float16)
+
+
+def fma64(a: Array, b: Array, c: Array) -> Array:
+    """Returns a * b + c of float64. The error of each step is added at the end, so the last bit may be off."""
+    product = a * b
+    high, low = zip(*(_halves(x) for x in (a, b)), strict=True)
+    lost = low[0] * low[1] - (((product - high[0] * high[1]) - low[0] * high[1]) - high[0] * low[1])
+    total = product + c
+    part = total - product
+    result = total + ((product - (total - part)) + (c - part) + lost)
+    return np.where(np.isfinite(result), result, total)
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    """Returns a float64 as the sum of two numbers with half its digits (Dekker)."""
+    far = x * 134217729.0
+    high = far - (far - x)
+    return high, x - high
+
+
+def dot2(a: Array, b: Array, c: Array) -> Array:
+    """Returns V_DOT2: the sum of two products of float16 and a float32, rounded once."""
+    pairs = [np.ascontiguousarray(x).view(np.float16).reshape(-1, 2).astype(np.float64) for x in (a, b)]
+    return ((pairs[0] * pairs[1]).sum(axis=1) + c).astype(np.float32)
+
+
+def mac(a: Array, b: Array, c: Array) -> Array:
+    """Returns V_MAC_F32: a * b + c, with two roundings; denormal operands and results are 0."""
+    return _flushed(_flushed(_flushed(a) * _flushed(b)) + _flushed(c))
+
+
+def rcp64(x: Array) -> Array:
+    """Returns V_RCP_F64, which is exact in half of its digits only; the kernel's code refines it."""
+    return ((1 / x).view(np.uint64) & np.uint64(2**64 - 2**28)).view(np.float64)
+
+
+def mantissa(x: Array) -> Array:
+    """Returns V_FREXP_MANT: the number without its exponent, from 0.5 to 1."""
+    return np.where(np.isfinite(x), np.frexp(x)[0], x)
+
+
+def exponent(x: Array) -> Array:
+    """Returns V_FREXP_EXP: the exponent that goes with V_FREXP_MANT; 0 for infinities and nan."""
+    return np.where(np.isfinite(x), np.frexp(x)[1], 0).astype(np.int32)
+
+
+def scale_by_power(x: Array, power: Array) -> Array:
+    """Returns V_LDEXP: x * 2 ** power, rounded once."""
+    wide = np.ldexp(x.astype(np.float64), np.clip(power, -4000, 4000))
+    return wide.astype(x.dtype)
+
+
+def is_class(x: Array, wanted: Array) -> Array:
+    """Returns V_CMP_CLASS: whether a number is in one of the classes whose bits are set. Every nan is quiet."""
+    normal = np.isfinite(x) & (np.abs(x) >= np.finfo(x.dtype).tiny)
+    minus, nan, infinite, zero = np.signbit(x), np.isnan(x), np.isinf(x), x == 0
+    denormal = ~(nan | infinite | zero | normal)
+    below = [infinite & minus, normal & minus, denormal & minus, zero & minus]
+    above = [zero & ~minus, denormal & ~minus, normal & ~minus, infinite & ~minus]
+    classes = [np.zeros_like(nan), nan, *below, *above]
+    return np.logical_or.reduce([each & (wanted >> np.uint32(bit) & 1 != 0) for bit, each in enumerate(classes)])
+
+
+def whole(kind: str) -> Callable[[Array], Array]:
+    """Returns a conversion to integers of a kind: towards 0, nan to 0, and out of range to the nearest integer in range."""
+    limits = np.iinfo(kind)
+
+    def convert(x: Array) -> Array:
+        return np.clip(np.trunc(np.nan_to_num(x.astype(np.float64), nan=0)), limits.min, limits.max).astype(kind)
+
+    return convert
+
+
+def bfloat16(x: Array) -> Array:
+    """Returns the bits of float32 numbers rounded to bfloat16, as uint32."""
+    bits = np.ascontiguousarray(x).view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(x), (bits >> 16) | 0x40, rounded).astype(np.uint32)
+
+
+def transcendental(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Returns V_EXP, V_LOG, V_RCP, V_RSQ or V_SQRT of float32, computed in float64; denormal operands and results are 0."""
+    return lambda x: _flushed(rounded(function(_flushed(x).astype(np.float64))))
+
+
+def rounded(x: Array) -> Array:
+    """Returns a transcendental result as the nearest float32. Hardware may give a neighbour; a test may override this."""
+    return x.astype(np.float32)
+
+
+def _flushed(x: Array) -> Array:
+    return np.where(np.abs(x) < _TINY, np.copysign(np.float32(0), x), x).astype(np.float32)

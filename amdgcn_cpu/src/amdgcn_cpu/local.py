@@ -1,0 +1,82 @@
+"""LDS: memory of a workgroup, with the barriers that order its accesses ("Local Data Share" in the guides).
+
+Each byte records the wave that wrote it last, the wave that read it last, and the number of barriers at which that wave had
+arrived. A later access by another wave is ordered if that wave has passed a barrier at which the first one arrived afterwards.
+"""
+
+import numpy as np
+
+from amdgcn_cpu.arrays import Array
+from amdgcn_cpu.faults import OutOfBounds, Race, Uninitialised
+
+_NOBODY, _SEVERAL = -1, -2
+
+
+class LocalMemory:
+    """Bytes that the waves of one workgroup share.
+
+    Args:
+        size: bytes.
+        n_waves: waves of the workgroup.
+        strict: True refuses reads of a byte that was never written; False gives a random one.
+        seed: chooses the random bytes.
+    """
+
+    def __init__(self, size: int, n_waves: int, strict: bool, seed: int) -> None:
+        self._data = np.random.default_rng(seed).integers(0, 256, size, np.uint8)
+        self._strict = strict
+        self._writer, self._reader = np.full(size, _NOBODY), np.full(size, _NOBODY)
+        self._written, self._read = np.full(size, -1), np.full(size, -1)  # barriers at which that wave had arrived
+        self.arrived: dict[int, int] = dict.fromkeys(range(n_waves), 0)  # barriers of the waves that have not ended
+
+    def all_arrived(self, passed: int) -> bool:
+        """Tells whether all waves have arrived at the barrier that follows so many others."""
+        return all(count > passed for count in self.arrived.values())
+
+    def _places(self, addresses: Array, size: int) -> Array:
+        if ((addresses < 0) | (addresses + size > len(self._data))).any():
+            raise OutOfBounds(f"{size} bytes of LDS at {int(addresses.max())}, of {len(self._data)}")
+        return addresses[:, None] + np.arange(size)
+
+    def load(self, addresses: Array, size: int, wave: int, arrived: int, passed: int) -> Array:
+        """Returns [addresses, size] bytes.
+
+        Args:
+            addresses: one for each access.
+            size: bytes of each access.
+            wave: the number of the wave that reads.
+            arrived, passed: barriers at which it has arrived, and that it has passed.
+
+        Raises:
+            OutOfBounds, Uninitialised, Race: see faults.py.
+        """
+        places = self._places(addresses, size)
+        writer = self._writer[places]
+        if self._strict and (writer == _NOBODY).any():
+            raise Uninitialised(f"LDS at {int(places[writer == _NOBODY][0])} was never written")
+        if ((writer != wave) & (writer != _NOBODY) & (self._written[places] >= passed)).any():
+            raise Race(f"wave {wave} reads LDS that another wave wrote, with no barrier between")
+        others = (self._reader[places] != wave) & (self._reader[places] != _NOBODY) & (self._read[places] >= passed)
+        self._reader[places] = np.where(others, _SEVERAL, wave)
+        self._read[places] = np.maximum(self._read[places], arrived)
+        return self._data[places]
+
+    def store(self, addresses: Array, values: Array, wave: int, arrived: int, passed: int) -> None:
+        """Writes [addresses, size] bytes. Several waves may write the same value to the same place at once.
+
+        Args:
+            addresses, values: one for each access.
+            wave, arrived, passed: as for `load`.
+
+        Raises:
+            OutOfBounds, Race: see faults.py.
+        """
+        places = self._places(addresses, values.shape[1])
+        reader, writer = self._reader[places], self._writer[places]
+        if ((reader != wave) & (reader != _NOBODY) & (self._read[places] >= passed)).any():
+            raise Race(f"wave {wave} writes LDS that another wave read, with no barrier between")
+        unordered = (writer != wave) & (writer != _NOBODY) & (self._written[places] >= passed)
+        if (unordered & (self._data[places] != values)).any():
+            raise Race(f"wave {wave} writes another value where another wave wrote, with no barrier between")
+        self._data[places] = values
+        self._writer[places], self._written[places] = wave, arrived

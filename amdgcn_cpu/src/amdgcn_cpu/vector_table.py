@@ -1,0 +1,215 @@
+"""Opcodes of the vector unit: VOP1, VOP2, VOP3 and VOPC in the guides' chapters on vector ALU operations.
+
+An entry reads like the manual: `"f32 = f32, f32"` are the kinds of the result and of the operands; a function of arrays of
+lanes follows. There are three more kinds than in operands.py: `mask` is a bit of each lane in VCC or an SGPR, `vcc` is VCC
+without an operand for it, and `+f32` is the result's own register, which is also read. Names are those of gfx9; gfx10 to gfx12
+renamed some.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from amdgcn_cpu import arithmetic, division, integers
+from amdgcn_cpu.arithmetic import transcendental
+from amdgcn_cpu.arrays import Array
+
+
+class VectorOp(NamedTuple):
+    """A vector instruction: kinds of its results and operands, and a function that returns its results."""
+
+    results: tuple[str, ...]
+    operands: tuple[str, ...]
+    function: Callable[..., Any]
+
+
+def op(form: str, function: Callable[..., Any]) -> VectorOp:
+    """Returns the entry for a form such as `f32 = f32, f32`."""
+    results, operands = ([kind.strip() for kind in side.split(",")] for side in form.split("="))
+    return VectorOp(tuple(results), tuple(operands), function)
+
+
+_FLOATS: dict[str, tuple[str, Callable[..., Array]]] = {  # float64, float32 and float16
+    "add": ("f = f, f", lambda a, b: a + b),
+    "sub": ("f = f, f", lambda a, b: a - b),
+    "subrev": ("f = f, f", lambda a, b: b - a),
+    "mul": ("f = f, f", lambda a, b: a * b),
+    "max": ("f = f, f", np.fmax),  # the number, if the other operand is nan
+    "min": ("f = f, f", np.fmin),
+    "max3": ("f = f, f, f", lambda a, b, c: np.fmax(np.fmax(a, b), c)),
+    "min3": ("f = f, f, f", lambda a, b, c: np.fmin(np.fmin(a, b), c)),
+    "minmax": ("f = f, f, f", lambda a, b, c: np.fmax(np.fmin(a, b), c)),
+    "maxmin": ("f = f, f, f", lambda a, b, c: np.fmin(np.fmax(a, b), c)),
+    "maximum": ("f = f, f", np.maximum),  # nan, if an operand is nan (gfx12)
+    "minimum": ("f = f, f", np.minimum),
+    "maximum3": ("f = f, f, f", lambda a, b, c: np.maximum(np.maximum(a, b), c)),  # gfx950
+    "minimum3": ("f = f, f, f", lambda a, b, c: np.minimum(np.minimum(a, b), c)),
+    "rndne": ("f = f", np.rint),
+    "floor": ("f = f", np.floor),
+    "trunc": ("f = f", np.trunc),
+    "ceil": ("f = f", np.ceil),
+}
+_WHOLE: dict[str, tuple[str, Callable[..., Array]]] = {  # signed and unsigned integers of 32 and 16 bits
+    "max": ("n = n, n", np.maximum),
+    "min": ("n = n, n", np.minimum),
+    "max3": ("n = n, n, n", lambda a, b, c: np.maximum(np.maximum(a, b), c)),
+    "min3": ("n = n, n, n", lambda a, b, c: np.minimum(np.minimum(a, b), c)),
+    "med3": ("n = n, n, n", integers.median),
+    "minmax": ("n = n, n, n", lambda a, b, c: np.maximum(np.minimum(a, b), c)),
+    "maxmin": ("n = n, n, n", lambda a, b, c: np.minimum(np.maximum(a, b), c)),
+}
+_RELATIONS: dict[str, Callable[[Array, Array], Array]] = {
+    "f": lambda a, b: np.zeros(np.broadcast(a, b).shape, bool),
+    "t": lambda a, b: np.ones(np.broadcast(a, b).shape, bool),
+    "lt": np.less, "eq": np.equal, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "ne": np.not_equal,
+    "neq": np.not_equal,  # true for nan, like all relations that begin with n
+    "lg": lambda a, b: (a < b) | (a > b),
+    "o": lambda a, b: ~(np.isnan(a) | np.isnan(b)),
+    "u": lambda a, b: np.isnan(a) | np.isnan(b),
+    "nge": lambda a, b: ~(a >= b), "nlg": lambda a, b: ~((a < b) | (a > b)), "ngt": lambda a, b: ~(a > b),
+    "nle": lambda a, b: ~(a <= b), "nlt": lambda a, b: ~(a < b),
+}  # fmt: skip
+_ONLY_FLOATS = {"neq", "lg", "o", "u", "nge", "nlg", "ngt", "nle", "nlt"}
+
+VECTOR_OPS: dict[str, VectorOp] = {
+    **{f"v_{n}_{k}": op(form.replace("f", k), f) for k in ("f64", "f32", "f16") for n, (form, f) in _FLOATS.items()},
+    **{f"v_{n}_{k}": op(form.replace("n", k), f) for k in ("i32", "u32", "i16", "u16") for n, (form, f) in _WHOLE.items()},
+    **{
+        f"v_cmp_{relation}_{kind}": op(f"mask = {kind}, {kind}", function)
+        for relation, function in _RELATIONS.items()
+        for kind in ("f16", "f32", "f64", "i16", "i32", "i64", "u16", "u32", "u64")
+        if kind[0] == "f" or relation not in _ONLY_FLOATS
+    },
+    # one multiply-add, rounded once
+    "v_fma_f32": op("f32 = f32, f32, f32", arithmetic.fma),
+    "v_fmac_f32": op("f32 = f32, f32, +f32", arithmetic.fma),
+    "v_fmaak_f32": op("f32 = f32, f32, f32", arithmetic.fma),
+    "v_fmamk_f32": op("f32 = f32, f32, f32", arithmetic.fma),
+    "v_fma_f64": op("f64 = f64, f64, f64", arithmetic.fma64),
+    "v_fmac_f64": op("f64 = f64, f64, +f64", arithmetic.fma64),
+    "v_mac_f32": op("f32 = f32, f32, +f32", arithmetic.mac),
+    "v_dot2_f32_f16": op("f32 = b32, b32, f32", arithmetic.dot2),
+    "v_dot2acc_f32_f16": op("f32 = b32, b32, +f32", arithmetic.dot2),
+    "v_dot2c_f32_f16": op("f32 = b32, b32, +f32", arithmetic.dot2),
+    "v_fma_f16": op("f16 = f16, f16, f16", arithmetic.fma16),
+    "v_fmac_f16": op("f16 = f16, f16, +f16", arithmetic.fma16),
+    # transcendental functions; `iflag` raises integer exceptions only
+    "v_exp_f32": op("f32 = f32", transcendental(np.exp2)),
+    "v_log_f32": op("f32 = f32", transcendental(np.log2)),
+    "v_rcp_f32": op("f32 = f32", transcendental(np.reciprocal)),
+    "v_rcp_iflag_f32": op("f32 = f32", transcendental(np.reciprocal)),
+    "v_rsq_f32": op("f32 = f32", transcendental(lambda x: 1 / np.sqrt(x))),
+    "v_sqrt_f32": op("f32 = f32", transcendental(np.sqrt)),
+    # a division's steps, and scaling by powers of two
+    "v_div_scale_f32": op("f32, mask = f32, f32, f32", division.scale),
+    "v_div_fmas_f32": op("f32 = f32, f32, f32, vcc", division.fmas),
+    "v_div_fixup_f32": op("f32 = f32, f32, f32", division.fixup),
+    "v_rcp_f64": op("f64 = f64", arithmetic.rcp64),
+    "v_div_scale_f64": op("f64, mask = f64, f64, f64", division.scale),
+    "v_div_fmas_f64": op("f64 = f64, f64, f64, vcc", division.fmas),
+    "v_div_fixup_f64": op("f64 = f64, f64, f64", division.fixup),
+    "v_ldexp_f32": op("f32 = f32, i32", arithmetic.scale_by_power),
+    "v_ldexp_f64": op("f64 = f64, i32", arithmetic.scale_by_power),
+    "v_frexp_mant_f64": op("f64 = f64", arithmetic.mantissa),
+    "v_frexp_exp_i32_f64": op("i32 = f64", arithmetic.exponent),
+    "v_cmp_class_f32": op("mask = f32, u32", arithmetic.is_class),
+    "v_cmp_class_f64": op("mask = f64, u32", arithmetic.is_class),
+    # moves and choices
+    "v_mov_b32": op("b32 = b32", lambda a: a),
+    "v_mov_b16": op("b16 = b16", lambda a: a),
+    "v_mov_b64": op("b64 = b64", lambda a: a),
+    "v_accvgpr_read_b32": op("b32 = b32", lambda a: a),
+    "v_accvgpr_write_b32": op("b32 = b32", lambda a: a),
+    "v_accvgpr_mov_b32": op("b32 = b32", lambda a: a),
+    "v_swap_b32": op("+b32, +b32 = +b32, +b32", lambda a, b: (b.copy(), a.copy())),
+    "v_cndmask_b32": op("b32 = b32, b32, mask", lambda a, b, chosen: np.where(chosen, b, a)),
+    "v_cndmask_b16": op("b16 = b16, b16, mask", lambda a, b, chosen: np.where(chosen, b, a)),
+    # bits
+    "v_not_b32": op("b32 = b32", np.invert),
+    "v_and_b32": op("b32 = b32, b32", np.bitwise_and),
+    "v_or_b32": op("b32 = b32, b32", np.bitwise_or),
+    "v_xor_b32": op("b32 = b32, b32", np.bitwise_xor),
+    "v_xnor_b32": op("b32 = b32, b32", lambda a, b: ~(a ^ b)),
+    "v_and_b16": op("b16 = b16, b16", np.bitwise_and),
+    "v_or_b16": op("b16 = b16, b16", np.bitwise_or),
+    "v_xor_b16": op("b16 = b16, b16", np.bitwise_xor),
+    "v_and_or_b32": op("b32 = b32, b32, b32", lambda a, b, c: a & b | c),
+    "v_or3_b32": op("b32 = b32, b32, b32", lambda a, b, c: a | b | c),
+    "v_xor3_b32": op("b32 = b32, b32, b32", lambda a, b, c: a ^ b ^ c),
+    "v_xad_u32": op("u32 = u32, u32, u32", lambda a, b, c: (a ^ b) + c),
+    "v_bfi_b32": op("b32 = b32, b32, b32", lambda a, b, c: a & b | ~a & c),
+    "v_bfe_u32": op("u32 = u32, u32, u32", integers.field),
+    "v_bfe_i32": op("i32 = u32, u32, u32", integers.signed_field),
+    "v_mbcnt_lo_u32_b32": op("u32 = u32, u32", integers.ones_of_lanes_below(0)),
+    "v_mbcnt_hi_u32_b32": op("u32 = u32, u32", integers.ones_of_lanes_below(32)),
+    "v_bfrev_b32": op("b32 = b32", integers.reverse_bits),
+    "v_alignbit_b32": op("b32 = b32, b32, b32", integers.align(1)),
+    "v_alignbyte_b32": op("b32 = b32, b32, b32", integers.align(8)),
+    "v_perm_b32": op("b32 = b32, b32, b32", integers.permute_bytes),
+    # shifts; `rev` takes the count first
+    "v_lshlrev_b32": op("b32 = b32, b32", lambda n, a: a << integers.shift(n, 32)),
+    "v_lshrrev_b32": op("b32 = b32, b32", lambda n, a: a >> integers.shift(n, 32)),
+    "v_ashrrev_i32": op("i32 = i32, i32", lambda n, a: a >> integers.shift(n, 32)),
+    "v_lshlrev_b16": op("b16 = b16, b16", lambda n, a: a << integers.shift(n, 16)),
+    "v_lshrrev_b16": op("b16 = b16, b16", lambda n, a: a >> integers.shift(n, 16)),
+    "v_ashrrev_i16": op("i16 = i16, i16", lambda n, a: a >> integers.shift(n, 16)),
+    "v_lshlrev_b64": op("b64 = b32, b64", lambda n, a: a << integers.shift(n, 64).astype(np.uint64)),
+    "v_lshrrev_b64": op("b64 = b32, b64", lambda n, a: a >> integers.shift(n, 64).astype(np.uint64)),
+    "v_ashrrev_i64": op("i64 = i32, i64", lambda n, a: a >> integers.shift(n, 64).astype(np.int64)),
+    "v_lshl_add_u32": op("u32 = u32, u32, u32", lambda a, n, b: (a << integers.shift(n, 32)) + b),
+    "v_lshl_or_b32": op("b32 = b32, b32, b32", lambda a, n, b: a << integers.shift(n, 32) | b),
+    "v_add_lshl_u32": op("u32 = u32, u32, u32", lambda a, b, n: a + b << integers.shift(n, 32)),
+    "v_lshl_add_u64": op("u64 = u64, u32, u64", lambda a, n, b: (a << integers.shift(n, 8).astype(np.uint64)) + b),
+    # integers; `co` writes a carry, `ci` reads one
+    "v_add_u32": op("u32 = u32, u32", np.add),
+    "v_sub_u32": op("u32 = u32, u32", np.subtract),
+    "v_add_u32 clamp": op("u32 = u32, u32", lambda a, b: np.where(a + b < a, np.uint32(0xFFFFFFFF), a + b)),
+    "v_sub_u32 clamp": op("u32 = u32, u32", lambda a, b: np.where(a < b, np.uint32(0), a - b)),
+    "v_subrev_u32": op("u32 = u32, u32", lambda a, b: b - a),
+    "v_add3_u32": op("u32 = u32, u32, u32", lambda a, b, c: a + b + c),
+    "v_add_co_u32": op("u32, mask = u32, u32", integers.carry),
+    "v_sub_co_u32": op("u32, mask = u32, u32", integers.borrow),
+    "v_subrev_co_u32": op("u32, mask = u32, u32", lambda a, b: integers.borrow(b, a)),
+    "v_addc_co_u32": op("u32, mask = u32, u32, mask", integers.carry),
+    "v_subb_co_u32": op("u32, mask = u32, u32, mask", integers.borrow),
+    "v_subbrev_co_u32": op("u32, mask = u32, u32, mask", lambda a, b, c: integers.borrow(b, a, c)),
+    "v_mul_lo_u32": op("u32 = u32, u32", np.multiply),
+    "v_mul_hi_u32": op("u32 = u32, u32", lambda a, b: (a.astype(np.uint64) * b >> np.uint64(32)).astype(np.uint32)),
+    "v_mul_u32_u24": op("u32 = u32, u32", lambda a, b: (a & np.uint32(0xFFFFFF)) * (b & np.uint32(0xFFFFFF))),
+    "v_mad_u64_u32": op("u64, mask = u32, u32, u64", integers.multiply_add),
+    "v_mad_i64_i32": op("i64, mask = i32, i32, i64", integers.signed_multiply_add),
+    # conversions
+    "v_cvt_f32_f16": op("f32 = f16", lambda a: a.astype(np.float32)),
+    "v_cvt_f16_f32": op("f16 = f32", lambda a: a.astype(np.float16)),
+    "v_cvt_f32_i32": op("f32 = i32", lambda a: a.astype(np.float32)),
+    "v_cvt_f32_u32": op("f32 = u32", lambda a: a.astype(np.float32)),
+    "v_cvt_u32_f32": op("u32 = f32", arithmetic.whole("uint32")),
+    "v_cvt_i32_f32": op("i32 = f32", arithmetic.whole("int32")),
+    "v_cvt_i32_f64": op("i32 = f64", arithmetic.whole("int32")),
+    "v_cvt_u32_f64": op("u32 = f64", arithmetic.whole("uint32")),
+    "v_cvt_f64_i32": op("f64 = i32", lambda a: a.astype(np.float64)),
+    "v_cvt_f64_u32": op("f64 = u32", lambda a: a.astype(np.float64)),
+    "v_cvt_f64_f32": op("f64 = f32", lambda a: a.astype(np.float64)),
+    "v_cvt_f32_f64": op("f32 = f64", lambda a: a.astype(np.float32)),
+    "v_cvt_pk_bf16_f32": op("b32 = f32, f32", lambda a, b: arithmetic.bfloat16(a) | arithmetic.bfloat16(b) << np.uint32(16)),
+    "v_cvt_pk_f16_f32": op("b32 = f32, f32", lambda a, b: integers.pack(a.astype(np.float16), b.astype(np.float16))),
+    "v_pack_b32_f16": op("b32 = f16, f16", integers.pack),
+}
+_NUM = ("max", "min", "max3", "min3", "minmax", "maxmin")
+# Names from gfx10 on ("nc": no carry), gfx11 and gfx12 ("num": IEEE's maximumNumber).
+RENAMED = {
+    "v_add_nc_u32": "v_add_u32",
+    "v_sub_nc_u32": "v_sub_u32",
+    "v_subrev_nc_u32": "v_subrev_u32",
+    "v_add_co_ci_u32": "v_addc_co_u32",
+    "v_sub_co_ci_u32": "v_subb_co_u32",
+    "v_subrev_co_ci_u32": "v_subbrev_co_u32",
+    "v_mad_co_u64_u32": "v_mad_u64_u32",
+    "v_mad_co_i64_i32": "v_mad_i64_i32",
+    **{
+        f"v_{n}_num_{k}": f"v_{n}_{k}"
+        for k in ("f64", "f32", "f16")
+        for n in ("max", "min", "max3", "min3", "minmax", "maxmin")
+    },
+}

@@ -1,0 +1,269 @@
+"""Single instructions, on registers that a test fills; expected values are computed another way, or stand in AMD's guides."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from amdgcn_cpu import arithmetic
+from amdgcn_cpu.faults import Race, Uninitialised
+from amdgcn_cpu.local import LocalMemory
+from amdgcn_cpu.machine import Kernel
+from amdgcn_cpu.memory import GlobalMemory
+from amdgcn_cpu.state import Wave
+
+TEXT = """\t.amdgcn_target "amdgcn-amd-amdhsa--{arch}"
+kernel:
+\t{line}
+.Lfunc_end0:
+\t.amdhsa_kernel kernel
+\t\t.amdhsa_private_segment_fixed_size 0
+\t\t.amdhsa_wavefront_size32 {wave32}
+\t.end_amdhsa_kernel
+"""
+
+
+def after(line, arch="gfx942", exec_mask=None, **registers):
+    """The wave after one instruction; registers are v1=..., s2=..."""
+    wave32 = int(not arch.startswith("gfx9"))
+    kernel = Kernel(TEXT.format(arch=arch, line=line, wave32=wave32))
+    wave = Wave(32 if wave32 else 64, 0, GlobalMemory(), LocalMemory(64, 1, True, 0))
+    for name, value in registers.items():
+        if name[0] == "v":
+            wave.bits[int(name[1:])] = np.asarray(value).view(np.uint32)
+        else:
+            wave.scalars[int(name[1:])] = value
+    if exec_mask is not None:
+        wave.set_exec(exec_mask)
+    kernel.steps[0](wave)
+    return wave
+
+
+def f32(*values):
+    return np.array(values, np.float32)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fma_rounds_once(seed):
+    random = np.random.default_rng(seed)
+    a, b = random.normal(size=(2, 2000)).astype(np.float32)
+    c = (-(a.astype(np.float64) * b) * random.choice([1, 0.5, 1 + 2.0**-24], 2000)).astype(np.float32)
+    for x, y, z, found in zip(a, b, c, arithmetic.fma(a, b, c), strict=True):
+        exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+        near = [found, np.nextafter(found, f32(np.inf)[0]), np.nextafter(found, f32(-np.inf)[0])]
+        assert min(abs(Fraction(float(each)) - exact) for each in near) == abs(Fraction(float(found)) - exact)
+
+
+def test_fma_of_what_two_roundings_get_wrong():
+    a, b, c = f32(1 + 2.0**-12), f32(1 + 2.0**-12), f32(2.0**-60)  # the product is halfway between two float32
+    assert arithmetic.fma(a, b, c)[0] == np.float32(1 + 2.0**-11 + 2.0**-23)
+
+
+def test_numbers_of_64_bits():
+    random = np.random.default_rng(0)
+    a, b = random.normal(size=(2, 500))
+    c = -(a * b) * random.choice([1, 0.5, 1 + 2.0**-50], 500)
+    for x, y, z, found in zip(a, b, c, arithmetic.fma64(a, b, c), strict=True):
+        exact = Fraction(x) * Fraction(y) + Fraction(z)
+        assert abs(Fraction(found) - exact) <= abs(exact) * Fraction(2) ** -52
+    wave = after("v_add_f64 v[4:5], v[0:1], -v[2:3]", **pair(0, 3.0), **pair(2, 1.25))
+    assert (wave.bits[4:6].T.copy().view(np.float64) == 1.75).all()
+    with np.errstate(divide="ignore"):
+        inverse = arithmetic.rcp64(np.array([3.0, 0.0]))
+    assert 0 < abs(inverse[0] * 3 - 1) < 2.0**-23
+    assert inverse[1] == np.inf
+
+
+def pair(register, value):
+    low, high = np.array([value]).view(np.uint32)
+    return {f"v{register}": np.uint32([low]), f"v{register + 1}": np.uint32([high])}
+
+
+def test_classes_of_numbers():
+    values = [np.nan, -np.inf, -1, -1e-40, -0.0, 0.0, 1e-40, 1, np.inf]  # bits 1 to 9
+    for bit, value in enumerate(values, 1):
+        for wanted in range(10):
+            vcc = after("v_cmp_class_f32_e64 vcc, v1, v2", v1=f32(value), v2=np.uint32([1 << wanted])).scalars[106]
+            assert bool(vcc) == (bit == wanted), (value, wanted)
+
+
+def test_conversions_to_integers():
+    numbers = f32(-1.5, 2.75, 3e10, np.nan)
+    assert arithmetic.whole("uint32")(numbers).tolist() == [0, 2, 2**32 - 1, 0]
+    assert arithmetic.whole("int32")(numbers).tolist() == [-1, 2, 2**31 - 1, 0]
+
+
+def test_a_division_in_its_steps():
+    wave = after("v_div_fixup_f32 v0, v1, v2, v3", v1=f32(5), v2=f32(-0.0), v3=f32(1))
+    assert (wave.floats[0] == -np.inf).all()
+    assert np.isnan(after("v_div_fixup_f32 v0, v1, v2, v3", v1=f32(5), v2=f32(0), v3=f32(0)).floats[0]).all()
+
+
+def test_lanes_that_are_not_active_keep_what_they_have():
+    wave = after("v_add_f32_e32 v1, 1.0, v2", exec_mask=0b101, v1=f32(7), v2=f32(2))
+    assert wave.floats[1, :4].tolist() == [3, 7, 3, 7]
+    assert after("v_cmp_gt_f32_e32 vcc, 1.0, v2", exec_mask=0b101, v2=f32(0)).scalars[106:108] == [0b101, 0]
+
+
+@pytest.mark.parametrize(
+    ("arch", "control", "origin"),
+    [
+        ("gfx942", "quad_perm:[1,0,3,2]", lambda lane: lane ^ 1),
+        ("gfx942", "row_shr:3", lambda lane: np.where(lane % 16 < 3, -1, lane - 3)),
+        ("gfx942", "row_ror:8", lambda lane: lane ^ 8),
+        ("gfx942", "row_half_mirror", lambda lane: lane ^ 7),
+        ("gfx942", "row_bcast:15", lambda lane: np.where(lane < 16, -1, lane // 16 * 16 - 1)),
+        ("gfx942", "row_bcast:31", lambda lane: np.where(lane < 32, -1, 31)),
+        ("gfx942", "wave_shl:1", lambda lane: np.where(lane < 63, lane + 1, -1)),
+        ("gfx942", "wave_shr:1", lambda lane: lane - 1),
+        ("gfx1100", "row_xmask:5", lambda lane: lane ^ 5),
+        ("gfx1100", "row_share:2", lambda lane: lane // 16 * 16 + 2),
+    ],
+)
+@pytest.mark.parametrize("zero", [True, False])
+def test_dpp(arch, control, origin, zero):
+    lane = np.arange(64 if arch == "gfx942" else 32)
+    values = (lane + 100).astype(np.uint32)
+    line = f"v_mov_b32_dpp v1, v2 {control} row_mask:0xf bank_mask:0xf{' bound_ctrl:1' if zero else ''}"
+    found = after(line, arch, v1=np.uint32([7]), v2=values).bits[1]
+    assert found.tolist() == np.where(origin(lane) < 0, 0 if zero else 7, origin(lane) + 100).tolist()
+
+
+def test_lanes_below_that_a_mask_names():
+    lane = np.arange(64, dtype=np.uint32)
+    lower = after("v_mbcnt_lo_u32_b32 v1, s0, v2", "gfx942", s0=0b1011, v2=lane).bits[1]
+    assert lower[:6].tolist() == [0, 1 + 1, 2 + 2, 2 + 3, 3 + 4, 3 + 5]
+    assert lower[40] == 3 + 40
+    upper = after("v_mbcnt_hi_u32_b32 v1, s0, v2", "gfx942", s0=0b1011, v2=lane).bits[1]
+    assert (upper[:33] == lane[:33]).all()
+    assert upper[33:37].tolist() == [34, 36, 37, 39]
+
+
+def test_a_signed_product_of_64_bits():
+    wave = after(
+        "v_mad_i64_i32 v[3:4], null, v0, v1, v[5:6]",
+        "gfx1100",
+        v0=np.uint32(2**32 - 3),
+        v1=np.uint32(7),
+        v5=np.uint32(5),
+        v6=np.uint32(0),
+    )
+    assert (wave.bits[3] == 2**32 - 16).all()
+    assert (wave.bits[4] == 2**32 - 1).all()
+
+
+def test_permutes():
+    lane = np.arange(32, dtype=np.uint32)
+    wave = after("v_permlanex16_b32 v1, v2, s2, s3", "gfx1100", v2=lane, s2=0x76543210, s3=0xFEDCBA98)
+    assert wave.bits[1].tolist() == (lane ^ 16).tolist()
+    wave = after("ds_bpermute_b32 v1, v2, v3", "gfx1100", v2=4 * (lane ^ 3), v3=lane)
+    assert wave.bits[1].tolist() == (lane ^ 3).tolist()
+    wave = after("ds_permute_b32 v1, v2, v3", "gfx1100", v2=4 * (lane // 2 + 3), v3=lane)  # two lanes to each of 16
+    assert wave.bits[1].tolist() == [0] * 3 + list(range(1, 32, 2)) + [0] * 13
+    assert (
+        after("v_perm_b32 v1, v2, v3, s2", v2=np.uint32([0x77665544]), v3=np.uint32([0x33221100]), s2=0x0C070100).bits[1, 0]
+        == 0x00771100
+    )
+
+
+def test_halves_of_registers():
+    two = np.array([1.0, 2.0], np.float16).view(np.uint32)
+    assert after("v_cvt_f32_f16_sdwa v1, v2 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:WORD_1", v2=two).floats[1, 0] == 2
+    assert after("v_cvt_f32_f16_e32 v1, v2.h", "gfx1201", v2=two).floats[1, 0] == 2
+    assert after("v_fma_mix_f32 v1, v2, v2, neg(0) op_sel:[1,0,0] op_sel_hi:[1,1,0]", v2=two).floats[1, 0] == 2
+    wave = after("v_pk_add_f32 v[4:5], v[2:3], v[2:3] op_sel:[0,1] op_sel_hi:[1,0] neg_hi:[0,1]", v2=f32(1), v3=f32(2))
+    assert wave.floats[4:6, 0].tolist() == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "result", "scc"),
+    [
+        ("s_add_u32 s0, s1, 1", 0, 1),
+        ("s_sub_u32 s0, 0, s1", 1, 1),
+        ("s_add_i32 s0, s1, 1", 0, 0),
+        ("s_ashr_i32 s0, s1, 4", 0xFFFFFFFF, 1),
+        ("s_bfe_u32 s0, s1, 0x80004", 0xFF, 1),
+        ("s_andn2_b32 s0, s1, -1", 0, 0),
+        ("s_movk_i32 s0, 0x8000", 0xFFFF8000, 0),
+        ("s_min_i32 s0, s1, 5", 0xFFFFFFFF, 1),
+        ("s_mul_hi_u32 s0, s1, s1", 0xFFFFFFFE, 0),
+        ("s_cvt_f32_u32 s0, 3", 0x40400000, 0),
+        ("s_cvt_u32_f32 s0, 0x40600000", 3, 0),
+    ],
+)
+def test_scalars(line, result, scc):
+    wave = after(line, s1=0xFFFFFFFF)
+    assert (wave.scalars[0], wave.scc) == (result, scc)
+
+
+def test_ones_of_a_scalar():
+    assert after("s_bcnt1_i32_b32 s0, s0", s0=0xC0000001).scalars[0] == 3
+    assert after("s_bcnt1_i32_b64 s0, s[0:1]", s0=0xC0000001, s1=0xF).scalars[0] == 7
+
+
+@pytest.mark.parametrize(("value", "lowest", "above"), [(0, 2**32 - 1, 2**32 - 1), (0xF0, 4, 24), (2**31, 31, 0)])
+def test_places_of_ones(value, lowest, above):
+    for line, found in (
+        ("s_ff1_i32_b32", lowest),
+        ("s_ctz_i32_b32", lowest),
+        ("s_flbit_i32_b32", above),
+        ("s_clz_i32_u32", above),
+    ):
+        assert after(f"{line} s0, s1", s1=value).scalars[0] == found
+    wide = 2**32 - 1 if not value else lowest + 32
+    assert after("s_ff1_i32_b64 s0, s[2:3]", s2=0, s3=value).scalars[0] == wide
+
+
+def test_sums_that_stop_at_the_ends():
+    registers = {"v2": np.uint32([0xFFFFFFFF]), "v3": np.uint32([7])}
+    assert after("v_add_u32_e64 v1, v2, v3 clamp", **registers).bits[1, 0] == 0xFFFFFFFF
+    assert after("v_sub_nc_u32_e64 v1, v3, v2 clamp", "gfx1100", **registers).bits[1, 0] == 0
+    assert after("v_sub_u32_e64 v1, v2, v3 clamp", **registers).bits[1, 0] == 0xFFFFFFF8
+
+
+def test_one_bit_of_a_scalar():
+    assert after("s_bitset0_b32 s0, 31", s0=0xC0000000).scalars[0] == 0x40000000
+    assert after("s_bitset1_b32 s0, 2", s0=1).scalars[0] == 5
+
+
+def test_bits_across_registers():
+    registers = {"v2": np.uint32([0x12345678]), "v3": np.uint32([0x9ABCDEF0])}
+    assert after("v_alignbit_b32 v1, v2, v3, 4", **registers).bits[1, 0] == 0x89ABCDEF
+    assert after("v_alignbyte_b32 v1, v2, v3, 3", **registers).bits[1, 0] == 0x3456789A
+
+
+def test_signed_bytes_of_registers():
+    bytes_of = np.full(64, 0x80FF017E, np.uint32)
+    line = "v_max_i16_sdwa v1, sext(v2), sext(v2) dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:{} src1_sel:{}"
+    for one, other, largest in (("BYTE_0", "BYTE_1", 0x7E), ("BYTE_2", "BYTE_3", -1), ("BYTE_3", "WORD_1", -128)):
+        found = after(line.format(one, other), v2=bytes_of).bits[1].view(np.int16)
+        assert (found[::2] == largest).all()
+        assert not found[1::2].any()
+    assert (after("v_ashrrev_i16_e32 v1, 8, v2", v2=bytes_of << np.uint32(16) | np.uint32(0x8F00)).bits[1] == 0xFF8F).all()
+
+
+def test_a_dot_product_of_halves():
+    pairs = {f"v{number}": np.array(pair, np.float16).view(np.uint32) for number, pair in ((2, [1.5, 2]), (3, [4, -0.5]))}
+    assert after("v_dot2_f32_f16 v1, v2, v3, v4", v4=f32(10), **pairs).floats[1, 0] == 15
+    assert after("v_dot2c_f32_f16_e32 v1, v2, v3", "gfx1030", v1=f32(1), **pairs).floats[1, 0] == 6
+
+
+@pytest.mark.parametrize(("arch", "line"), [("gfx1100", "buffer_gl0_inv"), ("gfx1201", "global_inv scope:SCOPE_SE")])
+def test_there_is_no_cache(arch, line):
+    before = after("s_nop 0", arch)
+    assert (after(line, arch).bits == before.bits).all()
+
+
+def test_local_memory_knows_barriers():
+    word = np.ones((1, 4), np.uint8)
+    where = np.array([0])
+    local = LocalMemory(64, 2, True, 0)
+    with pytest.raises(Uninitialised):
+        local.load(where, 4, 0, 0, 0)
+    local.store(where, word, 0, 0, 0)
+    with pytest.raises(Race):
+        local.load(where, 4, 1, 0, 0)
+    assert (local.load(where, 4, 1, 1, 1) == 1).all()
+    with pytest.raises(Race):
+        local.store(where, 2 * word, 0, 1, 1)
+    local.store(where, 2 * word, 0, 2, 2)
