@@ -7,7 +7,7 @@ import pytest
 
 FILES = sorted((Path(__file__).parents[2] / "portable_softmax" / "kernels").rglob("*.py"))
 MOST_PARAMETERS, MOST_LINES, OF_A_FILE = 16, 100, 200
-LONGER = {"softmax_kernel": 26, "do_alone": 23, "find_folded": 22}  # parameters of the entry, and of the fallback
+LONGER = {"softmax_kernel": 26, "do_alone": 23, "find_folded": 23}  # parameters of the entry, and of the fallback
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
