@@ -164,7 +164,7 @@ def versions(session: nox.Session, torch: str, triton: str) -> None:
     session.install(f"triton=={triton}" if triton else "triton", "setuptools")  # Triton 3.2 needs it and does not say so
     session.install("--group", "test", "--editable", ".")
     session.run("python", "-c", "import sys, torch, triton; print(sys.version, torch.__version__, triton.__version__)")
-    session.run("portable-softmax", "plan", "nvidia/h100-sxm", "--shapes", "4096x781", "128x151936", "--markdown")
+    session.run("portable-softmax", "plan", "--on", "nvidia/h100-sxm", "--shapes", "4096x781", "128x151936", "--markdown")
     # Not all tests: many compile for devices that an old Triton does not know.
     session.run("pytest", "-q", "tests/planning/test_numbers_of_profiles.py", "tests/devices/test_occupancy.py")
     session.run("python", "scripts/random_plans.py", "--problems", "20")
@@ -209,7 +209,7 @@ def offline(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-n", "2", "--dist", "loadgroup", *quality, env=venv)
     listed = str(session.run("portable-softmax", "profiles", env=venv, silent=True)).splitlines()[1:]
     names = [each.split()[0] for each in listed if not each.startswith("intel/")]  # triton-xpu is of the session intel
-    session.run("portable-softmax", "compare", *names, *SHAPES, "--save", f"{RESULTS}/plans.json", env=venv, silent=True)
+    session.run("portable-softmax", "plan", "--on", *names, *SHAPES, "--save", f"{RESULTS}/plans.json", env=venv, silent=True)
     runs = [each for each in (LAST, RESULTS) if Path(each).is_dir()]
     told = session.run("portable-softmax", "report", *runs, "--html", f"{RESULTS}/page.html", env=venv, silent=True)
     print(told)
@@ -243,8 +243,8 @@ def hardware(session: nox.Session) -> None:
 @nox.session
 def legs(session: nox.Session) -> None:
     """Prints the legs of .github/matrix.json that RUNNERS (labels) can take, of BACKENDS if named; -- --gitlab for GitLab."""
-    session.install("--quiet", "--editable", ".")
+    session.install("--quiet", "msgspec")
     wanted = []
     for option, named in (("--runner", "RUNNERS"), ("--backend", "BACKENDS")):
         wanted += [option, *os.environ[named].split()] if os.environ.get(named) else []
-    session.run("portable-softmax", "matrix", *session.posargs, *wanted)
+    session.run("python", "scripts/matrix.py", *session.posargs, *wanted)

@@ -2,7 +2,7 @@
 
 Without a device, and with one (or hip, npu, xpu, interpreter):
 
-    python -m pytest -p portable_softmax.testing examples/test_my_kernel.py --profile amd/mi300x --profile nvidia/h200
+    python -m pytest -p portable_softmax.testing examples/test_my_kernel.py --on amd/mi300x --on nvidia/h200
     python -m pytest -p portable_softmax.testing examples/test_my_kernel.py --device cuda
 """
 

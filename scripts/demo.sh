@@ -14,7 +14,7 @@ step 2 "the device that is here, or Triton's interpreter: a softmax of 1823 x 78
 echo "\$ python scripts/probe_device.py --rows 1823 --cols 781 --verify $*"
 python scripts/probe_device.py --rows 1823 --cols 781 --verify "$@"
 
-fleet=(compare nvidia/h200 amd/mi300x amd/rx-7900-xtx ascend/910b3 --rows 4096 --cols 8192 --dtype bfloat16 --explain)
+fleet=(plan --on nvidia/h200 amd/mi300x amd/rx-7900-xtx ascend/910b3 --rows 4096 --cols 8192 --dtype bfloat16 --explain)
 step 3 "the same kernel on devices that are not here, compiled by this Triton"
 printf '$ portable-softmax %s\n' "${fleet[*]}"
 env -u TRITON_INTERPRET python -m portable_softmax "${fleet[@]}" ||
@@ -25,9 +25,10 @@ cat <<'END'
 source .venv/bin/activate
 TRITON_INTERPRET=1 python examples/patch_model.py                  softmax in your own code; examples/README.md lists more
 portable-softmax profiles                                          the devices that can be planned for
-portable-softmax plan ascend/910b3 --cols 50257 --facts            one of them, with the facts of its hardware
+portable-softmax plan --on ascend/910b3 --cols 50257 --facts       one of them, with the facts of its hardware
 portable-softmax profiles show ascend/910b3                        each fact's source
 portable-softmax kernel examples/my_kernel.py:subtract_max --on amd/mi300x nvidia/h200 --args 'x=f32[4096] y=f32[4096] n=4096 BLOCK=1024'
                                                                    a kernel of yours, in place of this one
-portable-softmax compare nvidia/h200 amd/mi300x --save plans.json  and later `portable-softmax diff plans.json`: what changed
+portable-softmax plan --on nvidia/h200 amd/mi300x --save plans.json
+                                                                   and later `portable-softmax diff plans.json`: what changed
 END

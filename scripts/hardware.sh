@@ -49,7 +49,7 @@ regression() {
 }
 
 tests() {
-    python -m pytest -m "kernel and not slow" --device "$DEVICE" ${PROFILE:+--profile "$PROFILE"} --junit-xml="$RESULTS/tests.xml"
+    python -m pytest -m "kernel and not slow" --device "$DEVICE" ${PROFILE:+--on "$PROFILE"} --junit-xml="$RESULTS/tests.xml"
 }
 
 benchmark() {

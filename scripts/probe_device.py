@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Shows the device that Triton drives, the facts that are used, and the plan of a softmax with its reasons."""
+"""Shows the device that Triton drives, or with --on NAME another, its facts, and the plan of a softmax with its reasons."""
 
-from portable_softmax.probe.__main__ import main
+import sys
+
+from portable_softmax.probe.program import main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["probe", *sys.argv[1:]]))

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from portable_softmax import Device, current_device, plan
-from portable_softmax.probe.__main__ import main as probe_main
 from portable_softmax.probe.new_profile import provenance, recording
+from portable_softmax.probe.program import main as program
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -81,7 +81,7 @@ def everything(directory: Path) -> None:
     name = device.profile.name.rpartition("/")[2]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        assert probe_main(["--rows", "1823", "--cols", "781", "--verify", "--json"]) == 0
+        assert program(["probe", "--rows", "1823", "--cols", "781", "--verify", "--json"]) == 0
     records: dict[str, dict[str, Any]] = {
         "driver": recording(device),
         "probe": {"provenance": provenance(device), "arguments": "--rows 1823 --cols 781 --verify --json"}

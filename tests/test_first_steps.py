@@ -80,7 +80,7 @@ def test_a_script_tells_its_options_after_the_demo(script, demo_environment):
     assert outcome.stdout.startswith("usage:")
 
 
-@pytest.mark.parametrize("command", ["tune", "plan", "compare", "kernel", "verify", "profiles", "report"])
+@pytest.mark.parametrize("command", ["tune", "plan", "kernel", "verify", "profiles", "report"])
 def test_a_command_tells_its_options_after_the_demo(command, demo_environment):
     outcome = run(sys.executable, "-m", "portable_softmax", command, "--help", **demo_environment)
     assert (outcome.returncode, outcome.stderr) == (0, "")

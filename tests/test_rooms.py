@@ -23,7 +23,7 @@ ARROWS = {
     "operators": {"runtime", "planning", "devices", "invariance", "errors"},
     "distributed": {"operators", "runtime", "planning", "devices", "invariance", "errors"},
     "api": {"distributed", "operators", "devices"},
-    "tune": {"runtime", "planning", "devices", "errors"},
+    "tune": {"probe", "runtime", "planning", "devices", "errors"},
     "probe": {"runtime", "planning", "devices", "errors"},
     "__main__": {"probe", "tune"},
     "testing": {"probe", "devices", "errors"},

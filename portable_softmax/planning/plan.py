@@ -62,7 +62,8 @@ class Tiling:
         pieces = "" if self.pieces == 1 else f" of {self.pieces} pieces"
         pieces += ", read twice" if self.reads_parts_twice else ""
         registers = "" if self.max_registers is None else f", at most {self.max_registers} registers"
-        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{parts}{pieces}{warps}{registers}"
+        stages = f", num_stages {self.num_stages}" if (self.num_stages or 1) > 1 else ""
+        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{parts}{pieces}{warps}{registers}{stages}"
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,7 @@ class LaunchPlan:
 
     def __str__(self) -> str:
         """Gives the tile and the grid, what a program uses, how many fit, and why, in short lines."""
-        stages = "" if self.tiling.num_stages is None else f", num_stages {self.tiling.num_stages}"
-        used = [f"{key} {value}" for key, value in vars(self.resources).items() if value is not None]
-        lines = f"{self.tiling}{stages}, num_programs {self.num_programs}", f"uses {', '.join(used)}"
+        lines = f"{self.tiling}, num_programs {self.num_programs}", f"uses {self.resources}"
         everything = (*lines, *str(self.occupancy).splitlines(), *self.reasons)
         return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in everything)
 

@@ -12,20 +12,23 @@ from portable_softmax.errors import DeviceError, NoDeviceError, ProfileError, Ta
 from portable_softmax.probe.cases import BROKEN, WRONG, Wanted, again, reports_of
 from portable_softmax.probe.inspection import UnknownStageError
 from portable_softmax.probe.loading import UnknownKernelError
+from portable_softmax.probe.options import named
 from portable_softmax.probe.regression import REGRESSED, as_table, check_kernel, compare, load, save
 from portable_softmax.probe.report import Case, software, use_of, words_of
 from portable_softmax.probe.schema import SCHEMA_VERSION, Failure, KernelUse, NoDevice, Report, encoded, in_lines
 from portable_softmax.probe.table import as_csv, as_tables, worst_last
 from portable_softmax.probe.text import as_text, verified_alone
-from portable_softmax.probe.usage import cases, named
+from portable_softmax.probe.usage import cases, complaints
 
 ELSEWHERE = 4  # exit code: nothing is broken, and this Triton does not compile for the device
 
 
-def answer(options: argparse.Namespace) -> int:
-    """Prints the answer, or what is wrong, and returns the exit code; see options.EXIT_CODES."""
+def launches(options: argparse.Namespace) -> int:
+    """Prints the launches that are asked about, or what is wrong, and returns the exit code; see options.EXIT_CODES."""
+    for complaint in complaints(options):
+        options.error(complaint)
     try:
-        return regressions(options) if options.baseline else _reports(options)
+        return _reports(options)
     except NoDeviceError as error:
         return _without_accelerator(error, options)
 
@@ -51,16 +54,10 @@ def _code(error: Exception) -> int:
 
 
 def _reports(options: argparse.Namespace) -> int:
-    names = options.compare or [options.profile]
-    devices = [Device.from_profile(name) if name else current_device(options.index) for name in names]
+    devices = [Device.from_profile(name) for name in options.on or ()] or [current_device(options.index)]
     if options.verify and devices[0].backend == "interpreter" and not interpreting():
         return _interpreted(options)
     require(options.require, devices)
-    if options.plot:
-        from portable_softmax.probe.plot import plot
-
-        plot(devices, options.rows or 4096, (options.dtype or ["float32"])[0], Path(options.plot))
-        print(f"wrote {options.plot}", file=sys.stderr)
     asked_about = [(device, case) for device in devices for case in cases(options, device)]
     several = len(asked_about) > len(devices)
     reports = reports_of([(device, case, _wanted(options, device, case, several)) for device, case in asked_about])
@@ -75,15 +72,15 @@ def _reports(options: argparse.Namespace) -> int:
 def _wanted(options: argparse.Namespace, device: Device, case: Case, several: bool) -> Wanted:
     """Returns the additions that are asked for; each device, and each of several cases, dumps to a folder of its own."""
     parts = [options.out or "."]
-    if options.compare:
+    if len(options.on or ()) > 1:
         parts.append(device.profile.name)
     if several:
         parts.append(f"configuration-{case.config}" if isinstance(case, KernelUse) else words_of(case).replace(" ", "-"))
-    return Wanted(options.textbook, options.verify, options.dump, Path(*parts))
+    return Wanted(options.verify, options.dump, Path(*parts))
 
 
 def _show(reports: list[Report], options: argparse.Namespace) -> int:
-    alone = len(reports) == 1 and not options.compare
+    alone = len(reports) == 1
     form = "github" if options.markdown else "plain"
     if options.json:
         print(in_lines(reports) if options.brief else encoded(reports[0] if alone else reports))
@@ -108,18 +105,24 @@ def _show(reports: list[Report], options: argparse.Namespace) -> int:
     return 0 if not failed else ELSEWHERE if all(report.error == TargetError.__name__ for report in failed) else 1
 
 
-def regressions(options: argparse.Namespace) -> int:
+def differences(options: argparse.Namespace) -> int:
     """Asks a saved run's cases once more, and shows what changed."""
-    before = load(Path(options.baseline))
-    check_kernel(before, options.kernel, Path(options.baseline))
+    before = load(options.file)
+    check_kernel(before, options.kernel, options.file)
     if not interpreting() and any(report.device.backend == "interpreter" for report in before):
         return _interpreted(options)
-    asked = [again(report) for report in before]
+    try:
+        asked = [again(report) for report in before]
+    except NoDeviceError as error:
+        way_out = "ask where it is, or keep reports of one that need not be here: `portable-softmax plan --on NAME --save FILE`"
+        raise DeviceError(
+            f"{options.file} holds reports of a device that was here; {way_out}. No accelerator: {error}"
+        ) from error
     require(options.require, [device for device, _, _ in asked])
     after = reports_of(asked)
     if options.save:
         save(after, Path(options.save))
-    comparison = compare(before, after, dict(options.tolerate))
+    comparison = compare(before, after, options.tolerate)
     print(encoded(comparison) if options.json else as_table(comparison, "github" if options.markdown else "plain"))
     return REGRESSED if comparison.regressed else 0
 
@@ -132,7 +135,7 @@ def require(backend: str | None, devices: list[Device]) -> None:
 
 def _without_accelerator(error: NoDeviceError, options: argparse.Namespace) -> int:
     if options.verify:
-        virtual = " `portable-softmax verify amd/mi300x` runs an AMD device's machine code on this CPU."
+        virtual = " `portable-softmax verify --on amd/mi300x` runs an AMD device's machine code on this CPU."
         print(
             f"No accelerator: {error}\nThe same kernel runs in Triton's interpreter instead.{virtual}\n",
             file=sys.stderr, flush=True,
@@ -144,7 +147,7 @@ def _without_accelerator(error: NoDeviceError, options: argparse.Namespace) -> i
         print(encoded(NoDevice(schema_version=SCHEMA_VERSION, software=software(), device=None, message=str(error))))
     else:
         print(
-            f"No accelerator: {error}\n`portable-softmax plan NAME` plans for a device that is not here, and "
+            f"No accelerator: {error}\n`portable-softmax plan --on NAME` plans for a device that is not here, and "
             "`portable-softmax profiles` lists them; `portable-softmax verify` runs the kernel in Triton's interpreter."
         )
     return 0
@@ -154,22 +157,16 @@ def _needs_a_device(options: argparse.Namespace) -> str | None:
     """Says what cannot be answered without an accelerator; None if that there is none is an answer."""
     if options.require:
         return f"a {options.require} device was required"
-    if options.baseline:
-        way_out = "ask where it is, or keep reports of one that need not be here: `portable-softmax plan NAME --save FILE`"
-        return f"{options.baseline} holds reports of a device that was here; {way_out}"
-    names = ("dump", "plot", "explain", "textbook", "save", "markdown", "csv", "brief")
-    extras = [name for name in names if getattr(options, name)]
+    extras = [name for name in ("dump", "explain", "save", "markdown", "csv", "brief") if getattr(options, name)]
     if not (extras or options.kernel):
         return None
-    option = options.spelled.get("profile")
-    named_by = "its NAME" if option == "NAME" else f"{option} NAME" if option else "`portable-softmax plan NAME` plans for one"
-    return f"{'a kernel' if options.kernel else named(options, extras)} needs a device: {named_by}"
+    return f"{'a kernel' if options.kernel else named(extras)} needs a device: --on NAME"
 
 
 def _interpreted(options: argparse.Namespace) -> int:
     """Answers in another process, since Triton decides at import whether it interprets."""
     quiet = ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]  # nan of masked rows, in numpy
-    command = [sys.executable, *quiet, "-m", options.program, *options.words]
+    command = [sys.executable, *quiet, "-m", "portable_softmax", *options.words]
     code = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False).returncode
     if code < 0:
         print(f"the interpreter died of signal {-code}: does the kernel access memory that it was not given?", file=sys.stderr)

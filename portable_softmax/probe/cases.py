@@ -1,6 +1,5 @@
 """Cases that are asked about, a device and a softmax or kernel each, and the report of one."""
 
-import dataclasses
 import functools
 import importlib
 from dataclasses import dataclass
@@ -17,14 +16,14 @@ from portable_softmax.errors import DeviceError, GridError, PortableSoftmaxError
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.request import scored_problem
 from portable_softmax.probe.decorators import jit_function
-from portable_softmax.probe.explain import against_textbook, explain, next_step
+from portable_softmax.probe.explain import next_step
 from portable_softmax.probe.inspection import dump
 from portable_softmax.probe.kernel_case import KernelCase, grid_of, load_case, refused_grid, with_values
 from portable_softmax.probe.launched import Launched, launched
 from portable_softmax.probe.loading import KernelFile, load_kernel
 from portable_softmax.probe.noise import few_lines_of_compilers
 from portable_softmax.probe.progress import counted_out
-from portable_softmax.probe.report import Case, counted, describe, launch_of, launch_of_kernel
+from portable_softmax.probe.report import Case, describe, launch_of, launch_of_kernel
 from portable_softmax.probe.schema import KernelUse, Report, SoftmaxProblem, Verified
 from portable_softmax.probe.scores import as_launched
 from portable_softmax.probe.text import verdict
@@ -42,12 +41,11 @@ class Wanted:
     """Additions to a report.
 
     Args:
-        textbook, verify: as the options of these names.
+        verify: True to run the kernel too.
         dump: stages to write, comma-separated; None for none.
         out: folder for them.
     """
 
-    textbook: bool = False
     verify: bool = False
     dump: str | None = None
     out: Path = Path()
@@ -107,12 +105,10 @@ def _report(device: Device, case: Case, wanted: Wanted, file: KernelFile | None)
     if resources:
         if wanted.dump:
             added["dump"] = [str(path) for path in dump(compiled, wanted.dump, wanted.out)]
-        added["explain"] = explain(resources, device)
-        if wanted.textbook:
-            added["textbook"] = against_textbook(resources, device)
+        added["next_step"] = next_step(resources, device)
         fits = device.vendor.occupancy(resources, device.hardware)
         if not fits.programs_per_multiprocessor and not found.error:
-            added |= {"error": "PlanError", "message": next_step(resources, device, fits).text}
+            added |= {"error": "PlanError", "message": added["next_step"].text}
     if isinstance(found.verify, Verified) and not found.verify.right:
         added |= {"error": WRONG, "message": verdict(found.verify)}
     return msgspec.structs.replace(found, **added)
@@ -134,7 +130,7 @@ def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -
     grid = grid_of(launch, known) if known else None
     refused = grid and refused_grid(launch, grid, device)
     resources = device.vendor.resources(launch.compiled)
-    fits = counted(device.vendor.occupancy(resources, device.hardware))
+    fits = device.vendor.occupancy(resources, device.hardware)
     answered = msgspec.structs.replace(case, launch=launch_of_kernel(launch), resources=resources, occupancy=fits)
     if grid:
         answered = msgspec.structs.replace(answered, grid=list(grid))
@@ -191,8 +187,8 @@ def _verified(device: Device, case: SoftmaxProblem, found: LaunchPlan) -> Verifi
     if device.index is None and not interpreting():
         ran: Verified = _imported("virtual").verify_softmax(case, found, device)
         return ran
-    outcome = _imported("trial").verify_here(case, device)
-    return Verified(**dataclasses.asdict(outcome), right=outcome.right)
+    here: Verified = _imported("trial").verify_here(case, device)
+    return here
 
 
 def _imported(name: str) -> Any:

@@ -17,7 +17,6 @@ PURPOSES = {
 }
 EXTRAS = {
     "numpy": ("Triton's interpreter and the virtual AMD device", "pip install 'numpy<2.4'"),
-    "matplotlib": ("--plot", "pip install matplotlib"),
     "plotly": ("pages of `portable-softmax report --html`", "pip install plotly jinja2"),
     "pytest": ("tests of your kernels", "pip install pytest"),
     "tqdm": ("`portable-softmax tune`", "pip install tqdm"),
@@ -55,7 +54,7 @@ def _device() -> bool:
         print(f"device     {current_device()}")
     except NoDeviceError as error:
         print(
-            f"device     none: {error}\n           `portable-softmax plan NAME` plans for one that is not here; "
+            f"device     none: {error}\n           `portable-softmax plan --on NAME` plans for one that is not here; "
             "with TRITON_INTERPRET=1 kernels run in Triton's interpreter"
         )
     except PortableSoftmaxError as error:

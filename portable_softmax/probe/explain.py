@@ -3,10 +3,10 @@
 import bisect
 from dataclasses import replace
 
-from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
-from portable_softmax.probe.schema import Explanation, NextStep, Textbook
-from portable_softmax.probe.textbook import textbook, why_it_differs
+from portable_softmax.probe.columns import many
+from portable_softmax.probe.schema import NextStep
 
 UNKNOWN = "registers (estimated)"  # a limit where no compiler tells them
 SPILLED = "it needs more registers than a thread has here; smaller tiles, or more warps of a program, need fewer"
@@ -19,15 +19,9 @@ REDUCIBLE = {
 }
 
 
-def explain(resources: KernelResources, device: Device) -> Explanation:
-    """Returns each limit's own count, those that bind, and the next step."""
-    found = device.vendor.occupancy(resources, device.hardware)
-    step = next_step(resources, device, found)
-    return Explanation(limits=dict(found.limits), binds=list(found.limited_by), next_step=step)
-
-
-def next_step(resources: KernelResources, device: Device, found: Occupancy) -> NextStep:
+def next_step(resources: KernelResources, device: Device) -> NextStep:
     """Finds the least reduction of what binds that lets one more program in."""
+    found = device.vendor.occupancy(resources, device.hardware)
     here = found.programs_per_multiprocessor
     if spilled := resources.spilled_bytes_per_thread:
         return _none(here, f"spills {spilled} bytes per thread: {SPILLED}")
@@ -52,15 +46,11 @@ def next_step(resources: KernelResources, device: Device, found: Occupancy) -> N
     limits = [(getattr(resources, field), getattr(reduced, field), words) for field, words in binding if field in fewer]
     if here:
         steps = " and ".join(f"at most {most} {words} ({used} now)" for used, most, words in limits)
-        text = f"{_programs(now)} instead of {here} with {steps}"
+        text = f"{many(now, 'program')} instead of {here} with {steps}"
     else:
         steps = " and ".join(f"{used} {words}, and {most} fit" for used, most, words in limits)
         text = f"does not fit: a program needs {steps}"
     return NextStep(fewer=fewer, programs=now, instead_of=here, text=text)
-
-
-def _programs(number: int) -> str:
-    return f"{number} program{'' if number == 1 else 's'}"
 
 
 def _none(here: int, text: str) -> NextStep:
@@ -93,11 +83,3 @@ def _first_that_helps(resources: KernelResources, field: str, device: Device, he
         return None
     values = range(getattr(resources, field) + 1)
     return bisect.bisect_left(values, True, key=lambda value: not helps(value)) - 1  # the fewer of it, the more programs
-
-
-def against_textbook(resources: KernelResources, device: Device) -> Textbook:
-    """Returns the tutorial's number beside ours, and why it differs."""
-    theirs = textbook(device.backend, device.arch, resources, device.hardware)
-    ours = device.vendor.occupancy(resources, device.hardware)
-    why = why_it_differs(theirs, ours, device.arch, device.hardware)
-    return Textbook(programs=theirs, exact=ours.programs_per_multiprocessor, why=why)

@@ -25,8 +25,7 @@ class Inspected(NamedTuple):
 
     def __str__(self) -> str:
         """Gives the launch, what a program uses, and how many fit, in short lines."""
-        used = [f"{key} {value}" for key, value in vars(self.resources).items() if value is not None]
-        return f"{self.launch}\nuses {', '.join(used)}\n{self.occupancy}"
+        return f"{self.launch}\nuses {self.resources}\n{self.occupancy}"
 
 
 def inspect_kernel(

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PortableSoftmaxError
 from portable_softmax.probe.absent import absent
@@ -28,11 +30,11 @@ class LaunchedArgument(NamedTuple):
     known: tuple[tuple[str, int], ...]
 
 
-class Chosen(NamedTuple):
+class Chosen(msgspec.Struct, frozen=True):
     """A value, and who chose it: given, configuration, heuristic, default, argument (it is 1 or None), or Triton."""
 
     value: Any
-    by: str
+    by: str = msgspec.field(name="from")
 
 
 class Launched(NamedTuple):

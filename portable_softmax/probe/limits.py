@@ -1,8 +1,6 @@
-"""A device's limits as other projects want them, without torch and Triton; and as XLA and torch write them down."""
+"""A device's limits as other projects want them, without torch and Triton."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
@@ -86,64 +84,3 @@ def limits(device: Device | str | None = None) -> Limits:
         memory=facts.memory_bytes,
         memory_bandwidth=bandwidth * 10**9 if bandwidth else None,
     )
-
-
-def xla_target(device: Device | str | None = None) -> str:
-    """Returns a GpuTargetConfigProto of XLA in text, with the fields that are known.
-
-    Source: xla/stream_executor/device_description.proto of openxla/xla.
-
-    Raises:
-        ValueError: XLA has no such platform.
-    """
-    found = limits(device)
-    if found.backend not in XLA:
-        raise ValueError(f"XLA's target configurations are of {' and '.join(XLA)}; {found.name} is {found.backend}")
-    threads = found.warp_size and found.warps_per_multiprocessor and found.warp_size * found.warps_per_multiprocessor
-    fields = {
-        "threads_per_block_limit": found.threads_per_program,
-        "threads_per_warp": found.warp_size,
-        "shared_memory_per_core": found.shared_memory_per_multiprocessor,
-        "threads_per_core_limit": threads,
-        "core_count": found.multiprocessors,
-        "memory_bandwidth": found.memory_bandwidth,
-        "l2_cache_size": found.l2_cache,
-        "device_memory_size": found.memory,
-        "shared_memory_per_block_optin": found.shared_memory_per_program,
-        "registers_per_core_limit": found.registers_per_multiprocessor,
-    }
-    lines = [f"  {name}: {value}" for name, value in fields.items() if value is not None]
-    info = "\n".join([*lines, f"  {_capability(found)}"])
-    return f'gpu_device_info {{\n{info}\n}}\nplatform_name: "{XLA[found.backend]}"\ndevice_description_str: "{found.name}"\n'
-
-
-def torch_properties(device: Device | str | None = None) -> dict[str, Any]:
-    """Returns the fields of torch._inductor.runtime.hints.DeviceProperties, which compile for a device that is not here."""
-    device = chosen(device)
-    found = limits(device)
-    threads = found.warp_size and found.warps_per_multiprocessor and found.warp_size * found.warps_per_multiprocessor
-    return {
-        "type": found.backend if found.backend == "hip" else device.vendor.torch_device_type,
-        "index": device.index or 0,
-        "multi_processor_count": found.multiprocessors,
-        "cc": found.arch,
-        "major": found.arch // 10 if isinstance(found.arch, int) else None,
-        "regs_per_multiprocessor": found.registers_per_multiprocessor,
-        "max_threads_per_multi_processor": threads,
-        "max_threads_per_block": found.threads_per_program,
-        "warp_size": found.warp_size,
-    }
-
-
-XLA = {"cuda": "CUDA", "hip": "ROCM"}
-FORMS: dict[str, Callable[[str], Any]] = {
-    "limits": lambda name: asdict(limits(name)),
-    "xla": xla_target,
-    "torch": torch_properties,
-}
-
-
-def _capability(found: Limits) -> str:
-    if isinstance(found.arch, int):
-        return f"cuda_compute_capability {{ major: {found.arch // 10} minor: {found.arch % 10} }}"
-    return f'rocm_compute_capability {{ gcn_arch_name: "{found.arch}" }}'

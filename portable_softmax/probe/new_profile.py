@@ -24,7 +24,7 @@ def write_profile(device: Device, directory: Path) -> list[Path]:
         OSError: the files cannot be written, or are there already.
     """
     if device.detected is None or device.index is None:
-        raise ValueError(f"--new-profile describes an accelerator that is here; {device.name} is none")
+        raise ValueError(f"`profiles new` describes an accelerator that is here; {device.name} is none")
     vendor = device.profile.name.partition("/")[0]
     name = re.sub(r"[^a-z0-9]+", "-", device.name.lower().removeprefix(f"{vendor} ")).strip("-")
     profile, fixture = directory / vendor / f"{name}.yaml", directory / f"driver_{name}.json"
@@ -39,7 +39,7 @@ def yaml_of(device: Device) -> str:
     """Returns the profile's text. Every number that the device told is `measured`; the others stand in comments."""
     told = {key for key, origin in device.origins.items() if origin in ("driver", "torch")}
     lines = [
-        "# Written by --new-profile. What is marked below needs a source before this is a profile for others.",
+        "# Written by `profiles new`. What is marked below needs a source before this is a profile for others.",
         f"extends: {device.profile.name}",
         f"matches: [{json.dumps(re.escape(device.name))}]",
         "sources:",

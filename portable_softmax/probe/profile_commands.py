@@ -2,15 +2,15 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
-
-from tabulate import tabulate
 
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles
 from portable_softmax.errors import CompileError, DeviceError, NoDeviceError
-from portable_softmax.probe.limits import FORMS
+from portable_softmax.probe.columns import as_columns
+from portable_softmax.probe.limits import limits
 from portable_softmax.probe.schema import SCHEMA_VERSION, Known, encoded
 from portable_softmax.probe.text import shortened
 from portable_softmax.runtime.compiler import target_to_compile_for
@@ -30,7 +30,7 @@ def list_profiles(options: argparse.Namespace) -> int:
         sizes = f"{facts.multiprocessor_count} {profile.multiprocessor}", facts.warp_size, facts.shared_memory_per_program_max
         sources = len(profile.origins), measured, _compiles(name)
         rows.append((name, f"{profile.backend}/{profile.arch}", profile.architecture, *sizes, *sources))
-    print(tabulate([LISTED, *rows], (), "plain", missingval="-", disable_numparse=True))
+    print(as_columns(LISTED, rows))
     return 0
 
 
@@ -43,10 +43,9 @@ def _compiles(name: str) -> str:
 
 
 def show_profile(options: argparse.Namespace) -> int:
-    """Prints a profile's facts, each with its source, or in another project's form; returns 0."""
-    if options.form:
-        found = FORMS[options.form](options.name)
-        print(found.rstrip() if isinstance(found, str) else json.dumps(found, indent=1))
+    """Prints a profile's facts, each with its source, or the device's limits as JSON; returns 0."""
+    if options.json:
+        print(json.dumps(asdict(limits(options.name)), indent=1))
         return 0
     device = Device.from_profile(options.name)
     profile = device.profile
@@ -57,7 +56,7 @@ def show_profile(options: argparse.Namespace) -> int:
         (key, shortened(getattr(profile.hardware, key)), source.verified, f"[{sources.index(source) + 1}]")
         for key, source in profile.origins.items()
     ]
-    print(tabulate(rows, ("", "value", "verified", "source"), "plain", disable_numparse=True))
+    print(as_columns(("", "value", "verified", "source"), rows))
     print()
     for number, source in enumerate(sources, 1):
         print(f"[{number}] {source.title}{f', {source.url}' if source.url else ''}")

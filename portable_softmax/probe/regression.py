@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-from tabulate import tabulate
 
+from portable_softmax.probe.columns import as_columns, many
 from portable_softmax.probe.report import use_of, words_of
 from portable_softmax.probe.schema import (
     SCHEMA_VERSION,
@@ -24,7 +24,6 @@ from portable_softmax.probe.schema import (
     encoded,
 )
 
-PLAN = ("strategy", "tile_rows", "tile_cols", "parts", "pieces", "num_warps", "num_stages", "max_registers", "num_programs")
 RESOURCES = {
     "registers_per_thread": "registers",
     "scalar_registers": "registers",
@@ -36,9 +35,9 @@ RESOURCES = {
 KINDS = ("plan", "registers", "memory", "spills", "occupancy", "accuracy", "time")
 CHANGE_HEADER = ("device", "case", "kind", "", "before", "after", "verdict")
 REGRESSED = 3  # exit code
-HOW_TO_SAVE = "`portable-softmax plan NAME --save FILE` writes such reports, and so do compare, kernel and verify"
+HOW_TO_SAVE = "`portable-softmax plan --save FILE` writes such reports, and so do probe, kernel and verify"
 TOLERATED = {"accuracy": 0.1, "time": 0.5}  # of what is allowed: another order of the same sums; microseconds
-Value = int | float | str | None
+Value = bool | int | float | str | None
 Answer = TypeVar("Answer", Versioned, Report)
 
 
@@ -122,7 +121,7 @@ def compare(before: list[Report], after: list[Report], tolerated: Mapping[str, f
     limits = {**TOLERATED, **tolerated}
     found = [change for pair in zip(before, after, strict=True) for change in _changes(*pair, limits)]
     worse = [change for change in found if not change.tolerated]
-    told = {"error": "Regression", "message": f"{_many(len(worse), 'change')} not tolerated"} if worse else {}
+    told = {"error": "Regression", "message": f"{many(len(worse), 'change')} not tolerated"} if worse else {}
     return Comparison(
         schema_version=SCHEMA_VERSION,
         before=before[0].software if before else {},
@@ -137,17 +136,13 @@ def compare(before: list[Report], after: list[Report], tolerated: Mapping[str, f
 def as_table(comparison: Comparison, form: str = "plain") -> str:
     """Returns a comparison as text, or as Markdown with the form "github"."""
     new = [change for change in comparison.changes if not change.tolerated]
-    number, cases = _many(len(comparison.changes), "change"), _many(comparison.cases, "case")
+    number, cases = many(len(comparison.changes), "change"), many(comparison.cases, "case")
     verdict = f"{number} in {cases}, {len(new)} of them {'a regression' if len(new) == 1 else 'regressions'}"
     old, now = comparison.before, comparison.after
     moved = [f"{name} {old.get(name)} -> {now.get(name)}" for name in sorted(old | now) if old.get(name) != now.get(name)]
     rows = [change_row(change) for change in comparison.changes]
-    table = [tabulate(rows, CHANGE_HEADER, form, disable_numparse=True)] if rows else []
+    table = [as_columns(CHANGE_HEADER, rows, form)] if rows else []
     return "\n\n".join([verdict, *([f"software: {', '.join(moved)}"] if moved else []), *table])
-
-
-def _many(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def change_row(change: Change) -> tuple[str, ...]:
@@ -208,7 +203,8 @@ def values_of(report: Report) -> dict[tuple[str, str], Value]:
     message = report.message if isinstance(report.message, str) else "wrong result" if wrong else None
     found: dict[tuple[str, str], Value] = {("error", ""): message}
     if isinstance(report.plan, Launch):
-        found |= {("plan", name): getattr(report.plan, name) for name in PLAN}
+        found |= {("plan", name): value for name, value in vars(report.plan.tiling).items()}
+        found["plan", "num_programs"] = report.plan.num_programs
     if use := use_of(report):
         resources, occupancy = use
         found["plan", "num_warps"] = resources.num_warps

@@ -1,9 +1,9 @@
 """Describes a device, and a softmax or a kernel on it: what --json prints, and what the text is made of."""
 
-import dataclasses
 import importlib.metadata
 import math
 import platform
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,14 +12,11 @@ from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.probe import scores
-from portable_softmax.probe.launched import Launched
+from portable_softmax.probe.launched import Chosen, Launched
 from portable_softmax.probe.schema import (
     SCHEMA_VERSION,
-    Choice,
-    Counted,
     DeviceInfo,
     Fact,
-    FactSource,
     KernelLaunch,
     KernelUse,
     Launch,
@@ -55,25 +52,18 @@ def words_of(case: Case) -> str:
 
 def launch_of(plan: LaunchPlan) -> Launch:
     """Returns a plan as the report has it."""
-    return Launch(
-        **dataclasses.asdict(plan.tiling),
-        num_programs=plan.num_programs,
-        resources=plan.resources,
-        occupancy=counted(plan.occupancy),
-        reasons=list(plan.reasons),
-    )
+    return msgspec.convert(plan, Launch, from_attributes=True)
 
 
 def launch_of_kernel(launch: Launched) -> KernelLaunch:
     """Returns a kernel's launch as the report has it; options that are lists, such as paths of libraries, are left out."""
     arguments = {name: ", ".join((each.kind, *map(_known, each.known))) for name, each in launch.arguments.items()}
-    constants = {name: Choice(value=json_value(each.value), origin=each.by) for name, each in launch.constants.items()}
-    options = {
-        name: Choice(value=json_value(each.value), origin=each.by)
-        for name, each in launch.options.items()
-        if not isinstance(each.value, list | tuple | dict)
-    }
-    return KernelLaunch(arguments=arguments, constants=constants, options=options)
+    options = {name: each for name, each in launch.options.items() if not isinstance(each.value, list | tuple | dict)}
+    return KernelLaunch(arguments=arguments, constants=_plain(launch.constants), options=_plain(options))
+
+
+def _plain(chosen: Mapping[str, Chosen]) -> dict[str, Chosen]:
+    return {name: Chosen(json_value(each.value), each.by) for name, each in chosen.items()}
 
 
 def json_value(value: Any) -> Scalar:
@@ -89,17 +79,7 @@ def _known(pair: tuple[str, int]) -> str:
     return words.get(name, f"{name} {value}")
 
 
-def counted(occupancy: Occupancy) -> Counted:
-    """Returns an occupancy as the report has it."""
-    return Counted(
-        programs_per_multiprocessor=occupancy.programs_per_multiprocessor,
-        limits=dict(occupancy.limits),
-        warps_per_multiprocessor=occupancy.warps_per_multiprocessor,
-        limited_by=list(occupancy.limited_by),
-    )
-
-
-def use_of(report: Report) -> tuple[KernelResources, Counted] | None:
+def use_of(report: Report) -> tuple[KernelResources, Occupancy] | None:
     """Returns what a program of the reported plan or kernel uses, and how many fit; None if there was none."""
     if isinstance(report.plan, Launch):
         return report.plan.resources, report.plan.occupancy
@@ -154,11 +134,10 @@ def _device(device: Device) -> DeviceInfo:
 def _fact(device: Device, key: str) -> Fact:
     """Collects what each side says of one field of Hardware, and which is used."""
     runtime = dict(device.detected.torch) | dict(device.detected.driver) if device.detected else {}
-    source = device.profile.origins.get(key)
     return Fact(
         runtime=runtime.get(key),
         profile=getattr(device.profile.hardware, key),
         used=getattr(device.hardware, key),
         origin=device.origins[key],
-        profile_source=FactSource(title=source.title, verified=source.verified) if source else None,
+        profile_source=device.profile.origins.get(key),
     )

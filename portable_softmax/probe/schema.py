@@ -5,10 +5,13 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from portable_softmax.devices.backends.base import KernelResources
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.schema import Source
+from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.scores import Scores
+from portable_softmax.probe.launched import Chosen
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,13 +37,6 @@ class DeviceInfo(Fields, frozen=True, kw_only=True):
     multiprocessor: str  # the vendor's word for it
 
 
-class FactSource(Fields, frozen=True, kw_only=True):
-    """The source that a profile names for a number."""
-
-    title: str
-    verified: str
-
-
 Scalar = bool | int | float | str | None
 FactValue = int | tuple[int, ...]
 
@@ -52,7 +48,7 @@ class Fact(Fields, frozen=True, kw_only=True):
     profile: FactValue | None
     used: FactValue
     origin: str = msgspec.field(name="from")
-    profile_source: FactSource | None
+    profile_source: Source | None
 
 
 class SoftmaxProblem(Fields, frozen=True, kw_only=True):
@@ -65,47 +61,22 @@ class SoftmaxProblem(Fields, frozen=True, kw_only=True):
     backward: bool | UnsetType = UNSET  # the gradient of x, from that of the result
 
 
-class Counted(Fields, frozen=True, kw_only=True):
-    """Programs per multiprocessor, and what each resource alone would allow."""
-
-    programs_per_multiprocessor: int
-    limits: dict[str, int]
-    warps_per_multiprocessor: int | None
-    limited_by: list[str]
-
-
 class Launch(Fields, frozen=True, kw_only=True):
-    """The plan of a softmax, what a program of it uses, and how many fit."""
+    """The plan of a softmax: what LaunchPlan holds of these names."""
 
-    strategy: str
-    tile_rows: int
-    tile_cols: int
-    num_warps: int | None
-    num_stages: int | None
-    parts: int
-    max_registers: int | None
-    pieces: int
-    held: bool = True  # False: parts of rows are read twice
-    walk: bool
+    tiling: Tiling
     num_programs: int
     resources: KernelResources
-    occupancy: Counted
-    reasons: list[str]
-
-
-class Choice(Fields, frozen=True, kw_only=True):
-    """A value that a kernel is compiled with, and who chose it."""
-
-    value: Scalar
-    origin: str = msgspec.field(name="from")  # given, configuration, heuristic, default, argument (it is 1 or None), Triton
+    occupancy: Occupancy
+    reasons: tuple[str, ...]
 
 
 class KernelLaunch(Fields, frozen=True, kw_only=True):
-    """The launch that Triton makes of a kernel."""
+    """The launch that Triton makes of a kernel; values that JSON lacks are text."""
 
     arguments: dict[str, str]  # types of the run-time arguments, and what Triton knows of each
-    constants: dict[str, Choice]
-    options: dict[str, Choice]
+    constants: dict[str, Chosen]
+    options: dict[str, Chosen]
 
 
 class Time(Fields, frozen=True, kw_only=True):
@@ -132,7 +103,7 @@ class KernelUse(Fields, frozen=True, kw_only=True):
     chosen: dict[str, Scalar] | UnsetType = UNSET  # by that configuration, where configurations differ
     launch: KernelLaunch | UnsetType = UNSET  # left out, with the next two, where it does not compile
     resources: KernelResources | UnsetType = UNSET
-    occupancy: Counted | UnsetType = UNSET
+    occupancy: Occupancy | UnsetType = UNSET
 
 
 class NextStep(Fields, frozen=True, kw_only=True):
@@ -144,28 +115,12 @@ class NextStep(Fields, frozen=True, kw_only=True):
     text: str
 
 
-class Explanation(Fields, frozen=True, kw_only=True):
-    """Reasons for an occupancy: each limit's own count, and those that bind."""
-
-    limits: dict[str, int]
-    binds: list[str]
-    next_step: NextStep
-
-
-class Textbook(Fields, frozen=True, kw_only=True):
-    """The tutorial's occupancy beside the exact one; null where its formula fails."""
-
-    programs: int | None
-    exact: int
-    why: str
-
-
 class Verified(Fields, frozen=True, kw_only=True):
     """Distance of a result from float64; null is not finite."""
 
-    max_error: float | None
-    worst: float | None  # largest error in units of what is allowed
-    overwritten: int
+    max_error: float | None  # the largest
+    worst: float | None  # the largest in units of what is allowed: above 1, or an element never written, is wrong
+    overwritten: int  # elements next to the result that the kernel changed
     right: bool
     executed: str | UnsetType = UNSET  # what ran, in words, on a virtual device
     worst_at: str | UnsetType = UNSET  # of a kernel: the argument and the index, if it is wrong
@@ -184,8 +139,7 @@ class Report(Fields, frozen=True, kw_only=True):
     plan: Launch | UnsetType = UNSET
     time: Time | UnsetType = UNSET
     kernel: KernelUse | UnsetType = UNSET
-    explain: Explanation | UnsetType = UNSET
-    textbook: Textbook | UnsetType = UNSET
+    next_step: NextStep | UnsetType = UNSET
     verify: Verified | UnsetType = UNSET
     dump: list[str] | UnsetType = UNSET
     error: str | UnsetType = UNSET
@@ -199,8 +153,8 @@ class Change(Fields, frozen=True, kw_only=True):
     case: str
     kind: str  # plan, registers, memory, spills, occupancy, accuracy, error
     what: str
-    before: int | float | str | None
-    after: int | float | str | None
+    before: bool | int | float | str | None
+    after: bool | int | float | str | None
     verdict: Literal["worse", "better", "changed"]
     tolerated: bool  # an improvement always is
 

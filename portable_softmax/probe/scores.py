@@ -34,9 +34,6 @@ def complaints(options: argparse.Namespace, given: set[str]) -> Iterator[str]:
     for pair in (("boolean", "added"), ("causal", "lower_right")):
         if {*pair} <= {*masks}:
             yield f"--mask {' '.join(pair)} are two masks where a kernel takes one; leave out one"
-    asked = ", ".join(f"--{name}" for name in ("backward", *OPTIONS) if name in given)
-    if asked and "plot" in given:
-        yield f"--plot is of the plain softmax; leave out {asked}"
     if {"backward", "softcap"} <= given:
         yield "--backward of a cap is a launch without it, and operators of torch; leave out --softcap"
 

@@ -7,12 +7,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from tabulate import tabulate
-
 from portable_softmax.devices.schema import Hardware
+from portable_softmax.probe.columns import as_columns, many
 from portable_softmax.probe.report import triton_of, use_of, warps_of, words_of
-from portable_softmax.probe.schema import Explanation, KernelLaunch, KernelUse, Launch, Report, Textbook, Time, Verified
-from portable_softmax.probe.text import compared, shortened, verification
+from portable_softmax.probe.schema import KernelLaunch, KernelUse, Launch, NextStep, Report, Time, Verified
+from portable_softmax.probe.text import shortened, verification
 
 RED, PLAIN = "\033[31m", "\033[0m"
 HEADER = ("device", "case", "launch", "regs", "shared", "spills", "programs", "warps", "us", "limited by")
@@ -82,7 +81,7 @@ def _facts(reports: list[Report], form: str) -> str:
         told = [each.facts[key].used if key in each.facts else None for each in devices.values()]
         if any(value is not None for value in told):
             rows.append([key, *map(shortened, told)])
-    return _table([["", *devices], *rows], form)
+    return as_columns(["", *devices], rows, form)
 
 
 def _answers(reports: list[Report], form: str) -> str:
@@ -94,13 +93,7 @@ def _answers(reports: list[Report], form: str) -> str:
     for row in rows:
         if coloured and row.get("spills"):
             row["spills"] = f"{RED}{row['spills']}{PLAIN}"
-    return _table([header, *([row.get(name) for name in header] for row in rows)], form)
-
-
-def _table(rows: list[list[Any]], form: str) -> str:
-    """Returns rows as a table, the first of which is the header; a plain one has no more room between columns than it needs."""
-    header, body = (rows[0], rows[1:]) if form != "plain" else ((), rows)
-    return tabulate(body, header, form, missingval="-", disable_numparse=True)
+    return as_columns(header, [[row.get(name) for name in header] for row in rows], form)
 
 
 def _row(report: Report) -> dict[str, Any]:
@@ -131,33 +124,26 @@ def _microseconds(report: Report) -> str | None:
 
 def _launch(report: Report) -> str | None:
     if isinstance(report.plan, Launch):
-        plan = report.plan
-        parts = f" in {plan.parts}" if plan.parts > 1 else ""
-        warps = f", {_many(plan.num_warps, 'warp')}" if plan.num_warps else ""
-        return f"{plan.strategy} {plan.tile_rows}x{plan.tile_cols}{parts}{warps}"
+        return str(report.plan.tiling)
     if isinstance(report.kernel, KernelUse) and isinstance(report.kernel.launch, KernelLaunch):
         options = report.kernel.launch.options
         told = {"warp": "num_warps", "stage": "num_stages"}
-        return ", ".join(_many(options[name].value, word) for word, name in told.items() if name in options)
+        return ", ".join(many(options[name].value, word) for word, name in told.items() if name in options)
     return None
-
-
-def _many(number: Any, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _numbers(report: Report) -> dict[str, Any]:
     case = report.problem or report.kernel
     row: dict[str, Any] = {"device": report.device.profile, "case": words_of(case) if case else ""}
     if isinstance(report.plan, Launch):
-        row |= {key: getattr(report.plan, key) for key in ("strategy", "tile_rows", "tile_cols", "parts", "num_programs")}
+        row |= vars(report.plan.tiling) | {"num_programs": report.plan.num_programs}
     if isinstance(report.time, Time):
         row |= {"floor_us": round(report.time.floor_us, 3), "expected_us": report.time.expected_us}
     if isinstance(report.kernel, KernelUse) and isinstance(report.kernel.launch, KernelLaunch):
         row |= {name: each.value for name, each in report.kernel.launch.options.items() if name in ("num_stages", "num_ctas")}
     if use := use_of(report):
         resources, occupancy = use
-        row |= {name: getattr(resources, name) for name in resources.__dataclass_fields__}
+        row |= vars(resources)
         row |= {"programs_per_multiprocessor": occupancy.programs_per_multiprocessor}
         row |= {"warps_per_multiprocessor": occupancy.warps_per_multiprocessor, "limited_by": " ".join(occupancy.limited_by)}
     return row | {"triton": report.software.get("triton"), "error": report.message or None}
@@ -176,9 +162,7 @@ def _remarks(report: Report, advice: bool) -> Iterator[str]:
     if report.error:
         said = str(report.message).replace(f" for {report.device.backend}/{report.device.arch}:", ":")  # once for several
         yield f"{report.error}: {said}" if use_of(report) is None else said
-    elif advice and isinstance(report.explain, Explanation):
-        yield f"next step: {report.explain.next_step.text}"
-    if isinstance(report.textbook, Textbook):
-        yield f"the textbook says {compared(report.textbook)}"
+    elif advice and isinstance(report.next_step, NextStep):
+        yield f"next step: {report.next_step.text}"
     if isinstance(report.verify, Verified):
         yield from verification(report.verify)

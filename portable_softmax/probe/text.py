@@ -2,27 +2,14 @@
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
-from tabulate import tabulate
-
+from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.errors import GridError
+from portable_softmax.probe.columns import as_columns, many
+from portable_softmax.probe.launched import Chosen
 from portable_softmax.probe.report import triton_of, use_of, warps_of, words_of
-from portable_softmax.probe.schema import (
-    Choice,
-    Counted,
-    Explanation,
-    Fact,
-    FactValue,
-    KernelLaunch,
-    KernelUse,
-    Launch,
-    Report,
-    Textbook,
-    Time,
-    Verified,
-)
+from portable_softmax.probe.schema import Fact, FactValue, KernelLaunch, KernelUse, Launch, NextStep, Report, Time, Verified
 
 ALWAYS = ("num_warps", "num_stages", "num_ctas")  # of a kernel's options
 SIDES = ("runtime", "profile", "used")
@@ -40,20 +27,6 @@ def as_text(report: Report, limits: bool = False, facts: bool = True) -> str:
     """
     lines = [*_answer(report, limits), *(["", *_device(report)] if facts else [])]
     return "\n".join(line.rstrip() for line in lines)
-
-
-def explained(found: Explanation) -> Iterator[str]:
-    """Yields each limit's own count, with those that bind marked, and the next step."""
-    for name, programs in found.limits.items():
-        yield f"{name:20}{programs:>6}{'   binds' if name in found.binds else ''}"
-    yield found.next_step.text
-
-
-def compared(found: Textbook) -> str:
-    """Tells the textbook's number beside the exact one, and why it differs."""
-    if found.programs == found.exact:
-        return f"{found.exact} too, for this kernel"
-    return f"{'no number' if found.programs is None else found.programs} instead of {found.exact}: {found.why}"
 
 
 def verdict(verify: Verified) -> str:
@@ -93,18 +66,17 @@ def _answer(report: Report, limits: bool) -> Iterator[str]:
     if use and (spilled := use[0].spilled_bytes_per_thread):
         yield from _listed("SPILLS", [f"{spilled} bytes per thread"])
     if isinstance(plan, Launch):
-        yield from _listed("plan", [_plan(plan)])
+        yield from _listed("plan", [f"{plan.tiling}, num_programs {plan.num_programs}"])
     if isinstance(kernel, KernelUse) and isinstance(kernel.launch, KernelLaunch):
         yield from _launch(kernel, kernel.launch)
     if use:
         yield from _listed("occupancy", _occupancy(report, use[1]))
-        yield from _listed("uses", [named(asdict(use[0]), UNBROKEN)])
+        yield from _listed("uses", [str(use[0]).replace(" ", UNBROKEN).replace(f",{UNBROKEN}", ", ")])
     yield from _listed("time", _time(report.time)) if isinstance(report.time, Time) else ()
     yield from _listed("why", plan.reasons if isinstance(plan, Launch) else ())
-    if isinstance(report.explain, Explanation):
-        yield from _listed("limits", list(explained(report.explain))[:-1] if limits else ())
-        yield from _listed("next step", [report.explain.next_step.text])
-    yield from _listed("textbook", [compared(report.textbook)] if isinstance(report.textbook, Textbook) else ())
+    if use and limits:
+        yield from _listed("limits", _limits(use[1]))
+    yield from _listed("next step", [report.next_step.text] if isinstance(report.next_step, NextStep) else ())
     yield from _listed("written", report.dump or ())
     yield from _listed("verify", verification(report.verify)) if isinstance(report.verify, Verified) else ()
 
@@ -114,20 +86,13 @@ def _title(report: Report) -> str:
     return f"{words_of(case) if case else 'nothing'} on {report.device.name}; {triton_of(report)}"
 
 
-def _plan(plan: Launch) -> str:
-    launch = named({key: getattr(plan, key) for key in ("num_programs", "num_warps", "num_stages", "max_registers")})
-    parts = f" in {plan.parts} parts" if plan.parts > 1 else ""
-    pieces = f" in {plan.pieces} pieces of {plan.tile_cols // plan.pieces}" if plan.pieces > 1 else ""
-    return f"{plan.strategy} {plan.tile_rows} x {plan.tile_cols}{parts}{pieces}  {launch}"
-
-
 def _launch(kernel: KernelUse, launch: KernelLaunch) -> Iterator[str]:
     """Describes the launch that Triton makes: options, with who chose each, constants, and the types of arguments."""
     config = "configuration" if kernel.config is None else f"configuration {kernel.config}"
     by = {"configuration": config, "argument": "specialised, by the argument", "Triton": "by Triton"}
     options = launch.options
     chosen = {name: options[name] for name in ALWAYS if name in options}
-    chosen |= {name: each for name, each in options.items() if each.origin not in ("default", "Triton")}
+    chosen |= {name: each for name, each in options.items() if each.by not in ("default", "Triton")}
     own = [name for name in chosen if name in launch.constants or name in launch.arguments]
     yield from _listed("launch", [_with_origins(chosen, by)])
     yield from _listed("", (f"{name} is a parameter of the kernel too, and its own; the backend's is this one" for name in own))
@@ -138,15 +103,21 @@ def _launch(kernel: KernelUse, launch: KernelLaunch) -> Iterator[str]:
     yield from _listed("arguments", (f"{named}: {kind}" for kind, named in names.items()))
 
 
-def _with_origins(choices: Mapping[str, Choice], by: Mapping[str, str]) -> str:
-    return "  ".join(f"{name}={each.value} ({by.get(each.origin, each.origin)})" for name, each in choices.items())
+def _with_origins(choices: Mapping[str, Chosen], by: Mapping[str, str]) -> str:
+    return "  ".join(f"{name}={each.value} ({by.get(each.by, each.by)})" for name, each in choices.items())
 
 
-def _occupancy(report: Report, occupancy: Counted) -> Iterator[str]:
-    count, warps = occupancy.programs_per_multiprocessor, warps_of(report)
-    programs = f"{count} program{'' if count == 1 else 's'} per {report.device.multiprocessor}"
+def _occupancy(report: Report, occupancy: Occupancy) -> Iterator[str]:
+    warps = warps_of(report)
+    programs = f"{many(occupancy.programs_per_multiprocessor, 'program')} per {report.device.multiprocessor}"
     yield f"{programs}{f', {warps}' if warps else ''}, limited by {' and '.join(occupancy.limited_by)}"
-    yield f"allowed by {', '.join(f'{name} {programs}' for name, programs in occupancy.limits.items())}"
+    yield str(occupancy).splitlines()[1]
+
+
+def _limits(occupancy: Occupancy) -> Iterator[str]:
+    """Yields each limit's own count, with those that bind marked."""
+    for name, programs in occupancy.limits.items():
+        yield f"{name:20}{programs:>6}{'   binds' if name in occupancy.limited_by else ''}"
 
 
 def _time(time: Time) -> Iterator[str]:
@@ -176,18 +147,13 @@ def _device(report: Report) -> Iterator[str]:
 def _facts(facts: dict[str, Fact]) -> str:
     rows = [(key, *(shortened(getattr(fact, side)) for side in SIDES), _origin(fact)) for key, fact in facts.items()]
     alignment = ("left", *("right" for _ in SIDES), "left")
-    return tabulate(rows, ("", *SIDES, "from"), "plain", missingval="-", colalign=alignment, disable_numparse=True)
+    return as_columns(("", *SIDES, "from"), rows, align=alignment)
 
 
 def _origin(fact: Fact) -> str:
     if fact.origin in {"profile", "estimated"} and fact.profile_source:
         return f"{fact.origin} ({fact.profile_source.verified})"
     return fact.origin
-
-
-def named(values: Mapping[str, Any], between: str = " ") -> str:
-    """Returns names with their values, and what is between the two; without those that are None."""
-    return "  ".join(f"{key}{between}{value}" for key, value in values.items() if value is not None)
 
 
 def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:

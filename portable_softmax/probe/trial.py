@@ -9,9 +9,9 @@ from portable_softmax.devices.device import Device
 from portable_softmax.planning.lines import lines_of, lines_of_scores
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.scores import Scores
-from portable_softmax.probe.schema import SoftmaxProblem
+from portable_softmax.probe.schema import SoftmaxProblem, Verified
 from portable_softmax.probe.scores import as_launched
-from portable_softmax.probe.verify import GUARD, Verification, compared, guarded, wide_rows
+from portable_softmax.probe.verify import GUARD, compared, guarded, wide_rows
 from portable_softmax.runtime.guard import guard_of, launch_on
 from portable_softmax.runtime.launch import bind_problem, mask_sizes, problem_from
 
@@ -37,12 +37,12 @@ class Trial(NamedTuple):
     exact: torch.Tensor
     terms: torch.Tensor | float
 
-    def compared(self, result: torch.Tensor | None = None) -> Verification:
+    def compared(self, result: torch.Tensor | None = None) -> Verified:
         """Compares what a kernel wrote, into the first operand or a tensor that lies like it."""
         return compared(self.operands[0] if result is None else result, self.exact, self.terms)
 
 
-def verify_here(case: SoftmaxProblem, device: Device) -> Verification:
+def verify_here(case: SoftmaxProblem, device: Device) -> Verified:
     """Runs a softmax on a device that is here, or in the interpreter, and compares it with float64.
 
     Raises:

@@ -11,14 +11,13 @@ import torch
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError
+from portable_softmax.probe.closeness import Distance, allowed_of_any, distance, same
 from portable_softmax.probe.decorators import decorated
 from portable_softmax.probe.kernel_case import KernelCase
 from portable_softmax.probe.schema import Verified
-from portable_softmax.probe.verify import Verification
+from portable_softmax.probe.verify import outcome
 
 LONGEST = 60.0  # seconds that a launch may take
-# Of torch.testing.assert_close: relative, absolute.
-TOLERANCES = {torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch.float32: (1.3e-6, 1e-5)}
 
 
 def verify_case(case: KernelCase, run: Callable[[], dict[str, Any]]) -> Verified:
@@ -42,12 +41,12 @@ def verify_case(case: KernelCase, run: Callable[[], dict[str, Any]]) -> Verified
         raise ValueError(f"the case expects {', '.join(sorted(unknown))}, which are no tensors among its arguments")
     before = {name: tensor.clone() for name, tensor in tensors.items() if name not in case.expected}
     told = run()
-    errors = {name: _errors(tensors[name], expected) for name, expected in case.expected.items()}
-    changed = sum(int((~_same(tensors[name], kept)).sum()) for name, kept in before.items())
-    name = max(errors, key=lambda each: errors[each][1])
-    worst_at = f"{name}{errors[name][2]}" if errors[name][1] > 1 else msgspec.UNSET
-    outcome = Verification(max(each for each, _, _ in errors.values()), errors[name][1], changed)
-    return Verified(**dataclasses.asdict(outcome), right=outcome.right, worst_at=worst_at, **told)
+    found = {name: _distance(tensors[name], expected) for name, expected in case.expected.items()}
+    changed = sum(int((~same(tensors[name], kept)).sum()) for name, kept in before.items())
+    name, worst = max(found.items(), key=lambda each: each[1].worst)
+    whole = worst._replace(error=max(each.error for each in found.values()))
+    worst_at = f"{name}{list(worst.at)}" if worst.worst > 1 else msgspec.UNSET
+    return msgspec.structs.replace(outcome(whole, changed), worst_at=worst_at, **told)
 
 
 def run_here(kernel: Any, config: int | None, options: Mapping[str, Any], case: KernelCase, device: Device) -> dict[str, Any]:
@@ -115,15 +114,6 @@ def _wait(module: Any) -> None:
         time.sleep(0.001)
 
 
-def _errors(result: torch.Tensor, expected: torch.Tensor) -> tuple[float, float, list[int]]:
-    """Returns the largest error, that in units of what is allowed, and the index of the latter; nan may be expected."""
-    relative, absolute = TOLERANCES.get(result.dtype, (1e-7, 1e-7) if result.dtype.is_floating_point else (0, 0.5))
+def _distance(result: torch.Tensor, expected: torch.Tensor) -> Distance:
     exact = expected.double()
-    error = torch.where(_same(result.double(), exact), 0.0, (result.double() - exact).abs()).nan_to_num(nan=float("inf"))
-    units = error / (absolute + relative * exact.abs()).nan_to_num(nan=1.0)
-    at = [int(each) for each in torch.unravel_index(units.argmax(), units.shape)]
-    return error.max().item(), units.max().item(), at
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    return (one == other) | (one.isnan() & other.isnan())
+    return distance(result, exact, allowed_of_any(exact, result.dtype))

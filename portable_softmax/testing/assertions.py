@@ -2,25 +2,22 @@
 
 import unittest
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-from tabulate import tabulate
 
 from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, TargetError
 from portable_softmax.probe.arguments import text_of
+from portable_softmax.probe.columns import as_columns
 from portable_softmax.probe.decorators import jit_function
-from portable_softmax.probe.explain import explain
+from portable_softmax.probe.explain import next_step
 from portable_softmax.probe.inspection import Inspected, inspect_kernel
 from portable_softmax.probe.kernel_case import KernelCase, grid_of, refused_grid
 from portable_softmax.probe.regression import CHANGE_HEADER, KINDS, change_row, changes
-from portable_softmax.probe.report import counted, describe, json_value, launch_of_kernel
+from portable_softmax.probe.report import describe, json_value, launch_of_kernel
 from portable_softmax.probe.schema import KernelUse, Report
-from portable_softmax.probe.text import named
 from portable_softmax.testing.plans import Plan, plan_of, read_plans, write_plans
 
 HOW_TO_SAVE = "pytest --save-plans writes it"
@@ -80,7 +77,7 @@ def assert_occupancy(
         raise AssertionError(
             f"{name} on {device.name}: {found.programs_per_multiprocessor} programs per {word}, and at least {at_least} are "
             f"asked for; limited by {' and '.join(found.limited_by)}\n"
-            f"next step {explain(resources, device).next_step.text}\nuses      {named(asdict(resources))}"
+            f"next step {next_step(resources, device).text}\nuses      {resources}"
         )
     return found
 
@@ -124,7 +121,7 @@ def assert_plan_unchanged(
         raise AssertionError(f"{path} has no {case}; {HOW_TO_SAVE}")
     found = list(changes(now.device, now.kernel, before[0].values, now.values, limits))
     if not all(change.tolerated for change in found):
-        table = tabulate([change_row(change) for change in found], CHANGE_HEADER, "plain", disable_numparse=True)
+        table = as_columns(CHANGE_HEADER, map(change_row, found))
         raise AssertionError(f"{table}\n{path} has the earlier results; {HOW_TO_SAVE} anew")
 
 
@@ -178,7 +175,7 @@ def _report(
     given = {name: json_value(value) for name, value in options.items() if value is not None}
     case = KernelUse(
         name=_name(kernel), arguments=texts | constants, options=given, config=config, case=None,
-        launch=launch_of_kernel(launch), resources=resources, occupancy=counted(found),
+        launch=launch_of_kernel(launch), resources=resources, occupancy=found,
     )  # fmt: skip
     return describe(device, case)
 
@@ -192,5 +189,5 @@ def _compiled_for(device: Device | str | None) -> Device:
     """Returns a device that Triton compiles for. It skips the test in the interpreter, which compiles nothing."""
     found = chosen(device)
     if found.backend == "interpreter":
-        raise unittest.SkipTest("Triton's interpreter compiles nothing; --profile NAME asserts for a device that is not here")
+        raise unittest.SkipTest("Triton's interpreter compiles nothing; --on NAME asserts for a device that is not here")
     return found

@@ -1,4 +1,4 @@
-"""A pytest plugin. --device says on what device kernels run, --profile for what device they are compiled.
+"""A pytest plugin. --device says on what device kernels run, --on for what device they are compiled.
 
 If a named device is missing, the session ends with an error, whatever the tests are. No test is skipped for it.
 """
@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("portable-softmax", "devices of Triton kernels")
     group.addoption("--device", choices=("auto", *BACKENDS), default="auto", help="what kernels run on (auto)")
     words = "a device that need not be here, such as amd/mi300x, to compile for; tests that ask for a device run for each"
-    group.addoption("--profile", metavar="NAME", action="append", default=[], help=words)
+    group.addoption("--on", metavar="NAME", action="append", default=[], help=words)
     group.addoption("--save-plans", action="store_true", help="write the files of assert_plan_unchanged")
 
 
@@ -42,8 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     if config.getoption("--device") == "interpreter":
-        if config.getoption("--profile"):
-            raise pytest.UsageError("--profile compiles kernels, and --device interpreter does not; leave out one of the two")
+        if config.getoption("--on"):
+            raise pytest.UsageError("--on compiles kernels, and --device interpreter does not; leave out one of the two")
         os.environ["TRITON_INTERPRET"] = "1"
     if config.getoption("--save-plans"):
         if config.getoption("dist", "no") != "no" and config.getoption("tx", None):  # options of pytest-xdist that -n sets
@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Looks for the device that --device or --profile names.
+    """Looks for the device that --device or --on names.
 
     Raises:
         UsageError: it is missing, or the device here is another one.
@@ -120,7 +120,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def portable_device(request: pytest.FixtureRequest) -> Device:
-    """Returns the Device of --device, or that of --profile, which need not be on this machine."""
+    """Returns the Device of --device, or that of --on, which need not be on this machine."""
     return _device_or_skip(request.config, getattr(request, "param", None) or _profiles(request.config)[0])
 
 
@@ -136,12 +136,12 @@ def portable_torch_device(portable_device: Device) -> "torch.device":
 
 
 def _named(config: pytest.Config) -> bool:
-    return config.getoption("--device") != "auto" or bool(config.getoption("--profile"))
+    return config.getoption("--device") != "auto" or bool(config.getoption("--on"))
 
 
 def _profiles(config: pytest.Config) -> list[str | None]:
     """Returns the profiles that were named, or None alone."""
-    return config.getoption("--profile") or [None]
+    return config.getoption("--on") or [None]
 
 
 def _described(device: Device) -> str:
@@ -152,7 +152,7 @@ def _described(device: Device) -> str:
 def _device(config: pytest.Config, profile: str | None) -> Device:
     """Returns the device that the options mean.
 
-    If both are given, the device is the live one, and its profile must be the one that --profile names.
+    If both are given, the device is the live one, and its profile must be the one that --on names.
     """
     name = config.getoption("--device")
     if profile and name == "auto":
@@ -161,7 +161,7 @@ def _device(config: pytest.Config, profile: str | None) -> Device:
     if name not in ("auto", found.backend):
         raise DeviceError(f"--device {name} was asked for, and Triton drives {found}")
     if profile and found.profile.name != find_profile(profile).name:
-        raise DeviceError(f"--profile {profile} was asked for, and {found.name} is taken for {found.profile.name}")
+        raise DeviceError(f"--on {profile} was asked for, and {found.name} is taken for {found.profile.name}")
     return found
 
 
@@ -171,7 +171,7 @@ def _device_or_skip(config: pytest.Config, profile: str | None) -> Device:
     except NoDeviceError as error:
         if _named(config):
             raise
-        pytest.skip(f"{error}; --device interpreter runs kernels without an accelerator, --profile NAME compiles for one")
+        pytest.skip(f"{error}; --device interpreter runs kernels without an accelerator, --on NAME compiles for one")
 
 
 def _version(package: str) -> str:

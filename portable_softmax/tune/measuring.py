@@ -13,6 +13,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import NumberRow
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
+from portable_softmax.probe.closeness import softmax_in_float64, worst_error
 from portable_softmax.runtime.guard import guard_of, launch_on
 from portable_softmax.runtime.launch import sizes_of
 from portable_softmax.runtime.plans import plan_problem
@@ -24,7 +25,6 @@ from portable_softmax.tune.processes import WrongResultError
 from portable_softmax.tune.variations import with_rows
 
 WARMUP_MS, REPEAT_MS = 2, 12
-EPSILONS = {"float32": 40, "bfloat16": 2}  # of the type, that a result may differ from float64
 Operands = tuple[torch.Tensor, ...]
 
 
@@ -42,8 +42,7 @@ class Launch:
         return cls(plan.problem, plan.tiling, plan.num_programs)
 
     def __str__(self) -> str:
-        stages = f", num_stages {self.tiling.num_stages}" if (self.tiling.num_stages or 1) > 1 else ""
-        return f"{self.problem.access}: {self.tiling}{stages}, {self.num_programs} programs"
+        return f"{self.problem.access}: {self.tiling}, {self.num_programs} programs"
 
 
 class Timing(NamedTuple):
@@ -82,12 +81,11 @@ def timed(cell: Cell, launch: Launch, with_copy: bool) -> Timing:
     """
     device = current_device()
     where = device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}")
-    operands, results, exact, more_sizes = _filled(cell, where)
+    operands, result, exact, terms, more_sizes = _filled(cell, where)
     call = _call(launch, device, operands, more_sizes)
-    for each in results:
-        each.fill_(float("nan"))
+    result.fill_(float("nan"))
     call()
-    error = max(_error(result, each, cell.dtype) for result, each in zip(results, exact, strict=True))
+    error = worst_error(result, exact, terms)
     if not error <= 1:
         raise WrongResultError(f"the result differs from float64 by {error:.3g} times what is allowed")
     if not with_copy or cell.step == "reduce":
@@ -105,43 +103,35 @@ def _call(launch: Launch, device: Device, operands: Operands, more_sizes: tuple[
     return lambda: launch_on(guard, prepared, *operands)
 
 
-def _filled(cell: Cell, where: str) -> tuple[Operands, Operands, Operands, tuple[int, ...]]:
-    """Returns a launch's operands, the results among them, what these should be in float64, and sizes that only a step has."""
+def _filled(cell: Cell, where: str) -> tuple[Operands, torch.Tensor, torch.Tensor, torch.Tensor | float, tuple[int, ...]]:
+    """Returns a launch's operands, the result among them, what it should be in float64, its terms, and sizes of a step."""
     operands, dim = tensors_of(cell, where)
     torch.manual_seed(0)
-    results, given = (operands[:0], operands) if cell.step == "reduce" else (operands[:1], operands[1:])
+    given = operands if cell.step == "reduce" else operands[1:]
     given[0].normal_()
     if cell.backward:
         given[1].copy_(torch.softmax(given[1].normal_().float(), dim))
     first, last = given[0].double(), given[-1].double()
     if not cell.step:
-        exact = (_gradient(first, last, (first * last).sum(dim, True)) if cell.backward else torch.softmax(first, dim),)
-        return operands, results, exact, ()
+        if not cell.backward:
+            return operands, operands[0], softmax_in_float64(first, dim), 0.0, ()
+        total, size = ((each * last).sum(dim, True) for each in (first, first.abs()))
+        return operands, operands[0], last * (first - total), last * (first.abs() + size), ()
     numbers = torch.empty(1, 1 if cell.backward else 2, cell.n_rows, device=where)
     whole = (first * last).sum(1)[None, None] if cell.backward else _maximum_and_sum(first)
+    size = (first * last).abs().sum(1)[None, None] if cell.backward else whole
     if cell.step == "reduce":
-        return (*operands, numbers), (numbers,), (whole,), ()
+        return (*operands, numbers), numbers, whole, size, ()
     numbers.copy_(whole)
     row = whole[0, :, :, None]
-    mapped = _gradient(first, last, row[0]) if cell.backward else (first - row[0]).exp() / row[1]
-    return (*operands, numbers), results, (mapped,), (1,)
-
-
-def _gradient(dy: torch.Tensor, y: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-    return y * (dy - total)
+    if cell.backward:
+        return (*operands, numbers), operands[0], last * (first - row[0]), last * (first.abs() + size[0, 0, :, None]), (1,)
+    return (*operands, numbers), operands[0], (first - row[0]).exp() / row[1], 0.0, (1,)
 
 
 def _maximum_and_sum(x: torch.Tensor) -> torch.Tensor:
     most = x.amax(1, keepdim=True)
     return torch.stack([most[:, 0], (x - most).exp().sum(1)])[None]
-
-
-def _error(result: torch.Tensor, exact: torch.Tensor, dtype: str) -> float:
-    """Returns the largest error in units of what is allowed; small elements are allowed that of the mean, as terms cancel."""
-    name = "float32" if result.dtype == torch.float32 else dtype
-    limits = torch.finfo(result.dtype)
-    allowed = EPSILONS[name] * limits.eps * exact.abs().maximum(exact.abs().mean()) + limits.tiny
-    return float(((result.double() - exact).abs() / allowed).nan_to_num(nan=float("inf")).max())
 
 
 def _copying(operands: Operands) -> Callable[[], Any]:

@@ -1,13 +1,13 @@
 """Directions that the benchmark times. Each has the call, the bytes that it must move, and the right result."""
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 
 from benchmark.providers import Provider
-from portable_softmax.probe.verify import allowed_error, softmax_in_float64, wide_rows
+from portable_softmax.probe.closeness import allowed_error, allowed_of_terms, distance, softmax_in_float64
+from portable_softmax.probe.verify import wide_rows
 
 Timed = Callable[[], torch.Tensor]
 Expected = tuple[torch.Tensor, torch.Tensor]
@@ -79,14 +79,15 @@ def _softmax_expected(given: Inputs) -> Expected:
 def _log_softmax_expected(given: Inputs) -> Expected:
     shifted = given.x.double() - given.x.double().amax(-1, keepdim=True)
     result = shifted - shifted.exp().sum(-1, keepdim=True).log()
-    return result, allowed_error(result.abs() + 1, given.x.dtype)
+    return result, allowed_of_terms(result, given.x.dtype, 1.0, given.x.dtype)
 
 
 def _gradient_expected(given: Inputs) -> Expected:
     """Allows an error relative to the terms of the sum, because terms of both signs cancel."""
     dy, y = given.dy.double(), given.y.double()
     result = y * (dy - (dy * y).sum(-1, keepdim=True))
-    return result, allowed_error(y * (dy.abs() + (dy * y).abs().sum(-1, keepdim=True)), given.dy.dtype)
+    terms = y * (dy.abs() + (dy * y).abs().sum(-1, keepdim=True))
+    return result, allowed_of_terms(result, given.dy.dtype, terms, given.dy.dtype)
 
 
 def _both_expected(given: Inputs) -> Expected:
@@ -109,9 +110,5 @@ def worst_error(result: torch.Tensor, given: Inputs, direction: Direction) -> fl
     worst = 0.0
     for start in range(0, len(result), rows_at_once):
         part = slice(start, start + rows_at_once)
-        expected, allowed = direction.expected(given.rows(part))
-        given_part = result[part].double()
-        error = torch.where(given_part == expected, 0.0, (given_part - expected).abs())  # -inf - -inf is nan
-        excess = torch.where(error == 0, 0.0, error / allowed)
-        worst = max(worst, excess.nan_to_num(nan=math.inf).max().item())
+        worst = max(worst, distance(result[part], *direction.expected(given.rows(part))).worst)
     return worst

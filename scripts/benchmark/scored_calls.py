@@ -9,8 +9,8 @@ import torch
 
 from benchmark.timing import Call
 from portable_softmax import softmax
+from portable_softmax.probe.closeness import worst_error
 from portable_softmax.probe.results import COPY, OURS
-from portable_softmax.probe.verify import allowed_error
 
 SCALE = 0.125
 CHECKED = 4  # matrices, or rows, of a result
@@ -63,7 +63,7 @@ def _attention(name: str, x: torch.Tensor, mask: torch.Tensor, given: dict[str, 
         return torch.softmax(_scores(x, mask), -1)
 
     def error_of(y: torch.Tensor) -> float:
-        return max(_error(y[at], by_torch(x[at].double(), mask.expand(x.shape)[at])) for at in ((0, 0), (-1, -1)))
+        return max(worst_error(y[at], by_torch(x[at].double(), mask.expand(x.shape)[at])) for at in ((0, 0), (-1, -1)))
 
     hidden = x.numel() - int(mask.expand(x.shape).sum(dtype=torch.int64)) if mask.dtype == torch.bool else 0
     read = mask.numel() * mask.element_size() if name != "causal" else 0
@@ -86,7 +86,7 @@ def _gradient(name: str, dy: torch.Tensor, mask: torch.Tensor, given: dict[str, 
     def error_of(dx: torch.Tensor) -> float:
         one, other = dy[0, 0].double(), y[0, 0].double()
         terms = other * (one.abs() + (one * other).abs().sum(-1, keepdim=True))
-        return _error(dx[0, 0], SCALE * other * (one - (one * other).sum(-1, keepdim=True)), SCALE * terms)
+        return worst_error(dx[0, 0], SCALE * other * (one - (one * other).sum(-1, keepdim=True)), SCALE * terms)
 
     kind, causal = (None, "upper_left") if name == "causal" else ("bool", None)
     ours = torch.ops.portable_softmax.softmax_backward
@@ -109,17 +109,10 @@ def _sampling(problem: Problem, x: torch.Tensor) -> Timed:
     given: dict[str, Any] = {} if problem.direction == "plain" else {"temperature": by}
     peers: dict[str, Call] = {"torch": lambda: by_torch(x, by), "compile": lambda: compiled(x, by)} if given else {}
     calls = {COPY: lambda: out.copy_(x), **peers, OURS: lambda: softmax(x, -1, wide, **given)}
-    return Timed(calls, lambda y: _error(y[:CHECKED], torch.softmax(x[:CHECKED].double() / by[:CHECKED], -1)))
+    return Timed(calls, lambda y: worst_error(y[:CHECKED], torch.softmax(x[:CHECKED].double() / by[:CHECKED], -1)))
 
 
 def _copy(n_bytes: int, where: torch.device) -> Call:
     """Returns a copy that moves as many bytes, half of them read and half written."""
     one, other = (torch.empty(n_bytes // 2, dtype=torch.uint8, device=where) for _ in range(2))
     return lambda: other.copy_(one)
-
-
-def _error(given: torch.Tensor, exact: torch.Tensor, terms: torch.Tensor | None = None) -> float:
-    """Returns the largest error in units of what is allowed of `terms`, or of the result; inf for nan."""
-    error = (given.double() - exact).abs()
-    excess = torch.where(error == 0, 0.0, error / allowed_error(exact if terms is None else terms, given.dtype))
-    return excess.nan_to_num(nan=math.inf).max().item()

@@ -1,6 +1,6 @@
 """Triton's tutorial on the fused softmax, in short: resident programs walk over rows, with 8 warps and up to 4 stages.
 
-It plans like the tutorial, for comparison. scripts/probe_device.py --textbook prints what the tutorial forgets.
+It plans like the tutorial, for comparison; tests/devices/test_occupancy.py has what its formula forgets.
 """
 
 import functools

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from benchmark_sharded.providers import Given
-from portable_softmax.probe.verify import allowed_error
+from portable_softmax.probe.closeness import allowed_of_terms, units
 
 AT_ONCE = 2**25  # elements that are checked at once
 
@@ -24,7 +24,7 @@ def check(result: torch.Tensor, given: Given, direction: str) -> dict[str, Any]:
     rows = max(1, AT_ONCE // given.x.shape[1])
     for at in (slice(first, first + rows) for first in range(0, len(given.x), rows)):
         exact, allowed = _exact(given, at, part, direction)
-        error = ((result[at].double() - exact).abs() / allowed).nan_to_num(nan=torch.inf)
+        error = units(result[at], exact, allowed)
         worst, beyond = torch.maximum(worst, error.max()) if error.numel() else worst, beyond + (error > 1).sum()
     counts = torch.stack((beyond, torch.full_like(beyond, result.numel())))
     dist.all_reduce(worst, dist.ReduceOp.MAX)
@@ -39,11 +39,12 @@ def _exact(given: Given, at: slice, part: slice, direction: str) -> tuple[torch.
     """
     y = torch.log_softmax(given.x[at].double(), -1)
     if direction == "forward":
-        return y[:, part], allowed_error(y[:, part].abs() + 1, given.x.dtype)
+        return y[:, part], allowed_of_terms(y[:, part], given.x.dtype, 1.0, given.x.dtype)
     if direction == "both":
         dy = given.dy[at].double()
     else:
         dy = torch.zeros_like(y).scatter_(1, given.target[at].unsqueeze(1), -1 / len(given.x))
     down = y.exp() * dy.sum(-1, keepdim=True)
     terms = dy.abs() + down.abs() * (2 + y.abs())
-    return (dy - down)[:, part], allowed_error(terms[:, part], given.x.dtype)
+    exact = (dy - down)[:, part]
+    return exact, allowed_of_terms(exact, given.x.dtype, terms[:, part], given.x.dtype)

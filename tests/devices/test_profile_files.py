@@ -20,7 +20,7 @@ from portable_softmax.devices.device import merge
 from portable_softmax.devices.profiles import match_profile, read_profiles
 from portable_softmax.planning.problem import FORMS, Problem
 from portable_softmax.planning.reading import as_read
-from portable_softmax.probe.__main__ import main
+from portable_softmax.probe.program import main
 
 SHIPPED = Path(__file__).parents[2] / "device_profiles"
 H200 = (SHIPPED / "nvidia" / "sm90.yaml").read_text()
@@ -179,7 +179,7 @@ def test_the_shipped_directory_may_be_named_again(use):
 
 def test_the_probe_says_once_what_is_wrong(tmp_path, use, capsys):
     use(directory(tmp_path, nvidia__mine_yaml=MINE.replace("warp_size: {value: 32", "warp_size: {value: 33")))
-    assert main(["--list"]) == 2
+    assert main(["profiles"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err == f"ProfileError: {tmp_path}/nvidia/mine.yaml: 33 is not a power of two - at `$.hardware.warp_size`\n"

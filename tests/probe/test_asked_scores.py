@@ -8,8 +8,7 @@ from offline import A2, H200, MI300X
 
 from portable_softmax import plan
 from portable_softmax.planning.scores import Scores
-from portable_softmax.probe import __main__ as probe
-from portable_softmax.probe import program, trial
+from portable_softmax.probe import trial
 
 SHAPE = ["--rows", "512", "--cols", "512", "--dtype", "bf16"]
 ASKED = {  # options, what the kernel does, what the report says
@@ -25,15 +24,6 @@ ASKED = {  # options, what the kernel does, what the report says
     "temperatures": ("--temperature rows", Scores(factor="rows", divides=True), "temperature of each row"),
     "softcap, sink": ("--softcap 30 --sink", Scores(cap=30.0, sink=True), "softcap 30.0 and sink"),
 }
-
-
-def printed(capsys, main, *words):
-    try:
-        code = main([str(word) for word in words])
-    except SystemExit as stopped:
-        code = stopped.code
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture
@@ -52,10 +42,10 @@ def launched(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_each_option_is_planned_and_told(capsys, launched, tmp_path, name):
+def test_each_option_is_planned_and_told(run, launched, tmp_path, name):
     options, scores, words = ASKED[name]
     dumped = "--dump", "ttir", "--out", tmp_path, "--json"
-    code, out, err = printed(capsys, program.main, "plan", H200, *SHAPE, *options.split(), *dumped)
+    code, out, err = run("plan", "--on", H200, *SHAPE, *options.split(), *dumped)
     assert (code, err) == (0, "")
     report = json.loads(out)
     taken = replace(scores, divides=False) if scores.factor == "number" else scores  # a number is given as its inverse
@@ -64,23 +54,22 @@ def test_each_option_is_planned_and_told(capsys, launched, tmp_path, name):
     assert report["plan"]["resources"]["registers_per_thread"]
     assert "time" not in report, "nobody has measured scores"
     assert "tt.func public @scored_kernel" in (tmp_path / "scored_kernel.ttir").read_text()
-    code, out, _ = printed(capsys, probe.main, "--profile", H200, *SHAPE, *options.split())
+    code, out, _ = run("plan", "--on", H200, *SHAPE, *options.split())
     assert code == 0
     assert f"512 x 512 bfloat16 with {words} on nvidia/h200;" in " ".join(out.split())
 
 
-def test_steps_cost_registers(capsys):
+def test_steps_cost_registers(run):
     steps = "--mask", "boolean", "--temperature", "rows", "--softcap", "30", "--sink"
     plain, scored = (
-        json.loads(printed(capsys, program.main, "plan", MI300X, *SHAPE, *options, "--json")[1])["plan"]["resources"]
-        for options in ((), steps)
+        json.loads(run("plan", "--on", MI300X, *SHAPE, *options, "--json")[1])["plan"]["resources"] for options in ((), steps)
     )
     assert plain["registers_per_thread"] < scored["registers_per_thread"]
 
 
-def test_several_devices_and_types_are_rows_of_a_table(capsys):
+def test_several_devices_and_types_are_rows_of_a_table(run):
     types = "--shapes", "512x512", "--dtype", "float32", "bf16"
-    code, out, _ = printed(capsys, program.main, "compare", H200, A2, *types, "--mask", "added", "--csv")
+    code, out, _ = run("plan", "--on", H200, A2, *types, "--mask", "added", "--csv")
     told = [line.split(",")[:2] for line in out.splitlines()[1:]]
     assert code == 0
     assert told == [
@@ -88,76 +77,55 @@ def test_several_devices_and_types_are_rows_of_a_table(capsys):
     ]
 
 
-def test_scores_are_asked_again(capsys, launched, tmp_path):
+def test_scores_are_asked_again(run, launched, tmp_path):
     file = tmp_path / "saved.json"
-    assert printed(capsys, program.main, "plan", H200, *SHAPE, "--mask", "causal", "--save", file)[0] == 0
-    code, out, _ = printed(capsys, program.main, "diff", file)
+    assert run("plan", "--on", H200, *SHAPE, "--mask", "causal", "--save", file)[0] == 0
+    code, out, _ = run("diff", file)
     assert (code, out) == (0, "0 changes in 1 case, 0 of them regressions\n")
     assert [each.scores.causal for each in launched] == ["upper_left"] * 2
     file.write_text(file.read_text().replace('"causal": "upper_left"', '"causal": "sideways"'))
-    code, _, err = printed(capsys, program.main, "diff", file)
+    code, _, err = run("diff", file)
     assert (code, "holds no reports of this probe" in err) == (1, True)
 
 
-def test_a_page_draws_the_plain_softmax_alone(capsys, tmp_path):
-    page, asked = tmp_path / "page.html", ("plan", H200, *SHAPE, "--save", tmp_path / "plans.json", "--mask", "causal")
+def test_a_page_draws_the_plain_softmax_alone(run, tmp_path):
+    page, asked = tmp_path / "page.html", ("plan", "--on", H200, *SHAPE, "--save", tmp_path / "plans.json", "--mask", "causal")
     for each in (asked, ("report", tmp_path, "--html", page)):
-        code, _, err = printed(capsys, program.main, *each)
+        code, _, err = run(*each)
         assert code == 0, err
     assert "Occupancy: percent" not in page.read_text()
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ("--scale --temperature", "plan either --scale or --temperature"),
-        ("--mask boolean added", "--mask boolean added are two masks where a kernel takes one; leave out one"),
-        ("--mask causal lower_right", "--mask causal lower_right are two masks where a kernel takes one"),
-        ("--mask sideways", "invalid choice: 'sideways'"),
-        ("--softcap 0", "'0' should be a number above 0"),
-        ("--softcap nan", "'nan' should be a number above 0"),
-        ("--sink --plot p.png", "--plot is of the plain softmax; leave out --sink"),
-        ("--backward --plot p.png", "--plot is of the plain softmax; leave out --backward"),
-        ("--backward --softcap 30", "--backward of a cap is a launch without it, and operators of torch; leave out --softcap"),
-        ("--kernel f.py:k --mask causal", "--kernel has no use for --mask"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(capsys, options, complaint):
-    code, _, err = printed(capsys, probe.main, "--profile", MI300X, *options.split())
-    assert code == 2
-    assert complaint in err
 
 
 @pytest.mark.parametrize("name", ["plain", *ASKED])
 @pytest.mark.parametrize("dtype", ["float32", "bf16"])
 @pytest.mark.parametrize("direction", [[], ["--backward"]], ids=["forward", "backward"])
-def test_each_option_is_verified_in_the_virtual_device(capsys, name, dtype, direction):
+def test_each_option_is_verified_in_the_virtual_device(run, name, dtype, direction):
     options = ASKED[name][0].split() if name != "plain" else []
     if direction and "--softcap" in options:
         pytest.skip("a gradient of a cap is none of one launch")
     shape = ["--rows", 12, "--cols", 130 if options else 131, "--dtype", dtype]
-    code, out, err = printed(capsys, program.main, "verify", MI300X, *shape, *options, *direction)
+    code, out, err = run("verify", "--on", MI300X, *shape, *options, *direction)
     assert (code, err) == (0, "")
     assert out.startswith("verify    PASS: max error ")
     assert "ran gfx942 code on a CPU emulator: 12 rows, " in out
 
 
 @pytest.mark.parametrize("name", ["causal", "temperatures", "softcap, sink"])
-def test_scores_that_are_wrong_are_seen(capsys, monkeypatch, name):
+def test_scores_that_are_wrong_are_seen(run, monkeypatch, name):
     """Each step is left out of what is expected."""
     options = ASKED[name][0]
     monkeypatch.setattr(trial._Given, "_scores", lambda given: given.x.to(given.compute))
-    code, out, _ = printed(capsys, program.main, "verify", MI300X, "--rows", 12, "--cols", 130, *options.split())
+    code, out, _ = run("verify", "--on", MI300X, "--rows", 12, "--cols", 130, *options.split())
     assert (code, out.startswith("verify    FAIL: max error ")) == (1, True)
 
 
-def test_a_gradient_is_planned_told_and_asked_again(capsys, tmp_path):
+def test_a_gradient_is_planned_told_and_asked_again(run, tmp_path):
     file, words = tmp_path / "saved.json", ("--rows", "512", "--cols", "781", "--dtype", "bf16", "--backward")
-    code, out, _ = printed(capsys, program.main, "plan", H200, *words, "--save", file, "--json")
+    code, out, _ = run("plan", "--on", H200, *words, "--save", file, "--json")
     found = json.loads(out)
     expected = plan(512, 781, "bfloat16", H200, backward=True)
-    assert (code, found["plan"]["num_warps"]) == (0, expected.num_warps)
+    assert (code, found["plan"]["tiling"]["num_warps"]) == (0, expected.num_warps)
     assert found["plan"]["resources"]["registers_per_thread"] == expected.resources.registers_per_thread
     assert found["time"]["bytes"] == 3 * 512 * 781 * 2
-    assert "512 x 781 bfloat16 backward on nvidia/h200" in printed(capsys, program.main, "plan", H200, *words)[1]
-    assert printed(capsys, program.main, "diff", file)[:2] == (0, "0 changes in 1 case, 0 of them regressions\n")
+    assert "512 x 781 bfloat16 backward on nvidia/h200" in run("plan", "--on", H200, *words)[1]
+    assert run("diff", file)[:2] == (0, "0 changes in 1 case, 0 of them regressions\n")

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from portable_softmax import CompileError, Device, KernelResources, inspect_kernel
-from portable_softmax.probe.__main__ import main
 from portable_softmax.probe.inspection import dump
 from portable_softmax.probe.loading import load_kernel
 from portable_softmax.runtime.compiler import triton_version
@@ -141,13 +140,13 @@ def test_constants(tmp_path, text, value):
     assert inspect_kernel(kernel, {}, {"KIND": text}, device="nvidia/h200").launch.constants["KIND"].value == text
 
 
-def test_stages_are_dumped_with_the_metadata(tmp_path):
-    arguments = ["--profile", "amd/mi300x", "--cols", "100", "--dump", "ttgir,amdgcn", "--out", str(tmp_path)]
-    assert main(arguments) == 0
+def test_stages_are_dumped_with_the_metadata(run, tmp_path):
+    arguments = ["plan", "--on", "amd/mi300x", "--cols", "100", "--dump", "ttgir,amdgcn", "--out", str(tmp_path)]
+    assert run(*arguments)[0] == 0
     assert "tt.func public @softmax_kernel" in (tmp_path / "softmax_kernel.ttgir").read_text()
     assert ".vgpr_count" in (tmp_path / "softmax_kernel.amdgcn").read_text()
     assert json.loads((tmp_path / "softmax_kernel.json").read_text())["num_warps"] >= 1
-    assert main([*arguments[:-3], "sass"]) == 2
+    assert run(*arguments[:-3], "sass")[0] == 2
 
 
 def test_all_stages(tmp_path):
@@ -156,15 +155,13 @@ def test_all_stages(tmp_path):
     assert names >= {".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".json"}
 
 
-def test_the_probe_inspects_a_kernel_of_a_file(capsys):
+def test_the_probe_inspects_a_kernel_of_a_file(run):
     signature = [f"{name}={kind}" for name, kind in MATMUL.items()]
     constexprs = [f"{name}={value}" for name, value in TILES.items()]
-    arguments = ["--kernel", f"{FILE}:matmul_kernel", "--signature", *signature, "--constexpr", *constexprs, "--explain"]
-    assert main(["--profile", "nvidia/t4", *arguments]) == 0
-    assert "kernel    " in (text := capsys.readouterr().out)
-    assert "registers   " in text
-    assert main(["--compare", "nvidia/h200", "amd/mi300x", *arguments, "--json"]) == 0
-    reports = json.loads(capsys.readouterr().out)
+    arguments = ["kernel", f"{FILE}:matmul_kernel", "--signature", *signature, "--constexpr", *constexprs, "--explain"]
+    code, text, _ = run(*arguments, "--on", "nvidia/t4")
+    assert (code, "kernel    " in text, "registers   " in text) == (0, True, True)
+    reports = json.loads(run(*arguments, "--on", "nvidia/h200", "amd/mi300x", "--json")[1])
     assert [report["device"]["profile"] for report in reports] == ["nvidia/h200", "amd/mi300x"]
     assert all(report["kernel"]["resources"]["shared_memory_bytes"] for report in reports)
 

@@ -10,6 +10,7 @@ from portable_softmax import CompileError, Device, current_device, inspect_kerne
 from portable_softmax.probe.absent import absent
 from portable_softmax.probe.arguments import argument_of
 from portable_softmax.probe.decorators import jit_function
+from portable_softmax.probe.launched import Chosen
 from portable_softmax.runtime.compiler import triton_version
 
 DEVICES = ("nvidia/h200", "nvidia/a100-80gb-sxm", "amd/mi300x", "amd/rx-7900-xtx")
@@ -134,19 +135,24 @@ def test_shapes_need_no_torch(kernels, monkeypatch, profile, size):
 
 def test_who_chose_what(kernels):
     launch = inspect_kernel(kernels.tuned, MATRICES, config=1, num_warps=4, device="nvidia/h200").launch
-    chosen = {name: tuple(launch.options[name]) for name in ("num_warps", "num_stages", "maxnreg", "sanitize_overflow")}
+    chosen = {
+        name: (launch.options[name].value, launch.options[name].by)
+        for name in ("num_warps", "num_stages", "maxnreg", "sanitize_overflow")
+    }
     assert chosen == {
         "num_warps": (4, "given"),
         "num_stages": (2, "configuration"),
         "maxnreg": (64, "configuration"),
         "sanitize_overflow": (True, "default"),
     }
-    assert tuple(launch.constants["sak"]) == (1, "argument")
-    assert tuple(launch.constants["BM"]) == (64, "configuration")
+    assert launch.constants["sak"] == Chosen(1, "argument")
+    assert launch.constants["BM"] == Chosen(64, "configuration")
     launch = inspect_kernel(kernels.layernorm, NORM, device="nvidia/h200").launch
-    assert (tuple(launch.constants["BLOCK"]), tuple(launch.options["num_warps"])) == ((1024, "heuristic"), (8, "heuristic"))
+    assert launch.constants["BLOCK"] == Chosen(1024, "heuristic")
+    assert launch.options["num_warps"] == Chosen(8, "heuristic")
     launch = inspect_kernel(kernels.matmul, MATRICES | TILE, device="nvidia/h200").launch
-    assert (tuple(launch.options["num_stages"]), tuple(launch.constants["BM"])) == ((3, "default"), (64, "given"))
+    assert launch.options["num_stages"] == Chosen(3, "default")
+    assert launch.constants["BM"] == Chosen(64, "given")
 
 
 def test_a_heuristic_that_the_user_decides_is_not_asked(kernels):
@@ -154,7 +160,7 @@ def test_a_heuristic_that_the_user_decides_is_not_asked(kernels):
     with pytest.raises(CompileError, match="the heuristic of BLOCK needs 'cols'; give its value: --args BLOCK=VALUE"):
         inspect_kernel(kernels.layernorm, types, device="nvidia/h200")
     found = inspect_kernel(kernels.layernorm, types, {"BLOCK": 1024}, num_warps=2, device="nvidia/h200")
-    assert (tuple(found.launch.constants["BLOCK"]), found.resources.num_warps) == ((1024, "given"), 2)
+    assert (found.launch.constants["BLOCK"], found.resources.num_warps) == (Chosen(1024, "given"), 2)
 
 
 @pytest.mark.parametrize(

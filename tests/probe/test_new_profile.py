@@ -8,8 +8,7 @@ from playback import MACHINES, fresh, play, recorded  # noqa: F401  (an autouse 
 
 from portable_softmax import Device, NoDeviceError, current_device
 from portable_softmax.devices import detect
-from portable_softmax.probe import __main__ as probe
-from portable_softmax.probe import profile_commands
+from portable_softmax.probe import profile_commands, program
 from portable_softmax.probe.new_profile import write_profile
 
 
@@ -23,7 +22,7 @@ def test_a_new_device_is_a_profile_at_once(monkeypatch, tmp_path, capsys):
     play(monkeypatch, unknown())
     before = current_device()
     assert before.profile.estimated
-    assert probe.main(["--new-profile", str(tmp_path)]) == 0
+    assert program.main(["profiles", "new", str(tmp_path)]) == 0
     assert f"PORTABLE_SOFTMAX_PROFILES={tmp_path}" in capsys.readouterr().out
     monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
     detect._device.cache_clear()
@@ -75,8 +74,5 @@ def test_only_a_device_that_is_here(tmp_path, capsys, monkeypatch):
         raise NoDeviceError("nothing there")
 
     monkeypatch.setattr(profile_commands, "current_device", nothing)
-    assert probe.main(["--new-profile", str(tmp_path)]) == 1
+    assert program.main(["profiles", "new", str(tmp_path)]) == 1
     assert "a new profile describes a device that is here. No accelerator: nothing there" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        probe.main(["--new-profile", str(tmp_path), "--rows", "5"])
-    assert "--new-profile has no use for --rows" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from portable_softmax.probe import __main__ as probe
+from portable_softmax.probe import program
 from portable_softmax.probe.results import COLUMNS, Result, write
 
 
@@ -47,14 +47,14 @@ def runs(tmp_path):
         rates(folder / "speed_h200.csv", 1200)
     plans = tmp_path / "monday" / "plans.json"
     shapes = ["--shapes", "64x781", "64x4096", "--dtype", "float32", "bfloat16"]
-    assert probe.main(["--compare", "nvidia/h200", "amd/mi300x", *shapes, "--save", str(plans)]) == 0
+    assert program.main(["plan", "--on", "nvidia/h200", "amd/mi300x", *shapes, "--save", str(plans)]) == 0
     shutil.copy(plans, tmp_path / "tuesday")
     return tmp_path / "monday", tmp_path / "tuesday"
 
 
 def printed(capsys, *arguments):
     capsys.readouterr()
-    code = probe.main(["report", *map(str, arguments)])
+    code = program.main(["report", *map(str, arguments)])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
@@ -74,10 +74,7 @@ def test_the_summary_has_everything(runs, capsys):
 
 
 def test_what_anybody_verified_in_the_virtual_device_counts(capsys, tmp_path):
-    assert (
-        probe.main(["--profile", "amd/mi300x", "--rows", "3", "--cols", "200", "--verify", "--save", f"{tmp_path}/run.json"])
-        == 0
-    )
+    assert program.main(["verify", "--on", "amd/mi300x", "--rows", "3", "--cols", "200", "--save", f"{tmp_path}/run.json"]) == 0
     out = printed(capsys, tmp_path, "--title", "Mine", "--commit", "0123456789abcdef")[1]
     cells = [re.split(r"\s*\|\s*", line.strip("| ")) for line in out.splitlines() if line.startswith("|")]
     assert ["hip", "1 device, 1 case", "1 device, 1 case", "3 x 200 float32 right", "-"] in cells
@@ -134,7 +131,9 @@ def test_other_files_below_are_left_alone(runs, capsys):
 
 
 def test_many_devices_are_rows(capsys, tmp_path):
-    assert probe.main(["--compare", "nvidia/h200", "amd/mi300x", "--cols", "64", "--save", str(tmp_path / "plans.json")]) == 0
+    assert (
+        program.main(["plan", "--on", "nvidia/h200", "amd/mi300x", "--cols", "64", "--save", str(tmp_path / "plans.json")]) == 0
+    )
     assert re.search(r"\n\| +\| 4096 x 64 float32 +\|\n", printed(capsys, tmp_path)[1])
 
 
@@ -173,7 +172,7 @@ def test_a_slower_benchmark_turns_the_exit_code(runs, capsys, ours, code, verdic
     [
         (["--slower", "nan"], "'nan' should be 0 or more"),
         (["--slower", "-0.1"], "'-0.1' should be 0 or more"),
-        (["--tolerate", "plan", "--tolerate", "spills=1", "spills=2"], "spills stands more than once in --tolerate"),
+        (["--tolerate", "plan", "--tolerate", "spills=1", "spills=2"], "argument --tolerate: spills stands more than once"),
     ],
 )
 def test_wrong_usage(runs, capsys, options, complaint):

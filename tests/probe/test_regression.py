@@ -1,7 +1,8 @@
-"""A saved run asked again: nothing changed, or each change with its kind, its verdict and the exit code."""
+"""A saved run asked again: each change with its kind, its verdict and the exit code; and what is no run to compare with."""
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,28 +10,21 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from portable_softmax import Device, NoDeviceError
-from portable_softmax.probe import __main__ as probe
-from portable_softmax.probe import answers, cases
+from portable_softmax import Device
+from portable_softmax.probe import cases, program
 from portable_softmax.probe.regression import compare, load, save
-from portable_softmax.probe.schema import ANSWERS, Change, Comparison, Report, encoded, json_schema
+from portable_softmax.probe.schema import ANSWERS, SCHEMA_VERSION, Change, Comparison, Report, encoded, json_schema
 
 ROOT = Path(__file__).parents[2]
-CASES = ["--compare", "nvidia/h200", "amd/mi300x", "--shapes", "64x781", "4096x8192", "--dtype", "bfloat16", "float32"]
-KERNEL = ["--kernel", f"{ROOT}/tests/support/decorated_kernels.py:tuned", "--config", "1"]
+CASES = ["plan", "--on", "nvidia/h200", "amd/mi300x", "--shapes", "64x781", "4096x8192", "--dtype", "bfloat16", "float32"]
+KERNEL = ["kernel", f"{ROOT}/tests/support/decorated_kernels.py:tuned", "--on", "nvidia/h200", "--config", "1"]
 TYPES = ["--signature", "x_ptr=*fp32:16", "y_ptr=*fp32:16", "out_ptr=*fp32:16", "n_elements=i32:16"]
-
-
-def printed(capsys, *arguments):
-    code = probe.main([str(word) for word in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     file = tmp_path_factory.mktemp("saved") / "run.json"
-    assert probe.main([*CASES, "--save", str(file)]) == 0
+    assert program.main([*CASES, "--save", str(file)]) == 0
     return file
 
 
@@ -56,8 +50,8 @@ def test_a_run_is_saved_for_every_device_shape_and_type(saved):
     assert len(set(cases)) == len(cases) == 8
 
 
-def test_nothing_changed(saved, capsys):
-    code, out, _ = printed(capsys, "--baseline", saved)
+def test_nothing_changed(saved, run):
+    code, out, _ = run("diff", saved)
     assert (code, out) == (0, "0 changes in 8 cases, 0 of them regressions\n")
 
 
@@ -69,97 +63,97 @@ OCCUPANCY = "plan", "occupancy", "programs_per_multiprocessor"
     ("path", "change", "expected", "tolerance"),
     [
         (("plan", "num_programs"), {"by": -1}, ("plan", "num_programs", "changed"), "plan"),
-        (("plan", "strategy"), {"to": "online"}, ("plan", "strategy", "changed"), "plan"),
+        (("plan", "tiling", "walk"), {"to": True}, ("plan", "walk", "changed"), "plan"),
         (OCCUPANCY, {"by": 1}, ("occupancy", OCCUPANCY[-1], "worse"), "occupancy=1"),
         ((*RESOURCES, "registers_per_thread"), {"by": -3}, ("registers", "registers_per_thread", "worse"), "registers=3"),
     ],
 )
-def test_a_change_for_the_worse_turns_the_exit_code(altered, capsys, path, change, expected, tolerance):
+def test_a_change_for_the_worse_turns_the_exit_code(altered, run, path, change, expected, tolerance):
     file = altered(*path, **change)
-    code, out, _ = printed(capsys, "--baseline", file, "--json")
+    code, out, _ = run("diff", file, "--json")
     comparison = msgspec.json.decode(out, type=Comparison)
     (found,) = comparison.changes
     assert (code, comparison.regressed) == (3, True)
     assert (found.kind, found.what, found.verdict, found.device) == (*expected, "nvidia/h200")
-    assert printed(capsys, "--baseline", file, "--tolerate", tolerance)[0] == 0
+    assert run("diff", file, "--tolerate", tolerance)[0] == 0
     if "=" in tolerance:
         kind, _, by = tolerance.partition("=")
-        assert printed(capsys, "--baseline", file, "--tolerate", f"{kind}={int(by) - 1}")[0] == 3
+        assert run("diff", file, "--tolerate", f"{kind}={int(by) - 1}")[0] == 3
 
 
-def test_what_an_older_report_does_not_tell_is_not_compared(altered, capsys):
-    assert printed(capsys, "--baseline", altered(*RESOURCES, "stack_frame_bytes", to=None))[0] == 0
-    code, out, _ = printed(capsys, "--baseline", altered(*RESOURCES, "stack_frame_bytes", by=8))
-    assert (code, "memory  stack_frame_bytes  8         0        better" in out) == (0, True)
+def test_what_an_older_report_does_not_tell_is_not_compared(altered, run):
+    assert run("diff", altered(*RESOURCES, "stack_frame_bytes", to=None))[0] == 0
+    code, out, _ = run("diff", altered(*RESOURCES, "stack_frame_bytes", by=8))
+    assert (code, re.search(r"memory +stack_frame_bytes +8 +0 +better", out) is not None) == (0, True)
 
 
-def test_an_improvement_is_shown_and_is_no_regression(altered, capsys):
-    code, out, _ = printed(capsys, "--baseline", altered(*RESOURCES, "spilled_bytes_per_thread", by=8, case=5))
+def test_an_improvement_is_shown_and_is_no_regression(altered, run):
+    code, out, _ = run("diff", altered(*RESOURCES, "spilled_bytes_per_thread", by=8, case=5))
     assert code == 0
     assert out.startswith("1 change in 8 cases, 0 of them regressions")
-    assert "spills  spilled_bytes_per_thread  8         0        better" in out
+    assert re.search(r"spills +spilled_bytes_per_thread +8 +0 +better", out)
 
 
-def test_a_case_that_does_not_work_any_more(altered, capsys):
-    code, out, _ = printed(capsys, "--baseline", altered("problem", "dtype", to="int3", case=4))
+def test_a_case_that_does_not_work_any_more(altered, run):
+    code, out, _ = run("diff", altered("problem", "dtype", to="int3", case=4))
     assert code == 3
     assert "error" in out
     assert "int3" in out
 
 
-def test_markdown_and_versions(altered, capsys):
-    code, out, _ = printed(capsys, "--baseline", altered("software", "triton", to="3.0.0"), "--markdown")
+def test_markdown_and_versions(altered, run):
+    code, out, _ = run("diff", altered("software", "triton", to="3.0.0"), "--markdown")
     assert code == 0
     assert "software: triton 3.0.0 -> " in out
-    code, out, _ = printed(capsys, "--baseline", altered("plan", "tile_rows", by=1), "--markdown")
+    code, out, _ = run("diff", altered("plan", "tiling", "tile_rows", by=1), "--markdown")
     assert "| nvidia/h200 | 64 x 781 bfloat16 | plan   | tile_rows |" in out
-    code, out, _ = printed(capsys, *CASES, "--markdown")
-    assert (code, out.count("\n|")) == (0, out.count("|\n") - 1)
+    code, out, _ = run(*CASES, "--markdown")
+    assert (code, out.count("\n|")) == (0, out.count("|\n"))
 
 
-def test_a_kernel_of_ones_own(tmp_path, capsys):
+def test_a_kernel_of_ones_own(tmp_path, run):
     file = tmp_path / "kernel.json"
-    assert printed(capsys, "--profile", "nvidia/h200", *KERNEL, *TYPES, "--save", file)[0] == 0
+    assert run(*KERNEL, *TYPES, "--save", file)[0] == 0
     (report,) = load(file)
     assert (report.kernel.config, report.kernel.resources.num_warps) == (1, 8)
-    assert printed(capsys, "--baseline", file, *KERNEL[:2], "--save", tmp_path / "again.json")[0] == 0
+    assert run("diff", file, "--kernel", KERNEL[1], "--save", tmp_path / "again.json")[0] == 0
     assert load(tmp_path / "again.json") == [report]
 
 
 @pytest.mark.kernel
-def test_accuracy_is_the_same_each_time_and_a_worse_one_is_seen(device, tmp_path, capsys):
+def test_accuracy_is_the_same_each_time_and_a_worse_one_is_seen(device, tmp_path, run):
     file = tmp_path / "verified.json"
-    assert printed(capsys, "--verify", "--shapes", "16x65", "--save", file)[0] == 0
+    assert run("probe", "--verify", "--shapes", "16x65", "--save", file)[0] == 0
     (report,) = load(file)
     better = msgspec.structs.replace(report, verify=msgspec.structs.replace(report.verify, worst=report.verify.worst - 0.2))
     file.write_text(encoded([report, better]))
-    code, out, _ = printed(capsys, "--baseline", file, "--json")
+    code, out, _ = run("diff", file, "--json")
     (change,) = msgspec.json.decode(out, type=Comparison).changes
     assert code == 3
     assert (change.kind, change.verdict, change.tolerated) == ("accuracy", "worse", False)
-    assert printed(capsys, "--baseline", file, "--tolerate", "accuracy=0.3")[0] == 0
+    assert run("diff", file, "--tolerate", "accuracy=0.3")[0] == 0
     wrong = msgspec.structs.replace(report, verify=msgspec.structs.replace(report.verify, worst=None, right=False))
     assert compare([report], [wrong], {"accuracy": None}).regressed
 
 
-def test_a_baseline_of_the_interpreter_is_asked_again_in_it(altered, capsys, monkeypatch):
+def test_a_baseline_of_the_interpreter_is_asked_again_in_it(altered, run, monkeypatch):
     file = altered("device", "backend", to="interpreter")
     started = []
 
-    def run(command, env, check):
+    def started_in(command, env, check):
         started.append((command[-2:], env["TRITON_INTERPRET"]))
         return SimpleNamespace(returncode=3)
 
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setattr(subprocess, "run", run)
-    assert printed(capsys, "--baseline", file)[0] == 3
-    assert started == [(["--baseline", str(file)], "1")]
+    monkeypatch.setattr(subprocess, "run", started_in)
+    assert run("diff", file)[0] == 3
+    assert started == [(["diff", str(file)], "1")]
 
 
-def test_a_baseline_of_a_device_that_was_here(saved, altered, capsys, monkeypatch):
+def test_a_baseline_of_a_device_that_was_here(saved, altered, run, monkeypatch):
     file = altered("device", "here", to=True)
     monkeypatch.setattr(cases, "current_device", lambda index: Device.from_profile("nvidia/h100-sxm"))
-    code, _, err = printed(capsys, "--baseline", file)
+    code, _, err = run("diff", file)
     assert (code, "this is nvidia/h100-sxm" in err) == (1, True)
 
 
@@ -169,23 +163,19 @@ def test_the_schema_of_json_is_published():
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "words",
     [
-        ["--profile", "amd/mi300x", "--explain", "--textbook"],
-        ["--profile", "nvidia/h200", *KERNEL, *TYPES, "--explain"],
-        ["--compare", "nvidia/h200", "ascend/910b3", *KERNEL, *TYPES],
-        ["--list"],
-        ["--profile", "none/such"],
-        [],
+        ["plan", "--on", "amd/mi300x", "--explain"],
+        [*KERNEL, *TYPES, "--explain"],
+        ["kernel", KERNEL[1], "--on", "nvidia/h200", "ascend/910b3", "--config", "1", *TYPES],
+        ["profiles"],
+        ["plan", "--on", "none/such"],
+        ["probe"],
     ],
     ids=["softmax", "kernel", "error in a column", "list", "failure", "no device"],
 )
-def test_every_answer_is_of_the_schema(capsys, monkeypatch, arguments):
-    def nothing(index):
-        raise NoDeviceError("nothing there")
-
-    monkeypatch.setattr(answers, "current_device", nothing)
-    answer = json.loads(printed(capsys, *arguments, "--json")[1])
+def test_every_answer_is_of_the_schema(run, nothing_here, words):
+    answer = json.loads(run(*words, "--json")[1])
     matched = [kind for kind in ANSWERS if of_type(answer, kind)]
     assert len(matched) == 1
 
@@ -193,7 +183,7 @@ def test_every_answer_is_of_the_schema(capsys, monkeypatch, arguments):
 def of_type(answer, kind):
     """True if nothing of the answer is lost, nor added, by the type."""
     try:
-        return msgspec.to_builtins(msgspec.convert(answer, kind)) == answer
+        return json.loads(msgspec.json.encode(msgspec.convert(answer, kind))) == answer
     except msgspec.ValidationError:
         return False
 
@@ -223,3 +213,110 @@ def test_a_run_is_kept_whole_or_not_at_all_and_may_go_to_a_pipe(tmp_path, monkey
     reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
     save([], pipe)
     assert reader.communicate(timeout=30)[0] == before
+
+
+CLEAR = """
+import pathlib
+import triton
+import triton.language as tl
+
+@triton.jit
+def clear(x_ptr, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK), 0.0)
+
+pathlib.Path(__file__).with_suffix(".ran").touch()
+"""
+
+
+def without(name):
+    """Changes a saved run: its report lacks this key."""
+    return lambda text: json.dumps([{key: value for key, value in json.loads(text)[0].items() if key != name}])
+
+
+OLDER = f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 1'
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda text: "", "holds no reports of this probe: Input data was truncated"),
+        (lambda text: "[]", "holds no reports of this probe: its list is empty"),
+        (lambda text: "[1]", "holds no reports of this probe: Expected `object`, got `int`"),
+        (
+            lambda text: f'{{"schema_version": {SCHEMA_VERSION}, "profiles": []}}',
+            "holds no reports of this probe: Object missing required field",
+        ),
+        (without("problem"), "without a softmax or kernel, or without its numbers"),
+        (without("plan"), "without a softmax or kernel, or without its numbers"),
+        (lambda text: re.sub(r'"shared_memory_bytes": \d+', '"shared_memory_bytes": -1', text), "must be at least 0, not -1"),
+        (lambda text: text.replace(*OLDER), f"is of schema version 1, and this is {SCHEMA_VERSION}"),
+        (lambda text: without("facts")(text).replace(*OLDER), f"is of schema version 1, and this is {SCHEMA_VERSION}"),
+    ],
+    ids=["empty", "no report", "other JSON", "another answer", "no case", "no numbers", "impossible", "old", "old, less"],
+)
+def test_nothing_to_compare_is_an_error(saved, tmp_path, run, change, complaint):
+    file = tmp_path / "other.json"
+    file.write_text(change(saved.read_text()))
+    code, out, err = run("diff", file)
+    assert (code, out, f"{file} " in err, complaint in err) == (1, "", True, True), err
+
+
+def test_the_required_device_is_another_and_one_that_is_gone(saved, altered, run, nothing_here):
+    assert run("diff", saved, "--require", "npu")[::2] == (1, "DeviceError: a npu device was required; this is cuda, hip\n")
+    live = altered("device", "here", to=True)
+    code, out, err = run("diff", live, "--markdown")
+    way_out = "ask where it is, or keep reports of one that need not be here: `portable-softmax plan --on NAME --save FILE`"
+    words = f"{live} holds reports of a device that was here; {way_out}. No accelerator: nothing there"
+    assert (code, out, err) == (1, "", f"DeviceError: {words}\n")
+
+
+@pytest.fixture
+def of_kernel(tmp_path, run):
+    """Returns a saved run of a kernel, and the kernel's name; the file that tells that it ran is gone again."""
+    (tmp_path / "mine.py").write_text(CLEAR)
+    name, file = f"{tmp_path}/mine.py:clear", tmp_path / "kernel.json"
+    assert run("kernel", name, "--on", "nvidia/h200", "--args", "x_ptr=*fp32:16 BLOCK=64", "--save", file)[0] == 0
+    (tmp_path / "mine.ran").unlink()
+    return file, name
+
+
+def test_a_kernel_that_is_not_named_does_not_run(of_kernel, tmp_path, run):
+    file, name = of_kernel
+    for named in ([], ["--kernel", f"{tmp_path}/other.py:clear"], ["--kernel", f"{tmp_path}/../{tmp_path.name}/mine.py:clear"]):
+        code, out, err = run("diff", file, *named)
+        assert (code, out) == (1, "")
+        assert f"If you trust it: `portable-softmax diff {file} --kernel {name}`\n" in err
+        assert not (tmp_path / "mine.ran").exists()
+    assert run("diff", file, "--kernel", name)[:2] == (0, "0 changes in 1 case, 0 of them regressions\n")
+    assert (tmp_path / "mine.ran").exists()
+    file.write_text(file.read_text().replace(name, "mine.py:clear; date"))
+    assert run("diff", file)[2].endswith(f"diff {file} --kernel 'mine.py:clear; date'`\n"), "one word of a shell"
+
+
+@pytest.mark.parametrize("after", ["", ",input_rank=4,", ":16"])
+def test_a_type_runs_nothing(of_kernel, tmp_path, run, after):
+    """Triton evaluates the layout of a descriptor as Python."""
+    file, name = of_kernel
+    reports = json.loads(file.read_text())
+    evil = f"__import__('pathlib').Path({str(tmp_path / 'evil')!r}).touch()"
+    reports[0]["kernel"]["arguments"]["x_ptr"] = f"tensordesc<fp16[16, 16],{evil}>{after}"
+    file.write_text(json.dumps(reports))
+    code, out, err = run("diff", file, "--kernel", name)
+    assert (code, out, "an argument is a tensor as f16[4096,4096]" in err) == (1, "", True)
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_kernel_stands_beside_softmaxes_and_not_beside_another(saved, of_kernel, tmp_path, run):
+    file, name = of_kernel
+    code, _, err = run("diff", saved, "--kernel", name)
+    assert (code, "holds reports of the softmax alone; leave out --kernel" in err) == (1, True)
+    (report,), softmaxes = json.loads(file.read_text()), json.loads(saved.read_text())
+    other = report | {"kernel": report["kernel"] | {"name": "z.py:other"}}
+    file.write_text(json.dumps([report, other, *softmaxes]))
+    code, _, err = run("diff", file, "--kernel", name)
+    assert (code, f"holds reports of {name}, z.py:other, and --kernel names one" in err) == (1, True)
+    assert not (tmp_path / "mine.ran").exists()
+    file.write_text(json.dumps([*softmaxes, report]))
+    code, out, _ = run("diff", file, "--kernel", name, "--save", tmp_path / "again.json")
+    assert (code, out) == (0, "0 changes in 9 cases, 0 of them regressions\n")
+    assert load(tmp_path / "again.json") == load(file)

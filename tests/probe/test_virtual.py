@@ -1,4 +1,4 @@
-"""--verify of a device that is not here: its machine code runs in the virtual device."""
+"""`verify` on a device that is not here: its machine code runs in the virtual device."""
 
 import json
 import sys
@@ -8,12 +8,11 @@ import msgspec
 import pytest
 import torch
 
-from portable_softmax import Device, NoDeviceError, inspect_kernel, plan
+from portable_softmax import Device, inspect_kernel, plan
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.policy import NumberRow
 from portable_softmax.errors import KernelError
-from portable_softmax.probe import __main__ as probe
-from portable_softmax.probe import answers, program, virtual
+from portable_softmax.probe import answers, virtual
 from portable_softmax.probe.kernel_case import load_case
 from portable_softmax.probe.loading import load_kernel
 from portable_softmax.probe.schema import SoftmaxProblem
@@ -25,21 +24,15 @@ OF_MATRICES = ["a_ptr=*fp32:16", "b_ptr=*fp32:16", "c_ptr=*fp32:16", "m=i32", "n
 IN_BLOCKS = ["BLOCK_M=16", "BLOCK_N=16", "BLOCK_K=16", "GROUP_M=1"]
 
 
-def printed(capsys, *arguments):
-    code = probe.main([str(word) for word in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 @pytest.mark.parametrize("profile", ["amd/mi300x", "amd/rx-7900-xtx"])
-def test_the_softmax_of_a_device_that_is_not_here(capsys, monkeypatch, profile):
+def test_the_softmax_of_a_device_that_is_not_here(run, monkeypatch, profile):
     monkeypatch.setattr(virtual, "MOST_ELEMENTS", 2**16)
     shape = ["--rows", 1000, "--cols", 6500, "--dtype", "bfloat16"]  # of which 10 rows are few enough
-    code, out, _ = printed(capsys, "--profile", profile, *shape, "--verify")
+    code, out, _ = run("verify", "--on", profile, *shape)
     assert (code, "verify    PASS: max error" in out) == (0, True)
     arch = Device.from_profile(profile).arch
     assert f"ran {arch} code on a CPU emulator: 10 rows, " in out
-    code, out, _ = printed(capsys, "--profile", profile, "--rows", 3, "--cols", 200, "--verify", "--json")
+    code, out, _ = run("verify", "--on", profile, "--rows", 3, "--cols", 200, "--json")
     found = json.loads(out)["verify"]
     assert (code, found["right"], found["rows"], found["executed"]) == (0, True, 3, f"ran {arch} code on a CPU emulator")
     assert found["instructions"] > 100
@@ -65,9 +58,9 @@ def test_pairs_of_rows_are_verified_as_they_are_planned(monkeypatch, n_rows):
     assert (outcome.right, outcome.rows) == (True, 8 + n_rows % 2)
 
 
-def test_a_wrong_result_is_told(capsys, monkeypatch):
+def test_a_wrong_result_is_told(run, monkeypatch):
     monkeypatch.setattr(virtual, "compile_kernel", wrong(virtual.compile_kernel))
-    code, out, _ = printed(capsys, "--profile", "amd/mi300x", "--rows", 8, "--cols", 200, "--verify")
+    code, out, _ = run("verify", "--on", "amd/mi300x", "--rows", 8, "--cols", 200)
     assert (code, "verify    FAIL: max error" in out) == (1, True)
 
 
@@ -92,42 +85,37 @@ def wrong(compile_kernel):
 
 
 @pytest.mark.parametrize("profile", ["amd/rx-7900-xtx", "amd/rx-6900-xt"])
-def test_a_kernel_of_ones_own(capsys, profile):
+def test_a_kernel_of_ones_own(run, profile):
     kernel = ["--kernel", f"{KERNELS}:matmul_kernel", "--signature", *OF_MATRICES, "--constexpr", *IN_BLOCKS]
-    code, out, _ = printed(capsys, "--profile", profile, *kernel, "--verify", "--case", "matmul_case")
+    code, out, _ = run("verify", "--on", profile, *kernel, "--case", "matmul_case")
     assert (code, "verify    PASS" in out, "on a CPU emulator: " in out) == (0, True, True)
 
 
-def test_a_kernel_of_ones_own_in_the_interpreter(capsys, monkeypatch, tmp_path):
+def test_a_kernel_of_ones_own_in_the_interpreter(run, monkeypatch, tmp_path):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     kernel = "verify", "--kernel", f"{KERNELS}:add_kernel", "--case", "add_case", "--constexpr", "BLOCK_SIZE=64"
-    code = program.main([*kernel, "--save", f"{tmp_path}/kept.json"])
-    assert (code, capsys.readouterr().out[:14]) == (0, "verify    PASS")
-    assert program.main(["diff", f"{tmp_path}/kept.json", "--kernel", kernel[2]]) == 0
-    assert capsys.readouterr().out == "0 changes in 1 case, 0 of them regressions\n"
-    assert program.main([*kernel, "--args", "n_elements=900"]) == 1, "the last elements are not written"
-    assert capsys.readouterr().out.startswith("verify    FAIL: max error inf, inf times the tolerance at out_ptr[900]; ")
+    code, out, _ = run(*kernel, "--save", f"{tmp_path}/kept.json")
+    assert (code, out[:14]) == (0, "verify    PASS")
+    told = run("diff", f"{tmp_path}/kept.json", "--kernel", kernel[2])
+    assert told == (0, "0 changes in 1 case, 0 of them regressions\n", "")
+    code, out, _ = run(*kernel, "--args", "n_elements=900")
+    told = "verify    FAIL: max error inf, inf times the tolerance at out_ptr[900]; "
+    assert (code, out.startswith(told)) == (1, True), "the last elements are not written"
 
 
-def test_the_interpreter_is_asked_where_nothing_else_is_here(monkeypatch):
-    def nothing(index):
-        raise NoDeviceError("nothing there")
-
+def test_the_interpreter_is_asked_where_nothing_else_is_here(run, nothing_here, monkeypatch):
     asked = []
-    monkeypatch.setattr(answers, "current_device", nothing)
     monkeypatch.setattr(answers, "_interpreted", lambda options: asked.append(options.words) or 0)
     kernel = ["--kernel", f"{KERNELS}:add_kernel", "--case", "add_case"]
-    for words in (["verify", *kernel], ["verify", "triton/interpreter", *kernel], ["verify", "--backward"]):
-        assert program.main(words) == 0
+    for words in (["verify", *kernel], ["verify", "--on", "triton/interpreter", *kernel], ["verify", "--backward"]):
+        assert run(*words)[0] == 0
         assert asked.pop() == words
 
 
 @pytest.mark.accelerator
-def test_a_kernel_of_ones_own_on_the_device_that_is_here(capsys):
-    code, out, _ = printed(
-        capsys, "--verify", "--kernel", f"{KERNELS}:matmul_kernel", "--case", "matmul_case", "--constexpr", *IN_BLOCKS
-    )
-    assert (code, "verify    PASS" in out, "occupancy " in out) == (0, True, True)
+def test_a_kernel_of_ones_own_on_the_device_that_is_here(run):
+    code, out, _ = run("verify", "--kernel", f"{KERNELS}:matmul_kernel", "--case", "matmul_case", "--constexpr", *IN_BLOCKS)
+    assert (code, "verify    PASS" in out) == (0, True)
 
 
 def test_tensors_lie_on_a_device_as_they_lie_here():
@@ -142,18 +130,18 @@ def test_tensors_lie_on_a_device_as_they_lie_here():
         assert (there[name].stride(), there[name].storage_offset()) == (given[name].stride(), given[name].storage_offset())
 
 
-def test_an_instruction_that_is_not_known_is_named(capsys):
+def test_an_instruction_that_is_not_known_is_named(run):
     """Matrix instructions."""
     kernel = ["--kernel", f"{KERNELS}:matmul_kernel", "--signature", *OF_MATRICES, "--constexpr", *IN_BLOCKS]
-    code, _, errors = printed(capsys, "--profile", "amd/mi300x", *kernel, "--verify", "--case", "matmul_case")
+    code, _, errors = run("verify", "--on", "amd/mi300x", *kernel, "--case", "matmul_case")
     assert code == 1
     assert "the virtual device cannot run this kernel: it knows no matrix instructions (unknown instruction: line" in errors
     assert ": v_mfma_" in errors
 
 
-def test_an_emulator_that_is_not_installed_is_asked_for(capsys, monkeypatch):
+def test_an_emulator_that_is_not_installed_is_asked_for(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "amdgcn_cpu", None)
-    code, _, errors = printed(capsys, "--profile", "amd/mi300x", "--rows", 3, "--cols", 200, "--verify")
+    code, _, errors = run("verify", "--on", "amd/mi300x", "--rows", 3, "--cols", 200)
     assert (code, "README.md, Install, says how to get amdgcn-cpu" in errors) == (1, True)
 
 
@@ -165,21 +153,21 @@ def test_an_emulator_that_is_not_installed_is_asked_for(capsys, monkeypatch):
         ("verify", "amd/mi300x", "17,179,869,184 threads"),
     ],
 )
-def test_a_grid_that_the_device_does_not_take_is_told_first(capsys, command, device, why):
+def test_a_grid_that_the_device_does_not_take_is_told_first(run, command, device, why):
     kernel = f"{KERNELS}:add_kernel"
-    named = [kernel, "--on", device] if command == "kernel" else [device, "--kernel", kernel]
+    named = [kernel, "--on", device] if command == "kernel" else ["--on", device, "--kernel", kernel]
     asked = [command, *named, "--args", "BLOCK_SIZE=64", "--case", "wide_case"]
     told = f"a grid of 1 x 67108864 x 1 has {why}, and {device} launches at most"
-    code, found = program.main(asked), capsys.readouterr()
-    assert (code, found.err.startswith(f"GridError: {told}")) == (1, True)
-    assert found.out.splitlines()[1].startswith(f"REFUSED   {told[:80]}")
-    assert "grid      1 x 67108864 x 1" in found.out
-    assert "\nverify" not in found.out
-    code, found = program.main([*asked, "--json"]), json.loads(capsys.readouterr().out)
+    code, out, err = run(*asked)
+    assert (code, err.startswith(f"GridError: {told}")) == (1, True)
+    assert out.splitlines()[1].startswith(f"REFUSED   {told[:80]}")
+    assert ("grid      1 x 67108864 x 1" in out, "\nverify" in out) == (True, False)
+    code, out, _ = run(*asked, "--json")
+    found = json.loads(out)
     assert (code, found["error"], found["kernel"]["grid"]) == (1, "GridError", [1, 2**26, 1])
 
 
-def test_a_grid_is_refused_without_a_compiler(capsys):
+def test_a_grid_is_refused_without_a_compiler(run):
     """Checks one that does not depend on what a launch decides, where this Triton compiles nothing."""
     kernel = f"{KERNELS}:add_kernel"
     for case, code, error in (
@@ -187,7 +175,8 @@ def test_a_grid_is_refused_without_a_compiler(capsys):
         ("flat_case", 1, "GridError: a grid of 65536 x 1 x 1 has 65,536"),
     ):
         asked = ["kernel", kernel, "--on", "ascend/910b3", "--args", "BLOCK_SIZE=64", "--case", case]
-        assert (program.main(asked), capsys.readouterr().err.startswith(error)) == (code, True)
+        found, _, err = run(*asked)
+        assert (found, err.startswith(error)) == (code, True)
 
 
 @pytest.mark.parametrize(

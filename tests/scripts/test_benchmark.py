@@ -95,9 +95,9 @@ def test_kept_results_have_one_form_and_are_named_in_their_readme():
 
 
 def test_the_page_of_runs_reads_the_kept_results(capsys):
-    from portable_softmax.probe import __main__ as probe
+    from portable_softmax.probe import program
 
-    assert probe.main(["report", str(documents.KEPT)]) == 0
+    assert program.main(["report", str(documents.KEPT)]) == 0
     assert "cannot be read" not in capsys.readouterr().out
 
 

@@ -1,29 +1,8 @@
-"""The one notion of closeness to float64, and the terms of each form and its gradient.
-
-Errors are counted in units of `portable_softmax.probe.verify.allowed_error`, as in the probe and the benchmark.
-"""
+"""Results in float64 of each form and its gradient, and their terms; how close is close says probe/closeness.py."""
 
 import torch
 
-from portable_softmax.probe.verify import allowed_error
-
-
-def worst_error(result, exact, terms=0.0):
-    """Returns the largest error in units of the allowed error; inf if only one of the two is nan or inf.
-
-    Args:
-        exact: the result in float64.
-        terms: the size of the terms that were added up, in float32 or float64, if they may cancel: a number or a tensor.
-    """
-    assert result.shape == exact.shape
-    if not exact.numel():
-        return 0.0
-    found, compute = result.double(), torch.promote_types(result.dtype, torch.float32)
-    size = (torch.zeros((), dtype=torch.float64, device=exact.device) + terms).abs()
-    allowed = allowed_error(exact.nan_to_num(0, 0, 0), result.dtype) + allowed_error(size, compute)
-    same = (found == exact) | (found.isnan() & exact.isnan())  # the same infinity too
-    error = torch.where(same, 0.0, (found - exact).abs() / allowed)
-    return error.nan_to_num(nan=float("inf"), posinf=float("inf")).max().item()
+from portable_softmax.probe.closeness import worst_error
 
 
 def assert_close(result, exact, terms=0.0):

@@ -120,7 +120,7 @@ def filled(x_ptr, VALUE: tl.constexpr, BLOCK: tl.constexpr = 128):
 def test_value(portable_device, value):
     assert_plan_unchanged(filled, portable_device, PLANS, signature={"x_ptr": "*fp32:16"}, constexprs={"VALUE": value})
 """
-H200 = "--profile", "nvidia/h200"
+H200 = "--on", "nvidia/h200"
 
 
 @pytest.fixture
@@ -139,11 +139,11 @@ def test_a_device_that_is_not_here(project):
     ran.stdout.fnmatch_lines(["*plans.json has no my_kernels:scale_kernel on nvidia/h200 *pytest --save-plans writes it*"])
     project.runpytest_inprocess(*H200, "--save-plans").assert_outcomes(passed=3, skipped=3)
     project.runpytest_inprocess(*H200).assert_outcomes(passed=3, skipped=3)
-    project.runpytest_inprocess("--profile", "amd/mi300x").assert_outcomes(passed=2, failed=2, skipped=2)
+    project.runpytest_inprocess("--on", "amd/mi300x").assert_outcomes(passed=2, failed=2, skipped=2)
 
 
 def test_several_devices_that_are_not_here(project):
-    ran = project.runpytest_inprocess(*H200, "--profile", "amd/mi300x", "--save-plans", "--junit-xml=tests.xml")
+    ran = project.runpytest_inprocess(*H200, "--on", "amd/mi300x", "--save-plans", "--junit-xml=tests.xml")
     ran.assert_outcomes(passed=7, skipped=4)
     ran.stdout.fnmatch_lines(["device: nvidia/h200, *; amd/mi300x, hip/gfx942, *"])
     kept = json.loads((project.path / "plans.json").read_text())["plans"]
@@ -163,7 +163,7 @@ def test_a_mark_of_an_unknown_backend_is_an_error(project):
 
 
 def test_a_device_that_this_triton_does_not_compile_for_is_skipped(project):
-    project.runpytest_inprocess("--profile", "ascend/910b3", "-k", "fits or plan").assert_outcomes(skipped=3, deselected=3)
+    project.runpytest_inprocess("--on", "ascend/910b3", "-k", "fits or plan").assert_outcomes(skipped=3, deselected=3)
 
 
 def test_a_kernel_that_does_not_compile_fails_in_a_few_lines(project):
@@ -180,7 +180,7 @@ def test_a_kernel_that_does_not_compile_fails_in_a_few_lines(project):
 
 def test_nobody_who_does_not_ask_gets_the_plugin(pytester):
     pytester.makepyfile("def test_it():\n    pass\n")
-    assert pytester.runpytest_subprocess("--profile", "nvidia/h200").ret == pytest.ExitCode.USAGE_ERROR
+    assert pytester.runpytest_subprocess("--on", "nvidia/h200").ret == pytest.ExitCode.USAGE_ERROR
 
 
 def test_a_plan_that_changed_fails_with_what_changed(project):
@@ -206,7 +206,7 @@ def test_saving_begins_a_file_anew_that_it_cannot_read(project, text):
     file.write_text(text, encoding="latin-1")
     project.runpytest_inprocess(*H200).assert_outcomes(passed=1, failed=2, skipped=3)
     project.runpytest_inprocess(*H200, "--save-plans").assert_outcomes(passed=3, skipped=3)
-    project.runpytest_inprocess("--profile", "amd/mi300x", "--save-plans").assert_outcomes(passed=4, skipped=2)
+    project.runpytest_inprocess("--on", "amd/mi300x", "--save-plans").assert_outcomes(passed=4, skipped=2)
     assert len(json.loads(file.read_text())["plans"]) == 4, "two of each device"
     assert len(file.read_text().splitlines()) == 6, "a line for each"
     project.runpytest_inprocess(*H200).assert_outcomes(passed=3, skipped=3)
@@ -279,8 +279,8 @@ def test_a_named_device_that_is_missing_fails_and_skips_nothing(project):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--device", "interpreter", *H200], "ERROR: --profile compiles kernels, and --device interpreter does not*"),
-        (["--profile", "nvidia/h2000"], "ERROR: ProfileError: no profile named 'nvidia/h2000'*"),
+        (["--device", "interpreter", *H200], "ERROR: --on compiles kernels, and --device interpreter does not*"),
+        (["--on", "nvidia/h2000"], "ERROR: ProfileError: no profile named 'nvidia/h2000'*"),
     ],
 )
 def test_options_that_are_wrong(project, options, complaint):
@@ -303,7 +303,7 @@ def test_auto_skips_what_needs_a_device_and_has_none(project):
     ran = project.runpytest_inprocess("-rs")
     ran.assert_outcomes(skipped=6)
     ran.stdout.fnmatch_lines(["device: taken when a test first asks (--device auto)*"])
-    ran.stdout.fnmatch_lines(["*--profile NAME compiles for one*"])
+    ran.stdout.fnmatch_lines(["*--on NAME compiles for one*"])
 
 
 def test_assertions_need_no_pytest():

@@ -47,6 +47,10 @@ class KernelResources:
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
 
+    def __str__(self) -> str:
+        """Returns the numbers with their names; those that are None are left out."""
+        return ", ".join(f"{name} {value}" for name, value in vars(self).items() if value is not None)
+
 
 @dataclass(frozen=True)
 class Occupancy:
@@ -56,11 +60,17 @@ class Occupancy:
         programs_per_multiprocessor: the least of `limits`; 0 if the kernel cannot run at all.
         limits: programs that each resource alone would allow; a resource that sets no limit is absent.
         warps_per_multiprocessor: resident warps; None on devices without warps.
+        limited_by: the names of the limits that equal the minimum, which nobody gives.
     """
 
     programs_per_multiprocessor: int
     limits: Mapping[str, int] = field(hash=False)
     warps_per_multiprocessor: int | None = None
+    limited_by: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        least = self.programs_per_multiprocessor
+        object.__setattr__(self, "limited_by", tuple(name for name, programs in self.limits.items() if programs == least))
 
     def __str__(self) -> str:
         """Returns two lines: the programs and their limit, and how many programs each resource alone would allow."""
@@ -68,11 +78,6 @@ class Occupancy:
         warps = "" if self.warps_per_multiprocessor is None else f" ({self.warps_per_multiprocessor} warps)"
         allowed = ", ".join(f"{name} {programs}" for name, programs in self.limits.items())
         return f"{programs} per multiprocessor{warps}, limited by {' and '.join(self.limited_by)}\nallowed by {allowed}"
-
-    @property
-    def limited_by(self) -> tuple[str, ...]:
-        """Returns the names of the limits that equal the minimum."""
-        return tuple(name for name, programs in self.limits.items() if programs == self.programs_per_multiprocessor)
 
 
 @dataclass(frozen=True)

@@ -6,46 +6,35 @@ import re
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
-from tabulate import tabulate
-
-from portable_softmax.probe.options import Parser, tolerated
+from portable_softmax.probe.columns import as_columns
+from portable_softmax.probe.options import tolerate
 from portable_softmax.probe.page.figures import figures
 from portable_softmax.probe.page.findings import failing, plans, proof, regressions, tests
 from portable_softmax.probe.page.runs import Run, read
 from portable_softmax.probe.regression import CHANGE_HEADER, REGRESSED, change_row
 from portable_softmax.probe.schema import Change
-from portable_softmax.probe.usage import repeated
 
 
-def main(words: list[str]) -> int:
-    """Writes the page of the runs that the command line names, and returns the exit code.
+def add(command: argparse.ArgumentParser) -> None:
+    """Adds the options of `report`."""
+    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a folder of JSON, XML and CSV; the oldest first")
+    command.add_argument("--html", type=Path, metavar="FILE", help="also write a page for browsers")
+    command.add_argument("--title", default="Portable kernels", help="of the page")
+    command.add_argument("--commit", help="that the page is of (GITHUB_SHA or CI_COMMIT_SHA, if there is one)")
+    command.add_argument("--slower", type=_part, default=0.05, metavar="PART", help="that a benchmark may lose (0.05)")
+    tolerate(command)
+    command.set_defaults(answer=report)
 
-    It is 1 where a run cannot be read or a test fails, 2 where there is no such run, and 3 if something regressed.
 
-    Raises:
-        SystemExit: wrong usage, with code 2.
-    """
-    parser = _parser()
-    options = parser.parse_args(words)
-    for complaint in repeated("--tolerate", options.tolerate):
-        parser.error(complaint)
-    try:
-        runs = [read(path) for path in options.runs]
-        changes = regressions(runs, options.slower, dict(options.tolerate))
-        if options.html:
-            options.html.write_text(html(runs, changes, _heading(options)), encoding="utf-8")
-            print(f"wrote {options.html}", file=sys.stderr)
-        print(markdown(runs, changes, _heading(options)))
-    except BrokenPipeError:  # of standard output, and no error
-        raise
-    except FileNotFoundError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except (OSError, ValueError, ImportError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+def report(options: argparse.Namespace) -> int:
+    """Writes the page of the runs that the command line names, and returns the exit code: see docs/testing.md."""
+    runs = [read(path) for path in options.runs]
+    changes = regressions(runs, options.slower, options.tolerate)
+    if options.html:
+        options.html.write_text(html(runs, changes, _heading(options)), encoding="utf-8")
+        print(f"wrote {options.html}", file=sys.stderr)
+    print(markdown(runs, changes, _heading(options)))
     if any(not change.tolerated for change in changes):
         return REGRESSED
     return 1 if failing(runs) else 0
@@ -56,18 +45,6 @@ def _heading(options: argparse.Namespace) -> list[str]:
     commit = options.commit or os.environ.get("GITHUB_SHA") or os.environ.get("CI_COMMIT_SHA")
     day = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     return [options.title, ", ".join(filter(None, (commit and f"commit {commit[:12]}", f"page of {day}")))]
-
-
-def _parser() -> argparse.ArgumentParser:
-    made = Parser(prog="portable-softmax report", description="Makes one page of several runs and devices.")
-    made.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a folder of JSON, XML and CSV files; the oldest first")
-    made.add_argument("--html", type=Path, metavar="FILE", help="write the page there; a summary in Markdown is printed anyway")
-    made.add_argument("--title", default="Portable kernels", help="of the page")
-    made.add_argument("--commit", help="that the page is of (GITHUB_SHA or CI_COMMIT_SHA, if there is one)")
-    made.add_argument("--slower", type=_part, default=0.05, metavar="PART", help="that a benchmark may lose (0.05)")
-    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "type": tolerated}
-    made.add_argument("--tolerate", **several, metavar="KIND[=BY]", help="as of diff")
-    return made
 
 
 def _part(text: str) -> float:
@@ -91,7 +68,7 @@ def markdown(runs: list[Run], changes: list[Change], heading: list[str]) -> str:
         lines += ["", f"{len(failures)} tests fail: {plain(', '.join(failures[:10]))}"]
     for title, (header, rows) in sections.items():
         told = [[plain(each) for each in row] for row in (header, *rows)]
-        table = tabulate(told[1:], told[0], "github", disable_numparse=True) if rows else "Nothing."
+        table = as_columns(told[0], told[1:], "github") if rows else "Nothing."
         lines += ["", f"## {title}", "", table]
     return "\n".join([*lines, *(f"\n{plain(note)}" for run in runs for note in run.notes)])
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from portable_softmax.devices.backends import BACKENDS
+from portable_softmax.probe.columns import many
 from portable_softmax.probe.page.runs import Run, Suite
 from portable_softmax.probe.regression import compare
 from portable_softmax.probe.report import use_of, words_of
@@ -27,7 +28,7 @@ def proof(runs: list[Run]) -> Table:
         here = [report for report in latest if report.device.backend == backend and use_of(report)]
         for level, reports in zip(LEVELS, (here, [each for each in here if _compiled(each)]), strict=False):
             if products := {report.device.profile for report in reports}:
-                found[backend][level].append(f"{_many(len(products), 'device')}, {_many(len(reports), 'case')}")
+                found[backend][level].append(f"{many(len(products), 'device')}, {many(len(reports), 'case')}")
     newest = {(suite.name, suite.properties.get("profile")): suite for run in runs for suite in run.suites}
     for suite in newest.values():
         for backend, level, words in _of_suite(suite):
@@ -60,7 +61,7 @@ def _of_suite(suite: Suite) -> Iterator[tuple[str, str, str]]:
             faults[key] += different
     for (backend, kind), number in cases.items():
         level, word = COUNTED[kind]
-        yield backend, level, f"{_many(number, word)}, {_many(faults[backend, kind], 'fault')}"
+        yield backend, level, f"{many(number, word)}, {many(faults[backend, kind], 'fault')}"
     for prefix, backend in VIRTUAL.items():
         tests = [each for group, each in suite.tests.items() if group.startswith(prefix)]
         if tests:
@@ -90,12 +91,17 @@ def _plan(report: Report | None) -> str:
     if use is None:
         return f"{report.error}: {report.message}"
     resources, occupancy = use
-    tile = f"{report.plan.strategy} {report.plan.tile_rows} x {report.plan.tile_cols}, " if report.plan else ""
-    warps = "" if resources.num_warps is None else f"{_many(resources.num_warps, 'warp')}, "
+    launch = (
+        f"{report.plan.tiling}, "
+        if report.plan
+        else ""
+        if resources.num_warps is None
+        else f"num_warps {resources.num_warps}, "
+    )
     registers = "" if resources.registers_per_thread is None else f"{resources.registers_per_thread} registers, "
     spills = f"{resources.spilled_bytes_per_thread} bytes spilled, " if resources.spilled_bytes_per_thread else ""
     fit = f"{occupancy.programs_per_multiprocessor} per {report.device.multiprocessor}"
-    return f"{tile}{warps}{registers}{spills}{fit} ({' and '.join(occupancy.limited_by)})"
+    return f"{launch}{registers}{spills}{fit} ({' and '.join(occupancy.limited_by)})"
 
 
 def regressions(runs: list[Run], slower: float, tolerated: Mapping[str, float | None]) -> list[Change]:
@@ -171,10 +177,6 @@ def _latest(runs: list[Run]) -> dict[tuple[str, str], Report]:
 def _case(report: Report) -> str:
     case = report.problem or report.kernel
     return words_of(case) if isinstance(case, SoftmaxProblem | KernelUse) else "the device"
-
-
-def _many(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def launches(runs: list[Run]) -> dict[tuple[str, str], list[Report]]:

@@ -1,14 +1,15 @@
-"""Legs of vendor CI, from .github/matrix.json."""
+"""Legs of vendor CI, from .github/matrix.json: one line of JSON, for GitHub's fromJSON, or GitLab's child pipeline."""
 
+import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-PACKAGED = Path(__file__).parents[1] / "matrix.json"  # in a wheel
-MATRIX = PACKAGED if PACKAGED.is_file() else Path(__file__).parents[2] / ".github" / "matrix.json"
+MATRIX = Path(__file__).parents[1] / ".github" / "matrix.json"
+DEVICES = Literal["cuda", "hip", "npu", "xpu", "interpreter"]
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Image = Annotated[str, msgspec.Meta(pattern=r"^[^:@\s]+(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})$")]  # of one version
@@ -27,7 +28,7 @@ class Leg(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """One machine of CI, and how its software is set up."""
 
     name: Text
-    device: Literal["cuda", "hip", "npu", "xpu", "interpreter"]
+    device: DEVICES
     profile: Text | None  # that the device should be taken for; null where there is none
     runner: Annotated[list[Text], msgspec.Meta(min_length=1)]  # labels
     container: Container | None
@@ -39,7 +40,7 @@ class Leg(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Matrix(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Contents of .github/matrix.json, and of what --matrix prints."""
+    """Contents of .github/matrix.json, and of what is printed."""
 
     include: list[Leg]
 
@@ -58,13 +59,20 @@ def legs(backends: list[str] | None = None, labels: list[str] | None = None, off
     return [leg for leg in here if labels is None or set(leg.runner) <= set(labels)]
 
 
-def print_legs(backends: list[str] | None, labels: list[str] | None, offline: bool, gitlab: bool) -> int:
-    """Prints one line, for GitHub's fromJSON or as GitLab's child pipeline; returns 1 and prints none where no leg is left."""
-    found = legs(backends, labels, offline)
+def main(arguments: list[str] | None = None) -> int:
+    """Prints the legs that the command line asks for; returns 1 and prints none where no leg is left."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--backend", nargs="+", choices=get_args(DEVICES), help="legs of these alone")
+    parser.add_argument("--runner", nargs="+", metavar="LABEL", help="legs that runners with these labels can take")
+    parser.add_argument("--gitlab", action="store_true", help="as a child pipeline of GitLab's")
+    parser.add_argument("--offline", action="store_true", help="legs that need no accelerator")
+    options = parser.parse_args(arguments)
+    found = legs(options.backend, options.runner, options.offline)
     if not found:
         print(f"no leg of {', '.join(leg.name for leg in legs())} is left", file=sys.stderr)
         return 1
-    print(json.dumps({leg.name: _gitlab_job(leg) for leg in found} if gitlab else msgspec.to_builtins(Matrix(include=found))))
+    told = {leg.name: _gitlab_job(leg) for leg in found} if options.gitlab else msgspec.to_builtins(Matrix(include=found))
+    print(json.dumps(told))
     return 0
 
 
@@ -78,3 +86,7 @@ def _gitlab_job(leg: Leg) -> dict[str, Any]:
     job["artifacts"] = {"when": "always", "paths": ["results"], "reports": {"junit": "results/tests.xml"}}
     job["cache"] = {"key": f"hardware-{leg.name}", "paths": ["last"], "when": "always"}
     return job | {"after_script": ["[ ! -f results/plans.json ] || { rm -rf last && cp -r results last; }"]}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,88 @@
+"""Closeness of a result to what is right: the one measure, of the probe, tuning, the benchmark and the tests.
+
+Errors are counted in units of what is allowed: above 1 a result is wrong.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+# Of torch.testing.assert_close: relative, absolute.
+TOLERANCES = {torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch.float32: (1.3e-6, 1e-5)}
+Terms = torch.Tensor | float
+
+
+class Distance(NamedTuple):
+    """The largest error, the largest in units of what is allowed, and the index of the latter."""
+
+    error: float
+    worst: float
+    at: tuple[int, ...]
+
+
+def allowed_error(reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Returns the error that each element of a softmax or a gradient may have.
+
+    It is 2 units in the last place of `dtype`, or 16 in float64, which is no more exact than its reference. From float32 on
+    the exponent, the logarithm of the result, is itself rounded, in x - max and where no multiply-add is fused, and as many
+    units are added. Results below the smallest normal number may be flushed to zero, but for float16, whose subnormal numbers
+    are normal in float32.
+    """
+    limits = torch.finfo(dtype)
+    units = 16 if dtype == torch.float64 else 2
+    rounded = 2 * reference.abs().clamp_min(limits.tiny).log().abs() + 8 if dtype.itemsize > 2 else 0
+    least = limits.tiny * (units * limits.eps if dtype == torch.float16 else 1)
+    return (units + rounded) * limits.eps * reference.abs() + least
+
+
+def allowed_of_terms(exact: torch.Tensor, dtype: torch.dtype, terms: Terms, rounded: torch.dtype | None = None) -> torch.Tensor:
+    """Returns the error that each element of a sum may have, beside its own rounding that of terms which may cancel.
+
+    Args:
+        exact: the sum in float64.
+        dtype: of the result.
+        terms: their size.
+        rounded: the type that they are rounded to; None is that in which kernels compute.
+    """
+    size = (torch.zeros((), dtype=torch.float64, device=exact.device) + terms).abs()
+    inner = rounded or torch.promote_types(dtype, torch.float32)
+    return allowed_error(exact.nan_to_num(0, 0, 0), dtype) + allowed_error(size, inner)
+
+
+def allowed_of_any(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Returns the error that torch.testing.assert_close allows, of a kernel that computes anything."""
+    relative, absolute = TOLERANCES.get(dtype, (1e-7, 1e-7) if dtype.is_floating_point else (0, 0.5))
+    return absolute + relative * exact.nan_to_num(0, 0, 0).abs()
+
+
+def units(result: torch.Tensor, exact: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+    """Returns each element's error in units of what is allowed; inf where only one of the two is nan, or an infinity."""
+    assert result.shape == exact.shape
+    error = torch.where(same(result.double(), exact), 0.0, (result.double() - exact).abs() / allowed)
+    return error.nan_to_num(torch.inf, torch.inf)
+
+
+def distance(result: torch.Tensor, exact: torch.Tensor, allowed: torch.Tensor) -> Distance:
+    """Returns how far a result is from float64; see `units`."""
+    found = units(result, exact, allowed)
+    if not found.numel():
+        return Distance(0.0, 0.0, ())
+    at = torch.unravel_index(found.argmax().cpu(), found.shape)
+    error = torch.where(found == 0, 0.0, (result.double() - exact).abs()).nan_to_num(torch.inf, torch.inf)
+    return Distance(error.max().item(), found.max().item(), tuple(int(each) for each in at))
+
+
+def worst_error(result: torch.Tensor, exact: torch.Tensor, terms: Terms = 0.0) -> float:
+    """Returns the largest error of a softmax, its logarithm or a gradient; see `units` and `allowed_of_terms`."""
+    return distance(result, exact, allowed_of_terms(exact, result.dtype, terms)).worst
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Tells of each element whether it is the same, nan as well."""
+    return (one == other) | (one.isnan() & other.isnan())
+
+
+def softmax_in_float64(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
+    """Computes the reference by torch's exp and sum; torch.softmax adds a long float64 row up less exactly than the kernel."""
+    e = (x.double() - x.double().amax(dim, keepdim=True)).exp()
+    return e / e.sum(dim, keepdim=True)
