@@ -105,7 +105,7 @@ def threads_of(device: Device) -> int | None:
 def tensors_of(cell: Cell, where: str) -> tuple[tuple["torch.Tensor", ...], int]:
     """Allocates the operands in the kernel's order, not filled, and returns them and the axis of the softmax.
 
-    They are (y, x) or (dx, dy, y); of steps (a, b) to reduce and (out, a, b) to map. x or dy is the one that lies otherwise.
+    They are (y, x) or (dx, dy, y); a step that reduces has no result among them. x or dy is the one that lies otherwise.
     """
     import torch
 
@@ -124,17 +124,15 @@ def tensors_of(cell: Cell, where: str) -> tuple[tuple["torch.Tensor", ...], int]
         given = like(cell.n_cols, cell.n_rows).t()
     else:
         given = like(shape)
-    if cell.step:
-        other = like(shape) if cell.backward else given
-        return ((given, other) if cell.step == "reduce" else (like(shape), given, other)), dim
-    return ((like(shape), given, like(shape)) if cell.backward else (like(shape), given)), dim
+    more = (like(shape),) if cell.backward else ()
+    return ((given, *more) if cell.step == "reduce" else (like(shape), given, *more)), dim
 
 
 @functools.lru_cache(maxsize=4096)
 def problem_on(cell: Cell, device: Device) -> Problem | None:
     """Returns the cell's problem as a device is given it; None if it takes such operands only as copies."""
     operands, dim = tensors_of(cell, "meta")
-    read = operands if cell.backward else operands[:2]
+    read = operands * 2 if len(operands) == 1 else operands
     lines = lines_of(operands[0].shape, dim, [each.stride() for each in read], device.vendor.scattered_rows)
     if lines is None or cell.dtype not in device.profile.dtypes:
         return None
