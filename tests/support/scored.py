@@ -67,7 +67,7 @@ def per_row(numbers, x, dim=-1):
     shape = list(x.shape)
     shape[dim] = 1
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    return numbers.cpu().to(compute).expand(shape).flatten().to(numbers.device)
+    return numbers.cpu().to(compute).expand(shape).contiguous().flatten().to(numbers.device)
 
 
 def computed(x, form, scores, mask=None, factor=None, sink=None, dim=-1, dtype=None, invariant=False):
