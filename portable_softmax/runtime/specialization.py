@@ -23,7 +23,7 @@ PARAMETERS = {*OPERANDS, *SIZES, *MASK_STRIDES, "factor", "n_groups", "words_ptr
 
 OF_THE_PROBLEM = (
     *("x_dtype", "y_dtype", "vector", "aligned", "form", "backward"),
-    *("across", "ragged", "paired", "last_alone", "depth", "turned", "scattered", "folded", "step", "scores"),
+    *("across", "ragged", "paired", "last_alone", "depth", "turned", "scattered", "step", "scores"),
     *("mask_step", "mask_vector", "mask_shared"),
 )
 
@@ -46,7 +46,6 @@ class KernelSpec:
     depth: int = 1
     turned: bool = False
     scattered: bool = False
-    folded: int = 1
     step: Step | None = None
     scores: Scores = NONE
     mask_step: int | None = 1
@@ -68,16 +67,15 @@ class KernelSpec:
             raise ValueError(
                 f"rows of {problem.n_cols} columns may lie inside a vector of {problem.vector}: they cannot be ragged"
             )
-        covered = tiling.parts * tiling.tile_cols
-        if tiling.strategy != "online" and covered < problem.n_cols:
+        covered = tiling.covers(problem.n_cols)
+        if covered < problem.n_cols:
             raise ValueError(f"{tiling} covers {covered} columns of {problem.n_cols}; give it more parts or columns")
-        unmasked = tiling.tile_cols - tiling.tile_cols // tiling.pieces if tiling.parts == 1 else 0  # all pieces but the last
+        unmasked = tiling.tile_cols - tiling.width if tiling.parts == 1 else 0  # all pieces but the last
         if unmasked > problem.n_cols:
             raise ValueError(f"{tiling} has whole pieces past the {problem.n_cols} columns; give it fewer pieces")
-        ends_with_rows = problem.n_cols % tiling.tile_cols == 0 if tiling.strategy == "online" else covered == problem.n_cols
         shared = {field: getattr(problem, field) for field in OF_THE_PROBLEM}
         many = not problem.scores or problem.n_rows >= 2**31
-        padded, in_place = problem.ragged or not ends_with_rows, problem.in_place and tiling.is_shared
+        padded, in_place = problem.ragged or covered != problem.n_cols, problem.in_place and tiling.is_shared
         return cls(tiling=tiling, padded=padded, many=many, in_place=in_place, **shared)
 
     @property
