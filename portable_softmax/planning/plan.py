@@ -128,6 +128,11 @@ class LaunchPlan:
         return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in everything)
 
     @property
+    def strategy(self) -> Strategy:
+        """Returns the word for the tiling."""
+        return self.tiling.strategy
+
+    @property
     def num_warps(self) -> int | None:
         """Returns Triton's num_warps of the launch; None if the vendor has none."""
         return self.tiling.num_warps
