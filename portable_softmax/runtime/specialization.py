@@ -55,12 +55,16 @@ class KernelSpec:
         """Returns the kernel for any problem of the same types, alignment, form and tiling.
 
         Raises:
-            ValueError: the tiling's programs together hold less than a row, or a piece of a row lies past its end; or a ragged
-                row may lie inside one vector.
+            ValueError: the tiling's programs together hold less than a row, or a piece of a row lies past its end; or it is
+                for other folded lines; or a ragged row may lie inside one vector.
         """
         if problem.ragged and problem.n_cols < problem.vector:
             raise ValueError(
                 f"rows of {problem.n_cols} columns may lie inside a vector of {problem.vector}: they cannot be ragged"
+            )
+        if tiling.folded != problem.folded:
+            raise ValueError(
+                f"{problem.folded} lines are read as one, and a tiling is for {tiling.folded}; see Tiling.of_folded"
             )
         covered = tiling.covers(problem.n_cols)
         if covered < problem.n_cols:
