@@ -36,8 +36,8 @@ class Form:
 
     # What a program takes.
     tile_rows: int
-    tile_cols: int
-    pieces: int  # tensors that hold a tile's columns, a power of two each: Triton has no others
+    width: int  # columns of a piece, a power of two: Triton has no other tensors
+    pieces: int  # tensors that hold a tile's columns
     held: bool  # a row, or a part of it, is read once and held; else read twice, one piece at a time
     places: int  # columns of a piece that keep numbers of their own, where it is read twice: those of different threads
     walks: bool  # a program takes more than one tile
@@ -87,9 +87,9 @@ class Form:
         return 1 if self.ragged else self.vector
 
     @property
-    def width(self) -> int:
-        """Returns the number of columns of a piece."""
-        return self.tile_cols // self.pieces
+    def tile_cols(self) -> int:
+        """Returns the number of columns of a tile, or of a program's part of it."""
+        return self.pieces * self.width
 
     @property
     def programs(self) -> int:

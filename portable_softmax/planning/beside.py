@@ -84,7 +84,7 @@ def _of_elements(room: Room, rows: int) -> Iterator[tuple[Tiling, int]]:
     threads = max(room.threads, min(room.twice, wanted))
     if fills and not problem.backward:
         threads = min(2 * room.twice, room.most_threads)
-    tiling = Tiling("tile", rows, next_power_of_2(problem.width), threads // room.warp, 1)
+    tiling = Tiling(rows, next_power_of_2(problem.width), threads // room.warp, 1)
     if pieces := room.in_pieces(tiling, room.few_elements if is_narrow(room) else room.piece if fills else 1):
         yield pieces, numbers.spilled_bytes if fills else 0
     yield tiling, 0
@@ -96,7 +96,7 @@ def _of_vectors(room: Room, rows: int) -> Iterator[tuple[Tiling, int]]:
     cols = next_power_of_2(problem.width)
     threads = room.warps(rows * cols * problem.registers_per_element, numbers.elements_per_thread // 2) * room.warp
     fewer = max(room.warp, min(room.twice, threads // 2))
-    tiling = Tiling("tile", rows, cols, fewer // room.warp, 1)
+    tiling = Tiling(rows, cols, fewer // room.warp, 1)
     piece = 2 * room.piece // room.operands if fills else max(1, 2 * WORD_BYTES // problem.element_bytes)
     pieces = None if problem.turned else room.in_pieces(tiling, piece)
     if pieces and fills:
@@ -135,7 +135,7 @@ def held_parts(room: Room) -> Iterator[Candidate]:
     cols, count, threads = _held(room)
     if not 1 < count <= MOST_PARTS:
         return
-    tiling = Tiling("shared", rows, cols, threads // room.warp, 1, count)
+    tiling = Tiling(rows, cols, threads // room.warp, 1, count)
     each = rows * cols // threads
     why = f"{each} elements of each operand for each of {threads} threads"
     if pieces := room.in_pieces(tiling, 2 * room.piece // room.operands):

@@ -23,12 +23,10 @@ def candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
     given: set[tuple[Tiling, int]] = set()  # neighbouring sizes may end in one launch
     for candidate in _launches(room):
         for limited in _with_registers(candidate, room):
-            limited = limited._replace(tiling=_as_shared(limited.tiling, problem))
+            limited = limited._replace(tiling=limited.tiling.of_folded(problem.folded, problem.n_cols))
             tiling = limited.tiling
-            pieces, unrolled = (1, tiling.pieces) if tiling.held else (tiling.pieces, 1)
-            elements = tiling.tile_rows * tiling.tile_cols // pieces
             is_new = (tiling, limited.spilled_bytes) not in given
-            if is_new and elements <= MOST_ELEMENTS and unrolled <= MOST_PIECES and _is_possible(problem, tiling):
+            if is_new and _is_possible(problem, tiling):
                 given.add((tiling, limited.spilled_bytes))
                 yield limited
 
@@ -41,18 +39,10 @@ def _launches(room: Room) -> Iterator[Candidate]:
     yield from streamed_rows(room)
 
 
-def _as_shared(tiling: Tiling, problem: Problem) -> Tiling:
-    """Returns the tiling as a launch has it whose programs exchange numbers, as those of folded lines do; else as it is."""
-    if problem.folded == 1 or tiling.is_shared:
-        return tiling
-    if tiling.strategy == "tile":
-        return replace(tiling, strategy="shared")
-    pieces = -(-problem.n_cols // tiling.tile_cols)
-    return replace(tiling, strategy="shared", tile_cols=pieces * tiling.tile_cols, pieces=pieces, held=False)
-
-
 def _is_possible(problem: Problem, tiling: Tiling) -> bool:
     """Tells whether there is a kernel for it: sharded rows go tile by tile, whatever that is called; pairs are read once."""
+    if tiling.elements > MOST_ELEMENTS or (tiling.held and tiling.pieces > MOST_PIECES):
+        return False
     if problem.step:
         return not tiling.is_shared and tiling.pieces == 1
     return tiling.strategy == "tile" or not problem.paired
@@ -79,7 +69,7 @@ def streamed_rows(room: Room) -> Iterator[Candidate]:
     for cols in _ever_narrower(widest, rows, problem):
         warps = room.warps(rows * cols * problem.registers_per_element, per_thread // (2 if problem.step == "map" else 1))
         for each in sorted({warps, min(2 * warps, room.most_threads // room.warp)}):
-            yield Candidate(Tiling("online", rows, cols, each, 1), 0, f"{per_thread} elements for each thread")
+            yield Candidate(Tiling(rows, cols, each, 1, held=False), 0, f"{per_thread} elements for each thread")
 
 
 def _ever_narrower(elements: int, rows: int, problem: Problem) -> Iterator[int]:
@@ -100,8 +90,8 @@ def _without_warps(room: Room) -> Iterator[Candidate]:
         least, rows = min(neighbours, room.sector), min(neighbours, max(rows, room.line))
     while problem.n_cols <= most and rows >= least:
         if problem.layout == "rows" or rows * problem.width <= most // per_element:
-            yield Candidate(Tiling("tile", rows, cols), 0, f"a tile has at most {most} elements")
+            yield Candidate(Tiling(rows, cols), 0, f"a tile has at most {most} elements")
         rows //= 2
     rows = 1 if problem.layout == "rows" else min(neighbours, room.line)
     for narrower in _ever_narrower(numbers.stream_elements or 1, rows, problem):
-        yield Candidate(Tiling("online", rows, narrower), 0, f"a row that is read twice has tiles of {narrower} columns")
+        yield Candidate(Tiling(rows, narrower, held=False), 0, f"a row that is read twice has tiles of {narrower} columns")

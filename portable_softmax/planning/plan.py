@@ -1,6 +1,6 @@
 """A launch: how rows are cut into tiles, and the plan that is made of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import fill
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
@@ -14,21 +14,23 @@ LINE = 100  # characters of a line of a printed plan
 class Tiling:
     """Cut of rows into tiles, with the options that a program of it is compiled with.
 
+    A tile has `parts`, one for each program that shares its rows; a part has `pieces` of `width` columns. It is held, so that
+    rows are read once, or it is read twice, one piece at a time.
+
     Args:
-        strategy: "tile" (a row is read once), "online" (a longer one, read twice) or "shared" (longer rows, or few, read once
-            by several programs that tell each other what they find).
-        tile_rows, tile_cols: elements of a tile.
+        tile_rows: rows of a tile.
+        width: columns of a piece, a power of two.
         num_warps, num_stages: Triton's options; None where the vendor has no such thing, or its compiler chooses.
         parts: programs that share the rows of a tile.
         max_registers: per thread, that the compiler may use; None leaves it to the compiler.
-        pieces: in which a tile's columns are held, or a part's are read twice, a power of two of them each.
-        held: False where rows, or parts of them, are read twice; an "online" row always is.
+        pieces: of a part. 1 where one program reads whole rows twice: it takes as many as there are, by the same kernel.
+        held: False where parts are read twice.
         walk: a program may take more than one tile, as fewer programs than tiles must.
+        folded: lines that are read as one: each row has so many places in a tile, and their programs exchange numbers.
     """
 
-    strategy: Strategy
     tile_rows: int
-    tile_cols: int
+    width: int
     num_warps: int | None = None
     num_stages: int | None = None
     parts: int = 1
@@ -36,15 +38,43 @@ class Tiling:
     pieces: int = 1
     held: bool = True
     walk: bool = True
+    folded: int = 1
 
     def __post_init__(self) -> None:
         if self.strategy == "online":
-            object.__setattr__(self, "held", False)
+            object.__setattr__(self, "pieces", 1)
+
+    @property
+    def strategy(self) -> Strategy:
+        """Returns the word for it: programs share rows ("shared"), or one reads them once ("tile") or twice ("online")."""
+        if self.is_shared:
+            return "shared"
+        return "tile" if self.held else "online"
+
+    @property
+    def tile_cols(self) -> int:
+        """Returns the columns of a part."""
+        return self.pieces * self.width
+
+    @property
+    def elements(self) -> int:
+        """Returns how many elements a program has at once."""
+        return self.tile_rows * (self.tile_cols if self.held else self.width)
 
     @property
     def is_shared(self) -> bool:
         """Tells whether programs exchange numbers."""
-        return self.strategy == "shared"
+        return self.parts * self.folded > 1
+
+    def covers(self, n_cols: int) -> int:
+        """Returns how many columns the programs of a tile take of rows of `n_cols`, with those that are masked."""
+        return -(-n_cols // self.width) * self.width if self.strategy == "online" else self.parts * self.tile_cols
+
+    def of_folded(self, count: int, n_cols: int) -> "Tiling":
+        """Returns the tiling for rows of `n_cols` in lines of which `count` are read as one; for 1 it is the same."""
+        if count == 1:
+            return self
+        return replace(self, folded=count, pieces=max(self.pieces, -(-n_cols // (self.parts * self.width))))
 
     @property
     def reads_parts_twice(self) -> bool:
@@ -96,6 +126,11 @@ class LaunchPlan:
         lines = f"{self.tiling}, num_programs {self.num_programs}", f"uses {self.resources}"
         everything = (*lines, *str(self.occupancy).splitlines(), *self.reasons)
         return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in everything)
+
+    @property
+    def strategy(self) -> Strategy:
+        """Returns the word for the tiling."""
+        return self.tiling.strategy
 
     @property
     def num_warps(self) -> int | None:

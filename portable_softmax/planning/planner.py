@@ -112,7 +112,7 @@ def _candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
 def _shape(tiling: Tiling) -> tuple[str, int, int, int]:
     """Returns the key shared by candidates that differ only in num_warps, and in tile_cols if a row is held in pieces."""
     in_pieces, parts = tiling.held and tiling.pieces > 1, 0 if tiling.held else tiling.parts
-    return tiling.strategy, tiling.tile_rows, 0 if in_pieces else tiling.tile_cols // tiling.pieces, parts
+    return tiling.strategy, tiling.tile_rows, 0 if in_pieces else tiling.width, parts
 
 
 def _hopeless(problem: Problem, candidate: Candidate, spilling: list[Compiled], device: Device) -> str | None:
@@ -142,7 +142,7 @@ def _per_thread(tiling: Tiling, device: Device) -> tuple[float, int]:
     """Counts elements and registers of a thread; elements that are not held are those of a piece."""
     hardware = device.hardware
     threads = (tiling.num_warps or 1) * (hardware.warp_size or 1)
-    elements = tiling.tile_rows * tiling.tile_cols / threads / (1 if tiling.held else tiling.pieces)
+    elements = tiling.elements / threads
     limits = tiling.max_registers, hardware.max_registers_per_thread, (hardware.registers_per_multiprocessor or 0) // threads
     return elements, min((limit for limit in limits if limit), default=0)
 
@@ -154,7 +154,7 @@ def _least(problem: Problem, candidate: Candidate, device: Device) -> KernelReso
         return None
     held = 0
     if tiling.held:
-        elements = tiling.tile_rows * tiling.tile_cols * (2 if problem.backward else 1)
+        elements = tiling.elements * (2 if problem.backward else 1)
         element_bytes = min(DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype])
         threads = tiling.num_warps * device.hardware.warp_size
         held = elements * element_bytes // threads + ADDRESS_BYTES - candidate.spilled_bytes

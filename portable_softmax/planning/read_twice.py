@@ -1,7 +1,6 @@
 """Launches for rows side by side whose parts are read twice, a piece at a time."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.planning.plan import Tiling
@@ -70,9 +69,7 @@ def _streamed(room: Room, most_rows: int, threads: int, elements: int, limit: in
         cols = each * threads // rows
         pieces = -(-problem.width // (most * cols))
         count = -(-problem.width // (pieces * cols))
-        tiling = Tiling("online", rows, cols, warps, 1, max_registers=limit or None)
-        if count > 1:
-            tiling = replace(tiling, strategy="shared", tile_cols=pieces * cols, parts=count, pieces=pieces, held=False)
+        tiling = Tiling(rows, cols, warps, 1, count, limit or None, pieces, held=False)
         yield Candidate(tiling, 3 * numbers.spilled_bytes, why)
 
 
@@ -91,8 +88,6 @@ def _streamed_lines(room: Room) -> Iterator[Candidate]:
     cached = (room.device.hardware.shared_memory_per_multiprocessor or 0) // resident // (rows * problem.element_bytes)
     pieces = max(1, cached // cols)
     count = -(-problem.width // (pieces * cols))
-    tiling = Tiling("online", rows, cols, threads // room.warp, 1)
     why = f"parts of {pieces * cols} columns of {problem.inner} rows stay in a cache for {resident} programs"
-    if 1 < count <= MOST_PARTS:
-        tiling = replace(tiling, strategy="shared", tile_cols=pieces * cols, parts=count, pieces=pieces, held=False)
+    tiling = Tiling(rows, cols, threads // room.warp, 1, count if count <= MOST_PARTS else 1, pieces=pieces, held=False)
     yield Candidate(tiling, 3 * room.numbers.spilled_bytes, why)

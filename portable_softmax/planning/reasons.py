@@ -30,8 +30,8 @@ def why(
         yield from _why_in_place(tiling, device)
     yield _why_tile(problem, tiling)
     if tiling.num_warps is not None and device.hardware.warp_size:
-        elements = tiling.tile_rows * tiling.tile_cols / (tiling.num_warps * device.hardware.warp_size)
-        elements, whole = (elements / tiling.pieces, "a piece") if tiling.reads_parts_twice else (elements, "the tile")
+        elements = tiling.elements / (tiling.num_warps * device.hardware.warp_size)
+        whole = "a piece" if tiling.reads_parts_twice else "the tile"
         yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} of {whole}"
         if tiling.num_stages == 1:
             loads = "each tile is loaded once" if tiling.held else "resident programs load in turns"
@@ -81,7 +81,7 @@ def _why_tile(problem: Problem, tiling: Tiling) -> str:
             f"programs of {tiling.tile_cols}, which exchange max and sum{again}"
         )
     rows = "one row" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows"
-    pieces = f"{tiling.pieces} x {tiling.tile_cols // tiling.pieces}" if tiling.pieces > 1 else f"{tiling.tile_cols}"
+    pieces = f"{tiling.pieces} x {tiling.width}" if tiling.pieces > 1 else f"{tiling.tile_cols}"
     whole = problem.n_cols == tiling.tile_cols
     cut = "" if whole and tiling.pieces == 1 else f" {'as' if whole else 'padded to'} {pieces}"
     return f"tile: {rows} per program, read once; {problem.n_cols} columns{cut}"

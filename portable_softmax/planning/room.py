@@ -95,7 +95,7 @@ class Room:
         unit = self.problem.vector if self.problem.ragged else 1
         cols = max(unit, elements * (tiling.num_warps or 1) * self.warp // tiling.tile_rows)
         pieces = -(-self.problem.width // (tiling.parts * cols))
-        return replace(tiling, tile_cols=pieces * cols, pieces=pieces) if pieces > 1 else None
+        return replace(tiling, width=cols, pieces=pieces) if pieces > 1 else None
 
 
 def halves(most: int, least: int) -> Iterator[int]:

@@ -46,7 +46,7 @@ def short_rows(room: Room) -> Iterator[Candidate]:
     elif problem.ragged:
         words = numbers.words_backward / room.operands
     for rows in halves(room.rows(words * threads, row), 1):
-        tiling = Tiling("tile", rows, cols, warps, 1)
+        tiling = Tiling(rows, cols, warps, 1)
         piece = max(1, threads // rows) * problem.vector
         if edged:
             each = min(warps, max(1, rows * cols // elements // room.warp))
@@ -56,7 +56,7 @@ def short_rows(room: Room) -> Iterator[Candidate]:
         kind = "elements" if edged else "words"
         why = f"{rows} rows of {row} {kind} give {taken} threads {rows * row / taken:.2g} {kind} each of an operand"
         if pieces > 1:
-            yield Candidate(replace(tiling, tile_cols=pieces * piece, pieces=pieces), 0, why)
+            yield Candidate(replace(tiling, width=piece, pieces=pieces), 0, why)
         yield Candidate(tiling, 0, why)
 
 
@@ -70,12 +70,12 @@ def whole_rows(room: Room) -> Iterator[Candidate]:
     why = f"a row of {problem.n_cols} columns fits {100 * numbers.row_share:g}% of the register file"
     for each in both:
         for elements in (room.piece, max(1, room.piece // 2)):  # smaller ones may end nearer to the row's end
-            pieces = room.in_pieces(Tiling("tile", 1, cols, max(1, each // 2), 1), elements)
+            pieces = room.in_pieces(Tiling(1, cols, max(1, each // 2), 1), elements)
             if pieces and (pieces.tile_cols < cols or problem.ragged):
                 yield Candidate(pieces, 0, why)
                 break
     for each in both:
-        yield Candidate(Tiling("tile", 1, cols, each, 1), 0, why)
+        yield Candidate(Tiling(1, cols, each, 1), 0, why)
 
 
 def parts(room: Room) -> Iterator[Candidate]:
@@ -91,13 +91,13 @@ def parts(room: Room) -> Iterator[Candidate]:
     cols = numbers.elements_per_part * threads
     while cols < problem.width and threads <= room.most_threads:
         count = -(-problem.width // cols)
-        tiling = Tiling("shared", 1, cols, threads // room.warp, 1, count, registers)
+        tiling = Tiling(1, cols, threads // room.warp, 1, count, registers)
         if count <= MOST_PARTS and (pieces := room.in_pieces(tiling, room.piece)):
             yield Candidate(pieces, numbers.spilled_bytes // 8, why)
             if registers:
                 yield Candidate(replace(pieces, max_registers=None), numbers.spilled_bytes // 8, why)
         power = 1 << cols.bit_length() - 1  # columns of a part in one piece, all that Triton 3.2 can hold
-        in_one = replace(tiling, tile_cols=power, parts=-(-problem.width // power))
+        in_one = replace(tiling, width=power, parts=-(-problem.width // power))
         if in_one.parts <= MOST_PARTS:
             yield Candidate(in_one, numbers.spilled_bytes // 8, why)
         cols, threads = 2 * cols, 2 * threads
@@ -116,6 +116,6 @@ def streamed_parts(room: Room) -> Iterator[Candidate]:
     for most in halves(max(MOST_PARTS, room.multiprocessors // room.n_rows), 2):
         pieces = -(-width // (most * cols))
         count = -(-width // (pieces * cols))
-        tiling = Tiling("shared", 1, pieces * cols, threads // room.warp, 1, count, pieces=pieces, held=False)
+        tiling = Tiling(1, cols, threads // room.warp, 1, count, pieces=pieces, held=False)
         if count > 1:
             yield Candidate(tiling, spilled, f"no programs that run at once hold {width} columns")

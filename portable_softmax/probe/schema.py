@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.policy import Strategy
 from portable_softmax.devices.schema import Source
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.scores import Scores
@@ -64,6 +65,7 @@ class SoftmaxProblem(Fields, frozen=True, kw_only=True):
 class Launch(Fields, frozen=True, kw_only=True):
     """The plan of a softmax: what LaunchPlan holds of these names."""
 
+    strategy: Strategy
     tiling: Tiling
     num_programs: int
     resources: KernelResources

@@ -136,7 +136,7 @@ def _numbers(report: Report) -> dict[str, Any]:
     case = report.problem or report.kernel
     row: dict[str, Any] = {"device": report.device.profile, "case": words_of(case) if case else ""}
     if isinstance(report.plan, Launch):
-        row |= vars(report.plan.tiling) | {"num_programs": report.plan.num_programs}
+        row |= {"strategy": report.plan.strategy} | vars(report.plan.tiling) | {"num_programs": report.plan.num_programs}
     if isinstance(report.time, Time):
         row |= {"floor_us": round(report.time.floor_us, 3), "expected_us": report.time.expected_us}
     if isinstance(report.kernel, KernelUse) and isinstance(report.kernel.launch, KernelLaunch):

@@ -40,7 +40,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
 
     tiling, scores, polls = spec.tiling, spec.scores, device.profile.launch.polls
     threads = _most_threads(spec, device)
-    parts = tiling.parts * spec.folded
+    parts = tiling.parts * tiling.folded
     numbers = tiling.tile_rows * next_power_of_2(parts)
     axis = 0 if spec.across else 1
     return Form(
@@ -59,7 +59,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         ragged=spec.ragged,
         padded=spec.padded,
         tile_rows=tiling.tile_rows,
-        tile_cols=tiling.tile_cols,
+        width=tiling.width,
         pieces=tiling.pieces,
         held=tiling.held and not spec.step,
         places=_places(spec, threads),
@@ -71,7 +71,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         divides=scores.divides and scores.factor == "rows",
         by_row=scores.factor == "rows",
         **({"hides": scores.hides, "voids": scores.voids} if spec.backward else _masks(spec, threads)),
-        folded=spec.folded,
+        folded=tiling.folded,
         parts=parts,
         words=tiling.words_per_tile,
         lanes=max(threads, numbers) if tiling.is_shared else 1,
@@ -94,7 +94,7 @@ def _places(spec: KernelSpec, threads: int) -> int:
     Threads are spread over what is next to each other first. Without threads a gradient adds up whole pieces, and a softmax
     reduces each.
     """
-    tiling, width = spec.tiling, spec.tiling.tile_cols // spec.tiling.pieces
+    tiling, width = spec.tiling, spec.tiling.width
     if tiling.num_warps is None:
         return width if spec.backward else 1
     read = threads * spec.vector  # elements at once
@@ -122,4 +122,4 @@ def _access(spec: KernelSpec, threads: int) -> int:
     tiling = spec.tiling
     if tiling.num_warps is None:
         return 1
-    return max(1, min(spec.vector, tiling.tile_rows * tiling.tile_cols // tiling.pieces // threads))
+    return max(1, min(spec.vector, tiling.tile_rows * tiling.width // threads))

@@ -4,7 +4,8 @@ Everything that a kernel is specialised on stands in its KernelSpec: sizes and s
 never specialised on their values, so a kernel is right for every problem of the same spec.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.policy import Step
@@ -20,12 +21,6 @@ SIZES = {"n_lines": "i64", "length": "i32"} | dict.fromkeys(
 MASK_STRIDES = "mask_col", "mask_row", "mask_matrix", "mask_block"
 OPERANDS = "out_ptr", "a_ptr", "b_ptr", "mask_ptr", "factors_ptr", "sinks_ptr", "numbers_ptr"
 PARAMETERS = {*OPERANDS, *SIZES, *MASK_STRIDES, "factor", "n_groups", "words_ptr", "launch"}  # of the kernel, without FORM
-
-OF_THE_PROBLEM = (
-    *("x_dtype", "y_dtype", "vector", "aligned", "form", "backward"),
-    *("across", "ragged", "paired", "last_alone", "depth", "turned", "scattered", "folded", "step", "scores"),
-    *("mask_step", "mask_vector", "mask_shared"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +41,6 @@ class KernelSpec:
     depth: int = 1
     turned: bool = False
     scattered: bool = False
-    folded: int = 1
     step: Step | None = None
     scores: Scores = NONE
     mask_step: int | None = 1
@@ -61,24 +55,30 @@ class KernelSpec:
         """Returns the kernel for any problem of the same types, alignment, form and tiling.
 
         Raises:
-            ValueError: the tiling's programs together hold less than a row, or a piece of a row lies past its end; or a ragged
-                row may lie inside one vector.
+            ValueError: the tiling's programs together hold less than a row, or a piece of a row lies past its end; or it is
+                for other folded lines; or a ragged row may lie inside one vector.
         """
         if problem.ragged and problem.n_cols < problem.vector:
             raise ValueError(
                 f"rows of {problem.n_cols} columns may lie inside a vector of {problem.vector}: they cannot be ragged"
             )
-        covered = tiling.parts * tiling.tile_cols
-        if tiling.strategy != "online" and covered < problem.n_cols:
+        if tiling.folded != problem.folded:
+            raise ValueError(
+                f"{problem.folded} lines are read as one, and a tiling is for {tiling.folded}; see Tiling.of_folded"
+            )
+        covered = tiling.covers(problem.n_cols)
+        if covered < problem.n_cols:
             raise ValueError(f"{tiling} covers {covered} columns of {problem.n_cols}; give it more parts or columns")
-        unmasked = tiling.tile_cols - tiling.tile_cols // tiling.pieces if tiling.parts == 1 else 0  # all pieces but the last
+        unmasked = tiling.tile_cols - tiling.width if tiling.parts == 1 else 0  # all pieces but the last
         if unmasked > problem.n_cols:
             raise ValueError(f"{tiling} has whole pieces past the {problem.n_cols} columns; give it fewer pieces")
-        ends_with_rows = problem.n_cols % tiling.tile_cols == 0 if tiling.strategy == "online" else covered == problem.n_cols
-        shared = {field: getattr(problem, field) for field in OF_THE_PROBLEM}
-        many = not problem.scores or problem.n_rows >= 2**31
-        padded, in_place = problem.ragged or not ends_with_rows, problem.in_place and tiling.is_shared
-        return cls(tiling=tiling, padded=padded, many=many, in_place=in_place, **shared)
+        own: dict[str, Any] = {
+            "tiling": tiling,
+            "many": not problem.scores or problem.n_rows >= 2**31,
+            "padded": problem.ragged or covered != problem.n_cols,
+            "in_place": problem.in_place and tiling.is_shared,
+        }
+        return cls(**own, **{each.name: getattr(problem, each.name) for each in fields(cls) if each.name not in own})
 
     @property
     def narrows(self) -> bool:

@@ -84,7 +84,7 @@ def _time_tile(step: Step, backward: bool, width: int, elements: int, operands: 
     device = current_device(a.device.index)
     num_warps = width // elements // (device.hardware.warp_size or 1)
     problem = contiguous_problem(n_rows, n_cols, "bfloat16", "log_softmax", backward)
-    spec = KernelSpec.of(dataclasses.replace(problem, step=step), Tiling("online", 1, width, num_warps, 1, walk=False))
+    spec = KernelSpec.of(dataclasses.replace(problem, step=step), Tiling(1, width, num_warps, 1, held=False, walk=False))
     second, vectors = b if backward else a, n_cols // problem.vector
     numbers = torch.full((1, 1 if backward else 2, n_rows), 10.0, device=a.device)
     given = (a, second, numbers) if step == "reduce" else (out, a, second, numbers)

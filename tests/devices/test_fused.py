@@ -13,9 +13,9 @@ from portable_softmax.runtime.specialization import KernelSpec
 
 FUSED = {"nvidia/h200": ("ptx", r"\bfma\.rn\.f32"), "amd/mi300x": ("amdgcn", r"\bv_(?:pk_)?fmac?_f32")}
 CASES = {  # gradients whose products and sums are not all written as fused ones
-    "shared": (Tiling("shared", 1, 256, 1, None, 3), "log_softmax"),
-    "online": (Tiling("online", 1, 256, 1), "log_softmax"),
-    "tile": (Tiling("tile", 1, 1024, 4), "softmax"),
+    "shared": (Tiling(1, 256, 1, None, 3), "log_softmax"),
+    "online": (Tiling(1, 256, 1, held=False), "log_softmax"),
+    "tile": (Tiling(1, 1024, 4), "softmax"),
 }
 
 

@@ -149,11 +149,11 @@ def test_a_part_of_a_granule_of_lds(record_count, profile):
 
 
 TILINGS = (
-    Tiling("tile", 1, 1024, 4, 1),
-    Tiling("tile", 8, 128, 4, 1),
-    Tiling("tile", 1, 4096, 8, 1),
-    Tiling("tile", 1, 32768, 16, 1),
-    Tiling("online", 1, 4096, 8, 1),
+    Tiling(1, 1024, 4, 1),
+    Tiling(8, 128, 4, 1),
+    Tiling(1, 4096, 8, 1),
+    Tiling(1, 32768, 16, 1),
+    Tiling(1, 4096, 8, 1, held=False),
 )
 
 

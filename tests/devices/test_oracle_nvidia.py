@@ -136,13 +136,13 @@ def test_what_arch_traits_knows_of_an_architecture(arch_traits, profile):
 
 
 TILINGS = (
-    Tiling("tile", 1, 1024, 4, 1),
-    Tiling("tile", 8, 128, 4, 1),
-    Tiling("tile", 4, 64, 1, 1),
-    Tiling("tile", 1, 4096, 8, 1),
-    Tiling("online", 1, 1024, 2, 1),
+    Tiling(1, 1024, 4, 1),
+    Tiling(8, 128, 4, 1),
+    Tiling(4, 64, 1, 1),
+    Tiling(1, 4096, 8, 1),
+    Tiling(1, 1024, 2, 1, held=False),
 )
-SPILLING = Tiling("tile", 1, 8192, 1, 1)  # 256 elements of each thread
+SPILLING = Tiling(1, 8192, 1, 1)  # 256 elements of each thread
 
 
 def dump_resource_usage(cuobjdump, cubin_file):

@@ -112,7 +112,7 @@ def test_rows_that_are_overwritten_have_the_same_bits_and_their_words_come_first
 
 def test_a_store_past_the_rows():
     """The guards see rows that are longer than they should be."""
-    tiling, run = Tiling("tile", 1, 256, 1), on_the_cpu(PRODUCT)
+    tiling, run = Tiling(1, 256, 1), on_the_cpu(PRODUCT)
 
     def longer(operands, problem, tiling, programs):
         y, x = operands

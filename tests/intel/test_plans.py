@@ -149,7 +149,7 @@ def test_without_ocloc_registers_are_estimated(monkeypatch, fresh):
 
 def test_ocloc_is_asked_for_the_device_and_the_register_mode(ocloc):
     """256 GRFs of 64 bytes are 128 registers of each of 32 lanes; left to itself, the compiler takes 96 GRFs on Xe3."""
-    tiling = Tiling("tile", 1, 1024, 4, 1)
+    tiling = Tiling(1, 1024, 4, 1)
     for product, most, registers in (("intel/max-1550", 64, 64), ("intel/max-1550", 128, 128), ("intel/arc-b390", None, 48)):
         device = Device.from_profile(product)
         problem = read_problem(4096, 1024, "float32", device)

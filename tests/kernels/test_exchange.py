@@ -36,7 +36,7 @@ pytestmark = pytest.mark.kernel
 
 
 def shared(tile_cols, parts, pieces=1, walk=True):
-    return Tiling("shared", 1, tile_cols, None, None, parts, pieces=pieces, walk=walk)
+    return Tiling(1, tile_cols // pieces, parts=parts, pieces=pieces, walk=walk)
 
 
 BESIDE = {"rows side by side": "across", "rows turned": "to rows", "rows read twice": "across"}  # in two matrices, by name
@@ -45,13 +45,13 @@ CASES = {  # what `forward` and `backward` take, all but the programs
     "beyond the end": ("log_softmax", torch.float32, 40, shared(16, 4, walk=False), 1, None),
     "no mask": ("softmin", torch.bfloat16, 48, shared(16, 3), 8, None),
     "ragged, in pieces": ("softmax", torch.float32, 85, shared(32, 3, pieces=2), 4, 87),
-    "rows side by side": ("softmax", torch.float32, (2, 40, 3), Tiling("shared", 4, 16, None, None, 3, pieces=2), 1, None),
-    "rows turned": ("log_softmax", torch.bfloat16, (2, 48, 8), Tiling("shared", 8, 16, None, None, 3, walk=False), 1, None),
+    "rows side by side": ("softmax", torch.float32, (2, 40, 3), Tiling(4, 8, None, None, 3, pieces=2), 1, None),
+    "rows turned": ("log_softmax", torch.bfloat16, (2, 48, 8), Tiling(8, 16, None, None, 3, walk=False), 1, None),
     "rows read twice": (
         "softmax",
         torch.float32,
         (2, 40, 5),
-        Tiling("shared", 4, 16, None, None, 3, pieces=4, held=False),
+        Tiling(4, 4, None, None, 3, pieces=4, held=False),
         1,
         None,
     ),
@@ -59,20 +59,20 @@ CASES = {  # what `forward` and `backward` take, all but the programs
         "softmin",
         torch.float32,
         (2, 20, 5),
-        Tiling("shared", 4, 4, None, None, 2, pieces=2, walk=False),
+        Tiling(4, 2, None, None, 2, pieces=2, walk=False),
         4,
         None,
     ),
-    "folded lines, one program": ("softmax", torch.bfloat16, (2, 8, 5), Tiling("shared", 4, 2, walk=False), 4, None),
+    "folded lines, one program": ("softmax", torch.bfloat16, (2, 8, 5), Tiling(4, 2, walk=False), 4, None),
     "folded lines read twice": (
         "log_softmax",
         torch.float32,
         (1, 16, 9),
-        Tiling("shared", 8, 2, None, None, 2, pieces=2, held=False, walk=False),
+        Tiling(8, 1, None, None, 2, pieces=2, held=False, walk=False),
         4,
         None,
     ),
-    "a row read twice": ("softmax", torch.float32, 85, Tiling("shared", 1, 32, 1, None, 3, pieces=2, held=False), 4, 87),
+    "a row read twice": ("softmax", torch.float32, 85, Tiling(1, 16, 1, None, 3, pieces=2, held=False), 4, 87),
 }
 
 

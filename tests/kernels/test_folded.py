@@ -15,13 +15,13 @@ from portable_softmax.planning.problem import next_power_of_2
 
 pytestmark = pytest.mark.kernel
 TILINGS = {  # of rows of 40 columns in 10 lines of four, or 5 of eight
-    "one program": Tiling("shared", 16, 16, walk=False),
-    "in pieces": Tiling("shared", 16, 12, pieces=3, walk=False),
-    "fewer programs than tiles": Tiling("shared", 16, 4, parts=3),
-    "two parts in pieces": Tiling("shared", 16, 8, parts=2, pieces=2, walk=False),
-    "read twice": Tiling("shared", 16, 12, pieces=3, held=False, walk=False),
-    "two parts read twice": Tiling("shared", 8, 8, parts=2, pieces=4, held=False, walk=False),
-    "parts beyond the last line": Tiling("shared", 8, 4, parts=4, walk=False),
+    "one program": Tiling(16, 16, walk=False),
+    "in pieces": Tiling(16, 4, pieces=3, walk=False),
+    "fewer programs than tiles": Tiling(16, 4, parts=3),
+    "two parts in pieces": Tiling(16, 4, parts=2, pieces=2, walk=False),
+    "read twice": Tiling(16, 4, pieces=3, held=False, walk=False),
+    "two parts read twice": Tiling(8, 2, parts=2, pieces=4, held=False, walk=False),
+    "parts beyond the last line": Tiling(8, 4, parts=4, walk=False),
 }
 SIZES = [(1, 40, 17), (3, 80, 33), (1, 16, 51), (2, 40, 20)]  # the last lines are read as one without a need
 
@@ -49,8 +49,8 @@ def test_every_tiling(run, direction, tiling):
 @pytest.mark.parametrize("direction", [forward, backward])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_other_sizes(run, direction, sizes):
-    run(direction, Tiling("shared", 16, 8, parts=3, walk=False), sizes)
-    run(direction, Tiling("shared", 8, next_power_of_2(sizes[1] // 4), held=False, walk=False), sizes)
+    run(direction, Tiling(16, 8, parts=3, walk=False), sizes)
+    run(direction, Tiling(8, next_power_of_2(sizes[1] // 4), held=False, walk=False), sizes)
 
 
 @pytest.mark.each_value
@@ -71,7 +71,7 @@ def test_rows_at_every_place_of_a_line(run):
         x[torch.arange(rows) % 3 == 0, : n_cols // 2] = -float("inf")
 
     run(forward, TILINGS["one program"], (1, 80, 41), 8, special=one_by_one)
-    run(forward, Tiling("shared", 32, 16, walk=False), (1, 80, 41), 8, special=as_they_are)
+    run(forward, Tiling(32, 16, walk=False), (1, 80, 41), 8, special=as_they_are)
 
 
 @triton.jit

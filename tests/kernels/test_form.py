@@ -10,7 +10,7 @@ def test_lengths_are_counted_in_vectors_but_for_ragged_rows(ragged, unit):
 
 
 def test_a_piece_has_its_part_of_the_columns():
-    assert form(tile_cols=1536, pieces=6).width == 256
+    assert form(width=256, pieces=6).tile_cols == 1536
 
 
 @pytest.mark.parametrize(("axis", "out_axis", "turned"), [(1, 1, False), (0, 0, False), (1, 0, True), (0, 1, True)])
@@ -46,7 +46,7 @@ def test_copies_in_float32_are_rounded_to_float32():
 def test_kernels_see_constexprs_of_all_fields_and_equal_forms_are_one():
     import triton.language as tl
 
-    one, same, other = in_kernel(tile_cols=64), in_kernel(tile_cols=64), in_kernel(tile_cols=128)
+    one, same, other = in_kernel(width=64), in_kernel(width=64), in_kernel(width=128)
     assert one == same != other
     assert hash(one) == hash(same)
     assert repr(one) == repr(same) != repr(other), "Triton's cache on disk goes by the text"

@@ -46,7 +46,7 @@ def test_rows_of_which_one_tile_has_some_and_another_has_the_others(interpreter,
     """In folded lines: one of these tiles is overwritten when a program reads both, the other is not yet."""
 
     def result(run):
-        tiling, where = Tiling("shared", 4, 2, walk=False), torch.device("cpu")
+        tiling, where = Tiling(4, 2, walk=False), torch.device("cpu")
         return in_folded_lines(direction, 4, run, "softmax", torch.float32, where, (1, 8, 33), tiling, None, as_they_are)
 
     run = at_once(looking(interpreter, BLIND), 1, resident=1, order=shuffled)

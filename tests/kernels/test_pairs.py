@@ -9,12 +9,12 @@ from portable_softmax.planning.reading import in_pairs as pairs_of
 
 pytestmark = pytest.mark.kernel
 TILINGS = {  # of pairs of 2 * 21 columns
-    "whole": (21, Tiling("tile", 1, 64)),
-    "several": (21, Tiling("tile", 2, 64)),
-    "pieces, one of both rows": (21, Tiling("tile", 2, 48, pieces=3)),
-    "pieces of one word": (5, Tiling("tile", 4, 10, pieces=5)),
-    "one each": (21, Tiling("tile", 1, 64, walk=False)),
-    "no columns beyond": (1, Tiling("tile", 2, 2)),
+    "whole": (21, Tiling(1, 64)),
+    "several": (21, Tiling(2, 64)),
+    "pieces, one of both rows": (21, Tiling(2, 16, pieces=3)),
+    "pieces of one word": (5, Tiling(4, 2, pieces=5)),
+    "one each": (21, Tiling(1, 64, walk=False)),
+    "no columns beyond": (1, Tiling(2, 2)),
 }
 
 

@@ -24,7 +24,7 @@ def _tuples(device):
 
 
 def in_pieces(pieces, tile_rows=1):
-    return Tiling("tile", tile_rows, 16 * pieces, None, None, pieces=pieces)
+    return Tiling(tile_rows, 16, pieces=pieces)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_what_is_planned_for_an_h200(device, where, n_cols):
 @pytest.mark.parametrize("direction", [forward, backward])
 def test_parts_of_rows(device, run, where, direction):
     """Pieces of any part may lie wholly or partly beyond the row's end."""
-    tiling = Tiling("shared", 1, 48, None, None, 3, pieces=3)
+    tiling = Tiling(1, 16, None, None, 3, pieces=3)
     direction(run, "softmax", torch.float32, where, 104, tiling, 6)
     direction(run, "softmax", torch.bfloat16, where, 144, tiling, 6, vector=8)  # no mask
     if device.backend == "interpreter" or device.vendor.aligned_access:

@@ -64,7 +64,7 @@ def test_on_nvidia_a_load_that_is_not_volatile_is_seen():
 def test_nothing_in_the_loop_makes_one_warp_wait_for_others(n_cols, backward):
     device = Device.from_profile("nvidia/h200")
     problem = read_problem(4096, n_cols, "float32", device, backward=backward)
-    tiling = Tiling("shared", 1, 4096, 1, 1, -(-n_cols // 4096), walk=False)
+    tiling = Tiling(1, 4096, 1, 1, -(-n_cols // 4096), walk=False)
     spec = KernelSpec.of(problem, tiling)
     compiled = compile_for(device, kernel_of(spec), spec.signature(), constexprs_of(spec, device), 1, 1)
     assert not compiled.metadata.launch_cooperative_grid

@@ -37,10 +37,10 @@ def tiling(strategy, n_cols, vector):
     least = max(vector, 1 << (n_cols - 1).bit_length())
     pieces = -(-n_cols // vector)
     return {
-        "tile": Tiling("tile", 1, least),
-        "rows": Tiling("tile", 4, pieces * vector, pieces=pieces),
-        "online": Tiling("online", 1, 2 * vector),
-        "online rows": Tiling("online", 2, 2 * vector),
+        "tile": Tiling(1, least),
+        "rows": Tiling(4, vector, pieces=pieces),
+        "online": Tiling(1, 2 * vector, held=False),
+        "online rows": Tiling(2, 2 * vector, held=False),
     }[strategy]
 
 

@@ -15,16 +15,16 @@ from portable_softmax.planning.plan import Tiling
 
 pytestmark = pytest.mark.kernel
 TILINGS = {  # of rows of 40 columns; in pieces, the last of which may lie behind all columns
-    "tile": Tiling("tile", 16, 64),
-    "tile in pieces": Tiling("tile", 16, 48, pieces=3),
-    "online": Tiling("online", 16, 16),
-    "shared": Tiling("shared", 16, 16, parts=3),
-    "online, 4 warps": Tiling("online", 16, 32, 4),  # several columns of each thread, on a GPU
-    "online, 32 warps": Tiling("online", 16, 16, 32),  # the same in the interpreter, whose warps count as one thread
-    "shared in pieces": Tiling("shared", 16, 16, parts=3, pieces=4),
-    "shared, read twice": Tiling("shared", 16, 16, parts=3, pieces=2, held=False),
-    "shared, read twice in three": Tiling("shared", 16, 24, parts=2, pieces=3, held=False),
-    "shared by two": Tiling("shared", 16, 32, parts=2, walk=False),
+    "tile": Tiling(16, 64),
+    "tile in pieces": Tiling(16, 16, pieces=3),
+    "online": Tiling(16, 16, held=False),
+    "shared": Tiling(16, 16, parts=3),
+    "online, 4 warps": Tiling(16, 32, 4, held=False),  # several columns of each thread, on a GPU
+    "online, 32 warps": Tiling(16, 16, 32, held=False),  # the same in the interpreter, whose warps count as one thread
+    "shared in pieces": Tiling(16, 4, parts=3, pieces=4),
+    "shared, read twice": Tiling(16, 8, parts=3, pieces=2, held=False),
+    "shared, read twice in three": Tiling(16, 8, parts=2, pieces=3, held=False),
+    "shared by two": Tiling(16, 32, parts=2, walk=False),
 }
 MATRICES = (2, 40, 33)
 OTHERS = [(1, 40, 20), (3, 37, 7), (5, 33, 2)]  # the last's tiles hold rows of several matrices
@@ -131,6 +131,6 @@ def test_parts_past_2_to_the_31_columns(where):
     """Columns of (2_200_000_000, 2) in 80 parts, as an H200 is planned to have: each begins where the one before ends."""
     n_cols, tile_cols = torch.tensor(2_200_000_000), 27_500_544
     out = torch.zeros(80, 2, dtype=torch.int64, device=where)
-    _first_columns[(80,)](out, int(n_cols), in_kernel(tile_cols=tile_cols, axis=0))
+    _first_columns[(80,)](out, int(n_cols), in_kernel(width=tile_cols, axis=0))
     first = torch.arange(80) * tile_cols
     assert torch.equal(out.cpu(), torch.stack([first, (first + tile_cols).minimum(n_cols)], 1))

@@ -16,7 +16,7 @@ def moved(dtype, vector, backward, turned):
     """Conversions of pieces of 64 columns of 16 rows, in Triton's GPU dialect."""
     device = Device.from_profile("nvidia/h200")
     problem = Problem(4096, 4096, dtype, dtype, vector, inner=4096, backward=backward, turned=turned)
-    spec = KernelSpec.of(problem, Tiling("shared", 16, 512, 4, 1, 8, 128, pieces=8, walk=False))
+    spec = KernelSpec.of(problem, Tiling(16, 64, 4, 1, 8, 128, pieces=8, walk=False))
     compiled = compile_for(device, kernel_of(spec), spec.signature(), constexprs_of(spec, device), 4, 1, 128, True)
     return re.findall(r"ttg.convert_layout [^\n]*tensor<64x16x", compiled.asm["ttgir"])
 

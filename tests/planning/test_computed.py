@@ -33,10 +33,8 @@ def test_triton_has_every_tile(product):
         found = every_candidate(problem, device)
         assert found
         for tiling in found:
-            piece = tiling.tile_cols // tiling.pieces
-            assert tiling.tile_cols % tiling.pieces == 0
-            assert {each.bit_count() for each in (tiling.tile_rows, piece, tiling.num_warps or 1)} == {1}, tiling
-            assert tiling.tile_rows * (tiling.tile_cols if tiling.held else piece) <= MOST_ELEMENTS
+            assert {each.bit_count() for each in (tiling.tile_rows, tiling.width, tiling.num_warps or 1)} == {1}, tiling
+            assert tiling.tile_rows * (tiling.tile_cols if tiling.held else tiling.width) <= MOST_ELEMENTS
             assert tiling.pieces <= MOST_PIECES or not tiling.held
             assert (tiling.num_warps is None) == (hardware.warp_size is None)
             if tiling.num_warps:

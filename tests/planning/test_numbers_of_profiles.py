@@ -145,4 +145,4 @@ def test_rows_that_may_lie_inside_one_vector_are_never_ragged():
         for n_cols in range(1, 2 * vector + 2):
             assert read_problem(40, n_cols, dtype, device).ragged == (n_cols > vector and n_cols % vector > 0)
     with pytest.raises(ValueError, match="a vector of 4: they cannot be ragged"):
-        KernelSpec.of(Problem(40, 3, "float32", "float32", 4, ragged=True), Tiling("tile", 1, 4))
+        KernelSpec.of(Problem(40, 3, "float32", "float32", 4, ragged=True), Tiling(1, 4))

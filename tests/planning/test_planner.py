@@ -129,10 +129,10 @@ def test_of_short_rows_each_thread_makes_one_access_for_a_piece(n_cols, dtype):
     """An access is a single element, or as many as 16 bytes hold where all rows start at a multiple of them."""
     plan = planned(H200, 10**6, n_cols, dtype)
     tiling = plan.tiling
-    elements = tiling.tile_rows * tiling.tile_cols // tiling.pieces
+    elements = tiling.tile_rows * tiling.width
     access = plan.problem.vector * tiling.num_warps * 32
     assert elements == access or (elements > access and tiling.tile_cols == plan.problem.vector), "no piece is narrower"
-    assert tiling.tile_cols - tiling.tile_cols // tiling.pieces < n_cols, "no piece is empty"
+    assert tiling.tile_cols - tiling.width < n_cols, "no piece is empty"
 
 
 def test_gradients_of_short_rows_have_room_for_two_operands():
@@ -206,11 +206,11 @@ def test_a_row_is_held_in_pieces_of_so_many_bytes_a_thread_where_a_power_of_two_
     plan = choose(contiguous_problem(4096, n_cols, "float32"), device, light)
     tiling = plan.tiling
     if tiling.pieces > 1:
-        assert size // 4 * 32 * tiling.num_warps == tiling.tile_cols // tiling.pieces
+        assert size // 4 * 32 * tiling.num_warps == tiling.width
         assert tiling.tile_cols < next_power_of_2(n_cols)
     else:
         assert tiling.tile_cols == next_power_of_2(n_cols)
-    cut = f"{tiling.pieces} x {tiling.tile_cols // tiling.pieces}"
+    cut = f"{tiling.pieces} x {tiling.width}"
     assert (f"; {n_cols} columns {'as' if n_cols == tiling.tile_cols else 'padded to'} {cut}" in "\n".join(plan.reasons)) == (
         tiling.pieces > 1
     )

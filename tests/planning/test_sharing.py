@@ -155,7 +155,7 @@ def test_parts_of_a_row_are_as_equal_as_pieces_allow(n_cols):
     device = with_numbers(H200, {"bytes_per_piece": 16, "row_share": 0.0625})
     problem = read_problem(4096, n_cols, "float32", device)
     tiling = choose(problem, device, light).tiling
-    piece = tiling.tile_cols // tiling.pieces
+    piece = tiling.width
     assert tiling.parts > 1
     assert piece == 128 * tiling.num_warps
     assert tiling.parts * (tiling.tile_cols - piece) < n_cols <= tiling.parts * tiling.tile_cols
@@ -175,7 +175,7 @@ def test_a_row_is_not_shared_where_its_parts_would_not_run_at_once():
 def test_each_thread_of_a_program_has_a_lane_of_its_own(profile, num_warps):
     """Else its warps would look at words one by one, see them at other times, and disagree whether one is missing."""
     device = Device.from_profile(profile)
-    spec = KernelSpec.of(Problem(3, 128, "float32", "float32", 4), Tiling("shared", 1, 64, num_warps, 1, 2))
+    spec = KernelSpec.of(Problem(3, 128, "float32", "float32", 4), Tiling(1, 64, num_warps, 1, 2))
     threads = compile_kernel(spec, device).metadata.num_warps * device.hardware.warp_size
     assert form_of(spec, device).lanes >= threads
 
@@ -189,7 +189,7 @@ def test_parts_that_are_read_twice_fill_the_device_and_no_more(n_rows):
     problem = read_problem_beside(n_rows, device)
     tilings = [each for each in every_candidate(problem, device) if each.is_shared and not each.held]
     for tiling in tilings:
-        threads, piece = 32 * tiling.num_warps, tiling.tile_cols // tiling.pieces
+        threads, piece = 32 * tiling.num_warps, tiling.width
         resident = 132 * (65_536 // (threads * tiling.max_registers))
         most = min(resident // problem.tiles(tiling.tile_rows), MOST_READ)
         assert tiling.parts <= most
@@ -262,12 +262,12 @@ def test_tiles_that_leave_the_last_wave_of_programs_empty_are_shared(tiles, part
 @pytest.mark.parametrize(
     ("profile", "inner", "tiling", "backward", "places"),
     [
-        (H200, 1, Tiling("online", 1, 4096, 4), False, 128 * 4),  # threads, and elements of an access
-        (H200, 1, Tiling("online", 1, 256, 4), False, 256),
-        (H200, 64, Tiling("online", 64, 128, 8), True, 256 * 4 // 64),
-        (H200, 64, Tiling("online", 64, 128, 1), False, 32 * 4 // 64),
-        (A2, 1, Tiling("online", 1, 4096), False, 1),
-        (A2, 1, Tiling("online", 1, 4096), True, 4096),
+        (H200, 1, Tiling(1, 4096, 4, held=False), False, 128 * 4),  # threads, and elements of an access
+        (H200, 1, Tiling(1, 256, 4, held=False), False, 256),
+        (H200, 64, Tiling(64, 128, 8, held=False), True, 256 * 4 // 64),
+        (H200, 64, Tiling(64, 128, 1, held=False), False, 32 * 4 // 64),
+        (A2, 1, Tiling(1, 4096, held=False), False, 1),
+        (A2, 1, Tiling(1, 4096, held=False), True, 4096),
     ],
 )
 def test_columns_of_one_thread_share_a_place(profile, inner, tiling, backward, places):

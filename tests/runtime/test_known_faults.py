@@ -21,8 +21,8 @@ from portable_softmax.runtime.specialization import KernelSpec
 
 PAIRS_OF_16_BITS = "add.s16x2"
 ODD_PARTS = [
-    Tiling("shared", 16, 704, 4, 1, 12, pieces=22, walk=False),
-    Tiling("shared", 16, 1536, 8, 1, 2, pieces=12, walk=False),
+    Tiling(16, 32, 4, 1, 12, pieces=22, walk=False),
+    Tiling(16, 128, 8, 1, 2, pieces=12, walk=False),
 ]
 
 
@@ -43,7 +43,7 @@ def test_pairs_of_16_bits_are_found():
 
 def test_a_kernel_that_may_be_wrong_is_not_used(monkeypatch):
     device = Device.from_profile(H200)
-    spec = KernelSpec.of(Problem(5, 77, "float32", "float32", 1), Tiling("tile", 1, 128, 1, 1))
+    spec = KernelSpec.of(Problem(5, 77, "float32", "float32", 1), Tiling(1, 128, 1, 1))
     monkeypatch.setattr(cuda, "known_fault", lambda compiled: f"{compiled.metadata.name} may be wrong")
     for _ in range(2):
         with pytest.raises(CompileError, match="tile 1 x 128, num_warps 1 is not used: softmax_kernel may be wrong"):
@@ -74,8 +74,6 @@ def test_each_piece_of_such_parts_is_stored_in_its_place(device, where, tiling):
 def test_triton_3_2_is_not_asked_to_round_float64_to_16_bits(x_dtype, y_dtype, backward, monkeypatch):
     """Its compiler ends the process."""
     monkeypatch.setattr(compiler, "triton_version", lambda: (3, 2))
-    spec = KernelSpec(
-        x_dtype=x_dtype, y_dtype=y_dtype, vector=1, aligned=True, backward=backward, tiling=Tiling("tile", 3, 8, 1)
-    )
+    spec = KernelSpec(x_dtype=x_dtype, y_dtype=y_dtype, vector=1, aligned=True, backward=backward, tiling=Tiling(3, 8, 1))
     with pytest.raises(CompileError, match=r"ends the process.*install Triton 3\.3"):
         compile_kernel(spec, Device.from_profile("nvidia/h200"))

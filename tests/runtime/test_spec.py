@@ -14,19 +14,27 @@ from portable_softmax.runtime.specialization import KernelSpec
 SIZES = st.integers(1, 300)
 
 
-def spec(n_cols, strategy, tile_cols, parts=1, pieces=1, **kind):
+def spec(n_cols, width, parts=1, pieces=1, held=True, **kind):
     problem = Problem(5, n_cols, "float32", "float32", 4 if kind.get("ragged") else 1, **kind)
-    return KernelSpec.of(problem, Tiling(strategy, 1, tile_cols, None, None, parts, pieces=pieces))
+    return KernelSpec.of(problem, Tiling(1, width, parts=parts, pieces=pieces, held=held))
 
 
-@given(SIZES, SIZES, st.integers(2, 20))
+@given(SIZES, SIZES, st.integers(1, 20))
 def test_a_tiling_that_does_not_cover_its_rows_is_refused(n_cols, tile_cols, parts):
-    for strategy, programs in (("tile", 1), ("shared", parts)):
-        if tile_cols * programs < n_cols:
-            with pytest.raises(ValueError, match=rf"covers {tile_cols * programs} columns of {n_cols}; give it more"):
-                spec(n_cols, strategy, tile_cols, programs)
-        else:
-            assert spec(n_cols, strategy, tile_cols, programs).padded == (tile_cols * programs != n_cols)
+    if tile_cols * parts < n_cols:
+        with pytest.raises(ValueError, match=rf"covers {tile_cols * parts} columns of {n_cols}; give it more"):
+            spec(n_cols, tile_cols, parts)
+    else:
+        assert spec(n_cols, tile_cols, parts).padded == (tile_cols * parts != n_cols)
+
+
+def test_a_tiling_of_other_folded_lines_is_refused():
+    problem = Problem(64, 40, "float32", "float32", 4, inner=8, folded=4)
+    with pytest.raises(ValueError, match="4 lines are read as one, and a tiling is for 1"):
+        KernelSpec.of(problem, Tiling(1, 64))
+    assert KernelSpec.of(problem, Tiling(1, 64).of_folded(4, 40)).tiling.is_shared
+    streamed = Tiling(1, 16, held=False).of_folded(4, 40)
+    assert (streamed.strategy, streamed.tile_cols, str(streamed)) == ("shared", 48, "shared 1 x 48 of 3 pieces, read twice")
 
 
 @given(st.integers(1, 40), st.integers(1, 20), st.integers(2, 8))
@@ -35,31 +43,33 @@ def test_a_tile_with_a_piece_past_its_rows_is_refused(n_cols, piece, pieces):
     n_cols = min(n_cols, piece * pieces)
     if (pieces - 1) * piece > n_cols:
         with pytest.raises(ValueError, match=f"has whole pieces past the {n_cols} columns; give it fewer"):
-            spec(n_cols, "tile", piece * pieces, pieces=pieces)
+            spec(n_cols, piece, pieces=pieces)
     else:
-        assert spec(n_cols, "tile", piece * pieces, pieces=pieces).padded == (n_cols < piece * pieces)
-    assert spec(n_cols, "shared", piece * pieces, 2, pieces), "all pieces of parts have masks"
+        assert spec(n_cols, piece, pieces=pieces).padded == (n_cols < piece * pieces)
+    assert spec(n_cols, piece, 2, pieces), "all pieces of parts have masks"
 
 
 @given(SIZES, SIZES)
 def test_tiles_of_long_rows_are_masked_but_where_all_end_with_them(n_cols, tile_cols):
-    assert spec(n_cols, "online", tile_cols).padded == (n_cols % tile_cols != 0)
+    given = spec(n_cols, tile_cols, held=False)
+    assert given.padded == (n_cols % tile_cols != 0)
+    assert given == spec(n_cols + 5 * tile_cols, tile_cols, pieces=7, held=False), "the same kernel, however long rows are"
 
 
-@given(st.integers(8, 300), SIZES, st.sampled_from((("tile", 1), ("online", 1), ("shared", 7))))
-def test_ragged_rows_are_masked(n_cols, more, strategy):
-    assert spec(n_cols, strategy[0], n_cols + more, strategy[1], ragged=True).padded
+@given(st.integers(8, 300), SIZES, st.sampled_from(({"held": True}, {"held": False}, {"parts": 7})))
+def test_ragged_rows_are_masked(n_cols, more, cut):
+    assert spec(n_cols, n_cols + more, ragged=True, **cut).padded
 
 
 @pytest.mark.kernel
 @pytest.mark.parametrize(
     "tiling",
     [
-        Tiling("tile", 1, 128, None, None),
-        Tiling("tile", 1, 48, None, None, pieces=3),
-        Tiling("online", 1, 64, None, None),
-        Tiling("shared", 1, 64, None, None, 2),
-        Tiling("shared", 1, 16, None, None, 4),
+        Tiling(1, 128),
+        Tiling(1, 16, pieces=3),
+        Tiling(1, 64, held=False),
+        Tiling(1, 64, None, None, 2),
+        Tiling(1, 16, None, None, 4),
     ],
     ids=str,
 )

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 PROBLEM = Problem(5, 100, "float32", "float32", 1)
 
 
-SEVEN_PARTS = Tiling("shared", 1, 16, 1, 1, 7)
+SEVEN_PARTS = Tiling(1, 16, 1, 1, 7)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_each_call_has_words_and_a_number_of_its_own(launch, calls):
 
 @pytest.mark.parametrize("parts", [2, 7, 8, 9, 64])
 def test_each_part_of_each_row_has_two_words_and_no_row_shares_a_cache_line(calls, parts):
-    tiling = Tiling("shared", 1, 16, 1, 1, parts)
+    tiling = Tiling(1, 16, 1, 1, parts)
     workspace.with_words(lambda *arguments: calls.append(arguments), PROBLEM, tiling, CPU)()
     ((words, _),) = calls
     assert words.numel() == 5 * tiling.words_per_tile

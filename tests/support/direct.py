@@ -188,6 +188,7 @@ def in_folded_lines(direction, count, run, form, dtype, where, sizes, tiling, pr
     result.fill_(-3.0)
     operands = result, *inputs
     problem = folded(problem_across(operands, form, backward_too), count)
+    tiling = tiling.of_folded(count, problem.n_cols)
     run(operands, problem, tiling, programs if tiling.walk else problem.tiles(tiling.tile_rows) * tiling.parts)
     assert (memory[:32] == GUARD).all(), "something was written ahead of the lines"
     assert (memory[-32:] == GUARD).all(), "something was written behind the lines"

@@ -7,7 +7,7 @@ PLAIN = {
     **dict.fromkeys(("exact", "held", "flat"), True),
     **dict.fromkeys(("compute", "rounded_to"), "float32"),
     **dict.fromkeys(("axis", "out_axis", "depth", "vector", "tile_rows", "pieces", "stages", "places"), 1),
-    "tile_cols": 16,
+    "width": 16,
     "counted_in": "int64",
 }
 

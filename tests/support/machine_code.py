@@ -20,18 +20,18 @@ FOREMOST = {"gfx942", "gfx1100"}  # one of 64 lanes, one of 32; tests of the oth
 CPU = torch.device("cpu")
 
 CASES = {  # tiling, columns, stride of ragged rows
-    "rows": (Tiling("tile", 4, 256, 1), 200, None),
-    "rows, short": (Tiling("tile", 4, 256, 1), 60, None),  # by the same kernel
-    "one element at a time": (Tiling("tile", 2, 256, 2), 199, None),
-    "no mask": (Tiling("tile", 1, 1024, 4), 1024, None),
-    "pieces": (Tiling("tile", 1, 768, 2, pieces=3), 704, None),
-    "ragged": (Tiling("tile", 1, 512, 2), 391, 403),
-    "ragged rows": (Tiling("tile", 4, 96, 1, pieces=3), 91, 99),
-    "shared": (Tiling("shared", 1, 256, 2, None, 3, pieces=2, walk=False), 704, None),
-    "shared, ragged": (Tiling("shared", 1, 256, 1, None, 3, pieces=2), 645, 651),
-    "shared, in one piece": (Tiling("shared", 1, 256, 1, None, 3), 704, None),
-    "online": (Tiling("online", 1, 256, 2), 704, None),
-    "online rows": (Tiling("online", 2, 64, 1), 200, None),
+    "rows": (Tiling(4, 256, 1), 200, None),
+    "rows, short": (Tiling(4, 256, 1), 60, None),  # by the same kernel
+    "one element at a time": (Tiling(2, 256, 2), 199, None),
+    "no mask": (Tiling(1, 1024, 4), 1024, None),
+    "pieces": (Tiling(1, 256, 2, pieces=3), 704, None),
+    "ragged": (Tiling(1, 512, 2), 391, 403),
+    "ragged rows": (Tiling(4, 32, 1, pieces=3), 91, 99),
+    "shared": (Tiling(1, 128, 2, None, 3, pieces=2, walk=False), 704, None),
+    "shared, ragged": (Tiling(1, 128, 1, None, 3, pieces=2), 645, 651),
+    "shared, in one piece": (Tiling(1, 256, 1, None, 3), 704, None),
+    "online": (Tiling(1, 256, 2, held=False), 704, None),
+    "online rows": (Tiling(2, 64, 1, held=False), 200, None),
 }
 WIDEST = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}  # elements of 16 bytes
 

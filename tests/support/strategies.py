@@ -83,7 +83,7 @@ def test_wide_rows(run_on, foremost, name, dtype):
 def test_every_number_of_warps(run_on, product, num_warps, missing, direction):
     """A row for all of them, of which the last lanes have nothing; with a spike in many lanes, and with others."""
     width = 64 * num_warps * 4
-    tiling, vector = Tiling("tile", 1, width, num_warps), 1 if missing % 4 else 4
+    tiling, vector = Tiling(1, width, num_warps), 1 if missing % 4 else 4
     for special, n_rows in ((spikes, 8 if num_warps < 8 else 24), (None, 5)):
         direction(
             run_on(product), "softmax", torch.float32, CPU, width - missing, tiling, 3, vector, n_rows=n_rows, special=special

@@ -6,11 +6,11 @@ from portable_softmax.planning.plan import Tiling
 
 WIDTH = 16  # of a piece, a part or a tile: masks end there and elsewhere
 TILINGS = {
-    "tile": Tiling("tile", 2, 64, None, None),
-    "pieces": Tiling("tile", 1, 48, None, None, pieces=3),
-    "online": Tiling("online", 2, WIDTH, None, None),
-    "shared": Tiling("shared", 1, WIDTH, None, None, 4),
-    "shared pieces": Tiling("shared", 1, 2 * WIDTH, None, None, 2, pieces=2),
+    "tile": Tiling(2, 64),
+    "pieces": Tiling(1, 16, pieces=3),
+    "online": Tiling(2, WIDTH, held=False),
+    "shared": Tiling(1, WIDTH, parts=4),
+    "shared pieces": Tiling(1, WIDTH, parts=2, pieces=2),
 }
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 CASES = [(name, dtype) for name in TILINGS for dtype in DTYPES if dtype != torch.float64 or not name.startswith("shared")]

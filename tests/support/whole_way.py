@@ -56,9 +56,9 @@ FLAGS = {"driver_max1100": "-cl-intel-128-GRF-per-thread"}  # the planned regist
 LONG = {"hip": ((2, 60_000), "shared"), "npu": ((5, 10_000), "online"), "xpu": ((2, 20_000), "shared")}[BACKEND]
 SHAPES = {(16, 781): "tile", (70, 64): "tile", LONG[0]: LONG[1]}
 TILINGS = {  # tiling, columns; the NPU's are planned
-    "held": (Tiling("tile", 2, 256, 2), 200),
-    "streamed": (Tiling("online", 1, 128, 2), 328),
-    "shared": (Tiling("shared", 1, 128, 1, None, 3), 328),
+    "held": (Tiling(2, 256, 2), 200),
+    "streamed": (Tiling(1, 128, 2, held=False), 328),
+    "shared": (Tiling(1, 128, 1, None, 3), 328),
 }
 PLANNED = {"held": (None, 781), "streamed": (None, 10_000)}
 

@@ -36,7 +36,7 @@ def jit_launch(grid, index, **options):
     """The kernel launched by Triton's JIT itself, as this package never does."""
     x, y = torch.randn(4, 8, device=f"npu:{index}"), torch.empty(4, 8, device=f"npu:{index}")
     with torch.npu.device(index):
-        tiling = Tiling("tile", 4, 8, None, None)
+        tiling = Tiling(4, 8)
         spec = KernelSpec(x_dtype="float32", y_dtype="float32", vector=1, aligned=True, tiling=tiling)
         constexprs = constexprs_of(spec, current_device())
         named = dict(zip(spec.signature(), (y, x, 4, 8, 8, 8, 1, 0, 0, 1, 0, 0), strict=True))
@@ -62,7 +62,7 @@ def test_too_many_programs_are_refused():
     """By the JIT, and by the launcher of a compiled kernel, which this package calls."""
     with pytest.raises(RuntimeError, match="grid should be less than 65536"):
         jit_launch((MOST_PROGRAMS + 1,), 0)
-    kernel = compiled(Tiling("tile", 4, 64, None, None), "float32", "float32", current_device(0))
+    kernel = compiled(Tiling(4, 64), "float32", "float32", current_device(0))
     x = torch.zeros(64, 64, device="npu:0")
     with pytest.raises(RuntimeError, match="65536 x 1 x 1 programs, more than 65535"):
         kernel[(MOST_PROGRAMS + 1, 1, 1)](x, x, 64, 64, 64, 64, 1, 0, 0, 1, 0, 0)
@@ -113,7 +113,7 @@ def test_nothing_fits(machine):
 def test_the_overflow_is_the_compilers_own_error(machine):
     device = current_device(machine.index(TINY_BUFFER))
     with pytest.raises(CompileError, match=r"available! \(possible reason: tiling basic block is too large") as raised:
-        compiled(Tiling("tile", 8, 1024, None, None), "float32", "float32", device)
+        compiled(Tiling(8, 1024), "float32", "float32", device)
     assert isinstance(raised.value.__cause__, MLIRCompilationError)
     assert "[ConvertLinalgRToBinary] encounters error" in str(raised.value)
 
@@ -129,7 +129,7 @@ def test_the_planner_counts_the_buffer_as_the_code_does(machine, types, tile):
     (x_dtype, y_dtype), (tile_rows, tile_cols) = types, tile
     device = current_device(machine.index(ARCH))
     modelled = device.vendor.model(tile_rows, tile_cols, (DTYPE_BYTES[x_dtype],), DTYPE_BYTES[y_dtype], device.hardware)
-    kernel = compiled(Tiling("tile", tile_rows, tile_cols, None, None), x_dtype, y_dtype, device)
+    kernel = compiled(Tiling(tile_rows, tile_cols), x_dtype, y_dtype, device)
     assert unified_buffer_bits(kernel.asm["ttadapter"], multibuffer=True) == 8 * modelled.shared_memory_bytes
 
 
@@ -143,14 +143,14 @@ def test_kernels_run_on_the_tensors_device(machine):
 
 
 def test_tensors_of_another_device_are_refused():
-    kernel = compiled(Tiling("tile", 1, 8, None, None), "float32", "float32", current_device(0))
+    kernel = compiled(Tiling(1, 8), "float32", "float32", current_device(0))
     x = torch.zeros(3, 5, device="npu:1")
     with pytest.raises(RuntimeError, match="a tensor on npu:1 in a launch on device 0"):
         kernel[(1, 1, 1)](x, x, 3, 5, 5, 5, 1, 0, 0, 1, 0, 0)
 
 
 def test_sizes_that_do_not_fit_their_type():
-    kernel = compiled(Tiling("tile", 1, 8, None, None), "float32", "float32", current_device(0))
+    kernel = compiled(Tiling(1, 8), "float32", "float32", current_device(0))
     x = torch.zeros(3, 5, device="npu:0")
     with pytest.raises(OverflowError, match="2147483648 is not an i32"):
         kernel[(1, 1, 1)](x, x, 3, 2**31, 5, 5, 1, 0, 0, 1, 0, 0)

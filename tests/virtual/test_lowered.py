@@ -15,10 +15,10 @@ from virtual import bad_kernels
 from virtual.lint import RULES, lint
 
 TILINGS = {
-    "tile 1 x 8192": Tiling("tile", 1, 8192, None, None),
-    "tile 8 x 1024": Tiling("tile", 8, 1024, None, None),
-    "tile 512 x 16": Tiling("tile", 512, 16, None, None),
-    "online 1 x 4096": Tiling("online", 1, 4096, None, None),
+    "tile 1 x 8192": Tiling(1, 8192),
+    "tile 8 x 1024": Tiling(8, 1024),
+    "tile 512 x 16": Tiling(512, 16),
+    "online 1 x 4096": Tiling(1, 4096, held=False),
 }
 BAD = {
     "modulo_rows": {"loop over elements", "discrete access", "vector integer compare", "extract in a loop"},
@@ -68,7 +68,7 @@ def test_softmax_is_clean(machine, tiling, dtypes, vector):
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_gradients_and_logarithms_are_clean(machine, kind, tiling, dtype, vector):
     form, backward, loads = kind
-    tile = TILINGS[tiling] if not backward else replace(TILINGS[tiling], tile_cols=TILINGS[tiling].tile_cols // 2)
+    tile = TILINGS[tiling] if not backward else replace(TILINGS[tiling], width=TILINGS[tiling].width // 2)
     n_cols = min(64, tile.tile_cols)
     spec = KernelSpec.of(Problem(64, n_cols, dtype, dtype, vector, form=form, backward=backward), tile)
     found = lint(compile_kernel(spec, current_device(machine.index("Ascend910B3"))).asm["ttadapter"])
@@ -85,7 +85,7 @@ def test_scores_move_whole_tiles(machine, kind, tiling):
     problem = Problem(64, 64, "bfloat16", "bfloat16", 4, scores=scores, mask_vector=4)
     found, gradient = (
         lint(compile_kernel(KernelSpec.of(*each), current_device(machine.index("Ascend910B3"))).asm["ttadapter"])
-        for each in ((problem, tile), (replace(problem, backward=True), replace(tile, tile_cols=tile.tile_cols // 2)))
+        for each in ((problem, tile), (replace(problem, backward=True), replace(tile, width=tile.width // 2)))
     )
     assert (found.loads, found.stores) == (loads["online" in tiling], 1)
     assert found.findings <= {"int64 vector", "vector integer compare"}

@@ -19,8 +19,8 @@ ARCH, PADDING = "Ascend910B3", 16
 CHIPS = [*{profile.architecture: profile.arch for profile in profiles().values() if profile.backend == "npu"}.values(), UNKNOWN]
 NAN = float("nan")
 TILINGS = {  # tiling, columns; the second is of two passes
-    "tile": (Tiling("tile", 4, 1024, None, None), 781),
-    "online": (Tiling("online", 2, 1024, None, None), 2500),
+    "tile": (Tiling(4, 1024), 781),
+    "online": (Tiling(2, 1024, held=False), 2500),
 }
 
 

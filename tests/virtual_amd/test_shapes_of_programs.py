@@ -10,10 +10,10 @@ from portable_softmax.planning.plan import Tiling
 
 CPU = torch.device("cpu")
 ACROSS = {  # tiling, and lines; only the last piece of a row is not full
-    "tile": (Tiling("tile", 16, 64, 2), 50),
-    "pieces": (Tiling("tile", 16, 96, 4, pieces=3), 90),
-    "online": (Tiling("online", 16, 32, 4), 75),
-    "many warps": (Tiling("tile", 32, 64, 8), 50),
+    "tile": (Tiling(16, 64, 2), 50),
+    "pieces": (Tiling(16, 32, 4, pieces=3), 90),
+    "online": (Tiling(16, 32, 4, held=False), 75),
+    "many warps": (Tiling(32, 64, 8), 50),
 }
 DTYPES = torch.float32, torch.bfloat16, torch.float64
 

@@ -101,7 +101,7 @@ def test_any_interleaving(arch, direction, name):
 )
 @pytest.mark.parametrize("held", [True, False])
 def test_rows_side_by_side_have_the_same_bits_in_any_interleaving(arch, direction, layout, held):
-    tiling, device = Tiling("shared", 16, 64, 2, None, 3, pieces=2, walk=False, held=held), Device.from_profile(PRODUCTS[arch])
+    tiling, device = Tiling(16, 32, 2, None, 3, pieces=2, walk=False, held=held), Device.from_profile(PRODUCTS[arch])
 
     def result(**interleaving):
         run = in_virtual_device(arch, **interleaving)
@@ -114,7 +114,7 @@ def test_rows_side_by_side_have_the_same_bits_in_any_interleaving(arch, directio
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx942"])
 def test_folded_lines_have_the_same_bits_in_any_interleaving(arch, direction, held):
-    tiling = Tiling("shared", 16, 8, 2, None, 2, pieces=2, walk=False, held=held)
+    tiling = Tiling(16, 4, 2, None, 2, pieces=2, walk=False, held=held)
 
     def result(*memory, **interleaving):
         run = in_virtual_device(arch, *memory, **interleaving)
