@@ -61,7 +61,7 @@ def main() -> None:
     batch, each = torch.tensor([0.0, 0.5, 1.0, 10.0]), 4096
     sampler = Sampler(len(batch) * each, len(logits), device, torch.float32)
     print(f"shares of {len(logits)} tokens among those drawn; the first and the last are equally likely, also at temperature 0")
-    for name, turn in (("first", batch), ("turned", batch.flip(0))):  # temperatures change, and the graph stays
+    for name, turn in (("first", batch), ("transposed", batch.flip(0))):  # temperatures change, and the graph stays
         tokens = sampler(logits.expand(len(batch) * each, -1), turn.repeat_interleave(each)).cpu()
         for temperature, drawn in zip(turn.tolist(), tokens.view(-1, each), strict=True):
             shares = drawn.bincount(minlength=len(logits)) / each

@@ -22,7 +22,7 @@ from portable_softmax.probe.times import LONG_US, TIMES, Fitted, Moved, expected
 ROOT = Path(__file__).parents[1]
 PROFILES = {"NVIDIA H200": "nvidia/h200", "NVIDIA H100 80GB HBM3": "nvidia/h100-sxm"}
 LAUNCHES = ROOT / "scripts" / "results" / "launches_hopper.csv"
-BEGIN = Fitted(start_us=5.0, exchange_us=1.0, forward=0.9, backward=0.9, together=1.0, ragged=1.02)
+BEGIN = Fitted(start_us=5.0, exchange_us=1.0, forward=0.9, backward=0.9, together=1.0, unaligned=1.02)
 
 
 class Cell(NamedTuple):
@@ -65,8 +65,8 @@ def _cell(result: Result, bandwidth: int) -> Cell:
     element, backward = DTYPE_BYTES[result.dtype], result.direction == "backward"
     moved = n_rows * n_cols * element * (3 if backward else 2)
     shared = result.launch.startswith("shared")
-    ragged = n_cols * element % 16 != 0
-    return Cell(Moved(moved, bandwidth, backward, shared, ragged), result.median_us or math.nan)
+    unaligned = n_cols * element % 16 != 0
+    return Cell(Moved(moved, bandwidth, backward, shared, unaligned), result.median_us or math.nan)
 
 
 def fit(cells: list[Cell], begin: Fitted = BEGIN, steps: int = 200) -> Fitted:

@@ -57,10 +57,11 @@ def problems(device: Device) -> Iterator[Problem]:
                 problem = Problem(*sizes, dtype, dtype, vector, True, "softmax", backward, inner=inner, depth=depth)
                 yield problem
             heads = Problem(8 * 2048 * 16, 128, dtype, dtype, 4, True, "softmax", backward, depth=3)
-            turned = [
-                Problem(8192, cols, dtype, dtype, 4, True, "softmax", backward, inner=8192, turned=True) for cols in (512, 4096)
+            transposed = [
+                Problem(8192, cols, dtype, dtype, 4, True, "softmax", backward, inner=8192, transposed=True)
+                for cols in (512, 4096)
             ]
-            yield from (heads, *turned)
+            yield from (heads, *transposed)
             for step in ("reduce", "map"):
                 yield Problem(4096, 75_968, dtype, dtype, 4, True, "log_softmax", backward, step=step)
     yield from scored_problems()

@@ -54,7 +54,7 @@ def main() -> None:
         plan_problem.cache_clear()
         found = plan_problem(problem, device)
         problem = found.problem
-        kind = "across" if problem.across else problem.access if problem.ragged or problem.paired else "along"
+        kind = "across" if problem.across else problem.access if problem.unaligned or problem.paired else "along"
         strategies.add(("backward" if problem.backward else "forward", kind, found.tiling.strategy))
         return found
 
@@ -75,7 +75,7 @@ def main() -> None:
     if shared:
         kinds |= {("along", "shared")}
     if device.vendor.aligned_access:
-        kinds |= {("ragged", strategy) for kind, strategy in kinds if kind == "along"}
+        kinds |= {("unaligned", strategy) for kind, strategy in kinds if kind == "along"}
     expected = {(direction, *kind) for direction in ("forward", "backward") for kind in kinds}
     if any(row.paired_cols for row in device.profile.launch.numbers):
         expected |= {("backward", "paired", "tile")}

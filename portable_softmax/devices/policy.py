@@ -17,8 +17,8 @@ LEAST_GAIN = 1.03  # of a row for some problems: less is not worth its reader
 
 Strategy = Literal["tile", "online", "shared"]
 Direction = Literal["forward", "backward"]
-Access = Literal["vector", "narrow", "scalar", "ragged", "paired"]
-Layout = Literal["rows", "across", "turned"]
+Access = Literal["vector", "narrow", "scalar", "unaligned", "paired"]
+Layout = Literal["rows", "across", "transposed"]
 Step = Literal["reduce", "map"]
 Unset = msgspec.UnsetType
 Elements = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE)]
@@ -41,16 +41,18 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     direction: Direction | Unset = msgspec.UNSET
     element_bytes: Literal[2, 4, 8] | Unset = msgspec.UNSET  # of the result's type
-    # vector: 16 bytes; narrow: fewer; scalar: one element; ragged: 16 bytes between two edges; paired: two rows in one
+    # vector: 16 bytes; narrow: fewer; scalar: one element; unaligned: 16 bytes between two edges; paired: two rows in one
     access: Access | Unset = msgspec.UNSET
-    layout: Layout | Unset = msgspec.UNSET  # rows: a row's elements are contiguous; across: side by side; turned: see Problem
+    layout: Layout | Unset = (
+        msgspec.UNSET
+    )  # rows: a row's elements are contiguous; across: side by side; transposed: see Problem
     scores: bool | Unset = msgspec.UNSET  # whether x is scaled, masked, or divided by a temperature
     from_cols: Positive | Unset = msgspec.UNSET  # shortest row, in elements
     to_cols: Positive | Unset = msgspec.UNSET  # longest row
     from_load: Positive | Unset = msgspec.UNSET  # elements of all rows for each thread that the device holds at once
     to_load: Positive | Unset = msgspec.UNSET
 
-    ragged_cols: Positive | Unset = msgspec.UNSET  # the least of rows that start anywhere and are read between two edges
+    unaligned_cols: Positive | Unset = msgspec.UNSET  # the least of rows that start anywhere and are read between two edges
     paired_cols: Pairs | Unset = msgspec.UNSET  # the most of rows of an odd length whose gradients are read two in one
     words_forward: Words | Unset = msgspec.UNSET  # of short rows: words of 32 bits that a thread reads
     words_backward: Words | Unset = msgspec.UNSET  # of both operands

@@ -1,4 +1,4 @@
-"""Rows of a tile, pointers to their elements, and masks. form.py defines lines, vectors and ragged rows.
+"""Rows of a tile, pointers to their elements, and masks. form.py defines lines, vectors and unaligned rows.
 
 b has the strides of the result. a may have other strides, and other elements next to each other. Nothing else differs, so one
 mask serves all operands. Rows are [rows]. Columns are [1, cols] or [rows, cols] for FORM.axis 1, and [cols, 1] for FORM.axis 0.
@@ -12,7 +12,7 @@ import triton.language as tl
 def shape_of(n_lines, length, n_matrices, n_blocks, FORM: tl.constexpr):
     """Returns (rows among which a tile finds its own, columns, rows of a matrix)."""
     length = length * FORM.unit
-    lines = n_lines * FORM.unit if FORM.turned else n_lines
+    lines = n_lines * FORM.unit if FORM.transposed else n_lines
     per_matrix = lines if FORM.axis == 1 else length
     n_cols = length if FORM.axis == 1 else lines
     n_rows = per_matrix * n_matrices * n_blocks if FORM.flat and FORM.depth > 1 else per_matrix
@@ -65,12 +65,12 @@ def outer_of(matrix, n_matrices, matrix_stride, block_stride, FORM: tl.constexpr
 def starts_of(ptr, matrix, line, n_matrices, stride, matrix_stride, block_stride, AXIS: tl.constexpr, FORM: tl.constexpr):
     """Returns pointers to the first column of each row: [rows, 1] for FORM.axis 1, [1, rows] for FORM.axis 0.
 
-    With FORM.ragged they point to the start of the vector that holds the first column. AXIS is the operand's own: FORM.axis or
-    FORM.out_axis. With AXIS 1, `stride` leads to the next row; with AXIS 0, to the next column.
+    With FORM.unaligned they point to the start of the vector that holds the first column. AXIS is the operand's own: FORM.axis
+    or FORM.out_axis. With AXIS 1, `stride` leads to the next row; with AXIS 0, to the next column.
     """
     outer = outer_of(matrix, n_matrices, matrix_stride, block_stride, FORM)
     within = line * stride if AXIS == 1 else line
-    if FORM.ragged:
+    if FORM.unaligned:
         within = (outer + within if FORM.depth > 1 else within) // FORM.vector * FORM.vector
         outer = 0 if FORM.depth > 1 else outer
     elif FORM.flat and FORM.depth > 1:
@@ -80,11 +80,11 @@ def starts_of(ptr, matrix, line, n_matrices, stride, matrix_stride, block_stride
 
 @triton.jit
 def lead_of(matrix, line, n_matrices, stride, matrix_stride, block_stride, FORM: tl.constexpr):
-    """Returns how many elements lie between the start of each ragged row's first vector and the row: [rows, 1].
+    """Returns how many elements lie between the start of each unaligned row's first vector and the row: [rows, 1].
 
-    The lead is the same in all operands. It is 0 without FORM.ragged.
+    The lead is the same in all operands. It is 0 without FORM.unaligned.
     """
-    if FORM.ragged:
+    if FORM.unaligned:
         within = line * stride
         if FORM.depth > 1:
             within += outer_of(matrix, n_matrices, matrix_stride, block_stride, FORM)
@@ -138,7 +138,7 @@ def pointers(starts, cols, stride, AXIS: tl.constexpr):
 def mask_of(rows, cols, lead, n_rows, n_cols, FIRST: tl.constexpr, LAST: tl.constexpr, FORM: tl.constexpr):
     """Returns the mask of columns of rows; `rows` is None where another mask leaves no row past the last.
 
-    FIRST: some columns may lie ahead of a ragged row's body. LAST: some columns may lie behind a row.
+    FIRST: some columns may lie ahead of an unaligned row's body. LAST: some columns may lie behind a row.
     """
     if rows is None:
         mask = tl.full((1, 1), True, tl.int1)
@@ -146,7 +146,7 @@ def mask_of(rows, cols, lead, n_rows, n_cols, FIRST: tl.constexpr, LAST: tl.cons
         mask = tl.full((1, 1), True, tl.int1)  # every tile has a row
     else:
         mask = tl.expand_dims(rows, FORM.axis) < n_rows
-    if FORM.ragged:
+    if FORM.unaligned:
         vectors = cols // FORM.vector
         if FIRST:
             mask = mask & (vectors * FORM.vector >= lead)
@@ -168,7 +168,7 @@ def piece_of(rows, first_col, lead, n_rows, n_cols, PIECE: tl.constexpr, FORM: t
 
 @triton.jit
 def edges_of(rows, lead, part, n_rows, n_cols, FORM: tl.constexpr):
-    """Returns (columns, mask) of the elements of ragged rows on both sides of their bodies: [rows, 2 * FORM.vector] each."""
+    """Returns (columns, mask) of the elements of unaligned rows on both sides of their bodies: [rows, 2 * FORM.vector] each."""
     place = tl.expand_dims(tl.arange(0, 2 * FORM.vector), 0)
     cols = tl.where(place < FORM.vector, place, (lead + n_cols) // FORM.vector * FORM.vector - FORM.vector + place)
     mask = (part == 0) & (cols >= lead) & (cols < lead + n_cols)

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import first_of_part, operands_of, rows_of, starts_of
-from portable_softmax.kernels.exchange import found, in_order, is_missing, looked_again, publish, top_of, words_of
+from portable_softmax.kernels.exchange import found, in_order, is_missing, looked_again, publish, slots_of, top_of
 from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.folded import at_lanes, part_of, tile_near
 from portable_softmax.kernels.held import load_edges, store_edges
@@ -19,7 +19,7 @@ from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
 
 @triton.jit
 def do_alone(
-    out_ptr, a_ptr, b_ptr, words_ptr, launch, firsts, seconds, tile, part, per_matrix, n_rows, n_cols,
+    out_ptr, a_ptr, b_ptr, workspace_ptr, epoch, firsts, seconds, tile, part, per_matrix, n_rows, n_cols,
     n_matrices, out_line, a_line, out_matrix, a_matrix, out_block, a_block, b_stride, factors, sinks, FORM: tl.constexpr,
 ):  # fmt: skip
     """Computes the numbers of all missing parts of a tile's rows, then stores the results of the program's own part.
@@ -33,11 +33,11 @@ def do_alone(
     )
     if FORM.mask != "":
         b = b_ptr
-    words, step = words_of(words_ptr, tile, matrix, rows, n_rows, FORM)
+    slots, step = slots_of(workspace_ptr, tile, matrix, rows, n_rows, FORM)
     own = part_of(part, rows, n_rows, FORM)
     if FORM.folded > 1:
         firsts, seconds = find_folded(
-            a_ptr, b_ptr, words_ptr, words, step, own, launch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices,
+            a_ptr, b_ptr, workspace_ptr, slots, step, own, epoch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices,
             out_line, a_line, out_matrix, a_matrix, out_block, a_block, b_stride, factors, FORM,
         )  # fmt: skip
     else:
@@ -45,11 +45,11 @@ def do_alone(
             if is_missing(seconds, other, None, FORM):
                 first, second = reduce_again(a, b, rows, lead, other, n_rows, n_cols, a_line, b_stride, factors, FORM)
                 if FORM.in_place:
-                    in_order(words, step, own, True, "acq_rel", FORM)
-                    firsts, seconds = looked_again(words, step, firsts, seconds, launch, FORM)
+                    in_order(slots, step, own, True, "acq_rel", FORM)
+                    firsts, seconds = looked_again(slots, step, firsts, seconds, epoch, FORM)
                 if is_missing(seconds, other, None, FORM) if FORM.in_place else True:
-                    publish(words, step, other, True, first, second, launch, FORM)
-                    firsts, seconds = found(words, step, other, True, first, second, firsts, seconds, launch, FORM)
+                    publish(slots, step, other, True, first, second, epoch, FORM)
+                    firsts, seconds = found(slots, step, other, True, first, second, firsts, seconds, epoch, FORM)
     first, second = combine(firsts, seconds, top_of(firsts, seconds, FORM), factors, FORM)
     first, second = with_sink(first, second, factors, sinks, FORM)
     base = first
@@ -84,7 +84,7 @@ def reduce_again(a, b, rows, lead, part, n_rows, n_cols, a_stride, b_stride, fac
 
 @triton.jit
 def find_folded(
-    a_ptr, b_ptr, words_ptr, words, step, own, launch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices, out_line,
+    a_ptr, b_ptr, workspace_ptr, slots, step, own, epoch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices, out_line,
     a_line, out_matrix, a_matrix, out_block, a_block, b_stride, factors, FORM: tl.constexpr,
 ):  # fmt: skip
     """Returns (firsts, seconds) with the missing numbers of rows of folded lines: those of all tiles that have such a row."""
@@ -110,11 +110,11 @@ def find_folded(
                     )
                     first, second = reduce_again(a, b, there, lead, part, n_rows, n_cols, a_line, b_stride, factors, FORM)
                     if FORM.in_place:
-                        in_order(words, step, own, rows < n_rows, "acq_rel", FORM)
-                        firsts, seconds = looked_again(words, step, firsts, seconds, launch, FORM)
+                        in_order(slots, step, own, rows < n_rows, "acq_rel", FORM)
+                        firsts, seconds = looked_again(slots, step, firsts, seconds, epoch, FORM)
                     if is_missing(seconds, other, here, FORM) if FORM.in_place else True:
-                        their, _ = words_of(words_ptr, tile, matrix, there, n_rows, FORM)
-                        publish(their, step, part_of(part, there, n_rows, FORM), there < n_rows, first, second, launch, FORM)
+                        their, _ = slots_of(workspace_ptr, tile, matrix, there, n_rows, FORM)
+                        publish(their, step, part_of(part, there, n_rows, FORM), there < n_rows, first, second, epoch, FORM)
                         first, second = at_lanes(first, lanes, FORM), at_lanes(second, lanes, FORM)
-                        firsts, seconds = found(words, step, other, here, first, second, firsts, seconds, launch, FORM)
+                        firsts, seconds = found(slots, step, other, here, first, second, firsts, seconds, epoch, FORM)
     return firsts, seconds

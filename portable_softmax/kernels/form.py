@@ -30,7 +30,7 @@ class Form:
     depth: int  # 1: one stride leads from line to line; 2: lines form matrices; 3: matrices form blocks
     flat: bool  # the rows of a tile may lie in several matrices; always so for axis 1
     vector: int  # elements of one access; they divide the lengths and strides of lines
-    ragged: bool  # rows start anywhere, alike in all operands: a body of whole vectors between two edges
+    unaligned: bool  # rows start anywhere, alike in all operands: a body of whole vectors between two edges
     padded: bool  # the last tile reaches past the end of its rows, so its columns are masked
     folded: int = 1  # lines that are read as one, so that vectors fit: each row has so many places in it, see folded.py
 
@@ -39,7 +39,7 @@ class Form:
     width: int  # columns of a piece, a power of two: Triton has no other tensors
     pieces: int  # tensors that hold a tile's columns
     held: bool  # a row, or a part of it, is read once and held; else read twice, one piece at a time
-    places: int  # columns of a piece that keep numbers of their own, where it is read twice: those of different threads
+    accumulators: int  # columns of a piece that keep numbers of their own, where it is read twice: those of different threads
     walks: bool  # a program takes more than one tile
     counted_in: str  # type in which tiles, and with axis 0 or scores matrices, are counted
     stages: int  # pipeline stages of the loop over tiles
@@ -63,7 +63,7 @@ class Form:
 
     # Programs that share the rows of a tile.
     parts: int = 1  # of each row: one for each program of a tile, and for each of its places in a folded line
-    words: int = 0  # 64-bit words in which the programs of one tile exchange numbers
+    slots: int = 0  # 64-bit words in which the programs of one tile exchange numbers
     lanes: int = 1  # numbers of one look, at least one per thread: all warps take part, so all see the same
     poll: str = "volatile"  # how a look reads a word: by a "volatile" load or an "atomic" operation
     polls: int = 1  # looks, at most; then the program computes the missing numbers itself
@@ -77,14 +77,14 @@ class Form:
         return f"{'scored' if self.scored else 'softmax'}{'_backward' if self.backward else ''}_kernel"
 
     @property
-    def turned(self) -> bool:
+    def transposed(self) -> bool:
         """Tells whether y is transposed relative to x: a tile is read along one kind of lines and stored along the other."""
         return self.axis != self.out_axis
 
     @property
     def unit(self) -> int:
         """Returns the number of elements in which lengths and strides are counted."""
-        return 1 if self.ragged else self.vector
+        return 1 if self.unaligned else self.vector
 
     @property
     def tile_cols(self) -> int:

@@ -5,7 +5,7 @@ softmax   x   exp(x - base)  max(x)                       sum(exp(x - first)) b 
 gradient  dy  y              sum(dy * y); sum(dy) if log  0                   y * (dy - first); dy - exp(y) * first if log
 
 base is the first number of the row, or of a part of it; scale is then exp(base - first) / second.
-AXIS is the axis of a row's elements in a tile. AXIS None means edges of ragged rows, which are [rows, elements].
+AXIS is the axis of a row's elements in a tile. AXIS None means edges of unaligned rows, which are [rows, elements].
 """
 
 import triton

@@ -1,4 +1,4 @@
-"""A tile that is read once and held, and the edges of ragged rows: loaded, reduced, stored.
+"""A tile that is read once and held, and the edges of unaligned rows: loaded, reduced, stored.
 
 The columns of a tile are held in FORM.pieces tensors of a power of two each, because Triton has no tensors of another length.
 So a program holds little more than its row, not up to twice as much. The operations of the pieces follow each other, piece
@@ -49,11 +49,11 @@ def load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_stride, b_stride, f
 
 @triton.jit
 def load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factor, FORM: tl.constexpr):
-    """Loads (a, b) of ragged rows on both sides of their bodies: [rows, 2 * FORM.vector] each.
+    """Loads (a, b) of unaligned rows on both sides of their bodies: [rows, 2 * FORM.vector] each.
 
     The first part of a row has both edges; in all other parts the mask is empty.
     """
-    if FORM.ragged:
+    if FORM.unaligned:
         cols, mask = edges_of(rows, lead, part, n_rows, n_cols, FORM)
         seen, read = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
         edge_a, edge_b = load(a, b, cols, read, seen, 0, b_stride, factor, FORM)
@@ -70,7 +70,7 @@ def peak_of(tile, edge, part, FORM: tl.constexpr):
     for k in tl.static_range(1, FORM.pieces):
         most = tl.maximum(most, get(tile, k, FORM))
     peak = tl.max(most, axis=FORM.axis)
-    if FORM.ragged:
+    if FORM.unaligned:
         if part == 0:  # `part` is the constant 0 if a program has the whole row
             peak = tl.maximum(peak, of_rows(tl.max(edge, axis=1)))
     return peak
@@ -95,7 +95,7 @@ def reduce(a, b, edge_a, edge_b, part, n_cols, factor, FORM: tl.constexpr):
             sums = add_shares(sums, piece_a, piece_b, FORM)
         tile_b = joined(tile_b, piece_b, k, FORM)
     total = tl.sum(sums, axis=FORM.axis)
-    if FORM.ragged:
+    if FORM.unaligned:
         if part == 0:
             edges = shares(edge_a, weights(edge_a, edge_b, base, factor, None, FORM), FORM)
             total += of_rows(tl.sum(edges, axis=1))
@@ -119,7 +119,7 @@ def store_tile(out, a, b, base, first, second, rows, first_col, lead, n_rows, n_
 @triton.jit
 def store_edges(out, a, b, first, second, rows, lead, part, n_rows, n_cols, factor, FORM: tl.constexpr):
     """Computes the results of the edges that load_edges gave, and stores them."""
-    if FORM.ragged:
+    if FORM.unaligned:
         if part == 0:
             cols, mask = edges_of(rows, lead, 0, n_rows, n_cols, FORM)
             scale, rest = scale_from(first, first, second, factor, True, FORM)

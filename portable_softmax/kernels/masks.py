@@ -31,7 +31,7 @@ def in_turn(tile, tiles, row_tiles, n_matrices, FORM: tl.constexpr):
 def starts_of_mask(ptr, matrix, line, lead, n_matrices, col, row, matrix_stride, block_stride, FORM: tl.constexpr):
     """Returns pointers to the mask's element of each row's first column: [rows, 1] for FORM.axis 1, [1, rows] for FORM.axis 0.
 
-    Columns of a ragged row are counted from the start of its first vector, so these are `lead` columns ahead.
+    Columns of an unaligned row are counted from the start of its first vector, so these are `lead` columns ahead.
     """
     block = tl.cast(matrix, FORM.counted_in) // tl.cast(n_matrices, FORM.counted_in)
     outer = block * block_stride + (matrix - block * n_matrices) * matrix_stride

@@ -46,7 +46,7 @@ def reduce_part(a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_s
             x, _, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
             most = tl.maximum(most, x)
         peak = tl.max(most, axis=FORM.axis)
-        if FORM.ragged:
+        if FORM.unaligned:
             peak = tl.maximum(peak, of_rows(tl.max(edge_a, axis=1)))
     base = base_of(peak)
     sums = filled(FORM.width, rows.shape[0], nothing(n_cols, FORM), FORM)
@@ -54,7 +54,7 @@ def reduce_part(a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_s
         piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
         sums = add_shares(sums, piece_a, weights(piece_a, piece_b, base, factor, FORM.axis, FORM), FORM)
     total = tl.sum(sums, axis=FORM.axis)
-    if FORM.ragged:
+    if FORM.unaligned:
         edges = shares(edge_a, weights(edge_a, edge_b, base, factor, None, FORM), FORM)
         total += of_rows(tl.sum(edges, axis=1))
     if FORM.backward:

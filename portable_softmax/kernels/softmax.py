@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import first_of_part, in_elements, operands_of, rows_of, shape_of, starts_of
-from portable_softmax.kernels.exchange import MISSING, swap, words_of
+from portable_softmax.kernels.exchange import MISSING, slots_of, swap
 from portable_softmax.kernels.fallback import do_alone
 from portable_softmax.kernels.folded import part_of
 from portable_softmax.kernels.form import name_of
@@ -30,7 +30,7 @@ def softmax_kernel(
     mask_col, mask_row, mask_matrix, mask_block,  # a mask's strides, 0 along what it is the same for
     factor,  # the bits of the factor of all rows of scores
     n_groups,  # devices, or groups of them, whose numbers of each row "map" takes
-    words_ptr, launch,  # memory of the exchange, and this launch's number
+    workspace_ptr, epoch,  # memory of the exchange, and this launch's number
     FORM: tl.constexpr,  # see form.py
 ):  # fmt: skip
     """Walks from tile to tile: load and reduce, exchange, map and store.
@@ -78,9 +78,9 @@ def softmax_kernel(
 
         # Exchange them with the programs that have the other parts of these rows.
         if FORM.parts > 1:
-            words, to_next = words_of(words_ptr, tile, matrix, rows, n_rows, FORM)
+            slots, to_next = slots_of(workspace_ptr, tile, matrix, rows, n_rows, FORM)
             own = part_of(part, rows, n_rows, FORM)
-            firsts, seconds, top = swap(words, to_next, own, rows < n_rows, first, second, launch, FORM)
+            firsts, seconds, top = swap(slots, to_next, own, rows < n_rows, first, second, epoch, FORM)
             first, second = combine(firsts, seconds, top, factors, FORM)
         sinks = of_each_row(sinks_ptr, matrix, line, per_matrix, n_rows, FORM) if FORM.sink else 0.0
         first, second = with_sink(first, second, factors, sinks, FORM)
@@ -91,7 +91,7 @@ def softmax_kernel(
         elif top == MISSING if FORM.parts > 1 else False:  # False if no row is shared: the branch is not compiled
             again = tile + (top - MISSING)  # equals `tile`; the compiler does not know, and keeps no register alive
             do_alone(
-                out_ptr, a_ptr, b if FORM.mask != "" else b_ptr, words_ptr, launch, firsts, seconds, again, part, per_matrix,
+                out_ptr, a_ptr, b if FORM.mask != "" else b_ptr, workspace_ptr, epoch, firsts, seconds, again, part, per_matrix,
                 n_rows, n_cols, n_matrices, out_line, a_line, out_matrix, a_matrix, out_block, a_block, b_stride, factors,
                 sinks, FORM,
             )  # fmt: skip

@@ -35,28 +35,28 @@ def filled(n_cols: tl.constexpr, n_rows: tl.constexpr, value, FORM: tl.constexpr
 
 
 @triton.jit
-def by_place(piece, FORM: tl.constexpr):
+def by_accumulator(piece, FORM: tl.constexpr):
     """Returns a piece with one more axis, FORM.axis, along which columns share a place: a thread has all of them.
 
     With a single place there is no more axis: vector cores are slow to reshape.
     """
-    EACH: tl.constexpr = FORM.width // FORM.places
-    if FORM.places == 1:
+    EACH: tl.constexpr = FORM.width // FORM.accumulators
+    if FORM.accumulators == 1:
         columns = piece
     elif FORM.axis == 1:
-        columns = tl.reshape(piece, (piece.shape[0], EACH, FORM.places))
+        columns = tl.reshape(piece, (piece.shape[0], EACH, FORM.accumulators))
     else:
-        columns = tl.reshape(piece, (EACH, FORM.places, piece.shape[1]))
+        columns = tl.reshape(piece, (EACH, FORM.accumulators, piece.shape[1]))
     return columns
 
 
 @triton.jit
-def add_by_place(sums, a, b, FORM: tl.constexpr):
-    """Adds the shares of a piece to the sums of its places, and returns the new sums."""
-    if FORM.places == FORM.width and FORM.width > 1:
+def add_by_accumulator(sums, a, b, FORM: tl.constexpr):
+    """Adds the shares of a piece to the sums of its accumulators, and returns the new sums."""
+    if FORM.accumulators == FORM.width and FORM.width > 1:
         sums = add_shares(sums, a, b, FORM)
     else:
-        sums += tl.sum(by_place(shares(a, b, FORM), FORM), axis=FORM.axis)
+        sums += tl.sum(by_accumulator(shares(a, b, FORM), FORM), axis=FORM.axis)
     return sums
 
 
@@ -66,28 +66,28 @@ def reduce_streamed(
 ):
     """Returns (first, second) of rows, or of a part of rows, read one piece at a time.
 
-    Each of FORM.places keeps numbers of its own, if there are several, and one reduction over them comes at the end.
+    Each of FORM.accumulators keeps numbers of its own, if there are several, and one reduction over them comes at the end.
     """
     first = tl.full((rows.shape[0],), -float("inf"), FORM.compute)
     second = tl.zeros((rows.shape[0],), FORM.compute)
     factors = factor
-    if FORM.places > 1:
-        first = filled(FORM.places, rows.shape[0], -float("inf"), FORM)
-        second = filled(FORM.places, rows.shape[0], 0.0, FORM)
+    if FORM.accumulators > 1:
+        first = filled(FORM.accumulators, rows.shape[0], -float("inf"), FORM)
+        second = filled(FORM.accumulators, rows.shape[0], 0.0, FORM)
         factors = tl.expand_dims(factor, FORM.axis) if FORM.divides else factor
     for col in tl.range(first_col, past_of_part(first_col, n_cols, FORM), FORM.width):
         piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
         if FORM.backward:
-            second = add_by_place(second, piece_a, piece_b, FORM)
+            second = add_by_accumulator(second, piece_a, piece_b, FORM)
         else:
-            first, second = add(first, second, by_place(piece_a, FORM), 1.0, factors, FORM.axis, FORM)
+            first, second = add(first, second, by_accumulator(piece_a, FORM), 1.0, factors, FORM.axis, FORM)
     if FORM.backward:
-        first = tl.sum(second, axis=FORM.axis) if FORM.places > 1 else second
+        first = tl.sum(second, axis=FORM.axis) if FORM.accumulators > 1 else second
         second = tl.zeros_like(first)
-    elif FORM.places > 1:
+    elif FORM.accumulators > 1:
         peak = tl.max(first, axis=FORM.axis)
         first, second = peak, total_of(base_of(peak), first, second, factor, FORM.axis, FORM)
-    if FORM.ragged:
+    if FORM.unaligned:
         if FORM.backward:
             first += of_rows(tl.sum(shares(edge_a, edge_b, FORM), axis=1))
         else:

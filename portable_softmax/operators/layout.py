@@ -69,14 +69,14 @@ def _lines(call: Call, operands: Operands, device: Device, mask: torch.Tensor | 
         lines = lines_of_scores(shape, call.dim, strides, of_mask, bool(call.scores.causal))
     else:
         lines = lines_of(shape, call.dim, strides, device.vendor.scattered_rows)
-    if lines and ((call.step and lines.turned) or (call.batch_invariant and not _as_if_contiguous(call, operands, lines))):
+    if lines and ((call.step and lines.transposed) or (call.batch_invariant and not _as_if_contiguous(call, operands, lines))):
         return None
     return lines
 
 
 def _as_if_contiguous(call: Call, operands: Operands, lines: Lines) -> bool:
     """Tells whether rows start on the multiple that their length alone implies, so that all are read alike."""
-    if lines.across or lines.turned or (lines.depth > 1 and not call.scores):
+    if lines.across or lines.transposed or (lines.depth > 1 and not call.scores):
         return False
     vector = math.gcd(lines.length, VECTOR_BYTES // max(each.element_size() for each in operands))
     aligned = all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands)

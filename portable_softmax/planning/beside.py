@@ -1,4 +1,4 @@
-"""Launches for rows that lie side by side, or turned: tiles of cache lines, and parts that are held or read twice."""
+"""Launches for rows that lie side by side, or transposed: tiles of cache lines, and parts that are held or read twice."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +26,7 @@ def _are_held(room: Room) -> bool:
     problem = room.problem
     if problem.access == "scalar" or problem.folded > HELD_FOLDED:
         return False
-    if problem.turned:
+    if problem.transposed:
         return not problem.backward
     return problem.element_bytes >= (room.numbers.held_across or 0) and _held(room)[1] <= MOST_PREFERRED
 
@@ -52,7 +52,7 @@ def _shares(room: Room) -> tuple[int, float, float]:
     line = min(room.most_rows, room.line)
     if not room.shares:  # there is nothing else but to read them twice
         return min(room.most_rows, room.sector), 0.5, 0.5
-    if problem.turned:
+    if problem.transposed:
         return line, half, half
     if problem.access == "scalar":  # parts would need an address for each element too
         return line, share, max(share, half)
@@ -98,7 +98,7 @@ def _of_vectors(room: Room, rows: int) -> Iterator[tuple[Tiling, int]]:
     fewer = max(room.warp, min(room.twice, threads // 2))
     tiling = Tiling(rows, cols, fewer // room.warp, 1)
     piece = 2 * room.piece // room.operands if fills else max(1, 2 * WORD_BYTES // problem.element_bytes)
-    pieces = None if problem.turned else room.in_pieces(tiling, piece)
+    pieces = None if problem.transposed else room.in_pieces(tiling, piece)
     if pieces and fills:
         registers = room.registers_of(2, fewer)
         if registers and not problem.backward and rows * problem.width <= room.registers * 7 // 16:
@@ -111,22 +111,22 @@ def _of_vectors(room: Room, rows: int) -> Iterator[tuple[Tiling, int]]:
     for each in (threads, 2 * threads):
         if each <= room.most_threads:
             read = each * room.operands * WORD_BYTES // problem.element_bytes
-            less = 2 if problem.turned and read > room.twice else 1
+            less = 2 if problem.transposed and read > room.twice else 1
             yield replace(tiling, num_warps=max(1, each // room.warp // less)), 0
 
 
 def _held(room: Room) -> tuple[int, int, int]:
     """Returns (columns, number, threads) of parts that are held: as many elements a thread as of a tile in pieces, or twice."""
     problem, rows = room.problem, _held_rows(room)
-    threads = room.twice if problem.backward or problem.turned else room.threads
+    threads = room.twice if problem.backward or problem.transposed else room.threads
     cols = room.numbers.elements_per_thread // room.operands * threads // rows
-    if problem.width > MOST_NARROW * cols and not problem.turned:
+    if problem.width > MOST_NARROW * cols and not problem.transposed:
         cols *= 2
     return cols, -(-problem.width // cols), threads
 
 
 def _held_rows(room: Room) -> int:
-    return min(room.most_rows, room.line if room.problem.turned else room.line // 2)
+    return min(room.most_rows, room.line if room.problem.transposed else room.line // 2)
 
 
 def held_parts(room: Room) -> Iterator[Candidate]:

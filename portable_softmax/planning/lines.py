@@ -16,15 +16,15 @@ class Lines(NamedTuple):
         levels: (size, strides of the operands in elements) of blocks, of matrices in a block, and of lines in a matrix.
         length: elements of a line.
         across: False where a line is a row; True where it holds the same column of so many rows, and a matrix these rows.
-        turned: the second operand, x or dy, is transposed relative to the others. Its lines run across the others' lines, and
-            each operand's stride of lines steps along its own lines.
+        transposed: the second operand, x or dy, is transposed relative to the others. Its lines run across the others' lines,
+            and each operand's stride of lines steps along its own lines.
         mask: a mask's strides from column to column, row to row, matrix to matrix and block to block; None without scores.
     """
 
     levels: tuple[Level, Level, Level]
     length: int
     across: bool
-    turned: bool = False
+    transposed: bool = False
     mask: tuple[int, ...] | None = None
 
     @property
@@ -65,23 +65,23 @@ def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], s
     rows = levels[-1]
     side_by_side = [stride == 1 for stride in rows[1]]
     if all(in_rows) or all(side_by_side):
-        across, turned = not all(in_rows), False
+        across, transposed = not all(in_rows), False
     elif side_by_side[1] and all(_but_second(in_rows)):
-        across, turned = True, True
+        across, transposed = True, True
     elif in_rows[1] and all(_but_second(side_by_side)):
-        across, turned = False, True
+        across, transposed = False, True
     else:
         return None
-    if not scattered and (turned or (across and rows[0] < SHORTEST_LINE)):
+    if not scattered and (transposed or (across and rows[0] < SHORTEST_LINE)):
         return None
-    if turned:  # to each operand its own way from line to line
+    if transposed:  # to each operand its own way from line to line
         along, beside = columns[1], rows[1]
         columns = n_cols, (beside[0], along[1], *beside[2:])
         rows = rows[0], (along[0], beside[1], *along[2:])
     lines = [*levels[:-1], columns if across else rows]
     if len(lines) > (MOST_LEVELS if scattered else 1 + across):
         return None
-    return Lines(_three(lines), rows[0] if across else n_cols, across, turned)
+    return Lines(_three(lines), rows[0] if across else n_cols, across, transposed)
 
 
 def lines_of_scores(

@@ -14,7 +14,7 @@ from portable_softmax.planning.problem import Problem
 class Numbers:
     """Numbers that no fact of the hardware tells; device_profiles/README.md explains each. None where a profile gives none."""
 
-    ragged_cols: int | None = None
+    unaligned_cols: int | None = None
     paired_cols: int | None = None
     words_forward: float = 0
     words_backward: float = 0

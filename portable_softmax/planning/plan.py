@@ -82,7 +82,7 @@ class Tiling:
         return self.is_shared and not self.held
 
     @property
-    def words_per_tile(self) -> int:
+    def slots_per_tile(self) -> int:
         """Returns the 64-bit words in which a tile's programs exchange numbers: two per row, in cache lines of 128 bytes."""
         return 2 * -(-self.parts * self.tile_rows // 8) * 8
 

@@ -36,14 +36,14 @@ class Problem:
             contiguous [n_rows // inner, n_cols, inner] tensor.
         batch_invariant: whether the tile must not depend on n_rows.
         depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in blocks.
-        turned: x, or dy, lies the other way than y and the result: its rows side by side if theirs are not, and back.
+        transposed: x, or dy, lies the other way than y and the result: its rows side by side if theirs are not, and back.
         step: None for the whole softmax in one launch. For rows that are sharded over devices, "reduce" computes the maximum
             and sum of this device's part, and "map" computes results from the numbers of all parts.
         lines: how the operands lie; None where nothing but a plan is wanted.
-        ragged, paired, last_alone, scattered, folded: how a launch reads it, which planning chooses (reading.py).
-            ragged: rows start anywhere, but those of all operands alike, and are read in vectors between two edges; `vector` is
-            what 16 bytes hold. paired: two rows of an odd length are read as one; `n_rows` and `n_cols` are those of pairs, and
-            `vector` is 2. last_alone: the last pair is half of one. scattered: a tile takes rows of several matrices.
+        unaligned, paired, last_alone, scattered, folded: how a launch reads it, which planning chooses (reading.py).
+            unaligned: rows start anywhere, but those of all operands alike, and are read in vectors between two edges; `vector`
+            is what 16 bytes hold. paired: two rows of an odd length are read as one; `n_rows` and `n_cols` are those of pairs,
+            and `vector` is 2. last_alone: the last pair is half of one. scattered: a tile takes rows of several matrices.
             folded: so many lines are read as one; `n_rows` counts places in lines, `inner` those of one, and `n_cols` lines.
         scores: what becomes of x first; none for the plain softmax.
         in_place: the result overwrites x, or dy; or y.
@@ -63,10 +63,10 @@ class Problem:
     inner: int = 1
     batch_invariant: bool = False
     depth: int = 1
-    turned: bool = False
+    transposed: bool = False
     step: Step | None = None
     lines: Lines | None = None
-    ragged: bool = False
+    unaligned: bool = False
     paired: bool = False
     last_alone: bool = False
     scattered: bool = False
@@ -110,16 +110,16 @@ class Problem:
         """
         if self.paired:
             return "paired"
-        if self.ragged:
-            return "ragged"
+        if self.unaligned:
+            return "unaligned"
         if self.vector == self.widest:
             return "vector"
         return "scalar" if self.vector == 1 else "narrow"
 
     @property
     def layout(self) -> Layout:
-        """Returns the layout, as rows of numbers name it: rows with neighbouring elements, rows side by side, or turned."""
-        return "turned" if self.turned else "across" if self.across else "rows"
+        """Returns the layout, as rows of numbers name it: rows with neighbouring elements, rows side by side, or transposed."""
+        return "transposed" if self.transposed else "across" if self.across else "rows"
 
     @property
     def mask_shared(self) -> bool:
@@ -155,7 +155,7 @@ class Problem:
     def width(self) -> int:
         """Returns the columns that a tile of whole rows needs.
 
-        The whole vectors of a ragged row need no more, wherever the row starts.
+        The whole vectors of an unaligned row need no more, wherever the row starts.
         """
         return self.n_cols if self.across else max(self.n_cols, self.vector)
 

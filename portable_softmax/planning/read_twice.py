@@ -30,10 +30,10 @@ def streamed_parts(room: Room) -> Iterator[Candidate]:
     if scalar and is_narrow(room):
         yield from _streamed_lines(room)
     wide = WIDE * room.line
-    if scalar and not problem.turned and problem.neighbours >= FILLED * -(-problem.neighbours // wide) * wide:
+    if scalar and not problem.transposed and problem.neighbours >= FILLED * -(-problem.neighbours // wide) * wide:
         yield from _streamed_wide(room)
-    rows = room.line if problem.turned else 2 * room.line
-    threads = room.threads if scalar or problem.turned else room.twice
+    rows = room.line if problem.transposed else 2 * room.line
+    threads = room.threads if scalar or problem.transposed else room.twice
     elements = room.numbers.elements_per_thread // (4 if scalar else 2)
     yield from _streamed(room, rows, threads, elements, room.registers_of(2, room.twice))
 

@@ -15,10 +15,10 @@ GROUPS_AT_ONCE = 6  # of tiles with nearly the same rows in folded lines: a tile
 def as_read(problem: Problem, device: Device) -> Problem:
     """Returns the problem with the accesses that its rows are read with on the device.
 
-    Rows of a batch-invariant problem are neither paired nor ragged: the order in which their elements are added up would depend
-    on how many there are, or on where one starts.
+    Rows of a batch-invariant problem are neither paired nor unaligned: the order in which their elements are added up would
+    depend on how many there are, or on where one starts.
     """
-    if problem.ragged or problem.paired or problem.folded > 1:
+    if problem.unaligned or problem.paired or problem.folded > 1:
         return problem  # it is read so already
     if problem.across:
         if problem.scores:
@@ -32,8 +32,8 @@ def as_read(problem: Problem, device: Device) -> Problem:
     numbers, _ = numbers_of(problem, device)
     if problem.n_cols <= (numbers.paired_cols or 0) and _may_be_paired(problem):
         return in_pairs(problem)
-    if problem.n_cols >= (numbers.ragged_cols or MAX_COLS) and _may_be_ragged(problem) and device.vendor.aligned_access:
-        return replace(problem, vector=problem.widest, ragged=True)
+    if problem.n_cols >= (numbers.unaligned_cols or MAX_COLS) and _may_be_unaligned(problem) and device.vendor.aligned_access:
+        return replace(problem, vector=problem.widest, unaligned=True)
     return problem
 
 
@@ -88,7 +88,7 @@ def _may_be_paired(problem: Problem) -> bool:
     return bool(follows and odd and problem.backward and not problem.step and not problem.scores)
 
 
-def _may_be_ragged(problem: Problem) -> bool:
+def _may_be_unaligned(problem: Problem) -> bool:
     """Tells whether rows of all operands start at one offset modulo a vector, other than 0.
 
     Rows shorter than a vector may lie inside one, and have no two edges.

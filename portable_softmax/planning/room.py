@@ -92,7 +92,7 @@ class Room:
 
     def in_pieces(self, tiling: Tiling, elements: int) -> Tiling | None:
         """Returns the tiling in pieces of so many elements a thread, which end nearer to a row's end; None if one is enough."""
-        unit = self.problem.vector if self.problem.ragged else 1
+        unit = self.problem.vector if self.problem.unaligned else 1
         cols = max(unit, elements * (tiling.num_warps or 1) * self.warp // tiling.tile_rows)
         pieces = -(-self.problem.width // (tiling.parts * cols))
         return replace(tiling, width=cols, pieces=pieces) if pieces > 1 else None

@@ -39,11 +39,11 @@ def short_rows(room: Room) -> Iterator[Candidate]:
     cols, warps = next_power_of_2(problem.width), threads // room.warp
     words = (numbers.words_backward if problem.backward else numbers.words_forward) / room.operands
     row = max(-(-problem.width * problem.element_bytes // WORD_BYTES), -(-problem.width // problem.vector))
-    edged = problem.ragged and problem.n_cols > numbers.elements_per_thread  # each edge takes a piece
+    edged = problem.unaligned and problem.n_cols > numbers.elements_per_thread  # each edge takes a piece
     elements = numbers.elements_per_thread // 4
     if edged:
         words, row = elements / room.operands, cols
-    elif problem.ragged:
+    elif problem.unaligned:
         words = numbers.words_backward / room.operands
     for rows in halves(room.rows(words * threads, row), 1):
         tiling = Tiling(rows, cols, warps, 1)
@@ -71,7 +71,7 @@ def whole_rows(room: Room) -> Iterator[Candidate]:
     for each in both:
         for elements in (room.piece, max(1, room.piece // 2)):  # smaller ones may end nearer to the row's end
             pieces = room.in_pieces(Tiling(1, cols, max(1, each // 2), 1), elements)
-            if pieces and (pieces.tile_cols < cols or problem.ragged):
+            if pieces and (pieces.tile_cols < cols or problem.unaligned):
                 yield Candidate(pieces, 0, why)
                 break
     for each in both:

@@ -26,7 +26,7 @@ class Fitted(NamedTuple):
         exchange_us: what programs that share rows add.
         forward, backward: the part of the data sheet's bandwidth that a softmax and a gradient get.
         together: the exponent with which the two times add: 1 is one after the other, more is at the same time.
-        ragged: by how much longer rows take that do not start on multiples of 16 bytes.
+        unaligned: by how much longer rows take that do not start on multiples of 16 bytes.
     """
 
     start_us: float
@@ -34,7 +34,7 @@ class Fitted(NamedTuple):
     forward: float
     backward: float
     together: float
-    ragged: float
+    unaligned: float
 
 
 class Moved(NamedTuple):
@@ -44,13 +44,13 @@ class Moved(NamedTuple):
     gb_per_s: int
     backward: bool
     shared: bool
-    ragged: bool
+    unaligned: bool
 
 
 def expected_us(fitted: Fitted, moved: Moved) -> float:
     """Returns the microseconds that a launch should take."""
     part = fitted.backward if moved.backward else fitted.forward
-    moving = moved.bytes / (moved.gb_per_s * 1e3 * part) * (fitted.ragged if moved.ragged else 1)
+    moving = moved.bytes / (moved.gb_per_s * 1e3 * part) * (fitted.unaligned if moved.unaligned else 1)
     start = fitted.start_us + fitted.exchange_us * moved.shared
     return math.pow(start**fitted.together + moving**fitted.together, 1 / fitted.together)
 

@@ -19,7 +19,7 @@ from portable_softmax.probe.verify import GUARD
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.launch import sizes_of
 from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.runtime.workspace import with_words
+from portable_softmax.runtime.workspace import with_workspace
 
 MOST_ELEMENTS = 2**19  # of a matrix; a million takes seconds
 FEWEST_ROWS = 8  # wide_rows are of several kinds
@@ -52,7 +52,7 @@ def verify_softmax(case: SoftmaxProblem, found: LaunchPlan, device: Device) -> V
     def launch(*operands: Any) -> None:
         steps.append(run([*operands[:given], *sizes, *operands[given:]]))
 
-    call = with_words(launch, fewer, tiling, torch.device("cpu")) if tiling.is_shared else launch
+    call = with_workspace(launch, fewer, tiling, torch.device("cpu")) if tiling.is_shared else launch
     call(*tried.operands)
     return msgspec.structs.replace(tried.compared(), rows=rows, **executed(device, steps[0]))
 

@@ -52,17 +52,17 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         rounded_to=spec.y_dtype,
         step=spec.step or "",
         axis=axis,
-        out_axis=1 - axis if spec.turned else axis,
+        out_axis=1 - axis if spec.transposed else axis,
         depth=spec.depth,
         flat=spec.scattered or (not spec.across and (not scores or spec.depth == 1)),
         vector=spec.vector,
-        ragged=spec.ragged,
+        unaligned=spec.unaligned,
         padded=spec.padded,
         tile_rows=tiling.tile_rows,
         width=tiling.width,
         pieces=tiling.pieces,
         held=tiling.held and not spec.step,
-        places=_places(spec, threads),
+        accumulators=_accumulators(spec, threads),
         walks=tiling.walk,
         counted_in="int64" if spec.many else "uint32",
         stages=tiling.num_stages or 1,
@@ -73,7 +73,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         **({"hides": scores.hides, "voids": scores.voids} if spec.backward else _masks(spec, threads)),
         folded=tiling.folded,
         parts=parts,
-        words=tiling.words_per_tile,
+        slots=tiling.slots_per_tile,
         lanes=max(threads, numbers) if tiling.is_shared else 1,
         poll=device.vendor.poll,
         polls=polls.value if polls else 1,
@@ -88,7 +88,7 @@ def _most_threads(spec: KernelSpec, device: Device) -> int:
     return spec.tiling.num_warps * (device.hardware.warp_size or 1)
 
 
-def _places(spec: KernelSpec, threads: int) -> int:
+def _accumulators(spec: KernelSpec, threads: int) -> int:
     """Returns how many columns of a piece lie in different threads: a thread has one number for all of its columns.
 
     Threads are spread over what is next to each other first. Without threads a gradient adds up whole pieces, and a softmax

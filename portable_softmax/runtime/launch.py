@@ -104,14 +104,14 @@ def bind_problem(
     Raises:
         PlanError, CompileError: the kernel cannot run on the device.
     """
-    from portable_softmax.runtime.workspace import with_words
+    from portable_softmax.runtime.workspace import with_workspace
 
     note(problem)
     planned = plan_problem(problem, device)
     problem, tiling, sizes = planned.problem, planned.tiling, (*sizes_of(planned.problem), *more_sizes)
     launch = prepare(KernelSpec.of(problem, tiling), device, (planned.num_programs, 1, 1), sizes)
     if tiling.is_shared:
-        launch = with_words(launch, problem, tiling, where)
+        launch = with_workspace(launch, problem, tiling, where)
     return launch
 
 
@@ -123,10 +123,10 @@ def sizes_of(problem: Problem) -> tuple[int, ...]:
     (n_blocks, blocks), (n_matrices, matrices), (n_lines, within) = lines.levels
     if problem.paired:
         return n_lines, lines.length
-    unit = 1 if problem.ragged else problem.vector
+    unit = 1 if problem.unaligned else problem.vector
     out_and_a = slice(1, None, -1) if problem.step == "reduce" else slice(2)  # (a, b) is reduced: b lies where a result would
     in_units = [tuple(stride // unit for stride in each[out_and_a]) for each in (within, matrices, blocks)]
-    lines_given = n_lines // unit if lines.turned else n_lines
+    lines_given = n_lines // unit if lines.transposed else n_lines
     return lines_given, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_blocks, *in_units[2]
 
 

@@ -20,7 +20,7 @@ SIZES = {"n_lines": "i64", "length": "i32"} | dict.fromkeys(
 )
 MASK_STRIDES = "mask_col", "mask_row", "mask_matrix", "mask_block"
 OPERANDS = "out_ptr", "a_ptr", "b_ptr", "mask_ptr", "factors_ptr", "sinks_ptr", "numbers_ptr"
-PARAMETERS = {*OPERANDS, *SIZES, *MASK_STRIDES, "factor", "n_groups", "words_ptr", "launch"}  # of the kernel, without FORM
+PARAMETERS = {*OPERANDS, *SIZES, *MASK_STRIDES, "factor", "n_groups", "workspace_ptr", "epoch"}  # of the kernel, without FORM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +35,11 @@ class KernelSpec:
     form: Form = "softmax"
     backward: bool = False
     across: bool = False
-    ragged: bool = False
+    unaligned: bool = False
     paired: bool = False
     last_alone: bool = False
     depth: int = 1
-    turned: bool = False
+    transposed: bool = False
     scattered: bool = False
     step: Step | None = None
     scores: Scores = NONE
@@ -56,11 +56,11 @@ class KernelSpec:
 
         Raises:
             ValueError: the tiling's programs together hold less than a row, or a piece of a row lies past its end; or it is
-                for other folded lines; or a ragged row may lie inside one vector.
+                for other folded lines; or an unaligned row may lie inside one vector.
         """
-        if problem.ragged and problem.n_cols < problem.vector:
+        if problem.unaligned and problem.n_cols < problem.vector:
             raise ValueError(
-                f"rows of {problem.n_cols} columns may lie inside a vector of {problem.vector}: they cannot be ragged"
+                f"rows of {problem.n_cols} columns may lie inside a vector of {problem.vector}: they cannot be unaligned"
             )
         if tiling.folded != problem.folded:
             raise ValueError(
@@ -75,7 +75,7 @@ class KernelSpec:
         own: dict[str, Any] = {
             "tiling": tiling,
             "many": not problem.scores or problem.n_rows >= 2**31,
-            "padded": problem.ragged or covered != problem.n_cols,
+            "padded": problem.unaligned or covered != problem.n_cols,
             "in_place": problem.in_place and tiling.is_shared,
         }
         return cls(**own, **{each.name: getattr(problem, each.name) for each in fields(cls) if each.name not in own})
@@ -111,7 +111,7 @@ class KernelSpec:
         there |= dict.fromkeys(MASK_STRIDES if scores.mask and own else (), "i64")
         there |= {"factor": "i64"} if scores and not by_row else {}
         there |= {"n_groups": "i64"} if self.step == "map" else {}
-        return there | ({"words_ptr": "*i64:16", "launch": "i64"} if self.tiling.is_shared else {})
+        return there | ({"workspace_ptr": "*i64:16", "epoch": "i64"} if self.tiling.is_shared else {})
 
     def _pointer(self, dtype: str) -> str:
         return f"*{TRITON_NAMES[dtype]}{':16' if self.aligned else ''}"

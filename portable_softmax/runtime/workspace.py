@@ -17,13 +17,13 @@ _LEAST, _SPAN = 0x5F800000, 2**28
 _STEPS = 2371, 2389
 
 
-def with_words(launch: Callable[..., Any], problem: Problem, tiling: Tiling, where: torch.device) -> Callable[..., Any]:
+def with_workspace(launch: Callable[..., Any], problem: Problem, tiling: Tiling, where: torch.device) -> Callable[..., Any]:
     """Returns `launch(*operands)` with words for each part of each row after them, and a number that no launch had before.
 
     The words belong to the call: they are allocated on the current stream, as its result is. A graph replays its launch with
     the same number, so while one is captured they are cleared on the stream too.
     """
-    shape, strides, dtype = (problem.tiles(tiling.tile_rows) * tiling.words_per_tile,), (1,), torch.int64
+    shape, strides, dtype = (problem.tiles(tiling.tile_rows) * tiling.slots_per_tile,), (1,), torch.int64
     is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", lambda: False)
     empty = allocator(where)
 

@@ -25,11 +25,14 @@ GRID: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "row": ((1024, 4096, 16384), (2048, 6144)),
     "long": ((32768, 65536, 262144), (49152, 151936)),
     "few": ((16384, 65536, 262144), (32768, 131072)),
-    "ragged": ((3, 9, 33, 99, 201, 401, 801, 1601, 6401, 25601, 102401), (5, 17, 65, 151, 301, 601, 1201, 3201, 12801, 50257)),
+    "unaligned": (
+        (3, 9, 33, 99, 201, 401, 801, 1601, 6401, 25601, 102401),
+        (5, 17, 65, 151, 301, 601, 1201, 3201, 12801, 50257),
+    ),
     "heads": ((32, 64, 128), (48, 96)),
     "across": ((16, 128, 1024, 8192, 65536), (48, 400, 3000, 20000)),
     "across odd": ((16, 256, 4096), (64, 1000)),
-    "turned": ((64, 512, 4096, 32768), (200, 1536, 12288)),
+    "transposed": ((64, 512, 4096, 32768), (200, 1536, 12288)),
     "shards": ((8192, 65536), (37984,)),
 }
 CLASSES = tuple(GRID)
@@ -90,7 +93,7 @@ def cells_of(device: Device, classes: tuple[str, ...] = CLASSES) -> list[Cell]:
 
 def rows_of(kind: str, n_rows: int) -> int:
     """Returns about so many rows, a multiple of those that lie side by side, or as many that they are read in vectors."""
-    unit = {"heads": HEADS * BATCH, "across": INNER, "across odd": ODD_INNER, "turned": 64}.get(kind, 1)
+    unit = {"heads": HEADS * BATCH, "across": INNER, "across odd": ODD_INNER, "transposed": 64}.get(kind, 1)
     return max(1, n_rows // unit) * unit
 
 
@@ -120,7 +123,7 @@ def tensors_of(cell: Cell, where: str) -> tuple[tuple["torch.Tensor", ...], int]
         inner = ODD_INNER if cell.kind == "across odd" else INNER
         shape = (cell.n_rows // inner, cell.n_cols, inner)
         given = like(shape)
-    elif cell.kind == "turned":
+    elif cell.kind == "transposed":
         given = like(cell.n_cols, cell.n_rows).t()
     else:
         given = like(shape)

@@ -19,7 +19,7 @@ from portable_softmax.runtime.launch import sizes_of
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.runtime.workspace import with_words
+from portable_softmax.runtime.workspace import with_workspace
 from portable_softmax.tune.cells import Cell, problem_on, tensors_of
 from portable_softmax.tune.processes import WrongResultError
 from portable_softmax.tune.variations import with_rows
@@ -98,7 +98,7 @@ def _call(launch: Launch, device: Device, operands: Operands, more_sizes: tuple[
     problem, tiling, sizes = launch.problem, launch.tiling, (*sizes_of(launch.problem), *more_sizes)
     prepared = prepare(KernelSpec.of(problem, tiling), device, (launch.num_programs, 1, 1), sizes)
     if tiling.is_shared:
-        prepared = with_words(prepared, problem, tiling, operands[0].device)
+        prepared = with_workspace(prepared, problem, tiling, operands[0].device)
     guard = guard_of(device)
     return lambda: launch_on(guard, prepared, *operands)
 

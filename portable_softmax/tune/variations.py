@@ -19,9 +19,9 @@ from portable_softmax.planning.room import Candidate
 
 SOURCE = "tune"  # name of the source of a row that is tried
 FACTORS = (2, 0.5, 1.5, 0.75)
-READING = ("ragged_cols", "paired_cols")  # that decide how a row is read, and so its access
+READING = ("unaligned_cols", "paired_cols")  # that decide how a row is read, and so its access
 ALONE = {  # numbers with a few values, or that a profile need not give
-    "ragged_cols": (1, MAX_COLS),
+    "unaligned_cols": (1, MAX_COLS),
     "paired_cols": (MOST_PAIRED, 1),
     "held_across": (2, 4),
     "bytes_per_piece": (8, 16, 4, 32),

@@ -37,7 +37,7 @@ class Layout(NamedTuple):
     @property
     def sweep(self) -> str:
         """Returns the class that states.py has such tensors in."""
-        return "across" if self.view == "contiguous" else "turned" if self.view in TURNED else "heads"
+        return "across" if self.view == "contiguous" else "transposed" if self.view in TRANSPOSED else "heads"
 
     def of(self, x: torch.Tensor) -> torch.Tensor:
         """Returns the view of a tensor of the shape."""
@@ -50,7 +50,7 @@ VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "t()": lambda x: x.t(),
     "permute(0, 2, 3, 1)": lambda x: x.permute(0, 2, 3, 1),
 }
-TURNED = ("t()", "permute(0, 2, 3, 1)")
+TRANSPOSED = ("t()", "permute(0, 2, 3, 1)")
 LAYOUTS = {
     "heads": Layout((8, 2048, 16, 128), -1, "transpose(1, 2)"),
     "short heads": Layout((4, 4096, 16, 64), -1, "transpose(1, 2)"),

@@ -5,7 +5,7 @@ is checked against float64. The ceiling is torch's copy of as many bytes: clone 
 goes through torch.autograd, so the host's time shows for small matrices. `report` reads the CSV, whose columns
 scripts/results/README.md tells.
 
-    python scripts/benchmark --sweep tutorial ragged --dtype float32 bfloat16 --out rows.csv
+    python scripts/benchmark --sweep tutorial unaligned --dtype float32 bfloat16 --out rows.csv
     python scripts/benchmark --direction backward both --every 4
     python scripts/benchmark --quick         # under a minute
     python scripts/benchmark --host          # time of a call on the host, without waiting for the device

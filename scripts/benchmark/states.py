@@ -39,7 +39,7 @@ FEW = (
     ),
 )
 BESIDE = tuple((n_cols, inner) for inner in (3, 8, 49, 64, 333, 1024) for n_cols in (10, 64, 300, 1000, 2560, 12000, 40999))
-TURNED = (64, 200, 512, 1000, 4096, 20000)
+TRANSPOSED = (64, 200, 512, 1000, 4096, 20000)
 HEADS = (48, 64, 96, 128, 192)
 
 
@@ -64,7 +64,7 @@ def problems() -> Iterator[Problem]:
             for n, inner in BESIDE:
                 if matrices := elements // (n * inner):
                     yield Problem("across", (matrices, n, inner), 1, (), dtype, direction)
-            yield from (Problem("turned", (elements // n, n), 1, (0, 1), dtype, direction) for n in TURNED)
+            yield from (Problem("transposed", (elements // n, n), 1, (0, 1), dtype, direction) for n in TRANSPOSED)
             yield from (Problem("heads", (16, 16, elements // (256 * n), n), 3, (1, 2), dtype, direction) for n in HEADS)
 
 

@@ -100,7 +100,7 @@ def test_what_is_asked_is_said(x):
 
 OUTS = {
     "in place": lambda x: x,
-    "turned": lambda x: torch.empty(37, 24, device=x.device).t(),
+    "transposed": lambda x: torch.empty(37, 24, device=x.device).t(),
     "off every alignment": lambda x: torch.empty(24 * 37 + 1, device=x.device)[1:].view(24, 37),
     "resized": lambda x: torch.empty(0, device=x.device),
 }

@@ -40,7 +40,7 @@ def outcome(function, *given, **named):
 
 PLACES = {  # a tensor of [rows, columns] in memory that the first argument makes
     "contiguous": lambda memory, rows, cols: memory(rows, cols),
-    "turned": lambda memory, rows, cols: memory(cols, rows).t(),
+    "transposed": lambda memory, rows, cols: memory(cols, rows).t(),
     "wider rows": lambda memory, rows, cols: memory(rows, cols + 11)[:, 3 : cols + 3],
     "every second element": lambda memory, rows, cols: memory(rows, 2 * cols)[:, ::2],
     "every second row": lambda memory, rows, cols: memory(2 * rows, cols)[::2],

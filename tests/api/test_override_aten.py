@@ -214,7 +214,7 @@ def into(make):
 
 OUTS = {  # (a result for x, whether this package computes it)
     "contiguous": (torch.empty_like, True),
-    "turned": (lambda x: torch.empty_like(x.t()).t(), True),
+    "transposed": (lambda x: torch.empty_like(x.t()).t(), True),
     "in place": (lambda x: x, True),
     "another shape": (lambda x: torch.empty(0, device=x.device), False),
     "another type": (lambda x: torch.empty_like(x, dtype=torch.float64), False),

@@ -110,7 +110,7 @@ def test_text_that_yaml_refuses_or_takes_for_something_else(tmp_path, line, comp
         ({"line_elements": 1}, r"unknown field `line_elements`.*; it is a key of `launch`"),
         ({"row_share": 0.2, "to_cols": 5}, r"a row with conditions that was measured needs its gain, which is at least 1.03"),
         ({"row_share": 0.2, "to_cols": 5, "gain": 1.02}, r"Expected `float` >= 1.03 - at .*gain"),
-        ({"to_cols": 5, "gain": 1.5}, r"a row gives at least one number: ragged_cols, "),
+        ({"to_cols": 5, "gain": 1.5}, r"a row gives at least one number: unaligned_cols, "),
         ({"row_share": 0.2, "gain": 1.5, "from_cols": 9, "to_cols": 8}, r"from_cols 9 is above to_cols 8"),
         ({"row_share": 0.2, "gain": 1.5, "from_load": 9, "to_load": 8}, r"from_load 9 is above to_load 8"),
         ({"row_share": 0.2, "gain": 1.5, "direction": "sideways"}, r"Invalid enum value 'sideways'"),

@@ -19,7 +19,7 @@ def test_shards_of_a_vocabulary_have_a_launch_that_spills_nothing(profile, step,
     device = Device.from_profile(profile)
     for dtype, n_cols in (("bfloat16", 25_129), ("bfloat16", 75_968)):
         problem = read_problem(4096, n_cols, dtype, device, "log_softmax", backward)
-        assert problem.ragged == (n_cols % 8 != 0)
+        assert problem.unaligned == (n_cols % 8 != 0)
         plan = plan_problem(dataclasses.replace(problem, step=step), device)
         assert plan.resources.spilled_bytes_per_thread == 0
         assert plan.occupancy.programs_per_multiprocessor >= 1

@@ -98,7 +98,7 @@ def order_in(spirv):
     return "".join(found)
 
 
-@pytest.mark.parametrize("name", ["shared", "shared, ragged", "shared, in one piece"])
+@pytest.mark.parametrize("name", ["shared", "shared, unaligned", "shared, in one piece"])
 @pytest.mark.parametrize("way", [forward, backward])
 def test_rows_that_are_overwritten_have_the_same_bits_and_their_words_come_first(way, name):
     """Also where no word is seen, as the programs here run one after another: then the first ones do not find the others'."""

@@ -14,7 +14,12 @@ from portable_softmax.runtime import launch, prepared
 PRODUCT = "intel/max-1550"
 CASES = [
     (PRODUCT, 256, 64, "float16"),
-    (PRODUCT, 1024, 781, "float32"),  # ragged: few columns are an edge, and none of 256 rows may have its largest element there
+    (
+        PRODUCT,
+        1024,
+        781,
+        "float32",
+    ),  # unaligned: few columns are an edge, and none of 256 rows may have its largest element there
     (PRODUCT, 256, 4096, "bfloat16"),
     (PRODUCT, 256, 20_000, "float32"),
 ]

@@ -62,7 +62,7 @@ def random(shape, dtype, seed=0):
 def layouts():
     """(what it is, a tensor, the softmax's dim) of each; the result has the same strides."""
     yield "rows", lambda dtype: random((70, 64), dtype), 1
-    yield "ragged rows", lambda dtype: random((5, 781), dtype), 1
+    yield "unaligned rows", lambda dtype: random((5, 781), dtype), 1
     yield "sliced rows", lambda dtype: random((6, 1000), dtype)[:, 100:900], 1
     yield "long rows", lambda dtype: random((3, 20_000), dtype), 1
     yield "longer rows than are shared", lambda dtype: random((1, 1_200_000), dtype), 1

@@ -30,7 +30,7 @@ from portable_softmax.devices.policy import Polls
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
 from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.runtime.workspace import with_words
+from portable_softmax.runtime.workspace import with_workspace
 
 pytestmark = pytest.mark.kernel
 
@@ -39,14 +39,14 @@ def shared(tile_cols, parts, pieces=1, walk=True):
     return Tiling(1, tile_cols // pieces, parts=parts, pieces=pieces, walk=walk)
 
 
-BESIDE = {"rows side by side": "across", "rows turned": "to rows", "rows read twice": "across"}  # in two matrices, by name
+BESIDE = {"rows side by side": "across", "rows transposed": "to rows", "rows read twice": "across"}  # in two matrices, by name
 FOLDED = "folded lines", "folded lines, one program", "folded lines read twice"  # four lines as one
 CASES = {  # what `forward` and `backward` take, all but the programs
     "beyond the end": ("log_softmax", torch.float32, 40, shared(16, 4, walk=False), 1, None),
     "no mask": ("softmin", torch.bfloat16, 48, shared(16, 3), 8, None),
-    "ragged, in pieces": ("softmax", torch.float32, 85, shared(32, 3, pieces=2), 4, 87),
+    "unaligned, in pieces": ("softmax", torch.float32, 85, shared(32, 3, pieces=2), 4, 87),
     "rows side by side": ("softmax", torch.float32, (2, 40, 3), Tiling(4, 8, None, None, 3, pieces=2), 1, None),
-    "rows turned": ("log_softmax", torch.bfloat16, (2, 48, 8), Tiling(8, 16, None, None, 3, walk=False), 1, None),
+    "rows transposed": ("log_softmax", torch.bfloat16, (2, 48, 8), Tiling(8, 16, None, None, 3, walk=False), 1, None),
     "rows read twice": (
         "softmax",
         torch.float32,
@@ -128,7 +128,7 @@ def at_once(device, seed, left=lambda words, number: None, **together):
             named = dict(zip(spec.signature(), arguments, strict=True)) | constexprs_of(spec, device)
             Together(seed, **together).launch(kernel_of(spec), num_programs, **named)
 
-        with_words(launch_together, problem, tiling, operands[0].device)(*operands)
+        with_workspace(launch_together, problem, tiling, operands[0].device)(*operands)
 
     return run
 

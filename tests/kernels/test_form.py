@@ -4,18 +4,18 @@ import pytest
 from forms import form, in_kernel
 
 
-@pytest.mark.parametrize(("ragged", "unit"), [(False, 4), (True, 1)])
-def test_lengths_are_counted_in_vectors_but_for_ragged_rows(ragged, unit):
-    assert form(vector=4, ragged=ragged).unit == unit
+@pytest.mark.parametrize(("unaligned", "unit"), [(False, 4), (True, 1)])
+def test_lengths_are_counted_in_vectors_but_for_unaligned_rows(unaligned, unit):
+    assert form(vector=4, unaligned=unaligned).unit == unit
 
 
 def test_a_piece_has_its_part_of_the_columns():
     assert form(width=256, pieces=6).tile_cols == 1536
 
 
-@pytest.mark.parametrize(("axis", "out_axis", "turned"), [(1, 1, False), (0, 0, False), (1, 0, True), (0, 1, True)])
-def test_an_input_is_turned_if_it_lies_otherwise_than_the_result(axis, out_axis, turned):
-    assert form(axis=axis, out_axis=out_axis).turned is turned
+@pytest.mark.parametrize(("axis", "out_axis", "transposed"), [(1, 1, False), (0, 0, False), (1, 0, True), (0, 1, True)])
+def test_an_input_is_transposed_if_it_lies_otherwise_than_the_result(axis, out_axis, transposed):
+    assert form(axis=axis, out_axis=out_axis).transposed is transposed
 
 
 def test_a_look_has_room_for_the_parts_of_each_row():

@@ -63,12 +63,12 @@ def run(device):
     return functools.partial(launch, device)
 
 
-def both(run, where, form, dtype, n_cols, tiling, stride, vector, ragged, given):
+def both(run, where, form, dtype, n_cols, tiling, stride, vector, unaligned, given):
     """The softmax, and the gradient of that result."""
     x, _ = rows_in(2, n_cols, stride, dtype, where, NAN)
     filled(x, given, form)
     y, assert_guards = result_in(2, n_cols, stride, dtype, where)
-    run((y, x), problem_of((y, x), form, False, vector, ragged), tiling, 2 * tiling.parts)
+    run((y, x), problem_of((y, x), form, False, vector, unaligned), tiling, 2 * tiling.parts)
     assert_guards()
     exact = expected(form, x)
     assert torch.equal(
@@ -77,7 +77,7 @@ def both(run, where, form, dtype, n_cols, tiling, stride, vector, ragged, given)
     assert_close(y, exact, x.double().abs().nan_to_num(0, 0, 0).amax(-1, keepdim=True) if form == "log_softmax" else 0.0)
     dy, _ = rows_in(2, n_cols, stride, dtype, where, NAN, 1)
     dx, assert_guards = result_in(2, n_cols, stride, dtype, where)
-    run((dx, dy, y), problem_of((dx, dy, y), form, True, vector, ragged), tiling, 2 * tiling.parts)
+    run((dx, dy, y), problem_of((dx, dy, y), form, True, vector, unaligned), tiling, 2 * tiling.parts)
     assert_guards()
     assert_close(dx, expected_gradient(form, dy, y), gradient_scale(form, dy, y))
 
@@ -94,9 +94,9 @@ def test_masks(run, where, form, name, dtype):
 
 
 @pytest.mark.parametrize("name", mostly_slow(["pieces", "online", "shared", "shared pieces"], lambda name: name != "shared"))
-def test_masks_of_ragged_rows(device, run, where, name):
+def test_masks_of_unaligned_rows(device, run, where, name):
     if device.backend != "interpreter" and not device.vendor.aligned_access:
-        pytest.skip(f"{device.backend} has no ragged rows")
+        pytest.skip(f"{device.backend} has no unaligned rows")
     tiling = replace(TILINGS[name], tile_rows=1)
 
     @FEW

@@ -21,7 +21,7 @@ from portable_softmax.planning.plan import Tiling
 
 pytestmark = pytest.mark.kernel
 BLIND = 0  # looks, ahead of the one that comes when a part has been read again: so each program reads the parts of all others
-TRANSPOSED = "rows turned"  # its x lies otherwise than the result
+TRANSPOSED = "rows transposed"  # its x lies otherwise than the result
 
 
 @pytest.fixture(params=[1, 2], ids=["over x or dy", "over y"])

@@ -52,10 +52,10 @@ def test_forms_and_rows_that_share_a_tile(run, where, form, direction):
 
 @pytest.mark.parametrize("direction", [forward, backward])
 @pytest.mark.parametrize("n_cols", [33, 34, 47])
-def test_ragged_rows(device, run, where, direction, n_cols):
+def test_unaligned_rows(device, run, where, direction, n_cols):
     """With every lead; the body of 33 elements after a lead of 3 fills 9 vectors."""
     if device.backend != "interpreter" and not device.vendor.aligned_access:
-        pytest.skip(f"{device.backend} has no ragged rows")
+        pytest.skip(f"{device.backend} has no unaligned rows")
     for stride in (49, 51):
         direction(run, "softmax", torch.float32, where, n_cols, in_pieces(3), 2, vector=4, stride=stride)
 
@@ -67,7 +67,7 @@ def test_what_is_planned_for_an_h200(device, where, n_cols):
         profile, name = Device.from_profile("nvidia/h200"), name_of(dtype)
         planned = choose(contiguous_problem(32768, n_cols, name, profile, backward=is_gradient), profile, light)
         problem = contiguous_problem(5, n_cols, name, profile, backward=is_gradient)
-        if problem.ragged and device.backend != "interpreter" and not device.vendor.aligned_access:
+        if problem.unaligned and device.backend != "interpreter" and not device.vendor.aligned_access:
             continue
         given = [rows_in(5, n_cols, n_cols, dtype, where, NAN, seed)[0] for seed in range(1 + is_gradient)]
         result, assert_guards = result_in(5, n_cols, n_cols, dtype, where)

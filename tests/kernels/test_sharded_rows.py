@@ -43,7 +43,7 @@ def check(form, shape, sizes, dtype, where):
 
 SHAPES = {
     "short": ((10, 20, 1), [12, 8]),
-    "ragged, one empty": ((3, 5001, 1), [2501, 0, 2500]),
+    "unaligned, one empty": ((3, 5001, 1), [2501, 0, 2500]),
     "long": ((2, 6000, 1), [2800, 3200]),
     "more groups than are loaded at once": ((2, 1000, 1), 10 * [100]),
     "across lines": ((2, 600, 40), [250, 350]),
@@ -75,7 +75,7 @@ def test_rows_of_several_tiles(where, in_narrow_tiles, form, shape, sizes):
     check(form, shape, sizes, torch.float32, where)
 
 
-@pytest.mark.parametrize("sizes", [[100, 100], [3000, 2097]], ids=["aligned", "ragged"])
+@pytest.mark.parametrize("sizes", [[100, 100], [3000, 2097]], ids=["aligned", "unaligned"])
 def test_special_values_give_what_torch_gives(where, in_narrow_tiles, sizes):
     first = sizes[0]
     x = given((8, sum(sizes), 1), torch.float32, where)

@@ -103,8 +103,11 @@ def test_vmap_of_numbers_and_of_gradients(form, x):
 def test_a_gradient_of_an_output_that_lies_otherwise_than_it(where, dtype):
     """The operator is given any output; autograd's own are contiguous, as the gradient is."""
     dy, y = (torch.randn(6, 40, generator=torch.Generator().manual_seed(seed)).to(where, dtype) for seed in (1, 2))
-    padded, turned = torch.empty(6, 48, dtype=dtype, device=where)[:, :40], torch.empty(40, 6, dtype=dtype, device=where).t()
-    for other in (padded.copy_(y), turned.copy_(y), y[:1].expand(6, 40)):
+    padded, transposed = (
+        torch.empty(6, 48, dtype=dtype, device=where)[:, :40],
+        torch.empty(40, 6, dtype=dtype, device=where).t(),
+    )
+    for other in (padded.copy_(y), transposed.copy_(y), y[:1].expand(6, 40)):
         dx = torch.ops.portable_softmax.softmax_backward(dy, other, 1, dtype)
         assert dx.is_contiguous()
         assert_close(dx, expected_gradient("softmax", dy, other), gradient_scale("softmax", dy, other))

@@ -60,7 +60,7 @@ def test_inner_dimensions_of_any_size_are_one_launch(where, plans, shape):
         assert problem.scattered == (problem.across and shape[2] < 32)
 
 
-TURNED = {
+TRANSPOSED = {
     "t()": (torch.randn(40, 30).t(), 1),
     "t(), other dim": (torch.randn(40, 30).t(), 0),
     "channels last": (torch.randn(2, 5, 6, 7).permute(0, 2, 3, 1), -1),
@@ -70,15 +70,15 @@ TURNED = {
 }
 
 
-@pytest.mark.parametrize("name", TURNED)
+@pytest.mark.parametrize("name", TRANSPOSED)
 def test_what_lies_another_way_than_its_result_is_one_launch(where, plans, name):
-    x, dim = TURNED[name]
+    x, dim = TRANSPOSED[name]
     x = x.to(where)
     y = softmax(x, dim)
     assert y.is_contiguous()
     assert_close(y, expected("softmax", x, dim))
     ((problem, _),) = plans
-    assert problem.turned
+    assert problem.transposed
 
 
 @pytest.mark.parametrize("x", [torch.randn(9, 60)[:, ::2], torch.randn(3, 2, 4, 5, 6).permute(1, 3, 0, 2, 4)])
@@ -95,16 +95,16 @@ def test_what_is_copied_first_is_planned_once(where, plans):
     assert len(plans) == 1
 
 
-@pytest.mark.parametrize("name", TURNED)
+@pytest.mark.parametrize("name", TRANSPOSED)
 def test_a_gradient_that_lies_another_way_than_its_output_is_one_launch(where, plans, name):
-    dy, dim = TURNED[name]
+    dy, dim = TRANSPOSED[name]
     dy = dy.to(where)
     y = torch.rand(dy.shape, device=where).softmax(dim)
     dx = torch.ops.portable_softmax.softmax_backward(dy, y, dim, y.dtype)
     assert dx.is_contiguous()
     assert_close(dx, expected_gradient("softmax", dy, y, dim), gradient_scale("softmax", dy, y, dim))
     ((problem, _),) = plans
-    assert problem.turned
+    assert problem.transposed
     assert problem.backward
 
 

@@ -81,7 +81,7 @@ def test_short_rows_give_each_thread_its_words(profile, dtype, backward):
     threads = device.hardware.partitions_per_multiprocessor * device.hardware.warp_size
     for n_cols in range(1, 257):
         problem = read_problem(10**7, n_cols, dtype, device, backward=backward)
-        if problem.ragged:
+        if problem.unaligned:
             continue  # an edge takes a piece too
         numbers, _ = numbers_of(problem, device)
         words = numbers.words_backward / 2 if backward else numbers.words_forward
@@ -115,7 +115,7 @@ def test_batch_invariant_rows_are_cut_by_their_length_alone(product):
         assert cut[0] == cut[1] == cut[2] == cut[3]
 
 
-@pytest.mark.parametrize("kind", [{"inner": 2**9}, {"inner": 2**9, "turned": True}, {"turned": True}], ids=str)
+@pytest.mark.parametrize("kind", [{"inner": 2**9}, {"inner": 2**9, "transposed": True}, {"transposed": True}], ids=str)
 def test_batch_invariant_rows_side_by_side_are_cut_by_their_length_alone(kind):
     device = Device.from_profile(H200)
     for n_cols in (20, 4096, 50_000, 10**6):
@@ -132,7 +132,7 @@ def test_float64_is_never_shared(product):
     device = Device.from_profile(product)
     for problem in problems(product):
         double = as_read(
-            dataclasses.replace(problem, y_dtype="float64", vector=1, ragged=False, paired=False, lines=None), device
+            dataclasses.replace(problem, y_dtype="float64", vector=1, unaligned=False, paired=False, lines=None), device
         )
         assert {tiling.parts for tiling in every_candidate(double, device)} == {1}
 

@@ -47,19 +47,19 @@ def problems(draw):
     n_cols, dtype = draw(LENGTHS), draw(st.sampled_from(["float32", "bfloat16", "float64"]))
     widest = {"float32": 4, "bfloat16": 8, "float64": 2}[dtype]
     inner = draw(st.sampled_from([1, 1, 1, 2, 17, 512]))
-    ragged = inner == 1 and n_cols >= widest and draw(st.booleans())
+    unaligned = inner == 1 and n_cols >= widest and draw(st.booleans())
     dividing = [vector for vector in (1, 2, 4, 8) if vector <= widest and (n_cols if inner == 1 else inner) % vector == 0]
     return Problem(
         n_rows=draw(st.sampled_from([1, 7, 132, 4096, 10**6])) * inner,
         n_cols=n_cols,
         x_dtype=dtype,
         y_dtype=dtype,
-        vector=widest if ragged else draw(st.sampled_from(dividing)),
+        vector=widest if unaligned else draw(st.sampled_from(dividing)),
         backward=draw(st.booleans()),
         inner=inner,
-        turned=not ragged and draw(st.booleans()),
+        transposed=not unaligned and draw(st.booleans()),
         batch_invariant=draw(st.booleans()),
-        ragged=ragged,
+        unaligned=unaligned,
     )
 
 
@@ -71,7 +71,7 @@ def unmasked_past(spec: KernelSpec, tiling: Tiling, n_cols: int) -> int:
         return -n_cols % tiling.tile_cols
     pieces = tiling.pieces - 1 if spec.padded else tiling.pieces  # the last one is masked
     reached = (tiling.parts - 1) * tiling.tile_cols + pieces * tiling.width
-    whole = n_cols // spec.vector * spec.vector if spec.ragged else n_cols  # vectors, wherever a row starts
+    whole = n_cols // spec.vector * spec.vector if spec.unaligned else n_cols  # vectors, wherever a row starts
     return max(0, reached - whole)
 
 
@@ -83,7 +83,7 @@ def test_what_reaches_past_a_row_is_masked(profile, row, problem):
     device = with_numbers(profile, row)
     for tiling in every_candidate(problem, device):
         spec = KernelSpec.of(problem, tiling)
-        assert spec.padded == (problem.ragged or tiling.covers(problem.n_cols) != problem.n_cols)
+        assert spec.padded == (problem.unaligned or tiling.covers(problem.n_cols) != problem.n_cols)
         assert not unmasked_past(spec, tiling, problem.n_cols), tiling
         columns = problem.n_cols if problem.across else problem.width
         assert tiling.covers(columns) >= columns

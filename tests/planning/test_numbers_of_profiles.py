@@ -41,12 +41,12 @@ def row(**conditions):
         ({"access": "scalar"}, FLOAT32, False),
         ({"access": "scalar"}, dataclasses.replace(FLOAT32, vector=1), True),
         ({"access": "narrow"}, dataclasses.replace(FLOAT32, vector=2), True),
-        ({"access": "ragged"}, dataclasses.replace(FLOAT32, ragged=True), True),
+        ({"access": "unaligned"}, dataclasses.replace(FLOAT32, unaligned=True), True),
         ({"access": "paired"}, dataclasses.replace(FLOAT32, vector=2, paired=True), True),
         ({"layout": "rows"}, FLOAT32, True),
         ({"layout": "across"}, FLOAT32, False),
         ({"layout": "across"}, dataclasses.replace(FLOAT32, inner=64), True),
-        ({"layout": "turned"}, dataclasses.replace(FLOAT32, turned=True), True),
+        ({"layout": "transposed"}, dataclasses.replace(FLOAT32, transposed=True), True),
         ({"from_cols": 4096}, FLOAT32, True),
         ({"from_cols": 4097}, FLOAT32, False),
         ({"to_cols": 4096}, FLOAT32, True),
@@ -138,11 +138,11 @@ def test_a_row_for_one_architecture_changes_its_plans_and_says_so():
     assert planned(MI300X, 4096, 4096).tiling == choose(FLOAT32, device, light).tiling
 
 
-def test_rows_that_may_lie_inside_one_vector_are_never_ragged():
+def test_rows_that_may_lie_inside_one_vector_are_never_unaligned():
     """Whatever a profile prefers: each element of such a row would be at both of its edges."""
-    device = with_numbers(H200, {"ragged_cols": 1})
+    device = with_numbers(H200, {"unaligned_cols": 1})
     for dtype, vector in (("float16", 8), ("float32", 4), ("float64", 2)):
         for n_cols in range(1, 2 * vector + 2):
-            assert read_problem(40, n_cols, dtype, device).ragged == (n_cols > vector and n_cols % vector > 0)
-    with pytest.raises(ValueError, match="a vector of 4: they cannot be ragged"):
-        KernelSpec.of(Problem(40, 3, "float32", "float32", 4, ragged=True), Tiling(1, 4))
+            assert read_problem(40, n_cols, dtype, device).unaligned == (n_cols > vector and n_cols % vector > 0)
+    with pytest.raises(ValueError, match="a vector of 4: they cannot be unaligned"):
+        KernelSpec.of(Problem(40, 3, "float32", "float32", 4, unaligned=True), Tiling(1, 4))

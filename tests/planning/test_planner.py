@@ -230,13 +230,13 @@ def test_where_there_are_no_tuples_a_row_is_held_in_one_piece():
     assert (uneven.strategy, uneven.parts, uneven.tile_cols) == ("shared", 10, 4096), "a piece has a power of two of columns"
 
 
-def test_what_is_ragged():
+def test_what_is_unaligned():
     """Rows of single elements from 65 on, and whatever has no whole vectors from 513 on."""
-    device = with_numbers(H200, {"access": "scalar", "ragged_cols": 65}, {"ragged_cols": 513})
+    device = with_numbers(H200, {"access": "scalar", "unaligned_cols": 65}, {"unaligned_cols": 513})
 
     def kind(n_cols, dtype="float32", device=device, **kind):
         found = read_problem(64, n_cols, dtype, device, **kind)
-        return found.vector, found.ragged
+        return found.vector, found.unaligned
 
     assert kind(781) == kind(513) == kind(514) == kind(65) == (4, True)
     assert kind(8) == kind(4) == kind(780) == (4, False), "whole vectors"
@@ -246,7 +246,7 @@ def test_what_is_ragged():
     assert kind(780, "bfloat16") == kind(65, "bfloat16") == (8, True)
     assert kind(781, "float64") == (2, True)
     for other in (MI300X, A2):
-        numbers = {"ragged_cols": 65}
+        numbers = {"unaligned_cols": 65}
         assert kind(781, device=with_numbers(other, numbers)) == ((4, True) if other == MI300X else (1, False))
     assert kind(781, batch_invariant=True) == (1, False), "the order of its sums would depend on where a row starts"
 

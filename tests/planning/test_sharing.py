@@ -80,8 +80,8 @@ def test_parts_cover_a_row_and_each_has_a_program_and_a_lane(profile, dtype):
             if tiling.parts > 1:
                 assert (tiling.parts - 1) * tiling.tile_cols < problem.width <= tiling.parts * tiling.tile_cols
                 assert tiling.parts <= form_of(KernelSpec.of(problem, tiling), device).lanes
-                assert tiling.words_per_tile % 16 == 0, "whole cache lines"
-                assert tiling.words_per_tile >= 2 * tiling.parts
+                assert tiling.slots_per_tile % 16 == 0, "whole cache lines"
+                assert tiling.slots_per_tile >= 2 * tiling.parts
 
 
 @pytest.mark.parametrize("n_cols", [100_000, 10**6])
@@ -105,14 +105,14 @@ def beside(n_cols, inner, **kind):
         beside(50_257, 1024),
         beside(50_257, 4096, backward=True),
         Problem(16, 151_936, "float32", "float32", 4, inner=16),
-        beside(8192, 4096, turned=True),
-        Problem(4096, 8192, "float32", "float32", 4, turned=True),
+        beside(8192, 4096, transposed=True),
+        Problem(4096, 8192, "float32", "float32", 4, transposed=True),
         beside(20_000, 8),
         Problem(8, 20_000, "float32", "float32", 4, inner=8),  # no more rows than there are
     ],
 )
 @pytest.mark.parametrize("profile", [H200, MI300X])
-def test_programs_share_several_rows_that_lie_side_by_side_or_are_turned(profile, problem):
+def test_programs_share_several_rows_that_lie_side_by_side_or_are_transposed(profile, problem):
     device = Device.from_profile(profile)
     plan = choose(problem, device, light)
     tiling = plan.tiling
@@ -121,7 +121,7 @@ def test_programs_share_several_rows_that_lie_side_by_side_or_are_turned(profile
     assert plan.num_programs == plan.problem.tiles(tiling.tile_rows) * tiling.parts
     form = form_of(KernelSpec.of(plan.problem, tiling), device)
     assert form.lanes >= tiling.parts * tiling.tile_rows, "a lane for each row's part"
-    assert form.words == tiling.words_per_tile >= 2 * tiling.parts * tiling.tile_rows
+    assert form.slots == tiling.slots_per_tile >= 2 * tiling.parts * tiling.tile_rows
 
 
 def heavy(registers):
@@ -196,7 +196,7 @@ def test_parts_that_are_read_twice_fill_the_device_and_no_more(n_rows):
         fewer = (tiling.pieces - 1) * piece
         assert not fewer or -(-problem.n_cols // fewer) > most, "with a piece less for each, more programs than fit"
         form = form_of(KernelSpec.of(problem, tiling), device)
-        assert (form.held, form.places * 64) == (False, threads * problem.vector)
+        assert (form.held, form.accumulators * 64) == (False, threads * problem.vector)
     assert tilings
 
 
@@ -260,7 +260,7 @@ def test_tiles_that_leave_the_last_wave_of_programs_empty_are_shared(tiles, part
 
 
 @pytest.mark.parametrize(
-    ("profile", "inner", "tiling", "backward", "places"),
+    ("profile", "inner", "tiling", "backward", "accumulators"),
     [
         (H200, 1, Tiling(1, 4096, 4, held=False), False, 128 * 4),  # threads, and elements of an access
         (H200, 1, Tiling(1, 256, 4, held=False), False, 256),
@@ -270,6 +270,6 @@ def test_tiles_that_leave_the_last_wave_of_programs_empty_are_shared(tiles, part
         (A2, 1, Tiling(1, 4096, held=False), True, 4096),
     ],
 )
-def test_columns_of_one_thread_share_a_place(profile, inner, tiling, backward, places):
+def test_columns_of_one_thread_share_a_place(profile, inner, tiling, backward, accumulators):
     problem = Problem(1024, 8192, "float32", "float32", 4, inner=inner, backward=backward)
-    assert form_of(KernelSpec.of(problem, tiling), Device.from_profile(profile)).places == places
+    assert form_of(KernelSpec.of(problem, tiling), Device.from_profile(profile)).accumulators == accumulators

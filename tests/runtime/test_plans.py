@@ -308,11 +308,11 @@ def test_only_programs_that_share_rows_write_words_and_none_is_launched_cooperat
 
 @pytest.mark.parametrize("n_cols", [781, 50257])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_ragged_rows_are_read_in_whole_vectors_but_for_their_edges(n_cols, dtype):
+def test_unaligned_rows_are_read_in_whole_vectors_but_for_their_edges(n_cols, dtype):
     device = Device.from_profile("nvidia/h200")
     for backward in (False, True):
         problem = read_problem(4096, n_cols, dtype, device, backward=backward)
-        assert problem.ragged
+        assert problem.unaligned
         ptx = compile_kernel(KernelSpec.of(problem, plan_problem(problem, device).tiling), device).asm["ptx"]
         narrow = [kind for kind in re.findall(r"\b(?:ld|st)\.global\.(\w+)", ptx) if kind not in ("v2", "v4")]
         operands = 2 if backward else 1

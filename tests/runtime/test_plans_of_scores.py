@@ -77,10 +77,10 @@ def test_matrices_of_few_elements(shape):
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_heads_of_odd_lengths_are_ragged(name):
+def test_heads_of_odd_lengths_are_unaligned(name):
     device = Device.from_profile(H200)
     plan, loads = accesses(heads(name, 197, "bfloat16"), device)
-    assert plan.problem.access == "ragged"
+    assert plan.problem.access == "unaligned"
     assert plan.warning is None
     assert loads.count(2) < loads.count(4) if name in ("no mask", "causal") else 4 in loads, "words of x, but for the edges"
 

@@ -15,7 +15,7 @@ SIZES = st.integers(1, 300)
 
 
 def spec(n_cols, width, parts=1, pieces=1, held=True, **kind):
-    problem = Problem(5, n_cols, "float32", "float32", 4 if kind.get("ragged") else 1, **kind)
+    problem = Problem(5, n_cols, "float32", "float32", 4 if kind.get("unaligned") else 1, **kind)
     return KernelSpec.of(problem, Tiling(1, width, parts=parts, pieces=pieces, held=held))
 
 
@@ -57,8 +57,8 @@ def test_tiles_of_long_rows_are_masked_but_where_all_end_with_them(n_cols, tile_
 
 
 @given(st.integers(8, 300), SIZES, st.sampled_from(({"held": True}, {"held": False}, {"parts": 7})))
-def test_ragged_rows_are_masked(n_cols, more, cut):
-    assert spec(n_cols, n_cols + more, ragged=True, **cut).padded
+def test_unaligned_rows_are_masked(n_cols, more, cut):
+    assert spec(n_cols, n_cols + more, unaligned=True, **cut).padded
 
 
 @pytest.mark.kernel

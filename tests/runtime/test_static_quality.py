@@ -84,7 +84,7 @@ def faults_of_plan(device, n_cols, dtype, backward):
 def faults_of_kernel(device, n_cols, dtype, backward):
     """Narrow accesses; only where a compiler for the device is here.
 
-    Each operand of ragged rows has one access to both its edges; where several rows share a tile, Triton may load them once
+    Each operand of unaligned rows has one access to both its edges; where several rows share a tile, Triton may load them once
     more, in the layout of the rows' numbers; a program that reads a row twice does so in both loops. Programs that share a row
     read words of 8 bytes; where some are missing, they read another's part and once more their own, and write it. LLVM unrolls
     a loop over four parts.
@@ -93,7 +93,7 @@ def faults_of_kernel(device, n_cols, dtype, backward):
     if found.num_warps is None:
         return
     problem, element = found.problem, DTYPE_BYTES[dtype]
-    wanted = numbers_of(contiguous_problem(N_ROWS, n_cols, dtype, backward=backward), device)[0].ragged_cols
+    wanted = numbers_of(contiguous_problem(N_ROWS, n_cols, dtype, backward=backward), device)[0].unaligned_cols
     if wanted and n_cols >= wanted and problem.vector * element < VECTOR_BYTES:
         yield f"vectors of {problem.vector}"
     compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
@@ -102,14 +102,14 @@ def faults_of_kernel(device, n_cols, dtype, backward):
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * element)
     narrow = [(width, access) for access, width in access_widths(compiled.asm) if width < possible]
     operands = 2 if backward else 1
-    edges = problem.ragged * (3 * operands + 2 if found.tiling.parts > 1 else operands + 1)
+    edges = problem.unaligned * (3 * operands + 2 if found.tiling.parts > 1 else operands + 1)
     edges *= 3 if found.tiling.strategy == "online" else 1
     if found.tiling.tile_rows > 1:
-        edges += problem.ragged * operands * 2 * problem.vector
+        edges += problem.unaligned * operands * 2 * problem.vector
     allowed = Counter({element: edges, 8: 5 * (found.tiling.parts > 1)})
     if extra := Counter(width for width, _ in narrow) - allowed:
         yield f"{dict(extra)} bytes: accesses, where {possible} bytes are possible: {sorted(set(narrow))}"
-    if not problem.ragged and found.tiling.tile_rows == 1 and n_cols % found.tiling.tile_cols == 0 and "ptx" in compiled.asm:
+    if not problem.unaligned and found.tiling.tile_rows == 1 and n_cols % found.tiling.tile_cols == 0 and "ptx" in compiled.asm:
         yield from (f"a mask where tiles end where rows do: {access}" for access in re.findall(PTX_MASKED, compiled.asm["ptx"]))
 
 

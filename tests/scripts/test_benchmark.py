@@ -166,7 +166,7 @@ def test_the_hosts_time_is_a_result():
 
 def test_states_have_problems_of_each_class():
     classes = {problem.kind: problem for problem in states.problems()}
-    assert list(classes) == ["short", "row", "long", "few", "across", "turned", "heads"]
+    assert list(classes) == ["short", "row", "long", "few", "across", "transposed", "heads"]
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

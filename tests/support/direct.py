@@ -13,17 +13,17 @@ from portable_softmax.runtime import launch as runtime
 from portable_softmax.runtime.launch import name_of
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.runtime.workspace import with_words
+from portable_softmax.runtime.workspace import with_workspace
 
 GUARD = 7.0  # around results
 INF, NAN = float("inf"), float("nan")
 
 
-def problem_of(operands, form, backward, vector=1, ragged=False):
+def problem_of(operands, form, backward, vector=1, unaligned=False):
     """Returns the problem of rows of one type; the strides of all operands must be multiples of `vector`."""
     n_rows, n_cols = operands[0].shape
     dtype = name_of(operands[0].dtype)
-    return Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, ragged=ragged)
+    return Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, unaligned=unaligned)
 
 
 def problem_across(operands, form, backward):
@@ -36,7 +36,7 @@ def sizes_of(operands, problem):
     """Returns the values that the kernels take after their operands, for rows or for [matrices, columns, rows] in LAYOUTS."""
     if operands[0].dim() == 3:
         return runtime.sizes_of(problem)
-    unit = 1 if problem.ragged else problem.vector
+    unit = 1 if problem.unaligned else problem.vector
     n_rows, n_cols = operands[0].shape
     if problem.paired:
         return n_rows, n_cols
@@ -47,7 +47,7 @@ def sizes_of(operands, problem):
 def launch(device, operands, problem, tiling, num_programs):
     run = prepare(KernelSpec.of(problem, tiling), device, (num_programs, 1, 1), sizes_of(operands, problem))
     if tiling.is_shared:
-        run = with_words(run, problem, tiling, operands[0].device)
+        run = with_workspace(run, problem, tiling, operands[0].device)
     run(*operands)
 
 
@@ -87,8 +87,8 @@ def result_in(n_rows, n_cols, stride, dtype, where):
 def forward(run, form, dtype, where, n_cols, tiling, programs, vector=1, stride=None, n_rows=5, special=None):
     """Compares the result of run(operands, problem, tiling, programs) with float64, and returns it.
 
-    `stride` is for ragged rows. One row is half masked and far from 0, one is all masked, one has a nan, and one has an inf; or
-    `special` fills the rows.
+    `stride` is for unaligned rows. One row is half masked and far from 0, one is all masked, one has a nan, and one has an inf;
+    or `special` fills the rows.
     """
     x, _ = rows_in(n_rows, n_cols, stride or n_cols, dtype, where, NAN, seed=n_cols)
     (special or masked_and_not_finite)(x, -1 if form == "softmin" else 1)

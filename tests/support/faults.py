@@ -1,4 +1,4 @@
-"""Faults of the words that programs of a row publish: one table, for the interpreter and for devices.
+"""Faults of the slots that programs of a row publish: one table, for the interpreter and for devices.
 
 Each is a function in place of `kernels.exchange.publish`. A result must have the same bits with all of them.
 """
@@ -8,100 +8,100 @@ import os
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.exchange import in_order, look, of_rows, publish, top_of, word
+from portable_softmax.kernels.exchange import in_order, look, of_rows, publish, slot_of, top_of
 
 # Atomic operations of a program that is late: longer than others look, on a device; the interpreter takes turns at each.
 LATE = tl.constexpr(100 if os.environ.get("TRITON_INTERPRET") == "1" else 3000)
 
 
 @triton.jit
-def publish_half(words, step, part, known, numbers, launch, half, FORM: tl.constexpr):
+def publish_half(slots, step, part, known, numbers, epoch, half, FORM: tl.constexpr):
     """Writes the first numbers of a part of each row, half 0, or the second ones, half 1."""
-    ptrs = words + 2 * part + half if FORM.one_row else words + (half * FORM.parts + part) * step
+    ptrs = slots + 2 * part + half if FORM.one_row else slots + (half * FORM.parts + part) * step
     mask = known if FORM.folded > 1 else None
-    tl.atomic_xchg(ptrs, word(of_rows(numbers), launch >> (32 * half)), mask=mask, sem="relaxed")
+    tl.atomic_xchg(ptrs, slot_of(of_rows(numbers), epoch >> (32 * half)), mask=mask, sem="relaxed")
 
 
 @triton.jit
-def swap_blindly(words, step, part, known, first, second, launch, FORM: tl.constexpr):
-    """Looks for words of another launch, so that a program sees none of its own one before it has read all parts again."""
-    publish(words, step, part, known, first, second, launch, FORM)
+def swap_blindly(slots, step, part, known, first, second, epoch, FORM: tl.constexpr):
+    """Looks for slots of another launch, so that a program sees none of its own one before it has read all parts again."""
+    publish(slots, step, part, known, first, second, epoch, FORM)
     if FORM.in_place:
-        in_order(words, step, part, known, "release", FORM)
+        in_order(slots, step, part, known, "release", FORM)
     firsts = tl.zeros((FORM.lanes,) if FORM.one_row else (FORM.parts_read, FORM.tile_rows), tl.float32)
-    firsts, seconds = look(words, step, ~launch, firsts, firsts - 1.0, FORM)
+    firsts, seconds = look(slots, step, ~epoch, firsts, firsts - 1.0, FORM)
     return firsts, seconds, top_of(firsts, seconds, FORM)
 
 
 @triton.jit
-def every_seventh_lost(words, step, part, known, first, second, launch, FORM: tl.constexpr):
+def every_seventh_lost(slots, step, part, known, first, second, epoch, FORM: tl.constexpr):
     if tl.program_id(0) % 7 != 3:
-        publish(words, step, part, known, first, second, launch, FORM)
+        publish(slots, step, part, known, first, second, epoch, FORM)
 
 
 @triton.jit
-def all_of_a_part_lost(words, step, part, known, first, second, launch, FORM: tl.constexpr):
+def all_of_a_part_lost(slots, step, part, known, first, second, epoch, FORM: tl.constexpr):
     if FORM.folded > 1:
-        publish(words, step, part, known & (part != 1), first, second, launch, FORM)
+        publish(slots, step, part, known & (part != 1), first, second, epoch, FORM)
     elif part != 1:
-        publish(words, step, part, known, first, second, launch, FORM)
+        publish(slots, step, part, known, first, second, epoch, FORM)
 
 
 @triton.jit
-def all_lost(words, step, part, known, first, second, launch, FORM: tl.constexpr):
+def all_lost(slots, step, part, known, first, second, epoch, FORM: tl.constexpr):
     pass
 
 
 @triton.jit
-def first_lost(words, step, part, known, first, second, launch, FORM: tl.constexpr):
-    publish_half(words, step, part, known, second, launch, 1, FORM)
+def first_lost(slots, step, part, known, first, second, epoch, FORM: tl.constexpr):
+    publish_half(slots, step, part, known, second, epoch, 1, FORM)
 
 
 @triton.jit
-def second_lost(words, step, part, known, first, second, launch, FORM: tl.constexpr):
-    publish_half(words, step, part, known, first, launch, 0, FORM)
+def second_lost(slots, step, part, known, first, second, epoch, FORM: tl.constexpr):
+    publish_half(slots, step, part, known, first, epoch, 0, FORM)
 
 
 @triton.jit
-def late(words, step, part, known, first, second, launch, FORM: tl.constexpr):
+def late(slots, step, part, known, first, second, epoch, FORM: tl.constexpr):
     """After others have looked in vain, and most are done."""
     if tl.program_id(0) % 3 == 1:
         for _ in range(LATE):
-            tl.atomic_or(words + part, 0, sem="relaxed")
-    publish(words, step, part, known, first, second, launch, FORM)
+            tl.atomic_or(slots + part, 0, sem="relaxed")
+    publish(slots, step, part, known, first, second, epoch, FORM)
 
 
 @triton.jit
-def halves_apart(words, step, part, known, first, second, launch, FORM: tl.constexpr):
-    publish_half(words, step, part, known, second, launch, 1, FORM)
+def halves_apart(slots, step, part, known, first, second, epoch, FORM: tl.constexpr):
+    publish_half(slots, step, part, known, second, epoch, 1, FORM)
     for _ in range(LATE // 3):
-        tl.atomic_or(words + part, 0, sem="relaxed")
-    publish_half(words, step, part, known, first, launch, 0, FORM)
+        tl.atomic_or(slots + part, 0, sem="relaxed")
+    publish_half(slots, step, part, known, first, epoch, 0, FORM)
 
 
 @triton.jit
-def twice(words, step, part, known, first, second, launch, FORM: tl.constexpr):
-    publish(words, step, part, known, first, second, launch, FORM)
-    publish(words, step, part, known, first, second, launch, FORM)
+def twice(slots, step, part, known, first, second, epoch, FORM: tl.constexpr):
+    publish(slots, step, part, known, first, second, epoch, FORM)
+    publish(slots, step, part, known, first, second, epoch, FORM)
 
 
 @triton.jit
-def of_another_launch(words, step, part, known, first, second, launch, FORM: tl.constexpr):
-    publish(words, step, part, known, first + 1, second * 2, launch + (1 << 33) + 2, FORM)
+def of_another_launch(slots, step, part, known, first, second, epoch, FORM: tl.constexpr):
+    publish(slots, step, part, known, first + 1, second * 2, epoch + (1 << 33) + 2, FORM)
 
 
 @triton.jit
-def overwritten(words, step, part, known, first, second, launch, FORM: tl.constexpr):
-    publish(words, step, part, known, first, second, launch, FORM)
+def overwritten(slots, step, part, known, first, second, epoch, FORM: tl.constexpr):
+    publish(slots, step, part, known, first, second, epoch, FORM)
     if tl.program_id(0) % 2 == 0:
-        of_another_launch(words, step, part, known, first, second, launch, FORM)
+        of_another_launch(slots, step, part, known, first, second, epoch, FORM)
 
 
 @triton.jit
-def half_overwritten(words, step, part, known, first, second, launch, FORM: tl.constexpr):
-    """The first word of even programs, and the second of odd ones."""
-    publish(words, step, part, known, first, second, launch, FORM)
-    publish_half(words, step, part, known, first + 1, launch + (1 << 33) + 2, tl.program_id(0) % 2, FORM)
+def half_overwritten(slots, step, part, known, first, second, epoch, FORM: tl.constexpr):
+    """The first slot of even programs, and the second of odd ones."""
+    publish(slots, step, part, known, first, second, epoch, FORM)
+    publish_half(slots, step, part, known, first + 1, epoch + (1 << 33) + 2, tl.program_id(0) % 2, FORM)
 
 
 def publish_by(monkeypatch, replacement):
@@ -112,5 +112,5 @@ def publish_by(monkeypatch, replacement):
 
 LOSSES = (every_seventh_lost, all_of_a_part_lost, all_lost, first_lost, second_lost, late, halves_apart)
 LOSSES += (of_another_launch, overwritten, half_overwritten)
-IN_PLACE = late, halves_apart, twice  # of words that are there ahead of results, as they must be in place
+IN_PLACE = late, halves_apart, twice  # of slots that are there ahead of results, as they must be in place
 FAULTS = {fault.fn.__name__: fault for fault in (*LOSSES, twice)}

@@ -3,10 +3,10 @@
 from portable_softmax.kernels.form import Form, InKernel, constexpr_of
 
 PLAIN = {
-    **dict.fromkeys(("backward", "log", "negate", "ragged", "padded", "walks"), False),
+    **dict.fromkeys(("backward", "log", "negate", "unaligned", "padded", "walks"), False),
     **dict.fromkeys(("exact", "held", "flat"), True),
     **dict.fromkeys(("compute", "rounded_to"), "float32"),
-    **dict.fromkeys(("axis", "out_axis", "depth", "vector", "tile_rows", "pieces", "stages", "places"), 1),
+    **dict.fromkeys(("axis", "out_axis", "depth", "vector", "tile_rows", "pieces", "stages", "accumulators"), 1),
     "width": 16,
     "counted_in": "int64",
 }

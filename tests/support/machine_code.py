@@ -19,16 +19,16 @@ PRODUCTS = {arch: PRODUCTS[arch] for arch in ARCHITECTURES if arch not in DROPPE
 FOREMOST = {"gfx942", "gfx1100"}  # one of 64 lanes, one of 32; tests of the others take turns, or are slow
 CPU = torch.device("cpu")
 
-CASES = {  # tiling, columns, stride of ragged rows
+CASES = {  # tiling, columns, stride of unaligned rows
     "rows": (Tiling(4, 256, 1), 200, None),
     "rows, short": (Tiling(4, 256, 1), 60, None),  # by the same kernel
     "one element at a time": (Tiling(2, 256, 2), 199, None),
     "no mask": (Tiling(1, 1024, 4), 1024, None),
     "pieces": (Tiling(1, 256, 2, pieces=3), 704, None),
-    "ragged": (Tiling(1, 512, 2), 391, 403),
-    "ragged rows": (Tiling(4, 32, 1, pieces=3), 91, 99),
+    "unaligned": (Tiling(1, 512, 2), 391, 403),
+    "unaligned rows": (Tiling(4, 32, 1, pieces=3), 91, 99),
     "shared": (Tiling(1, 128, 2, None, 3, pieces=2, walk=False), 704, None),
-    "shared, ragged": (Tiling(1, 128, 1, None, 3, pieces=2), 645, 651),
+    "shared, unaligned": (Tiling(1, 128, 1, None, 3, pieces=2), 645, 651),
     "shared, in one piece": (Tiling(1, 256, 1, None, 3), 704, None),
     "online": (Tiling(1, 256, 2, held=False), 704, None),
     "online rows": (Tiling(2, 64, 1, held=False), 200, None),
@@ -57,7 +57,7 @@ def in_virtual_device(arch, make_memory=None, edit=None, **interleaving):
         arguments = [*operands, *direct.sizes_of(operands, problem)]
         if tiling.parts > 1:
             random = torch.Generator().manual_seed(0)
-            words = torch.randint(-(2**62), 2**62, (problem.tiles(tiling.tile_rows) * tiling.words_per_tile,), generator=random)
+            words = torch.randint(-(2**62), 2**62, (problem.tiles(tiling.tile_rows) * tiling.slots_per_tile,), generator=random)
             arguments += [words, next_number()]
         sizes = {"num_warps": tiling.num_warps, "shared_bytes": compiled(spec, arch).metadata.shared}
         run(

@@ -20,7 +20,7 @@ from portable_softmax.runtime.launch import softmax_backward_rows
 from portable_softmax.runtime.workspace import next_number
 
 LONG, FULL, FEW = (600, 65_536), (24, 131_072), (3, 200_000)  # more programs than run at once; about as many; few
-RAGGED = (40, 100_003)
+UNALIGNED = (40, 100_003)
 STREAM_PER_THREAD = 2  # cudaStreamPerThread: in each thread another stream
 SITUATIONS = {}
 
@@ -234,7 +234,7 @@ def a_memory_pool_of_the_callers(turns):
 @situation
 def threads_with_streams_of_their_own(turns):
     """Calls the gradient in the case's own thread: autograd's thread would have another default stream with the same handle."""
-    shapes, failures = (FULL, LONG, FEW, RAGGED), []
+    shapes, failures = (FULL, LONG, FEW, UNALIGNED), []
     cases = [Case(shapes[n % len(shapes)], n) for n in range(8)]
 
     def work(case, stream):
@@ -310,7 +310,7 @@ def publishing(replacement, swap=None):
 
 def _cases(step):
     dtypes = torch.float32, torch.bfloat16
-    cases = [Case(shape, seed, dtype) for seed, shape in enumerate((FEW, RAGGED, LONG)) for dtype in dtypes]
+    cases = [Case(shape, seed, dtype) for seed, shape in enumerate((FEW, UNALIGNED, LONG)) for dtype in dtypes]
     cases += [Case((n_rows, 40_000), 3, dtype, side_by_side=True) for dtype in dtypes[::-1] for n_rows in (512, 333)]
     return cases[:-1] if step is Case.step_in_place else cases  # the last one is planned in other pieces in place: other bits
 
@@ -359,7 +359,7 @@ def memory_full_of_words_of_launches_before(turns):
 @situation
 def sixty_four_streams(turns):
     """Runs 64 streams of mixed priorities and shapes, for three seconds a turn."""
-    shapes = (LONG, FULL, FEW, RAGGED, (64, 33_000), (900, 40_000))
+    shapes = (LONG, FULL, FEW, UNALIGNED, (64, 33_000), (900, 40_000))
     cases = [Case(shapes[n % len(shapes)], n % 12, (torch.float32, torch.bfloat16)[n % 2]) for n in range(24)]
     streams = [torch.cuda.Stream(priority=-(n % 6)) for n in range(64)]
     end, launches = time.monotonic() + 3 * turns, 0

@@ -95,7 +95,7 @@ def test_a_changed_profile_is_found(here, copied, old, new, told):
     ],
 )
 def test_a_changed_table_is_found(here, copied, change, told):
-    relined(copied, lambda line: change(line) if line["class"] == "ragged" else None)
+    relined(copied, lambda line: change(line) if line["class"] == "unaligned" else None)
     assert any(told in complaint for complaint in check.check(copied))
 
 

@@ -83,9 +83,9 @@ def test_types_and_directions_are_other_kinds():
 
 
 def test_how_rows_are_read_is_asked_of_the_problem_as_it_is_given():
-    on, wider = (("ragged_cols", 1),), (("bytes_per_piece", 32),)
+    on, wider = (("unaligned_cols", 1),), (("bytes_per_piece", 32),)
     cell = measured(1601, {on: 1.0, wider: 1.2})
-    assert (cell.given.access, cell.read.access) == ("scalar", "ragged")
-    assert [row.access for row in chosen_rows([cell], "tune")] == ["ragged"]
-    off = measured(1601, {(("ragged_cols", 4096),): 1.2})
+    assert (cell.given.access, cell.read.access) == ("scalar", "unaligned")
+    assert [row.access for row in chosen_rows([cell], "tune")] == ["unaligned"]
+    off = measured(1601, {(("unaligned_cols", 4096),): 1.2})
     assert [row.access for row in chosen_rows([off], "tune")] == ["scalar"]

@@ -5,7 +5,7 @@ import pytest
 from portable_softmax.tune import measuring
 from portable_softmax.tune.cells import Cell
 
-SMALL = {"row": (64, 1024), "ragged": (64, 601), "heads": (128, 64), "across": (256, 64), "turned": (64, 200)}
+SMALL = {"row": (64, 1024), "unaligned": (64, 601), "heads": (128, 64), "across": (256, 64), "transposed": (64, 200)}
 CELLS = [(kind, rows, cols, None) for kind, (rows, cols) in SMALL.items()]
 CELLS += [("shards", 16, 1024, step) for step in ("reduce", "map")]
 

@@ -36,7 +36,7 @@ def test_a_variation_changes_its_number_alone(name):
 def test_cells_have_every_class_that_the_device_takes(name):
     device = Device.from_profile(name)
     found = cells_of(device)
-    lines = CLASSES if device.vendor.scattered_rows else set(CLASSES) - {"turned", "heads"}
+    lines = CLASSES if device.vendor.scattered_rows else set(CLASSES) - {"transposed", "heads"}
     assert {cell.kind for cell in found} == set(lines)
     assert len(set(found)) == len(found)
     for cell in found:
@@ -53,10 +53,15 @@ def test_cells_are_what_their_class_says():
     device = Device.from_profile("nvidia/h200")
     cells = [cell for cell in cells_of(device) if cell.dtype == "float32"]
     layouts = {cell.kind: problem_on(cell, device).layout for cell in cells}
-    assert (layouts["across"], layouts["turned"], layouts["heads"], layouts["ragged"]) == ("across", "turned", "rows", "rows")
+    assert (layouts["across"], layouts["transposed"], layouts["heads"], layouts["unaligned"]) == (
+        "across",
+        "transposed",
+        "rows",
+        "rows",
+    )
     assert all(problem_on(cell, device).depth > 1 for cell in cells if cell.kind == "heads")
-    assert {problem_on(cell, device).access for cell in cells if cell.kind in ("ragged", "across odd")} == {"scalar"}
-    assert {problem_on(cell, device).access for cell in cells if cell.kind not in ("ragged", "across odd")} == {"vector"}
+    assert {problem_on(cell, device).access for cell in cells if cell.kind in ("unaligned", "across odd")} == {"scalar"}
+    assert {problem_on(cell, device).access for cell in cells if cell.kind not in ("unaligned", "across odd")} == {"vector"}
     assert rows_of("heads", 100) % 64 == 0
 
 

@@ -68,7 +68,7 @@ def test_what_goes_wrong_is_named_and_not_chosen(faults):
 
 def test_regret_of_held_out_lengths_is_told_by_class(faults):
     told = [line.split(maxsplit=1) for line in faults[1].splitlines()]
-    assert ["ragged", "100.0% (worst 100.0%)  0.0% (worst 0.0%)"] in told
+    assert ["unaligned", "100.0% (worst 100.0%)  0.0% (worst 0.0%)"] in told
     assert ["all", "100.0% (worst 100.0%)  0.0% (worst 0.0%)"] in told
     assert "noise: 0.0%" in faults[1]
 

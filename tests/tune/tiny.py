@@ -15,7 +15,7 @@ from portable_softmax.tune.__main__ import main
 from portable_softmax.tune.run import Limits, Run
 from portable_softmax.tune.variations import with_rows
 
-GRID = {"row": ((2048,), ()), "across": ((16,), ()), "ragged": ((257, 351), (301,))}
+GRID = {"row": ((2048,), ()), "across": ((16,), ()), "unaligned": ((257, 351), (301,))}
 ELEMENTS = 2**17
 
 
@@ -83,7 +83,7 @@ def faults(directory):
     """A run whose candidates go wrong in three ways."""
     device = current_device()
     limits = Limits(plan_s=60, time_s=3, processes=2)
-    found = [cell for cell in cells.cells_of(device, ("row", "ragged")) if not cell.backward]
+    found = [cell for cell in cells.cells_of(device, ("row", "unaligned")) if not cell.backward]
     run = Run(device, found, "tuned", limits, faulty_plan, faulty_time)
     run.tune(3)
     files.write(run, directory)

@@ -69,7 +69,7 @@ def test_special_values_and_guards(machine, direction, strategy, form, dtype):
 
     def run(operands, problem, *rest):
         with torch.npu.device(device.index):
-            launch(device, operands, replace(problem, ragged=False), *rest)
+            launch(device, operands, replace(problem, unaligned=False), *rest)
 
     where = torch.device(machine.where(ARCH))
     direction(run, form, getattr(torch, dtype), where, n_cols, tiling, 2, 1, n_cols + PADDING, n_rows=9)

@@ -47,11 +47,11 @@ def lint(text, wide):
 
 
 def planned(device, n_cols, dtype, backward):
-    """The machine code of a plan, and whether all accesses can be wide: words of shared rows and ragged edges are not."""
+    """The machine code of a plan, and whether all accesses can be wide: words of shared rows and unaligned edges are not."""
     tiling = plan(N_ROWS, n_cols, dtype, device, backward=backward).tiling
     problem = read_problem(N_ROWS, n_cols, dtype, device, backward=backward)
     elements = tiling.tile_rows * tiling.width // (tiling.num_warps * device.hardware.warp_size)
-    wide = min(problem.vector, elements) * DTYPE_BYTES[dtype] >= 16 and tiling.parts == 1 and not problem.ragged
+    wide = min(problem.vector, elements) * DTYPE_BYTES[dtype] >= 16 and tiling.parts == 1 and not problem.unaligned
     return compile_kernel(KernelSpec.of(problem, tiling), device).asm["amdgcn"], wide
 
 

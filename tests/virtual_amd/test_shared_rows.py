@@ -19,7 +19,7 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.compiler import compile_for
 from portable_softmax.runtime.kernel_form import constexprs_of, form_of, kernel_of
 
-SHARED = ["shared", "shared, ragged"]
+SHARED = ["shared", "shared, unaligned"]
 
 
 class Words(GlobalMemory):

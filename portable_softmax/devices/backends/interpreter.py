@@ -10,7 +10,7 @@ from portable_softmax.devices.schema import Hardware
 torch_device_type = "cpu"
 dtypes = tuple(base.DTYPE_BYTES)
 required = ("multiprocessor_count",)
-aligned_access = False  # ragged rows are then read element by element; tests run the ragged kernel by itself
+aligned_access = False  # unaligned rows are then read element by element; tests run the unaligned kernel by itself
 scattered_rows = True
 whole_compiler = False
 poll = "volatile"

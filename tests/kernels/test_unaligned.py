@@ -26,7 +26,7 @@ CASES = [  # lengths from a vector on, with every remainder; below, at and above
 @pytest.fixture(autouse=True)
 def _aligned_access(device):
     if device.backend != "interpreter" and not device.vendor.aligned_access:
-        pytest.skip(f"{device.backend} has no ragged rows")
+        pytest.skip(f"{device.backend} has no unaligned rows")
 
 
 def vector_of(dtype):
@@ -50,7 +50,7 @@ def stride_of(n_cols):
 
 
 @pytest.fixture
-def ragged(device, where):
+def unaligned(device, where):
     """Launches rows of every lead, forward or backward, and compares them with float64."""
 
     def run(direction, form, dtype, strategy, n_cols, special=as_they_are):
@@ -64,24 +64,24 @@ def ragged(device, where):
 
 
 @pytest.mark.parametrize(("dtype", "strategy", "lengths"), CASES, ids=str)
-def test_every_length_and_start(ragged, dtype, strategy, lengths):
+def test_every_length_and_start(unaligned, dtype, strategy, lengths):
     for n_cols in lengths:
-        ragged(forward, "softmax", dtype, strategy, n_cols)
-        ragged(backward, "softmax", dtype, strategy, n_cols)
+        unaligned(forward, "softmax", dtype, strategy, n_cols)
+        unaligned(backward, "softmax", dtype, strategy, n_cols)
 
 
 @pytest.mark.parametrize("strategy", ["tile", "rows", "online"])
 @pytest.mark.parametrize("form", ["log_softmax", "softmin"])
-def test_every_form(ragged, form, strategy):
-    ragged(forward, form, torch.float32, strategy, 13)
-    ragged(backward, form, torch.float32, strategy, 13)
+def test_every_form(unaligned, form, strategy):
+    unaligned(forward, form, torch.float32, strategy, 13)
+    unaligned(backward, form, torch.float32, strategy, 13)
 
 
 @pytest.mark.parametrize(
     ("form", "strategy"),
     [("softmax", "tile"), ("softmax", "rows"), ("log_softmax", "online"), ("softmin", "tile"), ("softmin", "online")],
 )
-def test_special_values_at_edges_and_between(ragged, form, strategy):
+def test_special_values_at_edges_and_between(unaligned, form, strategy):
     def first(x, sign):
         x[0] = -INF
         x[1, 0], x[2, -1], x[3, 9] = NAN, NAN, INF
@@ -98,4 +98,4 @@ def test_special_values_at_edges_and_between(ragged, form, strategy):
         x[3] = INF
 
     for special in (first, second, third):
-        ragged(forward, form, torch.float32, strategy, 19, special)
+        unaligned(forward, form, torch.float32, strategy, 19, special)
