@@ -17,11 +17,8 @@ from portable_softmax.invariance import in_context, is_batch_invariant
 from portable_softmax.operators.arguments import (
     KERNEL_DTYPES,
     autocast_dtype,
-    check_layout,
     converted,
-    dtype_of,
-    int_of,
-    wrap_dim,
+    read,
 )
 
 
@@ -59,8 +56,7 @@ def sharded(
         raise ValueError(
             f"{form} of a DTensor was asked for with a group; its mesh says which ranks hold its rows: give no group"
         )
-    check_layout(form, x)
-    dim, dtype = wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
+    dim, dtype = read(form, x, dim, dtype)
     form, x = converted(form, x, dtype)
     dtype = dtype or autocast_dtype(x)
     if not {x.dtype, dtype} <= KERNEL_DTYPES:

@@ -59,6 +59,16 @@ def dtype_of(form: str, dtype: Any) -> torch.dtype | None:
     raise TypeError(f"{form}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
 
 
+def read(form: str, x: torch.Tensor, dim: Any, dtype: Any) -> tuple[int, torch.dtype | None]:
+    """Returns (dim, counted from 0, dtype) of a call of a strided tensor.
+
+    Raises:
+        LayoutError, TypeError, IndexError, ValueError: the cases of `check_layout`, `int_of`, `wrap_dim` and `dtype_of`.
+    """
+    check_layout(form, x)
+    return wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
+
+
 def autocast_dtype(x: torch.Tensor) -> torch.dtype:
     """Returns the type of a softmax of x if none is named: that of x, but float32 for 16 bits under torch.autocast."""
     if x.is_meta or x.dtype not in (torch.float16, torch.bfloat16):  # torch has no autocast of meta

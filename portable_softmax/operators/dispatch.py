@@ -7,7 +7,7 @@ from torch.compiler import is_dynamo_compiling
 from torch.overrides import has_torch_function_unary
 
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators.arguments import check_layout, dtype_of, int_of, wrap_dim
+from portable_softmax.operators import arguments
 from portable_softmax.operators.bypass import directly, kind_of, plainly
 from portable_softmax.operators.composite import BY_TORCH
 from portable_softmax.operators.launching import by_torch
@@ -36,8 +36,7 @@ def call(form: str, x: Any, dim: Any, dtype: Any) -> torch.Tensor:
     if isinstance(x, torch.Tensor):
         if by_torch(x):
             return BY_TORCH[form](x, dim, dtype=dtype)
-        check_layout(form, x)
-        dim, dtype = wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
+        dim, dtype = arguments.read(form, x, dim, dtype)
     elif not has_torch_function_unary(x):
         raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
     result: torch.Tensor = operator(form)(x, dim, dtype)
@@ -49,8 +48,7 @@ def call_with(form: str, x: torch.Tensor, dim: Any, dtype: Any, options: Options
     kind = kind_of(form, x, dim, dtype, options)
     if kind and (repeat := kind.repeat):
         return repeat(x, options)
-    check_layout(form, x)
-    dim, dtype = wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
+    dim, dtype = arguments.read(form, x, dim, dtype)
     if not x.dim():
         return call_with(form, x.unsqueeze(0), 0, dtype, options).squeeze(0)
     form, asked = read(form, x, dim, dtype, options)

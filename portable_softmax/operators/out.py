@@ -16,7 +16,7 @@ from torch.overrides import has_torch_function
 
 from portable_softmax.errors import LayoutError
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators import launching
+from portable_softmax.operators import arguments, launching
 from portable_softmax.operators.arguments import check_layout, dtype_of, int_of, wrap_dim
 from portable_softmax.operators.bypass import Kind, directly, kind_of
 from portable_softmax.operators.call import OUT_SCHEMA, Asked
@@ -55,12 +55,10 @@ def call_into(form: str, x: Any, dim: Any, dtype: Any, out: Any, options: Option
     for name, given in (("input", x), ("out", out)):
         if not isinstance(given, torch.Tensor) and not has_torch_function((given,)):
             raise TypeError(f"{form}(): argument '{name}' must be Tensor, not {type(given).__name__}")
-    dim, dtype = int_of(form, dim), dtype_of(form, dtype)
     if not isinstance(x, torch.Tensor) or not isinstance(out, torch.Tensor):
-        operator(f"{form}_out")(x, dim, dtype, out=out)
+        operator(f"{form}_out")(x, int_of(form, dim), dtype_of(form, dtype), out=out)
         return out
-    check_layout(form, x)
-    dim = wrap_dim(dim, x.dim())
+    dim, dtype = arguments.read(form, x, dim, dtype)
     check_differentiable(form, x, out, *(each for each in options or () if isinstance(each, torch.Tensor)))
     check_out(form, x, dtype, out)
     if out.shape != x.shape:
