@@ -36,7 +36,7 @@ def filled(n_cols: tl.constexpr, n_rows: tl.constexpr, value, FORM: tl.constexpr
 
 @triton.jit
 def by_accumulator(piece, FORM: tl.constexpr):
-    """Returns a piece with one more axis, FORM.axis, along which columns share a place: a thread has all of them.
+    """Returns a piece with one more axis, FORM.axis, along which columns share an accumulator: a thread has all of them.
 
     With a single place there is no more axis: vector cores are slow to reshape.
     """
