@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PLANNER = ("planner", "candidates", "rows", "room", "beside", "numbers", "reading")
+PLANNER = ("planner", "candidates", "rows", "budget", "beside", "numbers", "reading")
 OCCUPANCY = ("base", "cuda", "hip", "xpu", "npu")
 FILES = [*(f"planning/{name}.py" for name in PLANNER), *(f"devices/backends/{name}.py" for name in OCCUPANCY)]
 TESTS = {  # in this order: quick ones that see most come first

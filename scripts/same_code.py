@@ -92,7 +92,7 @@ def specs(device: Device) -> Iterator[tuple[str, KernelSpec]]:
     for given in problems(device):
         problem = as_read(given, device)
         for _, (tiling, *_) in zip(range(CANDIDATES), planner._candidates(problem, device), strict=False):
-            if tiling.pieces > 1 and tiling.held and compiler.triton_version() < (3, 3):
+            if tiling.blocks > 1 and tiling.held and compiler.triton_version() < (3, 3):
                 continue  # Triton 3.2 has no tuples of tensors
             rows = f"{problem.n_rows} x {problem.n_cols} {problem.layout} {problem.inner} {problem.depth} {problem.access}"
             yield f"{problem.name} {rows}: {tiling}, walks {tiling.walk}", KernelSpec.of(problem, tiling)

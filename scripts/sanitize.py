@@ -17,8 +17,8 @@ import torch
 from portable_softmax import Device, LaunchPlan, PlanError, current_device, plan
 from portable_softmax.planning import candidates as computed
 from portable_softmax.planning import planner
+from portable_softmax.planning.budget import Candidate
 from portable_softmax.planning.problem import FORMS, Problem
-from portable_softmax.planning.room import Candidate
 from portable_softmax.runtime import launch
 from portable_softmax.runtime.plans import plan_problem
 

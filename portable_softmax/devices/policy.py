@@ -57,17 +57,17 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     words_forward: Words | Unset = msgspec.UNSET  # of short rows: words of 32 bits that a thread reads
     words_backward: Words | Unset = msgspec.UNSET  # of both operands
     short_warps: Power | Unset = msgspec.UNSET  # of a program with several rows; left out, one for each partition
-    elements_per_thread: PerThread | Unset = msgspec.UNSET  # of a tile in pieces; half as many in one piece
-    bytes_per_piece: Literal[4, 8, 16, 32] | Unset = msgspec.UNSET  # of a tile, for each thread
+    elements_per_thread: PerThread | Unset = msgspec.UNSET  # of a tile in blocks; half as many in one block
+    bytes_per_block: Literal[4, 8, 16, 32] | Unset = msgspec.UNSET  # of a tile, for each thread
     row_share: Share | Unset = msgspec.UNSET  # of the registers, for a row in one tile
     beside_share: Share | Unset = msgspec.UNSET  # of the registers, for a tile of rows side by side
     matrix_bytes: Positive | Unset = msgspec.UNSET  # the most of a matrix of rows side by side of which a tile takes several
-    elements_per_part: Elements | Unset = msgspec.UNSET  # for each thread and operand
-    part_warps: Power | Unset = msgspec.UNSET  # left out, one for each partition of a multiprocessor
-    part_registers: Positive | Unset = msgspec.UNSET  # of a thread; left out, the compiler chooses
-    fewest_programs: Positive | Unset = msgspec.UNSET  # on a multiprocessor; with fewer, parts have half the size
-    numbers_per_thread: Positive | Unset = msgspec.UNSET  # of other parts, where rows lie side by side
-    held_across: Literal[2, 4] | Unset = msgspec.UNSET  # bytes of an element from which parts side by side are held
+    elements_per_split: Elements | Unset = msgspec.UNSET  # for each thread and operand
+    split_warps: Power | Unset = msgspec.UNSET  # left out, one for each partition of a multiprocessor
+    split_registers: Positive | Unset = msgspec.UNSET  # of a thread; left out, the compiler chooses
+    fewest_programs: Positive | Unset = msgspec.UNSET  # on a multiprocessor; with fewer, splits have half the size
+    numbers_per_thread: Positive | Unset = msgspec.UNSET  # of other splits, where rows lie side by side
+    held_across: Literal[2, 4] | Unset = msgspec.UNSET  # bytes of an element from which splits side by side are held
     spilled_bytes: Positive | Unset = msgspec.UNSET  # of a thread, for a tile that is sized for the registers
     tile_elements: Power | Unset = msgspec.UNSET  # of devices without warps: the most of a tile
     stream_elements: Power | Unset = msgspec.UNSET  # the same: of a tile of a row that is read twice
@@ -78,7 +78,7 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             first, last = getattr(self, f"from_{key}"), getattr(self, f"to_{key}")
             if first and last and first > last:
                 raise ValueError(f"from_{key} {first} is above to_{key} {last}")
-        for key in ("elements_per_thread", "short_warps", "part_warps", "tile_elements", "stream_elements"):
+        for key in ("elements_per_thread", "short_warps", "split_warps", "tile_elements", "stream_elements"):
             if (value := getattr(self, key)) and value.bit_count() != 1:
                 raise ValueError(f"{key} {value} is not a power of two")
         if not self.given:
@@ -98,8 +98,8 @@ class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 CONDITIONS = ("direction", "element_bytes", "access", "layout", "scores", "from_cols", "to_cols", "from_load", "to_load")
 NUMBERS = tuple(key for key in NumberRow.__struct_fields__ if key not in (*CONDITIONS, "source", "gain"))
 OF_WARPS = (
-    *("words_forward", "words_backward", "elements_per_thread", "bytes_per_piece", "row_share", "beside_share"),
-    *("elements_per_part", "fewest_programs", "numbers_per_thread", "spilled_bytes"),
+    *("words_forward", "words_backward", "elements_per_thread", "bytes_per_block", "row_share", "beside_share"),
+    *("elements_per_split", "fewest_programs", "numbers_per_thread", "spilled_bytes"),
 )  # that a device with warps needs
 OF_VECTOR_CORES = ("tile_elements", "stream_elements")  # that another needs
 

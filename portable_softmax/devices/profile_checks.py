@@ -123,7 +123,7 @@ def _rows(where: str, rows: list[NumberRow], facts: dict[str, tuple[str, Any]], 
         source = file.sources.get(row.source)
         if row.conditions and not row.gain and source and source.verified == "measured":
             yield f"{where}[{number}]: a row with conditions that was measured needs its gain, which is at least {LEAST_GAIN}"
-        for key in ("part_registers", "registers"):
+        for key in ("split_registers", "registers"):
             value = getattr(row, key) or 0
             if most and (max(value) if isinstance(value, list) else value) > most:
                 yield f"{where}[{number}].{key} {value}, {path} {most}: a thread has no more registers"

@@ -14,7 +14,7 @@ _library.define(
 
 def _reduce_fake(a: torch.Tensor, b: torch.Tensor, dim: int, dtype: torch.dtype, form: str, backward: bool) -> torch.Tensor:
     steps.check(form, a, b)
-    return steps.numbers_like(a, dim, dtype, backward)
+    return steps.statistics_like(a, dim, dtype, backward)
 
 
 def _map_fake(

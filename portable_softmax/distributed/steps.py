@@ -1,7 +1,7 @@
 """Both steps of a sharded softmax on one device, by a kernel each, or by torch for tensors on the CPU.
 
 Operands a and b are those of kernels/formulas.py: both are x forward; dy and y backward. Rows are numbered as their
-elements lie in a contiguous tensor. kernels/shards.py describes numbers.
+elements lie in a contiguous tensor. kernels/shards.py describes statistics.
 """
 
 import math
@@ -15,8 +15,8 @@ from portable_softmax.operators.launching import bound, by_torch
 from portable_softmax.planning.problem import FORMS
 
 
-def numbers_like(a: torch.Tensor, dim: int, dtype: torch.dtype, backward: bool) -> torch.Tensor:
-    """Allocates one group of numbers for the rows of `a`: [1, 2, n_rows], or [1, 1, n_rows] for a gradient.
+def statistics_like(a: torch.Tensor, dim: int, dtype: torch.dtype, backward: bool) -> torch.Tensor:
+    """Allocates one group of statistics for the rows of `a`: [1, 2, n_rows], or [1, 1, n_rows] for a gradient.
 
     Args:
         a: any shape.
@@ -38,7 +38,7 @@ def check(form: str, *tensors: torch.Tensor) -> None:
 
 
 def reduce_shard(a: torch.Tensor, b: torch.Tensor, dim: int, dtype: torch.dtype, form: str, backward: bool) -> torch.Tensor:
-    """Computes one group of numbers of a shard; those of a shard of no columns change no other's.
+    """Computes one group of statistics of a shard; those of a shard of no columns change no other's.
 
     Args:
         a, b: any shape of at least one dimension, any strides.
@@ -55,28 +55,28 @@ def reduce_shard(a: torch.Tensor, b: torch.Tensor, dim: int, dtype: torch.dtype,
         DtypeError, DeviceError, PlanError, CompileError: the kernel cannot run on the device.
     """
     check(form, a, b)
-    numbers = numbers_like(a, dim, dtype, backward)
+    statistics = statistics_like(a, dim, dtype, backward)
     if not a.numel():
-        numbers.zero_()
+        statistics.zero_()
         if not backward:
-            numbers[:, 0] = -torch.inf
+            statistics[:, 0] = -torch.inf
     elif by_torch(a):
-        _reduce_by_torch(a, b, dim, dtype, form, numbers)
+        _reduce_by_torch(a, b, dim, dtype, form, statistics)
     else:
         call = Call(form, dim, dtype, is_batch_invariant(), backward=backward, step="reduce")
-        operands = (a, b, numbers) if backward else (a, numbers)
+        operands = (a, b, statistics) if backward else (a, statistics)
         bound(call, operands)(*operands)
-    return numbers
+    return statistics
 
 
 def map_shard(
-    a: torch.Tensor, b: torch.Tensor, numbers: torch.Tensor, out: torch.Tensor, dim: int, form: str, backward: bool
+    a: torch.Tensor, b: torch.Tensor, statistics: torch.Tensor, out: torch.Tensor, dim: int, form: str, backward: bool
 ) -> None:
     """Writes the results of a shard.
 
     Args:
         a, b: as of reduce_shard.
-        numbers: [groups, 2, n_rows], contiguous, or [groups, 1, n_rows] for a gradient; of all groups.
+        statistics: [groups, 2, n_rows], contiguous, or [groups, 1, n_rows] for a gradient; of all groups.
         out: of the same shape, any strides.
         dim: the axis of the softmax, counted from 0.
         form: softmax, log_softmax or softmin.
@@ -86,15 +86,15 @@ def map_shard(
         ValueError, LayoutError: the cases of `check`.
         DtypeError, DeviceError, PlanError, CompileError: the kernel cannot run on the device.
     """
-    check(form, a, b, numbers, out)
+    check(form, a, b, statistics, out)
     if not a.numel():
         return
     if by_torch(a):
-        _map_by_torch(a, b, numbers, out, dim, form, backward)
+        _map_by_torch(a, b, statistics, out, dim, form, backward)
     else:
         dtype = b.dtype if backward else out.dtype
         call = Call(form, dim, dtype, is_batch_invariant(), backward=backward, step="map")
-        operands = (a, b, numbers) if backward else (a, numbers)
+        operands = (a, b, statistics) if backward else (a, statistics)
         bound(call, operands, out)(out, *operands)
 
 
@@ -112,26 +112,28 @@ def combined(firsts: torch.Tensor, seconds: torch.Tensor, first: torch.Tensor) -
     return seconds * (firsts - _base_of(first)).exp()
 
 
-def _reduce_by_torch(a: torch.Tensor, b: torch.Tensor, dim: int, dtype: torch.dtype, form: str, numbers: torch.Tensor) -> None:
-    if numbers.shape[1] == 1:
-        a = a.to(numbers.dtype)
-        numbers[0, 0] = (a if form == "log_softmax" else a * b).sum(dim).flatten()
+def _reduce_by_torch(
+    a: torch.Tensor, b: torch.Tensor, dim: int, dtype: torch.dtype, form: str, statistics: torch.Tensor
+) -> None:
+    if statistics.shape[1] == 1:
+        a = a.to(statistics.dtype)
+        statistics[0, 0] = (a if form == "log_softmax" else a * b).sum(dim).flatten()
         return
     x = _input(a, dtype, form)
     first = x.amax(dim, keepdim=True)
-    numbers[0, 0], numbers[0, 1] = first.flatten(), (x - _base_of(first)).exp().sum(dim).flatten()
+    statistics[0, 0], statistics[0, 1] = first.flatten(), (x - _base_of(first)).exp().sum(dim).flatten()
 
 
 def _map_by_torch(
-    a: torch.Tensor, b: torch.Tensor, numbers: torch.Tensor, out: torch.Tensor, dim: int, form: str, backward: bool
+    a: torch.Tensor, b: torch.Tensor, statistics: torch.Tensor, out: torch.Tensor, dim: int, form: str, backward: bool
 ) -> None:
     rows = [*a.shape[:dim], 1, *a.shape[dim + 1 :]]
     if backward:
-        first, a, b = numbers.sum(0).view(rows), a.to(numbers.dtype), b.to(numbers.dtype)
+        first, a, b = statistics.sum(0).view(rows), a.to(statistics.dtype), b.to(statistics.dtype)
         dx = a - b.exp() * first if form == "log_softmax" else b * (a - first)
         out.copy_(-dx if form == "softmin" else dx)
         return
-    first = numbers[:, 0].amax(0)
-    second = combined(numbers[:, 0], numbers[:, 1], first).sum(0).view(rows)
+    first = statistics[:, 0].amax(0)
+    second = combined(statistics[:, 0], statistics[:, 1], first).sum(0).view(rows)
     shifted = _input(a, out.dtype, form) - first.view(rows)
     out.copy_(shifted - second.log() if form == "log_softmax" else shifted.exp() / second)

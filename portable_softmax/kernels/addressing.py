@@ -9,13 +9,13 @@ import triton.language as tl
 
 
 @triton.jit
-def shape_of(n_lines, length, n_matrices, n_blocks, FORM: tl.constexpr):
+def shape_of(n_lines, length, n_matrices, n_batches, FORM: tl.constexpr):
     """Returns (rows among which a tile finds its own, columns, rows of a matrix)."""
     length = length * FORM.unit
     lines = n_lines * FORM.unit if FORM.transposed else n_lines
     per_matrix = lines if FORM.axis == 1 else length
     n_cols = length if FORM.axis == 1 else lines
-    n_rows = per_matrix * n_matrices * n_blocks if FORM.flat and FORM.depth > 1 else per_matrix
+    n_rows = per_matrix * n_matrices * n_batches if FORM.flat and FORM.depth > 1 else per_matrix
     return n_rows, n_cols, per_matrix
 
 
@@ -51,24 +51,24 @@ def rows_of(tile, row_tiles, per_matrix, FORM: tl.constexpr):
 
 
 @triton.jit
-def outer_of(matrix, n_matrices, matrix_stride, block_stride, FORM: tl.constexpr):
+def outer_of(matrix, n_matrices, matrix_stride, batch_stride, FORM: tl.constexpr):
     """Returns the offsets of matrices: [rows] if the rows of a tile may lie in several, else a scalar."""
     if FORM.depth == 3:
-        block = tl.cast(matrix, FORM.counted_in) // tl.cast(n_matrices, FORM.counted_in)
-        outer = block * block_stride + (matrix - block * n_matrices) * matrix_stride
+        batch = tl.cast(matrix, FORM.counted_in) // tl.cast(n_matrices, FORM.counted_in)
+        outer = batch * batch_stride + (matrix - batch * n_matrices) * matrix_stride
     else:
         outer = matrix * matrix_stride
     return outer
 
 
 @triton.jit
-def starts_of(ptr, matrix, line, n_matrices, stride, matrix_stride, block_stride, AXIS: tl.constexpr, FORM: tl.constexpr):
+def starts_of(ptr, matrix, line, n_matrices, stride, matrix_stride, batch_stride, AXIS: tl.constexpr, FORM: tl.constexpr):
     """Returns pointers to the first column of each row: [rows, 1] for FORM.axis 1, [1, rows] for FORM.axis 0.
 
     With FORM.unaligned they point to the start of the vector that holds the first column. AXIS is the operand's own: FORM.axis
     or FORM.out_axis. With AXIS 1, `stride` leads to the next row; with AXIS 0, to the next column.
     """
-    outer = outer_of(matrix, n_matrices, matrix_stride, block_stride, FORM)
+    outer = outer_of(matrix, n_matrices, matrix_stride, batch_stride, FORM)
     within = line * stride if AXIS == 1 else line
     if FORM.unaligned:
         within = (outer + within if FORM.depth > 1 else within) // FORM.vector * FORM.vector
@@ -79,7 +79,7 @@ def starts_of(ptr, matrix, line, n_matrices, stride, matrix_stride, block_stride
 
 
 @triton.jit
-def lead_of(matrix, line, n_matrices, stride, matrix_stride, block_stride, FORM: tl.constexpr):
+def lead_of(matrix, line, n_matrices, stride, matrix_stride, batch_stride, FORM: tl.constexpr):
     """Returns how many elements lie between the start of each unaligned row's first vector and the row: [rows, 1].
 
     The lead is the same in all operands. It is 0 without FORM.unaligned.
@@ -87,7 +87,7 @@ def lead_of(matrix, line, n_matrices, stride, matrix_stride, block_stride, FORM:
     if FORM.unaligned:
         within = line * stride
         if FORM.depth > 1:
-            within += outer_of(matrix, n_matrices, matrix_stride, block_stride, FORM)
+            within += outer_of(matrix, n_matrices, matrix_stride, batch_stride, FORM)
         lead = tl.expand_dims((within % FORM.vector).to(tl.int32), 1)
     else:
         lead = 0
@@ -96,35 +96,35 @@ def lead_of(matrix, line, n_matrices, stride, matrix_stride, block_stride, FORM:
 
 @triton.jit
 def operands_of(
-    a_ptr, b_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, out_line, out_matrix, out_block, FORM: tl.constexpr
+    a_ptr, b_ptr, matrix, line, n_matrices, a_line, a_matrix, a_batch, out_line, out_matrix, out_batch, FORM: tl.constexpr
 ):
     """Returns (a, b, lead): pointers to the first column of each row, as `starts_of`, and `lead_of`.
 
     A softmax has no b, and nothing is loaded there.
     """
-    a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, FORM.axis, FORM)
-    lead = lead_of(matrix, line, n_matrices, a_line, a_matrix, a_block, FORM)
+    a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_batch, FORM.axis, FORM)
+    lead = lead_of(matrix, line, n_matrices, a_line, a_matrix, a_batch, FORM)
     b = a
     if FORM.backward:
-        b = starts_of(b_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
+        b = starts_of(b_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM.out_axis, FORM)
     return a, b, lead
 
 
 @triton.jit
-def first_of_part(part, n_cols, FORM: tl.constexpr):
-    """Returns the first column of a part, hidden from range analysis: ptxas 12.9 miscompiles pairs of 16-bit additions.
+def first_of_split(split, n_cols, FORM: tl.constexpr):
+    """Returns the first column of a split, hidden from range analysis: ptxas 12.9 miscompiles pairs of 16-bit additions.
 
-    If the compiler took it for a 16-bit number, one piece would be stored over another (Triton's issue 11581). For axis 0 it is
+    If the compiler took it for a 16-bit number, one block would be stored over another (Triton's issue 11581). For axis 0 it is
     64 bits wide: columns are lines there, and only the length of a line fits 32 bits.
     """
-    first = tl.cast(part, tl.int64) * FORM.tile_cols if FORM.axis == 0 else part * FORM.tile_cols
+    first = tl.cast(split, tl.int64) * FORM.tile_cols if FORM.axis == 0 else split * FORM.tile_cols
     return first + tl.where(n_cols < 0, 65536, 0)
 
 
 @triton.jit
-def past_of_part(first_col, n_cols, FORM: tl.constexpr):
-    """Returns a column past the last piece of a part that begins at first_col, or of the row, if one program has it whole."""
-    end = n_cols + FORM.vector if FORM.held else n_cols  # rows have no more pieces than this
+def past_of_split(first_col, n_cols, FORM: tl.constexpr):
+    """Returns a column past the last block of a split that begins at first_col, or of the row, if one program has it whole."""
+    end = n_cols + FORM.vector if FORM.held else n_cols  # rows have no more blocks than this
     return tl.minimum(first_col + FORM.tile_cols, end) if FORM.programs > 1 or FORM.held else n_cols
 
 
@@ -158,20 +158,20 @@ def mask_of(rows, cols, lead, n_rows, n_cols, FIRST: tl.constexpr, LAST: tl.cons
 
 
 @triton.jit
-def piece_of(rows, first_col, lead, n_rows, n_cols, PIECE: tl.constexpr, FORM: tl.constexpr):
-    """Returns (columns, mask) of one piece of a tile that begins at first_col."""
-    FIRST: tl.constexpr = PIECE == 0
-    LAST: tl.constexpr = (FORM.pieces - 1 == PIECE or FORM.programs > 1) and FORM.padded
-    cols = tl.expand_dims(first_col + tl.arange(0, FORM.width) + PIECE * FORM.width, 1 - FORM.axis)
+def block_of(rows, first_col, lead, n_rows, n_cols, BLOCK: tl.constexpr, FORM: tl.constexpr):
+    """Returns (columns, mask) of one block of a tile that begins at first_col."""
+    FIRST: tl.constexpr = BLOCK == 0
+    LAST: tl.constexpr = (FORM.blocks - 1 == BLOCK or FORM.programs > 1) and FORM.padded
+    cols = tl.expand_dims(first_col + tl.arange(0, FORM.width) + BLOCK * FORM.width, 1 - FORM.axis)
     return cols, mask_of(rows, cols, lead, n_rows, n_cols, FIRST, LAST, FORM)
 
 
 @triton.jit
-def edges_of(rows, lead, part, n_rows, n_cols, FORM: tl.constexpr):
+def edges_of(rows, lead, split, n_rows, n_cols, FORM: tl.constexpr):
     """Returns (columns, mask) of the elements of unaligned rows on both sides of their bodies: [rows, 2 * FORM.vector] each."""
     place = tl.expand_dims(tl.arange(0, 2 * FORM.vector), 0)
     cols = tl.where(place < FORM.vector, place, (lead + n_cols) // FORM.vector * FORM.vector - FORM.vector + place)
-    mask = (part == 0) & (cols >= lead) & (cols < lead + n_cols)
+    mask = (split == 0) & (cols >= lead) & (cols < lead + n_cols)
     mask = mask & ((place >= FORM.vector) | (lead > 0))  # with no lead, a row's first vector belongs to its body
     if rows.shape[0] > 1:
         mask = mask & (tl.expand_dims(rows, 1) < n_rows)

@@ -1,47 +1,47 @@
-"""A program whose neighbours have not published in time computes their parts of the rows itself.
+"""A program whose neighbours have not published in time computes their splits of the rows itself.
 
-It also reads its own part once more.
+It also reads its own split once more.
 """
 
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import first_of_part, operands_of, rows_of, starts_of
+from portable_softmax.kernels.addressing import first_of_split, operands_of, rows_of, starts_of
 from portable_softmax.kernels.exchange import found, in_order, is_missing, looked_again, publish, slots_of, top_of
 from portable_softmax.kernels.exponents import base_of
-from portable_softmax.kernels.folded import at_lanes, part_of, tile_near
+from portable_softmax.kernels.folded import at_lanes, split_of, tile_near
 from portable_softmax.kernels.held import load_edges, store_edges
 from portable_softmax.kernels.masks import in_turn
-from portable_softmax.kernels.parts import across_parts, by_row, combine, parts_of, reduce_part
 from portable_softmax.kernels.scores import with_sink
+from portable_softmax.kernels.splits import across_splits, by_row, combine, reduce_split, splits_of
 from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
 
 
 @triton.jit
 def do_alone(
-    out_ptr, a_ptr, b_ptr, workspace_ptr, epoch, firsts, seconds, tile, part, per_matrix, n_rows, n_cols,
-    n_matrices, out_line, a_line, out_matrix, a_matrix, out_block, a_block, b_stride, factors, sinks, FORM: tl.constexpr,
+    out_ptr, a_ptr, b_ptr, workspace_ptr, epoch, firsts, seconds, tile, split, per_matrix, n_rows, n_cols,
+    n_matrices, out_line, a_line, out_matrix, a_matrix, out_batch, a_batch, b_stride, factors, sinks, FORM: tl.constexpr,
 ):  # fmt: skip
-    """Computes the numbers of all missing parts of a tile's rows, then stores the results of the program's own part.
+    """Computes the statistics of all missing splits of a tile's rows, then stores the results of the program's own split.
 
     A mask comes as pointers to its rows, in place of b_ptr.
     """
     row_tiles = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows
     matrix, line, rows = rows_of(in_turn(tile, 0, row_tiles, n_matrices, FORM), row_tiles, per_matrix, FORM)
     a, b, lead = operands_of(
-        a_ptr, b_ptr, matrix, line, n_matrices, a_line, a_matrix, a_block, out_line, out_matrix, out_block, FORM
+        a_ptr, b_ptr, matrix, line, n_matrices, a_line, a_matrix, a_batch, out_line, out_matrix, out_batch, FORM
     )
     if FORM.mask != "":
         b = b_ptr
     slots, step = slots_of(workspace_ptr, tile, matrix, rows, n_rows, FORM)
-    own = part_of(part, rows, n_rows, FORM)
+    own = split_of(split, rows, n_rows, FORM)
     if FORM.folded > 1:
         firsts, seconds = find_folded(
             a_ptr, b_ptr, workspace_ptr, slots, step, own, epoch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices,
-            out_line, a_line, out_matrix, a_matrix, out_block, a_block, b_stride, factors, FORM,
+            out_line, a_line, out_matrix, a_matrix, out_batch, a_batch, b_stride, factors, FORM,
         )  # fmt: skip
     else:
-        for other in tl.range(0, FORM.parts):
+        for other in tl.range(0, FORM.splits):
             if is_missing(seconds, other, None, FORM):
                 first, second = reduce_again(a, b, rows, lead, other, n_rows, n_cols, a_line, b_stride, factors, FORM)
                 if FORM.in_place:
@@ -54,25 +54,25 @@ def do_alone(
     first, second = with_sink(first, second, factors, sinks, FORM)
     base = first
     if FORM.held:
-        own = across_parts(own, FORM) if FORM.folded > 1 else own
-        own = tl.where(parts_of(FORM) == own, firsts, -float("inf"))
+        own = across_splits(own, FORM) if FORM.folded > 1 else own
+        own = tl.where(splits_of(FORM) == own, firsts, -float("inf"))
         base = by_row(base_of(tl.max(own, axis=0)), FORM)
-    out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_block, FORM.out_axis, FORM)
-    edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factors, FORM)
-    first_col = first_of_part(part, n_cols, FORM)
+    out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM.out_axis, FORM)
+    edge_a, edge_b = load_edges(a, b, rows, lead, split, n_rows, n_cols, b_stride, factors, FORM)
+    first_col = first_of_split(split, n_cols, FORM)
     store_streamed(
         out, a, b, base, first, second, rows, lead, first_col, n_rows, n_cols, out_line, a_line, b_stride, factors, FORM
     )
-    store_edges(out, edge_a, edge_b, first, second, rows, lead, part, n_rows, n_cols, factors, FORM)
+    store_edges(out, edge_a, edge_b, first, second, rows, lead, split, n_rows, n_cols, factors, FORM)
 
 
 @triton.jit
-def reduce_again(a, b, rows, lead, part, n_rows, n_cols, a_stride, b_stride, factors, FORM: tl.constexpr):
-    """Returns (first, second) of a part of rows, the same bits as the program that has this part."""
-    edge_a, edge_b = load_edges(a, b, rows, lead, part, n_rows, n_cols, b_stride, factors, FORM)
-    first_col = first_of_part(part, n_cols, FORM)
+def reduce_again(a, b, rows, lead, split, n_rows, n_cols, a_stride, b_stride, factors, FORM: tl.constexpr):
+    """Returns (first, second) of a split of rows, the same bits as the program that has this split."""
+    edge_a, edge_b = load_edges(a, b, rows, lead, split, n_rows, n_cols, b_stride, factors, FORM)
+    first_col = first_of_split(split, n_cols, FORM)
     if FORM.held:
-        first, second = reduce_part(
+        first, second = reduce_split(
             a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_stride, b_stride, factors, FORM
         )
     else:
@@ -85,15 +85,15 @@ def reduce_again(a, b, rows, lead, part, n_rows, n_cols, a_stride, b_stride, fac
 @triton.jit
 def find_folded(
     a_ptr, b_ptr, workspace_ptr, slots, step, own, epoch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices, out_line,
-    a_line, out_matrix, a_matrix, out_block, a_block, b_stride, factors, FORM: tl.constexpr,
+    a_line, out_matrix, a_matrix, out_batch, a_batch, b_stride, factors, FORM: tl.constexpr,
 ):  # fmt: skip
-    """Returns (firsts, seconds) with the missing numbers of rows of folded lines: those of all tiles that have such a row."""
-    for other in tl.range(0, FORM.parts):
+    """Returns (firsts, seconds) with what is missing of rows of folded lines: statistics of all tiles that have such a row."""
+    for other in tl.range(0, FORM.splits):
         if is_missing(seconds, other, None, FORM):
             for near in tl.range(0, 4):
                 tile, lanes, here = tile_near(rows, n_rows, other % FORM.folded, near, FORM)
                 if tl.max(here.to(tl.int32), axis=0) != 0:
-                    there, part = tile * FORM.tile_rows + tl.arange(0, FORM.tile_rows), other // FORM.folded
+                    there, split = tile * FORM.tile_rows + tl.arange(0, FORM.tile_rows), other // FORM.folded
                     a, b, lead = operands_of(
                         a_ptr,
                         b_ptr,
@@ -102,19 +102,19 @@ def find_folded(
                         n_matrices,
                         a_line,
                         a_matrix,
-                        a_block,
+                        a_batch,
                         out_line,
                         out_matrix,
-                        out_block,
+                        out_batch,
                         FORM,
                     )
-                    first, second = reduce_again(a, b, there, lead, part, n_rows, n_cols, a_line, b_stride, factors, FORM)
+                    first, second = reduce_again(a, b, there, lead, split, n_rows, n_cols, a_line, b_stride, factors, FORM)
                     if FORM.in_place:
                         in_order(slots, step, own, rows < n_rows, "acq_rel", FORM)
                         firsts, seconds = looked_again(slots, step, firsts, seconds, epoch, FORM)
                     if is_missing(seconds, other, here, FORM) if FORM.in_place else True:
                         their, _ = slots_of(workspace_ptr, tile, matrix, there, n_rows, FORM)
-                        publish(their, step, part_of(part, there, n_rows, FORM), there < n_rows, first, second, epoch, FORM)
+                        publish(their, step, split_of(split, there, n_rows, FORM), there < n_rows, first, second, epoch, FORM)
                         first, second = at_lanes(first, lanes, FORM), at_lanes(second, lanes, FORM)
                         firsts, seconds = found(slots, step, other, here, first, second, firsts, seconds, epoch, FORM)
     return firsts, seconds

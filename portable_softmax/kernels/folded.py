@@ -2,7 +2,7 @@
 
 Where the length of a line is odd, each line starts elsewhere in a vector, and no access can be a vector. FORM.folded lines
 together have a length that vectors divide. A row then has so many places in a line, `length // FORM.folded` apart, and each of
-them is a part of the row: other tiles have the other places. So all programs of a matrix exchange numbers, by rows: see
+them is a part of the row: other tiles have the other places. So all programs of a matrix exchange statistics, by rows: see
 exchange.py. Tiles with the same rows are taken one after another, so that few programs wait for others that have not begun.
 """
 
@@ -11,12 +11,12 @@ import triton.language as tl
 
 
 @triton.jit
-def part_of(part, rows, n_rows, FORM: tl.constexpr):
-    """Returns the part of each row that a program takes, of which its tile has the columns of one `part`."""
+def split_of(split, rows, n_rows, FORM: tl.constexpr):
+    """Returns the split of each row that a program takes, of which its tile has the columns of one `split`."""
     if FORM.folded > 1:
-        own = part * FORM.folded + rows // (n_rows // FORM.folded)
+        own = split * FORM.folded + rows // (n_rows // FORM.folded)
     else:
-        own = part
+        own = split
     return own
 
 
@@ -25,7 +25,7 @@ def folded_turn(tile, tiles, FORM: tl.constexpr):
     """Returns the tile to take when it is the turn of `tile`: those of a matrix with nearly the same rows follow each other.
 
     A matrix has `tiles`. Each place has `tiles // FORM.folded` of them; some have one more, which comes first. A tile may have
-    the last rows of one place and the first of the next, and needs the numbers of both: so the first and the last rows come
+    the last rows of one place and the first of the next, and needs the statistics of both: so the first and the last rows come
     first, then those next to them, until they meet.
     """
     turn, each, more = tile % tiles, tiles // FORM.folded, tiles % FORM.folded
@@ -53,14 +53,14 @@ def tile_near(rows, n_rows, place, near, FORM: tl.constexpr):
 if hasattr(tl, "gather"):
 
     @triton.jit
-    def at_lanes(numbers, lanes, FORM: tl.constexpr):
-        """Returns the numbers of these lanes, any number for a lane that there is not."""
-        return tl.gather(numbers, tl.minimum(tl.maximum(lanes, 0), FORM.tile_rows - 1), 0)
+    def at_lanes(statistics, lanes, FORM: tl.constexpr):
+        """Returns the statistics of these lanes, any number for a lane that there is not."""
+        return tl.gather(statistics, tl.minimum(tl.maximum(lanes, 0), FORM.tile_rows - 1), 0)
 
 else:  # Triton 3.2 has no tl.gather
 
     @triton.jit
-    def at_lanes(numbers, lanes, FORM: tl.constexpr):
-        """Returns the numbers of these lanes, 0 for a lane that there is not."""
+    def at_lanes(statistics, lanes, FORM: tl.constexpr):
+        """Returns the statistics of these lanes, 0 for a lane that there is not."""
         is_lane = tl.expand_dims(lanes, 1) == tl.expand_dims(tl.arange(0, FORM.tile_rows), 0)
-        return tl.sum(tl.where(is_lane, tl.expand_dims(numbers, 0), 0.0), axis=1)
+        return tl.sum(tl.where(is_lane, tl.expand_dims(statistics, 0), 0.0), axis=1)

@@ -27,7 +27,7 @@ class Form:
     # How rows lie in memory.
     axis: int  # of a row's elements in a tile. 1: the elements of a row are neighbours in x, or dy; 0: those of a column are
     out_axis: int  # the same for y and the result; it differs from `axis` if x is transposed
-    depth: int  # 1: one stride leads from line to line; 2: lines form matrices; 3: matrices form blocks
+    depth: int  # 1: one stride leads from line to line; 2: lines form matrices; 3: matrices form batches
     flat: bool  # the rows of a tile may lie in several matrices; always so for axis 1
     vector: int  # elements of one access; they divide the lengths and strides of lines
     unaligned: bool  # rows start anywhere, alike in all operands: a body of whole vectors between two edges
@@ -36,10 +36,10 @@ class Form:
 
     # What a program takes.
     tile_rows: int
-    width: int  # columns of a piece, a power of two: Triton has no other tensors
-    pieces: int  # tensors that hold a tile's columns
-    held: bool  # a row, or a part of it, is read once and held; else read twice, one piece at a time
-    accumulators: int  # columns of a piece that keep numbers of their own, where it is read twice: those of different threads
+    width: int  # columns of a block, a power of two: Triton has no other tensors
+    blocks: int  # tensors that hold a tile's columns
+    held: bool  # a row, or a split of it, is read once and held; else read twice, one block at a time
+    accumulators: int  # columns of a block that keep numbers of their own, where it is read twice: those of different threads
     walks: bool  # a program takes more than one tile
     counted_in: str  # type in which tiles, and with axis 0 or scores matrices, are counted
     stages: int  # pipeline stages of the loop over tiles
@@ -54,7 +54,7 @@ class Form:
     mask_step: int = 1  # elements of it between neighbours of x, if 0 or 1; -1: a launch says
     mask_unit: int = 1  # elements in which its other strides are counted
     access: int = 1  # neighbours that a thread reads at once; they are read if the mask leaves any
-    mask_shared: bool = False  # by the matrices of a block: tiles take the same rows of each in turn, so a cache has their mask
+    mask_shared: bool = False  # by the matrices of a batch: tiles take the same rows of each in turn, so a cache has their mask
     causal: str = ""  # "upper_left", or "lower_right"
     sink: bool = False  # each row has one more logit
     zero_rows: bool = False  # rows without a score give 0, else nan
@@ -62,12 +62,12 @@ class Form:
     voids: bool = False  # a gradient: those of rows that are nan too, as these may be hidden whole
 
     # Programs that share the rows of a tile.
-    parts: int = 1  # of each row: one for each program of a tile, and for each of its places in a folded line
+    splits: int = 1  # of each row: one for each program of a tile, and for each of its places in a folded line
     slots: int = 0  # 64-bit words in which the programs of one tile exchange numbers
     lanes: int = 1  # numbers of one look, at least one per thread: all warps take part, so all see the same
     poll: str = "volatile"  # how a look reads a word: by a "volatile" load or an "atomic" operation
     polls: int = 1  # looks, at most; then the program computes the missing numbers itself
-    in_place: bool = False  # each overwrites its part once its words are there for all to see
+    in_place: bool = False  # each overwrites its split once its words are there for all to see
 
     @property
     def kernel_name(self) -> str:
@@ -88,13 +88,13 @@ class Form:
 
     @property
     def tile_cols(self) -> int:
-        """Returns the number of columns of a tile, or of a program's part of it."""
-        return self.pieces * self.width
+        """Returns the number of columns of a tile, or of a program's split of it."""
+        return self.blocks * self.width
 
     @property
     def programs(self) -> int:
         """Returns the number of programs that share a tile."""
-        return self.parts // self.folded
+        return self.splits // self.folded
 
     @property
     def one_row(self) -> bool:
@@ -102,8 +102,8 @@ class Form:
         return self.tile_rows == 1
 
     @property
-    def parts_read(self) -> int:
-        """Returns how many parts one look at all words can read."""
+    def splits_read(self) -> int:
+        """Returns how many splits one look at all words can read."""
         return self.lanes // self.tile_rows
 
     @property
@@ -113,8 +113,8 @@ class Form:
 
     @property
     def lone_products(self) -> bool:
-        """Tells whether a row's sum is a sum of products of one piece of a part: these are rounded as in `reduce_part`."""
-        return self.products and self.pieces == 1 and self.parts > 1
+        """Tells whether a row's sum is a sum of products of one block of a split: these are rounded as in `reduce_split`."""
+        return self.products and self.blocks == 1 and self.splits > 1
 
     @property
     def mask_by_row(self) -> bool:

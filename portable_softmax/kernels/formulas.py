@@ -1,10 +1,10 @@
-"""Softmax and gradient side by side: operands a and b, two numbers of each row, and the result.
+"""Softmax and gradient side by side: operands a and b, two statistics of each row, and the result.
 
           a   b              first                        second              result
 softmax   x   exp(x - base)  max(x)                       sum(exp(x - first)) b * scale; a - first - log(second) if log
 gradient  dy  y              sum(dy * y); sum(dy) if log  0                   y * (dy - first); dy - exp(y) * first if log
 
-base is the first number of the row, or of a part of it; scale is then exp(base - first) / second.
+base is the first number of the row, or of a split of it; scale is then exp(base - first) / second.
 AXIS is the axis of a row's elements in a tile. AXIS None means edges of unaligned rows, which are [rows, elements].
 """
 
@@ -22,8 +22,8 @@ def load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.constexpr)
 
     The softmax of scores reads their mask as b, and needs what is `seen` of the columns alone.
 
-    Masked elements get a value that does not change the row's numbers. An input of the softmax is rounded to the output's type
-    first, then negated, as torch does.
+    Masked elements get a value that does not change the row's statistics. An input of the softmax is rounded to the output's
+    type first, then negated, as torch does.
     """
     if FORM.backward:
         loaded_a = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=0.0).to(FORM.compute)
@@ -41,18 +41,18 @@ def load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.constexpr)
 
 
 @triton.jit
-def of_rows(numbers):
-    """Returns numbers of rows; for a single row as a scalar, which the compiler need not move between threads."""
-    return tl.max(numbers, axis=0) if numbers.shape[0] == 1 else numbers
+def of_rows(statistics):
+    """Returns statistics of rows; for a single row as a scalar, which the compiler need not move between threads."""
+    return tl.max(statistics, axis=0) if statistics.shape[0] == 1 else statistics
 
 
 @triton.jit
-def along(numbers, AXIS: tl.constexpr):
-    """Returns numbers of rows in a shape that broadcasts against the rows' elements."""
+def along(statistics, AXIS: tl.constexpr):
+    """Returns statistics of rows in a shape that broadcasts against the rows' elements."""
     if AXIS is None:
-        shaped = of_rows(numbers) if numbers.shape[0] == 1 else tl.expand_dims(numbers, 1)
+        shaped = of_rows(statistics) if statistics.shape[0] == 1 else tl.expand_dims(statistics, 1)
     else:
-        shaped = tl.expand_dims(numbers, AXIS)
+        shaped = tl.expand_dims(statistics, AXIS)
     return shaped
 
 
@@ -93,7 +93,7 @@ def scale_from(base, first, second, factor, WHOLE: tl.constexpr, FORM: tl.conste
 
 @triton.jit
 def finish(a, b, first, second, scale, rest, factor, AXIS: tl.constexpr, FORM: tl.constexpr):
-    """Returns the results of elements, given the numbers of their rows."""
+    """Returns the results of elements, given the statistics of their rows."""
     ACROSS: tl.constexpr = 1 if AXIS is None else AXIS
     if FORM.backward:
         result = unscaled(gradient(a, b, along(first, AXIS), FORM), b, factor, ACROSS, FORM)

@@ -10,7 +10,7 @@ from portable_softmax.kernels.folded import folded_turn
 def in_turn(tile, tiles, row_tiles, n_matrices, FORM: tl.constexpr):
     """Returns the tile to take when it is the turn of `tile`.
 
-    With FORM.mask_shared the matrices of a block take turns; in folded lines, tiles with the same rows follow each other.
+    With FORM.mask_shared the matrices of a batch take turns; in folded lines, tiles with the same rows follow each other.
     Shards are mapped from their end: the tiles that were reduced last are still in a cache.
     """
     if FORM.step == "map":
@@ -28,25 +28,25 @@ def in_turn(tile, tiles, row_tiles, n_matrices, FORM: tl.constexpr):
 
 
 @triton.jit
-def starts_of_mask(ptr, matrix, line, lead, n_matrices, col, row, matrix_stride, block_stride, FORM: tl.constexpr):
+def starts_of_mask(ptr, matrix, line, lead, n_matrices, col, row, matrix_stride, batch_stride, FORM: tl.constexpr):
     """Returns pointers to the mask's element of each row's first column: [rows, 1] for FORM.axis 1, [1, rows] for FORM.axis 0.
 
     Columns of an unaligned row are counted from the start of its first vector, so these are `lead` columns ahead.
     """
-    block = tl.cast(matrix, FORM.counted_in) // tl.cast(n_matrices, FORM.counted_in)
-    outer = block * block_stride + (matrix - block * n_matrices) * matrix_stride
+    batch = tl.cast(matrix, FORM.counted_in) // tl.cast(n_matrices, FORM.counted_in)
+    outer = batch * batch_stride + (matrix - batch * n_matrices) * matrix_stride
     within = line if FORM.axis == 0 and FORM.mask_step == 1 else line * row
     return ptr + outer + tl.expand_dims(within, FORM.axis) - lead * col
 
 
 @triton.jit
-def mask_strides(col, row, matrix_stride, block_stride, FORM: tl.constexpr):
+def mask_strides(col, row, matrix_stride, batch_stride, FORM: tl.constexpr):
     """Returns a mask's strides in elements; but for that along x's lines, they are passed in units of FORM.mask_unit."""
     if FORM.axis == 1:
         row *= FORM.mask_unit
     else:
         col *= FORM.mask_unit
-    return col, row, matrix_stride * FORM.mask_unit, block_stride * FORM.mask_unit
+    return col, row, matrix_stride * FORM.mask_unit, batch_stride * FORM.mask_unit
 
 
 @triton.jit

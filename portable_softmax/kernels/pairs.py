@@ -6,7 +6,7 @@ A pair of rows is always a whole number of 32-bit words, a single row is not.
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import piece_of, pointers, rows_of, starts_of
+from portable_softmax.kernels.addressing import block_of, pointers, rows_of, starts_of
 from portable_softmax.kernels.formulas import add_shares, along, gradient, load, store
 from portable_softmax.kernels.held import get, joined
 
@@ -30,17 +30,17 @@ def pairs_backward_kernel(dx_ptr, dy_ptr, y_ptr, n_rows, row_length, FORM: tl.co
         tile_y = None
         first = tl.zeros((FORM.tile_rows, FORM.width), FORM.compute)
         second = first
-        for k in tl.static_range(FORM.pieces):
+        for k in tl.static_range(FORM.blocks):
             cols, mask, is_first = columns_of(pairs, n_pairs, row_length, k, FORM)
-            piece_dy, piece_y = load(dy, y, cols, mask, mask, 0, 0, None, FORM)
-            tile_dy, tile_y = joined(tile_dy, piece_dy, k, FORM), joined(tile_y, piece_y, k, FORM)
-            first = tl.where(is_first, add_shares(first, piece_dy, piece_y, FORM), first)
-            second = tl.where(is_first, second, add_shares(second, piece_dy, piece_y, FORM))
+            block_dy, block_y = load(dy, y, cols, mask, mask, 0, 0, None, FORM)
+            tile_dy, tile_y = joined(tile_dy, block_dy, k, FORM), joined(tile_y, block_y, k, FORM)
+            first = tl.where(is_first, add_shares(first, block_dy, block_y, FORM), first)
+            second = tl.where(is_first, second, add_shares(second, block_dy, block_y, FORM))
         first, second = tl.sum(first, axis=1), tl.sum(second, axis=1)
         if FORM.last_alone:
             if tile == tiles - 1:
                 first = finish_last(dx_ptr, dy_ptr, y_ptr, n_rows, row_length, pairs == n_pairs - 1, first, FORM)
-        for k in tl.static_range(FORM.pieces):
+        for k in tl.static_range(FORM.blocks):
             cols, mask, is_first = columns_of(pairs, n_pairs, row_length, k, FORM)
             total = tl.where(is_first, along(first, 1), along(second, 1))
             result = gradient(get(tile_dy, k, FORM), get(tile_y, k, FORM), total, FORM)
@@ -48,12 +48,12 @@ def pairs_backward_kernel(dx_ptr, dy_ptr, y_ptr, n_rows, row_length, FORM: tl.co
 
 
 @triton.jit
-def columns_of(pairs, n_pairs, row_length, PIECE: tl.constexpr, FORM: tl.constexpr):
-    """Returns (columns, mask, which columns are of the first row) of a piece of pairs.
+def columns_of(pairs, n_pairs, row_length, BLOCK: tl.constexpr, FORM: tl.constexpr):
+    """Returns (columns, mask, which columns are of the first row) of a block of pairs.
 
     If the last pair has one row only, the mask covers the whole words of this row.
     """
-    cols, mask = piece_of(pairs, 0, 0, n_pairs, row_length * FORM.vector, PIECE, FORM)
+    cols, mask = block_of(pairs, 0, 0, n_pairs, row_length * FORM.vector, BLOCK, FORM)
     if FORM.last_alone:
         mask = mask & (tl.expand_dims(pairs < n_pairs - 1, 1) | (cols // FORM.vector < row_length // FORM.vector))
     return cols, mask, cols < row_length

@@ -1,8 +1,8 @@
-"""The two numbers of rows that are sharded over devices: one launch reduces a shard to them, one computes the results.
+"""The two statistics of rows that are sharded over devices: one launch reduces a shard to them, one computes the results.
 
-In between, the devices exchange the numbers. Both launches read a shard tile by tile, so any shape of a tile is right for any
-row. Numbers are [groups, 2, rows] in the type of the arithmetic: (first, second) of each group as in formulas.py. A gradient
-has no second number: [groups, 1, rows].
+In between, the devices exchange the statistics. Both launches read a shard tile by tile, so any shape of a tile is right for
+row. Statistics are [groups, 2, rows] in the type of the arithmetic: (first, second) of each group as in formulas.py. A
+gradient has no second one: [groups, 1, rows].
 """
 
 import triton
@@ -10,12 +10,12 @@ import triton.language as tl
 
 from portable_softmax.kernels.exponents import add
 
-GROUPS = tl.constexpr(8)  # groups whose numbers are loaded at once
+GROUPS = tl.constexpr(8)  # groups whose statistics are loaded at once
 
 
 @triton.jit
-def store_numbers(ptr, matrix, rows, n_rows, per_matrix, matrices, first, second, FORM: tl.constexpr):
-    """Stores the numbers of a tile's rows, as those of one group."""
+def store_statistics(ptr, matrix, rows, n_rows, per_matrix, matrices, first, second, FORM: tl.constexpr):
+    """Stores the statistics of a tile's rows, as those of one group."""
     place = ptr + (rows if FORM.flat else matrix * per_matrix + rows)
     tl.store(place, first, mask=rows < n_rows)
     if not FORM.backward:
@@ -24,7 +24,7 @@ def store_numbers(ptr, matrix, rows, n_rows, per_matrix, matrices, first, second
 
 @triton.jit
 def whole_of(ptr, matrix, rows, n_rows, per_matrix, matrices, n_groups, FORM: tl.constexpr):
-    """Returns (first, second) of a tile's whole rows from the numbers of all groups."""
+    """Returns (first, second) of a tile's whole rows from the statistics of all groups."""
     NUMBERS: tl.constexpr = 1 if FORM.backward else 2
     all_rows = per_matrix * matrices
     place, known = ptr + (rows if FORM.flat else matrix * per_matrix + rows), rows < n_rows

@@ -1,27 +1,27 @@
-"""Rows, and parts of rows, that a program reads twice, one piece at a time: for their numbers, then for their results."""
+"""Rows, and splits of rows, that a program reads twice, one block at a time: for their statistics, then for their results."""
 
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import mask_of, past_of_part, pointers
+from portable_softmax.kernels.addressing import mask_of, past_of_split, pointers
 from portable_softmax.kernels.exponents import add, base_of, total_of
 from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
 from portable_softmax.kernels.masks import before_diagonal
 
 
 @triton.jit
-def load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr):
-    """Returns (a, b, columns, mask) of the piece of rows that begins at column `col`."""
+def load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr):
+    """Returns (a, b, columns, mask) of the block of rows that begins at column `col`."""
     within = tl.expand_dims(tl.arange(0, FORM.width), 1 - FORM.axis)
     cols = col + within
-    if FORM.axis == 0:  # columns are 64 bits wide, those within a piece are not
+    if FORM.axis == 0:  # columns are 64 bits wide, those within a block are not
         left = tl.minimum(n_cols - col, FORM.width).to(tl.int32)
         mask = mask_of(rows, within, lead, n_rows, left, True, FORM.padded, FORM)
     else:
         mask = mask_of(rows, cols, lead, n_rows, n_cols, True, FORM.padded, FORM)
     seen, read = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
-    piece_a, piece_b = load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM)
-    return piece_a, piece_b, cols, mask
+    block_a, block_b = load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM)
+    return block_a, block_b, cols, mask
 
 
 @triton.jit
@@ -35,24 +35,24 @@ def filled(n_cols: tl.constexpr, n_rows: tl.constexpr, value, FORM: tl.constexpr
 
 
 @triton.jit
-def by_accumulator(piece, FORM: tl.constexpr):
-    """Returns a piece with one more axis, FORM.axis, along which columns share an accumulator: a thread has all of them.
+def by_accumulator(block, FORM: tl.constexpr):
+    """Returns a block with one more axis, FORM.axis, along which columns share an accumulator: a thread has all of them.
 
     With a single place there is no more axis: vector cores are slow to reshape.
     """
     EACH: tl.constexpr = FORM.width // FORM.accumulators
     if FORM.accumulators == 1:
-        columns = piece
+        columns = block
     elif FORM.axis == 1:
-        columns = tl.reshape(piece, (piece.shape[0], EACH, FORM.accumulators))
+        columns = tl.reshape(block, (block.shape[0], EACH, FORM.accumulators))
     else:
-        columns = tl.reshape(piece, (EACH, FORM.accumulators, piece.shape[1]))
+        columns = tl.reshape(block, (EACH, FORM.accumulators, block.shape[1]))
     return columns
 
 
 @triton.jit
 def add_by_accumulator(sums, a, b, FORM: tl.constexpr):
-    """Adds the shares of a piece to the sums of its accumulators, and returns the new sums."""
+    """Adds the shares of a block to the sums of its accumulators, and returns the new sums."""
     if FORM.accumulators == FORM.width and FORM.width > 1:
         sums = add_shares(sums, a, b, FORM)
     else:
@@ -64,9 +64,9 @@ def add_by_accumulator(sums, a, b, FORM: tl.constexpr):
 def reduce_streamed(
     a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr
 ):
-    """Returns (first, second) of rows, or of a part of rows, read one piece at a time.
+    """Returns (first, second) of rows, or of a split of rows, read one block at a time.
 
-    Each of FORM.accumulators keeps numbers of its own, if there are several, and one reduction over them comes at the end.
+    Each of FORM.accumulators keeps statistics of its own, if there are several, and one reduction over them comes at the end.
     """
     first = tl.full((rows.shape[0],), -float("inf"), FORM.compute)
     second = tl.zeros((rows.shape[0],), FORM.compute)
@@ -75,12 +75,12 @@ def reduce_streamed(
         first = filled(FORM.accumulators, rows.shape[0], -float("inf"), FORM)
         second = filled(FORM.accumulators, rows.shape[0], 0.0, FORM)
         factors = tl.expand_dims(factor, FORM.axis) if FORM.divides else factor
-    for col in tl.range(first_col, past_of_part(first_col, n_cols, FORM), FORM.width):
-        piece_a, piece_b, _, _ = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
+    for col in tl.range(first_col, past_of_split(first_col, n_cols, FORM), FORM.width):
+        block_a, block_b, _, _ = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
         if FORM.backward:
-            second = add_by_accumulator(second, piece_a, piece_b, FORM)
+            second = add_by_accumulator(second, block_a, block_b, FORM)
         else:
-            first, second = add(first, second, by_accumulator(piece_a, FORM), 1.0, factors, FORM.axis, FORM)
+            first, second = add(first, second, by_accumulator(block_a, FORM), 1.0, factors, FORM.axis, FORM)
     if FORM.backward:
         first = tl.sum(second, axis=FORM.axis) if FORM.accumulators > 1 else second
         second = tl.zeros_like(first)
@@ -100,16 +100,16 @@ def store_streamed(
     out, a, b, base, first, second, rows, lead, first_col, n_rows, n_cols, out_stride, a_stride, b_stride, factor,
     FORM: tl.constexpr,
 ):  # fmt: skip
-    """Loads rows again, one piece at a time, and stores their results, the same bits as `store_tile`.
+    """Loads rows again, one block at a time, and stores their results, the same bits as `store_tile`.
 
-    Only a neighbour's program reads a part with FORM.held again. Its base is that of the part, not of the row.
+    Only a neighbour's program reads a split with FORM.held again. Its base is that of the split, not of the row.
     """
     scale, rest = scale_from(base, first, second, factor, not FORM.held, FORM)
-    past_col = past_of_part(first_col, n_cols, FORM)
+    past_col = past_of_split(first_col, n_cols, FORM)
     last = first_col + (past_col - 1 - first_col) // FORM.width * FORM.width
     for forward in tl.range(first_col, past_col, FORM.width):
         col = forward if FORM.held else first_col + last - forward  # backwards: the columns read last are still in a cache
-        piece_a, piece_b, cols, mask = load_piece(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
-        piece_b = weights(piece_a, piece_b, base, factor, FORM.axis, FORM)
-        result = finish(piece_a, piece_b, first, second, scale, rest, factor, FORM.axis, FORM)
+        block_a, block_b, cols, mask = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
+        block_b = weights(block_a, block_b, base, factor, FORM.axis, FORM)
+        result = finish(block_a, block_b, first, second, scale, rest, factor, FORM.axis, FORM)
         store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)

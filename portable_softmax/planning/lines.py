@@ -1,9 +1,9 @@
-"""Tensors as the kernels take them: blocks of matrices of lines, whose elements are next to each other; by strides alone."""
+"""Tensors as the kernels take them: batches of matrices of lines, whose elements are next to each other; by strides alone."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-MOST_LEVELS = 3  # lines, matrices and blocks
+MOST_LEVELS = 3  # lines, matrices and batches
 SHORTEST_LINE = 16  # neighbouring rows that a device must find side by side if its tiles cannot reach into several matrices
 
 Level = tuple[int, tuple[int, ...]]  # a size, and each operand's stride
@@ -13,12 +13,12 @@ class Lines(NamedTuple):
     """Operands of one shape, as nested lines.
 
     Args:
-        levels: (size, strides of the operands in elements) of blocks, of matrices in a block, and of lines in a matrix.
+        levels: (size, strides of the operands in elements) of batches, of matrices in a batch, and of lines in a matrix.
         length: elements of a line.
         across: False where a line is a row; True where it holds the same column of so many rows, and a matrix these rows.
         transposed: the second operand, x or dy, is transposed relative to the others. Its lines run across the others' lines,
             and each operand's stride of lines steps along its own lines.
-        mask: a mask's strides from column to column, row to row, matrix to matrix and block to block; None without scores.
+        mask: a mask's strides from column to column, row to row, matrix to matrix and batch to batch; None without scores.
     """
 
     levels: tuple[Level, Level, Level]
@@ -29,7 +29,7 @@ class Lines(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Returns the number of levels: 1 for lines alone, 2 with matrices, 3 with blocks."""
+        """Returns the number of levels: 1 for lines alone, 2 with matrices, 3 with batches."""
         return 3 if self.levels[0][0] > 1 else 2 if self.levels[1][0] > 1 else 1
 
     @property
@@ -39,9 +39,9 @@ class Lines(NamedTuple):
 
     def folded(self, count: int) -> "Lines":
         """Returns the lines with so many, one directly after another, as one."""
-        blocks, matrices, (n_lines, strides) = self.levels
+        batches, matrices, (n_lines, strides) = self.levels
         lines = n_lines // count, tuple(stride * count for stride in strides)
-        return self._replace(levels=(blocks, matrices, lines), length=self.length * count)
+        return self._replace(levels=(batches, matrices, lines), length=self.length * count)
 
 
 def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], scattered: bool) -> Lines | None:
@@ -110,8 +110,8 @@ def lines_of_scores(
         return None
     if len(levels) > MOST_LEVELS:
         return None
-    blocks, matrices, rows = _three(levels)
-    strides_of_mask = columns[1][-1], rows[1][-1], matrices[1][-1], blocks[1][-1]
+    batches, matrices, rows = _three(levels)
+    strides_of_mask = columns[1][-1], rows[1][-1], matrices[1][-1], batches[1][-1]
     lines = _three([*levels[:-1], rows if in_rows else columns])
     operands = tuple((size, of_all[:-1]) for size, of_all in lines)
     return Lines(
@@ -136,5 +136,5 @@ def _merged(levels: list[Level]) -> list[Level]:
 
 def _three(levels: list[Level]) -> tuple[Level, Level, Level]:
     nowhere: Level = 1, (0,) * len(levels[-1][1])
-    blocks, matrices, lines = [nowhere] * (MOST_LEVELS - len(levels)) + levels
-    return blocks, matrices, lines
+    batches, matrices, lines = [nowhere] * (MOST_LEVELS - len(levels)) + levels
+    return batches, matrices, lines

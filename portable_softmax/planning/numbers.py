@@ -20,13 +20,13 @@ class Numbers:
     words_backward: float = 0
     short_warps: int | None = None
     elements_per_thread: int = 0
-    bytes_per_piece: int = 0
+    bytes_per_block: int = 0
     row_share: float = 0
     beside_share: float = 0
     matrix_bytes: int | None = None
-    elements_per_part: int = 0
-    part_warps: int | None = None
-    part_registers: int | None = None
+    elements_per_split: int = 0
+    split_warps: int | None = None
+    split_registers: int | None = None
     fewest_programs: int = 0
     numbers_per_thread: int = 0
     held_across: int | None = None

@@ -14,17 +14,17 @@ LINE = 100  # characters of a line of a printed plan
 class Tiling:
     """Cut of rows into tiles, with the options that a program of it is compiled with.
 
-    A tile has `parts`, one for each program that shares its rows; a part has `pieces` of `width` columns. It is held, so that
-    rows are read once, or it is read twice, one piece at a time.
+    A tile has `splits`, one for each program that shares its rows; a split has `blocks` of `width` columns. It is held, so that
+    rows are read once, or it is read twice, one block at a time.
 
     Args:
         tile_rows: rows of a tile.
-        width: columns of a piece, a power of two.
+        width: columns of a block, a power of two.
         num_warps, num_stages: Triton's options; None where the vendor has no such thing, or its compiler chooses.
-        parts: programs that share the rows of a tile.
+        splits: programs that share the rows of a tile.
         max_registers: per thread, that the compiler may use; None leaves it to the compiler.
-        pieces: of a part. 1 where one program reads whole rows twice: it takes as many as there are, by the same kernel.
-        held: False where parts are read twice.
+        blocks: of a split. 1 where one program reads whole rows twice: it takes as many as there are, by the same kernel.
+        held: False where splits are read twice.
         walk: a program may take more than one tile, as fewer programs than tiles must.
         folded: lines that are read as one: each row has so many places in a tile, and their programs exchange numbers.
     """
@@ -33,16 +33,16 @@ class Tiling:
     width: int
     num_warps: int | None = None
     num_stages: int | None = None
-    parts: int = 1
+    splits: int = 1
     max_registers: int | None = None
-    pieces: int = 1
+    blocks: int = 1
     held: bool = True
     walk: bool = True
     folded: int = 1
 
     def __post_init__(self) -> None:
         if self.strategy == "online":
-            object.__setattr__(self, "pieces", 1)
+            object.__setattr__(self, "blocks", 1)
 
     @property
     def strategy(self) -> Strategy:
@@ -53,8 +53,8 @@ class Tiling:
 
     @property
     def tile_cols(self) -> int:
-        """Returns the columns of a part."""
-        return self.pieces * self.width
+        """Returns the columns of a split."""
+        return self.blocks * self.width
 
     @property
     def elements(self) -> int:
@@ -64,36 +64,36 @@ class Tiling:
     @property
     def is_shared(self) -> bool:
         """Tells whether programs exchange numbers."""
-        return self.parts * self.folded > 1
+        return self.splits * self.folded > 1
 
     def covers(self, n_cols: int) -> int:
         """Returns how many columns the programs of a tile take of rows of `n_cols`, with those that are masked."""
-        return -(-n_cols // self.width) * self.width if self.strategy == "online" else self.parts * self.tile_cols
+        return -(-n_cols // self.width) * self.width if self.strategy == "online" else self.splits * self.tile_cols
 
     def of_folded(self, count: int, n_cols: int) -> "Tiling":
         """Returns the tiling for rows of `n_cols` in lines of which `count` are read as one; for 1 it is the same."""
         if count == 1:
             return self
-        return replace(self, folded=count, pieces=max(self.pieces, -(-n_cols // (self.parts * self.width))))
+        return replace(self, folded=count, blocks=max(self.blocks, -(-n_cols // (self.splits * self.width))))
 
     @property
-    def reads_parts_twice(self) -> bool:
-        """Tells whether programs share rows whose parts they do not hold."""
+    def reads_splits_twice(self) -> bool:
+        """Tells whether programs share rows whose splits they do not hold."""
         return self.is_shared and not self.held
 
     @property
     def slots_per_tile(self) -> int:
         """Returns the 64-bit words in which a tile's programs exchange numbers: two per row, in cache lines of 128 bytes."""
-        return 2 * -(-self.parts * self.tile_rows // 8) * 8
+        return 2 * -(-self.splits * self.tile_rows // 8) * 8
 
     def __str__(self) -> str:
         warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
-        parts = "" if self.parts == 1 else f" in {self.parts} parts"
-        pieces = "" if self.pieces == 1 else f" of {self.pieces} pieces"
-        pieces += ", read twice" if self.reads_parts_twice else ""
+        splits = "" if self.splits == 1 else f" in {self.splits} splits"
+        blocks = "" if self.blocks == 1 else f" of {self.blocks} blocks"
+        blocks += ", read twice" if self.reads_splits_twice else ""
         registers = "" if self.max_registers is None else f", at most {self.max_registers} registers"
         stages = f", num_stages {self.num_stages}" if (self.num_stages or 1) > 1 else ""
-        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{parts}{pieces}{warps}{registers}{stages}"
+        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{splits}{blocks}{warps}{registers}{stages}"
 
 
 @dataclass(frozen=True)

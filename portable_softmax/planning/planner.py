@@ -11,12 +11,12 @@ from typing import NamedTuple
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, TargetError
+from portable_softmax.planning.budget import Candidate
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import GROUPS_AT_ONCE, as_read
 from portable_softmax.planning.reasons import why
-from portable_softmax.planning.room import Candidate
 
 UNLIMITED = 2**63 - 1
 MOST_SPILLING = 4  # candidates that spill before no more are tried: each takes a second or so to compile
@@ -110,9 +110,9 @@ def _candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
 
 
 def _shape(tiling: Tiling) -> tuple[str, int, int, int]:
-    """Returns the key shared by candidates that differ only in num_warps, and in tile_cols if a row is held in pieces."""
-    in_pieces, parts = tiling.held and tiling.pieces > 1, 0 if tiling.held else tiling.parts
-    return tiling.strategy, tiling.tile_rows, 0 if in_pieces else tiling.width, parts
+    """Returns the key shared by candidates that differ only in num_warps, and in tile_cols if a row is held in blocks."""
+    in_blocks, splits = tiling.held and tiling.blocks > 1, 0 if tiling.held else tiling.splits
+    return tiling.strategy, tiling.tile_rows, 0 if in_blocks else tiling.width, splits
 
 
 def _hopeless(problem: Problem, candidate: Candidate, spilling: list[Compiled], device: Device) -> str | None:
@@ -135,11 +135,11 @@ def _hopeless(problem: Problem, candidate: Candidate, spilling: list[Compiled], 
 
 def _way(tiling: Tiling) -> tuple[object, ...]:
     """Returns the key shared by candidates whose threads hold their elements in the same way."""
-    return tiling.strategy, tiling.held, tiling.pieces > 1, tiling.num_warps is None
+    return tiling.strategy, tiling.held, tiling.blocks > 1, tiling.num_warps is None
 
 
 def _per_thread(tiling: Tiling, device: Device) -> tuple[float, int]:
-    """Counts elements and registers of a thread; elements that are not held are those of a piece."""
+    """Counts elements and registers of a thread; elements that are not held are those of a block."""
     hardware = device.hardware
     threads = (tiling.num_warps or 1) * (hardware.warp_size or 1)
     elements = tiling.elements / threads
@@ -166,19 +166,19 @@ def _unfit(problem: Problem, found: Compiled, device: Device) -> str | None:
     if not found.occupancy.programs_per_multiprocessor:
         return f"does not fit: {', '.join(found.occupancy.limited_by)}"
     most = min(device.resident(found.occupancy), _most_programs(found.tiling, device))
-    parts, together = found.tiling.parts, found.tiling.parts
+    splits, together = found.tiling.splits, found.tiling.splits
     if problem.folded > 1:
-        together = parts * min(problem.tiles(found.tiling.tile_rows), GROUPS_AT_ONCE * problem.folded)
+        together = splits * min(problem.tiles(found.tiling.tile_rows), GROUPS_AT_ONCE * problem.folded)
     return f"only {most} programs are resident at once" if most < together else None
 
 
 def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[str], warning: str | None = None) -> LaunchPlan:
     tiling = found.tiling
     resident = device.resident(found.occupancy)
-    groups = min(problem.tiles(tiling.tile_rows), _most_programs(tiling, device) // tiling.parts)
+    groups = min(problem.tiles(tiling.tile_rows), _most_programs(tiling, device) // tiling.splits)
     if not tiling.is_shared and device.profile.grid.value == "resident":
         groups = min(groups, resident)  # each walks over as many tiles as the others
-    num_programs = groups * tiling.parts
+    num_programs = groups * tiling.splits
     reasons = why(problem, found.candidate, found.resources, num_programs, resident, device)
     skipped = (f"passed over {reason}" for reason in passed_over)
     warnings = [warning] if warning else []
@@ -189,7 +189,7 @@ def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[s
 def _walks(problem: Problem, tiling: Tiling, device: Device) -> bool:
     """Tells whether there are fewer programs than tiles: by the profile's choice, or since a launch has no more."""
     resident = not tiling.is_shared and device.profile.grid.value == "resident"
-    return resident or problem.tiles(tiling.tile_rows) * tiling.parts > _most_programs(tiling, device)
+    return resident or problem.tiles(tiling.tile_rows) * tiling.splits > _most_programs(tiling, device)
 
 
 def _most_programs(tiling: Tiling, device: Device) -> int:

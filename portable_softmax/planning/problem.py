@@ -35,10 +35,10 @@ class Problem:
         inner: 1 where the elements of a row are next to each other; else so many rows lie side by side, as in a
             contiguous [n_rows // inner, n_cols, inner] tensor.
         batch_invariant: whether the tile must not depend on n_rows.
-        depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in blocks.
+        depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in batches.
         transposed: x, or dy, lies the other way than y and the result: its rows side by side if theirs are not, and back.
         step: None for the whole softmax in one launch. For rows that are sharded over devices, "reduce" computes the maximum
-            and sum of this device's part, and "map" computes results from the numbers of all parts.
+            and sum of this device's split, and "map" computes results from the numbers of all splits.
         lines: how the operands lie; None where nothing but a plan is wanted.
         unaligned, paired, last_alone, scattered, folded: how a launch reads it, which planning chooses (reading.py).
             unaligned: rows start anywhere, but those of all operands alike, and are read in vectors between two edges; `vector`
@@ -123,7 +123,7 @@ class Problem:
 
     @property
     def mask_shared(self) -> bool:
-        """Tells whether all matrices of a block have the same mask, in which rows differ: heads have that of their batch."""
+        """Tells whether all matrices of a batch have the same mask, in which rows differ: heads have that of their batch."""
         if not self.lines or not self.lines.mask:
             return False
         _, row, matrix, _ = self.lines.mask

@@ -4,10 +4,10 @@ import math
 from dataclasses import replace
 
 from portable_softmax.devices.device import Device
+from portable_softmax.planning.budget import Budget
 from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.problem import MAX_COLS, VECTOR_BYTES, Problem
-from portable_softmax.planning.room import Room
-from portable_softmax.planning.rows import MOST_PARTS
+from portable_softmax.planning.rows import MOST_SPLITS
 
 GROUPS_AT_ONCE = 6  # of tiles with nearly the same rows in folded lines: a tile waits for those of five, kernels/folded.py
 
@@ -50,16 +50,16 @@ def _together(problem: Problem, device: Device) -> int:
 
     All programs of a matrix then exchange numbers. Rows that a tile of single elements holds are faster without.
     """
-    room = Room(problem, device, numbers_of(problem, device)[0])
-    count = room.sector // math.gcd(room.sector, problem.inner)
+    budget = Budget(problem, device, numbers_of(problem, device)[0])
+    count = budget.sector // math.gcd(budget.sector, problem.inner)
     follow = problem.lines and set(problem.lines.levels[2][1]) == {problem.inner}
     plain = problem.layout == "across" and problem.aligned and not problem.step and not problem.batch_invariant
-    if not (room.shares and follow and plain) or problem.n_cols % count or not device.hardware.warp_size:
+    if not (budget.shares and follow and plain) or problem.n_cols % count or not device.hardware.warp_size:
         return 1
-    held = room.registers * max(room.numbers.beside_share, 0.5 / room.operands)
-    counted = count * problem.inner * MOST_PARTS <= MAX_COLS  # words of a row's parts, in 32 bits
-    long = problem.inner >= room.line and room.line * problem.n_cols > held
-    return count if counted and long and room.multiprocessors >= GROUPS_AT_ONCE * count else 1
+    held = budget.registers * max(budget.numbers.beside_share, 0.5 / budget.operands)
+    counted = count * problem.inner * MOST_SPLITS <= MAX_COLS  # words of a row's splits, in 32 bits
+    long = problem.inner >= budget.line and budget.line * problem.n_cols > held
+    return count if counted and long and budget.multiprocessors >= GROUPS_AT_ONCE * count else 1
 
 
 def folded(problem: Problem, count: int) -> Problem:

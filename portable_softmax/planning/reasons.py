@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
+from portable_softmax.planning.budget import Candidate
 from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.room import Candidate
 
-OF_PARTS = {"elements_per_part", "part_warps", "part_registers", "held_across"}  # numbers for rows that programs share
+OF_SPLITS = {"elements_per_split", "split_warps", "split_registers", "held_across"}  # numbers for rows that programs share
 
 
 def why(
@@ -31,7 +31,7 @@ def why(
     yield _why_tile(problem, tiling)
     if tiling.num_warps is not None and device.hardware.warp_size:
         elements = tiling.elements / (tiling.num_warps * device.hardware.warp_size)
-        whole = "a piece" if tiling.reads_parts_twice else "the tile"
+        whole = "a block" if tiling.reads_splits_twice else "the tile"
         yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} of {whole}"
         if tiling.num_stages == 1:
             loads = "each tile is loaded once" if tiling.held else "resident programs load in turns"
@@ -55,7 +55,7 @@ def _why_numbers(problem: Problem, tiling: Tiling, device: Device) -> Iterator[s
     constants: list[str] = []
     for row in numbers_of(problem, device)[1]:
         source = device.profile.sources[row.source].title
-        if row.conditions and tiling.parts == 1 and row.given.keys() <= OF_PARTS:
+        if row.conditions and tiling.splits == 1 and row.given.keys() <= OF_SPLITS:
             continue
         if row.conditions:
             conditions = ", ".join(f"{key} {value}" for key, value in row.conditions.items())
@@ -77,28 +77,28 @@ def _why_tile(problem: Problem, tiling: Tiling) -> str:
     if tiling.strategy == "shared":
         again = "" if tiling.held else ", and read it twice"
         return (
-            f"shared: each row of {problem.n_cols * problem.folded} columns is split over {tiling.parts * problem.folded} "
+            f"shared: each row of {problem.n_cols * problem.folded} columns is split over {tiling.splits * problem.folded} "
             f"programs of {tiling.tile_cols}, which exchange max and sum{again}"
         )
     rows = "one row" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows"
-    pieces = f"{tiling.pieces} x {tiling.width}" if tiling.pieces > 1 else f"{tiling.tile_cols}"
+    blocks = f"{tiling.blocks} x {tiling.width}" if tiling.blocks > 1 else f"{tiling.tile_cols}"
     whole = problem.n_cols == tiling.tile_cols
-    cut = "" if whole and tiling.pieces == 1 else f" {'as' if whole else 'padded to'} {pieces}"
+    cut = "" if whole and tiling.blocks == 1 else f" {'as' if whole else 'padded to'} {blocks}"
     return f"tile: {rows} per program, read once; {problem.n_cols} columns{cut}"
 
 
 def _why_programs(problem: Problem, tiling: Tiling, num_programs: int, resident: int, device: Device) -> str:
-    tiles = problem.tiles(tiling.tile_rows) * tiling.parts
+    tiles = problem.tiles(tiling.tile_rows) * tiling.splits
     grid = device.profile.grid
     if num_programs == tiles:
         found = f"one per tile; {resident} are resident at once"
-    elif num_programs < resident or tiling.parts > 1 or grid.value == "tile":
+    elif num_programs < resident or tiling.splits > 1 or grid.value == "tile":
         found = f"the most that one launch may have, for {tiles} tiles"
     else:
         found = f"as many as are resident at once, each walking {tiles / num_programs:.3g} tiles on average"
     chosen = (
-        f"{tiling.parts} for each row"
-        if tiling.parts > 1
+        f"{tiling.splits} for each row"
+        if tiling.splits > 1
         else f"grid: {grid.value}; {device.profile.sources[grid.source].title}"
     )
     return f"num_programs {num_programs}: {found} ({chosen})"

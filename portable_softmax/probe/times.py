@@ -63,7 +63,7 @@ def time_of(plan: LaunchPlan, n_rows: int, n_cols: int, dtype: str, device: Devi
         return None
     element = DTYPE_BYTES[dtype]
     size = (3 if backward else 2) * n_rows * n_cols * element
-    moved = Moved(size, bandwidth, backward, tiling.parts > 1, n_cols * element % 16 != 0)
+    moved = Moved(size, bandwidth, backward, tiling.splits > 1, n_cols * element % 16 != 0)
     resident = plan.occupancy.programs_per_multiprocessor * (hardware.multiprocessor_count or 1)
     waves = plan.num_programs / resident if resident else 0.0
     read = 2 if backward else 1

@@ -43,8 +43,8 @@ def verify_softmax(case: SoftmaxProblem, found: LaunchPlan, device: Device) -> V
     rows -= (case.n_rows - rows) % 2  # of pairs the last one stays whole, or half
     tried = trial(case, rows, device, "cpu", 0 if found.problem.paired else GUARD)
     fewer = as_read(tried.problem, device)
-    groups = min(fewer.tiles(tiling.tile_rows), found.num_programs // tiling.parts)
-    run = _runner(compile_kernel(spec, device), (groups * tiling.parts, 1, 1))
+    groups = min(fewer.tiles(tiling.tile_rows), found.num_programs // tiling.splits)
+    run = _runner(compile_kernel(spec, device), (groups * tiling.splits, 1, 1))
     sizes = *sizes_of(fewer), *tried.numbers
     steps: list[int] = []
     given = len(tried.operands)

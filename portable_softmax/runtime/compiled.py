@@ -75,7 +75,7 @@ def _found(spec: KernelSpec, device: Device) -> Any:
 
 
 def _new(spec: KernelSpec, device: Device) -> Any:
-    in_tuples = spec.tiling.pieces > 1 and spec.tiling.held
+    in_tuples = spec.tiling.blocks > 1 and spec.tiling.held
     constexprs = constexprs_of(spec, device)
     return compiler.compile_for(device, kernel_of(spec), spec.signature(), constexprs, *_options(spec), in_tuples)
 

@@ -40,8 +40,8 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
 
     tiling, scores, polls = spec.tiling, spec.scores, device.profile.launch.polls
     threads = _most_threads(spec, device)
-    parts = tiling.parts * tiling.folded
-    numbers = tiling.tile_rows * next_power_of_2(parts)
+    splits = tiling.splits * tiling.folded
+    numbers = tiling.tile_rows * next_power_of_2(splits)
     axis = 0 if spec.across else 1
     return Form(
         backward=spec.backward,
@@ -60,7 +60,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         padded=spec.padded,
         tile_rows=tiling.tile_rows,
         width=tiling.width,
-        pieces=tiling.pieces,
+        blocks=tiling.blocks,
         held=tiling.held and not spec.step,
         accumulators=_accumulators(spec, threads),
         walks=tiling.walk,
@@ -72,7 +72,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         by_row=scores.factor == "rows",
         **({"hides": scores.hides, "voids": scores.voids} if spec.backward else _masks(spec, threads)),
         folded=tiling.folded,
-        parts=parts,
+        splits=splits,
         slots=tiling.slots_per_tile,
         lanes=max(threads, numbers) if tiling.is_shared else 1,
         poll=device.vendor.poll,
@@ -89,9 +89,9 @@ def _most_threads(spec: KernelSpec, device: Device) -> int:
 
 
 def _accumulators(spec: KernelSpec, threads: int) -> int:
-    """Returns how many columns of a piece lie in different threads: a thread has one number for all of its columns.
+    """Returns how many columns of a block lie in different threads: a thread has one number for all of its columns.
 
-    Threads are spread over what is next to each other first. Without threads a gradient adds up whole pieces, and a softmax
+    Threads are spread over what is next to each other first. Without threads a gradient adds up whole blocks, and a softmax
     reduces each.
     """
     tiling, width = spec.tiling, spec.tiling.width

@@ -120,14 +120,14 @@ def sizes_of(problem: Problem) -> tuple[int, ...]:
     lines = problem.lines
     if lines is None:
         raise ValueError(f"a {problem.name} of {problem.size} is launched, whose lines are not known")
-    (n_blocks, blocks), (n_matrices, matrices), (n_lines, within) = lines.levels
+    (n_batches, batches), (n_matrices, matrices), (n_lines, within) = lines.levels
     if problem.paired:
         return n_lines, lines.length
     unit = 1 if problem.unaligned else problem.vector
     out_and_a = slice(1, None, -1) if problem.step == "reduce" else slice(2)  # (a, b) is reduced: b lies where a result would
-    in_units = [tuple(stride // unit for stride in each[out_and_a]) for each in (within, matrices, blocks)]
+    in_units = [tuple(stride // unit for stride in each[out_and_a]) for each in (within, matrices, batches)]
     lines_given = n_lines // unit if lines.transposed else n_lines
-    return lines_given, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_blocks, *in_units[2]
+    return lines_given, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_batches, *in_units[2]
 
 
 def mask_sizes(problem: Problem) -> tuple[int, ...]:

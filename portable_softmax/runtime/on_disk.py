@@ -23,15 +23,15 @@ KERNELS = Path(__file__).parents[1] / "kernels"
 _log = logging.getLogger("portable_softmax")
 
 
-def key_of(*parts: Any) -> str:
-    """Returns the key of a kernel: `parts` say how it is compiled, and their repr is the same in every process.
+def key_of(*splits: Any) -> str:
+    """Returns the key of a kernel: `splits` say how it is compiled, and their repr is the same in every process.
 
     It also holds the text of this package's kernels, Triton's release and files, and Triton's environment variables.
     """
     variables = sorted((name, value) for name, value in os.environ.items() if name.startswith(("TRITON_", "LLVM_", "MLIR_")))
     # Where a cache is does not change what is in it.
     variables = [each for each in variables if not each[0].endswith(("_CACHE_DIR", "_HOME"))]
-    return hashlib.sha256(repr((parts, _kernels_text(), _tritons_files(), variables)).encode()).hexdigest()
+    return hashlib.sha256(repr((splits, _kernels_text(), _tritons_files(), variables)).encode()).hexdigest()
 
 
 def load(key: str, source: Callable[[], Any]) -> Any:

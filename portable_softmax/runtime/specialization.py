@@ -16,10 +16,10 @@ from portable_softmax.planning.scores import NONE, Scores
 TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
 SIZES = {"n_lines": "i64", "length": "i32"} | dict.fromkeys(
-    ("out_line", "a_line", "n_matrices", "out_matrix", "a_matrix", "n_blocks", "out_block", "a_block"), "i64"
+    ("out_line", "a_line", "n_matrices", "out_matrix", "a_matrix", "n_batches", "out_batch", "a_batch"), "i64"
 )
-MASK_STRIDES = "mask_col", "mask_row", "mask_matrix", "mask_block"
-OPERANDS = "out_ptr", "a_ptr", "b_ptr", "mask_ptr", "factors_ptr", "sinks_ptr", "numbers_ptr"
+MASK_STRIDES = "mask_col", "mask_row", "mask_matrix", "mask_batch"
+OPERANDS = "out_ptr", "a_ptr", "b_ptr", "mask_ptr", "factors_ptr", "sinks_ptr", "statistics_ptr"
 PARAMETERS = {*OPERANDS, *SIZES, *MASK_STRIDES, "factor", "n_groups", "workspace_ptr", "epoch"}  # of the kernel, without FORM
 
 
@@ -55,7 +55,7 @@ class KernelSpec:
         """Returns the kernel for any problem of the same types, alignment, form and tiling.
 
         Raises:
-            ValueError: the tiling's programs together hold less than a row, or a piece of a row lies past its end; or it is
+            ValueError: the tiling's programs together hold less than a row, or a block of a row lies past its end; or it is
                 for other folded lines; or an unaligned row may lie inside one vector.
         """
         if problem.unaligned and problem.n_cols < problem.vector:
@@ -68,10 +68,10 @@ class KernelSpec:
             )
         covered = tiling.covers(problem.n_cols)
         if covered < problem.n_cols:
-            raise ValueError(f"{tiling} covers {covered} columns of {problem.n_cols}; give it more parts or columns")
-        unmasked = tiling.tile_cols - tiling.width if tiling.parts == 1 else 0  # all pieces but the last
+            raise ValueError(f"{tiling} covers {covered} columns of {problem.n_cols}; give it more splits or columns")
+        unmasked = tiling.tile_cols - tiling.width if tiling.splits == 1 else 0  # all blocks but the last
         if unmasked > problem.n_cols:
-            raise ValueError(f"{tiling} has whole pieces past the {problem.n_cols} columns; give it fewer pieces")
+            raise ValueError(f"{tiling} has whole blocks past the {problem.n_cols} columns; give it fewer blocks")
         own: dict[str, Any] = {
             "tiling": tiling,
             "many": not problem.scores or problem.n_rows >= 2**31,
@@ -105,7 +105,7 @@ class KernelSpec:
         by_row = scores.factor == "rows"
         there = {f"{name}_ptr": self._pointer(dtype) for name, dtype in operands.items()}
         there |= {"mask_ptr": self._mask()} if scores.mask and own else {}
-        numbers = {"factors_ptr": by_row, "sinks_ptr": scores.sink and own, "numbers_ptr": self.step}
+        numbers = {"factors_ptr": by_row, "sinks_ptr": scores.sink and own, "statistics_ptr": self.step}
         there |= {name: "*fp64" if self.y_dtype == "float64" else "*fp32" for name, present in numbers.items() if present}
         there |= SIZES
         there |= dict.fromkeys(MASK_STRIDES if scores.mask and own else (), "i64")

@@ -18,7 +18,7 @@ _STEPS = 2371, 2389
 
 
 def with_workspace(launch: Callable[..., Any], problem: Problem, tiling: Tiling, where: torch.device) -> Callable[..., Any]:
-    """Returns `launch(*operands)` with words for each part of each row after them, and a number that no launch had before.
+    """Returns `launch(*operands)` with words for each split of each row after them, and a number that no launch had before.
 
     The words belong to the call: they are allocated on the current stream, as its result is. A graph replays its launch with
     the same number, so while one is captured they are cleared on the stream too.

@@ -12,10 +12,10 @@ import msgspec
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import MOST_PAIRED, NumberRow
 from portable_softmax.devices.schema import Source
+from portable_softmax.planning.budget import Candidate
 from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.problem import MAX_COLS, Problem
 from portable_softmax.planning.reading import as_read
-from portable_softmax.planning.room import Candidate
 
 SOURCE = "tune"  # name of the source of a row that is tried
 FACTORS = (2, 0.5, 1.5, 0.75)
@@ -24,8 +24,8 @@ ALONE = {  # numbers with a few values, or that a profile need not give
     "unaligned_cols": (1, MAX_COLS),
     "paired_cols": (MOST_PAIRED, 1),
     "held_across": (2, 4),
-    "bytes_per_piece": (8, 16, 4, 32),
-    "part_warps": (2, 8, 1, 4),
+    "bytes_per_block": (8, 16, 4, 32),
+    "split_warps": (2, 8, 1, 4),
 }
 LOOKED_AT = 8  # launches of a problem, of which the planner takes one of the first
 
@@ -42,7 +42,7 @@ def variations(device: Device) -> list[Variation]:
     first, *others = around
     if device.hardware.warp_size:
         alone: list[Variation] = [((key, value),) for key, values in ALONE.items() for value in values]
-        first = [*first, *alone, *_parts(device, for_all.get("elements_per_part", 1)), *for_some]
+        first = [*first, *alone, *_splits(device, for_all.get("elements_per_split", 1)), *for_some]
     return list(dict.fromkeys(itertools.chain(first, *others)))
 
 
@@ -52,7 +52,7 @@ def row_of(variation: Variation) -> tuple[NumberRow, ...]:
 
 
 def words_of(variation: Variation) -> str:
-    """Writes a variation as a cell of a table: `part_warps=2 elements_per_part=64`, or `computed`."""
+    """Writes a variation as a cell of a table: `split_warps=2 elements_per_split=64`, or `computed`."""
     return " ".join(f"{key}={value}" for key, value in variation) or "computed"
 
 
@@ -111,15 +111,15 @@ def _times(key: str, value: float, factor: float) -> Iterator[float]:
         yield varied
 
 
-def _parts(device: Device, elements: int) -> Iterator[Variation]:
-    """Yields parts with registers for 3, 4 or 5 programs of a warp for each partition, and parts of fewer, larger threads."""
+def _splits(device: Device, elements: int) -> Iterator[Variation]:
+    """Yields splits with registers for 3, 4 or 5 programs of a warp for each partition, and splits of fewer, larger threads."""
     hardware = device.hardware
     threads = (hardware.partitions_per_multiprocessor or 1) * (hardware.warp_size or 1)
     granule, most = hardware.register_granule or 1, hardware.max_registers_per_thread or 0
     each = [(hardware.registers_per_multiprocessor or 0) // (programs * threads) // granule * granule for programs in (3, 5, 4)]
-    registers = [("part_registers", number) for number in each if 0 < number <= most]
+    registers = [("split_registers", number) for number in each if 0 < number <= most]
     yield from ((number,) for number in registers)
     for warps in (1, 2):
-        larger: Variation = (("part_warps", warps), ("elements_per_part", 2 * elements))
+        larger: Variation = (("split_warps", warps), ("elements_per_split", 2 * elements))
         yield larger
         yield from ((*larger, number) for number in registers[:1])

@@ -72,7 +72,7 @@ def test_the_example_is_a_profile(tmp_path):
         (CARD + "matches", ["A Card", 200], r"Expected `str`, got `int` - at `\$.products.card.matches\[1\]`; in quotes it is"),
         (CARD + "hardware.multiprocessor_count", fact(0), r">= 1 - at `\$.products.card.hardware.multiprocessor_count.val"),
         ("products.my/card", {"matches": []}, r"products.my/card: 'my/card' should have neither slashes nor spaces"),
-        (CARD + "numbers", [{"part_registers": 256, "source": "mine"}], r"products.card.numbers\[0\].part_registers 256, "),
+        (CARD + "numbers", [{"split_registers": 256, "source": "mine"}], r"products.card.numbers\[0\].split_registers 256, "),
     ],
 )
 def test_a_value_that_is_wrong(tmp_path, path, value, complaint):
@@ -105,7 +105,7 @@ def test_text_that_yaml_refuses_or_takes_for_something_else(tmp_path, line, comp
         ({"elements_per_thread": 65}, r"elements_per_thread 65 is not a power of two - at `\$.launch.numbers\[0\]`"),
         ({"elements_per_thread": 2048}, r"Expected `int` <= 1024 - at `\$.launch.numbers\[0\].elements_per_thread"),
         ({"row_share": 1.5}, r"Expected `float` <= 1.0 - at .*row_share"),
-        ({"bytes_per_piece": 12}, r"Invalid enum value 12 - at .*bytes_per_piece"),
+        ({"bytes_per_block": 12}, r"Invalid enum value 12 - at .*bytes_per_block"),
         ({"word_forward": 5}, r"unknown field `word_forward`.*; did you mean words_forward\?"),
         ({"line_elements": 1}, r"unknown field `line_elements`.*; it is a key of `launch`"),
         ({"row_share": 0.2, "to_cols": 5}, r"a row with conditions that was measured needs its gain, which is at least 1.03"),
@@ -175,7 +175,7 @@ EXTENSION = {"extends": "nvidia/h200", "matches": ["X"], "sources": {"nvl": {"ve
         ({"hardware": {"memory_bandwidth_gb_per_s": fact(1, "other")}}, r"its source 'other' is not among `sources`"),
         ({"match": ["X"]}, r"unknown field `match`"),
         ({"matches": ["("]}, r"is not a regular expression"),
-        ({"numbers": [{"part_registers": 300, "source": "nvl"}]}, r"numbers\[0\].part_registers 300, .* a thread has no"),
+        ({"numbers": [{"split_registers": 300, "source": "nvl"}]}, r"numbers\[0\].split_registers 300, .* a thread has no"),
         ({"extends": "nvidia/mine"}, r"extends: there is no 'nvidia/mine'"),
         ({"extends": 5}, r"Expected `str`, got `int` - at `\$.extends`"),
     ],

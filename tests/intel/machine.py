@@ -63,7 +63,7 @@ def on_the_cpu(product: str, edit: Edit = bytes, words: Callable[[torch.Tensor],
 
     def launch(operands, problem, tiling, programs):
         arguments = [*operands, *direct.sizes_of(operands, problem)]
-        if tiling.parts > 1:
+        if tiling.splits > 1:
             garbage = torch.randint(-(2**62), 2**62, (problem.tiles(tiling.tile_rows) * tiling.slots_per_tile,))
             arguments += [words(garbage), next_number()]
         run(compile_kernel(KernelSpec.of(problem, tiling), device), (programs, 1, 1), arguments, edit)

@@ -64,7 +64,7 @@ def count_of(direction, name):
 def test_arithmetic_that_is_other_arithmetic(record_count, direction, name):
     """Twelve instructions of each kernel, from its first to its last."""
     total = count_of(direction, name)
-    chosen = sorted({round(part * (total - 1) / 11) for part in range(12)})
+    chosen = sorted({round(split * (total - 1) / 11) for split in range(12)})
     missed = [at for at in chosen if not caught(direction, name, with_fault(at))]
     record_count(f"faults of arithmetic, {name}, {direction.__name__}", len(chosen), len(missed))
     assert not missed
@@ -98,7 +98,7 @@ def order_in(spirv):
     return "".join(found)
 
 
-@pytest.mark.parametrize("name", ["shared", "shared, unaligned", "shared, in one piece"])
+@pytest.mark.parametrize("name", ["shared", "shared, unaligned", "shared, in one block"])
 @pytest.mark.parametrize("way", [forward, backward])
 def test_rows_that_are_overwritten_have_the_same_bits_and_their_words_come_first(way, name):
     """Also where no word is seen, as the programs here run one after another: then the first ones do not find the others'."""

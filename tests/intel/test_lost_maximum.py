@@ -27,14 +27,14 @@ QUICK = CASES[:2]
 SHARED = 20_000  # columns of rows that programs share
 EXTENDED, CONSTANT, COPY = 12, 43, 83
 F_MAX = 27  # of OpenCL's extended instructions
-OF_PARTS, OF_LANES = 356, 358  # OpGroupNonUniformSMax and FMax: the largest of a sub-group's numbers
+OF_SPLITS, OF_LANES = 356, 358  # OpGroupNonUniformSMax and FMax: the largest of a sub-group's numbers
 REDUCE = 0  # of a sub-group, not of the results of all
 
 
 def kept_operands(instruction, constants):
     """The operands of a maximum, each of which is a result that has lost the others; none if it is no maximum of a row."""
-    if opcode(instruction) == OF_LANES or (opcode(instruction) == OF_PARTS and instruction[4] == REDUCE):
-        return instruction[5:6]  # the lane's own; numbers of parts are all in the first sub-group
+    if opcode(instruction) == OF_LANES or (opcode(instruction) == OF_SPLITS and instruction[4] == REDUCE):
+        return instruction[5:6]  # the lane's own; numbers of splits are all in the first sub-group
     if opcode(instruction) != EXTENDED or instruction[4] != F_MAX:
         return ()
     operands = {*instruction[5:7]}

@@ -22,7 +22,7 @@ def test_float64(direction, name):
     direction(on_the_cpu(PRODUCTS[0]), "softmax", torch.float64, CPU, n_cols, tiling, 3, vector=2)
 
 
-@pytest.mark.parametrize("name", ["shared", "shared, unaligned", "shared, in one piece"])
+@pytest.mark.parametrize("name", ["shared", "shared, unaligned", "shared, in one block"])
 def test_shared_rows_have_the_same_bits_in_every_run(product, direction, name):
     """Programs that run side by side, one after another, or find nothing that another one publishes."""
     runs = [compare(direction, on_the_cpu(product), name, special=as_they_are) for _ in range(20)]

@@ -217,9 +217,9 @@ def native_accesses(spec, device, ocloc, folder):
     binary = folder / "kernel.bin"
     binary.write_bytes(xpu._native(ocloc, compiled.asm["spv"], device.arch, compiled.metadata.build_flags))
     subprocess.run(
-        [ocloc, "disasm", "-file", binary, "-device", device.arch, "-dump", folder / "parts"], check=True, capture_output=True
+        [ocloc, "disasm", "-file", binary, "-device", device.arch, "-dump", folder / "splits"], check=True, capture_output=True
     )
-    (text,) = folder.glob("parts/.text.*.asm")
+    (text,) = folder.glob("splits/.text.*.asm")
     return set(
         re.findall(r"\b(?:load|store|atomic_\w+)\.ugm\.d\d+(?:x\d+)?\b(?!t)", text.read_text())
     )  # t: of a whole sub-group
@@ -239,6 +239,6 @@ def test_programs_that_share_a_row_poll_by_atomic_operations(ocloc, tmp_path, pr
     """Triton makes a plain load of a volatile one here, which a compiler may take out of the loop."""
     device = Device.from_profile(product)
     found = plan(64, 65_536, "float32", device)
-    assert found.tiling.parts > 1
+    assert found.tiling.splits > 1
     spec = KernelSpec.of(read_problem(64, 65_536, "float32", device), found.tiling)
     assert {each.split(".")[0] for each in native_accesses(spec, device, ocloc, tmp_path)} >= {"atomic_or", "load", "store"}

@@ -79,7 +79,7 @@ def test_ends_of_the_range(where, dtype, exact):
 def test_as_exact_as_the_type(device, where, form, name, dtype):
     x, tiling = spread(dtype, form).to(where), TILINGS[name]
     y, assert_guards = result_in(2, N_COLS, N_COLS, dtype, where)
-    launch(device, (y, x), problem_of((y, x), form, False), tiling, 2 * tiling.parts)
+    launch(device, (y, x), problem_of((y, x), form, False), tiling, 2 * tiling.splits)
     assert_guards()
     least = Decimal(form == "log_softmax")  # the logarithm of a sum near 1 is only as exact as the sum
     for row, result in zip(x.cpu(), y, strict=True):
@@ -93,7 +93,7 @@ def test_results_of_16_bits_are_rounded_once(device, where, form, name, dtype):
     """So almost all are the nearest of the type, and the others, next to the middle between two, its neighbour."""
     x, tiling = spread(dtype, form).to(where), TILINGS[name]
     y, assert_guards = result_in(2, N_COLS, N_COLS, dtype, where)
-    launch(device, (y, x), problem_of((y, x), form, False), tiling, 2 * tiling.parts)
+    launch(device, (y, x), problem_of((y, x), form, False), tiling, 2 * tiling.splits)
     assert_guards()
     exact = torch.tensor([[float(value) for value in exact_softmax(row, form)] for row in x], dtype=torch.float64)
     apart = (y.cpu().view(torch.int16).int() - exact.to(dtype).view(torch.int16).int()).abs()

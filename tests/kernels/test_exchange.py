@@ -35,8 +35,8 @@ from portable_softmax.runtime.workspace import with_workspace
 pytestmark = pytest.mark.kernel
 
 
-def shared(tile_cols, parts, pieces=1, walk=True):
-    return Tiling(1, tile_cols // pieces, parts=parts, pieces=pieces, walk=walk)
+def shared(tile_cols, splits, blocks=1, walk=True):
+    return Tiling(1, tile_cols // blocks, splits=splits, blocks=blocks, walk=walk)
 
 
 BESIDE = {"rows side by side": "across", "rows transposed": "to rows", "rows read twice": "across"}  # in two matrices, by name
@@ -44,14 +44,14 @@ FOLDED = "folded lines", "folded lines, one program", "folded lines read twice" 
 CASES = {  # what `forward` and `backward` take, all but the programs
     "beyond the end": ("log_softmax", torch.float32, 40, shared(16, 4, walk=False), 1, None),
     "no mask": ("softmin", torch.bfloat16, 48, shared(16, 3), 8, None),
-    "unaligned, in pieces": ("softmax", torch.float32, 85, shared(32, 3, pieces=2), 4, 87),
-    "rows side by side": ("softmax", torch.float32, (2, 40, 3), Tiling(4, 8, None, None, 3, pieces=2), 1, None),
+    "unaligned, in blocks": ("softmax", torch.float32, 85, shared(32, 3, blocks=2), 4, 87),
+    "rows side by side": ("softmax", torch.float32, (2, 40, 3), Tiling(4, 8, None, None, 3, blocks=2), 1, None),
     "rows transposed": ("log_softmax", torch.bfloat16, (2, 48, 8), Tiling(8, 16, None, None, 3, walk=False), 1, None),
     "rows read twice": (
         "softmax",
         torch.float32,
         (2, 40, 5),
-        Tiling(4, 4, None, None, 3, pieces=4, held=False),
+        Tiling(4, 4, None, None, 3, blocks=4, held=False),
         1,
         None,
     ),
@@ -59,7 +59,7 @@ CASES = {  # what `forward` and `backward` take, all but the programs
         "softmin",
         torch.float32,
         (2, 20, 5),
-        Tiling(4, 2, None, None, 2, pieces=2, walk=False),
+        Tiling(4, 2, None, None, 2, blocks=2, walk=False),
         4,
         None,
     ),
@@ -68,11 +68,11 @@ CASES = {  # what `forward` and `backward` take, all but the programs
         "log_softmax",
         torch.float32,
         (1, 16, 9),
-        Tiling(8, 1, None, None, 2, pieces=2, held=False, walk=False),
+        Tiling(8, 1, None, None, 2, blocks=2, held=False, walk=False),
         4,
         None,
     ),
-    "a row read twice": ("softmax", torch.float32, 85, Tiling(1, 16, 1, None, 3, pieces=2, held=False), 4, 87),
+    "a row read twice": ("softmax", torch.float32, 85, Tiling(1, 16, 1, None, 3, blocks=2, held=False), 4, 87),
 }
 
 
@@ -93,11 +93,11 @@ class Case:
         form, dtype, n_cols, tiling, vector, stride = CASES[self.name]
         where = torch.device("cpu")  # the interpreter's
         if self.name in FOLDED:
-            return in_folded_lines(self.direction, vector, run, form, dtype, where, n_cols, tiling, 2 * tiling.parts)
+            return in_folded_lines(self.direction, vector, run, form, dtype, where, n_cols, tiling, 2 * tiling.splits)
         if self.name in BESIDE:
-            how = form, dtype, where, n_cols, tiling, 2 * tiling.parts
+            how = form, dtype, where, n_cols, tiling, 2 * tiling.splits
             return beside(self.direction, BESIDE[self.name], current_device(), run, *how)
-        return self.direction(run, form, dtype, where, n_cols, tiling, 2 * tiling.parts, vector, stride, n_rows=2)
+        return self.direction(run, form, dtype, where, n_cols, tiling, 2 * tiling.splits, vector, stride, n_rows=2)
 
 
 @pytest.fixture(params=[forward, backward])
@@ -138,7 +138,7 @@ def untroubled(interpreter, case, monkeypatch, kept={}):  # noqa: B006 - the res
     """The result where each program sees all that it looks for."""
 
     def not_seen(*arguments):
-        raise AssertionError("a program found a part of another by itself")
+        raise AssertionError("a program found a split of another by itself")
 
     if case not in kept:
         with monkeypatch.context() as patched:
@@ -151,8 +151,8 @@ def shuffled(numbers):
     return random.Random(5).sample(numbers, len(numbers))
 
 
-def by_part(numbers):
-    """All programs of one part before those of any other."""
+def by_split(numbers):
+    """All programs of one split before those of any other."""
     return sorted(numbers, key=lambda number: number % 3)
 
 
@@ -164,7 +164,7 @@ def test_any_interleaving(interpreter, case, untroubled, polls, seed):
 
 @pytest.mark.each_value
 @pytest.mark.parametrize(
-    ("resident", "order"), [(1, sorted), (1, reversed), (1, shuffled), (2, shuffled), (2, by_part), (7, by_part)]
+    ("resident", "order"), [(1, sorted), (1, reversed), (1, shuffled), (2, shuffled), (2, by_split), (7, by_split)]
 )
 def test_any_order_and_number_at_once(interpreter, case, untroubled, resident, order):
     assert_same(case(at_once(interpreter, 1, resident=resident, order=order)), untroubled)
@@ -183,7 +183,7 @@ def assert_same(result, other):
     assert torch.equal(result.isnan(), other.isnan())
 
 
-def test_as_many_parts_as_lanes(device, where):
+def test_as_many_splits_as_lanes(device, where):
     x, _ = rows_in(1, 255, 256, torch.float32, where, NAN)
     x[0, : 4 * 31] -= 200
     y, assert_guards = result_in(1, 255, 256, torch.float32, where)

@@ -16,12 +16,12 @@ from portable_softmax.planning.problem import next_power_of_2
 pytestmark = pytest.mark.kernel
 TILINGS = {  # of rows of 40 columns in 10 lines of four, or 5 of eight
     "one program": Tiling(16, 16, walk=False),
-    "in pieces": Tiling(16, 4, pieces=3, walk=False),
-    "fewer programs than tiles": Tiling(16, 4, parts=3),
-    "two parts in pieces": Tiling(16, 4, parts=2, pieces=2, walk=False),
-    "read twice": Tiling(16, 4, pieces=3, held=False, walk=False),
-    "two parts read twice": Tiling(8, 2, parts=2, pieces=4, held=False, walk=False),
-    "parts beyond the last line": Tiling(8, 4, parts=4, walk=False),
+    "in blocks": Tiling(16, 4, blocks=3, walk=False),
+    "fewer programs than tiles": Tiling(16, 4, splits=3),
+    "two splits in blocks": Tiling(16, 4, splits=2, blocks=2, walk=False),
+    "read twice": Tiling(16, 4, blocks=3, held=False, walk=False),
+    "two splits read twice": Tiling(8, 2, splits=2, blocks=4, held=False, walk=False),
+    "splits beyond the last line": Tiling(8, 4, splits=4, walk=False),
 }
 SIZES = [(1, 40, 17), (3, 80, 33), (1, 16, 51), (2, 40, 20)]  # the last lines are read as one without a need
 
@@ -33,7 +33,7 @@ def run(device, where):
 
     def run(direction, tiling, sizes, count=4, form="softmax", dtype=torch.float32, special=None):
         launched = functools.partial(launch, device)
-        in_folded_lines(direction, count, launched, form, dtype, where, sizes, tiling, 2 * tiling.parts, special)
+        in_folded_lines(direction, count, launched, form, dtype, where, sizes, tiling, 2 * tiling.splits, special)
 
     return run
 
@@ -49,7 +49,7 @@ def test_every_tiling(run, direction, tiling):
 @pytest.mark.parametrize("direction", [forward, backward])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_other_sizes(run, direction, sizes):
-    run(direction, Tiling(16, 8, parts=3, walk=False), sizes)
+    run(direction, Tiling(16, 8, splits=3, walk=False), sizes)
     run(direction, Tiling(8, next_power_of_2(sizes[1] // 4), held=False, walk=False), sizes)
 
 
@@ -58,8 +58,8 @@ def test_other_sizes(run, direction, sizes):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("direction", [forward, backward])
 def test_other_forms_and_types(run, direction, form, dtype):
-    run(direction, TILINGS["two parts in pieces"], (1, 80, 17), 8, form, dtype)
-    run(direction, TILINGS["two parts read twice"], (1, 80, 17), 8, form, dtype)
+    run(direction, TILINGS["two splits in blocks"], (1, 80, 17), 8, form, dtype)
+    run(direction, TILINGS["two splits read twice"], (1, 80, 17), 8, form, dtype)
 
 
 def test_rows_at_every_place_of_a_line(run):

@@ -97,7 +97,7 @@ def test_any_number_of_programs_is_right(device, where, num_programs, n_cols):
 
     x, y = matrix(where, 50, n_cols), torch.full((50, n_cols), NAN, device=where)
     problem = Problem(50, n_cols, "float32", "float32", 1)
-    tiling = next(each for each in every_candidate(problem, device) if each.parts == 1)
+    tiling = next(each for each in every_candidate(problem, device) if each.splits == 1)
     sizes = 50, n_cols, n_cols, n_cols, 1, 0, 0, 1, 0, 0
     prepare(KernelSpec.of(problem, tiling), device, (num_programs, 1, 1), sizes)(y, x)
     assert_softmax(y, x)

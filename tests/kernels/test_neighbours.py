@@ -27,7 +27,7 @@ SITUATIONS = (
     "several_processes",
     *FAULTS,
     *(f"in_place_{fault.fn.__name__}" for fault in IN_PLACE),
-    "in_place_by_programs_that_read_all_parts_again",
+    "in_place_by_programs_that_read_all_splits_again",
     "in_place_beside_other_launches",
     "memory_full_of_words_of_launches_before",
     "sixty_four_streams",

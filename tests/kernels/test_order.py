@@ -1,4 +1,4 @@
-"""In place, words are seen ahead of results, and parts are read ahead of the second look: the order in compiled code.
+"""In place, words are seen ahead of results, and splits are read ahead of the second look: the order in compiled code.
 
 Each line of a kernel's code that matters is a letter, and a pattern says in which order they stand.
 """
@@ -20,7 +20,7 @@ PROBLEMS = {
     "rows": ({"n_rows": 4, "n_cols": 16_384}, Tiling(1, 4096, 4, 1, 4, walk=False)),
     "side by side": (
         {"n_rows": 256, "n_cols": 4096, "inner": 256},
-        Tiling(32, 128, 8, 1, 8, pieces=4, held=False, walk=False),
+        Tiling(32, 128, 8, 1, 8, blocks=4, held=False, walk=False),
     ),
 }
 

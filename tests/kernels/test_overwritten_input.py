@@ -20,7 +20,7 @@ from portable_softmax.kernels.exchange import in_order
 from portable_softmax.planning.plan import Tiling
 
 pytestmark = pytest.mark.kernel
-BLIND = 0  # looks, ahead of the one that comes when a part has been read again: so each program reads the parts of all others
+BLIND = 0  # looks, ahead of the one that comes when a split has been read again: so each program reads the splits of all others
 TRANSPOSED = "rows transposed"  # its x lies otherwise than the result
 
 
@@ -63,10 +63,10 @@ def test_words_that_come_late_or_twice(interpreter, case, operand, untroubled, m
 
 
 @triton.jit
-def held(words, step, part, known, SEM: tl.constexpr, FORM: tl.constexpr):
+def held(words, step, split, known, SEM: tl.constexpr, FORM: tl.constexpr):
     for _ in range(LATE):
         tl.atomic_or(words, 0 if FORM.one_row else tl.zeros(words.shape, tl.int64), sem="relaxed")
-    in_order(words, step, part, known, SEM, FORM)
+    in_order(words, step, split, known, SEM, FORM)
 
 
 @pytest.mark.each_value
@@ -89,7 +89,7 @@ def test_without_the_second_look_results_would_be_wrong(interpreter, monkeypatch
 
 
 def test_results_ahead_of_words_would_be_wrong(interpreter, monkeypatch):
-    """A word that is lost while its part is overwritten, which no launch may do: its memory belongs to the call."""
+    """A word that is lost while its split is overwritten, which no launch may do: its memory belongs to the call."""
     publish_by(monkeypatch, lambda *arguments: None)
     with pytest.raises(AssertionError):
         Case("no mask", forward)(overwriting(at_once(looking(interpreter, 1), 1, resident=1), 1))

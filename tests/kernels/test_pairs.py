@@ -11,8 +11,8 @@ pytestmark = pytest.mark.kernel
 TILINGS = {  # of pairs of 2 * 21 columns
     "whole": (21, Tiling(1, 64)),
     "several": (21, Tiling(2, 64)),
-    "pieces, one of both rows": (21, Tiling(2, 16, pieces=3)),
-    "pieces of one word": (5, Tiling(4, 2, pieces=5)),
+    "blocks, one of both rows": (21, Tiling(2, 16, blocks=3)),
+    "blocks of one word": (5, Tiling(4, 2, blocks=5)),
     "one each": (21, Tiling(1, 64, walk=False)),
     "no columns beyond": (1, Tiling(2, 2)),
 }
@@ -41,10 +41,10 @@ def test_every_tiling(in_pairs, tiling):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 def test_every_form_and_type(in_pairs, form, dtype):
     for n_rows in (6, 7):
-        in_pairs("pieces, one of both rows", form, dtype, n_rows=n_rows)
+        in_pairs("blocks, one of both rows", form, dtype, n_rows=n_rows)
 
 
-@pytest.mark.parametrize("tiling", ["several", "pieces, one of both rows"])
+@pytest.mark.parametrize("tiling", ["several", "blocks, one of both rows"])
 def test_a_row_does_not_see_the_other_one_of_its_pair(in_pairs, tiling):
     def broken(first, second):
         def special(dy, sign):

@@ -24,7 +24,7 @@ def compiled_for(device, n_rows=4096, n_cols=65_536, dtype="bfloat16", backward=
     problem = read_problem(n_rows, n_cols, dtype, device, backward=backward)
     tiling = plan_problem(problem, device).tiling
     spec = KernelSpec.of(problem, tiling)
-    options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1
+    options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.blocks > 1
     constexprs = constexprs_of(spec, device) | {"FORM": constexpr_of(replace(form_of(spec, device), **fields))}
     return compile_for(device, kernel_of(spec), spec.signature(), constexprs, *options), tiling
 
@@ -36,10 +36,10 @@ def test_the_loop_that_polls_reads_memory_each_time(profile, backward):
     device = Device.from_profile(profile)
     for n_rows, n_cols in ((16, 65_536), (4096, 50_257), (4096, 10**6)):
         compiled, tiling = compiled_for(device, n_rows, n_cols, backward=backward)
-        if tiling.parts > 1:
+        if tiling.splits > 1:
             assert len(polling_loops(compiled)) == 1, tiling
         else:
-            assert n_cols == 10**6, "more parts than a small GPU holds"
+            assert n_cols == 10**6, "more splits than a small GPU holds"
 
 
 @pytest.mark.each_value
@@ -69,7 +69,7 @@ def test_nothing_in_the_loop_makes_one_warp_wait_for_others(n_cols, backward):
     compiled = compile_for(device, kernel_of(spec), spec.signature(), constexprs_of(spec, device), 1, 1)
     assert not compiled.metadata.launch_cooperative_grid
     (loop,) = polling_loops(compiled)
-    assert sum("ld.volatile" in line for line in loop) == 1, "both words of a part, of 32 parts at once"
+    assert sum("ld.volatile" in line for line in loop) == 1, "both words of a split, of 32 splits at once"
     for word in ("bar.", "barrier", "shared", "membar", "fence"):
         assert not any(word in line for line in loop)
 
@@ -84,7 +84,7 @@ def test_no_loop_is_without_a_bound(profile, backward):
         compiled, tiling = compiled_for(device, 4096, n_cols, dtype, backward)
         ttir = compiled.asm["ttir"]
         found = whiles(ttir)
-        assert len(found) == ttir.count("scf.while") == (tiling.parts > 1)
+        assert len(found) == ttir.count("scf.while") == (tiling.splits > 1)
         assert all(is_bounded(condition, body, polls) for condition, body in found)
         assert "cf.br" not in ttir.replace("scf.", ""), "a loop by other means"
 

@@ -63,9 +63,9 @@ HOSTILE = {  # columns of x that take part, of 45
     "the first": slice(0, 1),
     "the last": slice(44, 45),
     "one inside": slice(20, 21),
-    "the first part": slice(0, 16),
-    "all but the first part": slice(16, 45),
-    "a part in the middle": slice(16, 32),
+    "the first split": slice(0, 16),
+    "all but the first split": slice(16, 45),
+    "a split in the middle": slice(16, 32),
     "all": slice(0, 45),
 }
 
@@ -162,7 +162,7 @@ def test_greedy_rows_heed_masks_and_nothing_else(where, planned, name):
 @pytest.mark.parametrize("name", TILINGS)
 @pytest.mark.parametrize("divides", [True, False], ids=["temperature", "scale"])
 def test_factors_of_any_sign_beside_each_other(where, planned, name, divides):
-    """The last part of a row, which no factor may let in, lies past its end."""
+    """The last split of a row, which no factor may let in, lies past its end."""
     planned(TILINGS[name])
     factor = torch.tensor([2.0, -0.5, 0.0, NAN, INF, -INF, 3e38, -1e-30], device=where).unsqueeze(1)
     check(random(8, 45, where=where), "softmax", Scores(factor="rows", divides=divides), factor=factor)
@@ -339,7 +339,7 @@ LOST = {
 
 @pytest.mark.each_value
 @pytest.mark.parametrize("name", LOST)
-@pytest.mark.parametrize(("tiling", "form"), [("shared", "softmax"), ("shared pieces", "log_softmax")])
+@pytest.mark.parametrize(("tiling", "form"), [("shared", "softmax"), ("shared blocks", "log_softmax")])
 def test_words_that_are_lost_change_no_bit(device, where, form, planned, monkeypatch, name, tiling):
     if device.backend != "interpreter":
         pytest.skip("programs run at once in the interpreter")

@@ -22,13 +22,13 @@ def given(shape, dtype, where, seed=0):
 
 def in_shards(form, sizes, a, b, dtype, backward, x_dtype=None):
     """The results of all shards, put together; the operands are [outer, n_cols, inner]."""
-    parts = [(x.contiguous(), y.contiguous()) for x, y in zip(a.split(sizes, 1), b.split(sizes, 1), strict=True)]
-    numbers = torch.cat([steps.reduce_shard(*part, 1, dtype, form, backward) for part in parts])
+    splits = [(x.contiguous(), y.contiguous()) for x, y in zip(a.split(sizes, 1), b.split(sizes, 1), strict=True)]
+    numbers = torch.cat([steps.reduce_shard(*split, 1, dtype, form, backward) for split in splits])
     if backward:
         numbers = numbers.sum(0, keepdim=True)  # as an all-reduce does
-    outs = [torch.empty_like(part[0], dtype=x_dtype or dtype) for part in parts]
-    for part, out in zip(parts, outs, strict=True):
-        steps.map_shard(*part, numbers, out, 1, form, backward)
+    outs = [torch.empty_like(split[0], dtype=x_dtype or dtype) for split in splits]
+    for split, out in zip(splits, outs, strict=True):
+        steps.map_shard(*split, numbers, out, 1, form, backward)
     return torch.cat(outs, 1)
 
 

@@ -18,14 +18,14 @@ ANOTHER = next_number()
 
 @pytest.fixture
 def searches(monkeypatch):
-    """The parts that programs find by themselves."""
+    """The splits that programs find by themselves."""
     from portable_softmax.kernels import exchange, fallback
 
     made = []
 
-    def recorded(words, step, part, *arguments, found=exchange.found):
-        made.append(part)
-        return found(words, step, part, *arguments)
+    def recorded(words, step, split, *arguments, found=exchange.found):
+        made.append(split)
+        return found(words, step, split, *arguments)
 
     monkeypatch.setattr(fallback, "found", recorded)
     return made
@@ -42,13 +42,13 @@ def test_words_that_are_not_there_in_time(interpreter, untroubled, case, searche
 @pytest.mark.each_value
 @pytest.mark.parametrize("lost", range(6))
 def test_each_program_whose_words_are_lost(interpreter, direction, searches, monkeypatch, lost):
-    """The others see each other's; those of its row find its part."""
+    """The others see each other's; those of its row find its split."""
     case, run = Case("no mask", direction), at_once(looking(interpreter, 40), 3)
     right = case(run)
 
-    def published(words, step, part, *arguments):
+    def published(words, step, split, *arguments):
         if tl.program_id(0) != lost:
-            publish(words, step, part, *arguments)
+            publish(words, step, split, *arguments)
 
     publish_by(monkeypatch, published)
     assert_same(case(run), right)
@@ -96,4 +96,4 @@ def test_memory_that_others_left(interpreter, direction, searches):
     for name, left in STALE.items():
         del searches[:]
         assert_same(case(at_once(interpreter, 5, left, resident=1)), right)
-        assert searches == [1, 2] * 2, f"of each row, the first of three programs finds two parts beside {name}"
+        assert searches == [1, 2] * 2, f"of each row, the first of three programs finds two splits beside {name}"

@@ -13,10 +13,10 @@ from portable_softmax.runtime.specialization import KernelSpec
 
 
 def moved(dtype, vector, backward, transposed):
-    """Conversions of pieces of 64 columns of 16 rows, in Triton's GPU dialect."""
+    """Conversions of blocks of 64 columns of 16 rows, in Triton's GPU dialect."""
     device = Device.from_profile("nvidia/h200")
     problem = Problem(4096, 4096, dtype, dtype, vector, inner=4096, backward=backward, transposed=transposed)
-    spec = KernelSpec.of(problem, Tiling(16, 64, 4, 1, 8, 128, pieces=8, walk=False))
+    spec = KernelSpec.of(problem, Tiling(16, 64, 4, 1, 8, 128, blocks=8, walk=False))
     compiled = compile_for(device, kernel_of(spec), spec.signature(), constexprs_of(spec, device), 4, 1, 128, True)
     return re.findall(r"ttg.convert_layout [^\n]*tensor<64x16x", compiled.asm["ttgir"])
 
@@ -29,5 +29,5 @@ def test_the_tile_keeps_its_layout(dtype, vector, backward):
 
 
 def test_a_tile_that_is_moved_is_seen():
-    """A transposed one is, on its way to the result: each of its 8 pieces, and those that are read again."""
+    """A transposed one is, on its way to the result: each of its 8 blocks, and those that are read again."""
     assert len(moved("float32", 4, backward=False, transposed=True)) >= 8

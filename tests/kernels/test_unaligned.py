@@ -35,10 +35,10 @@ def vector_of(dtype):
 
 def tiling(strategy, n_cols, vector):
     least = max(vector, 1 << (n_cols - 1).bit_length())
-    pieces = -(-n_cols // vector)
+    blocks = -(-n_cols // vector)
     return {
         "tile": Tiling(1, least),
-        "rows": Tiling(4, vector, pieces=pieces),
+        "rows": Tiling(4, vector, blocks=blocks),
         "online": Tiling(1, 2 * vector, held=False),
         "online rows": Tiling(2, 2 * vector, held=False),
     }[strategy]

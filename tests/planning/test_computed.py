@@ -8,12 +8,12 @@ from offline import GPUS, H200, PRODUCTS, every_candidate, foremost, light, plan
 from random_plans import random_problems
 
 from portable_softmax import Device
-from portable_softmax.planning.candidates import MOST_ELEMENTS, MOST_PIECES, candidates
+from portable_softmax.planning.candidates import MOST_BLOCKS, MOST_ELEMENTS, candidates
 from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import as_read
-from portable_softmax.planning.rows import MOST_PARTS
+from portable_softmax.planning.rows import MOST_SPLITS
 
 COUNT = 200  # random problems of each product
 
@@ -35,23 +35,23 @@ def test_triton_has_every_tile(product):
         for tiling in found:
             assert {each.bit_count() for each in (tiling.tile_rows, tiling.width, tiling.num_warps or 1)} == {1}, tiling
             assert tiling.tile_rows * (tiling.tile_cols if tiling.held else tiling.width) <= MOST_ELEMENTS
-            assert tiling.pieces <= MOST_PIECES or not tiling.held
+            assert tiling.blocks <= MOST_BLOCKS or not tiling.held
             assert (tiling.num_warps is None) == (hardware.warp_size is None)
             if tiling.num_warps:
                 assert tiling.num_warps * hardware.warp_size <= hardware.max_threads_per_program
 
 
 @pytest.mark.parametrize("product", foremost(PRODUCTS))
-def test_tiles_and_parts_cover_a_row_and_no_part_is_empty(product):
+def test_tiles_and_splits_cover_a_row_and_no_split_is_empty(product):
     device = Device.from_profile(product)
     for problem in problems(product):
         for tiling in every_candidate(problem, device):
             if tiling.strategy != "online":
-                assert (tiling.parts - 1) * tiling.tile_cols < problem.width <= tiling.parts * tiling.tile_cols
-                assert tiling.parts <= MOST_PARTS or not tiling.held or problem.layout != "rows"
+                assert (tiling.splits - 1) * tiling.tile_cols < problem.width <= tiling.splits * tiling.tile_cols
+                assert tiling.splits <= MOST_SPLITS or not tiling.held or problem.layout != "rows"
             else:
-                assert tiling.parts == 1
-            assert (tiling.strategy == "shared") == (tiling.parts > 1 or problem.folded > 1)
+                assert tiling.splits == 1
+            assert (tiling.strategy == "shared") == (tiling.splits > 1 or problem.folded > 1)
 
 
 @pytest.mark.parametrize("product", foremost(PRODUCTS))
@@ -82,7 +82,7 @@ def test_short_rows_give_each_thread_its_words(profile, dtype, backward):
     for n_cols in range(1, 257):
         problem = read_problem(10**7, n_cols, dtype, device, backward=backward)
         if problem.unaligned:
-            continue  # an edge takes a piece too
+            continue  # an edge takes a block too
         numbers, _ = numbers_of(problem, device)
         words = numbers.words_backward / 2 if backward else numbers.words_forward
         row = max(-(-problem.n_cols * problem.element_bytes // 4), -(-problem.n_cols // problem.vector))
@@ -134,19 +134,19 @@ def test_float64_is_never_shared(product):
         double = as_read(
             dataclasses.replace(problem, y_dtype="float64", vector=1, unaligned=False, paired=False, lines=None), device
         )
-        assert {tiling.parts for tiling in every_candidate(double, device)} == {1}
+        assert {tiling.splits for tiling in every_candidate(double, device)} == {1}
 
 
 @pytest.mark.parametrize("product", foremost(PRODUCTS))
 def test_steps_of_sharded_rows_take_whole_tiles_alone(product):
-    """Their kernels go tile by tile, and know neither parts nor pieces, nor numbers by place."""
+    """Their kernels go tile by tile, and know neither splits nor blocks, nor numbers by place."""
     device = Device.from_profile(product)
     columns, rows = (20, 781, 2000, 16384, 131_072), ((32, 1), (32, 32), (4096, 32), (64_000, 64))
     for step, (n_rows, inner), n_cols, dtype in itertools.product(
         ("reduce", "map"), rows, columns, {"float32", "float16"} & set(device.profile.dtypes)
     ):
         problem = Problem(n_rows, n_cols, dtype, dtype, 1 if inner < 64 else 4, inner=inner, step=step)
-        assert all(each.parts == each.pieces == 1 and not each.is_shared for each in every_candidate(problem, device))
+        assert all(each.splits == each.blocks == 1 and not each.is_shared for each in every_candidate(problem, device))
         assert any(step in reason for reason in choose(problem, device, light).reasons)
 
 
@@ -156,7 +156,7 @@ def test_steps_of_sharded_rows_take_whole_tiles_alone(product):
         (10**6, 20, {}, "{rows} rows of 20 words give 128 threads {each:.2g} words each of an operand"),
         (4096, 4096, {}, "a row of 4096 columns fits 25% of the register file"),
         (4096, 50_257, {"dtype": "float64"}, "32 elements for each thread"),
-        (1, 32_768, {}, "few rows: parts of half the size keep more programs resident"),
+        (1, 32_768, {}, "few rows: splits of half the size keep more programs resident"),
     ],
 )
 def test_the_first_reason_says_how_a_launch_was_computed(n_rows, n_cols, kind, said):
@@ -166,6 +166,6 @@ def test_the_first_reason_says_how_a_launch_was_computed(n_rows, n_cols, kind, s
 
 
 @pytest.mark.parametrize(("n_cols", "cols"), [(640, 640), (8320, 9216), (1000, 1024), (8192, 8192), (20_000, 20_480)])
-def test_a_row_in_pieces_ends_nearer_to_its_end_than_a_power_of_two(n_cols, cols):
+def test_a_row_in_blocks_ends_nearer_to_its_end_than_a_power_of_two(n_cols, cols):
     found = planned(H200, 4096, n_cols).tiling
-    assert found.parts * found.tile_cols == cols
+    assert found.splits * found.tile_cols == cols

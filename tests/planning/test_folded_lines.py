@@ -95,9 +95,9 @@ def test_the_programs_that_a_tile_waits_for_are_resident(shape, dtype, backward)
     assert tiling.strategy == "shared"
     assert tiling.tile_rows <= shape[2], "a row would have two places in one tile"
     resident = 132 * plan.occupancy.programs_per_multiprocessor
-    assert min(plan.num_programs, GROUPS_AT_ONCE * problem.folded * tiling.parts) <= resident
+    assert min(plan.num_programs, GROUPS_AT_ONCE * problem.folded * tiling.splits) <= resident
     assert any(reason.startswith(f"folded: 8 lines of {shape[2]} elements") for reason in plan.reasons)
-    assert f"shared: each row of {shape[1]} columns is split over {8 * tiling.parts} programs of " in "\n".join(plan.reasons)
+    assert f"shared: each row of {shape[1]} columns is split over {8 * tiling.splits} programs of " in "\n".join(plan.reasons)
 
 
 def test_all_launches_of_folded_lines_exchange_numbers():
@@ -105,5 +105,5 @@ def test_all_launches_of_folded_lines_exchange_numbers():
         device = Device.from_profile(H200)
         tilings = [each.tiling for each in candidates(as_read(of(shape), device), device)]
         assert {tiling.strategy for tiling in tilings} == {"shared"}
-        assert {tiling.parts for tiling in tilings} >= {1}
+        assert {tiling.splits for tiling in tilings} >= {1}
         assert {tiling.held for tiling in tilings} == {True, False}

@@ -53,7 +53,7 @@ def test_where_nothing_tells_the_order_no_programs_share_rows(profile):
     device = dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=launch))
     for problem in problems(device):
         in_place = replace(problem, in_place=True)
-        assert {tiling.parts for tiling in every_candidate(in_place, device)} == {1}
+        assert {tiling.splits for tiling in every_candidate(in_place, device)} == {1}
         assert choose(in_place, device, light).reasons.count(ALONE) == 1
         assert ALONE not in choose(problem, device, light).reasons
 

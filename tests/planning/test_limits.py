@@ -45,8 +45,8 @@ def test_the_programs_of_a_launch_of_cuda_are_less_than_2_to_the_31st(profile, n
 def fits(device, n_cols, most, backward):
     """Asserts that so many programs are launched where there is work for more, in whole rows, and walk only then."""
     many = plan_of(device, MANY, n_cols, backward=backward)
-    programs = most // many.tiling.parts * many.tiling.parts
-    n_rows = most // many.tiling.parts * many.tiling.tile_rows
+    programs = most // many.tiling.splits * many.tiling.splits
+    n_rows = most // many.tiling.splits * many.tiling.tile_rows
     last, first_too_many = (plan_of(device, each, n_cols, backward=backward) for each in (n_rows, n_rows + 1))
     assert [(plan.tiling.walk, plan.num_programs) for plan in (last, first_too_many, many)] == [
         (False, programs),
@@ -64,12 +64,12 @@ def test_a_kernel_that_needs_no_loop_has_none(profile):
 
 @pytest.mark.parametrize("most", [1, 3, 12, 100])
 @pytest.mark.parametrize("profile", foremost(GPUS))
-def test_a_row_has_no_more_parts_than_a_launch_has_programs(profile, most):
+def test_a_row_has_no_more_splits_than_a_launch_has_programs(profile, most):
     device = with_hardware(profile, max_programs=most)
     for n_rows, n_cols in itertools.product((1, 2, 4096), (64, 40_000, 10**6)):
         plan = plan_of(device, n_rows, n_cols)
-        assert plan.tiling.parts <= plan.num_programs <= most
-        assert plan.tiling.walk == (plan.num_programs < plan.tiling.parts * -(-n_rows // plan.tiling.tile_rows))
+        assert plan.tiling.splits <= plan.num_programs <= most
+        assert plan.tiling.walk == (plan.num_programs < plan.tiling.splits * -(-n_rows // plan.tiling.tile_rows))
 
 
 @pytest.mark.parametrize("profile", ["nvidia/h200", "amd/mi300x", "amd/rx-7900-xtx", "ascend/910b3"])
@@ -86,8 +86,8 @@ def test_programs_are_whole_groups_within_every_limit_and_walk_if_need_be(profil
     threads = (plan.num_warps or 1) * (device.hardware.warp_size or 1)
     assert 0 < plan.num_programs <= (most_programs or plan.num_programs)
     assert plan.num_programs * threads <= (most_threads or plan.num_programs * threads)
-    assert plan.num_programs % plan.tiling.parts == 0
-    assert plan.tiling.walk or plan.num_programs == plan.tiling.parts * -(-n_rows // plan.tiling.tile_rows), (
+    assert plan.num_programs % plan.tiling.splits == 0
+    assert plan.tiling.walk or plan.num_programs == plan.tiling.splits * -(-n_rows // plan.tiling.tile_rows), (
         "every tile is taken"
     )
 

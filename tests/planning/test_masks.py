@@ -27,12 +27,12 @@ def rows(draw):
         "words_forward": st.floats(0.1, 1024),
         "words_backward": st.floats(0.1, 1024),
         "elements_per_thread": st.integers(4, 10).map(lambda power: 2**power),
-        "bytes_per_piece": st.sampled_from([4, 8, 16, 32]),
+        "bytes_per_block": st.sampled_from([4, 8, 16, 32]),
         "row_share": shares,
         "beside_share": shares,
-        "elements_per_part": st.integers(1, 4096),
-        "part_warps": powers,
-        "part_registers": st.integers(1, 255),
+        "elements_per_split": st.integers(1, 4096),
+        "split_warps": powers,
+        "split_registers": st.integers(1, 255),
         "fewest_programs": st.integers(1, 100),
         "numbers_per_thread": st.integers(1, 100),
         "held_across": st.sampled_from([2, 4]),
@@ -65,12 +65,12 @@ def problems(draw):
 
 def unmasked_past(spec: KernelSpec, tiling: Tiling, n_cols: int) -> int:
     """The columns behind a row's last one that programs take without a mask; see `LAST` in addressing.py."""
-    if spec.padded and (tiling.parts > 1 or tiling.strategy == "online"):
+    if spec.padded and (tiling.splits > 1 or tiling.strategy == "online"):
         return 0
     if tiling.strategy == "online":
         return -n_cols % tiling.tile_cols
-    pieces = tiling.pieces - 1 if spec.padded else tiling.pieces  # the last one is masked
-    reached = (tiling.parts - 1) * tiling.tile_cols + pieces * tiling.width
+    blocks = tiling.blocks - 1 if spec.padded else tiling.blocks  # the last one is masked
+    reached = (tiling.splits - 1) * tiling.tile_cols + blocks * tiling.width
     whole = n_cols // spec.vector * spec.vector if spec.unaligned else n_cols  # vectors, wherever a row starts
     return max(0, reached - whole)
 
@@ -100,7 +100,7 @@ def test_a_tile_that_is_too_short_is_refused(profile, n_cols, backward):
     assume(n_cols > 1)
     problem = Problem(64, n_cols, "float32", "float32", 1, backward=backward)
     for tiling in every_candidate(problem, Device.from_profile(profile)):
-        short = Tiling(1, max(1, (n_cols - 1) // tiling.parts), tiling.num_warps, 1, tiling.parts)
+        short = Tiling(1, max(1, (n_cols - 1) // tiling.splits), tiling.num_warps, 1, tiling.splits)
         if tiling.strategy != "online":
-            with pytest.raises(ValueError, match=rf"covers {short.parts * short.tile_cols} columns of {n_cols}; give it more"):
+            with pytest.raises(ValueError, match=rf"covers {short.splits * short.tile_cols} columns of {n_cols}; give it more"):
                 KernelSpec.of(problem, short)

@@ -12,7 +12,7 @@ from random_plans import random_problems
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
 from portable_softmax.devices.policy import Access, Layout, Strategy
-from portable_softmax.planning.candidates import MOST_PIECES
+from portable_softmax.planning.candidates import MOST_BLOCKS
 from portable_softmax.planning.planner import MOST_SPILLING, choose
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import plans
@@ -56,7 +56,7 @@ def test_every_problem_has_a_launch_after_a_few_compilations(product, compiler):
 
         plan = choose(problem, device, counted)
         tiling = plan.tiling
-        assert plan.num_programs >= tiling.parts
+        assert plan.num_programs >= tiling.splits
         assert tiling.covers(plan.problem.n_cols) >= plan.problem.n_cols
         assert len(asked) <= MOST_COMPILATIONS
         if compiler is spills_always:
@@ -124,11 +124,11 @@ def test_a_launch_whose_threads_hold_as_much_as_one_that_spills_is_not_compiled(
         asked.append(tiling)
         return KernelResources(tiling.num_warps, 64, 16, 9)
 
-    device = with_numbers(H200, {"elements_per_part": 16, "bytes_per_piece": 32})
+    device = with_numbers(H200, {"elements_per_split": 16, "bytes_per_block": 32})
     plan = choose(contiguous_problem(4096, 20_480, "float32"), device, spills)
-    parts = [each for each in asked if each.parts > 1]
-    assert [each.num_warps for each in parts if each.pieces == 1] == [4], "parts twice as wide have twice the warps"
-    assert any("as many elements as one of shared 1 x 2048 in 10 parts" in reason for reason in plan.reasons)
+    splits = [each for each in asked if each.splits > 1]
+    assert [each.num_warps for each in splits if each.blocks == 1] == [4], "splits twice as wide have twice the warps"
+    assert any("as many elements as one of shared 1 x 2048 in 10 splits" in reason for reason in plan.reasons)
 
 
 def test_a_launch_that_cannot_be_had_is_refused_with_all_that_was_tried():
@@ -141,13 +141,13 @@ def test_a_launch_that_cannot_be_had_is_refused_with_all_that_was_tried():
         choose(contiguous_problem(4096, 4096, "float32"), device, fails)
 
 
-def test_numbers_that_cut_rows_into_hundreds_of_pieces_are_passed_over():
-    device = with_numbers(H200, {"bytes_per_piece": 4, "elements_per_thread": 1024})
+def test_numbers_that_cut_rows_into_hundreds_of_blocks_are_passed_over():
+    device = with_numbers(H200, {"bytes_per_block": 4, "elements_per_thread": 1024})
     plan = choose(contiguous_problem(7, 5000, "float32"), device, takes_all_registers)
-    assert plan.tiling.pieces <= MOST_PIECES
+    assert plan.tiling.blocks <= MOST_BLOCKS
 
 
-def test_parts_with_more_warps_have_no_more_registers_than_there_are():
+def test_splits_with_more_warps_have_no_more_registers_than_there_are():
     device = Device.from_profile(H200)
     asked = []
 

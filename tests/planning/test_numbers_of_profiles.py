@@ -16,7 +16,7 @@ from portable_softmax.planning.numbers import load_of, numbers_of, takes
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reasons import OF_PARTS
+from portable_softmax.planning.reasons import OF_SPLITS
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -24,7 +24,7 @@ FLOAT32 = Problem(4096, 4096, "float32", "float32", 4)
 
 
 def row(**conditions):
-    return number_row(elements_per_part=8, **conditions)
+    return number_row(elements_per_split=8, **conditions)
 
 
 @pytest.mark.parametrize(
@@ -88,15 +88,15 @@ def test_a_range_of_lengths_takes_its_ends_and_what_lies_between(first, last, n_
 
 
 def test_the_first_row_that_takes_a_problem_and_gives_a_number_decides_it():
-    one, two = {"elements_per_part": 8, "to_cols": 5000}, {"elements_per_part": 16, "row_share": 0.5}
-    device = with_numbers(H200, {"elements_per_part": 4, "direction": "backward"}, one, two)
+    one, two = {"elements_per_split": 8, "to_cols": 5000}, {"elements_per_split": 16, "row_share": 0.5}
+    device = with_numbers(H200, {"elements_per_split": 4, "direction": "backward"}, one, two)
     found, rows = numbers_of(FLOAT32, device)
-    assert (found.elements_per_part, found.row_share) == (8, 0.5)
+    assert (found.elements_per_split, found.row_share) == (8, 0.5)
     assert rows[:2] == device.profile.launch.numbers[1:3], "the row for gradients gave nothing"
     longer, _ = numbers_of(dataclasses.replace(FLOAT32, n_cols=5001), device)
-    assert longer.elements_per_part == 16
+    assert longer.elements_per_split == 16
     own, _ = numbers_of(FLOAT32, Device.from_profile(H200))
-    assert found == dataclasses.replace(own, elements_per_part=8, row_share=0.5), "all others are the profile's"
+    assert found == dataclasses.replace(own, elements_per_split=8, row_share=0.5), "all others are the profile's"
 
 
 @pytest.mark.parametrize("profile", sorted(profiles()))
@@ -110,9 +110,9 @@ def test_every_problem_has_all_numbers_that_its_device_needs(profile):
         found, rows = numbers_of(problem, device)
         assert all(getattr(found, key) for key in needed)
         plan = choose(problem, device, light)
-        for row in rows:  # numbers for parts are no reason where a row has none
+        for row in rows:  # numbers for splits are no reason where a row has none
             named = any(device.profile.sources[row.source].title in reason and _said(row) in reason for reason in plan.reasons)
-            assert named != (bool(row.conditions) and plan.tiling.parts == 1 and row.given.keys() <= OF_PARTS)
+            assert named != (bool(row.conditions) and plan.tiling.splits == 1 and row.given.keys() <= OF_SPLITS)
 
 
 def _said(row):
@@ -130,11 +130,11 @@ def test_an_architecture_has_its_vendors_numbers_where_it_says_nothing(profile):
 
 def test_a_row_for_one_architecture_changes_its_plans_and_says_so():
     before = planned(MI300X, 4096, 65_536)
-    device = with_numbers(MI300X, {"from_cols": 8192, "elements_per_part": 64, "gain": 1.5})
+    device = with_numbers(MI300X, {"from_cols": 8192, "elements_per_split": 64, "gain": 1.5})
     after = choose(contiguous_problem(4096, 65_536, "float32"), device, light)
-    assert after.tiling.parts == before.tiling.parts // 2
+    assert after.tiling.splits == before.tiling.splits // 2
     line = device.profile.sources["line"].title
-    assert f"elements_per_part 64 for from_cols 8192: 1.5 times as fast ({line})" in after.reasons
+    assert f"elements_per_split 64 for from_cols 8192: 1.5 times as fast ({line})" in after.reasons
     assert planned(MI300X, 4096, 4096).tiling == choose(FLOAT32, device, light).tiling
 
 

@@ -11,12 +11,12 @@ from portable_softmax.planning.request import contiguous_problem
 
 def test_float64_rows_that_no_tile_holds_are_read_twice():
     plan = planned(H200, 4096, 16385, "float64")
-    assert (plan.tiling.strategy, plan.tiling.tile_rows, plan.tiling.parts) == ("online", 1, 1)
+    assert (plan.tiling.strategy, plan.tiling.tile_rows, plan.tiling.splits) == ("online", 1, 1)
 
 
 @pytest.mark.parametrize("elements", [16, 32, 64, 128])
 @pytest.mark.parametrize("n_cols", [2048, 4096, 8192])
-def test_a_row_in_one_piece_has_threads_of_half_the_elements(n_cols, elements):
+def test_a_row_in_one_block_has_threads_of_half_the_elements(n_cols, elements):
     device = with_numbers(H200, {"elements_per_thread": elements})
     plan = choose(contiguous_problem(4096, n_cols, "float32"), device, light)
     assert n_cols == elements // 2 * 32 * plan.num_warps
@@ -34,9 +34,9 @@ def test_a_candidate_that_spills_is_passed_over_and_the_plan_says_so():
 @pytest.mark.parametrize(
     ("dtype", "elements", "compiled"), [("float32", 64, True), ("float32", 128, False), ("bfloat16", 128, True)]
 )
-def test_a_part_that_registers_cannot_hold_is_not_compiled(dtype, elements, compiled):
+def test_a_split_that_registers_cannot_hold_is_not_compiled(dtype, elements, compiled):
     """Both inputs of a gradient, by threads that have 255 registers each."""
-    device = with_numbers(H200, {"elements_per_part": elements})
+    device = with_numbers(H200, {"elements_per_split": elements})
     measured = []
 
     def measure(problem, tiling, device):
@@ -45,8 +45,8 @@ def test_a_part_that_registers_cannot_hold_is_not_compiled(dtype, elements, comp
 
     plan = choose(contiguous_problem(4096, 65_536, dtype, backward=True), device, measure)
     refused = [each for each in plan.reasons if each.endswith("its elements alone take more registers than there are")]
-    assert any(f" in {512 // elements} parts" in each for each in refused) == (not compiled)
-    assert any(f" in {512 // elements} parts" in each for each in measured) == compiled
+    assert any(f" in {512 // elements} splits" in each for each in refused) == (not compiled)
+    assert any(f" in {512 // elements} splits" in each for each in measured) == compiled
     assert not any(each.startswith(f"{shared}:") for shared in measured for each in refused)
 
 
@@ -114,7 +114,7 @@ def test_rows_that_lie_side_by_side(n_rows, n_cols, inner, strategy):
     assert plan.tiling.strategy == strategy
     assert plan.tiling.tile_rows >= min(8, inner), "32 bytes of each line, the least that memory moves"
     assert plan.problem.scattered == (inner * n_cols * 4 <= 768), "a tile takes several small matrices"
-    assert plan.num_programs == plan.problem.tiles(plan.tiling.tile_rows) * plan.tiling.parts
+    assert plan.num_programs == plan.problem.tiles(plan.tiling.tile_rows) * plan.tiling.splits
 
 
 def test_what_has_no_plan_is_named_by_its_form():
@@ -125,32 +125,32 @@ def test_what_has_no_plan_is_named_by_its_form():
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("n_cols", [3, 4, 9, 20, 33, 34])
-def test_of_short_rows_each_thread_makes_one_access_for_a_piece(n_cols, dtype):
+def test_of_short_rows_each_thread_makes_one_access_for_a_block(n_cols, dtype):
     """An access is a single element, or as many as 16 bytes hold where all rows start at a multiple of them."""
     plan = planned(H200, 10**6, n_cols, dtype)
     tiling = plan.tiling
     elements = tiling.tile_rows * tiling.width
     access = plan.problem.vector * tiling.num_warps * 32
-    assert elements == access or (elements > access and tiling.tile_cols == plan.problem.vector), "no piece is narrower"
-    assert tiling.tile_cols - tiling.width < n_cols, "no piece is empty"
+    assert elements == access or (elements > access and tiling.tile_cols == plan.problem.vector), "no block is narrower"
+    assert tiling.tile_cols - tiling.width < n_cols, "no block is empty"
 
 
 def test_gradients_of_short_rows_have_room_for_two_operands():
     assert planned(H200, 10**6, 10, backward=True).tiling.tile_rows < planned(H200, 10**6, 10).tiling.tile_rows
 
 
-def test_short_rows_in_pieces_that_do_not_compile_are_taken_whole():
+def test_short_rows_in_blocks_that_do_not_compile_are_taken_whole():
     device = Device.from_profile(H200)
     problem = read_problem(10**6, 9, "float32", device)
 
     def measure(problem, tiling, device):
-        if tiling.pieces > 1:
+        if tiling.blocks > 1:
             raise CompileError("this Triton has no tuples")
         return light(problem, tiling, device)
 
     tiling = choose(problem, device, measure).tiling
     assert tiling.tile_rows == planned(H200, 10**6, 9).tiling.tile_rows
-    assert (tiling.pieces, tiling.tile_cols) == (1, 16)
+    assert (tiling.blocks, tiling.tile_cols) == (1, 16)
 
 
 @pytest.mark.parametrize("profile", [H200, MI300X])
@@ -160,7 +160,7 @@ def test_rows_whose_elements_are_loaded_one_by_one_get_fewer_per_thread(profile)
         choose(read_problem(4096, n_cols, "float32", device, batch_invariant=True), device, light) for n_cols in (4096, 4095)
     )
     assert single.problem.access == "scalar"
-    assert (single.tiling.tile_cols, single.tiling.pieces) == (vectors.tiling.tile_cols, vectors.tiling.pieces) == (4096, 1)
+    assert (single.tiling.tile_cols, single.tiling.blocks) == (vectors.tiling.tile_cols, vectors.tiling.blocks) == (4096, 1)
     assert single.num_warps == 2 * vectors.num_warps
 
 
@@ -178,7 +178,7 @@ def test_a_program_that_would_be_alone_makes_way_for_two_of_other_warps():
     assert plan.reasons[0] == "passed over tile 1 x 16384, num_warps 16: would be alone on its multiprocessor"
     plan = with_whole_rows(12672, measure)
     assert (plan.num_warps, plan.occupancy.programs_per_multiprocessor) == (8, 1), "16 are alone too"
-    assert plan.tiling.pieces > 1
+    assert plan.tiling.blocks > 1
     assert not any("alone" in reason for reason in plan.reasons)
 
 
@@ -201,33 +201,33 @@ def test_a_tile_of_a_long_row_that_is_alone_does_not_become_narrower():
 
 @pytest.mark.parametrize("size", [4, 8, 16, 32])
 @pytest.mark.parametrize("n_cols", [640, 1000, 4100, 8320])
-def test_a_row_is_held_in_pieces_of_so_many_bytes_a_thread_where_a_power_of_two_would_be_longer(n_cols, size):
-    device = with_numbers(H200, {"bytes_per_piece": size})
+def test_a_row_is_held_in_blocks_of_so_many_bytes_a_thread_where_a_power_of_two_would_be_longer(n_cols, size):
+    device = with_numbers(H200, {"bytes_per_block": size})
     plan = choose(contiguous_problem(4096, n_cols, "float32"), device, light)
     tiling = plan.tiling
-    if tiling.pieces > 1:
+    if tiling.blocks > 1:
         assert size // 4 * 32 * tiling.num_warps == tiling.width
         assert tiling.tile_cols < next_power_of_2(n_cols)
     else:
         assert tiling.tile_cols == next_power_of_2(n_cols)
-    cut = f"{tiling.pieces} x {tiling.width}"
+    cut = f"{tiling.blocks} x {tiling.width}"
     assert (f"; {n_cols} columns {'as' if n_cols == tiling.tile_cols else 'padded to'} {cut}" in "\n".join(plan.reasons)) == (
-        tiling.pieces > 1
+        tiling.blocks > 1
     )
-    assert (tiling.pieces > 1) == (n_cols != 1000)
+    assert (tiling.blocks > 1) == (n_cols != 1000)
 
 
-def test_where_there_are_no_tuples_a_row_is_held_in_one_piece():
+def test_where_there_are_no_tuples_a_row_is_held_in_one_block():
     def measure(problem, tiling, device):
-        if tiling.pieces > 1:
+        if tiling.blocks > 1:
             raise CompileError("no tuples of tensors")
         return light(problem, tiling, device)
 
     assert planned(H200, 4096, 6000, measure=measure).tiling == planned(H200, 4096, 8192).tiling
     shared = planned(H200, 4096, 40_000, measure=measure)
-    assert (shared.tiling.strategy, shared.tiling.pieces, shared.tiling.max_registers) == ("shared", 1, None)
-    uneven = choose(contiguous_problem(4096, 40_000, "float32"), with_numbers(H200, {"elements_per_part": 40}), measure).tiling
-    assert (uneven.strategy, uneven.parts, uneven.tile_cols) == ("shared", 10, 4096), "a piece has a power of two of columns"
+    assert (shared.tiling.strategy, shared.tiling.blocks, shared.tiling.max_registers) == ("shared", 1, None)
+    uneven = choose(contiguous_problem(4096, 40_000, "float32"), with_numbers(H200, {"elements_per_split": 40}), measure).tiling
+    assert (uneven.strategy, uneven.splits, uneven.tile_cols) == ("shared", 10, 4096), "a block has a power of two of columns"
 
 
 def test_what_is_unaligned():

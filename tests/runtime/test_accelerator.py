@@ -200,7 +200,7 @@ def test_more_than_2_to_the_31_elements(where, shape, dim):
     for end in ends:
         rows, results = (each[end] if each.dim() == 2 else each[end].t() for each in (x, y))
         assert_close(results, expected("softmax", rows))
-    assert not any(part.isnan().any() for part in y.view(-1).split(2**28))
+    assert not any(split.isnan().any() for split in y.view(-1).split(2**28))
 
 
 @pytest.mark.parametrize("inner", [2, 3])
@@ -219,7 +219,7 @@ def test_rows_side_by_side_of_more_than_2_to_the_31_columns(where, inner):
     x[there] = torch.randn(len(there), inner, device=where, generator=torch.Generator(where).manual_seed(0)).bfloat16()
     y = softmax(x, 0)
     assert_close(y[there], expected("softmax", x[there], 0))
-    assert sum(int(part.count_nonzero()) for part in y.view(-1).split(2**28)) == int(y[there].count_nonzero())
+    assert sum(int(split.count_nonzero()) for split in y.view(-1).split(2**28)) == int(y[there].count_nonzero())
     dy = x.nan_to_num_(neginf=0.0)
     dx = torch.ops.portable_softmax.softmax_backward(dy, y, 0, torch.bfloat16)
     terms = gradient_scale("softmax", dy[there], y[there], 0)

@@ -20,9 +20,9 @@ from portable_softmax.runtime.compiler import compile_for, triton_version
 from portable_softmax.runtime.specialization import KernelSpec
 
 PAIRS_OF_16_BITS = "add.s16x2"
-ODD_PARTS = [
-    Tiling(16, 32, 4, 1, 12, pieces=22, walk=False),
-    Tiling(16, 128, 8, 1, 2, pieces=12, walk=False),
+ODD_SPLITS = [
+    Tiling(16, 32, 4, 1, 12, blocks=22, walk=False),
+    Tiling(16, 128, 8, 1, 2, blocks=12, walk=False),
 ]
 
 
@@ -52,22 +52,22 @@ def test_a_kernel_that_may_be_wrong_is_not_used(monkeypatch):
 
 @pytest.mark.each_value
 @pytest.mark.parametrize("direction", [False, True], ids=["forward", "backward"])
-@pytest.mark.parametrize("tiling", ODD_PARTS, ids=str)
-def test_columns_of_parts_are_not_taken_for_16_bits(tiling, direction):
-    """Parts of no power of two, in which all columns of all parts fit 16 bits."""
-    problem = Problem(8192, tiling.parts * tiling.tile_cols - 72, "float32", "float32", 4, inner=8192, backward=direction)
+@pytest.mark.parametrize("tiling", ODD_SPLITS, ids=str)
+def test_columns_of_splits_are_not_taken_for_16_bits(tiling, direction):
+    """Splits of no power of two, in which all columns of all splits fit 16 bits."""
+    problem = Problem(8192, tiling.splits * tiling.tile_cols - 72, "float32", "float32", 4, inner=8192, backward=direction)
     compiled = compile_kernel(KernelSpec.of(problem, tiling), Device.from_profile(H200))
     assert PAIRS_OF_16_BITS not in compiled.asm["ptx"]
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("tiling", ODD_PARTS, ids=str)
-def test_each_piece_of_such_parts_is_stored_in_its_place(device, where, tiling):
+@pytest.mark.parametrize("tiling", ODD_SPLITS, ids=str)
+def test_each_block_of_such_splits_is_stored_in_its_place(device, where, tiling):
     if device.backend != "interpreter" and not device.vendor.scattered_rows:
         pytest.skip(f"{device.backend} has no such tiles")
-    sizes = 1, tiling.parts * tiling.tile_cols - 72, 32
+    sizes = 1, tiling.splits * tiling.tile_cols - 72, 32
     launched = functools.partial(launch, device)
-    beside(backward, "across", device, launched, "softmax", torch.float32, where, sizes, tiling, tiling.parts, as_they_are)
+    beside(backward, "across", device, launched, "softmax", torch.float32, where, sizes, tiling, tiling.splits, as_they_are)
 
 
 @pytest.mark.parametrize(("x_dtype", "y_dtype", "backward"), [("float64", "float16", False), ("bfloat16", "float64", True)])

@@ -107,7 +107,7 @@ def other_variable(monkeypatch):
     return {}
 
 
-PARTS = {
+SPLITS = {
     "the direction": lambda monkeypatch: {"backward": True},
     "the tiling": lambda monkeypatch: {"n_cols": 5000},
     "the architecture": other_hardware,
@@ -119,15 +119,15 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_another_kernel_is_not_found(folder, compiled, monkeypatch, part):
+@pytest.mark.parametrize("split", SPLITS)
+def test_another_kernel_is_not_found(folder, compiled, monkeypatch, split):
     planned()
     del compiled[:]
-    planned(**PARTS[part](monkeypatch))
+    planned(**SPLITS[split](monkeypatch))
     assert compiled
 
 
-def test_where_the_caches_are_is_no_part_of_a_key(folder, compiled, monkeypatch, tmp_path):
+def test_where_the_caches_are_is_no_split_of_a_key(folder, compiled, monkeypatch, tmp_path):
     planned()
     monkeypatch.setenv("TRITON_HOME", str(tmp_path))
     planned()

@@ -260,9 +260,9 @@ def test_lines_of_an_inner_dimension_are_read_in_wide_accesses(backward, dtype):
     assert not re.search(r"(?:ld|st)\.global\.[bfu]\d+", ptx), "no access of a single word"
 
 
-def test_a_triton_without_tuples_cannot_hold_rows_in_pieces(monkeypatch):
+def test_a_triton_without_tuples_cannot_hold_rows_in_blocks(monkeypatch):
     monkeypatch.setattr(compiler_module, "triton_version", lambda: (3, 2))
-    spec = KernelSpec(x_dtype="float32", y_dtype="float32", vector=4, aligned=True, tiling=Tiling(1, 256, 1, 1, pieces=6))
+    spec = KernelSpec(x_dtype="float32", y_dtype="float32", vector=4, aligned=True, tiling=Tiling(1, 256, 1, 1, blocks=6))
     with pytest.raises(CompileError, match=r"no tuples of tensors; install Triton 3\.3 or later"):
         compile_kernel(spec, Device.from_profile("nvidia/h200"))
 
@@ -322,7 +322,7 @@ def test_unaligned_rows_are_read_in_whole_vectors_but_for_their_edges(n_cols, dt
 
 @pytest.mark.each_value
 @pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("n_cols", [4096, 6144 * 8192 // 1024])  # a tile, and whole parts in both directions
+@pytest.mark.parametrize("n_cols", [4096, 6144 * 8192 // 1024])  # a tile, and whole splits in both directions
 def test_tiles_that_end_where_rows_do_need_no_mask(n_cols, backward):
     device = Device.from_profile("nvidia/h200")
     problem = read_problem(4096, n_cols, "float32", device, backward=backward)

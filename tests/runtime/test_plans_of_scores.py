@@ -115,7 +115,7 @@ def test_cores_of_vectors_have_plans(name, cols):
 
 
 @pytest.mark.parametrize(("name", "bytes_of_an_element"), [("no mask", 22), ("bool", 28), ("added", 34), ("causal", 22)])
-def test_a_mask_takes_its_part_of_a_unified_buffer(name, bytes_of_an_element):
+def test_a_mask_takes_its_split_of_a_unified_buffer(name, bytes_of_an_element):
     plan = plan_problem(heads(name, 8192, "float32"), Device.from_profile(A2))
     assert plan.resources.shared_memory_bytes == bytes_of_an_element * plan.tiling.tile_rows * plan.tiling.tile_cols
 

@@ -14,18 +14,18 @@ from portable_softmax.runtime.specialization import KernelSpec
 SIZES = st.integers(1, 300)
 
 
-def spec(n_cols, width, parts=1, pieces=1, held=True, **kind):
+def spec(n_cols, width, splits=1, blocks=1, held=True, **kind):
     problem = Problem(5, n_cols, "float32", "float32", 4 if kind.get("unaligned") else 1, **kind)
-    return KernelSpec.of(problem, Tiling(1, width, parts=parts, pieces=pieces, held=held))
+    return KernelSpec.of(problem, Tiling(1, width, splits=splits, blocks=blocks, held=held))
 
 
 @given(SIZES, SIZES, st.integers(1, 20))
-def test_a_tiling_that_does_not_cover_its_rows_is_refused(n_cols, tile_cols, parts):
-    if tile_cols * parts < n_cols:
-        with pytest.raises(ValueError, match=rf"covers {tile_cols * parts} columns of {n_cols}; give it more"):
-            spec(n_cols, tile_cols, parts)
+def test_a_tiling_that_does_not_cover_its_rows_is_refused(n_cols, tile_cols, splits):
+    if tile_cols * splits < n_cols:
+        with pytest.raises(ValueError, match=rf"covers {tile_cols * splits} columns of {n_cols}; give it more"):
+            spec(n_cols, tile_cols, splits)
     else:
-        assert spec(n_cols, tile_cols, parts).padded == (tile_cols * parts != n_cols)
+        assert spec(n_cols, tile_cols, splits).padded == (tile_cols * splits != n_cols)
 
 
 def test_a_tiling_of_other_folded_lines_is_refused():
@@ -34,29 +34,29 @@ def test_a_tiling_of_other_folded_lines_is_refused():
         KernelSpec.of(problem, Tiling(1, 64))
     assert KernelSpec.of(problem, Tiling(1, 64).of_folded(4, 40)).tiling.is_shared
     streamed = Tiling(1, 16, held=False).of_folded(4, 40)
-    assert (streamed.strategy, streamed.tile_cols, str(streamed)) == ("shared", 48, "shared 1 x 48 of 3 pieces, read twice")
+    assert (streamed.strategy, streamed.tile_cols, str(streamed)) == ("shared", 48, "shared 1 x 48 of 3 blocks, read twice")
 
 
 @given(st.integers(1, 40), st.integers(1, 20), st.integers(2, 8))
-def test_a_tile_with_a_piece_past_its_rows_is_refused(n_cols, piece, pieces):
-    """Only the last piece has a mask: others would read and write what lies behind a row."""
-    n_cols = min(n_cols, piece * pieces)
-    if (pieces - 1) * piece > n_cols:
-        with pytest.raises(ValueError, match=f"has whole pieces past the {n_cols} columns; give it fewer"):
-            spec(n_cols, piece, pieces=pieces)
+def test_a_tile_with_a_block_past_its_rows_is_refused(n_cols, block, blocks):
+    """Only the last block has a mask: others would read and write what lies behind a row."""
+    n_cols = min(n_cols, block * blocks)
+    if (blocks - 1) * block > n_cols:
+        with pytest.raises(ValueError, match=f"has whole blocks past the {n_cols} columns; give it fewer"):
+            spec(n_cols, block, blocks=blocks)
     else:
-        assert spec(n_cols, piece, pieces=pieces).padded == (n_cols < piece * pieces)
-    assert spec(n_cols, piece, 2, pieces), "all pieces of parts have masks"
+        assert spec(n_cols, block, blocks=blocks).padded == (n_cols < block * blocks)
+    assert spec(n_cols, block, 2, blocks), "all blocks of splits have masks"
 
 
 @given(SIZES, SIZES)
 def test_tiles_of_long_rows_are_masked_but_where_all_end_with_them(n_cols, tile_cols):
     given = spec(n_cols, tile_cols, held=False)
     assert given.padded == (n_cols % tile_cols != 0)
-    assert given == spec(n_cols + 5 * tile_cols, tile_cols, pieces=7, held=False), "the same kernel, however long rows are"
+    assert given == spec(n_cols + 5 * tile_cols, tile_cols, blocks=7, held=False), "the same kernel, however long rows are"
 
 
-@given(st.integers(8, 300), SIZES, st.sampled_from(({"held": True}, {"held": False}, {"parts": 7})))
+@given(st.integers(8, 300), SIZES, st.sampled_from(({"held": True}, {"held": False}, {"splits": 7})))
 def test_unaligned_rows_are_masked(n_cols, more, cut):
     assert spec(n_cols, n_cols + more, unaligned=True, **cut).padded
 
@@ -66,7 +66,7 @@ def test_unaligned_rows_are_masked(n_cols, more, cut):
     "tiling",
     [
         Tiling(1, 128),
-        Tiling(1, 16, pieces=3),
+        Tiling(1, 16, blocks=3),
         Tiling(1, 64, held=False),
         Tiling(1, 64, None, None, 2),
         Tiling(1, 16, None, None, 4),
@@ -74,9 +74,9 @@ def test_unaligned_rows_are_masked(n_cols, more, cut):
     ids=str,
 )
 def test_a_tile_that_reaches_past_its_rows(device, where, tiling):
-    """By more than half, by a few, by whole parts: nothing of what lies there is read or written."""
+    """By more than half, by a few, by whole splits: nothing of what lies there is read or written."""
     x, (y, assert_guards) = torch.full((3, 40), 2.0, device=where), result_in(3, 40, 40, torch.float32, where)
     x[1, :17] = -300.0
-    launch(device, (y, x), problem_of((y, x), "softmax", False), tiling, 3 * tiling.parts)
+    launch(device, (y, x), problem_of((y, x), "softmax", False), tiling, 3 * tiling.splits)
     assert_guards()
     assert_close(y, expected("softmax", x))

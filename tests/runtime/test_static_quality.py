@@ -63,10 +63,10 @@ def test_plans_and_their_kernels(profile, backward, cases, record_count):
 
 def faults_of_plan(device, n_cols, dtype, backward):
     found, hardware = plan(N_ROWS, n_cols, dtype, device, backward=backward), device.hardware
-    if not 1 <= found.num_programs <= min(N_ROWS * found.tiling.parts, hardware.max_programs or 2**31):
+    if not 1 <= found.num_programs <= min(N_ROWS * found.tiling.splits, hardware.max_programs or 2**31):
         yield f"{found.num_programs} programs"
-    if found.num_programs % found.tiling.parts:
-        yield f"{found.num_programs} programs for rows in {found.tiling.parts} parts"
+    if found.num_programs % found.tiling.splits:
+        yield f"{found.num_programs} programs for rows in {found.tiling.splits} splits"
     if found.occupancy.programs_per_multiprocessor < 1:
         yield "does not fit a multiprocessor"
     if found.tiling.tile_cols < n_cols and found.tiling.strategy == "tile":
@@ -86,8 +86,8 @@ def faults_of_kernel(device, n_cols, dtype, backward):
 
     Each operand of unaligned rows has one access to both its edges; where several rows share a tile, Triton may load them once
     more, in the layout of the rows' numbers; a program that reads a row twice does so in both loops. Programs that share a row
-    read words of 8 bytes; where some are missing, they read another's part and once more their own, and write it. LLVM unrolls
-    a loop over four parts.
+    read words of 8 bytes; where some are missing, they read another's split and once more their own, and write it. LLVM unrolls
+    a loop over four splits.
     """
     found = plan(N_ROWS, n_cols, dtype, device, backward=backward)
     if found.num_warps is None:
@@ -97,16 +97,16 @@ def faults_of_kernel(device, n_cols, dtype, backward):
     if wanted and n_cols >= wanted and problem.vector * element < VECTOR_BYTES:
         yield f"vectors of {problem.vector}"
     compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
-    piece = found.tiling.tile_rows * found.tiling.tile_cols // found.tiling.pieces
-    per_thread = max(1, piece // (found.num_warps * device.hardware.warp_size))
+    block = found.tiling.tile_rows * found.tiling.tile_cols // found.tiling.blocks
+    per_thread = max(1, block // (found.num_warps * device.hardware.warp_size))
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * element)
     narrow = [(width, access) for access, width in access_widths(compiled.asm) if width < possible]
     operands = 2 if backward else 1
-    edges = problem.unaligned * (3 * operands + 2 if found.tiling.parts > 1 else operands + 1)
+    edges = problem.unaligned * (3 * operands + 2 if found.tiling.splits > 1 else operands + 1)
     edges *= 3 if found.tiling.strategy == "online" else 1
     if found.tiling.tile_rows > 1:
         edges += problem.unaligned * operands * 2 * problem.vector
-    allowed = Counter({element: edges, 8: 5 * (found.tiling.parts > 1)})
+    allowed = Counter({element: edges, 8: 5 * (found.tiling.splits > 1)})
     if extra := Counter(width for width, _ in narrow) - allowed:
         yield f"{dict(extra)} bytes: accesses, where {possible} bytes are possible: {sorted(set(narrow))}"
     if not problem.unaligned and found.tiling.tile_rows == 1 and n_cols % found.tiling.tile_cols == 0 and "ptx" in compiled.asm:

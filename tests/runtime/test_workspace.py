@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 PROBLEM = Problem(5, 100, "float32", "float32", 1)
 
 
-SEVEN_PARTS = Tiling(1, 16, 1, 1, 7)
+SEVEN_SPLITS = Tiling(1, 16, 1, 1, 7)
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def calls():
 
 @pytest.fixture
 def launch(calls):
-    return workspace.with_workspace(lambda *arguments: calls.append(arguments), PROBLEM, SEVEN_PARTS, CPU)
+    return workspace.with_workspace(lambda *arguments: calls.append(arguments), PROBLEM, SEVEN_SPLITS, CPU)
 
 
 def test_each_call_has_words_and_a_number_of_its_own(launch, calls):
@@ -40,19 +40,19 @@ def test_each_call_has_words_and_a_number_of_its_own(launch, calls):
     assert all((each.dtype, each.device) == (torch.int64, CPU) for each in words)
 
 
-@pytest.mark.parametrize("parts", [2, 7, 8, 9, 64])
-def test_each_part_of_each_row_has_two_words_and_no_row_shares_a_cache_line(calls, parts):
-    tiling = Tiling(1, 16, 1, 1, parts)
+@pytest.mark.parametrize("splits", [2, 7, 8, 9, 64])
+def test_each_split_of_each_row_has_two_words_and_no_row_shares_a_cache_line(calls, splits):
+    tiling = Tiling(1, 16, 1, 1, splits)
     workspace.with_workspace(lambda *arguments: calls.append(arguments), PROBLEM, tiling, CPU)()
     ((words, _),) = calls
     assert words.numel() == 5 * tiling.slots_per_tile
-    assert tiling.slots_per_tile >= 2 * parts
+    assert tiling.slots_per_tile >= 2 * splits
     assert tiling.slots_per_tile * words.element_size() % 128 == 0
 
 
 def test_words_are_not_kept():
     seen = []
-    launch = workspace.with_workspace(lambda words, number: seen.append(weakref.ref(words)), PROBLEM, SEVEN_PARTS, CPU)
+    launch = workspace.with_workspace(lambda words, number: seen.append(weakref.ref(words)), PROBLEM, SEVEN_SPLITS, CPU)
     launch()
     gc.collect()
     assert seen[0]() is None
@@ -81,7 +81,7 @@ def capturing(request, monkeypatch):
 
 def test_words_are_cleared_where_a_graph_replays_them(left, capturing, calls):
     """They hold what a launch of the same number left there; elsewhere there is no need, and it would cost a launch."""
-    launch = workspace.with_workspace(lambda *arguments: calls.append(arguments), PROBLEM, SEVEN_PARTS, CPU)
+    launch = workspace.with_workspace(lambda *arguments: calls.append(arguments), PROBLEM, SEVEN_SPLITS, CPU)
     launch()
     ((words, _),) = calls
     assert (words == (0 if capturing else left)).all()
@@ -92,7 +92,7 @@ def test_words_are_cleared_where_a_graph_replays_them(left, capturing, calls):
 def test_words_are_cleared_in_a_graph_of_a_device(where, left, calls):
     if where.type != "cuda":
         pytest.skip(f"CUDA graphs were written for torch's device type cuda, which NVIDIA and AMD have; this is {where.type}")
-    launch = workspace.with_workspace(lambda *arguments: calls.append(arguments), PROBLEM, SEVEN_PARTS, where)
+    launch = workspace.with_workspace(lambda *arguments: calls.append(arguments), PROBLEM, SEVEN_SPLITS, where)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         launch()

@@ -159,7 +159,7 @@ def beside(direction, layout, device, run, form, dtype, where, sizes, tiling, pr
     result.fill_(-3.0)
     operands = result, *inputs
     problem = as_read(problem_across(operands, form, backward_too), device)
-    run(operands, problem, tiling, programs if tiling.walk else problem.tiles(tiling.tile_rows) * tiling.parts)
+    run(operands, problem, tiling, programs if tiling.walk else problem.tiles(tiling.tile_rows) * tiling.splits)
     outside = torch.ones_like(memory, dtype=torch.bool)
     (outside[..., :n_cols].transpose(1, 2) if result_in_rows else outside[..., :n_side]).fill_(False)
     assert (memory[outside] == GUARD).all(), "something was written outside of the lines"
@@ -189,7 +189,7 @@ def in_folded_lines(direction, count, run, form, dtype, where, sizes, tiling, pr
     operands = result, *inputs
     problem = folded(problem_across(operands, form, backward_too), count)
     tiling = tiling.of_folded(count, problem.n_cols)
-    run(operands, problem, tiling, programs if tiling.walk else problem.tiles(tiling.tile_rows) * tiling.parts)
+    run(operands, problem, tiling, programs if tiling.walk else problem.tiles(tiling.tile_rows) * tiling.splits)
     assert (memory[:32] == GUARD).all(), "something was written ahead of the lines"
     assert (memory[-32:] == GUARD).all(), "something was written behind the lines"
     if backward_too:

@@ -1,4 +1,4 @@
-"""`verify` sees a kernel that loses a part of a row's maximum: each part is taken out of code that is right, one at a time.
+"""`verify` sees a kernel that loses a split of a row's maximum: each split is taken out of code that is right, one at a time.
 
 A vendor's test file takes these tests (`from lost_maximum import *`) and has CASES, those of them that are QUICK, the function
 `losses(code, n_cols)`, which yields (what is lost, a function that takes it out of the code), and the fixture `verified`: a
@@ -19,7 +19,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def missed(request, verified, record_count):
-    """Takes parts out of the maximum, all or a few, and returns those whose loss is not seen, and the number of all."""
+    """Takes splits out of the maximum, all or a few, and returns those whose loss is not seen, and the number of all."""
 
     def run(case, few=False):
         codes = []
@@ -28,18 +28,18 @@ def missed(request, verified, record_count):
         if few:
             chosen = [every[at * (len(every) - 1) // (FEW - 1)] for at in range(FEW)]
         found = [name for name, change in chosen if verified(*case, change)]
-        record_count(f"parts lost of a maximum, {', '.join(map(str, case))}", len(chosen), len(found))
+        record_count(f"splits lost of a maximum, {', '.join(map(str, case))}", len(chosen), len(found))
         return found, len(chosen)
 
     return run
 
 
-def test_some_parts_of_the_maximum_that_are_lost(missed, quick):
+def test_some_splits_of_the_maximum_that_are_lost(missed, quick):
     found, _ = missed(quick, few=True)
     assert not found
 
 
 @pytest.mark.slow
-def test_each_part_of_the_maximum_that_is_lost(missed, case):
+def test_each_split_of_the_maximum_that_is_lost(missed, case):
     found, total = missed(case)
     assert len(found) <= (1 - SEEN) * total, found

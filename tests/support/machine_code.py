@@ -24,12 +24,12 @@ CASES = {  # tiling, columns, stride of unaligned rows
     "rows, short": (Tiling(4, 256, 1), 60, None),  # by the same kernel
     "one element at a time": (Tiling(2, 256, 2), 199, None),
     "no mask": (Tiling(1, 1024, 4), 1024, None),
-    "pieces": (Tiling(1, 256, 2, pieces=3), 704, None),
+    "blocks": (Tiling(1, 256, 2, blocks=3), 704, None),
     "unaligned": (Tiling(1, 512, 2), 391, 403),
-    "unaligned rows": (Tiling(4, 32, 1, pieces=3), 91, 99),
-    "shared": (Tiling(1, 128, 2, None, 3, pieces=2, walk=False), 704, None),
-    "shared, unaligned": (Tiling(1, 128, 1, None, 3, pieces=2), 645, 651),
-    "shared, in one piece": (Tiling(1, 256, 1, None, 3), 704, None),
+    "unaligned rows": (Tiling(4, 32, 1, blocks=3), 91, 99),
+    "shared": (Tiling(1, 128, 2, None, 3, blocks=2, walk=False), 704, None),
+    "shared, unaligned": (Tiling(1, 128, 1, None, 3, blocks=2), 645, 651),
+    "shared, in one block": (Tiling(1, 256, 1, None, 3), 704, None),
     "online": (Tiling(1, 256, 2, held=False), 704, None),
     "online rows": (Tiling(2, 64, 1, held=False), 200, None),
 }
@@ -55,7 +55,7 @@ def in_virtual_device(arch, make_memory=None, edit=None, **interleaving):
     def launch(operands, problem, tiling, programs):
         spec = KernelSpec.of(problem, tiling)
         arguments = [*operands, *direct.sizes_of(operands, problem)]
-        if tiling.parts > 1:
+        if tiling.splits > 1:
             random = torch.Generator().manual_seed(0)
             words = torch.randint(-(2**62), 2**62, (problem.tiles(tiling.tile_rows) * tiling.slots_per_tile,), generator=random)
             arguments += [words, next_number()]
@@ -76,8 +76,8 @@ def compare(direction, run, name, form="softmax", dtype=torch.float32, **rows):
     """Compares the result of a case with float64, by direct.forward or direct.backward, with fewer programs than tiles."""
     tiling, n_cols, stride = CASES[name]
     vector = 1 if n_cols % WIDEST[dtype] and stride is None else WIDEST[dtype]
-    n_rows = rows.pop("n_rows", 5 if tiling.parts == 1 else 2)
-    programs = tiling.parts * (1 if tiling.walk else n_rows) if tiling.parts > 1 else 3
+    n_rows = rows.pop("n_rows", 5 if tiling.splits == 1 else 2)
+    programs = tiling.splits * (1 if tiling.walk else n_rows) if tiling.splits > 1 else 3
     return direction(run, form, dtype, CPU, n_cols, tiling, programs, vector, stride, n_rows=n_rows, **rows)
 
 

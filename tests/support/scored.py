@@ -144,7 +144,7 @@ def choose(patch, tiling):
 
     def plan(problem, device):
         read = as_read(problem, device)
-        programs = read.tiles(tiling.tile_rows) * tiling.parts
+        programs = read.tiles(tiling.tile_rows) * tiling.splits
         return SimpleNamespace(problem=read, tiling=tiling, num_programs=programs)
 
     patch.setattr("portable_softmax.runtime.launch.plan_problem", plan)

@@ -312,7 +312,7 @@ def _cases(step):
     dtypes = torch.float32, torch.bfloat16
     cases = [Case(shape, seed, dtype) for seed, shape in enumerate((FEW, UNALIGNED, LONG)) for dtype in dtypes]
     cases += [Case((n_rows, 40_000), 3, dtype, side_by_side=True) for dtype in dtypes[::-1] for n_rows in (512, 333)]
-    return cases[:-1] if step is Case.step_in_place else cases  # the last one is planned in other pieces in place: other bits
+    return cases[:-1] if step is Case.step_in_place else cases  # the last one is planned in other blocks in place: other bits
 
 
 def _with_words(turns, publish, step=Case.step, swap=None):
@@ -333,7 +333,7 @@ for _fault in IN_PLACE:
 
 
 @situation
-def in_place_by_programs_that_read_all_parts_again(turns):
+def in_place_by_programs_that_read_all_splits_again(turns):
     """Each reads what its neighbours overwrite meanwhile."""
     _with_words(turns, publish, Case.step_in_place, swap_blindly)
 

@@ -51,7 +51,7 @@ def test_types_and_forms(run_on, turn, dtype, form, direction):
 
 
 @pytest.mark.parametrize(("direction", "dtype"), SPIKED, ids=lambda value: getattr(value, "__name__", str(value)))
-@pytest.mark.parametrize("name", ["rows", "one element at a time", "pieces", "unaligned", "shared", "online"])
+@pytest.mark.parametrize("name", ["rows", "one element at a time", "blocks", "unaligned", "shared", "online"])
 def test_a_spike_in_many_lanes_of_rows_far_below_0(run_on, product, name, direction, dtype):
     """No padding and no lane may win."""
     compare(direction, run_on(product), name, dtype=dtype, special=spikes, n_rows=64 if name == "rows" else 8)
@@ -74,7 +74,7 @@ def wide(x, sign):
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("name", ["rows", "one element at a time", "pieces", "unaligned", "online"])
+@pytest.mark.parametrize("name", ["rows", "one element at a time", "blocks", "unaligned", "online"])
 def test_wide_rows(run_on, foremost, name, dtype):
     compare(forward, run_on(foremost), name, dtype=dtype, special=wide)
 

@@ -4,13 +4,13 @@ import torch
 
 from portable_softmax.planning.plan import Tiling
 
-WIDTH = 16  # of a piece, a part or a tile: masks end there and elsewhere
+WIDTH = 16  # of a block, a split or a tile: masks end there and elsewhere
 TILINGS = {
     "tile": Tiling(2, 64),
-    "pieces": Tiling(1, 16, pieces=3),
+    "blocks": Tiling(1, 16, blocks=3),
     "online": Tiling(2, WIDTH, held=False),
-    "shared": Tiling(1, WIDTH, parts=4),
-    "shared pieces": Tiling(1, WIDTH, parts=2, pieces=2),
+    "shared": Tiling(1, WIDTH, splits=4),
+    "shared blocks": Tiling(1, WIDTH, splits=2, blocks=2),
 }
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 CASES = [(name, dtype) for name in TILINGS for dtype in DTYPES if dtype != torch.float64 or not name.startswith("shared")]

@@ -10,7 +10,7 @@ from portable_softmax.tune.cells import Cell, problem_on
 from portable_softmax.tune.choice import COMPUTED, Measured, chosen_rows, noise_of
 
 DEVICE = Device.from_profile("nvidia/h200")
-A, B = (("elements_per_part", 48),), (("part_warps", 2), ("elements_per_part", 64))
+A, B = (("elements_per_split", 48),), (("split_warps", 2), ("elements_per_split", 64))
 LONG = (16384, 65536, 262144)
 
 
@@ -83,7 +83,7 @@ def test_types_and_directions_are_other_kinds():
 
 
 def test_how_rows_are_read_is_asked_of_the_problem_as_it_is_given():
-    on, wider = (("unaligned_cols", 1),), (("bytes_per_piece", 32),)
+    on, wider = (("unaligned_cols", 1),), (("bytes_per_block", 32),)
     cell = measured(1601, {on: 1.0, wider: 1.2})
     assert (cell.given.access, cell.read.access) == ("scalar", "unaligned")
     assert [row.access for row in chosen_rows([cell], "tune")] == ["unaligned"]

@@ -68,7 +68,7 @@ def test_cells_are_what_their_class_says():
 def test_numbers_that_do_not_matter_leave_the_launches_alike():
     device = Device.from_profile("nvidia/h200")
     short, long = (problem_on(Cell("row", 4096, n_cols, "float32"), device) for n_cols in (64, 65536))
-    varied = with_rows(device, row_of((("elements_per_part", 96),)))
+    varied = with_rows(device, row_of((("elements_per_split", 96),)))
     assert first_launches(short, varied) == first_launches(short, device)
     assert first_launches(long, varied) != first_launches(long, device)
 

@@ -51,7 +51,7 @@ def planned(device, n_cols, dtype, backward):
     tiling = plan(N_ROWS, n_cols, dtype, device, backward=backward).tiling
     problem = read_problem(N_ROWS, n_cols, dtype, device, backward=backward)
     elements = tiling.tile_rows * tiling.width // (tiling.num_warps * device.hardware.warp_size)
-    wide = min(problem.vector, elements) * DTYPE_BYTES[dtype] >= 16 and tiling.parts == 1 and not problem.unaligned
+    wide = min(problem.vector, elements) * DTYPE_BYTES[dtype] >= 16 and tiling.splits == 1 and not problem.unaligned
     return compile_kernel(KernelSpec.of(problem, tiling), device).asm["amdgcn"], wide
 
 

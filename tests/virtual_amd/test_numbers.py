@@ -20,5 +20,5 @@ def test_gradients_of_rows_in_pairs(product, n_rows):
     def in_pairs(operands, problem, tiling, programs):
         run(operands, pairs_of(problem), tiling, programs)
 
-    for tiling in (Tiling(2, 64, 1), Tiling(2, 16, 1, pieces=3)):
+    for tiling in (Tiling(2, 64, 1), Tiling(2, 16, 1, blocks=3)):
         backward(in_pairs, "softmax", torch.bfloat16, CPU, 21, tiling, 2, n_rows=n_rows)

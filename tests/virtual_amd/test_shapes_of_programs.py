@@ -9,9 +9,9 @@ from machine_code import FOREMOST, PRODUCTS, in_virtual_device
 from portable_softmax.planning.plan import Tiling
 
 CPU = torch.device("cpu")
-ACROSS = {  # tiling, and lines; only the last piece of a row is not full
+ACROSS = {  # tiling, and lines; only the last block of a row is not full
     "tile": (Tiling(16, 64, 2), 50),
-    "pieces": (Tiling(16, 32, 4, pieces=3), 90),
+    "blocks": (Tiling(16, 32, 4, blocks=3), 90),
     "online": (Tiling(16, 32, 4, held=False), 75),
     "many warps": (Tiling(32, 64, 8), 50),
 }

@@ -23,16 +23,16 @@ SHARED = ["shared", "shared, unaligned"]
 
 
 class Words(GlobalMemory):
-    """Memory in which the words of some parts arrive after `late` more accesses, or never.
+    """Memory in which the words of some splits arrive after `late` more accesses, or never.
 
     Args:
-        parts: whose words are kept back.
+        splits: whose words are kept back.
         late: accesses, until they are there; None is never.
     """
 
-    def __init__(self, parts, late=None):
+    def __init__(self, splits, late=None):
         super().__init__()
-        self.parts, self.late, self.accesses, self.kept, self.swaps = parts, late, 0, [], 0
+        self.splits, self.late, self.accesses, self.kept, self.swaps = splits, late, 0, [], 0
 
     def exchange(self, address, value, size, operation):
         assert size == 8
@@ -40,7 +40,7 @@ class Words(GlobalMemory):
             assert (operation, value) in (("or", 0), ("add", 0))
             return super().exchange(address, value, size, operation)
         self.swaps += 1
-        if (address % 2**36 // 8) % 16 // 2 not in self.parts:  # 16 words for up to 8 parts of a row
+        if (address % 2**36 // 8) % 16 // 2 not in self.splits:  # 16 words for up to 8 splits of a row
             return super().exchange(address, value, size, operation)
         self.kept.append((self.accesses, address, value))
         return 0
@@ -101,7 +101,7 @@ def test_any_interleaving(arch, direction, name):
 )
 @pytest.mark.parametrize("held", [True, False])
 def test_rows_side_by_side_have_the_same_bits_in_any_interleaving(arch, direction, layout, held):
-    tiling, device = Tiling(16, 32, 2, None, 3, pieces=2, walk=False, held=held), Device.from_profile(PRODUCTS[arch])
+    tiling, device = Tiling(16, 32, 2, None, 3, blocks=2, walk=False, held=held), Device.from_profile(PRODUCTS[arch])
 
     def result(**interleaving):
         run = in_virtual_device(arch, **interleaving)
@@ -114,7 +114,7 @@ def test_rows_side_by_side_have_the_same_bits_in_any_interleaving(arch, directio
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx942"])
 def test_folded_lines_have_the_same_bits_in_any_interleaving(arch, direction, held):
-    tiling = Tiling(16, 4, 2, None, 2, pieces=2, walk=False, held=held)
+    tiling = Tiling(16, 4, 2, None, 2, blocks=2, walk=False, held=held)
 
     def result(*memory, **interleaving):
         run = in_virtual_device(arch, *memory, **interleaving)
@@ -124,43 +124,43 @@ def test_folded_lines_have_the_same_bits_in_any_interleaving(arch, direction, he
     assert torch.equal(result(seed=3, resident=1, order=backwards), together)
     memory = Words({1})
     assert torch.equal(result(lambda: memory, seed=1), together)
-    own = 2 * 2 * 4 * 17  # words of each program: two of a row's place, in each of two parts
-    assert memory.swaps > own, "no program found a part of another by itself"
+    own = 2 * 2 * 4 * 17  # words of each program: two of a row's place, in each of two splits
+    assert memory.swaps > own, "no program found a split of another by itself"
 
 
-def test_a_part_of_one_piece_has_the_same_bits_whoever_finds_it():
-    """Products must not become one with the additions of their sum in `reduce`, as `reduce_part` adds in a loop."""
-    name = "shared, in one piece"
+def test_a_split_of_one_block_has_the_same_bits_whoever_finds_it():
+    """Products must not become one with the additions of their sum in `reduce`, as `reduce_split` adds in a loop."""
+    name = "shared, in one block"
     together = compare(backward, in_virtual_device("gfx942"), name, special=as_they_are, n_rows=6)
     alone = compare(backward, in_virtual_device("gfx942", seed=2, resident=1), name, special=as_they_are, n_rows=6)
     assert torch.equal(alone, together)
 
 
 @pytest.mark.each_value
-@pytest.mark.parametrize("parts", [{0}, {2}, {0, 1, 2}], ids=str)
+@pytest.mark.parametrize("splits", [{0}, {2}, {0, 1, 2}], ids=str)
 @pytest.mark.parametrize("late", [None, 30])
-def test_words_that_arrive_late_or_never(arch, direction, parts, late):
+def test_words_that_arrive_late_or_never(arch, direction, splits, late):
     together = compare(direction, in_virtual_device(arch), "shared", special=as_they_are)
     memories = []
 
     def memory():
-        memories.append(Words(parts, late))
+        memories.append(Words(splits, late))
         return memories[0]
 
     assert torch.equal(compare(direction, in_virtual_device(arch, memory), "shared", special=as_they_are), together)
     tiling = CASES["shared"][0]
-    own = 2 * 2 * tiling.parts  # words of two rows
-    assert memories[0].swaps > own or late, "no program found a part of another by itself"
+    own = 2 * 2 * tiling.splits  # words of two rows
+    assert memories[0].swaps > own or late, "no program found a split of another by itself"
 
 
 @pytest.fixture
 def blind(monkeypatch):
-    """Programs look for words once they have read a part again, and not ahead of that."""
+    """Programs look for words once they have read a split again, and not ahead of that."""
 
     def compiled(spec, arch):
         device, tiling = Device.from_profile(PRODUCTS[arch]), spec.tiling
         constexprs = constexprs_of(spec, device) | {"FORM": constexpr_of(replace(form_of(spec, device), polls=0))}
-        options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.pieces > 1
+        options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.blocks > 1
         return compile_for(device, kernel_of(spec), spec.signature(), constexprs, *options)
 
     machine_code.text_of.cache_clear()
@@ -180,7 +180,7 @@ def test_rows_that_are_overwritten(arch, direction, name, blind):
 
 
 def test_rows_that_are_overwritten_elsewhere_would_be_wrong(blind):
-    """So the test above can fail: here a program that has read a part again takes what it read."""
+    """So the test above can fail: here a program that has read a split again takes what it read."""
 
     def elsewhere(operands, problem, tiling, programs):
         in_virtual_device("gfx942", resident=1)(operands, replace(problem, in_place=False), tiling, programs)

@@ -1,4 +1,4 @@
-"""Tiles whose columns are held in several tensors, of which the last may reach past the rows, and parts of rows likewise."""
+"""Tiles whose columns are held in several tensors, of which the last may reach past the rows, and splits of rows likewise."""
 
 import functools
 
@@ -23,8 +23,8 @@ def _tuples(device):
         pytest.skip("this Triton has no tuples of tensors")
 
 
-def in_pieces(pieces, tile_rows=1):
-    return Tiling(tile_rows, 16, pieces=pieces)
+def in_blocks(blocks, tile_rows=1):
+    return Tiling(tile_rows, 16, blocks=blocks)
 
 
 @pytest.fixture
@@ -33,21 +33,21 @@ def run(device):
 
 
 @pytest.mark.parametrize("direction", [forward, backward])
-@pytest.mark.parametrize(("n_cols", "pieces"), [(17, 2), (33, 3), (48, 3), (79, 5)])
-def test_lengths(run, where, direction, n_cols, pieces):
-    """One element, all but one, and all of the last piece."""
-    direction(run, "softmax", torch.float32, where, n_cols, in_pieces(pieces), 2)
+@pytest.mark.parametrize(("n_cols", "blocks"), [(17, 2), (33, 3), (48, 3), (79, 5)])
+def test_lengths(run, where, direction, n_cols, blocks):
+    """One element, all but one, and all of the last block."""
+    direction(run, "softmax", torch.float32, where, n_cols, in_blocks(blocks), 2)
 
 
 @pytest.mark.parametrize("direction", [forward, backward])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 def test_types_and_vectors(run, where, direction, dtype):
-    direction(run, "softmax", dtype, where, 40, in_pieces(3), 2, vector=16 // dtype.itemsize)
+    direction(run, "softmax", dtype, where, 40, in_blocks(3), 2, vector=16 // dtype.itemsize)
 
 
 @pytest.mark.parametrize("direction", [forward, backward])
 def test_forms_and_rows_that_share_a_tile(run, where, form, direction):
-    direction(run, form, torch.float32, where, 44, in_pieces(3, tile_rows=2), 2, vector=4)
+    direction(run, form, torch.float32, where, 44, in_blocks(3, tile_rows=2), 2, vector=4)
 
 
 @pytest.mark.parametrize("direction", [forward, backward])
@@ -57,7 +57,7 @@ def test_unaligned_rows(device, run, where, direction, n_cols):
     if device.backend != "interpreter" and not device.vendor.aligned_access:
         pytest.skip(f"{device.backend} has no unaligned rows")
     for stride in (49, 51):
-        direction(run, "softmax", torch.float32, where, n_cols, in_pieces(3), 2, vector=4, stride=stride)
+        direction(run, "softmax", torch.float32, where, n_cols, in_blocks(3), 2, vector=4, stride=stride)
 
 
 @pytest.mark.parametrize("n_cols", [132, 260, 388, 516, 781, 900, 1025, 1300, 1301, 2056, 2304, 4100, 4224, 8200])
@@ -80,9 +80,9 @@ def test_what_is_planned_for_an_h200(device, where, n_cols):
 
 
 @pytest.mark.parametrize("direction", [forward, backward])
-def test_parts_of_rows(device, run, where, direction):
-    """Pieces of any part may lie wholly or partly beyond the row's end."""
-    tiling = Tiling(1, 16, None, None, 3, pieces=3)
+def test_splits_of_rows(device, run, where, direction):
+    """Blocks of any split may lie wholly or partly beyond the row's end."""
+    tiling = Tiling(1, 16, None, None, 3, blocks=3)
     direction(run, "softmax", torch.float32, where, 104, tiling, 6)
     direction(run, "softmax", torch.bfloat16, where, 144, tiling, 6, vector=8)  # no mask
     if device.backend == "interpreter" or device.vendor.aligned_access:

@@ -1,4 +1,4 @@
-"""Rows of which random parts are masked, far from 0, in every strategy and type: nan where torch has nan, and nowhere else."""
+"""Rows of which random splits are masked, far from 0, in every strategy and type: nan where torch has nan, and nowhere else."""
 
 import functools
 from dataclasses import replace
@@ -68,7 +68,7 @@ def both(run, where, form, dtype, n_cols, tiling, stride, vector, unaligned, giv
     x, _ = rows_in(2, n_cols, stride, dtype, where, NAN)
     filled(x, given, form)
     y, assert_guards = result_in(2, n_cols, stride, dtype, where)
-    run((y, x), problem_of((y, x), form, False, vector, unaligned), tiling, 2 * tiling.parts)
+    run((y, x), problem_of((y, x), form, False, vector, unaligned), tiling, 2 * tiling.splits)
     assert_guards()
     exact = expected(form, x)
     assert torch.equal(
@@ -77,7 +77,7 @@ def both(run, where, form, dtype, n_cols, tiling, stride, vector, unaligned, giv
     assert_close(y, exact, x.double().abs().nan_to_num(0, 0, 0).amax(-1, keepdim=True) if form == "log_softmax" else 0.0)
     dy, _ = rows_in(2, n_cols, stride, dtype, where, NAN, 1)
     dx, assert_guards = result_in(2, n_cols, stride, dtype, where)
-    run((dx, dy, y), problem_of((dx, dy, y), form, True, vector, unaligned), tiling, 2 * tiling.parts)
+    run((dx, dy, y), problem_of((dx, dy, y), form, True, vector, unaligned), tiling, 2 * tiling.splits)
     assert_guards()
     assert_close(dx, expected_gradient(form, dy, y), gradient_scale(form, dy, y))
 
@@ -93,7 +93,7 @@ def test_masks(run, where, form, name, dtype):
     check()
 
 
-@pytest.mark.parametrize("name", mostly_slow(["pieces", "online", "shared", "shared pieces"], lambda name: name != "shared"))
+@pytest.mark.parametrize("name", mostly_slow(["blocks", "online", "shared", "shared blocks"], lambda name: name != "shared"))
 def test_masks_of_unaligned_rows(device, run, where, name):
     if device.backend != "interpreter" and not device.vendor.aligned_access:
         pytest.skip(f"{device.backend} has no unaligned rows")

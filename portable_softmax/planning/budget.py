@@ -1,4 +1,4 @@
-"""Room that a device has for a problem's launches: what follows from its facts, and numbers that somebody measured."""
+"""Budget that a device has for a problem's launches: what follows from its facts, and numbers that somebody measured."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +20,7 @@ class Candidate(NamedTuple):
     why: str
 
 
-class Room:
+class Budget:
     """Facts of a device as they concern a problem; threads, registers and elements are those of a multiprocessor."""
 
     def __init__(self, problem: Problem, device: Device, numbers: Numbers) -> None:
@@ -62,13 +62,13 @@ class Room:
 
     @property
     def few_elements(self) -> int:
-        """Returns the elements of a piece for each thread, where a thread reads neighbours of several columns."""
+        """Returns the elements of a block for each thread, where a thread reads neighbours of several columns."""
         return self.numbers.elements_per_thread // 8
 
     @property
-    def piece(self) -> int:
-        """Returns the elements of a piece for each thread."""
-        return max(1, self.numbers.bytes_per_piece // self.problem.element_bytes)
+    def block(self) -> int:
+        """Returns the elements of a block for each thread."""
+        return max(1, self.numbers.bytes_per_block // self.problem.element_bytes)
 
     def rows(self, elements: float, row: int) -> int:
         """Returns a power of two of rows that there are elements for, while each multiprocessor keeps enough programs."""
@@ -76,9 +76,9 @@ class Room:
         rows = min(1 << fit.bit_length() - 1, next_power_of_2(-(-self.n_rows // (self.multiprocessors * self.programs_kept))))
         return rows if self.problem.batch_invariant else min(rows, self.most_rows)
 
-    def is_few(self, part: int) -> bool:
+    def is_few(self, split: int) -> bool:
         """Tells whether programs of so many elements are few for each multiprocessor."""
-        return self.n_rows * self.problem.n_cols <= self.numbers.fewest_programs * self.multiprocessors * part
+        return self.n_rows * self.problem.n_cols <= self.numbers.fewest_programs * self.multiprocessors * split
 
     def registers_of(self, programs: int, threads: int) -> int:
         """Returns the registers of a thread that let so many programs be resident, in whole granules; 0 if none do."""
@@ -90,12 +90,12 @@ class Room:
         """Returns the warps whose threads hold so many elements each, as far as a program may have them."""
         return min(next_power_of_2(max(1, round(elements / per_thread / self.warp))), self.most_threads // self.warp)
 
-    def in_pieces(self, tiling: Tiling, elements: int) -> Tiling | None:
-        """Returns the tiling in pieces of so many elements a thread, which end nearer to a row's end; None if one is enough."""
+    def in_blocks(self, tiling: Tiling, elements: int) -> Tiling | None:
+        """Returns the tiling in blocks of so many elements a thread, which end nearer to a row's end; None if one is enough."""
         unit = self.problem.vector if self.problem.unaligned else 1
         cols = max(unit, elements * (tiling.num_warps or 1) * self.warp // tiling.tile_rows)
-        pieces = -(-self.problem.width // (tiling.parts * cols))
-        return replace(tiling, width=cols, pieces=pieces) if pieces > 1 else None
+        blocks = -(-self.problem.width // (tiling.splits * cols))
+        return replace(tiling, width=cols, blocks=blocks) if blocks > 1 else None
 
 
 def halves(most: int, least: int) -> Iterator[int]:
