@@ -1,20 +1,20 @@
-"""Launches a kernel of one's own by what was inspected: as many programs as the device holds at once, of the best warps.
+"""Launches a kernel of one's own on any vendor's device: of the warps that fit it best, as many programs as it holds at once.
 
 `python examples/own_launch.py` plans it for devices that are not here, and launches it on the one that is; without one,
-`TRITON_INTERPRET=1 python examples/own_launch.py`. A server asks at its start, in `fit`, and launches later: while
-inspect_kernel compiles, which is about a second for a new kernel and some milliseconds for a known one, Triton's driver is
-another one for all threads of the process, and no thread may launch.
+`TRITON_INTERPRET=1 python examples/own_launch.py`. While a kernel is compiled for a device that is not here, Triton's driver
+is another one for all threads of the process, and no thread may launch.
 """
 
-import functools
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
-from portable_softmax import Device, NoDeviceError, current_device, inspect_kernel
+from portable_softmax import NoDeviceError, current_device, fits, inspect_kernel, resident_programs
 
 BLOCK = 1024
+CONFIGS = [triton.Config({"BLOCK": BLOCK}, num_warps=warps) for warps in (1, 2, 4, 8)]
 
 
 @triton.jit
@@ -34,30 +34,30 @@ def rms_norm_kernel(x, w, y, n_rows, n_cols, eps, BLOCK: tl.constexpr):
             tl.store(y + row * n_cols + start + at, part * scale * weight, mask=seen)
 
 
-@functools.cache
-def fit(n_rows: int, n_cols: int, dtype: str, device: Device) -> tuple[int, int]:
-    """Returns (num_programs, num_warps): of what spills nothing the most warps at once, and of these the fewest a program."""
-    if device.backend == "interpreter":
-        return 1, 4  # it compiles nothing, and runs one program after another
-    matrix, row = f"{dtype}[{n_rows},{n_cols}]", f"{dtype}[{n_cols}]"
-    arguments = {"x": matrix, "w": row, "y": matrix, "n_rows": n_rows, "n_cols": n_cols, "eps": 1e-6, "BLOCK": BLOCK}
-
-    def rank(num_warps: int) -> tuple[bool, int, int]:
-        found = inspect_kernel(rms_norm_kernel, arguments, device=device, num_warps=num_warps)
-        return found.resources.spilled_bytes_per_thread == 0, found.occupancy.warps_per_multiprocessor or 0, -num_warps
-
-    best = max((1, 2, 4, 8), key=rank)
-    occupancy = inspect_kernel(rms_norm_kernel, arguments, device=device, num_warps=best).occupancy
-    return min(n_rows, device.resident(occupancy)), best
+def configured(arguments: dict[str, Any], device: str | None = None) -> dict[str, Any]:
+    """Returns BLOCK and the options of what spills nothing and keeps most warps resident; a server does it at its start."""
+    best, *_ = fits.with_(kernel=rms_norm_kernel, device=device, ranked=True)(CONFIGS, arguments)
+    chosen: dict[str, Any] = best.all_kwargs()
+    return chosen
 
 
-def rms_norm(x: torch.Tensor, w: torch.Tensor, device: Device) -> torch.Tensor:
-    """Launches the kernel on tensors of the device."""
-    n_rows, n_cols = x.shape
-    num_programs, num_warps = fit(n_rows, n_cols, str(x.dtype).removeprefix("torch."), device)
+def rms_norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Launches the kernel on tensors of the device that is here, by as many programs as it holds at once."""
     y = torch.empty_like(x)
-    rms_norm_kernel[(num_programs,)](x, w, y, n_rows, n_cols, 1e-6, BLOCK=BLOCK, num_warps=num_warps)
+    arguments = {"x": x, "w": w, "y": y, "n_rows": x.shape[0], "n_cols": x.shape[1], "eps": 1e-6}
+    chosen = configured(arguments)
+    compiled = rms_norm_kernel.warmup(**arguments, **chosen, grid=(1,))
+    rms_norm_kernel[(min(x.shape[0], resident_programs(compiled)),)](**arguments, **chosen)
     return y
+
+
+def planned(device: str) -> tuple[int, int]:
+    """Returns (programs, warps of each) for a device that is not here."""
+    tensors = {"x": "f16[16384,4096]", "w": "f16[4096]", "y": "f16[16384,4096]"}
+    arguments = {**tensors, "n_rows": 16384, "n_cols": 4096, "eps": 1e-6}
+    chosen = configured(arguments, device)
+    compiled = inspect_kernel(rms_norm_kernel, {**arguments, "BLOCK": BLOCK}, device=device, num_warps=chosen["num_warps"])
+    return min(16384, resident_programs(compiled.launch.compiled, device)), chosen["num_warps"]
 
 
 def main() -> None:
@@ -69,14 +69,14 @@ def main() -> None:
         print(f"nothing is launched: {error}")
     if device is None or device.backend != "interpreter":  # which compiles nothing
         for name in ("nvidia/h200", "amd/mi300x", "amd/rx-7900-xtx"):
-            programs, warps = fit(16384, 4096, "float16", Device.from_profile(name))
+            programs, warps = planned(name)
             print(f"{name:16} {programs} programs of {warps} warps")
     if device is not None:
         where = device.vendor.torch_device_type
         x, w = torch.randn(64, 3000, device=where), torch.randn(3000, device=where)
         expected = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w
-        torch.testing.assert_close(rms_norm(x, w, device), expected)
-        print(f"right on {device.name}, by {fit(64, 3000, 'float32', device)[0]} programs")
+        torch.testing.assert_close(rms_norm(x, w), expected)
+        print(f"right on {device.name}")
 
 
 if __name__ == "__main__":

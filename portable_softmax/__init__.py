@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from portable_softmax.api.override import override_aten
     from portable_softmax.api.patch import patch_torch
     from portable_softmax.operators.memory import watch_calls
-    from portable_softmax.probe.inspection import inspect_kernel
+    from portable_softmax.own_kernels.fits import fits
+    from portable_softmax.own_kernels.inspection import inspect_kernel
+    from portable_softmax.own_kernels.resident import resident_programs
     from portable_softmax.probe.limits import limits
     from portable_softmax.runtime.warmup import warm_up
 
@@ -55,6 +57,7 @@ __all__ = [
     "batch_invariant",
     "current_device",
     "explain",
+    "fits",
     "inspect_kernel",
     "is_batch_invariant",
     "limits",
@@ -64,6 +67,7 @@ __all__ = [
     "patch_torch",
     "plan",
     "profiles",
+    "resident_programs",
     "set_batch_invariant",
     "softmax",
     "softmin",
@@ -77,11 +81,13 @@ _MODULES = {
     "LogSoftmax": "api.modules",
     "Softmax": "api.modules",
     "explain": "api.explain",
-    "inspect_kernel": "probe.inspection",
+    "fits": "own_kernels.fits",
+    "inspect_kernel": "own_kernels.inspection",
     "limits": "probe.limits",
     "log_softmax": "api.functional",
     "override_aten": "api.override",
     "patch_torch": "api.patch",
+    "resident_programs": "own_kernels.resident",
     "softmax": "api.functional",
     "softmin": "api.functional",
     "warm_up": "runtime.warmup",

@@ -16,14 +16,16 @@ ROOMS = {  # headings, by the beginning of the module that a public name is of
     "Compute": ("api.", "invariance"),
     "Launches": ("runtime.", "planning.", "operators.memory"),
     "Devices and occupancy": ("devices.",),
-    "Any kernel": ("probe.", "testing."),
+    "Any kernel": ("own_kernels.", "probe.", "testing."),
     "Errors": ("errors",),
 }
 BESIDE = (  # classes and functions that public ones give or take
     "api.override.Override",
     "planning.plan.Tiling",
     "devices.schema.Hardware",
-    "probe.inspection.Inspected",
+    "own_kernels.fits.Fits",
+    "own_kernels.inspection.Inspected",
+    "own_kernels.resident.ResidentPrograms",
     "probe.limits.Limits",
     "testing.assertions.assert_occupancy",
     "testing.assertions.assert_plan_unchanged",
@@ -62,6 +64,7 @@ def _entry(name: str, each: Any) -> str:
     short = name.rpartition(".")[2]
     where = "" if told == "portable_softmax" else f", of `{told}`"
     if not inspect.isclass(each):
+        each = each if inspect.isfunction(each) else type(each).__call__  # of an instance that is called
         return f"### {short}\n\n`{short}{_signature(each)}`{where}\n\n{_text(each)}"
     bases = [base.__name__ for base in each.__bases__ if base.__name__ not in ("object", "Struct")]
     kind = f"class `{short}({', '.join(bases)})`{where}" if bases else f"class `{short}`{where}"

@@ -20,13 +20,14 @@ ARROWS = {
     "devices": {"errors"},
     "planning": {"devices", "errors"},
     "runtime": {"planning", "devices", "invariance", "errors"},
+    "own_kernels": {"runtime", "devices", "errors"},
     "operators": {"runtime", "planning", "devices", "invariance", "errors"},
     "distributed": {"operators", "runtime", "planning", "devices", "invariance", "errors"},
     "api": {"distributed", "operators", "devices"},
     "tune": {"probe", "runtime", "planning", "devices", "errors"},
-    "probe": {"runtime", "planning", "devices", "errors"},
+    "probe": {"own_kernels", "runtime", "planning", "devices", "errors"},
     "__main__": {"probe", "tune"},
-    "testing": {"probe", "devices", "errors"},
+    "testing": {"probe", "own_kernels", "devices", "errors"},
 }
 MORE = {
     "runtime/kernel_form.py": {"kernels"},  # the one file that knows them

@@ -9,8 +9,8 @@ from pathlib import Path
 from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, NoDeviceError, ProfileError, TargetError
+from portable_softmax.own_kernels.inspection import UnknownStageError
 from portable_softmax.probe.cases import BROKEN, WRONG, Wanted, again, reports_of
-from portable_softmax.probe.inspection import UnknownStageError
 from portable_softmax.probe.loading import UnknownKernelError
 from portable_softmax.probe.options import named
 from portable_softmax.probe.regression import REGRESSED, as_table, check_kernel, compare, load, save

@@ -13,13 +13,13 @@ from portable_softmax.devices.detect import INSTALL, current_device, interpretin
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import DeviceError, GridError, PortableSoftmaxError, TargetError
+from portable_softmax.own_kernels.decorators import jit_function
+from portable_softmax.own_kernels.inspection import dump
+from portable_softmax.own_kernels.launched import Launched, launched
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.request import scored_problem
-from portable_softmax.probe.decorators import jit_function
 from portable_softmax.probe.explain import next_step
-from portable_softmax.probe.inspection import dump
 from portable_softmax.probe.kernel_case import KernelCase, grid_of, load_case, refused_grid, with_values
-from portable_softmax.probe.launched import Launched, launched
 from portable_softmax.probe.loading import KernelFile, load_kernel
 from portable_softmax.probe.noise import few_lines_of_compilers
 from portable_softmax.probe.progress import counted_out

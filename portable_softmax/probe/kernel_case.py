@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import Grid, refusal
-from portable_softmax.probe.arguments import argument_of, constant_of
-from portable_softmax.probe.decorators import constexprs_of
-from portable_softmax.probe.launched import Launched
+from portable_softmax.own_kernels.arguments import argument_of, constant_of
+from portable_softmax.own_kernels.decorators import constexprs_of
+from portable_softmax.own_kernels.launched import Launched
 from portable_softmax.probe.loading import KernelFile
 
 

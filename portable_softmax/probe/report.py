@@ -10,9 +10,9 @@ import msgspec
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
+from portable_softmax.own_kernels.launched import Chosen, Launched
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.probe import scores
-from portable_softmax.probe.launched import Chosen, Launched
 from portable_softmax.probe.schema import (
     SCHEMA_VERSION,
     DeviceInfo,

@@ -6,8 +6,8 @@ from typing import Any
 
 from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.errors import GridError
+from portable_softmax.own_kernels.launched import Chosen
 from portable_softmax.probe.columns import as_columns, many
-from portable_softmax.probe.launched import Chosen
 from portable_softmax.probe.report import triton_of, use_of, warps_of, words_of
 from portable_softmax.probe.schema import Fact, FactValue, KernelLaunch, KernelUse, Launch, NextStep, Report, Time, Verified
 

@@ -10,9 +10,9 @@ from msgspec import UNSET
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.names import find_profile
 from portable_softmax.errors import ProfileError
+from portable_softmax.own_kernels.arguments import value_of
+from portable_softmax.own_kernels.decorators import configurations
 from portable_softmax.probe import scores
-from portable_softmax.probe.arguments import value_of
-from portable_softmax.probe.decorators import configurations
 from portable_softmax.probe.loading import load_kernel
 from portable_softmax.probe.options import named
 from portable_softmax.probe.report import Case, json_value

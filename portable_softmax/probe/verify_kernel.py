@@ -11,8 +11,8 @@ import torch
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError
+from portable_softmax.own_kernels.decorators import decorated
 from portable_softmax.probe.closeness import Distance, allowed_of_any, distance, same
-from portable_softmax.probe.decorators import decorated
 from portable_softmax.probe.kernel_case import KernelCase
 from portable_softmax.probe.schema import Verified
 from portable_softmax.probe.verify import outcome

@@ -9,10 +9,10 @@ import torch
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError
+from portable_softmax.own_kernels.launched import Launched
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.reading import as_read
 from portable_softmax.probe.kernel_case import KernelCase, grid_of
-from portable_softmax.probe.launched import Launched
 from portable_softmax.probe.schema import SoftmaxProblem, Verified
 from portable_softmax.probe.trial import trial
 from portable_softmax.probe.verify import GUARD

@@ -9,11 +9,11 @@ from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, TargetError
-from portable_softmax.probe.arguments import text_of
+from portable_softmax.own_kernels.arguments import text_of
+from portable_softmax.own_kernels.decorators import jit_function
+from portable_softmax.own_kernels.inspection import Inspected, inspect_kernel
 from portable_softmax.probe.columns import as_columns
-from portable_softmax.probe.decorators import jit_function
 from portable_softmax.probe.explain import next_step
-from portable_softmax.probe.inspection import Inspected, inspect_kernel
 from portable_softmax.probe.kernel_case import KernelCase, grid_of, refused_grid
 from portable_softmax.probe.regression import CHANGE_HEADER, KINDS, change_row, changes
 from portable_softmax.probe.report import describe, json_value, launch_of_kernel

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from portable_softmax import CompileError, Device, KernelResources, inspect_kernel
-from portable_softmax.probe.inspection import dump
+from portable_softmax.own_kernels.inspection import dump
 from portable_softmax.probe.loading import load_kernel
 from portable_softmax.runtime.compiler import triton_version
 

@@ -14,8 +14,8 @@ import pytest
 
 import portable_softmax
 from portable_softmax import DeviceError, plan
+from portable_softmax.own_kernels.arguments import value_of
 from portable_softmax.probe import answers, doctor, program
-from portable_softmax.probe.arguments import value_of
 from portable_softmax.probe.schema import SCHEMA_VERSION, Verified
 
 ROOT = Path(__file__).parents[2]

@@ -15,9 +15,9 @@ import msgspec
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PortableSoftmaxError
-from portable_softmax.probe.absent import absent
-from portable_softmax.probe.arguments import Argument, argument_of, constant_of
-from portable_softmax.probe.decorators import configurations, decorated, jit_function
+from portable_softmax.own_kernels.absent import absent
+from portable_softmax.own_kernels.arguments import Argument, argument_of, constant_of
+from portable_softmax.own_kernels.decorators import configurations, decorated, jit_function
 from portable_softmax.runtime.compiler import target_of, target_to_compile_for, triton_version
 
 OF_BACKEND = {"num_warps": "4", "num_stages": "3"}  # that a kernel may have as parameters too, with a number to begin with
@@ -75,7 +75,7 @@ def launched(
 
     Args:
         kernel: the @triton.jit function, with its decorators.
-        arguments: by name, constexprs too; text is read as probe/arguments.py says.
+        arguments: by name, constexprs too; text is read as own_kernels/arguments.py says.
         options: of the backend, None for Triton's choice; they and `arguments` win over a decorator's.
         device: the target; it need not be here.
         config: number of one of the configurations of @triton.autotune.
@@ -88,7 +88,7 @@ def launched(
     """
     target_to_compile_for(device)
     jit = jit_function(kernel)
-    given = _read(jit, arguments)
+    given = read_arguments(jit, arguments)
     unknown = {name: each.kind for name, each in given.items() if each.kind}
     wanted = {name: value for name, value in options.items() if value is not None}
     passed = {name: each.value for name, each in given.items()} | wanted
@@ -110,8 +110,8 @@ def by_position(kernel: Any, values: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(names, values, strict=False))
 
 
-def _read(jit: Any, arguments: Mapping[str, Any]) -> dict[str, Argument]:
-    """Returns the arguments with text read."""
+def read_arguments(jit: Any, arguments: Mapping[str, Any]) -> dict[str, Argument]:
+    """Returns the arguments with text read; TypeError if the kernel has no such parameter."""
     parameters = {each.name: each for each in jit.params}
     if unknown := arguments.keys() - parameters.keys():
         raise TypeError(f"{jit.__name__} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(parameters)}")
@@ -172,8 +172,13 @@ def _run(outermost: Any, jit: Any, passed: dict[str, Any], device: Device) -> tu
             raise CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {strange or error}") from error
         finally:
             jit.pre_run_hooks.remove(hook)
-            (jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop(key, None)
-            vars(jit).update({"binder": None} if hasattr(jit, "binder") else {})  # Triton 3.2 has one for all backends
+            forget(jit, key)
+
+
+def forget(jit: Any, key: object) -> None:
+    """Takes what was compiled for an absent device out of a kernel's own cache; `key` is that of `absent`."""
+    (jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop(key, None)
+    vars(jit).update({"binder": None} if hasattr(jit, "binder") else {})  # Triton 3.2 has one for all backends
 
 
 def _parsed_options(device: Device, given: Mapping[str, Any]) -> Any:

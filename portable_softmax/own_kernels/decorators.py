@@ -50,7 +50,13 @@ def configurations(kernel: Any) -> list[Any]:
     return next((list(layer.configs) for layer in layers(kernel) if hasattr(layer, "configs")), [])
 
 
-def decorated(kernel: Any, config: int | None, given: Collection[str], unknown: Collection[str]) -> tuple[Any, dict[str, str]]:
+def decorated(
+    kernel: Any,
+    config: int | None,
+    given: Collection[str],
+    unknown: Collection[str],
+    configs: Sequence[Any] | None = None,
+) -> tuple[Any, dict[str, str]]:
     """Returns a kernel under copies of its decorators that choose nothing by measuring, and who decides each name.
 
     Args:
@@ -58,6 +64,7 @@ def decorated(kernel: Any, config: int | None, given: Collection[str], unknown: 
         config: number of one of the configurations of @triton.autotune.
         given: names that the user decides, whatever a decorator says.
         unknown: names of arguments whose values nobody knows, which no decorator may ask for.
+        configs: those of @triton.autotune, if not its own.
 
     Raises:
         ValueError: there are several configurations and none was chosen, or no such one.
@@ -70,7 +77,7 @@ def decorated(kernel: Any, config: int | None, given: Collection[str], unknown: 
         layer.fn = outermost
         outermost = layer
         if hasattr(layer, "configs"):
-            layer.configs = [_without(_chosen(layer.configs, config), given, unknown)]
+            layer.configs = [_without(_chosen(configs or layer.configs, config), given, unknown)]
             origins = dict.fromkeys(layer.configs[0].all_kwargs(), "configuration") | origins
         if hasattr(layer, "values"):
             layer.values = {

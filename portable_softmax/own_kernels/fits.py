@@ -1,0 +1,225 @@
+"""Configurations that a device can run, out of those of an autotuner: what cannot run, or spills, is not tried."""
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.detect import chosen, interpreting
+from portable_softmax.devices.device import Device
+from portable_softmax.devices.grid import refusal
+from portable_softmax.errors import CompileError
+from portable_softmax.own_kernels.absent import absent
+from portable_softmax.own_kernels.decorators import decorated, jit_function, layers
+from portable_softmax.own_kernels.launched import forget, read_arguments
+from portable_softmax.runtime.compiler import target_to_compile_for, triton_version
+
+logger = logging.getLogger("portable_softmax.fits")
+
+
+class NoConfigurationFitsError(CompileError):
+    """None of an autotuner's configurations can run on the device."""
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A configuration as it was compiled.
+
+    Args:
+        config: Triton's Config.
+        why: what keeps it from running; None if it can.
+        excess: how many times as much as there is it needs of the resource that it lacks most; inf where that is unknown.
+        spilled: bytes of each thread.
+        warps: resident on a multiprocessor; programs where there are no warps.
+    """
+
+    config: Any
+    why: str | None = None
+    excess: float = float("inf")
+    spilled: int = 0
+    warps: int = 0
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Keeps the configurations of an autotuner that can run; `fits` is one of these, `fits.with_(...)` another.
+
+    Args:
+        kernel: the @triton.jit function with its decorators; None for that of the autotuner that asks.
+        device: what they run on; the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
+        max_spilled: bytes that a thread may spill; None drops what spills only where others do not.
+        ranked: puts those first that keep most warps resident, and then those that spill least.
+    """
+
+    kernel: Any = None
+    device: Device | str | None = None
+    max_spilled: int | None = None
+    ranked: bool = False
+
+    def with_(self, **changed: Any) -> "Fits":
+        """Returns one with other choices; TypeError if there is no such choice."""
+        return replace(self, **changed)
+
+    def __call__(self, configs: Sequence[Any], named_args: Mapping[str, Any], **others: Any) -> list[Any]:
+        """Compiles each configuration, in parallel, and returns those that can run: Triton's `early_config_prune`.
+
+        ```python
+        @triton.autotune(configs, key=["M", "N", "K"], prune_configs_by={"early_config_prune": fits})
+        @triton.jit
+        def matmul(...): ...
+        ```
+
+        What was compiled is in Triton's cache. The logger `portable_softmax.fits` gets the reason for each one that goes.
+
+        Args:
+            configs: Triton's Configs.
+            named_args: arguments of the kernel by name; text is read as in `inspect_kernel`.
+            others: further arguments and options; `grid` is checked, if it is there.
+
+        Raises:
+            NoConfigurationFitsError: none can run; it names the nearest and what that one lacks.
+            CompileError: this Triton does not compile for the device.
+            TypeError: no kernel was given, and no autotuner asks.
+        """
+        device, kernel = chosen(self.device), self.kernel or _of_the_autotuner()
+        if interpreting():
+            return list(configs)
+        others.pop("warmup", None)
+        tried = _tried(kernel, list(configs), dict(named_args), others, device)
+        for each in tried:
+            if each.why:
+                logger.info("%s: %s", each.config, each.why)
+        if not (fitting := [each for each in tried if not each.why]):
+            raise NoConfigurationFitsError(_none_fits(jit_function(kernel).__name__, tried, device))
+        kept = self._without_spills(fitting)
+        if self.ranked:
+            kept = sorted(kept, key=lambda each: (-each.warps, each.spilled))
+        return [each.config for each in kept]
+
+    def _without_spills(self, tried: list[_Tried]) -> list[_Tried]:
+        least = min(each.spilled for each in tried)
+        allowed = least if self.max_spilled is None and not least else self.max_spilled
+        kept = tried if allowed is None else [each for each in tried if each.spilled <= allowed]
+        for each in tried:
+            if each not in kept:
+                logger.info("%s: spills %s bytes a thread", each.config, each.spilled)
+        if not kept:
+            raise NoConfigurationFitsError(
+                f"each of {len(tried)} configurations spills, at least {least} bytes a thread; {self.max_spilled} are allowed"
+            )
+        return kept
+
+
+fits = Fits()
+
+
+def _of_the_autotuner() -> Any:
+    """Returns the autotuner that calls `fits`, as Triton gives it no kernel.
+
+    Raises:
+        TypeError: who calls is none.
+    """
+    asking = sys._getframe(2).f_locals.get("self")
+    if not hasattr(asking, "configs") or not hasattr(asking, "fn"):
+        raise TypeError(
+            "fits was called by no autotuner of Triton; name the kernel: fits.with_(kernel=...)(configs, arguments)"
+        )
+    return asking
+
+
+def _tried(kernel: Any, configs: list[Any], named: dict[str, Any], others: dict[str, Any], device: Device) -> list[_Tried]:
+    """Returns all configurations as they were compiled, in their order."""
+    target_to_compile_for(device)
+    grid, jit = others.pop("grid", None), jit_function(kernel)
+    given = {name: each.value for name, each in read_arguments(jit, named).items()} | others
+    outermost = [_alone(kernel, each, given) for each in configs]
+    # Triton compiles in threads from 3.4 on; hooks of configurations change the arguments, so each needs its turn.
+    in_turn = triton_version() < (3, 4) or any(each.pre_hook for each in configs)
+    with _for(device, jit), ThreadPoolExecutor(1 if in_turn else os.cpu_count() or 1) as pool:
+        runs = [pool.submit(each.run, **given, grid=(1,), warmup=True) for each in outermost]
+        for run in runs:
+            run.exception()  # waits, so that the device is the current one until all have ended
+    found = []
+    for config, run in zip(configs, runs, strict=True):
+        if error := run.exception():
+            found.append(_Tried(config, f"does not compile: {error}"))
+        else:
+            found.append(_judged(config, run.result(), grid, {**given, **config.all_kwargs()}, device))
+    return found
+
+
+def _alone(kernel: Any, config: Any, given: Mapping[str, Any]) -> Any:
+    """Returns the kernel under its decorators with one configuration."""
+    if not any(hasattr(layer, "configs") for layer in layers(kernel)):
+        return _Configured(kernel, config)
+    outermost, _ = decorated(kernel, None, given.keys(), (), configs=[config])
+    return outermost
+
+
+@dataclass(frozen=True)
+class _Configured:
+    """A kernel without @triton.autotune, and a configuration that is not its own."""
+
+    kernel: Any
+    config: Any
+
+    def run(self, **given: Any) -> Any:
+        return self.kernel.run(**given, **self.config.all_kwargs())
+
+
+@contextlib.contextmanager
+def _for(device: Device, jit: Any) -> Iterator[None]:
+    """Makes Triton compile for the device."""
+    if device.detected is not None:
+        yield
+        return
+    with absent(device) as key:
+        try:
+            yield
+        finally:
+            forget(jit, key)
+
+
+def _judged(config: Any, compiled: Any, grid: Any, given: Mapping[str, Any], device: Device) -> _Tried:
+    """Says whether a compiled configuration can run."""
+    used = device.vendor.resources(compiled)
+    occupancy = device.vendor.occupancy(used, device.hardware)
+    if not occupancy.programs_per_multiprocessor:
+        name, needed, most = max(
+            _lacking(used, occupancy, device), key=lambda each: each[1] / (each[2] or 1), default=("", 0, 0)
+        )
+        told = f"needs {needed} {name}, and there are {most}" if name else f"limited by {' and '.join(occupancy.limited_by)}"
+        return _Tried(config, f"does not fit: {told}", needed / most if most else float("inf"))
+    if grid is not None:
+        x, y, z = (*(grid(given) if callable(grid) else grid), 1, 1)[:3]
+        if why := refusal(device, (x, y, z), used.num_warps, getattr(compiled.metadata, "num_ctas", None) or 1):
+            return _Tried(config, why)
+    resident = occupancy.warps_per_multiprocessor or occupancy.programs_per_multiprocessor
+    return _Tried(config, spilled=used.spilled_bytes_per_thread, warps=resident)
+
+
+def _lacking(used: KernelResources, occupancy: Occupancy, device: Device) -> Iterator[tuple[str, int, int]]:
+    """Yields (what a program needs more of than there is, how much it needs, how much there is)."""
+    facts = device.hardware
+    threads = (used.num_warps or 0) * (facts.warp_size or 0)
+    for name, needed, most in (
+        ("bytes of shared memory", used.shared_memory_bytes, facts.shared_memory_per_program_max),
+        ("threads", threads, facts.max_threads_per_program),
+        ("registers", threads * (used.registers_per_thread or 0), facts.registers_per_multiprocessor),
+        ("columns of tensor memory", used.tensor_memory_columns or 0, facts.tensor_memory_columns),
+    ):
+        if most is not None and needed > most:
+            yield name, needed, most
+
+
+def _none_fits(name: str, tried: list[_Tried], device: Device) -> str:
+    nearest = min(tried, key=lambda each: each.excess)
+    return (
+        f"none of {len(tried)} configurations of {name} can run on {device.name}; the nearest is {nearest.config}, which "
+        f"{nearest.why}; give smaller blocks, fewer stages or fewer warps"
+    )

@@ -1,0 +1,139 @@
+"""Configurations of an autotuner that a device can run."""
+
+import logging
+
+import pytest
+import torch
+import triton
+from example_kernels import add_kernel, matmul_kernel
+
+from portable_softmax import ProfileError, fits, inspect_kernel
+from portable_softmax.own_kernels.fits import NoConfigurationFitsError
+
+ARGUMENTS = {"a_ptr": "*fp16:16", "b_ptr": "*fp16:16", "c_ptr": "*fp16:16", "m": 1024, "n": 1024, "k": 1024}
+CONFIGS = [  # blocks, warps, stages
+    triton.Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": 8}, num_warps=warps, num_stages=stages)
+    for m, n, k, warps, stages in (
+        (32, 32, 32, 4, 2),
+        (64, 64, 64, 4, 4),
+        (64, 128, 64, 4, 4),
+        (128, 128, 128, 4, 3),
+        (64, 128, 16, 1, 2),
+    )
+]
+SMALL, *_, SPILLS = CONFIGS
+PRODUCTS = "nvidia/rtx-5090", "nvidia/b200", "amd/mi300x", "amd/rx-9070-xt"
+
+
+def kept_of(name, configs=CONFIGS, **choices):
+    return fits.with_(kernel=matmul_kernel, device=name, **choices)(configs, ARGUMENTS)
+
+
+def used(config, name):
+    options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    return inspect_kernel(matmul_kernel, ARGUMENTS, config.kwargs, device=name, **options)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_what_fits_and_does_not_spill_is_kept_in_its_order(name):
+    told = [used(each, name) for each in CONFIGS]
+    can = [(each, it) for each, it in zip(CONFIGS, told, strict=True) if it.occupancy.programs_per_multiprocessor]
+    assert kept_of(name) == [each for each, it in can if not it.resources.spilled_bytes_per_thread]
+    assert kept_of(name, max_spilled=10**6) == [each for each, _ in can]
+    most = kept_of(name, max_spilled=10**6, ranked=True)[0]
+    assert used(most, name).occupancy.warps_per_multiprocessor == max(it.occupancy.warps_per_multiprocessor for _, it in can)
+
+
+def test_devices_differ():
+    assert CONFIGS[3] not in kept_of("nvidia/rtx-5090")
+    assert CONFIGS[3] in kept_of("nvidia/h200", max_spilled=10**6)
+
+
+def test_each_that_goes_is_told_with_its_reason(caplog):
+    caplog.set_level(logging.INFO, "portable_softmax.fits")
+    kept = kept_of("nvidia/rtx-5090")
+    gone = sorted((each for each in CONFIGS if each not in kept), key=lambda each: each is SPILLS)  # these are told last
+    assert [str(each) in record.message for each, record in zip(gone, caplog.records, strict=True)] == [True] * len(gone)
+    assert "bytes of shared memory, and there are 101376" in caplog.text
+
+
+def test_where_all_spill_all_stay_unless_it_is_forbidden():
+    spills = [SPILLS]
+    assert used(SPILLS, "nvidia/rtx-5090").resources.spilled_bytes_per_thread
+    assert kept_of("nvidia/rtx-5090", spills) == spills
+    with pytest.raises(NoConfigurationFitsError, match=r"each of 1 configurations spills, at least \d+ bytes a thread; 0 are"):
+        kept_of("nvidia/rtx-5090", spills, max_spilled=0)
+
+
+def test_where_none_fits_the_nearest_is_told():
+    huge = [triton.Config({**CONFIGS[3].kwargs, "BLOCK_K": k}, num_warps=4, num_stages=4) for k in (128, 256)]
+    words = (
+        r"none of 2 configurations of matmul_kernel can run on nvidia/rtx-5090; the nearest is .*BLOCK_K: 128.*needs \d+ bytes"
+    )
+    with pytest.raises(NoConfigurationFitsError, match=words):
+        kept_of("nvidia/rtx-5090", huge)
+
+
+def test_what_does_not_compile_goes(caplog):
+    caplog.set_level(logging.INFO, "portable_softmax.fits")
+    odd = triton.Config({**SMALL.kwargs, "BLOCK_M": 33}, num_warps=4)
+    assert kept_of("nvidia/h200", [odd, SMALL]) == [SMALL]
+    assert "does not compile" in caplog.text
+
+
+def test_a_grid_that_the_device_does_not_take():
+    configs = [triton.Config({"BLOCK_SIZE": size}) for size in (128, 1024)]
+    arguments = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": 2**24}
+    chosen = fits.with_(kernel=add_kernel, device="nvidia/h200")
+    kept = chosen(configs, arguments, grid=lambda meta: (1, triton.cdiv(meta["n_elements"], meta["BLOCK_SIZE"])))
+    assert kept == configs[1:], "131,072 programs along y are too many, and 16,384 are not"
+
+
+def test_an_autotuner_asks():
+    pruned_by = {"early_config_prune": fits.with_(device="nvidia/rtx-5090")}
+    tuned = triton.autotune(CONFIGS, ["m"], prune_configs_by=pruned_by)(matmul_kernel)
+    x = torch.empty(1024, 1024, dtype=torch.float16, device="meta")
+    tuned.nargs = dict(zip(tuned.arg_names, (x, x, x, 1024, 1024, 1024), strict=False))
+    assert tuned.prune_configs({"grid": (64,), "warmup": True}) == kept_of("nvidia/rtx-5090")
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "error", "words"),
+    [
+        ({"kernel": None}, ARGUMENTS, TypeError, "called by no autotuner of Triton; name the kernel"),
+        ({}, {"other": 1}, TypeError, "matmul_kernel has no parameter other"),
+        ({"device": "nvidia/none"}, ARGUMENTS, ProfileError, "nvidia/none"),
+        ({"kernel": 7}, ARGUMENTS, TypeError, "7 is no @triton.jit function"),
+    ],
+)
+def test_refusals(change, arguments, error, words):
+    with pytest.raises(error, match=words):
+        fits.with_(**{"kernel": matmul_kernel, "device": "nvidia/h200"} | change)(CONFIGS, arguments)
+
+
+def test_a_choice_that_there_is_not():
+    with pytest.raises(TypeError, match="max_spiled"):
+        fits.with_(max_spiled=0)
+
+
+@pytest.mark.kernel
+def test_what_is_dropped_does_not_launch_here(where):
+    """Tunes a product by what fits; on a device, what goes for want of memory cannot be launched."""
+    size = 64
+    a, b = (torch.randn(size, size, device=where, dtype=torch.float16) for _ in "ab")
+    c = torch.empty_like(a)
+    configs = CONFIGS if where.type != "cpu" else CONFIGS[:1]
+    tuned = triton.autotune(configs, ["m"], prune_configs_by={"early_config_prune": fits})(matmul_kernel)
+    tuned[lambda meta: (triton.cdiv(size, meta["BLOCK_M"]) * triton.cdiv(size, meta["BLOCK_N"]),)](a, b, c, size, size, size)
+    torch.testing.assert_close(c.double(), a.double() @ b.double(), rtol=1e-2, atol=1e-2)
+    if where.type == "cpu":
+        return
+    arguments = dict(zip(matmul_kernel.arg_names, (a, b, c, size, size, size), strict=False))
+    kept = fits.with_(kernel=matmul_kernel, max_spilled=10**6)(CONFIGS, arguments)
+    for each in CONFIGS:
+        try:
+            matmul_kernel[(1,)](a, b, c, size, size, size, **each.all_kwargs())
+            launched = True
+        except triton.runtime.errors.OutOfResources:
+            launched = False
+        assert launched == (each in kept), str(each)
