@@ -7,7 +7,7 @@ examples/my_kernel.py:subtract_max --on amd/mi300x nvidia/h200 --args 'x=f32[409
 import triton
 import triton.language as tl
 
-from portable_softmax import inspect_kernel
+from portable_probe import inspect_kernel
 
 
 @triton.jit

@@ -12,7 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from portable_softmax import Device, NoDeviceError, current_device, inspect_kernel
+from portable_probe import inspect_kernel
+from portable_softmax import Device, NoDeviceError, current_device
 
 BLOCK = 1024
 

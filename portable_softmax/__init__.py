@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.detect import INSTALL, INTERPRETER, current_device
 from portable_softmax.devices.device import Device
+from portable_softmax.devices.limits import limits
 from portable_softmax.devices.profiles import profiles
 from portable_softmax.errors import (
     CompileError,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from portable_softmax.api.override import override_aten
     from portable_softmax.api.patch import patch_torch
     from portable_softmax.operators.memory import watch_calls
-    from portable_softmax.probe.inspection import inspect_kernel
-    from portable_softmax.probe.limits import limits
     from portable_softmax.runtime.warmup import warm_up
 
 __all__ = [
@@ -55,7 +54,6 @@ __all__ = [
     "batch_invariant",
     "current_device",
     "explain",
-    "inspect_kernel",
     "is_batch_invariant",
     "limits",
     "log_softmax",
@@ -77,8 +75,6 @@ _MODULES = {
     "LogSoftmax": "api.modules",
     "Softmax": "api.modules",
     "explain": "api.explain",
-    "inspect_kernel": "probe.inspection",
-    "limits": "probe.limits",
     "log_softmax": "api.functional",
     "override_aten": "api.override",
     "patch_torch": "api.patch",
@@ -90,7 +86,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports an operator, or the probe, on first use, and keeps it: profiles, plans and occupancy work without torch.
+    """Imports an operator on first use, and keeps it: profiles, plans and occupancy work without torch.
 
     Raises:
         AttributeError: the package has no such name.

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmark.timing import Call
+from portable_probe.closeness import worst_error
+from portable_probe.results import COPY, OURS
 from portable_softmax import softmax
-from portable_softmax.probe.closeness import worst_error
-from portable_softmax.probe.results import COPY, OURS
 
 SCALE = 0.125
 CHECKED = 4  # matrices, or rows, of a result

@@ -34,8 +34,8 @@ from benchmark_sharded.kernels import time_steps, time_tiles
 from benchmark_sharded.providers import DIRECTIONS, Given, Provider, call_of, providers
 from benchmark_sharded.tables import table_of_tiles, tables
 from benchmark_sharded.timing import slowest, time_call
+from portable_probe import results
 from portable_softmax import log_softmax
-from portable_softmax.probe import results
 
 WORDS = {"forward": "log_softmax", "both": "log_softmax and gradient", "loss": "cross entropy and gradient"}
 

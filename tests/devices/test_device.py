@@ -15,6 +15,8 @@ import torch
 import triton
 from playback import MACHINES, RecordedDriver, fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
+from portable_probe import inspect_kernel
+from portable_probe.loading import load_kernel
 from portable_softmax import (
     Device,
     DeviceError,
@@ -22,13 +24,11 @@ from portable_softmax import (
     NoDeviceError,
     ProfileError,
     current_device,
-    inspect_kernel,
     occupancy,
     plan,
     warm_up,
 )
 from portable_softmax.devices import detect as device_module
-from portable_softmax.probe.loading import load_kernel
 
 SUPPORT = Path(__file__).parents[1] / "support"
 ADD = f"{SUPPORT / 'example_kernels.py'}:add_kernel"

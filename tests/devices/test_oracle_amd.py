@@ -17,7 +17,8 @@ import triton
 from sweep import mostly_slow
 from triton._C.libtriton import llvm
 
-from portable_softmax import Device, inspect_kernel, occupancy, profiles
+from portable_probe import inspect_kernel
+from portable_softmax import Device, occupancy, profiles
 from portable_softmax.devices.backends.elf import sections
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.compiled import compile_kernel

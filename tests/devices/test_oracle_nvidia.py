@@ -18,7 +18,8 @@ import pytest
 import triton
 from sweep import mostly_slow
 
-from portable_softmax import CompileError, Device, KernelResources, inspect_kernel, occupancy, plan, profiles
+from portable_probe import inspect_kernel
+from portable_softmax import CompileError, Device, KernelResources, occupancy, plan, profiles
 from portable_softmax.devices.backends import cubin, cuda, ptxas
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.compiled import compile_kernel

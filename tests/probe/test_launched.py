@@ -6,11 +6,12 @@ import sys
 import pytest
 import torch
 
-from portable_softmax import CompileError, Device, current_device, inspect_kernel
-from portable_softmax.probe.absent import absent
-from portable_softmax.probe.arguments import argument_of
-from portable_softmax.probe.decorators import jit_function
-from portable_softmax.probe.launched import Chosen
+from portable_probe import inspect_kernel
+from portable_probe.absent import absent
+from portable_probe.arguments import argument_of
+from portable_probe.decorators import jit_function
+from portable_probe.launched import Chosen
+from portable_softmax import CompileError, Device, current_device
 from portable_softmax.runtime.compiler import triton_version
 
 DEVICES = ("nvidia/h200", "nvidia/a100-80gb-sxm", "amd/mi300x", "amd/rx-7900-xtx")
@@ -203,7 +204,7 @@ def test_triton_is_left_as_it_was(kernels):
 
 def test_a_kernel_that_asks_for_its_target(tmp_path):
     """The file asks Triton's driver when it is imported, and the kernel when it is compiled."""
-    from portable_softmax.probe.loading import load_kernel
+    from portable_probe.loading import load_kernel
 
     if triton_version() < (3, 5):
         pytest.skip("triton.language.target_info came with 3.5")

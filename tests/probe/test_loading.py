@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from portable_softmax import inspect_kernel
-from portable_softmax.probe.loading import load_kernel
+from portable_probe import inspect_kernel
+from portable_probe.loading import load_kernel
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "tests" / "support" / "example_kernels.py"
@@ -66,7 +66,7 @@ def test_such_a_file_does_not_keep_others_from_the_module(tmp_path):
     (tmp_path / "numpy.py").write_text(f"from helper import THREE\n{KERNEL_FILE.replace('(3)', '(THREE)')}")
     (tmp_path / "helper.py").write_text("THREE = 3")
     options = ["--signature", "x_ptr=*fp32", "--constexpr", "BLOCK=64", "--num-warps", "1", "--case", "case"]
-    command = ["-m", "portable_softmax", "verify", "--on", "amd/mi300x", "--kernel", f"{tmp_path}/numpy.py:scale", *options]
+    command = ["-m", "portable_probe", "verify", "--on", "amd/mi300x", "--kernel", f"{tmp_path}/numpy.py:scale", *options]
     outcome = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert outcome.returncode == 0, outcome.stderr
     assert "verify    PASS" in outcome.stdout

@@ -6,10 +6,10 @@ import pytest
 import yaml
 from playback import MACHINES, fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
+from portable_probe import profile_commands, program
+from portable_probe.new_profile import write_profile
 from portable_softmax import Device, NoDeviceError, current_device
 from portable_softmax.devices import detect
-from portable_softmax.probe import profile_commands, program
-from portable_softmax.probe.new_profile import write_profile
 
 
 def unknown(name="NVIDIA X300 (lab)", target=("cuda", 200, 32)):

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from portable_softmax.probe import program
-from portable_softmax.probe.results import COLUMNS, Result, write
+from portable_probe import program
+from portable_probe.results import COLUMNS, Result, write
 
 
 def of(device, profile, here="yes"):

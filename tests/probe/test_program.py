@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import pytest
 
 import portable_softmax
+from portable_probe import answers, doctor, program
+from portable_probe.arguments import value_of
+from portable_probe.schema import SCHEMA_VERSION, Verified
 from portable_softmax import DeviceError, plan
-from portable_softmax.probe import answers, doctor, program
-from portable_softmax.probe.arguments import value_of
-from portable_softmax.probe.schema import SCHEMA_VERSION, Verified
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
@@ -130,7 +130,7 @@ def test_help_fits_a_screen_and_the_script_has_that_of_probe(run):
 def test_version(run):
     told = f"portable-softmax {portable_softmax.__version__}\n"
     assert run("--version") == (0, told, "")
-    command = [sys.executable, "-m", "portable_softmax", "--version"]
+    command = [sys.executable, "-m", "portable_probe", "--version"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == told
 
 
@@ -372,7 +372,7 @@ def test_something_broken_is_1_and_goes_to_stderr(run, monkeypatch):
 
 
 def test_a_wrong_result_is_told(run, monkeypatch):
-    monkeypatch.setattr("portable_softmax.probe.trial.compared", lambda *_: WRONG)
+    monkeypatch.setattr("portable_probe.trial.compared", lambda *_: WRONG)
     asked = "--on", "amd/mi300x", "--rows", 3, "--cols", 200
     code, out, _ = run("probe", *asked, "--verify")
     assert (code, "verify    FAIL: max error 0.5, 7 times the tolerance; nothing else written" in out) == (1, True)
@@ -400,7 +400,7 @@ def test_an_interpreter_that_dies_is_told(run, nothing_here, monkeypatch):
 
 
 def test_verify_without_torch_says_what_is_missing(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "portable_softmax.probe.virtual", None)
+    monkeypatch.setitem(sys.modules, "portable_probe.virtual", None)
     code, _, err = run("verify", "--on", "amd/mi300x")
     assert (code, "DeviceError: to verify is to compare tensors, which needs torch (" in err) == (1, True)
 
@@ -421,7 +421,7 @@ def test_what_the_compiler_prints_is_no_part_of_json(run):
 )
 def test_an_answer_that_goes_nowhere(redirected, expected, complaint, words, unbuffered):
     """A closed pipe is no error: `... | head` has read what it wanted. Without a buffer the first line fails, not the end."""
-    asked = [sys.executable, "-m", "portable_softmax", *words.split()]
+    asked = [sys.executable, "-m", "portable_probe", *words.split()]
     command = ["bash", "-o", "pipefail", "-c", f'"$0" "$@" {redirected}', *asked]
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered, "PYTHONPATH": str(ROOT)}
     outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from portable_softmax.probe import progress
+from portable_probe import progress
 
 
 @pytest.mark.parametrize(("terminal", "patience", "said"), [(True, -1.0, True), (True, 100.0, False), (False, -1.0, False)])

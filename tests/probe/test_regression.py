@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from portable_probe import cases, program
+from portable_probe.regression import compare, load, save
+from portable_probe.schema import ANSWERS, SCHEMA_VERSION, Change, Comparison, Report, encoded, json_schema
 from portable_softmax import Device
-from portable_softmax.probe import cases, program
-from portable_softmax.probe.regression import compare, load, save
-from portable_softmax.probe.schema import ANSWERS, SCHEMA_VERSION, Change, Comparison, Report, encoded, json_schema
 
 ROOT = Path(__file__).parents[2]
 CASES = ["plan", "--on", "nvidia/h200", "amd/mi300x", "--shapes", "64x781", "4096x8192", "--dtype", "bfloat16", "float32"]
@@ -158,7 +158,7 @@ def test_a_baseline_of_a_device_that_was_here(saved, altered, run, monkeypatch):
 
 
 def test_the_schema_of_json_is_published():
-    command = "python -c 'from portable_softmax.probe.schema import *; print(encoded(json_schema()))' > docs/probe.schema.json"
+    command = "python -c 'from portable_probe.schema import *; print(encoded(json_schema()))' > docs/probe.schema.json"
     assert json.loads((ROOT / "docs" / "probe.schema.json").read_text()) == json_schema(), command
 
 

@@ -8,16 +8,16 @@ import msgspec
 import pytest
 import torch
 
-from portable_softmax import Device, inspect_kernel, plan
+from portable_probe import answers, inspect_kernel, virtual
+from portable_probe.kernel_case import load_case
+from portable_probe.loading import load_kernel
+from portable_probe.schema import SoftmaxProblem
+from portable_probe.verify_kernel import placed, verify_case
+from portable_probe.virtual import run_case, verify_softmax
+from portable_softmax import Device, plan
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.policy import NumberRow
 from portable_softmax.errors import KernelError
-from portable_softmax.probe import answers, virtual
-from portable_softmax.probe.kernel_case import load_case
-from portable_softmax.probe.loading import load_kernel
-from portable_softmax.probe.schema import SoftmaxProblem
-from portable_softmax.probe.verify_kernel import placed, verify_case
-from portable_softmax.probe.virtual import run_case, verify_softmax
 
 KERNELS = Path(__file__).parents[1] / "support" / "example_kernels.py"
 OF_MATRICES = ["a_ptr=*fp32:16", "b_ptr=*fp32:16", "c_ptr=*fp32:16", "m=i32", "n=i32", "k=i32"]

@@ -15,7 +15,7 @@ from benchmark.providers import Provider, load
 from msgspec.structs import replace
 from sweep import mostly_slow
 
-from portable_softmax.probe.results import COLUMNS, Result, cells_of, read, write
+from portable_probe.results import COLUMNS, Result, cells_of, read, write
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 TIMES = {  # microseconds by direction, shape and provider
@@ -95,7 +95,7 @@ def test_kept_results_have_one_form_and_are_named_in_their_readme():
 
 
 def test_the_page_of_runs_reads_the_kept_results(capsys):
-    from portable_softmax.probe import program
+    from portable_probe import program
 
     assert program.main(["report", str(documents.KEPT)]) == 0
     assert "cannot be read" not in capsys.readouterr().out

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language  # noqa: F401
 
-import portable_softmax.testing
+import portable_probe.testing
 
 KERNELS = """
 import triton
@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 import torch
 from my_kernels import scale_kernel
-from portable_softmax.testing import assert_occupancy, assert_plan_unchanged
+from portable_probe.testing import assert_occupancy, assert_plan_unchanged
 
 TYPES = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "n": "i32:16", "factor": "fp32"}
 PLANS = Path(__file__).with_name("plans.json")
@@ -54,7 +54,7 @@ def test_hardware():
 """
 TOO_MANY = """
 from test_mine import TYPES, scale_kernel
-from portable_softmax.testing import assert_occupancy
+from portable_probe.testing import assert_occupancy
 
 def test_too_many(portable_device):
     assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": 16384}, num_warps=4, at_least=9)
@@ -70,7 +70,7 @@ def test_grid(portable_device):
 TOLERANT = """
 import pytest
 from test_mine import PLANS, TYPES, scale_kernel
-from portable_softmax.testing import assert_plan_unchanged
+from portable_probe.testing import assert_plan_unchanged
 
 def unchanged(device, constexprs, **options):
     assert_plan_unchanged(scale_kernel, device, PLANS, signature=TYPES, constexprs=constexprs, **options)
@@ -88,7 +88,7 @@ CUT_SHORT = """
 import resource
 import pytest
 from test_mine import PLANS, TYPES, scale_kernel
-from portable_softmax.testing import assert_occupancy, assert_plan_unchanged
+from portable_probe.testing import assert_occupancy, assert_plan_unchanged
 
 def test_cut_short(portable_device):
     case = {"signature": TYPES, "constexprs": {"BLOCK": 256}}
@@ -107,7 +107,7 @@ import pytest
 import triton
 import triton.language as tl
 from test_mine import PLANS
-from portable_softmax.testing import assert_plan_unchanged
+from portable_probe.testing import assert_plan_unchanged
 
 @triton.jit
 def filled(x_ptr, VALUE: tl.constexpr, BLOCK: tl.constexpr = 128):
@@ -126,7 +126,7 @@ H200 = "--on", "nvidia/h200"
 @pytest.fixture
 def project(pytester, monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    pytester.makeconftest('pytest_plugins = ["portable_softmax.testing"]')
+    pytester.makeconftest('pytest_plugins = ["portable_probe.testing"]')
     pytester.makepyfile(my_kernels=KERNELS, test_mine=TESTS)
     pytester.syspathinsert()
     return pytester
@@ -168,7 +168,7 @@ def test_a_device_that_this_triton_does_not_compile_for_is_skipped(project):
 
 def test_a_kernel_that_does_not_compile_fails_in_a_few_lines(project):
     project.makepyfile(
-        test_more="from test_mine import TYPES, scale_kernel\nfrom portable_softmax.testing import assert_occupancy\n"
+        test_more="from test_mine import TYPES, scale_kernel\nfrom portable_probe.testing import assert_occupancy\n"
         "def test_it(portable_device):\n"
         "    assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={'BLOCK': 1000})\n"
     )
@@ -311,8 +311,8 @@ def test_assertions_need_no_pytest():
     code = """
 import sys, unittest
 sys.modules["pytest"] = None
-from portable_softmax.testing import assert_occupancy
-from portable_softmax.testing.assertions import assert_plan_unchanged
+from portable_probe.testing import assert_occupancy
+from portable_probe.testing.assertions import assert_plan_unchanged
 try:
     assert_occupancy(None, "triton/interpreter", signature={})
 except unittest.SkipTest as error:
@@ -323,4 +323,4 @@ except unittest.SkipTest as error:
 
 
 def test_the_names_that_are_offered():
-    assert portable_softmax.testing.__all__ == ["assert_occupancy", "assert_plan_unchanged"]
+    assert portable_probe.testing.__all__ == ["assert_occupancy", "assert_plan_unchanged"]

@@ -1,0 +1,84 @@
+"""Inspects any Triton kernel: what it uses and how many of its programs fit a multiprocessor, on devices here or not."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from portable_probe.arguments import Argument
+from portable_probe.launched import Launched, by_position, launched
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.detect import chosen
+from portable_softmax.devices.device import Device
+
+
+class UnknownStageError(ValueError):
+    """The compiler has no such stage for the device."""
+
+
+class Inspected(NamedTuple):
+    """Resources of one program, programs per multiprocessor with their limits, and the launch that Triton makes."""
+
+    resources: KernelResources
+    occupancy: Occupancy
+    launch: Launched
+
+    def __str__(self) -> str:
+        """Gives the launch, what a program uses, and how many fit, in short lines."""
+        return f"{self.launch}\nuses {self.resources}\n{self.occupancy}"
+
+
+def inspect_kernel(
+    kernel: Any,
+    arguments: Mapping[str, Any] | Sequence[Any],
+    constexprs: Mapping[str, Any] | None = None,
+    *,
+    config: int | None = None,
+    device: Device | str | None = None,
+    **options: Any,
+) -> Inspected:
+    """Compiles what `kernel[grid](...)` launches, and counts how many of its programs fit a multiprocessor.
+
+    Args:
+        kernel: the @triton.jit function, with its decorators.
+        arguments: those of the kernel, by position or by name: tensors, which may be of torch's device "meta", numbers, or text
+            such as "f16[4096,4096]", "*fp16:16", "i32" and "4096", which docs/probe.md describes.
+        constexprs: values of constexprs, by name, which may as well stand among the arguments.
+        config: number of one of the configurations of @triton.autotune.
+        device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
+        options: of Triton's backend, such as num_warps, num_stages, maxnreg or waves_per_eu; None leaves one to Triton.
+
+    Raises:
+        CompileError: the kernel does not compile, in the compiler's own words; or an argument is no such text.
+        TypeError: a parameter is missing or unknown, or the device is not one.
+        ProfileError: there is no profile of that name.
+        ValueError: the kernel is under @triton.autotune with several configurations and none was chosen.
+    """
+    device = chosen(device)
+    if not isinstance(arguments, Mapping):
+        arguments = by_position(kernel, arguments)
+    values = {name: Argument(value) for name, value in (constexprs or {}).items()}
+    launch = launched(kernel, {**arguments, **values}, options, device, config)
+    resources = device.vendor.resources(launch.compiled)
+    return Inspected(resources, device.vendor.occupancy(resources, device.hardware), launch)
+
+
+def dump(compiled: Any, stages: str, directory: Path) -> list[Path]:
+    """Writes compilation stages (comma-separated, or "all") and the metadata of a compiled kernel; returns the files.
+
+    Raises:
+        UnknownStageError: the kernel has no such stage.
+    """
+    wanted = list(compiled.asm) if stages == "all" else stages.split(",")
+    if unknown := [stage for stage in wanted if stage not in compiled.asm]:
+        raise UnknownStageError(f"no stage {', '.join(unknown)}; there are {', '.join(compiled.asm)}")
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    for stage in wanted:
+        content = compiled.asm[stage]
+        path = directory / f"{compiled.metadata.name}.{stage}"
+        path.write_bytes(content if isinstance(content, bytes) else str(content).encode())
+        written.append(path)
+    metadata = directory / f"{compiled.metadata.name}.json"
+    metadata.write_text(json.dumps(compiled.metadata._asdict(), indent=1, default=str) + "\n")
+    return [*written, metadata]

@@ -1,0 +1,242 @@
+"""Compiles a kernel as `kernel[grid](...)` would for a device, here or not, with Triton 3.2 to 3.9.
+
+Triton's own launch path decides everything: `run(..., warmup=True)` of the outermost decorator. Only its driver is another.
+"""
+
+import contextlib
+import difflib
+import inspect
+import itertools
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from portable_probe.absent import absent
+from portable_probe.arguments import Argument, argument_of, constant_of
+from portable_probe.decorators import configurations, decorated, jit_function
+from portable_softmax.devices.device import Device
+from portable_softmax.errors import CompileError, PortableSoftmaxError
+from portable_softmax.runtime.compiler import target_of, target_to_compile_for, triton_version
+
+OF_BACKEND = {"num_warps": "4", "num_stages": "3"}  # that a kernel may have as parameters too, with a number to begin with
+
+
+class LaunchedArgument(NamedTuple):
+    """Triton's type of a run-time argument, and what it knows of its value, as (("tt.divisibility", 16),)."""
+
+    kind: str
+    known: tuple[tuple[str, int], ...]
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """A value, and who chose it: given, configuration, heuristic, default, argument (it is 1 or None), or Triton."""
+
+    value: Any
+    by: str = msgspec.field(name="from")
+
+
+class Launched(NamedTuple):
+    """A kernel as Triton launches it.
+
+    Args:
+        compiled: Triton's CompiledKernel; its `run` and `[grid]` want the device, its `asm`, `metadata` and `src` do not.
+        arguments: the run-time arguments, by name.
+        constants: the arguments that are compiled into the kernel, by name.
+        options: the compiler's options, by name.
+    """
+
+    compiled: Any
+    arguments: dict[str, LaunchedArgument]
+    constants: dict[str, Chosen]
+    options: dict[str, Chosen]
+
+    def __repr__(self) -> str:
+        return f"Launched({self.compiled.metadata.name!r})"
+
+    def __str__(self) -> str:
+        """Gives the kernel with its arguments, constants and the options that most launches choose, in short lines."""
+        constants = [f"{name} {each.value} ({each.by})" for name, each in self.constants.items()]
+        options = [f"{name} {self.options[name].value}" for name in ("num_warps", "num_stages") if name in self.options]
+        arguments = [f"{name} {each.kind}" for name, each in self.arguments.items()]
+        lines = f"{self.compiled.metadata.name}: {', '.join(arguments)}", f"constants {', '.join(constants) or 'none'}"
+        return "\n".join((*lines, f"launch {', '.join(options)}"))
+
+
+def launched(
+    kernel: Any,
+    arguments: Mapping[str, Any],
+    options: Mapping[str, Any],
+    device: Device,
+    config: int | None = None,
+) -> Launched:
+    """Compiles what `kernel[grid](**arguments, **options)` would launch on the device.
+
+    Args:
+        kernel: the @triton.jit function, with its decorators.
+        arguments: by name, constexprs too; text is read as probe/arguments.py says.
+        options: of the backend, None for Triton's choice; they and `arguments` win over a decorator's.
+        device: the target; it need not be here.
+        config: number of one of the configurations of @triton.autotune.
+
+    Raises:
+        CompileError: there is no such launch, it does not compile, or a decorator asks for an argument of which only the type
+            is known.
+        TypeError: an argument is missing or unknown.
+        ValueError: there are several configurations and none was chosen, or no such one.
+    """
+    target_to_compile_for(device)
+    jit = jit_function(kernel)
+    given = _read(jit, arguments)
+    unknown = {name: each.kind for name, each in given.items() if each.kind}
+    wanted = {name: value for name, value in options.items() if value is not None}
+    passed = {name: each.value for name, each in given.items()} | wanted
+    outermost, origins = decorated(kernel, config, passed.keys(), unknown)
+    _check_all_given(jit, given, origins)
+    _check_clusters(kernel, passed)
+    compiled, heard = _run(outermost, jit, passed, device)
+    origins |= dict.fromkeys(passed, "given")
+    types, constants = _specialised(compiled.src, jit, origins)
+    _check_types(unknown, types)
+    return Launched(compiled, types, constants, _options(compiled, device, heard, origins))
+
+
+def by_position(kernel: Any, values: Sequence[Any]) -> dict[str, Any]:
+    """Returns arguments by the names of the kernel's first parameters; TypeError if there are more."""
+    names = jit_function(kernel).arg_names
+    if len(values) > len(names):
+        raise TypeError(f"the kernel has {len(names)} parameters, and {len(values)} arguments were given")
+    return dict(zip(names, values, strict=False))
+
+
+def _read(jit: Any, arguments: Mapping[str, Any]) -> dict[str, Argument]:
+    """Returns the arguments with text read."""
+    parameters = {each.name: each for each in jit.params}
+    if unknown := arguments.keys() - parameters.keys():
+        raise TypeError(f"{jit.__name__} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(parameters)}")
+    return {name: _argument(parameters[name], value) for name, value in arguments.items()}
+
+
+def _argument(parameter: Any, value: Any) -> Argument:
+    if not isinstance(value, str):
+        return value if isinstance(value, Argument) else Argument(value)
+    return Argument(constant_of(value)) if parameter.is_constexpr else argument_of(parameter.name, value)
+
+
+def _check_all_given(jit: Any, given: Mapping[str, Argument], decided: Mapping[str, str]) -> None:
+    signature = inspect.signature(jit.fn).parameters
+    missing = [
+        name for name, each in signature.items() if name not in {*given, *decided} and each.default is inspect.Parameter.empty
+    ]
+    if not missing:
+        return
+    constexprs = {each.name for each in jit.params if each.is_constexpr}
+    blocks = [name for name in missing if name in constexprs and "BLOCK" in name.upper()]
+    sizes = dict.fromkeys(constexprs, "64") | dict.fromkeys(blocks, "1024" if len(blocks) == 1 else "64") | OF_BACKEND
+    line = " ".join(f"{name}={sizes.get(name) or _guess(name)}" for name in missing)
+    raise TypeError(f"{jit.__name__} needs {', '.join(missing)} too. Placeholders, to be changed: --args '{line}'")
+
+
+def _guess(name: str) -> str:
+    """Returns an argument to begin with, by its name."""
+    known = {"eps": "1e-6", "epsilon": "1e-6", "scale": "0.125", "alpha": "0.125", "beta": "0.125"}
+    return known.get(name) or known.get(name.rpartition("_")[2]) or ("f16[4096,4096]" if name.endswith("ptr") else "4096")
+
+
+def _check_clusters(kernel: Any, passed: Mapping[str, Any]) -> None:
+    """Refuses clusters where Triton is known to end the whole process for some devices."""
+    asked = [passed.get("num_ctas"), *(config.num_ctas for config in configurations(kernel))]
+    if triton_version() < (3, 5) and any((each or 1) > 1 for each in asked):
+        raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
+
+
+def _run(outermost: Any, jit: Any, passed: dict[str, Any], device: Device) -> tuple[Any, dict[str, Any]]:
+    """Returns what Triton compiles, and the keyword arguments that decorators have made of it all."""
+    first = list(itertools.takewhile(lambda name: name in passed, jit.arg_names))
+    values = [passed[name] for name in first]  # by position, where a configuration's pre_hook finds them
+    named = {name: value for name, value in passed.items() if name not in first}
+    heard: dict[str, Any] = {}
+
+    def hook(*_: Any, **final: Any) -> None:
+        heard.update({name: value for name, value in final.items() if name not in jit.arg_names})
+
+    with absent(device) as key, contextlib.redirect_stdout(sys.stderr):  # where Triton prints a compiler's complaint
+        jit.pre_run_hooks.append(hook)
+        try:
+            return outermost.run(*values, grid=(1,), warmup=True, **named), heard
+        except PortableSoftmaxError:
+            raise
+        except Exception as error:  # every stage of every backend has its own exceptions
+            strange = _strange(passed, jit, error, device) if isinstance(error, KeyError) else None
+            raise CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {strange or error}") from error
+        finally:
+            jit.pre_run_hooks.remove(hook)
+            (jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop(key, None)
+            vars(jit).update({"binder": None} if hasattr(jit, "binder") else {})  # Triton 3.2 has one for all backends
+
+
+def _parsed_options(device: Device, given: Mapping[str, Any]) -> Any:
+    from triton.compiler import make_backend
+
+    return make_backend(target_of(device)).parse_options(dict(given))
+
+
+def _strange(passed: Mapping[str, Any], jit: Any, error: KeyError, device: Device) -> str | None:
+    """Says which name that was given is neither a parameter nor an option; None if the error is about something else."""
+    name = next((name for name in passed if name not in jit.arg_names and name in str(error)), None)
+    if name is None:
+        return None
+    options = sorted(vars(_parsed_options(device, {})))
+    close = difflib.get_close_matches(name, [*options, *jit.arg_names], 1)
+    known = f"did you mean {close[0]}?" if close else f"options are {', '.join(options)}"
+    return (
+        f"{name} is no parameter of {jit.__name__}, which has {', '.join(jit.arg_names)}, and no option of the backend; {known}"
+    )
+
+
+def _specialised(source: Any, jit: Any, origins: Mapping[str, str]) -> tuple[dict[str, LaunchedArgument], dict[str, Chosen]]:
+    """Returns the run-time arguments, and the constants with who chose each."""
+
+    def name_of(key: Any) -> str:  # a name, an index, or the path to an element of a tuple
+        first, *rest = key if isinstance(key, tuple) else (key,)
+        return ".".join(map(str, (first if isinstance(first, str) else jit.arg_names[first], *rest)))
+
+    attributes = (
+        source.attrs.get_fn_attrs() if hasattr(source.attrs, "get_fn_attrs") else source.attrs
+    )  # Triton 3.2: a descriptor
+    known = {name_of(key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in attributes.items()}
+    values = {name_of(key): value for key, value in source.constants.items()}
+    constexprs = {each.name for each in jit.params if each.is_constexpr}
+    by = {name: origins.get(name, "default") if name in constexprs else "argument" for name in values}
+    constants = {name: Chosen(value, by[name]) for name, value in values.items()}
+    types = {
+        name: LaunchedArgument(kind, known.get(name, ())) for name, kind in source.signature.items() if name not in constants
+    }
+    return types, constants
+
+
+def _options(compiled: Any, device: Device, heard: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, Chosen]:
+    """Returns each option, which a pass of the compiler may have changed, and who chose it."""
+    options = _parsed_options(device, heard)
+    told = {}
+    for name, value in vars(options).items():
+        default = "default" if value == getattr(type(options), name, None) else "Triton"
+        by = origins.get(name, "Triton") if name in heard else default
+        told[name] = Chosen(getattr(compiled.metadata, name, value), by)
+    return told
+
+
+def _check_types(asked: Mapping[str, str], found: Mapping[str, LaunchedArgument]) -> None:
+    """Refuses a type that Triton gives no argument of the kernel."""
+    for name, kind in asked.items():
+        if name in found and _plain(kind) != _plain(found[name].kind):
+            raise CompileError(
+                f"{name}={kind}: Triton makes {found[name].kind} of such an argument, unless the kernel's parameter says {kind}"
+            )
+
+
+def _plain(kind: str) -> tuple[bool, str]:
+    """Returns whether it is a pointer, and of what. Releases differ in the name of a bool; a pointer may be to constants."""
+    of = kind.removeprefix("*").removeprefix("k" if kind.startswith("*k") else "").replace(" ", "")
+    return kind.startswith("*"), "u1" if of in ("i1", "B") else of
