@@ -14,9 +14,8 @@ from portable_probe.inspection import dump
 from portable_probe.kernel_case import KernelCase, grid_of, load_case, refused_grid, with_values
 from portable_probe.launched import Launched, launched
 from portable_probe.loading import KernelFile, load_kernel
-from portable_probe.noise import few_lines_of_compilers
-from portable_probe.progress import counted_out
-from portable_probe.report import Case, describe, launch_of, launch_of_kernel
+from portable_probe.output import counted_out, few_lines_of_compilers
+from portable_probe.report import Case, describe, launch_of, launch_of_kernel, without_answer
 from portable_probe.schema import KernelUse, Report, SoftmaxProblem, Verified
 from portable_probe.scores import as_launched
 from portable_probe.text import verdict
@@ -82,11 +81,6 @@ def again(report: Report) -> tuple[Device, Case, Wanted]:
     return device, case, Wanted(verify=bool(report.verify))
 
 
-def without_answer(case: KernelUse) -> KernelUse:
-    """Returns what was asked about a kernel."""
-    return msgspec.structs.replace(case, **dict.fromkeys(("grid", "launch", "resources", "occupancy"), msgspec.UNSET))
-
-
 def _report_or_error(device: Device, case: Case, wanted: Wanted, file: KernelFile | None) -> Report:
     try:
         return _report(device, case, wanted, file)
@@ -109,7 +103,7 @@ def _report(device: Device, case: Case, wanted: Wanted, file: KernelFile | None)
         fits = device.vendor.occupancy(resources, device.hardware)
         if not fits.programs_per_multiprocessor and not found.error:
             added |= {"error": "PlanError", "message": added["next_step"].text}
-    if isinstance(found.verify, Verified) and not found.verify.right:
+    if found.verify and not found.verify.right:
         added |= {"error": WRONG, "message": verdict(found.verify)}
     return msgspec.structs.replace(found, **added)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from portable_probe import options as words
 from portable_probe.answers import differences, launches, said
-from portable_probe.delivery import delivered
 from portable_probe.doctor import doctor
+from portable_probe.output import delivered
 from portable_probe.page import command as page
-from portable_probe.profile_commands import list_profiles, new_profile, show_profile
+from portable_probe.profiles import list_profiles, new_profile, show_profile
 from portable_probe.scores import OPTIONS
 
 NO_SOFTMAX = dict.fromkeys(("rows", "cols", "shapes", "dtype", "backward", *OPTIONS))

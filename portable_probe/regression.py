@@ -8,18 +8,13 @@ from typing import TypeVar
 
 import msgspec
 
-from portable_probe.columns import as_columns, many
+from portable_probe.output import as_columns, many
 from portable_probe.report import use_of, words_of
 from portable_probe.schema import (
     SCHEMA_VERSION,
     Change,
     Comparison,
-    KernelLaunch,
-    KernelUse,
-    Launch,
     Report,
-    Time,
-    Verified,
     Versioned,
     encoded,
 )
@@ -43,11 +38,7 @@ Answer = TypeVar("Answer", Versioned, Report)
 
 def save(reports: list[Report], path: Path) -> None:
     """Writes reports to a file for `load`: what --json prints for several. A write that is cut short leaves an older file."""
-    save_text(encoded(reports) + "\n", path)
-
-
-def save_text(text: str, path: Path) -> None:
-    """Writes a file whole or not at all."""
+    text = encoded(reports) + "\n"
     if path.exists() and not path.is_file():  # /dev/stdout, or a pipe
         path.write_text(text)
         return
@@ -98,7 +89,7 @@ def check_kernel(reports: list[Report], named: str | None, path: Path) -> None:
     Raises:
         ValueError: `named` is not the kernel of the reports.
     """
-    held = sorted({report.kernel.name for report in reports if isinstance(report.kernel, KernelUse)})
+    held = sorted({report.kernel.name for report in reports if report.kernel})
     if held == ([named] if named else []):
         return
     if not held:
@@ -199,22 +190,22 @@ def _worse_by(kind: str, was: Value, now: Value) -> float | None:
 
 def values_of(report: Report) -> dict[tuple[str, str], Value]:
     """Returns what is compared, by kind and name."""
-    wrong = isinstance(report.verify, Verified) and not report.verify.right
+    wrong = report.verify and not report.verify.right
     message = report.message if isinstance(report.message, str) else "wrong result" if wrong else None
     found: dict[tuple[str, str], Value] = {("error", ""): message}
-    if isinstance(report.plan, Launch):
+    if report.plan:
         found |= {("plan", name): value for name, value in vars(report.plan.tiling).items()}
         found["plan", "num_programs"] = report.plan.num_programs
     if use := use_of(report):
         resources, occupancy = use
         found["plan", "num_warps"] = resources.num_warps
-        if isinstance(report.kernel, KernelUse) and isinstance(report.kernel.launch, KernelLaunch):
+        if report.kernel and report.kernel.launch:
             found |= {("plan", name): each.value for name, each in report.kernel.launch.options.items() if name == "num_stages"}
         used = {(kind, name): getattr(resources, name) for name, kind in RESOURCES.items()}
         found |= {key: value for key, value in used.items() if value is not None}  # older reports tell less
         found["occupancy", "programs_per_multiprocessor"] = occupancy.programs_per_multiprocessor
-    if isinstance(report.time, Time) and report.time.expected_us is not None:
+    if report.time and report.time.expected_us is not None:
         found["time", "expected_us"] = round(report.time.expected_us, 2)
-    if isinstance(report.verify, Verified):
+    if report.verify:
         found |= {("accuracy", "worst"): report.verify.worst, ("accuracy", "overwritten"): report.verify.overwritten}
     return found

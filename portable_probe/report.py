@@ -10,6 +10,7 @@ import msgspec
 
 from portable_probe import scores
 from portable_probe.launched import Chosen, Launched
+from portable_probe.output import many
 from portable_probe.schema import (
     SCHEMA_VERSION,
     DeviceInfo,
@@ -39,6 +40,22 @@ def describe(device: Device, case: Case) -> Report:
     )
     asked = {"problem": case} if isinstance(case, SoftmaxProblem) else {"kernel": case}
     return msgspec.structs.replace(about, **asked)
+
+
+def without_answer(case: KernelUse) -> KernelUse:
+    """Returns what was asked about a kernel."""
+    return msgspec.structs.replace(case, **dict.fromkeys(("grid", "launch", "resources", "occupancy"), msgspec.UNSET))
+
+
+def launch_words(report: Report) -> str | None:
+    """Returns the launch in short: a softmax's tiling, or a kernel's warps and stages; None if there is none."""
+    if report.plan:
+        return str(report.plan.tiling)
+    if report.kernel and report.kernel.launch:
+        options = report.kernel.launch.options
+        told = {"warp": "num_warps", "stage": "num_stages"}
+        return ", ".join(many(options[name].value, word) for word, name in told.items() if name in options)
+    return None
 
 
 def words_of(case: Case) -> str:
@@ -81,9 +98,9 @@ def _known(pair: tuple[str, int]) -> str:
 
 def use_of(report: Report) -> tuple[KernelResources, Occupancy] | None:
     """Returns what a program of the reported plan or kernel uses, and how many fit; None if there was none."""
-    if isinstance(report.plan, Launch):
+    if report.plan:
         return report.plan.resources, report.plan.occupancy
-    if isinstance(report.kernel, KernelUse) and report.kernel.resources and report.kernel.occupancy:
+    if report.kernel and report.kernel.resources and report.kernel.occupancy:
         return report.kernel.resources, report.kernel.occupancy
     return None
 

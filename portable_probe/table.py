@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from portable_probe.columns import as_columns, many
-from portable_probe.report import triton_of, use_of, warps_of, words_of
-from portable_probe.schema import KernelLaunch, KernelUse, Launch, NextStep, Report, Time, Verified
+from portable_probe.output import as_columns
+from portable_probe.regression import values_of
+from portable_probe.report import launch_words, triton_of, use_of, warps_of, words_of
+from portable_probe.schema import Report
 from portable_probe.text import shortened, verification
 from portable_softmax.devices.schema import Hardware
 
@@ -66,7 +67,7 @@ def worst_last(reports: list[Report]) -> list[Report]:
 
 def _title(reports: list[Report]) -> str:
     first, cases = reports[0], list(dict.fromkeys(filter(None, map(_case, reports))))
-    what = f"kernel {first.kernel.name}" if isinstance(first.kernel, KernelUse) else "softmax"
+    what = f"kernel {first.kernel.name}" if first.kernel else "softmax"
     times = "\nus: estimate, or > a lower bound (bytes / bandwidth)" if any(report.time for report in reports) else ""
     return f"{what}{f' {cases[0]}' if len(cases) == 1 else ''}, {triton_of(first)}{times}"
 
@@ -103,7 +104,7 @@ def _row(report: Report) -> dict[str, Any]:
         return row | {"launch": "not compiled"}
     resources, occupancy = use
     return row | {
-        "launch": _launch(report),
+        "launch": launch_words(report),
         "regs": resources.registers_per_thread,
         "shared": resources.shared_memory_bytes,
         "spills": resources.spilled_bytes_per_thread,
@@ -116,41 +117,25 @@ def _row(report: Report) -> dict[str, Any]:
 
 def _microseconds(report: Report) -> str | None:
     """Tells the expected time, or the memory's floor where the device was never measured."""
-    if not isinstance(report.time, Time):
+    if not report.time:
         return None
     told = report.time.floor_us if report.time.expected_us is None else report.time.expected_us
     return f"{'>' if report.time.expected_us is None else ''}{told:{'.1f' if told >= 0.1 else '.1g'}}"
 
 
-def _launch(report: Report) -> str | None:
-    if isinstance(report.plan, Launch):
-        return str(report.plan.tiling)
-    if isinstance(report.kernel, KernelUse) and isinstance(report.kernel.launch, KernelLaunch):
-        options = report.kernel.launch.options
-        told = {"warp": "num_warps", "stage": "num_stages"}
-        return ", ".join(many(options[name].value, word) for word, name in told.items() if name in options)
-    return None
-
-
 def _numbers(report: Report) -> dict[str, Any]:
-    case = report.problem or report.kernel
+    case, use = report.problem or report.kernel, use_of(report)
     row: dict[str, Any] = {"device": report.device.profile, "case": words_of(case) if case else ""}
-    if isinstance(report.plan, Launch):
-        row |= {"strategy": report.plan.strategy} | vars(report.plan.tiling) | {"num_programs": report.plan.num_programs}
-    if isinstance(report.time, Time):
-        row |= {"floor_us": round(report.time.floor_us, 3), "expected_us": report.time.expected_us}
-    if isinstance(report.kernel, KernelUse) and isinstance(report.kernel.launch, KernelLaunch):
-        row |= {name: each.value for name, each in report.kernel.launch.options.items() if name in ("num_stages", "num_ctas")}
-    if use := use_of(report):
-        resources, occupancy = use
-        row |= vars(resources)
-        row |= {"programs_per_multiprocessor": occupancy.programs_per_multiprocessor}
-        row |= {"warps_per_multiprocessor": occupancy.warps_per_multiprocessor, "limited_by": " ".join(occupancy.limited_by)}
+    row |= {what: value for (kind, what), value in values_of(report).items() if kind != "error"}
+    row |= {"floor_us": round(report.time.floor_us, 3)} if report.time else {}
+    row |= (
+        {"warps_per_multiprocessor": use[1].warps_per_multiprocessor, "limited_by": " ".join(use[1].limited_by)} if use else {}
+    )
     return row | {"triton": report.software.get("triton"), "error": report.message or None}
 
 
 def _case(report: Report) -> str:
-    if isinstance(report.kernel, KernelUse):
+    if report.kernel:
         if report.kernel.config is None:
             return ""
         chosen = report.kernel.chosen or {}
@@ -162,7 +147,7 @@ def _remarks(report: Report, advice: bool) -> Iterator[str]:
     if report.error:
         said = str(report.message).replace(f" for {report.device.backend}/{report.device.arch}:", ":")  # once for several
         yield f"{report.error}: {said}" if use_of(report) is None else said
-    elif advice and isinstance(report.next_step, NextStep):
+    elif advice and report.next_step:
         yield f"next step: {report.next_step.text}"
-    if isinstance(report.verify, Verified):
+    if report.verify:
         yield from verification(report.verify)

@@ -4,10 +4,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from portable_probe.columns import as_columns, many
 from portable_probe.launched import Chosen
+from portable_probe.output import as_columns, many
 from portable_probe.report import triton_of, use_of, warps_of, words_of
-from portable_probe.schema import Fact, FactValue, KernelLaunch, KernelUse, Launch, NextStep, Report, Time, Verified
+from portable_probe.schema import Fact, FactValue, KernelLaunch, KernelUse, Report, Time, Verified
 from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.errors import GridError
 
@@ -47,7 +47,7 @@ def verification(verify: Verified) -> Iterator[str]:
 
 def verified_alone(report: Report) -> str:
     """Returns what `verify` was asked, and no plan."""
-    lines = verification(report.verify) if isinstance(report.verify, Verified) else ()
+    lines = verification(report.verify) if report.verify else ()
     return "\n".join([*_listed("verify", lines), *_listed("case", [_title(report)])])
 
 
@@ -65,20 +65,20 @@ def _answer(report: Report, limits: bool) -> Iterator[str]:
     use = use_of(report)
     if use and (spilled := use[0].spilled_bytes_per_thread):
         yield from _listed("SPILLS", [f"{spilled} bytes per thread"])
-    if isinstance(plan, Launch):
+    if plan:
         yield from _listed("plan", [f"{plan.tiling}, num_programs {plan.num_programs}"])
-    if isinstance(kernel, KernelUse) and isinstance(kernel.launch, KernelLaunch):
+    if kernel and kernel.launch:
         yield from _launch(kernel, kernel.launch)
     if use:
         yield from _listed("occupancy", _occupancy(report, use[1]))
         yield from _listed("uses", [str(use[0]).replace(" ", UNBROKEN).replace(f",{UNBROKEN}", ", ")])
-    yield from _listed("time", _time(report.time)) if isinstance(report.time, Time) else ()
-    yield from _listed("why", plan.reasons if isinstance(plan, Launch) else ())
+    yield from _listed("time", _time(report.time)) if report.time else ()
+    yield from _listed("why", plan.reasons if plan else ())
     if use and limits:
         yield from _listed("limits", _limits(use[1]))
-    yield from _listed("next step", [report.next_step.text] if isinstance(report.next_step, NextStep) else ())
+    yield from _listed("next step", [report.next_step.text] if report.next_step else ())
     yield from _listed("written", report.dump or ())
-    yield from _listed("verify", verification(report.verify)) if isinstance(report.verify, Verified) else ()
+    yield from _listed("verify", verification(report.verify)) if report.verify else ()
 
 
 def _title(report: Report) -> str:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from benchmark import results
+from benchmark.results import Result
 
-from portable_probe import results
-from portable_probe.results import Result
 from portable_probe.times import LONG_US, TIMES, Fitted, Moved, expected_us
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device

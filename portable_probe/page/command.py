@@ -7,10 +7,10 @@ import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
-from portable_probe.columns import as_columns
 from portable_probe.options import tolerate
+from portable_probe.output import as_columns
 from portable_probe.page.figures import figures
-from portable_probe.page.findings import failing, plans, proof, regressions, tests
+from portable_probe.page.findings import failing, plans, regressions, tests
 from portable_probe.page.runs import Run, read
 from portable_probe.regression import CHANGE_HEADER, REGRESSED, change_row
 from portable_probe.schema import Change
@@ -54,10 +54,9 @@ def _part(text: str) -> float:
 
 
 def markdown(runs: list[Run], changes: list[Change], heading: list[str]) -> str:
-    """Returns the summary: what changed, proof, plans and tests, as tables in Markdown."""
+    """Returns the summary: what changed, plans and tests, as tables in Markdown."""
     sections = {
         "What changed": (list(CHANGE_HEADER), [list(change_row(change)) for change in changes]),
-        "Evidence by vendor": proof(runs),
         "Plans side by side": plans(runs),
         "Tests": tests(runs),
     }
@@ -100,7 +99,6 @@ def html(runs: list[Run], changes: list[Change], heading: list[str]) -> str:
         failing=failing(runs),
         changes=[(change, change_row(change)) for change in changes],
         change_header=CHANGE_HEADER,
-        proof=proof(runs),
         plans=plans(runs),
         tests=tests(runs),
         notes=[note for run in runs for note in run.notes],

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from portable_probe.page.findings import launches
-from portable_probe.page.runs import Rate, Run
+from portable_probe.page.runs import OURS, Rate, Run
 from portable_probe.report import use_of, words_of
-from portable_probe.results import OURS
-from portable_probe.schema import Report, SoftmaxProblem
+from portable_probe.schema import Report
 
 LAYOUT = {  # colours of text and lines are the page's, light or dark: see template.html
     "paper_bgcolor": "rgba(0,0,0,0)",
@@ -62,7 +61,7 @@ def _occupancy(groups: dict[tuple[str, str], list[Report]], dtype: str) -> Any:
 def _point(report: Report) -> Iterator[tuple[int, float, str]]:
     """Yields columns, percent of the warps, and words; nothing for devices whose programs have no warps."""
     use, most = use_of(report), report.facts.get("max_warps_per_multiprocessor")
-    if use and most and isinstance(most.used, int) and isinstance(report.problem, SoftmaxProblem):
+    if use and most and isinstance(most.used, int) and report.problem:
         occupancy = use[1]
         programs = f"{occupancy.programs_per_multiprocessor} per {report.device.multiprocessor}"
         words = f"{words_of(report.problem)}<br>{programs}, limited by {' and '.join(occupancy.limited_by)}"

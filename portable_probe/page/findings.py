@@ -1,77 +1,15 @@
-"""Finds what a page tells: how far each vendor is proven, the plans side by side, and what regressed between runs."""
+"""Finds what a page tells: the plans side by side, tests, and what regressed between runs."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Literal
 
-from portable_probe.columns import many
-from portable_probe.page.runs import Run, Suite
+from portable_probe.page.runs import OURS, Run, Suite
 from portable_probe.regression import compare
-from portable_probe.report import use_of, words_of
-from portable_probe.results import OURS
-from portable_probe.schema import Change, KernelUse, Launch, Report, SoftmaxProblem
-from portable_softmax.devices.backends import BACKENDS
+from portable_probe.report import launch_words, use_of, words_of
+from portable_probe.schema import Change, KernelUse, Report, SoftmaxProblem
 
-LEVELS = ("planned", "compiled", "executed on a CPU", "run on hardware")
-# Tests of this project that execute a vendor's code on a CPU.
-VIRTUAL = {"tests.virtual_amd.": "hip", "tests.virtual.": "npu", "tests.intel.": "xpu"}
-# What tests/runtime/test_static_quality.py counts, by backend and architecture, and what it proves.
-COUNTED = {"plans": ("planned", "plan"), "static quality": ("compiled", "kernel")}
 Table = tuple[list[str], list[list[str]]]  # header and rows
-
-
-def proof(runs: list[Run]) -> Table:
-    """Returns how far each vendor is proven by these runs, level by level."""
-    found: dict[str, dict[str, list[str]]] = {name: defaultdict(list) for name in BACKENDS}
-    latest = list(_latest(runs).values())
-    for backend in BACKENDS:
-        here = [report for report in latest if report.device.backend == backend and use_of(report)]
-        for level, reports in zip(LEVELS, (here, [each for each in here if _compiled(each)]), strict=False):
-            if products := {report.device.profile for report in reports}:
-                found[backend][level].append(f"{many(len(products), 'device')}, {many(len(reports), 'case')}")
-    newest = {(suite.name, suite.properties.get("profile")): suite for run in runs for suite in run.suites}
-    for suite in newest.values():
-        for backend, level, words in _of_suite(suite):
-            if backend in found:
-                found[backend][level].append(words)
-    for report in latest:
-        if report.verify:
-            level = LEVELS[2] if report.verify.executed or report.device.backend == "interpreter" else LEVELS[3]
-            right = "right" if report.verify.right else "WRONG"
-            found[report.device.backend][level].append(f"{_case(report)} {right}")
-    rows = [[backend, *("; ".join(levels[level]) or "-" for level in LEVELS)] for backend, levels in found.items() if levels]
-    return ["", *LEVELS], rows
-
-
-def _compiled(report: Report) -> bool:
-    """Tells whether a compiler told the resources: those of a launch without warps are a vendor's model."""
-    use = use_of(report)
-    return bool(use and (report.kernel or use[0].num_warps is not None))
-
-
-def _of_suite(suite: Suite) -> Iterator[tuple[str, str, str]]:
-    """Yields backend, level and words of what a suite proves."""
-    cases: Counter[tuple[str, str]] = Counter()
-    faults: Counter[tuple[str, str]] = Counter()
-    for name, (compared, different) in suite.counts.items():
-        kind, _, target = name.partition(", ")
-        if kind in COUNTED:
-            key = target.partition("/")[0], kind
-            cases[key] += compared
-            faults[key] += different
-    for (backend, kind), number in cases.items():
-        level, word = COUNTED[kind]
-        yield backend, level, f"{many(number, word)}, {many(faults[backend, kind], 'fault')}"
-    for prefix, backend in VIRTUAL.items():
-        tests = [each for group, each in suite.tests.items() if group.startswith(prefix)]
-        if tests:
-            passed, failed, _ = (sum(each) for each in zip(*tests, strict=True))
-            yield backend, LEVELS[2], f"virtual device: {passed} passed, {failed} failed"
-    if backend := suite.properties.get("backend", ""):
-        passed, failed, _ = suite.totals
-        here = LEVELS[2] if backend == "interpreter" else LEVELS[3]
-        level = LEVELS[1] if suite.properties.get("here") == "no" else here
-        yield backend, level, f"{suite.properties.get('profile')}: {passed} passed, {failed} failed"
 
 
 def plans(runs: list[Run]) -> Table:
@@ -88,20 +26,14 @@ def _plan(report: Report | None) -> str:
     if report is None:
         return "-"
     use = use_of(report)
+    verified = f"; {'right' if report.verify.right else 'WRONG'}" if report.verify else ""
     if use is None:
-        return f"{report.error}: {report.message}"
+        return f"{report.error}: {report.message}" if report.error else f"interpreted{verified}"
     resources, occupancy = use
-    launch = (
-        f"{report.plan.tiling}, "
-        if report.plan
-        else ""
-        if resources.num_warps is None
-        else f"num_warps {resources.num_warps}, "
-    )
     registers = "" if resources.registers_per_thread is None else f"{resources.registers_per_thread} registers, "
     spills = f"{resources.spilled_bytes_per_thread} bytes spilled, " if resources.spilled_bytes_per_thread else ""
     fit = f"{occupancy.programs_per_multiprocessor} per {report.device.multiprocessor}"
-    return f"{launch}{registers}{spills}{fit} ({' and '.join(occupancy.limited_by)})"
+    return f"{launch_words(report)}, {registers}{spills}{fit} ({' and '.join(occupancy.limited_by)}){verified}"
 
 
 def regressions(runs: list[Run], slower: float, tolerated: Mapping[str, float | None]) -> list[Change]:
@@ -184,11 +116,11 @@ def launches(runs: list[Run]) -> dict[tuple[str, str], list[Report]]:
     groups: dict[tuple[str, str], list[Report]] = defaultdict(list)
     for report in _latest(runs).values():
         problem = report.problem
-        if isinstance(report.plan, Launch) and isinstance(problem, SoftmaxProblem) and not (problem.scores or problem.backward):
+        if report.plan and problem and not (problem.scores or problem.backward):
             groups[report.device.profile, problem.dtype].append(report)
     return {key: sorted(each, key=_columns) for key, each in groups.items()}
 
 
 def _columns(report: Report) -> tuple[int, int]:
     problem = report.problem
-    return (problem.n_cols, problem.n_rows) if isinstance(problem, SoftmaxProblem) else (0, 0)
+    return (problem.n_cols, problem.n_rows) if problem else (0, 0)

@@ -1,17 +1,22 @@
 """Reads runs: folders with reports of the probe (JSON), test results (JUnit's XML) and benchmarks (CSV)."""
 
-import ast
 import csv
 import json
+import math
+import statistics
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
-from portable_probe import results
 from portable_probe.regression import load
 from portable_probe.schema import Report
+from portable_softmax.devices.backends.base import DTYPE_BYTES
 
+OURS = "ours"  # the provider of a benchmark that is this package
+DISTURBED = 0.5  # spread of turns above which a time says nothing
+STREAMS = {"forward": 2, "backward": 3, "both": 5, "log_softmax": 2}  # tensors that a direction must read or write
 OF_DEVICE = ("device", "backend", "profile", "here")  # properties of a test
 
 
@@ -24,14 +29,12 @@ class Suite:
         properties: of these tests; the plugin of `testing` says device, backend, profile and whether it was here.
         tests: by class, how many passed, failed and were skipped.
         failures: names of tests that failed.
-        counts: cases that were compared and differences that were found, by what they were compared with.
     """
 
     name: str
     properties: dict[str, str]
     tests: dict[str, tuple[int, int, int]]
     failures: list[str]
-    counts: dict[str, tuple[int, int]]
 
     @property
     def totals(self) -> tuple[int, int, int]:
@@ -139,7 +142,6 @@ def _told(case: ElementTree.Element) -> dict[str, str]:
 
 def _suite_of(name: str, properties: dict[str, str], cases: list[ElementTree.Element]) -> Suite:
     tests: dict[str, tuple[int, int, int]] = {}
-    counts: dict[str, tuple[int, int]] = {}
     failures = []
     for case in cases:
         outcomes = {each.tag for each in case}
@@ -148,21 +150,22 @@ def _suite_of(name: str, properties: dict[str, str], cases: list[ElementTree.Ele
         before = tests.get(group, (0, 0, 0))
         tests[group] = before[0] + (not failed and not skipped), before[1] + failed, before[2] + skipped
         failures += [f"{group}::{case.get('name')}"] if failed else []
-        for what, compared, differences in _counted(case):
-            seen = counts.get(what, (0, 0))
-            counts[what] = seen[0] + compared, seen[1] + differences
-    return Suite(name, properties, tests, failures, counts)
-
-
-def _counted(case: ElementTree.Element) -> Iterator[tuple[str, int, int]]:
-    for each in case.iterfind("properties/property"):
-        if each.get("name") == "count":
-            name, cases, differences = ast.literal_eval(each.get("value", ""))
-            yield str(name), int(cases), int(differences)
+    return Suite(name, properties, tests, failures)
 
 
 def _rates(file: Path, run: Run) -> None:
-    for cell in results.cells_of(results.read(file)):
-        told = cell.result
-        if rates := cell.gb_per_s:
-            run.rates.append(Rate(told.device, told.sweep, told.direction, told.dtype, cell.place, rates))
+    """Reads times of a benchmark, of which scripts/results/README.md tells the columns; disturbed ones are left out."""
+    cells: dict[tuple[str, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with file.open(newline="", encoding="utf-8") as opened:
+        for number, row in enumerate(csv.DictReader(opened), 2):
+            cell = tuple(row[name] for name in ("device", "sweep", "direction", "dtype", "shape", "layout", "dim"))
+            if row["median_us"] and float(row["spread"] or 0) <= DISTURBED and row["direction"] in STREAMS:
+                if not 0 < (time := float(row["median_us"])) < math.inf:
+                    raise ValueError(f"line {number}: {row['median_us']} microseconds are no time")
+                cells[cell][row["provider"]].append(time)
+    for (device, sweep, direction, dtype, shape, layout, dim), times in cells.items():
+        sizes = [int(size) for size in shape.split("x")]
+        moved = STREAMS[direction] * math.prod(sizes) * DTYPE_BYTES[dtype] / 1e3
+        rates = {name: moved / statistics.median(each) for name, each in times.items()}
+        unusual = [layout] * (layout != "contiguous") + [f"along {dim}"] * (int(dim) != len(sizes) - 1)
+        run.rates.append(Rate(device, sweep, direction, dtype, " ".join([" x ".join(map(str, sizes)), *unusual]), rates))

@@ -1,20 +1,22 @@
 """Assertions about the resources of a compiled kernel, for devices on this machine or elsewhere."""
 
+import json
 import unittest
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from portable_probe.arguments import text_of
-from portable_probe.columns import as_columns
 from portable_probe.decorators import jit_function
 from portable_probe.explain import next_step
 from portable_probe.inspection import Inspected, inspect_kernel
 from portable_probe.kernel_case import KernelCase, grid_of, refused_grid
-from portable_probe.regression import CHANGE_HEADER, KINDS, change_row, changes
-from portable_probe.report import describe, json_value, launch_of_kernel
+from portable_probe.output import as_columns
+from portable_probe.regression import CHANGE_HEADER, KINDS, change_row, compare, load, save
+from portable_probe.report import describe, json_value, launch_of_kernel, without_answer
 from portable_probe.schema import KernelUse, Report
-from portable_probe.testing.plans import Plan, plan_of, read_plans, write_plans
 from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
@@ -97,7 +99,7 @@ def assert_plan_unchanged(
 
     Args:
         kernel, device, signature, constexprs, config, options: as in `assert_occupancy`.
-        file: plans of any number of kernels and devices, a line for each; `pytest --save-plans` writes it.
+        file: reports of any number of kernels and devices, in the form of --save; `pytest --save-plans` writes it.
         tolerate: for each kind of change (plan, registers, memory, spills, occupancy), how much worse is allowed. None allows
             any change; a plan takes None only.
 
@@ -111,17 +113,18 @@ def assert_plan_unchanged(
     limits = dict(tolerate or {})
     _check_limits(limits)
     device, path = _compiled_for(device), Path(file)
-    now = plan_of(_report(kernel, device, signature, constexprs or {}, config, options))
+    now = _report(kernel, device, signature, constexprs or {}, config, options)
     if _saving:
-        write_plans([*(plan for plan in _readable(path) if plan.case != now.case), now], path)
+        others = [report for report in _readable(path) if _case(report) != _case(now)]
+        save(sorted([*others, now], key=_case), path)
         return
-    before = [plan for plan in read_plans(path) if plan.case == now.case]
+    before = [report for report in _readable(path, strict=True) if _case(report) == _case(now)]
     if not before:
         case = f"{_name(kernel)} on {device.profile.name} with these types and constexprs"
         raise AssertionError(f"{path} has no {case}; {HOW_TO_SAVE}")
-    found = list(changes(now.device, now.kernel, before[0].values, now.values, limits))
-    if not all(change.tolerated for change in found):
-        table = as_columns(CHANGE_HEADER, map(change_row, found))
+    found = compare(before[:1], [now], limits)
+    if found.regressed:
+        table = as_columns(CHANGE_HEADER, map(change_row, found.changes))
         raise AssertionError(f"{table}\n{path} has the earlier results; {HOW_TO_SAVE} anew")
 
 
@@ -152,12 +155,21 @@ def _check_limits(limits: Mapping[str, float | None]) -> None:
             raise ValueError(f"tolerate has {by!r} for {kind}; it should be {wanted}")
 
 
-def _readable(path: Path) -> list[Plan]:
-    """Returns the plans of a file that will be overwritten; none if it is broken or from another version."""
+def _readable(path: Path, strict: bool = False) -> list[Report]:
+    """Returns the reports of a file; none if there is no file or, unless strict, if it is broken or of another version."""
     try:
-        return read_plans(path)
-    except ValueError:
+        return load(path) if path.exists() else []
+    except ValueError as error:
+        if strict:
+            raise ValueError(f"{error}; {HOW_TO_SAVE}") from error
         return []
+
+
+def _case(report: Report) -> tuple[str, str, str]:
+    """Returns the kernel and its device, and as JSON, in which 1, 1.0 and true are not equal, what was asked."""
+    assert report.kernel, "reports of kernels alone are kept"
+    asked = msgspec.to_builtins(without_answer(report.kernel))
+    return report.kernel.name, report.device.profile, json.dumps(asked, sort_keys=True)
 
 
 def _report(
@@ -177,7 +189,7 @@ def _report(
         name=_name(kernel), arguments=texts | constants, options=given, config=config, case=None,
         launch=launch_of_kernel(launch), resources=resources, occupancy=found,
     )  # fmt: skip
-    return describe(device, case)
+    return msgspec.structs.replace(describe(device, case), facts={}, software={})
 
 
 def _name(kernel: Any) -> str:

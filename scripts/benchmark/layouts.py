@@ -21,9 +21,9 @@ import torch
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
 from benchmark.here import here
 from benchmark.report import text_of
+from benchmark.results import OURS, Result, write
 from benchmark.timing import results_of
-from portable_probe.progress import counted_out
-from portable_probe.results import OURS, Result, write
+from portable_probe.output import counted_out
 from portable_softmax import current_device, softmax
 
 

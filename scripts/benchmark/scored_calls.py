@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from benchmark.results import COPY, OURS
 from benchmark.timing import Call
 from portable_probe.closeness import worst_error
-from portable_probe.results import COPY, OURS
 from portable_softmax import softmax
 
 SCALE = 0.125

@@ -22,10 +22,10 @@ import torch
 from benchmark.here import here
 from benchmark.ratios import mean, text
 from benchmark.report import text_of
+from benchmark.results import OURS, Result, cells_of, write
 from benchmark.scored_calls import Problem, timed
 from benchmark.timing import results_of
-from portable_probe.progress import counted_out
-from portable_probe.results import OURS, Result, cells_of, write
+from portable_probe.output import counted_out
 from portable_softmax import current_device
 
 HEADS = ((64, 16, 197, 197), (32, 12, 512, 512), (8, 16, 2048, 2048), (1, 16, 4096, 4096), (1, 4, 8192, 8192))

@@ -10,7 +10,7 @@ import triton
 from offline import PRODUCTS, foremost
 from playback import fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
-from portable_probe.new_profile import write_profile
+from portable_probe.profiles import write_profile
 from portable_softmax import CompileError, Device, KernelResources, current_device, occupancy, plan, profiles
 from portable_softmax.devices import detect
 from portable_softmax.devices.backends import cuda

@@ -14,7 +14,7 @@ from playback import RecordedDriver, fresh, play, recorded  # noqa: F401  (an au
 from test_cuda_driver import KINDS, SIZES, Driver
 from triton.backends.compiler import GPUTarget
 
-from portable_probe.new_profile import write_profile
+from portable_probe.profiles import write_profile
 from portable_softmax import Device, DeviceError, KernelResources, current_device, plan, profiles
 from portable_softmax.devices import detect
 from portable_softmax.devices.backends import BACKENDS

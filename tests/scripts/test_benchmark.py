@@ -12,10 +12,9 @@ from benchmark import documents, host, layouts, report, scored_calls, scores, st
 from benchmark import run as benchmark_run
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
 from benchmark.providers import Provider, load
+from benchmark.results import COLUMNS, Result, cells_of, read, write
 from msgspec.structs import replace
 from sweep import mostly_slow
-
-from portable_probe.results import COLUMNS, Result, cells_of, read, write
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 TIMES = {  # microseconds by direction, shape and provider
