@@ -6,16 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from portable_probe.cases import BROKEN, WRONG, Wanted, again, reports_of
+from portable_probe.cases import BROKEN, WRONG, Wanted, again, cases, reports_of
 from portable_probe.inspection import UnknownStageError
 from portable_probe.loading import UnknownKernelError
-from portable_probe.options import named
+from portable_probe.options import complaints, named
 from portable_probe.regression import REGRESSED, as_table, check_kernel, compare, load, save
 from portable_probe.report import Case, software, use_of, words_of
 from portable_probe.schema import SCHEMA_VERSION, Failure, KernelUse, NoDevice, Report, encoded, in_lines
 from portable_probe.table import as_csv, as_tables, worst_last
 from portable_probe.text import as_text, verified_alone
-from portable_probe.usage import cases, complaints
 from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, NoDeviceError, ProfileError, TargetError
@@ -86,15 +85,9 @@ def _show(reports: list[Report], options: argparse.Namespace) -> int:
         print(in_lines(reports) if options.brief else encoded(reports[0] if alone else reports))
     elif options.csv:
         print(as_csv(reports))
-    elif (
-        alone
-        and options.verdict
-        and reports[0].verify
-        and not (options.markdown or options.brief or options.facts or options.explain)
-    ):
-        print(verified_alone(reports[0]))
     elif alone and not (options.markdown or options.brief):
-        print(as_text(reports[0], options.explain, options.facts))
+        briefly = options.verdict and reports[0].verify and not (options.facts or options.explain)
+        print(verified_alone(reports[0]) if briefly else as_text(reports[0], options.explain, options.facts))
     else:
         print(as_tables(reports, form, options.facts and not options.brief, options.explain))
     if alone and reports[0].error and (options.json or reports[0].error != WRONG):

@@ -1,23 +1,28 @@
-"""Cases that are asked about, a device and a softmax or kernel each, and the report of one."""
+"""Cases that a command line asks about, a device and a softmax or kernel each, and the report of one."""
 
+import argparse
 import functools
 import importlib
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
-from portable_probe.decorators import jit_function
+from portable_probe import scores
+from portable_probe.arguments import value_of
+from portable_probe.decorators import configurations, jit_function
 from portable_probe.explain import next_step
 from portable_probe.inspection import dump
 from portable_probe.kernel_case import KernelCase, grid_of, load_case, refused_grid, with_values
 from portable_probe.launched import Launched, launched
 from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.output import counted_out, few_lines_of_compilers
-from portable_probe.report import Case, describe, launch_of, launch_of_kernel, without_answer
+from portable_probe.report import Case, describe, json_value, launch_of, launch_of_kernel, without_answer
 from portable_probe.schema import KernelUse, Report, SoftmaxProblem, Verified
-from portable_probe.scores import as_launched
 from portable_probe.text import verdict
 from portable_probe.times import time_of
 from portable_softmax.devices.backends.base import KernelResources
@@ -48,6 +53,39 @@ class Wanted:
     verify: bool = False
     dump: str | None = None
     out: Path = Path()
+
+
+def cases(options: argparse.Namespace, device: Device) -> list[Case]:
+    """Returns the kernel that the options ask about, or the softmaxes, with the defaults of what was not given.
+
+    Raises:
+        ValueError: the kernel cannot be loaded, and all its configurations were asked for.
+    """
+    if options.kernel:
+        given = {name: value_of(value) for name, value in options.options.items()}
+        asked = KernelUse(
+            name=options.kernel, arguments=options.arguments, options=given, config=options.config, case=options.case
+        )
+        return list(_each_configuration(asked, device)) if options.config == "all" else [asked]
+    shapes = options.shapes or [(options.rows or 4096, options.cols or 4096)]
+    return [
+        SoftmaxProblem(
+            n_rows=n_rows, n_cols=n_cols, dtype=dtype,
+            scores=scores.scores_of(options, dtype) or UNSET, backward=options.backward or UNSET,
+        )
+        for (n_rows, n_cols), dtype in itertools.product(shapes, options.dtype or ["float32"])
+    ]  # fmt: skip
+
+
+def _each_configuration(asked: KernelUse, device: Device) -> Iterator[KernelUse]:
+    found = [config.all_kwargs() for config in configurations(load_kernel(asked.name, device).kernel)]
+    if not found:
+        raise ValueError(f"all configurations were asked for, and {asked.name} is not under @triton.autotune")
+    every = dict.fromkeys(name for values in found for name in values if name not in ("num_warps", "num_stages"))
+    names = [name for name in every if any(values.get(name) != found[0].get(name) for values in found)]
+    for number, values in enumerate(found):
+        chosen = {name: json_value(values[name]) for name in names if name in values}
+        yield msgspec.structs.replace(asked, config=number, chosen=chosen)
 
 
 def reports_of(asked: list[tuple[Device, Case, Wanted]]) -> list[Report]:
@@ -173,7 +211,7 @@ def _planned(device: Device, case: SoftmaxProblem) -> LaunchPlan:
     if not case.scores:
         return plan(case.n_rows, case.n_cols, case.dtype, device, backward=backward)
     device.check_dtype(case.dtype)
-    return plan_problem(scored_problem(case.n_rows, case.n_cols, case.dtype, as_launched(case.scores), backward), device)
+    return plan_problem(scored_problem(case.n_rows, case.n_cols, case.dtype, scores.as_launched(case.scores), backward), device)
 
 
 def _verified(device: Device, case: SoftmaxProblem, found: LaunchPlan) -> Verified:

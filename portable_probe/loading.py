@@ -4,8 +4,6 @@ import contextlib
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -29,8 +27,8 @@ class KernelFile(NamedTuple):
 def load_kernel(where: str, device: Device | None = None) -> KernelFile:
     """Imports the kernel that FILE:NAME names.
 
-    Modules beside the file are found, as by `python FILE`. The file itself is a module of a name of its own, so json.py is
-    nobody's json. It is imported once for each target, as it may choose by what Triton's driver tells.
+    Modules beside the file are found, as by `python FILE`. The file itself is a module of a name of its own, imported once for
+    each target, as it may choose by what Triton's driver tells.
 
     Args:
         where: FILE:NAME.
@@ -53,6 +51,7 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
 
 
 def _imported(file: str, device: Device | None) -> ModuleType:
+    folder = str(Path(file).absolute().parent)
     target = f"{device.backend}/{device.arch}" if device else ""
     digest = hashlib.sha256(f"{Path(file).resolve()}\n{target}".encode()).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(f"kernel_file_{digest}", file)
@@ -61,40 +60,17 @@ def _imported(file: str, device: Device | None) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where inspect looks for the kernel's source
     try:
-        with absent(device) if device else contextlib.nullcontext(), _beside(Path(file).absolute()):
+        sys.path.insert(0, folder)
+        with absent(device) if device else contextlib.nullcontext():
             spec.loader.exec_module(module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a script may do anything, and exit
         raise ValueError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:  # its folder comes last from now on, for what a kernel imports later
+        sys.path[:] = [*(each for each in sys.path if each != folder), folder]
     return module
 
 
 def _is_kernel(value: Any) -> bool:
     return any(hasattr(each, "arg_names") for each in (value, getattr(value, "fn", None), getattr(value, "__wrapped__", None)))
-
-
-@contextlib.contextmanager
-def _beside(file: Path) -> Iterator[None]:
-    """Lets modules beside a file be imported. Folders that it adds to sys.path stay, at the end; those it removes come back."""
-    before, folder = list(sys.path), str(file.parent)
-    finder = _Elsewhere(file.stem, folder)
-    sys.meta_path.insert(0, finder)
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        sys.path = before + [each for each in sys.path if each not in (folder, *before)]
-        sys.meta_path[:] = [each for each in sys.meta_path if each is not finder]
-
-
-class _Elsewhere:
-    """Finds another module of a kernel file's name: who imports numpy beside a kernel file numpy.py wants the real one."""
-
-    def __init__(self, stem: str, folder: str) -> None:
-        self._stem, self._folder = stem, folder
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != self._stem:
-            return None
-        return PathFinder.find_spec(name, [each for each in sys.path if each != self._folder])

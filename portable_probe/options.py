@@ -1,16 +1,22 @@
-"""Options of the command line that subcommands share."""
+"""Options of the command line that subcommands share, and those that do not go together: none is ignored in silence."""
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from portable_probe.regression import KINDS
-from portable_probe.scores import which_scores
+from portable_probe.scores import OPTIONS, which_scores
+from portable_probe.scores import complaints as scores_complaints
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.devices.names import find_profile
+from portable_softmax.errors import ProfileError
 
 SHORT = {"float16": ("fp16", "f16", "half"), "bfloat16": ("bf16",), "float32": ("fp32", "f32"), "float64": ("fp64", "f64")}
+VIRTUAL = ("hip",)  # backends of which a kernel runs without the device
+SOFTMAX = {"rows", "cols", "shapes", "dtype", "backward", *OPTIONS}
+OF_KERNEL = {"arguments": "--args", "options": "--option", "case": "--case", "config": "--config"}
 EXIT_CODES = "Exit codes: 0 answered; 1 broken or wrong; 2 wrong words; 3 worse than the baseline; 4 not compiled."
 
 
@@ -121,6 +127,35 @@ def tolerate(group: argparse._ActionsContainer) -> None:
 def named(names: Sequence[str]) -> str:
     """Returns names of options as they are typed."""
     return ", ".join(f"--{name.replace('_', '-')}" for name in sorted(names))
+
+
+def complaints(options: argparse.Namespace) -> Iterator[str]:
+    """Yields what is wrong with the options together, in words for their user."""
+    given = {name for name, value in vars(options).items() if value not in (None, False, [], {})}
+    if "shapes" in given and (unused := given & {"rows", "cols"}):
+        yield f"--shapes has no use for {named([*unused])}"
+    if options.kernel and (unused := given & SOFTMAX):
+        yield f"--kernel has no use for {named([*unused])}, which are of the softmax"
+    if not options.kernel and (unused := given & OF_KERNEL.keys()):
+        yield f"{', '.join(OF_KERNEL[name] for name in sorted(unused))} are of a kernel of yours; name it: --kernel FILE:NAME"
+    yield from scores_complaints(options, given)
+    if options.verify and (options.on and not _virtual(options.on)):
+        yield (
+            "a kernel is verified on the device that is here or in Triton's interpreter if no device is named; "
+            f"of devices that are not here, there is a virtual one for {' and '.join(VIRTUAL)} alone, such as amd/mi300x"
+        )
+    elif options.verify and options.kernel and not options.case:
+        yield "a kernel is verified by --case NAME: a function of its file that gives grid, arguments and what should come out"
+    if "out" in given and "dump" not in given:
+        yield "--out says where --dump writes, and there is no --dump"
+
+
+def _virtual(names: list[str]) -> bool:
+    """Tells whether a kernel can run on a device that is not here; a wrong name is told when its device is looked for."""
+    try:
+        return len(names) == 1 and find_profile(names[0]).backend in (*VIRTUAL, "interpreter")
+    except ProfileError:
+        return True
 
 
 def _name(text: str) -> str:

@@ -1,4 +1,4 @@
-"""How answers come out: tables, how far a long one is, few lines of a compiler, and a standard output that is closed."""
+"""Output of answers: tables, how far a long one is, few lines of a compiler, and a standard output that is closed."""
 
 import contextlib
 import os

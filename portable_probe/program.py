@@ -1,9 +1,8 @@
 """The program `portable-softmax`: a subcommand for each question."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from portable_probe import options as words
@@ -18,25 +17,29 @@ NO_SOFTMAX = dict.fromkeys(("rows", "cols", "shapes", "dtype", "backward", *OPTI
 NO_KERNEL: dict[str, Any] = {"kernel": None, "arguments": {}, "options": {}, "case": None, "config": None}
 
 
-def main(arguments: list[str] | None = None, elsewhere: Mapping[str, Callable[[list[str]], int]] = MappingProxyType({})) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Prints the answer to the command line and returns the exit code; see options.EXIT_CODES.
 
     Args:
         arguments: words of the command line; None for those of the process.
-        elsewhere: commands of other rooms, which take the words after theirs.
 
     Raises:
         SystemExit: wrong usage, with code 2.
     """
     given = sys.argv[1:] if arguments is None else arguments
-    for words_of, command in elsewhere.items():
-        if given[: len(words_of.split())] == words_of.split():
-            return command(given[len(words_of.split()) :])
+    if given[:1] == ["tune"] or given[:2] == ["profiles", "check"]:
+        return _tune(given[1:])
     options, unknown = parser().parse_known_args(given)
     if unknown:
         options.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.words = given
     return delivered(lambda: said(options))
+
+
+def _tune(words: list[str]) -> int:
+    from portable_probe.tune.__main__ import main as tune
+
+    return tune(words)
 
 
 def parser() -> words.Parser:
@@ -126,6 +129,6 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "diff": ("ask a saved answer again, and show what changed", _diff),
     "profiles": ("hardware profiles: list, show, new, check", _profiles),
     "report": ("one page of several runs", page.add),
-    "tune": ("measure which numbers launches are best computed with", lambda command: None),  # see portable_softmax/__main__.py
+    "tune": ("measure which numbers launches are best computed with", lambda command: None),  # it has a parser of its own
     "doctor": ("what is installed, what is wrong, and what to type", _doctor),
 }

@@ -2,8 +2,6 @@
 
 import csv
 import io
-import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +12,6 @@ from portable_probe.schema import Report
 from portable_probe.text import shortened, verification
 from portable_softmax.devices.schema import Hardware
 
-RED, PLAIN = "\033[31m", "\033[0m"
 HEADER = ("device", "case", "launch", "regs", "shared", "spills", "programs", "warps", "us", "limited by")
 
 
@@ -90,10 +87,6 @@ def _answers(reports: list[Report], form: str) -> str:
     rows = [_row(report) for report in reports]
     empty = {name for name in ("us",) if not any(row.get(name) for row in rows)} | ({"case"} if one else set())
     header = [name for name in HEADER if name not in empty]
-    coloured = form == "plain" and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    for row in rows:
-        if coloured and row.get("spills"):
-            row["spills"] = f"{RED}{row['spills']}{PLAIN}"
     return as_columns(header, [[row.get(name) for name in header] for row in rows], form)
 
 

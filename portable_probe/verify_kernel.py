@@ -13,7 +13,7 @@ from portable_probe.closeness import Distance, allowed_of_any, distance, same
 from portable_probe.decorators import decorated
 from portable_probe.kernel_case import KernelCase
 from portable_probe.schema import Verified
-from portable_probe.verify import outcome
+from portable_probe.trial import outcome
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError
 

@@ -10,8 +10,7 @@ import torch
 from portable_probe.kernel_case import KernelCase, grid_of
 from portable_probe.launched import Launched
 from portable_probe.schema import SoftmaxProblem, Verified
-from portable_probe.trial import trial
-from portable_probe.verify import GUARD
+from portable_probe.trial import GUARD, trial
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.planning.plan import LaunchPlan

@@ -28,7 +28,8 @@ ARROWS = {
     PROBE: {SOFTMAX, "runtime", "planning", "devices", "errors"},
     "tune": {PROBE, "runtime", "planning", "devices", "errors"},
     "testing": {PROBE, "devices", "errors"},
-    "__main__": {PROBE, "tune"},
+    "program": {PROBE, "tune"},
+    "__main__": {"program"},
 }
 MORE = {
     "portable_softmax/runtime/kernel_form.py": {"kernels"},  # the one file that knows them
