@@ -28,8 +28,7 @@ from portable_probe.times import time_of
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, current_device, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.grid import refusal
-from portable_softmax.errors import DeviceError, GridError, PortableSoftmaxError, TargetError
+from portable_softmax.errors import DeviceError, GridError, PortableSoftmaxError
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.request import scored_problem
 from portable_softmax.runtime.compiled import compile_kernel
@@ -153,12 +152,7 @@ def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -
     given = {**(known.arguments if known else {}), **case.arguments, **case.options}
     options = {name: value for name, value in given.items() if name not in jit.arg_names}
     arguments = {name: value for name, value in given.items() if name in jit.arg_names}
-    try:
-        launch = launched(file.kernel, arguments, options, device, case.config)
-    except TargetError as error:
-        if known and (refused := _refused_without_launch(device, known)):
-            raise GridError(refused) from error
-        raise
+    launch = launched(file.kernel, arguments, options, device, case.config)
     grid = grid_of(launch, known) if known else None
     refused = grid and refused_grid(launch, grid, device)
     resources = device.vendor.resources(launch.compiled)
@@ -172,14 +166,6 @@ def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -
     elif verified and known:
         report = msgspec.structs.replace(report, verify=_run(device, case, file, known, launch))
     return report, resources, launch.compiled
-
-
-def _refused_without_launch(device: Device, case: KernelCase) -> str | None:
-    """Says why the device does not take a grid that follows from the case alone; None if it does, or there is none."""
-    try:
-        return refusal(device, grid_of(None, case))
-    except (KeyError, TypeError):  # a function of constants that only a launch has
-        return None
 
 
 def _run(device: Device, case: KernelUse, file: KernelFile, known: KernelCase, launch: Launched | None) -> Verified:

@@ -53,9 +53,9 @@ def with_values(case: KernelCase, jit: Any, words: Mapping[str, Any]) -> KernelC
     return case._replace(arguments={**case.arguments, **values})
 
 
-def grid_of(launch: Launched | None, case: KernelCase) -> Grid:
-    """Returns the grid of a launch, which may follow from the constants that decorators chose; without a launch: none."""
-    constants = {name: chosen.value for name, chosen in launch.constants.items()} if launch else {}
+def grid_of(launch: Launched, case: KernelCase) -> Grid:
+    """Returns the grid of a launch, which may follow from the constants that decorators chose."""
+    constants = {name: chosen.value for name, chosen in launch.constants.items()}
     grid = case.grid({**case.arguments, **constants}) if callable(case.grid) else case.grid
     width, height, depth = (*grid, 1, 1)[:3]
     return width, height, depth

@@ -144,32 +144,15 @@ def change_row(change: Change) -> tuple[str, ...]:
     return change.device, change.case, change.kind, change.what, *values, verdict
 
 
-def _changes(before: Report, after: Report, limits: Mapping[str, float | None]) -> Iterator[Change]:
-    case = before.problem or before.kernel
-    yield from changes(after.device.profile, words_of(case) if case else "", values_of(before), values_of(after), limits)
-
-
-def changes(
-    device: str,
-    case: str,
-    old: Mapping[tuple[str, str], Value],
-    new: Mapping[tuple[str, str], Value],
-    tolerated: Mapping[str, float | None],
-) -> Iterator[Change]:
-    """Yields the numbers of a case that differ, of those that both sides have.
-
-    Args:
-        device, case: names, for the table.
-        old, new: numbers by kind and name.
-        tolerated: by kind of change, by how much worse is still all right; None for any change.
-    """
+def _changes(before: Report, after: Report, tolerated: Mapping[str, float | None]) -> Iterator[Change]:
+    """Yields the numbers of a case that differ, of those that both sides have."""
+    case, old, new = before.problem or before.kernel, values_of(before), values_of(after)
     for kind, what in (key for key in old if key in new and old[key] != new[key]):
         was, now = old[kind, what], new[kind, what]
-        worse_by = _worse_by(kind, was, now)
-        limit = tolerated.get(kind, 0)
+        worse_by, limit = _worse_by(kind, was, now), tolerated.get(kind, 0)
         yield Change(
-            device=device,
-            case=case,
+            device=after.device.profile,
+            case=words_of(case) if case else "",
             kind=kind,
             what=what,
             before=was,

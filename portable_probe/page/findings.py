@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Literal
 
-from portable_probe.page.runs import OURS, Run, Suite
+from portable_probe.page.runs import OURS, Run
 from portable_probe.regression import compare
 from portable_probe.report import launch_words, use_of, words_of
 from portable_probe.schema import Change, KernelUse, Report, SoftmaxProblem
@@ -59,31 +59,25 @@ def regressions(runs: list[Run], slower: float, tolerated: Mapping[str, float | 
             where, now = (run.measured_on(rate), rate.direction, rate.dtype, rate.shape), rate.gb_per_s[OURS]
             before = earlier.get(where, now)
             if abs(now - before) > slower * before:
-                changes.append(_speed(where, before, now))
+                changes.append(_change(where[0], " ".join(where[1:]), "speed", "GB/s", before, now, now < before))
             rates[where] = now
         for suite in run.suites:
             name = suite.name, suite.properties.get("profile")
-            if failures.get(name, suite.failures) != suite.failures:
-                changes.append(_failed(run, suite, len(failures[name])))
-            failures[name] = suite.failures
+            was, fail = failures.get(name, suite.failures), suite.failures
+            if was != fail:
+                worse = None if len(fail) == len(was) else len(fail) > len(was)
+                told = suite.properties.get("profile", run.label), suite.name, "tests", ", ".join(fail[:5])
+                changes.append(_change(*told, len(was), len(fail), worse))
+            failures[name] = fail
     return changes
 
 
-def _speed(where: tuple[str, ...], before: float, now: float) -> Change:
-    device, *case = where
+def _change(device: str, case: str, kind: str, what: str, before: float, after: float, worse: bool | None) -> Change:
+    """Returns a change; one that is neither better nor worse (None) is not tolerated either."""
+    verdict: Literal["worse", "better", "changed"] = "changed" if worse is None else "worse" if worse else "better"
     return Change(
-        device=device, case=" ".join(case), kind="speed", what="GB/s", before=before, after=now,
-        verdict="worse" if now < before else "better", tolerated=now > before,
-    )  # fmt: skip
-
-
-def _failed(run: Run, suite: Suite, before: int) -> Change:
-    after = len(suite.failures)
-    verdict: Literal["worse", "better", "changed"] = "worse" if after > before else "better" if after < before else "changed"
-    return Change(
-        device=suite.properties.get("profile", run.label), case=suite.name, kind="tests", what=", ".join(suite.failures[:5]),
-        before=before, after=after, verdict=verdict, tolerated=after < before,
-    )  # fmt: skip
+        device=device, case=case, kind=kind, what=what, before=before, after=after, verdict=verdict, tolerated=worse is False
+    )
 
 
 def failing(runs: list[Run]) -> list[str]:

@@ -167,18 +167,6 @@ def test_a_grid_that_the_device_does_not_take_is_told_first(run, command, device
     assert (code, found["error"], found["kernel"]["grid"]) == (1, "GridError", [1, 2**26, 1])
 
 
-def test_a_grid_is_refused_without_a_compiler(run):
-    """Checks one that does not depend on what a launch decides, where this Triton compiles nothing."""
-    kernel = f"{KERNELS}:add_kernel"
-    for case, code, error in (
-        ("wide_case", 4, "TargetError: "),
-        ("flat_case", 1, "GridError: a grid of 65536 x 1 x 1 has 65,536"),
-    ):
-        asked = ["kernel", kernel, "--on", "ascend/910b3", "--args", "BLOCK_SIZE=64", "--case", case]
-        found, _, err = run(*asked)
-        assert (found, err.startswith(error)) == (code, True)
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
