@@ -219,7 +219,7 @@ def offline(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def coverage(session: nox.Session) -> None:
-    """Coverage of portable_softmax/ by lines and branches: offline and in the interpreter, in what tests start too."""
+    """Coverage by lines and branches: offline and in the interpreter, in what tests start too."""
     venv = in_venv(session, "--group", "test")
     for options in (("-m", "not kernel"), ("-m", "kernel and not accelerator", "--device", "interpreter")):
         chosen = options[1] if "--all" in session.posargs else f"{options[1]} and not slow"

@@ -2,8 +2,8 @@
 
 Without a device, and with one (or hip, npu, xpu, interpreter):
 
-    python -m pytest -p portable_softmax.testing examples/test_my_kernel.py --on amd/mi300x --on nvidia/h200
-    python -m pytest -p portable_softmax.testing examples/test_my_kernel.py --device cuda
+    python -m pytest -p portable_probe.testing examples/test_my_kernel.py --on amd/mi300x --on nvidia/h200
+    python -m pytest -p portable_probe.testing examples/test_my_kernel.py --device cuda
 """
 
 import pytest
@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from my_kernel import subtract_max  # noqa: E402
 
-from portable_softmax.testing import assert_occupancy  # noqa: E402
+from portable_probe.testing import assert_occupancy  # noqa: E402
 
 
 def test_it_fits(portable_device):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.detect import INSTALL, INTERPRETER, current_device
 from portable_softmax.devices.device import Device
+from portable_softmax.devices.limits import limits
 from portable_softmax.devices.profiles import profiles
 from portable_softmax.errors import (
     CompileError,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from portable_softmax.own_kernels.fits import fits
     from portable_softmax.own_kernels.inspection import inspect_kernel
     from portable_softmax.own_kernels.resident import resident_programs
-    from portable_softmax.probe.limits import limits
     from portable_softmax.runtime.warmup import warm_up
 
 __all__ = [
@@ -83,7 +83,6 @@ _MODULES = {
     "explain": "api.explain",
     "fits": "own_kernels.fits",
     "inspect_kernel": "own_kernels.inspection",
-    "limits": "probe.limits",
     "log_softmax": "api.functional",
     "override_aten": "api.override",
     "patch_torch": "api.patch",
@@ -96,7 +95,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports an operator, or the probe, on first use, and keeps it: profiles, plans and occupancy work without torch.
+    """Imports an operator on first use, and keeps it: profiles, plans and occupancy work without torch.
 
     Raises:
         AttributeError: the package has no such name.

@@ -12,23 +12,23 @@ from typing import Any
 import portable_softmax
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
-ROOMS = {  # headings, by the beginning of the module that a public name is of
+ROOMS = {  # headings, by the beginning of the module, in portable_softmax or beside it, that a name is of
     "Compute": ("api.", "invariance"),
     "Launches": ("runtime.", "planning.", "operators.memory"),
     "Devices and occupancy": ("devices.",),
-    "Any kernel": ("own_kernels.", "probe.", "testing."),
+    "Any kernel": ("own_kernels.", "portable_probe."),
     "Errors": ("errors",),
 }
-BESIDE = (  # classes and functions that public ones give or take
-    "api.override.Override",
-    "planning.plan.Tiling",
-    "devices.schema.Hardware",
-    "own_kernels.fits.Fits",
-    "own_kernels.inspection.Inspected",
-    "own_kernels.resident.ResidentPrograms",
-    "probe.limits.Limits",
-    "testing.assertions.assert_occupancy",
-    "testing.assertions.assert_plan_unchanged",
+BESIDE = (  # what is not imported from portable_softmax itself: classes that its names give or take, and the probe's names
+    "portable_softmax.api.override.Override",
+    "portable_softmax.planning.plan.Tiling",
+    "portable_softmax.devices.schema.Hardware",
+    "portable_softmax.devices.limits.Limits",
+    "portable_softmax.own_kernels.fits.Fits",
+    "portable_softmax.own_kernels.inspection.Inspected",
+    "portable_softmax.own_kernels.resident.ResidentPrograms",
+    "portable_probe.testing.assert_occupancy",
+    "portable_probe.testing.assert_plan_unchanged",
 )
 HEAD = """# API
 
@@ -37,7 +37,7 @@ module that stands beside them. `Compute` and `warm_up` need torch, plans of GPU
 """
 SECTION = re.compile(r"^(Args|Returns|Yields|Raises|Warns):\n((?:[ ]{4}.*\n?|\n)*)", re.MULTILINE)
 WORDS = {"Args": "Arguments", "Returns": "Returns", "Yields": "Yields", "Raises": "Raises", "Warns": "Warns"}
-MODULES = re.compile(r"\b(portable_softmax|collections|contextlib|typing)\.(\w+\.)*")
+MODULES = re.compile(r"\b(portable_softmax|portable_probe|collections|contextlib|typing)\.(\w+\.)*")
 ENTRY = re.compile(r"^([\w*, ]+): (.*)", re.DOTALL)
 
 
@@ -48,21 +48,23 @@ def page() -> str:
     parts = [HEAD]
     for heading, rooms in ROOMS.items():
         parts.append(f"## {heading}\n")
-        starts = tuple(f"portable_softmax.{room}" for room in rooms)
-        parts += [_entry(name, each) for name, each in {**public, **others}.items() if each.__module__.startswith(starts)]
+        parts += [_entry(*each) for each in {**public, **others}.items() if _inside(each[1]).startswith(rooms)]
     return "\n".join(parts)
+
+
+def _inside(each: Any) -> str:
+    return str(each.__module__.removeprefix("portable_softmax."))
 
 
 def _found(name: str) -> Any:
     module, _, attribute = name.rpartition(".")
-    return getattr(importlib.import_module(f"portable_softmax.{module}"), attribute)
+    return getattr(importlib.import_module(module), attribute)
 
 
 def _entry(name: str, each: Any) -> str:
     """Returns the part of one function or class: its signature, what it is, and the members that a class has."""
-    told = each.__module__ if "." in name else "portable_softmax"
-    short = name.rpartition(".")[2]
-    where = "" if told == "portable_softmax" else f", of `{told}`"
+    module, _, short = name.rpartition(".")
+    where = f", of `{module}`" if module else ""
     if not inspect.isclass(each):
         each = each if inspect.isfunction(each) else type(each).__call__  # of an instance that is called
         return f"### {short}\n\n`{short}{_signature(each)}`{where}\n\n{_text(each)}"

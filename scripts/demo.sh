@@ -17,7 +17,7 @@ python scripts/probe_device.py --rows 1823 --cols 781 --verify "$@"
 fleet=(plan --on nvidia/h200 amd/mi300x amd/rx-7900-xtx ascend/910b3 --rows 4096 --cols 8192 --dtype bfloat16 --explain)
 step 3 "the same kernel on devices that are not here, compiled by this Triton"
 printf '$ portable-softmax %s\n' "${fleet[*]}"
-env -u TRITON_INTERPRET python -m portable_softmax "${fleet[@]}" ||
+env -u TRITON_INTERPRET python -m portable_probe "${fleet[@]}" ||
     echo "This Triton does not compile for all of them; README.md, Install, says which does." >&2
 
 step 4 "what to try next"

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from benchmark import results
+from benchmark.results import Result
 
+from portable_probe.times import LONG_US, TIMES, Fitted, Moved, expected_us
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
-from portable_softmax.probe import results
-from portable_softmax.probe.results import Result
-from portable_softmax.probe.times import LONG_US, TIMES, Fitted, Moved, expected_us
 
 ROOT = Path(__file__).parents[1]
 PROFILES = {"NVIDIA H200": "nvidia/h200", "NVIDIA H100 80GB HBM3": "nvidia/h100-sxm"}

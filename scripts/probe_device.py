@@ -3,7 +3,7 @@
 
 import sys
 
-from portable_softmax.probe.program import main
+from portable_probe.program import main
 
 if __name__ == "__main__":
     raise SystemExit(main(["probe", *sys.argv[1:]]))

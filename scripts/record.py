@@ -22,9 +22,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from portable_probe.profiles import provenance, recording
+from portable_probe.program import main as program
 from portable_softmax import Device, current_device, plan
-from portable_softmax.probe.new_profile import provenance, recording
-from portable_softmax.probe.program import main as program
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.specialization import KernelSpec
 

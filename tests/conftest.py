@@ -1,4 +1,4 @@
-"""The project's fixtures; --device, and what it means, are of the package's own plugin (portable_softmax/testing)."""
+"""The project's fixtures; --device, and what it means, are of the package's own plugin (portable_probe/testing)."""
 
 import os
 

@@ -11,7 +11,7 @@ import pytest
 from api_page import PAGE, page
 
 import portable_softmax
-from portable_softmax.probe.program import COMMANDS
+from portable_probe.program import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -100,7 +100,7 @@ def test_the_readmes_fleet_is_what_its_command_prints():
 
     command, printed = re.search(r"```\n\$ portable-softmax (.*?)\n(.*?)```", README, re.DOTALL).groups()
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
-    asked = [sys.executable, "-m", "portable_softmax", *command.split()]
+    asked = [sys.executable, "-m", "portable_probe", *command.split()]
     ran = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     if triton.__version__ == "3.8.0":  # others compile to other numbers of registers

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FILES = sorted(path for room in ("portable_softmax", "amdgcn_cpu", "scripts", "tests") for path in (ROOT / room).rglob("*.py"))
+FILES = sorted(
+    path
+    for room in ("portable_softmax", "portable_probe", "amdgcn_cpu", "scripts", "tests")
+    for path in (ROOT / room).rglob("*.py")
+)
 OPENINGS = re.compile(r"(Of|What|Those|Whether|As|How|Why)\b")
 MEASURED = re.compile(r"\d (GB/s|microseconds|us)\b|\b20\d\d-(0\d|1[0-2])-\d\d\b")
 

@@ -38,7 +38,7 @@ def demo_environment(tmp_path_factory):
 def test_tab_completion_finds_the_product():
     code = "import portable_softmax; print(*dir(portable_softmax))"
     names = run(sys.executable, "-c", code).stdout.split()
-    assert {"softmax", "patch_torch", "warm_up", "inspect_kernel", "__version__"} <= set(names)
+    assert {"softmax", "patch_torch", "warm_up", "limits", "__version__"} <= set(names)
     assert [name for name in names if name in ("Any", "TYPE_CHECKING", "importlib")] == []
 
 
@@ -82,7 +82,7 @@ def test_a_script_tells_its_options_after_the_demo(script, demo_environment):
 
 @pytest.mark.parametrize("command", ["tune", "plan", "kernel", "verify", "profiles", "report"])
 def test_a_command_tells_its_options_after_the_demo(command, demo_environment):
-    outcome = run(sys.executable, "-m", "portable_softmax", command, "--help", **demo_environment)
+    outcome = run(sys.executable, "-m", "portable_probe", command, "--help", **demo_environment)
     assert (outcome.returncode, outcome.stderr) == (0, "")
 
 
@@ -97,7 +97,7 @@ def test_a_shell_script_tells_what_it_does(script):
 
 def test_the_demo_names_its_steps_and_ends(tmp_path):
     """All of it but the installation."""
-    for name in ("portable_softmax", "device_profiles", "examples"):
+    for name in ("portable_softmax", "portable_probe", "device_profiles", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "scripts").mkdir()
     for name in ("demo.sh", "probe_device.py"):

@@ -50,8 +50,9 @@ print(len(profiles()), occupancy(KernelResources(4, 66, 16), device).programs_pe
     failed = attempt(program, "plan", "--on", "nvidia/h200", cwd=tmp_path)
     assert failed.returncode == 1
     assert "CompileError: plans are made of compiled kernels, and Triton cannot be imported" in failed.stderr
-    installed = next((tmp_path / "venv").glob("lib/python*/site-packages/portable_softmax"))
-    assert all((installed / name).is_file() for name in ("py.typed", "probe/page/template.html"))
+    (installed,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    for name in ("portable_softmax/py.typed", "portable_probe/py.typed", "portable_probe/page/template.html"):
+        assert (installed / name).is_file()
     (tmp_path / "empty").mkdir()
     failed = attempt(program, "report", "empty", cwd=tmp_path)
     assert (failed.returncode, "holds no reports" in failed.stderr) == (1, True)

@@ -1,4 +1,4 @@
-"""The rooms of the package: imports go one way, and vendors' names stay in a few rooms: see REPORTS."""
+"""The houses and their rooms: imports go one way, and vendors' names stay in a few rooms: see REPORTS."""
 
 import ast
 import graphlib
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "portable_softmax"
-FILES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+ROOT = Path(__file__).parents[1]
+SOFTMAX, PROBE, EMULATOR = "portable_softmax", "portable_probe", "amdgcn_cpu"
+FILES = {path.relative_to(ROOT).as_posix(): path for house in (SOFTMAX, PROBE) for path in sorted((ROOT / house).rglob("*.py"))}
 
 # Each room and those that its files may import, at any level of a file. Three are files: errors, invariance, registration.
 ARROWS = {
@@ -24,15 +25,27 @@ ARROWS = {
     "operators": {"runtime", "planning", "devices", "invariance", "errors"},
     "distributed": {"operators", "runtime", "planning", "devices", "invariance", "errors"},
     "api": {"distributed", "operators", "devices"},
-    "tune": {"probe", "runtime", "planning", "devices", "errors"},
-    "probe": {"own_kernels", "runtime", "planning", "devices", "errors"},
-    "__main__": {"probe", "tune"},
-    "testing": {"probe", "own_kernels", "devices", "errors"},
+    SOFTMAX: {
+        "api",
+        "distributed",
+        "operators",
+        "own_kernels",
+        "runtime",
+        "planning",
+        "devices",
+        "invariance",
+        "registration",
+        "errors",
+    },
+    PROBE: {SOFTMAX, "own_kernels", "runtime", "planning", "devices", "errors"},
+    "tune": {PROBE, "runtime", "planning", "devices", "errors"},
+    "testing": {PROBE, "own_kernels", "devices", "errors"},
+    "program": {PROBE, "tune"},
+    "__main__": {"program"},
 }
 MORE = {
-    "runtime/kernel_form.py": {"kernels"},  # the one file that knows them
+    "portable_softmax/runtime/kernel_form.py": {"kernels"},  # the one file that knows them
 }
-TOP = "__init__.py"  # imports what the package offers, and is imported by no room
 
 # Words of code that only one vendor's users would know; letters end them, so `is_cuda` and `H200_POLLS` hold one too.
 VENDORS = re.compile(
@@ -40,21 +53,25 @@ VENDORS = re.compile(
     r"|v100|t4|a100|h20|g?h[12]00|b[23]00|rtx|mi\d\d\d?\w?|rx|910\w*|950pr\w*)(?![a-z])",
     re.IGNORECASE,
 )
-REPORTS = "probe/", "testing/", "devices/backends/"
-EMULATOR = "amdgcn_cpu"  # a distribution of its own, which knows nothing of this one
-ASKS_FOR_IT = "probe/virtual.py"  # when a device that is not here should run
+REPORTS = "portable_probe/", "portable_softmax/devices/backends/"
+WITHOUT_VENDORS = "portable_probe/tune/"
+ASKS_FOR_IT = "portable_probe/virtual.py"  # when a device that is not here should run
 
 
 def room_of(module):
-    """The room of a module, by its name; the name itself for what stands in no room."""
-    inside = module.split(".")[1:]
-    return inside[0] if inside else TOP
+    """The room of a module: the folder or file of its house; in the probe, those of ARROWS, and the house for all else."""
+    house, *inside = module.removesuffix(".__init__").split(".")
+    return inside[0] if inside and (house == SOFTMAX or inside[0] in ARROWS) else house
+
+
+def name_of(file):
+    """The module of a file."""
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def imported(file):
     """The modules of the package that a file imports: at its top, in functions, and for type checkers alone."""
-    names = {"portable_softmax", *("portable_softmax." + each.removesuffix(".py").replace("/", ".") for each in FILES)}
-    names |= {name.removesuffix(".__init__") for name in names}
+    names = {name_of(each) for each in FILES}
     for node in ast.walk(ast.parse(FILES[file].read_text())):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]
@@ -63,15 +80,15 @@ def imported(file):
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
             found = [name if name in names else node.module for name in inner]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # for importlib
-            found = [node.value] if node.value in names - {"portable_softmax"} else []
+            found = [node.value] if node.value in names - {SOFTMAX} else []
         else:
             continue
-        yield from (name for name in found if name.split(".")[0] == "portable_softmax")
+        yield from (name for name in found if name.split(".")[0] in (SOFTMAX, PROBE))
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file != TOP])
+@pytest.mark.parametrize("file", FILES)
 def test_rooms_import_one_way(file):
-    room = file.split("/")[0].removesuffix(".py")
+    room = room_of(name_of(file))
     allowed = {room} | ARROWS[room] | MORE.get(file, set())
     wrong = [name for name in imported(file) if room_of(name) not in allowed]
     assert not wrong, f"{file} may import {', '.join(sorted(allowed))}, and imports {', '.join(wrong)}"
@@ -84,18 +101,17 @@ def roots(path):
 
 
 def test_the_emulator_stands_by_itself_and_one_file_asks_for_it():
-    house = PACKAGE.parent / EMULATOR
+    house = ROOT / EMULATOR
     sources, tests = sorted((house / "src").rglob("*.py")), sorted((house / "tests").rglob("*.py"))
     wrong = {path.name: roots(path) - sys.stdlib_module_names - {EMULATOR, "numpy"} for path in sources}
-    wrong |= {path.name: roots(path) & {"portable_softmax", "torch"} for path in tests}
+    wrong |= {path.name: roots(path) & {SOFTMAX, PROBE, "torch"} for path in tests}
     assert sources
     assert not any(wrong.values()), wrong
     assert [file for file, path in FILES.items() if EMULATOR in roots(path)] == [ASKS_FOR_IT]
 
 
 def test_no_modules_import_each_other():
-    files = {"portable_softmax." + file.removesuffix(".py").removesuffix("/__init__").replace("/", "."): file for file in FILES}
-    graphlib.TopologicalSorter({name: set(imported(file)) for name, file in files.items()}).prepare()
+    graphlib.TopologicalSorter({name_of(file): set(imported(file)) for file in FILES}).prepare()
 
 
 def words_of(tree):
@@ -108,7 +124,7 @@ def words_of(tree):
             yield from ((getattr(node, "lineno", 0), word) for word in words if isinstance(word, str))
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith(REPORTS)])
+@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith(REPORTS) or file.startswith(WITHOUT_VENDORS)])
 def test_vendors_stand_in_backends_only(file):
     found = [f"line {line}: {word!r}" for line, word in words_of(ast.parse(FILES[file].read_text())) if VENDORS.search(word)]
     assert not found

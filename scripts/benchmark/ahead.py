@@ -10,7 +10,7 @@ import torch
 
 from benchmark.directions import DIRECTIONS, Inputs
 from benchmark.providers import load
-from portable_softmax.probe.progress import counted_out
+from portable_probe.output import counted_out
 
 Wanted = tuple[str, str, str, int, int]  # direction, sweep, dtype, rows, columns
 # FlagGems is missing here: it tunes itself by time, and needs a device of its own for that.

@@ -76,7 +76,7 @@ def main() -> int:
 def _write(path: Path, rows: list[tuple[Any, ...]]) -> None:
     """Writes the times as results, a row for each kind of call, in the columns of scripts/results/README.md."""
     from benchmark.here import here
-    from portable_softmax.probe.results import OURS, Result, write
+    from benchmark.results import OURS, Result, write
 
     told = here()
     kinds = {"empty s": 1e6, "kept s": 1e6, "then ms": 1e3, "second ms": 1e3}

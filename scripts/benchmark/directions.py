@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 
 from benchmark.providers import Provider
-from portable_softmax.probe.closeness import allowed_error, allowed_of_terms, distance, softmax_in_float64
-from portable_softmax.probe.verify import wide_rows
+from portable_probe.closeness import allowed_error, allowed_of_terms, distance, softmax_in_float64
+from portable_probe.trial import wide_rows
 
 Timed = Callable[[], torch.Tensor]
 Expected = tuple[torch.Tensor, torch.Tensor]

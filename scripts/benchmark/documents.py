@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from benchmark.ratios import compared, mean, text, to_best
-from portable_softmax.probe.results import COPY, OURS, Cell, Result, cells_of, read
+from benchmark.results import COPY, OURS, Cell, Result, cells_of, read
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "scripts" / "results"

@@ -9,7 +9,7 @@ from typing import Any
 from benchmark.directions import DIRECTIONS, Inputs, Timed, recorded
 from benchmark.here import version_of
 from benchmark.providers import Provider
-from portable_softmax.probe.results import Result
+from benchmark.results import Result
 
 CALLS = {"forward": DIRECTIONS["forward"].call, "with gradient": recorded} | {
     name: direction.call for name, direction in DIRECTIONS.items() if name != "forward"

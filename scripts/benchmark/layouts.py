@@ -21,10 +21,10 @@ import torch
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
 from benchmark.here import here
 from benchmark.report import text_of
+from benchmark.results import OURS, Result, write
 from benchmark.timing import results_of
+from portable_probe.output import counted_out
 from portable_softmax import current_device, softmax
-from portable_softmax.probe.progress import counted_out
-from portable_softmax.probe.results import OURS, Result, write
 
 
 class Layout(NamedTuple):

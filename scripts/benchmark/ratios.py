@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable
 
-from portable_softmax.probe.results import Cell
+from benchmark.results import Cell
 
 
 def mean(ratios: Iterable[float]) -> float:

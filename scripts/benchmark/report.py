@@ -17,7 +17,7 @@ from tabulate import tabulate
 
 from benchmark import documents
 from benchmark.ratios import compared, mean, text, to_best
-from portable_softmax.probe.results import COPY, OURS, Cell, Result, cells_of, read
+from benchmark.results import COPY, OURS, Cell, Result, cells_of, read
 
 HEADER = ("direction", "sweep", "dtype", "cells", "to copy", "to torch", "to best peer", "below it", "worst")
 

@@ -26,12 +26,12 @@ from benchmark.here import here
 from benchmark.host import host_results
 from benchmark.providers import NAMES, Provider, load
 from benchmark.report import text_of
+from benchmark.results import OURS, Result, write
 from benchmark.sweeps import SWEEPS
 from benchmark.timing import results_of
+from portable_probe.output import counted_out
 from portable_softmax import PortableSoftmaxError, current_device, plan
 from portable_softmax.devices.device import Device
-from portable_softmax.probe.progress import counted_out
-from portable_softmax.probe.results import OURS, Result, write
 
 
 def main() -> int:

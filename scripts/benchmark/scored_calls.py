@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from benchmark.results import COPY, OURS
 from benchmark.timing import Call
+from portable_probe.closeness import worst_error
 from portable_softmax import softmax
-from portable_softmax.probe.closeness import worst_error
-from portable_softmax.probe.results import COPY, OURS
 
 SCALE = 0.125
 CHECKED = 4  # matrices, or rows, of a result

@@ -22,11 +22,11 @@ import torch
 from benchmark.here import here
 from benchmark.ratios import mean, text
 from benchmark.report import text_of
+from benchmark.results import OURS, Result, cells_of, write
 from benchmark.scored_calls import Problem, timed
 from benchmark.timing import results_of
+from portable_probe.output import counted_out
 from portable_softmax import current_device
-from portable_softmax.probe.progress import counted_out
-from portable_softmax.probe.results import OURS, Result, cells_of, write
 
 HEADS = ((64, 16, 197, 197), (32, 12, 512, 512), (8, 16, 2048, 2048), (1, 16, 4096, 4096), (1, 4, 8192, 8192))
 SAMPLED = tuple((n_rows, n_cols) for n_rows in (1, 8, 64, 256) for n_cols in (32_000, 128_256, 256_000))

@@ -83,7 +83,7 @@ def main() -> int:
         _in_this_process(options.alone, options.peers)
         return 0
     from benchmark.here import here
-    from portable_softmax.probe.results import write
+    from benchmark.results import write
 
     states = dict(state.split("=", 1) for state in options.states)
     for where in states.values():
@@ -159,7 +159,7 @@ def _calls(problem: Problem, peers: bool) -> dict[str, Any]:
 
 def _results(lines: list[dict[str, Any]]) -> Iterator[Any]:
     """Yields a result for each provider and problem: the median of its turns, or why it failed."""
-    from portable_softmax.probe.results import Result
+    from benchmark.results import Result
 
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
@@ -175,7 +175,7 @@ def _results(lines: list[dict[str, Any]]) -> Iterator[Any]:
 
 def _print(found: list[Any], states: list[str]) -> None:
     """Prints geometric means of the first state's times over the others', by class and direction."""
-    from portable_softmax.probe.results import cells_of
+    from benchmark.results import cells_of
 
     ratios: dict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for cell in cells_of(found):

@@ -9,7 +9,7 @@ import torch
 from triton.testing import do_bench
 
 from benchmark.here import version_of
-from portable_softmax.probe.results import COPY, OURS, Result
+from benchmark.results import COPY, OURS, Result
 
 PEER_ERROR = 20  # times our allowed error: a peer that is only less exact is still timed
 Call = Callable[[], torch.Tensor]

@@ -27,6 +27,7 @@ import torch.distributed as dist
 if not __package__:  # Python was started with the folder's name and has put the folder itself on the path
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmark import results
 from benchmark.here import here
 
 from benchmark_sharded.checks import check
@@ -35,7 +36,6 @@ from benchmark_sharded.providers import DIRECTIONS, Given, Provider, call_of, pr
 from benchmark_sharded.tables import table_of_tiles, tables
 from benchmark_sharded.timing import slowest, time_call
 from portable_softmax import log_softmax
-from portable_softmax.probe import results
 
 WORDS = {"forward": "log_softmax", "both": "log_softmax and gradient", "loss": "cross entropy and gradient"}
 

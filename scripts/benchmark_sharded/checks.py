@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from benchmark_sharded.providers import Given
-from portable_softmax.probe.closeness import allowed_of_terms, units
+from portable_probe.closeness import allowed_of_terms, units
 
 AT_ONCE = 2**25  # elements that are checked at once
 

@@ -15,6 +15,7 @@ import torch
 import triton
 from playback import MACHINES, RecordedDriver, fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
+from portable_probe.loading import load_kernel
 from portable_softmax import (
     Device,
     DeviceError,
@@ -28,7 +29,6 @@ from portable_softmax import (
     warm_up,
 )
 from portable_softmax.devices import detect as device_module
-from portable_softmax.probe.loading import load_kernel
 
 SUPPORT = Path(__file__).parents[1] / "support"
 ADD = f"{SUPPORT / 'example_kernels.py'}:add_kernel"

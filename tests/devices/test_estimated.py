@@ -10,13 +10,13 @@ import triton
 from offline import PRODUCTS, foremost
 from playback import fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
+from portable_probe.profiles import write_profile
 from portable_softmax import CompileError, Device, KernelResources, current_device, occupancy, plan, profiles
 from portable_softmax.devices import detect
 from portable_softmax.devices.backends import cuda
 from portable_softmax.devices.backends.base import Detected
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.profiles import match_profile
-from portable_softmax.probe.new_profile import write_profile
 from portable_softmax.runtime.compiler import check_target
 
 UNKNOWN = {"cuda": "999", "hip": "gfx9999", "xpu": "99.9.9"}

@@ -14,11 +14,11 @@ from playback import RecordedDriver, fresh, play, recorded  # noqa: F401  (an au
 from test_cuda_driver import KINDS, SIZES, Driver
 from triton.backends.compiler import GPUTarget
 
+from portable_probe.profiles import write_profile
 from portable_softmax import Device, DeviceError, KernelResources, current_device, plan, profiles
 from portable_softmax.devices import detect
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.planning import planner
-from portable_softmax.probe.new_profile import write_profile
 
 OTHERS = {
     "lookalike_bi_v150": r"Iluvatar BI-V150 is cuda/70 to Triton, but another vendor's \(no GPU of NVIDIA's has warps of 64\)",

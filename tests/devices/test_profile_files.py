@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from offline import every_candidate
 
+from portable_probe.program import main
 from portable_softmax import Device, ProfileError, profiles
 from portable_softmax.devices import profile_files
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.profiles import match_profile, read_profiles
 from portable_softmax.planning.problem import FORMS, Problem
 from portable_softmax.planning.reading import as_read
-from portable_softmax.probe.program import main
 
 SHIPPED = Path(__file__).parents[2] / "device_profiles"
 H200 = (SHIPPED / "nvidia" / "sm90.yaml").read_text()

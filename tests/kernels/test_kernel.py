@@ -5,11 +5,11 @@ import torch
 from closeness import assert_close
 from offline import every_candidate
 
+from portable_probe.closeness import softmax_in_float64
+from portable_probe.schema import SoftmaxProblem
+from portable_probe.trial import verify_here
 from portable_softmax import softmax
 from portable_softmax.planning.problem import Problem
-from portable_softmax.probe.closeness import softmax_in_float64
-from portable_softmax.probe.schema import SoftmaxProblem
-from portable_softmax.probe.trial import verify_here
 from portable_softmax.runtime.launch import softmax_rows
 from portable_softmax.runtime.plans import plan_problem
 

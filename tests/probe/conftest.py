@@ -2,8 +2,8 @@
 
 import pytest
 
+from portable_probe import answers, cases, program
 from portable_softmax import NoDeviceError
-from portable_softmax.probe import answers, cases, program
 
 
 @pytest.fixture

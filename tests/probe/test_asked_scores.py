@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from offline import A2, H200, MI300X
 
+from portable_probe import trial
 from portable_softmax import plan
 from portable_softmax.planning.scores import Scores
-from portable_softmax.probe import trial
 
 SHAPE = ["--rows", "512", "--cols", "512", "--dtype", "bf16"]
 ASKED = {  # options, what the kernel does, what the report says
@@ -29,7 +29,7 @@ ASKED = {  # options, what the kernel does, what the report says
 @pytest.fixture
 def launched(monkeypatch):
     """Problems that are planned, in their order."""
-    from portable_softmax.probe import cases
+    from portable_probe import cases
 
     problems, plan_problem = [], cases.plan_problem
 

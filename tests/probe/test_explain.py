@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from portable_probe.explain import next_step
 from portable_softmax import Device, KernelResources, occupancy
-from portable_softmax.probe.explain import next_step
 
 
 def step_of(profile, *resources):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from portable_probe.loading import load_kernel
 from portable_softmax import CompileError, Device, KernelResources, inspect_kernel
 from portable_softmax.own_kernels.inspection import dump
-from portable_softmax.probe.loading import load_kernel
 from portable_softmax.runtime.compiler import triton_version
 
 FILE = Path(__file__).parents[1] / "support" / "example_kernels.py"

@@ -203,7 +203,7 @@ def test_triton_is_left_as_it_was(kernels):
 
 def test_a_kernel_that_asks_for_its_target(tmp_path):
     """The file asks Triton's driver when it is imported, and the kernel when it is compiled."""
-    from portable_softmax.probe.loading import load_kernel
+    from portable_probe.loading import load_kernel
 
     if triton_version() < (3, 5):
         pytest.skip("triton.language.target_info came with 3.5")

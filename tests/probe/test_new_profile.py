@@ -6,10 +6,10 @@ import pytest
 import yaml
 from playback import MACHINES, fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
+from portable_probe import profiles, program
+from portable_probe.profiles import write_profile
 from portable_softmax import Device, NoDeviceError, current_device
 from portable_softmax.devices import detect
-from portable_softmax.probe import profile_commands, program
-from portable_softmax.probe.new_profile import write_profile
 
 
 def unknown(name="NVIDIA X300 (lab)", target=("cuda", 200, 32)):
@@ -73,6 +73,6 @@ def test_only_a_device_that_is_here(tmp_path, capsys, monkeypatch):
     def nothing(index=None):
         raise NoDeviceError("nothing there")
 
-    monkeypatch.setattr(profile_commands, "current_device", nothing)
+    monkeypatch.setattr(profiles, "current_device", nothing)
     assert program.main(["profiles", "new", str(tmp_path)]) == 1
     assert "a new profile describes a device that is here. No accelerator: nothing there" in capsys.readouterr().err

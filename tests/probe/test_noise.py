@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from portable_softmax.probe.noise import LINES, few_lines_of_compilers
+from portable_probe.output import LINES, few_lines_of_compilers
 
 
 def test_a_few_lines_come_through(capfd):
@@ -23,6 +23,6 @@ def test_a_few_lines_come_through(capfd):
 
 
 def test_a_closed_standard_error_is_no_problem():
-    code = "from portable_softmax.probe.noise import few_lines_of_compilers as few\nwith few():\n    print('in')\n"
+    code = "from portable_probe.output import few_lines_of_compilers as few\nwith few():\n    print('in')\n"
     ran = subprocess.run(["bash", "-c", '"$0" -c "$1" 2>&-', sys.executable, code], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (0, "in\n")

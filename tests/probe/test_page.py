@@ -6,9 +6,9 @@ import shutil
 import subprocess
 
 import pytest
+from benchmark.results import COLUMNS, Result, write
 
-from portable_softmax.probe import program
-from portable_softmax.probe.results import COLUMNS, Result, write
+from portable_probe import program
 
 
 def of(device, profile, here="yes"):
@@ -21,9 +21,7 @@ MI300X = of("AMD Instinct MI300X", "amd/mi300x")
 JUNIT = f"""<?xml version="1.0"?><testsuites><testsuite name="pytest">
 <testcase classname="tests.kernels.test_accuracy" name="test_one"><properties>{MI300X}</properties></testcase>
 <testcase classname="tests.virtual.test_softmax" name="test_two">{{outcome}}<properties>{MI300X}</properties></testcase>
-<testcase classname="tests.runtime.test_static_quality" name="test_three"><properties>{MI300X}
-<property name="count" value="['static quality, cuda/90', 25, 0]"/>
-<property name="count" value="['plans, npu/Ascend910B3', 9, 2]"/></properties></testcase>
+<testcase classname="tests.runtime.test_static_quality" name="test_three"><properties>{MI300X}</properties></testcase>
 </testsuite></testsuites>"""
 BROKEN = f"{','.join(COLUMNS)}\nA,,,,,,,ours,,2x3,contiguous,1,float32,forward,,nan,,,\n"
 BYTES = 2 * 4096 * 256 * 4
@@ -63,9 +61,6 @@ def test_the_summary_has_everything(runs, capsys):
     code, out, _ = printed(capsys, *runs)
     assert code == 0
     cells = [re.split(r"\s*\|\s*", line.strip("| ")) for line in out.splitlines() if line.startswith("|")]
-    assert ["cuda", "1 device, 4 cases", "1 device, 4 cases; 25 kernels, 0 faults", "-", "-"] in cells
-    assert ["hip", "1 device, 4 cases", "1 device, 4 cases", "-", "amd/mi300x: 3 passed, 0 failed"] in cells
-    assert ["npu", "9 plans, 2 faults", "-", "virtual device: 1 passed, 0 failed", "-"] in cells
     assert "| 64 x 781 bfloat16" in out
     assert re.search(r"\d+ per SM \(", out)
     assert ["monday", "tests", "AMD Instinct MI300X", "3", "0", "0"] in cells
@@ -76,8 +71,7 @@ def test_the_summary_has_everything(runs, capsys):
 def test_what_anybody_verified_in_the_virtual_device_counts(capsys, tmp_path):
     assert program.main(["verify", "--on", "amd/mi300x", "--rows", "3", "--cols", "200", "--save", f"{tmp_path}/run.json"]) == 0
     out = printed(capsys, tmp_path, "--title", "Mine", "--commit", "0123456789abcdef")[1]
-    cells = [re.split(r"\s*\|\s*", line.strip("| ")) for line in out.splitlines() if line.startswith("|")]
-    assert ["hip", "1 device, 1 case", "1 device, 1 case", "3 x 200 float32 right", "-"] in cells
+    assert "warps); right" in out
     assert out.startswith("# Mine\n")
     assert "commit 0123456789ab, page of 20" in out
 
@@ -86,13 +80,6 @@ def test_a_test_that_fails_at_first_is_no_change(capsys, tmp_path):
     (tmp_path / "tests.xml").write_text(JUNIT.format(outcome="<failure/>"))
     code, out, _ = printed(capsys, tmp_path)
     assert (code, "## What changed\n\nNothing." in out, "1 tests fail: " in out) == (1, True, True)
-
-
-def test_a_suite_for_a_device_that_was_not_here_proves_no_hardware(capsys, tmp_path):
-    text = JUNIT.format(outcome="").replace('name="here" value="yes"', 'name="here" value="no"')
-    (tmp_path / "tests.xml").write_text(text)
-    cells = [re.split(r"\s*\|\s*", line.strip("| ")) for line in printed(capsys, tmp_path)[1].splitlines() if "|" in line]
-    assert ["hip", "-", "amd/mi300x: 3 passed, 0 failed", "-", "-"] in cells
 
 
 def test_each_device_has_the_tests_that_asked_for_it(capsys, tmp_path):
@@ -104,8 +91,6 @@ def test_each_device_has_the_tests_that_asked_for_it(capsys, tmp_path):
     (tmp_path / "t.xml").write_text(f'<testsuite timestamp="2026-11-25T10:00:00" hostname="vm">{"".join(cases)}</testsuite>')
     out = printed(capsys, tmp_path)[1]
     cells = [re.split(r"\s*\|\s*", line.strip("| ")) for line in out.splitlines() if "|" in line]
-    assert ["cuda", "-", "nvidia/h200: 1 passed, 0 failed", "-", "-"] in cells
-    assert ["hip", "-", "-", "-", "amd/mi300x: 1 passed, 0 failed"] in cells
     assert [row[2:] for row in cells if row[1] == "t"] == [
         [device, "1", "0", "0"] for device in ("AMD Instinct MI300X", "nvidia/h200", "")
     ]

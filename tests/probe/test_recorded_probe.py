@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from portable_probe.cases import Wanted, reports_of
+from portable_probe.schema import SoftmaxProblem
 from portable_softmax import Device
-from portable_softmax.probe.cases import Wanted, reports_of
-from portable_softmax.probe.schema import SoftmaxProblem
 
 RECORDED = sorted((Path(__file__).parents[1] / "support" / "recorded").glob("probe_*.json"))
 

@@ -7,8 +7,8 @@ import fit_times
 import numpy as np
 import pytest
 
+from portable_probe.times import TIMES, Fitted, Moved, _fits, expected_us, time_of
 from portable_softmax import Device, plan
-from portable_softmax.probe.times import TIMES, Fitted, Moved, _fits, expected_us, time_of
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "probe.md").read_text()
 DEVICES = {profile: name for name, profile in fit_times.PROFILES.items()}

@@ -12,10 +12,9 @@ from benchmark import documents, host, layouts, report, scored_calls, scores, st
 from benchmark import run as benchmark_run
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
 from benchmark.providers import Provider, load
+from benchmark.results import COLUMNS, Result, cells_of, read, write
 from msgspec.structs import replace
 from sweep import mostly_slow
-
-from portable_softmax.probe.results import COLUMNS, Result, cells_of, read, write
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 TIMES = {  # microseconds by direction, shape and provider
@@ -95,7 +94,7 @@ def test_kept_results_have_one_form_and_are_named_in_their_readme():
 
 
 def test_the_page_of_runs_reads_the_kept_results(capsys):
-    from portable_softmax.probe import program
+    from portable_probe import program
 
     assert program.main(["report", str(documents.KEPT)]) == 0
     assert "cannot be read" not in capsys.readouterr().out

@@ -1,8 +1,8 @@
-"""Results in float64 of each form and its gradient, and their terms; how close is close says probe/closeness.py."""
+"""Results in float64 of each form and its gradient, and their terms; how close is close says portable_probe/closeness.py."""
 
 import torch
 
-from portable_softmax.probe.closeness import worst_error
+from portable_probe.closeness import worst_error
 
 
 def assert_close(result, exact, terms=0.0):

@@ -68,12 +68,6 @@ def wide_case():
     return (lambda meta: (1, 2**20 * meta["BLOCK_SIZE"])), arguments, expected
 
 
-def flat_case():
-    """The launch of add_kernel with more programs than Ascend's devices take."""
-    _, arguments, expected = add_case()
-    return (65536,), arguments, expected
-
-
 def incomplete_case():
     """A case without arguments."""
     return ((16,),)

@@ -10,7 +10,8 @@ import torch
 import triton
 import triton.language  # noqa: F401
 
-import portable_softmax.testing
+import portable_probe.testing
+from portable_probe.schema import SCHEMA_VERSION
 
 KERNELS = """
 import triton
@@ -26,7 +27,7 @@ from pathlib import Path
 import pytest
 import torch
 from my_kernels import scale_kernel
-from portable_softmax.testing import assert_occupancy, assert_plan_unchanged
+from portable_probe.testing import assert_occupancy, assert_plan_unchanged
 
 TYPES = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "n": "i32:16", "factor": "fp32"}
 PLANS = Path(__file__).with_name("plans.json")
@@ -54,7 +55,7 @@ def test_hardware():
 """
 TOO_MANY = """
 from test_mine import TYPES, scale_kernel
-from portable_softmax.testing import assert_occupancy
+from portable_probe.testing import assert_occupancy
 
 def test_too_many(portable_device):
     assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": 16384}, num_warps=4, at_least=9)
@@ -70,7 +71,7 @@ def test_grid(portable_device):
 TOLERANT = """
 import pytest
 from test_mine import PLANS, TYPES, scale_kernel
-from portable_softmax.testing import assert_plan_unchanged
+from portable_probe.testing import assert_plan_unchanged
 
 def unchanged(device, constexprs, **options):
     assert_plan_unchanged(scale_kernel, device, PLANS, signature=TYPES, constexprs=constexprs, **options)
@@ -88,7 +89,7 @@ CUT_SHORT = """
 import resource
 import pytest
 from test_mine import PLANS, TYPES, scale_kernel
-from portable_softmax.testing import assert_occupancy, assert_plan_unchanged
+from portable_probe.testing import assert_occupancy, assert_plan_unchanged
 
 def test_cut_short(portable_device):
     case = {"signature": TYPES, "constexprs": {"BLOCK": 256}}
@@ -107,7 +108,7 @@ import pytest
 import triton
 import triton.language as tl
 from test_mine import PLANS
-from portable_softmax.testing import assert_plan_unchanged
+from portable_probe.testing import assert_plan_unchanged
 
 @triton.jit
 def filled(x_ptr, VALUE: tl.constexpr, BLOCK: tl.constexpr = 128):
@@ -126,7 +127,7 @@ H200 = "--on", "nvidia/h200"
 @pytest.fixture
 def project(pytester, monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    pytester.makeconftest('pytest_plugins = ["portable_softmax.testing"]')
+    pytester.makeconftest('pytest_plugins = ["portable_probe.testing"]')
     pytester.makepyfile(my_kernels=KERNELS, test_mine=TESTS)
     pytester.syspathinsert()
     return pytester
@@ -146,8 +147,8 @@ def test_several_devices_that_are_not_here(project):
     ran = project.runpytest_inprocess(*H200, "--on", "amd/mi300x", "--save-plans", "--junit-xml=tests.xml")
     ran.assert_outcomes(passed=7, skipped=4)
     ran.stdout.fnmatch_lines(["device: nvidia/h200, *; amd/mi300x, hip/gfx942, *"])
-    kept = json.loads((project.path / "plans.json").read_text())["plans"]
-    assert sorted(plan["device"] for plan in kept) == ["amd/mi300x"] * 2 + ["nvidia/h200"] * 2
+    kept = json.loads((project.path / "plans.json").read_text())
+    assert sorted(each["device"]["profile"] for each in kept) == ["amd/mi300x"] * 2 + ["nvidia/h200"] * 2
     root = ElementTree.parse(project.path / "tests.xml")
     cases = {each.get("name"): each.findall("properties/property") for each in root.iter("testcase")}
     told = {name: {at.get("name"): at.get("value") for at in each} for name, each in cases.items() if each}
@@ -168,14 +169,14 @@ def test_a_device_that_this_triton_does_not_compile_for_is_skipped(project):
 
 def test_a_kernel_that_does_not_compile_fails_in_a_few_lines(project):
     project.makepyfile(
-        test_more="from test_mine import TYPES, scale_kernel\nfrom portable_softmax.testing import assert_occupancy\n"
+        test_more="from test_mine import TYPES, scale_kernel\nfrom portable_probe.testing import assert_occupancy\n"
         "def test_it(portable_device):\n"
         "    assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={'BLOCK': 1000})\n"
     )
     ran = project.runpytest_inprocess(*H200, "test_more.py::test_it")
     ran.assert_outcomes(failed=1)
     ran.stdout.fnmatch_lines(["*it does not compile: scale_kernel for cuda/90*"])
-    assert "portable_softmax/probe" not in ran.stdout.str()
+    assert "portable_probe/" not in ran.stdout.str()
 
 
 def test_nobody_who_does_not_ask_gets_the_plugin(pytester):
@@ -187,8 +188,8 @@ def test_a_plan_that_changed_fails_with_what_changed(project):
     project.runpytest_inprocess(*H200, "--save-plans").assert_outcomes(passed=3, skipped=3)
     file = project.path / "plans.json"
     kept = json.loads(file.read_text())
-    kept["plans"][0]["numbers"]["registers"]["registers_per_thread"] -= 1
-    kept["plans"][1]["numbers"]["occupancy"]["programs_per_multiprocessor"] += 1
+    kept[0]["kernel"]["resources"]["registers_per_thread"] -= 1
+    kept[1]["kernel"]["occupancy"]["programs_per_multiprocessor"] += 1
     file.write_text(json.dumps(kept))
     ran = project.runpytest_inprocess(*H200)
     ran.assert_outcomes(passed=1, failed=2, skipped=3)
@@ -201,14 +202,13 @@ def test_saving_begins_a_file_anew_that_it_cannot_read(project, text):
     file = project.path / "plans.json"
     if text == "of version 0":
         project.runpytest_inprocess(*H200, "--save-plans").assert_outcomes(passed=3, skipped=3)
-        text = file.read_text().replace('"version": 1', '"version": 0')
-        assert '"version": 0' in text
+        text = file.read_text().replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 0')
+        assert '"schema_version": 0' in text
     file.write_text(text, encoding="latin-1")
     project.runpytest_inprocess(*H200).assert_outcomes(passed=1, failed=2, skipped=3)
     project.runpytest_inprocess(*H200, "--save-plans").assert_outcomes(passed=3, skipped=3)
     project.runpytest_inprocess("--on", "amd/mi300x", "--save-plans").assert_outcomes(passed=4, skipped=2)
-    assert len(json.loads(file.read_text())["plans"]) == 4, "two of each device"
-    assert len(file.read_text().splitlines()) == 6, "a line for each"
+    assert len(json.loads(file.read_text())) == 4, "two of each device"
     project.runpytest_inprocess(*H200).assert_outcomes(passed=3, skipped=3)
 
 
@@ -242,8 +242,8 @@ def test_tolerances(project):
     project.runpytest_inprocess(*H200, "--save-plans").assert_outcomes(passed=10, skipped=3)
     file = project.path / "plans.json"
     kept = json.loads(file.read_text())
-    for plan in kept["plans"]:
-        plan["numbers"]["registers"]["registers_per_thread"] -= 3
+    for report in kept:
+        report["kernel"]["resources"]["registers_per_thread"] -= 3
     file.write_text(json.dumps(kept))
     ran = project.runpytest_inprocess(*H200, "test_more.py", "-rf")
     ran.assert_outcomes(passed=6, failed=1)
@@ -253,8 +253,8 @@ def test_tolerances(project):
 def test_each_value_of_a_constexpr_has_a_plan_of_its_own(project):
     project.makepyfile(test_more=VALUES)
     project.runpytest_inprocess(*H200, "test_more.py", "--save-plans").assert_outcomes(passed=7)
-    plans = json.loads((project.path / "plans.json").read_text())["plans"]
-    assert {plan["arguments"]["VALUE"] for plan in plans} == {"1", "1.0", "True", "None", "1e-06", "inf", "-3"}
+    kept = json.loads((project.path / "plans.json").read_text())
+    assert {each["kernel"]["arguments"]["VALUE"] for each in kept} == {"1", "1.0", "True", "None", "1e-06", "inf", "-3"}
     project.runpytest_inprocess(*H200, "test_more.py").assert_outcomes(passed=7)
 
 
@@ -311,8 +311,8 @@ def test_assertions_need_no_pytest():
     code = """
 import sys, unittest
 sys.modules["pytest"] = None
-from portable_softmax.testing import assert_occupancy
-from portable_softmax.testing.assertions import assert_plan_unchanged
+from portable_probe.testing import assert_occupancy
+from portable_probe.testing.assertions import assert_plan_unchanged
 try:
     assert_occupancy(None, "triton/interpreter", signature={})
 except unittest.SkipTest as error:
@@ -323,4 +323,4 @@ except unittest.SkipTest as error:
 
 
 def test_the_names_that_are_offered():
-    assert portable_softmax.testing.__all__ == ["assert_occupancy", "assert_plan_unchanged"]
+    assert portable_probe.testing.__all__ == ["assert_occupancy", "assert_plan_unchanged"]

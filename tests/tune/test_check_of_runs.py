@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from portable_softmax.tune import check, files, processes, table
-from portable_softmax.tune.__main__ import main
+from portable_probe.tune import check, files, processes, table
+from portable_probe.tune.__main__ import main
 
 SHIPPED = Path(__file__).parents[2] / "device_profiles" / "amd" / "gfx942.yaml"
 pytestmark = pytest.mark.xdist_group("tune")  # one process makes the runs that are checked
@@ -131,7 +131,7 @@ def test_a_file_that_no_run_wrote_is_told(here):
 
 
 def test_files_are_checked_without_what_draws_a_run():
-    code = "import sys; sys.modules['tqdm'] = None; from portable_softmax.tune.__main__ import main; main(sys.argv[1:])"
+    code = "import sys; sys.modules['tqdm'] = None; from portable_probe.tune.__main__ import main; main(sys.argv[1:])"
     done = subprocess.run([sys.executable, "-c", code, "check", SHIPPED], capture_output=True, text=True, check=False)
     assert "it extends nothing" in done.stdout, done.stderr
 

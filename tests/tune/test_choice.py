@@ -2,12 +2,12 @@
 
 import pytest
 
+from portable_probe.tune.cells import Cell, problem_on
+from portable_probe.tune.choice import COMPUTED, Measured, chosen_rows, noise_of
 from portable_softmax import Device
 from portable_softmax.devices.policy import LEAST_GAIN
 from portable_softmax.planning.numbers import load_of, takes
 from portable_softmax.planning.reading import as_read
-from portable_softmax.tune.cells import Cell, problem_on
-from portable_softmax.tune.choice import COMPUTED, Measured, chosen_rows, noise_of
 
 DEVICE = Device.from_profile("nvidia/h200")
 A, B = (("elements_per_split", 48),), (("split_warps", 2), ("elements_per_split", 64))

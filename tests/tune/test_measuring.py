@@ -2,8 +2,8 @@
 
 import pytest
 
-from portable_softmax.tune import measuring
-from portable_softmax.tune.cells import Cell
+from portable_probe.tune import measuring
+from portable_probe.tune.cells import Cell
 
 SMALL = {"row": (64, 1024), "unaligned": (64, 601), "heads": (128, 64), "across": (256, 64), "transposed": (64, 200)}
 CELLS = [(kind, rows, cols, None) for kind, (rows, cols) in SMALL.items()]

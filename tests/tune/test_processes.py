@@ -5,7 +5,7 @@ import time
 import pytest
 from tiny import act
 
-from portable_softmax.tune.processes import Failed, answers
+from portable_probe.tune.processes import Failed, answers
 
 SOON = 120
 

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
+from portable_probe.tune.cells import CLASSES, GRID, Cell, cells_of, problem_on, rows_of
+from portable_probe.tune.variations import first_launches, row_of, variation_of, variations, with_rows, words_of
 from portable_softmax import Device, profiles
 from portable_softmax.devices.policy import NUMBERS, NumberRow
 from portable_softmax.planning.numbers import numbers_of
-from portable_softmax.tune.cells import CLASSES, GRID, Cell, cells_of, problem_on, rows_of
-from portable_softmax.tune.variations import first_launches, row_of, variation_of, variations, with_rows, words_of
 
 DEVICES = ("nvidia/h200", "amd/mi300x", "intel/max-1550", "ascend/910b3")
 

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from tiny import plan_for_h200, plan_unless_tuned, time_by_size
 
+from portable_probe.tune import files, report, table
+from portable_probe.tune.__main__ import main
+from portable_probe.tune.cells import Cell
+from portable_probe.tune.run import Limits, Run
 from portable_softmax import Device
 from portable_softmax.devices.profile_files import read_file
-from portable_softmax.tune import files, report, table
-from portable_softmax.tune.__main__ import main
-from portable_softmax.tune.cells import Cell
-from portable_softmax.tune.run import Limits, Run
 
 pytestmark = pytest.mark.xdist_group("tune")  # one process makes the runs
 

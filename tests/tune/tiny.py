@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from portable_probe.tune import cells, files, measuring, report
+from portable_probe.tune.__main__ import main
+from portable_probe.tune.run import Limits, Run
+from portable_probe.tune.variations import with_rows
 from portable_softmax import Device
 from portable_softmax.devices.detect import current_device
-from portable_softmax.tune import cells, files, measuring, report
-from portable_softmax.tune.__main__ import main
-from portable_softmax.tune.run import Limits, Run
-from portable_softmax.tune.variations import with_rows
 
 GRID = {"row": ((2048,), ()), "across": ((16,), ()), "unaligned": ((257, 351), (301,))}
 ELEMENTS = 2**17

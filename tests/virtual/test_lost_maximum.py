@@ -7,9 +7,9 @@ import pytest
 import torch
 from lost_maximum import *  # noqa: F403
 
+from portable_probe.schema import SoftmaxProblem
+from portable_probe.trial import trial
 from portable_softmax import current_device
-from portable_softmax.probe.schema import SoftmaxProblem
-from portable_softmax.probe.trial import trial
 from portable_softmax.runtime import prepared
 from portable_softmax.runtime.launch import softmax_rows
 from virtual.mlir import shared_object

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 from lost_maximum import *  # noqa: F403
 
+from portable_probe import virtual
+from portable_probe.schema import SoftmaxProblem
 from portable_softmax import Device, plan
 from portable_softmax.errors import KernelError
-from portable_softmax.probe import virtual
-from portable_softmax.probe.schema import SoftmaxProblem
 
 MAX = re.compile(r"^\tv_(?:pk_)?max(?:imum)?3?(?:_num)?_f(?:16|32|64)\w* (.+)$", re.MULTILINE)
 CASES = [("amd/mi300x", 256, 781, "float32"), ("amd/mi300x", 256, 4096, "bfloat16"), ("amd/rx-7900-xtx", 256, 781, "float32")]

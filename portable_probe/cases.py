@@ -1,0 +1,221 @@
+"""Cases that a command line asks about, a device and a softmax or kernel each, and the report of one."""
+
+import argparse
+import functools
+import importlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from portable_probe import scores
+from portable_probe.explain import next_step
+from portable_probe.kernel_case import KernelCase, grid_of, load_case, refused_grid, with_values
+from portable_probe.loading import KernelFile, load_kernel
+from portable_probe.output import counted_out, few_lines_of_compilers
+from portable_probe.report import Case, describe, json_value, launch_of, launch_of_kernel, without_answer
+from portable_probe.schema import KernelUse, Report, SoftmaxProblem, Verified
+from portable_probe.text import verdict
+from portable_probe.times import time_of
+from portable_softmax.devices.backends.base import KernelResources
+from portable_softmax.devices.detect import INSTALL, current_device, interpreting
+from portable_softmax.devices.device import Device
+from portable_softmax.errors import DeviceError, GridError, PortableSoftmaxError
+from portable_softmax.own_kernels.arguments import value_of
+from portable_softmax.own_kernels.decorators import configurations, jit_function
+from portable_softmax.own_kernels.inspection import dump
+from portable_softmax.own_kernels.launched import Launched, launched
+from portable_softmax.planning.plan import LaunchPlan
+from portable_softmax.planning.request import scored_problem
+from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.plans import plan, plan_problem
+from portable_softmax.runtime.specialization import KernelSpec
+
+WRONG = "WrongResult"
+BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Additions to a report.
+
+    Args:
+        verify: True to run the kernel too.
+        dump: stages to write, comma-separated; None for none.
+        out: folder for them.
+    """
+
+    verify: bool = False
+    dump: str | None = None
+    out: Path = Path()
+
+
+def cases(options: argparse.Namespace, device: Device) -> list[Case]:
+    """Returns the kernel that the options ask about, or the softmaxes, with the defaults of what was not given.
+
+    Raises:
+        ValueError: the kernel cannot be loaded, and all its configurations were asked for.
+    """
+    if options.kernel:
+        given = {name: value_of(value) for name, value in options.options.items()}
+        asked = KernelUse(
+            name=options.kernel, arguments=options.arguments, options=given, config=options.config, case=options.case
+        )
+        return list(_each_configuration(asked, device)) if options.config == "all" else [asked]
+    shapes = options.shapes or [(options.rows or 4096, options.cols or 4096)]
+    return [
+        SoftmaxProblem(
+            n_rows=n_rows, n_cols=n_cols, dtype=dtype,
+            scores=scores.scores_of(options, dtype) or UNSET, backward=options.backward or UNSET,
+        )
+        for (n_rows, n_cols), dtype in itertools.product(shapes, options.dtype or ["float32"])
+    ]  # fmt: skip
+
+
+def _each_configuration(asked: KernelUse, device: Device) -> Iterator[KernelUse]:
+    found = [config.all_kwargs() for config in configurations(load_kernel(asked.name, device).kernel)]
+    if not found:
+        raise ValueError(f"all configurations were asked for, and {asked.name} is not under @triton.autotune")
+    every = dict.fromkeys(name for values in found for name in values if name not in ("num_warps", "num_stages"))
+    names = [name for name in every if any(values.get(name) != found[0].get(name) for values in found)]
+    for number, values in enumerate(found):
+        chosen = {name: json_value(values[name]) for name in names if name in values}
+        yield msgspec.structs.replace(asked, config=number, chosen=chosen)
+
+
+def reports_of(asked: list[tuple[Device, Case, Wanted]]) -> list[Report]:
+    """Returns a report of each case. One of several that fails says why, in `error` and `message`, and leaves the others.
+
+    Raises:
+        PortableSoftmaxError, OSError, TypeError, ValueError, ImportError: the only case fails, or a kernel cannot be loaded.
+    """
+    files = [load_kernel(case.name, device) if isinstance(case, KernelUse) else None for device, case, _ in asked]
+    if len(asked) == 1:
+        return [_report(*asked[0], files[0])]
+    both = list(zip(asked, files, strict=True))
+    return [_report_or_error(*each, file) for each, file in counted_out(both, "case")]
+
+
+def again(report: Report) -> tuple[Device, Case, Wanted]:
+    """Returns the case of an earlier report, to be asked once more.
+
+    Raises:
+        DeviceError: the device was here, and is missing or another one now.
+        ProfileError: its profile is gone.
+    """
+    told = report.device
+    device = current_device(told.index) if told.here else Device.from_profile(told.profile)
+    if device.profile.name != told.profile:
+        raise DeviceError(f"the earlier report is of {told.name}; this is {device.name}")
+    case = report.problem or report.kernel
+    assert case, "load() takes no such report"
+    if isinstance(case, KernelUse):
+        case = without_answer(case)
+    return device, case, Wanted(verify=bool(report.verify))
+
+
+def _report_or_error(device: Device, case: Case, wanted: Wanted, file: KernelFile | None) -> Report:
+    try:
+        return _report(device, case, wanted, file)
+    except BROKEN as error:
+        return msgspec.structs.replace(describe(device, case), error=type(error).__name__, message=str(error))
+
+
+def _report(device: Device, case: Case, wanted: Wanted, file: KernelFile | None) -> Report:
+    with few_lines_of_compilers():
+        if isinstance(case, KernelUse):
+            assert file, "each kernel has its file"
+            found, resources, compiled = _kernel(device, case, file, wanted.verify)
+        else:
+            found, resources, compiled = _softmax(device, case, wanted)
+    added: dict[str, Any] = {}
+    if resources:
+        if wanted.dump:
+            added["dump"] = [str(path) for path in dump(compiled, wanted.dump, wanted.out)]
+        added["next_step"] = next_step(resources, device)
+        fits = device.vendor.occupancy(resources, device.hardware)
+        if not fits.programs_per_multiprocessor and not found.error:
+            added |= {"error": "PlanError", "message": added["next_step"].text}
+    if found.verify and not found.verify.right:
+        added |= {"error": WRONG, "message": verdict(found.verify)}
+    return msgspec.structs.replace(found, **added)
+
+
+def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -> tuple[Report, KernelResources | None, Any]:
+    known, jit = load_case(file, case.case) if case.case else None, jit_function(file.kernel)
+    if known and verified and device.backend == "interpreter":
+        return msgspec.structs.replace(describe(device, case), verify=_run(device, case, file, known, None)), None, None
+    given = {**(known.arguments if known else {}), **case.arguments, **case.options}
+    options = {name: value for name, value in given.items() if name not in jit.arg_names}
+    arguments = {name: value for name, value in given.items() if name in jit.arg_names}
+    launch = launched(file.kernel, arguments, options, device, case.config)
+    grid = grid_of(launch, known) if known else None
+    refused = grid and refused_grid(launch, grid, device)
+    resources = device.vendor.resources(launch.compiled)
+    fits = device.vendor.occupancy(resources, device.hardware)
+    answered = msgspec.structs.replace(case, launch=launch_of_kernel(launch), resources=resources, occupancy=fits)
+    if grid:
+        answered = msgspec.structs.replace(answered, grid=list(grid))
+    report = describe(device, answered)
+    if refused:
+        report = msgspec.structs.replace(report, error=GridError.__name__, message=refused)
+    elif verified and known:
+        report = msgspec.structs.replace(report, verify=_run(device, case, file, known, launch))
+    return report, resources, launch.compiled
+
+
+def _run(device: Device, case: KernelUse, file: KernelFile, known: KernelCase, launch: Launched | None) -> Verified:
+    """Runs a kernel where it can be run: on the device, in the interpreter, or in the virtual device of its vendor."""
+    kernels = _imported("verify_kernel")
+    known = with_values(known, jit_function(file.kernel), case.arguments)
+    if launch and device.index is None:
+        run = functools.partial(_imported("virtual").run_case, launch, known, device)
+    else:
+        run = functools.partial(kernels.run_here, file.kernel, case.config, case.options, known, device)
+    found: Verified = kernels.verify_case(known, run)
+    return found
+
+
+def _softmax(device: Device, case: SoftmaxProblem, wanted: Wanted) -> tuple[Report, KernelResources, Any]:
+    found = _planned(device, case)
+    backward = bool(case.backward)
+    time = None if case.scores else time_of(found, case.n_rows, case.n_cols, case.dtype, device, backward)
+    report = msgspec.structs.replace(describe(device, case), plan=launch_of(found), time=time or msgspec.UNSET)
+    if wanted.verify:
+        report = msgspec.structs.replace(report, verify=_verified(device, case, found))
+    if not wanted.dump:
+        return report, found.resources, None
+    return report, found.resources, compile_kernel(KernelSpec.of(found.problem, found.tiling), device)
+
+
+def _planned(device: Device, case: SoftmaxProblem) -> LaunchPlan:
+    backward = bool(case.backward)
+    if not case.scores:
+        return plan(case.n_rows, case.n_cols, case.dtype, device, backward=backward)
+    device.check_dtype(case.dtype)
+    return plan_problem(scored_problem(case.n_rows, case.n_cols, case.dtype, scores.as_launched(case.scores), backward), device)
+
+
+def _verified(device: Device, case: SoftmaxProblem, found: LaunchPlan) -> Verified:
+    """Runs the softmax on the device, or if that is not here in the virtual one of its vendor."""
+    if device.index is None and not interpreting():
+        ran: Verified = _imported("virtual").verify_softmax(case, found, device)
+        return ran
+    here: Verified = _imported("trial").verify_here(case, device)
+    return here
+
+
+def _imported(name: str) -> Any:
+    """Returns a module of this room that needs torch.
+
+    Raises:
+        DeviceError: it is not installed.
+    """
+    try:
+        return importlib.import_module(f"portable_probe.{name}")
+    except ImportError as error:
+        raise DeviceError(f"to verify is to compare tensors, which needs torch ({error}); {INSTALL}") from error

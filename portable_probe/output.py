@@ -1,0 +1,92 @@
+"""Output of answers: tables, how far a long one is, few lines of a compiler, and a standard output that is closed."""
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from tabulate import tabulate
+
+Item = TypeVar("Item")
+PATIENCE = 1.0  # seconds without a word
+LINES = 20  # of a compiler
+
+
+def as_columns(
+    header: Sequence[str], rows: Iterable[Sequence[Any]], form: str = "plain", align: Sequence[str] | None = None
+) -> str:
+    """Returns rows below a header.
+
+    Args:
+        header: names of the columns.
+        rows: what stands in them; None is "-".
+        form: of tabulate; "github" for Markdown.
+        align: "left" or "right" for each column; all are left if None.
+    """
+    above, body = ((), [header, *rows]) if form == "plain" else (header, list(rows))  # tabulate widens a plain header
+    return tabulate(body, above, form, missingval="-", disable_numparse=True, colalign=align)
+
+
+def many(number: Any, word: str) -> str:
+    """Returns a number and what it counts, in the plural unless it is 1."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def counted_out(items: Sequence[Item], what: str) -> Iterator[Item]:
+    """Yields the items, and writes to a terminal's standard error which of them it is, once a second has gone by."""
+    begun, shown = time.monotonic(), False
+    for number, item in enumerate(items, 1):
+        if sys.stderr.isatty() and time.monotonic() - begun > PATIENCE:
+            print(f"\r{what} {number} of {len(items)}", end="", file=sys.stderr, flush=True)
+            shown = True
+        yield item
+    if shown:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def few_lines_of_compilers() -> Iterator[None]:
+    """Lets the first lines through that anything in this process writes to file descriptor 2, and counts the others."""
+    try:
+        standard_error = os.dup(2)
+    except OSError:  # closed
+        yield
+        return
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(standard_error, 2)
+            os.close(standard_error)
+            kept.seek(0)
+            lines = kept.read().decode(errors="replace").splitlines()
+            if len(lines) > LINES:
+                lines[LINES:] = [f"... and {len(lines) - LINES} more lines of the compiler's"]
+            for line in lines:
+                print(line, file=sys.stderr)
+
+
+def delivered(answer: Callable[[], int]) -> int:
+    """Prints an answer, and returns its exit code, or 1 if standard output does not take it.
+
+    Args:
+        answer: prints, and returns the exit code. An OSError that it raises is standard output's.
+    """
+    if sys.stdout is None:
+        print("the answer has nowhere to go: standard output is closed", file=sys.stderr)
+        return 1
+    try:
+        code = answer()
+        sys.stdout.flush()
+        return code
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter's own flush
+        if isinstance(error, BrokenPipeError):  # nobody reads on: `... | head`
+            return 0
+        print(f"the answer cannot be written: {error}", file=sys.stderr)
+        return 1

@@ -1,0 +1,134 @@
+"""The program `portable-softmax`: a subcommand for each question."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from portable_probe import options as words
+from portable_probe.answers import differences, launches, said
+from portable_probe.doctor import doctor
+from portable_probe.output import delivered
+from portable_probe.page import command as page
+from portable_probe.profiles import list_profiles, new_profile, show_profile
+from portable_probe.scores import OPTIONS
+
+NO_SOFTMAX = dict.fromkeys(("rows", "cols", "shapes", "dtype", "backward", *OPTIONS))
+NO_KERNEL: dict[str, Any] = {"kernel": None, "arguments": {}, "options": {}, "case": None, "config": None}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Prints the answer to the command line and returns the exit code; see options.EXIT_CODES.
+
+    Args:
+        arguments: words of the command line; None for those of the process.
+
+    Raises:
+        SystemExit: wrong usage, with code 2.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["tune"] or given[:2] == ["profiles", "check"]:
+        return _tune(given[1:])
+    options, unknown = parser().parse_known_args(given)
+    if unknown:
+        options.error(f"unrecognized arguments: {' '.join(unknown)}")
+    options.words = given
+    return delivered(lambda: said(options))
+
+
+def _tune(words: list[str]) -> int:
+    from portable_probe.tune.__main__ import main as tune
+
+    return tune(words)
+
+
+def parser() -> words.Parser:
+    """Returns the program's parser; wrong usage ends the process with code 2."""
+    version = sys.modules["portable_softmax"].__version__  # it is loaded: this is a part of it
+    made = words.Parser(
+        prog="portable-softmax",
+        description="Launches of the softmax and of any Triton kernel, on any device.",
+        epilog=f"COMMAND --help tells its options. {words.EXIT_CODES}",
+    )
+    made.add_argument("--version", action="version", version=f"portable-softmax {version}")
+    commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, (about, add) in COMMANDS.items():
+        command = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+        command.set_defaults(error=command.error, json=False)
+        add(command)
+    return made
+
+
+def _probe(command: words.Parser) -> None:
+    _plan(command)
+    command.add_argument("--verify", action="store_true", help="run the softmax and compare it with float64")
+    command.set_defaults(facts=True)
+
+
+def _plan(command: words.Parser) -> None:
+    words.which_device(command)
+    words.which_softmax(command)
+    words.shown(command)
+    command.set_defaults(answer=launches, verify=False, verdict=False, **NO_KERNEL)
+
+
+def _kernel(command: words.Parser) -> None:
+    command.add_argument("kernel", type=words.kernel_name, metavar="FILE:NAME", help="a @triton.jit function, as decorated")
+    words.which_device(command)
+    words.which_launch(command)
+    words.shown(command)
+    command.set_defaults(answer=launches, verify=False, verdict=False, **NO_SOFTMAX)
+
+
+def _verify(command: words.Parser) -> None:
+    words.which_device(command)
+    words.which_softmax(command)
+    command.add_argument(
+        "--kernel", type=words.kernel_name, metavar="FILE:NAME", help="another @triton.jit function instead of the softmax"
+    )
+    words.which_launch(command)
+    words.shown(command)
+    command.set_defaults(answer=launches, verify=True, verdict=True)
+    command.usage = "%(prog)s [--on NAME] [--kernel FILE:NAME --case NAME] [OPTIONS]"
+
+
+def _diff(command: words.Parser) -> None:
+    command.add_argument("file", type=Path, metavar="FILE", help="what --save wrote; it is asked again")
+    command.add_argument("--kernel", metavar="FILE:NAME", help="the kernel whose file may be loaded")
+    words.require(command)
+    words.tolerate(command)
+    words.keep(command)
+    words.json_or_markdown(command.add_mutually_exclusive_group())
+    command.set_defaults(answer=differences)
+
+
+def _profiles(command: words.Parser) -> None:
+    command.add_argument("--json", action="store_true", help="the names as JSON")
+    command.set_defaults(answer=list_profiles)
+    actions = command.add_subparsers(metavar="ACTION")
+    actions.add_parser("list", help="the products that have a profile (what comes without an ACTION)")
+    show = actions.add_parser("show", help="one profile's facts, with their sources")
+    show.add_argument("name", metavar="NAME", help="such as amd/mi300x")
+    show.add_argument("--json", action="store_true", help="the device's limits as JSON instead")
+    show.set_defaults(answer=show_profile)
+    actions.add_parser("check", help="check a file that `tune` wrote, without the device")
+    new = actions.add_parser("new", help="write a profile of the device here, and what its driver tells")
+    new.add_argument("directory", type=Path, metavar="DIR", help="where to write")
+    new.set_defaults(answer=lambda options: new_profile(options.directory))
+
+
+def _doctor(command: words.Parser) -> None:
+    command.set_defaults(answer=lambda options: doctor())
+
+
+COMMANDS: dict[str, tuple[str, Callable[[Any], None]]] = {
+    "probe": ("the device that is here, its facts, and a softmax on it", _probe),
+    "plan": ("the launches of softmaxes on devices, and why", _plan),
+    "kernel": ("the launch that Triton makes of a kernel of yours", _kernel),
+    "verify": ("run the softmax or a kernel of yours, and compare", _verify),
+    "diff": ("ask a saved answer again, and show what changed", _diff),
+    "profiles": ("hardware profiles: list, show, new, check", _profiles),
+    "report": ("one page of several runs", page.add),
+    "tune": ("measure which numbers launches are best computed with", lambda command: None),  # it has a parser of its own
+    "doctor": ("what is installed, what is wrong, and what to type", _doctor),
+}
