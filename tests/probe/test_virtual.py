@@ -8,13 +8,13 @@ import msgspec
 import pytest
 import torch
 
-from portable_probe import answers, inspect_kernel, virtual
+from portable_probe import answers, virtual
 from portable_probe.kernel_case import load_case
 from portable_probe.loading import load_kernel
 from portable_probe.schema import SoftmaxProblem
 from portable_probe.verify_kernel import placed, verify_case
 from portable_probe.virtual import run_case, verify_softmax
-from portable_softmax import Device, plan
+from portable_softmax import Device, inspect_kernel, plan
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.policy import NumberRow
 from portable_softmax.errors import KernelError
