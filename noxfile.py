@@ -230,7 +230,7 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def mutants(session: nox.Session) -> None:
-    """Changes of the planner and of occupancy that tests should see: some hundred; scripts/mutants.py --help."""
+    """Changes of the package that tests should see: a hundred; scripts/mutants.py --help."""
     session.run("python", "scripts/mutants.py", *session.posargs, env=in_venv(session, "--group", "test"))
 
 

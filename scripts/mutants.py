@@ -1,12 +1,12 @@
-"""Changes one thing at a time in the planner and in occupancy, and counts the changes that their tests see.
+"""Changes one thing at a time in planning, occupancy, operators and kernels, and counts the changes that their tests see.
 
-    python scripts/mutants.py --count 200              # some of all, the same ones each time
+    python scripts/mutants.py --count 100              # some of all, the same ones each time
     python scripts/mutants.py --only planning/rows.py --count 0   # every one of a file
     python scripts/mutants.py --show                   # what would be changed; nothing is run
 
 Nothing is written: each change is made in a process of its own, as the module is imported, and pytest runs there until the
-first test that fails. A change that no test sees is printed, with its line; the exit code is 1 where there are more of them
-than --allow.
+first test that fails; of operators and kernels in Triton's interpreter. A change that no test sees is printed, with its line;
+the exit code is 1 where there are more of them than --allow.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import ast
 import copy
 import importlib.machinery
 import importlib.util
+import linecache
 import os
 import random
 import signal
@@ -27,8 +28,19 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[1]
 PLANNER = ("planner", "candidates", "rows", "budget", "beside", "numbers", "reading")
 OCCUPANCY = ("base", "cuda", "hip", "xpu", "npu")
-FILES = [*(f"planning/{name}.py" for name in PLANNER), *(f"devices/backends/{name}.py" for name in OCCUPANCY)]
+FILES = [
+    *(f"planning/{name}.py" for name in PLANNER),
+    *(f"devices/backends/{name}.py" for name in OCCUPANCY),
+    *(
+        f"{room}/{path.name}"
+        for room in ("operators", "kernels")
+        for path in sorted((ROOT / "portable_softmax" / room).glob("*.py"))
+    ),
+]
+INTERPRETED = "-m", "kernel and not slow", "--device", "interpreter"
 TESTS = {  # in this order: quick ones that see most come first
+    "operators": [[*INTERPRETED, "tests/operators"], ["tests/operators"], [*INTERPRETED, "tests/api"]],
+    "kernels": [[*INTERPRETED, "tests/kernels"], [*INTERPRETED, "tests/operators"]],
     "planning": [["tests/planning/test_golden_plans.py", "tests/planning/test_planner.py"], ["tests/planning"]],
     "devices": [
         ["tests/devices/test_occupancy.py", "tests/devices/test_recorded_occupancy.py", "tests/planning/test_golden_plans.py"],
@@ -124,15 +136,15 @@ class Importer(importlib.machinery.SourceFileLoader):
         return importlib.util.spec_from_file_location(fullname, self.path, loader=self) if fullname == self.name else None
 
     def get_code(self, fullname: str) -> Any:
-        """Compiles the module with its change."""
+        """Compiles the module with its change; as its text, too, from which Triton makes kernels."""
         tree = Changing(self.mutant.file, self.mutant.place).visit(ast.parse(Path(self.path).read_text()))
-        return compile(ast.fix_missing_locations(tree), self.path, "exec")
+        text = ast.unparse(ast.fix_missing_locations(tree))
+        linecache.cache[self.path] = (len(text), None, text.splitlines(keepends=True), self.path)
+        return compile(text, self.path, "exec")
 
 
 def seen(mutant: Mutant, seconds: float = SECONDS) -> bool:
     """Runs the tests with one change; tells whether one failed, or did not end."""
-    import pytest  # here, so that --help and --show work without the tests' packages
-
     child = os.fork()
     if not child:
         os.setsid()
@@ -140,10 +152,10 @@ def seen(mutant: Mutant, seconds: float = SECONDS) -> bool:
         for stream in range(3):
             os.dup2(null, stream)
         sys.meta_path.insert(0, Importer(mutant))  # it finds one module, and leaves the others
-        chosen = "-x", "-q", "-p", "no:cacheprovider", "-m", "not kernel and not slow"
+        chosen = "-x", "-q", "-p", "no:cacheprovider"
         code = 1
         try:
-            code = int(any(pytest.main([*chosen, *tests]) for tests in TESTS[mutant.file.partition("/")[0]]))
+            code = int(any(_fails([*chosen, *tests]) for tests in TESTS[mutant.file.partition("/")[0]]))
         finally:
             os._exit(code)
     end = time.monotonic() + seconds
@@ -157,10 +169,24 @@ def seen(mutant: Mutant, seconds: float = SECONDS) -> bool:
     return True
 
 
+def _fails(arguments: list[str]) -> bool:
+    """Runs pytest in a process of its own, as kernels are imported for the interpreter or not; tells whether a test fails."""
+    import pytest  # here, so that --help and --show work without the tests' packages
+
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            code = int(pytest.main(arguments if "-m" in arguments else [*arguments, "-m", "not kernel and not slow"]))
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1] != 0
+
+
 def main() -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--count", type=int, default=200, help="so many, at random but the same each time; 0: all")
+    parser.add_argument("--count", type=int, default=100, help="so many, at random but the same each time; 0: all")
     parser.add_argument("--only", nargs="+", default=FILES, metavar="FILE", help="files, from portable_softmax/")
     parser.add_argument("--allow", type=int, default=0, help="changes that no test need see")
     parser.add_argument("--jobs", type=int, default=2)
