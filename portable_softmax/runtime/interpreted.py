@@ -38,17 +38,19 @@ def interpreted(
     import torch
 
     kernel = kernel_of(spec)[grid]
-    wide = torch.float64 if spec.y_dtype == "float64" else torch.float32
-    read_as = torch.bfloat16 if spec.y_dtype == "bfloat16" and not spec.backward else None
+    wide = torch.float64 if spec.problem.y_dtype == "float64" else torch.float32
+    read_as = torch.bfloat16 if spec.problem.y_dtype == "bfloat16" and not spec.problem.backward else None
     constexprs = constexprs_of(spec, device, in_float32=True)
-    results = 0 if spec.step == "reduce" else 1  # the first operands; a step's numbers are the last one, and no bfloat16
-    tensors = n_operands - (1 if spec.step else 0)
-    own = 3 if spec.backward else 2  # behind them, those of scores
+    results = (
+        0 if spec.problem.step == "reduce" else 1
+    )  # the first operands; a step's numbers are the last one, and no bfloat16
+    tensors = n_operands - (1 if spec.problem.step else 0)
+    own = 3 if spec.problem.backward else 2  # behind them, those of scores
     names = tuple(spec.signature())
 
     def launch(*given: Any) -> None:
         taken = [
-            _widened(each, wide, read_as if results <= at < own or spec.step else None)
+            _widened(each, wide, read_as if results <= at < own or spec.problem.step else None)
             for at, each in enumerate(given[:tensors])
         ]
         with _interpreting, patched_once(), np.errstate(all="ignore"):  # a GPU does not warn of nan either

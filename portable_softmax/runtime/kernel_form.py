@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def kernel_of(spec: KernelSpec) -> Any:
     """Returns the @triton.jit function. The first one takes a while to be read, so it is asked for when it is compiled."""
-    if spec.paired:
+    if spec.problem.paired:
         from portable_softmax.kernels.pairs import pairs_backward_kernel
 
         return pairs_backward_kernel
@@ -30,7 +30,7 @@ def constexprs_of(spec: KernelSpec, device: Device, in_float32: bool = False) ->
     from portable_softmax.kernels.form import constexpr_of
 
     form = form_of(spec, device)
-    absent = {} if spec.paired else dict.fromkeys(PARAMETERS - spec.signature().keys())
+    absent = {} if spec.problem.paired else dict.fromkeys(PARAMETERS - spec.signature().keys())
     return {**absent, "FORM": constexpr_of(form.in_float32() if in_float32 else form)}
 
 
@@ -38,46 +38,46 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
     """Returns everything that the kernel is compiled for, beside the types of its operands."""
     from portable_softmax.kernels.form import Form
 
-    tiling, scores, polls = spec.tiling, spec.scores, device.profile.launch.polls
+    tiling, scores, polls = spec.tiling, spec.problem.scores, device.profile.launch.polls
     threads = _most_threads(spec, device)
     splits = tiling.splits * tiling.folded
     numbers = tiling.tile_rows * next_power_of_2(splits)
-    axis = 0 if spec.across else 1
+    axis = 0 if spec.problem.across else 1
     return Form(
-        backward=spec.backward,
-        log=spec.form == "log_softmax",
-        negate=spec.form == "softmin",
-        exact=DTYPE_BYTES[spec.y_dtype] > 2,
-        compute="float64" if spec.y_dtype == "float64" else "float32",
-        rounded_to=spec.y_dtype,
-        step=spec.step or "",
+        backward=spec.problem.backward,
+        log=spec.problem.form == "log_softmax",
+        negate=spec.problem.form == "softmin",
+        exact=DTYPE_BYTES[spec.problem.y_dtype] > 2,
+        compute="float64" if spec.problem.y_dtype == "float64" else "float32",
+        rounded_to=spec.problem.y_dtype,
+        step=spec.problem.step or "",
         axis=axis,
-        out_axis=1 - axis if spec.transposed else axis,
-        depth=spec.depth,
-        flat=spec.scattered or (not spec.across and (not scores or spec.depth == 1)),
-        vector=spec.vector,
-        unaligned=spec.unaligned,
+        out_axis=1 - axis if spec.problem.transposed else axis,
+        depth=spec.problem.depth,
+        flat=spec.problem.scattered or (not spec.problem.across and (not scores or spec.problem.depth == 1)),
+        vector=spec.problem.vector,
+        unaligned=spec.problem.unaligned,
         padded=spec.padded,
         tile_rows=tiling.tile_rows,
         width=tiling.width,
         blocks=tiling.blocks,
-        held=tiling.held and not spec.step,
+        held=tiling.held and not spec.problem.step,
         accumulators=_accumulators(spec, threads),
         walks=tiling.walk,
         counted_in="int64" if spec.many else "uint32",
         stages=tiling.num_stages or 1,
-        last_alone=spec.last_alone,
+        last_alone=spec.problem.last_alone,
         scored=bool(scores),
         divides=scores.divides and scores.factor == "rows",
         by_row=scores.factor == "rows",
-        **({"hides": scores.hides, "voids": scores.voids} if spec.backward else _masks(spec, threads)),
+        **({"hides": scores.hides, "voids": scores.voids} if spec.problem.backward else _masks(spec, threads)),
         folded=tiling.folded,
         splits=splits,
         slots=tiling.slots_per_tile,
         lanes=max(threads, numbers) if tiling.is_shared else 1,
         poll=device.vendor.poll,
         polls=polls.value if polls else 1,
-        in_place=spec.in_place,
+        in_place=spec.problem.in_place,
     )
 
 
@@ -96,19 +96,19 @@ def _accumulators(spec: KernelSpec, threads: int) -> int:
     """
     tiling, width = spec.tiling, spec.tiling.width
     if tiling.num_warps is None:
-        return width if spec.backward else 1
-    read = threads * spec.vector  # elements at once
-    return min(width, max(1, read // tiling.tile_rows if spec.across else read))
+        return width if spec.problem.backward else 1
+    read = threads * spec.problem.vector  # elements at once
+    return min(width, max(1, read // tiling.tile_rows if spec.problem.across else read))
 
 
 def _masks(spec: KernelSpec, threads: int) -> dict[str, Any]:
     """Returns the fields of a form for what is done to scores behind the factor."""
-    scores = spec.scores
+    scores = spec.problem.scores
     return {
         "cap": scores.cap or 0.0,
         "mask": "added" if scores.mask not in (None, "bool") else scores.mask or "",
-        "mask_step": -1 if spec.mask_step is None else spec.mask_step,
-        "mask_unit": spec.mask_vector,
+        "mask_step": -1 if spec.problem.mask_step is None else spec.problem.mask_step,
+        "mask_unit": spec.problem.mask_vector,
         "access": _access(spec, threads),
         "mask_shared": spec.mask_shared,
         "causal": scores.causal or "",
@@ -122,4 +122,4 @@ def _access(spec: KernelSpec, threads: int) -> int:
     tiling = spec.tiling
     if tiling.num_warps is None:
         return 1
-    return max(1, min(spec.vector, tiling.tile_rows * tiling.width // threads))
+    return max(1, min(spec.problem.vector, tiling.tile_rows * tiling.width // threads))

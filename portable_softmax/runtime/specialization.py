@@ -4,14 +4,11 @@ Everything that a kernel is specialised on stands in its KernelSpec: sizes and s
 never specialised on their values, so a kernel is right for every problem of the same spec.
 """
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, replace
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.devices.policy import Step
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Form, Problem
-from portable_softmax.planning.scores import NONE, Scores
+from portable_softmax.planning.problem import Problem
 
 TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
@@ -25,30 +22,21 @@ PARAMETERS = {*OPERANDS, *SIZES, *MASK_STRIDES, "factor", "n_groups", "workspace
 
 @dataclass(frozen=True, kw_only=True)
 class KernelSpec:
-    """Everything that a kernel is compiled for, beside the device: the tiling, and what Problem says of each field."""
+    """Everything that a kernel is compiled for, beside the device.
 
+    Args:
+        problem: with a size of 1 in place of each that no kernel depends on, and without its lines.
+        tiling: the cut of rows into tiles.
+        many: rows may be 2**31 or more.
+        padded: tiles end elsewhere than rows do.
+        mask_shared: all matrices of a batch have the same mask.
+    """
+
+    problem: Problem
     tiling: Tiling
-    x_dtype: str
-    y_dtype: str
-    vector: int
-    aligned: bool
-    form: Form = "softmax"
-    backward: bool = False
-    across: bool = False
-    unaligned: bool = False
-    paired: bool = False
-    last_alone: bool = False
-    depth: int = 1
-    transposed: bool = False
-    scattered: bool = False
-    step: Step | None = None
-    scores: Scores = NONE
-    mask_step: int | None = 1
-    mask_vector: int = 1
+    many: bool = True
+    padded: bool = True
     mask_shared: bool = False
-    many: bool = True  # rows may be 2**31 or more
-    padded: bool = True  # tiles end elsewhere than rows do
-    in_place: bool = False  # programs that share rows overwrite them
 
     @classmethod
     def of(cls, problem: Problem, tiling: Tiling) -> "KernelSpec":
@@ -72,50 +60,56 @@ class KernelSpec:
         unmasked = tiling.tile_cols - tiling.width if tiling.splits == 1 else 0  # all blocks but the last
         if unmasked > problem.n_cols:
             raise ValueError(f"{tiling} has whole blocks past the {problem.n_cols} columns; give it fewer blocks")
-        own: dict[str, Any] = {
-            "tiling": tiling,
-            "many": not problem.scores or problem.n_rows >= 2**31,
-            "padded": problem.unaligned or covered != problem.n_cols,
-            "in_place": problem.in_place and tiling.is_shared,
-        }
-        return cls(**own, **{each.name: getattr(problem, each.name) for each in fields(cls) if each.name not in own})
+        inner, in_place = 2 if problem.across else 1, problem.in_place and tiling.is_shared  # else nobody reads it again
+        return cls(
+            problem=replace(
+                problem, n_rows=1, n_cols=1, inner=inner, folded=1, lines=None, batch_invariant=False, in_place=in_place
+            ),
+            tiling=tiling,
+            many=not problem.scores or problem.n_rows >= 2**31,
+            padded=problem.unaligned or covered != problem.n_cols,
+            mask_shared=problem.mask_shared,
+        )
 
     @property
     def narrows(self) -> bool:
         """Tells whether a float64 is rounded to 16 bits."""
-        given, result = (self.y_dtype, self.x_dtype) if self.backward else (self.x_dtype, self.y_dtype)
+        problem = self.problem
+        given, result = (problem.y_dtype, problem.x_dtype) if problem.backward else (problem.x_dtype, problem.y_dtype)
         return given == "float64" and DTYPE_BYTES[result] == 2
 
     def signature(self) -> dict[str, str]:
         """Returns Triton's types of the run-time parameters that there are, by name and in the kernel's order."""
-        result, given = (self.x_dtype, self.y_dtype) if self.backward else (self.y_dtype, self.x_dtype)
-        operands = {"out": result, "a": given, "b": self.y_dtype}
-        if self.paired:
+        problem, scores = self.problem, self.problem.scores
+        result, given = (problem.x_dtype, problem.y_dtype) if problem.backward else (problem.y_dtype, problem.x_dtype)
+        operands = {"out": result, "a": given, "b": problem.y_dtype}
+        if problem.paired:
             names = ("dx_ptr", "dy_ptr", "y_ptr")
             return {
                 **dict(zip(names, map(self._pointer, operands.values()), strict=True)),
                 "n_rows": "i64",
                 "row_length": "i32",
             }
-        if self.step == "reduce":
+        if problem.step == "reduce":
             del operands["out"]
-        if not self.backward:
+        if not problem.backward:
             del operands["b"]
-        scores, own = self.scores, not self.backward  # scores' mask and sinks are those of the softmax alone
+        own = not problem.backward  # scores' mask and sinks are those of the softmax alone
         by_row = scores.factor == "rows"
         there = {f"{name}_ptr": self._pointer(dtype) for name, dtype in operands.items()}
         there |= {"mask_ptr": self._mask()} if scores.mask and own else {}
-        numbers = {"factors_ptr": by_row, "sinks_ptr": scores.sink and own, "statistics_ptr": self.step}
-        there |= {name: "*fp64" if self.y_dtype == "float64" else "*fp32" for name, present in numbers.items() if present}
+        numbers = {"factors_ptr": by_row, "sinks_ptr": scores.sink and own, "statistics_ptr": problem.step}
+        there |= {name: "*fp64" if problem.y_dtype == "float64" else "*fp32" for name, present in numbers.items() if present}
         there |= SIZES
         there |= dict.fromkeys(MASK_STRIDES if scores.mask and own else (), "i64")
         there |= {"factor": "i64"} if scores and not by_row else {}
-        there |= {"n_groups": "i64"} if self.step == "map" else {}
+        there |= {"n_groups": "i64"} if problem.step == "map" else {}
         return there | ({"workspace_ptr": "*i64:16", "epoch": "i64"} if self.tiling.is_shared else {})
 
     def _pointer(self, dtype: str) -> str:
-        return f"*{TRITON_NAMES[dtype]}{':16' if self.aligned else ''}"
+        return f"*{TRITON_NAMES[dtype]}{':16' if self.problem.aligned else ''}"
 
     def _mask(self) -> str:
-        kind = "*i8" if self.scores.mask == "bool" else f"*{TRITON_NAMES[self.scores.mask or self.x_dtype]}"
-        return f"{kind}:16" if self.mask_vector > 1 else kind
+        problem = self.problem
+        kind = "*i8" if problem.scores.mask == "bool" else f"*{TRITON_NAMES[problem.scores.mask or problem.x_dtype]}"
+        return f"{kind}:16" if problem.mask_vector > 1 else kind

@@ -20,6 +20,7 @@ from triton._C.libtriton import llvm
 from portable_softmax import Device, inspect_kernel, occupancy, profiles
 from portable_softmax.devices.backends.elf import sections
 from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -165,7 +166,7 @@ def test_compiled_kernels(record_count, profile):
         pytest.skip("Triton 3.9 compiles nothing for it: unsupported target")
     compiled = []
     for dtype, tiling in product(("bfloat16", "float32"), TILINGS):
-        kernel = compile_kernel(KernelSpec(x_dtype=dtype, y_dtype=dtype, vector=2, aligned=True, tiling=tiling), device)
+        kernel = compile_kernel(KernelSpec(problem=Problem(1, 1, dtype, dtype, 2), tiling=tiling), device)
         alone = replace(device.vendor.resources(kernel), num_warps=1, shared_memory_bytes=0)
         compiled += [(theirs, alone) for theirs in wavefronts_by_llvm(kernel.asm["amdgcn"])]
     assert len(compiled) == 2 * len(TILINGS)

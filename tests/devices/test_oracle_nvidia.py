@@ -21,6 +21,7 @@ from sweep import mostly_slow
 from portable_softmax import CompileError, Device, KernelResources, inspect_kernel, occupancy, plan, profiles
 from portable_softmax.devices.backends import cubin, cuda, ptxas
 from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
@@ -162,7 +163,7 @@ def test_registers_and_stack_of_compiled_kernels(record_count, tmp_path, profile
     device, file = Device.from_profile(profile), tmp_path / "kernel.cubin"
     compared = []
     for dtype, tiling in [*zip(cycle(("float16", "float32", "float64")), TILINGS), ("float32", SPILLING)]:
-        compiled = compile_kernel(KernelSpec(x_dtype=dtype, y_dtype=dtype, vector=2, aligned=True, tiling=tiling), device)
+        compiled = compile_kernel(KernelSpec(problem=Problem(1, 1, dtype, dtype, 2), tiling=tiling), device)
         file.write_bytes(compiled.asm["cubin"])
         attributes = cubin.kernel_attributes(compiled.asm["cubin"], "softmax_kernel")
         ours = attributes[cubin.REGISTER_COUNT], attributes[cubin.FRAME_SIZE]

@@ -71,7 +71,9 @@ def unmasked_past(spec: KernelSpec, tiling: Tiling, n_cols: int) -> int:
         return -n_cols % tiling.tile_cols
     blocks = tiling.blocks - 1 if spec.padded else tiling.blocks  # the last one is masked
     reached = (tiling.splits - 1) * tiling.tile_cols + blocks * tiling.width
-    whole = n_cols // spec.vector * spec.vector if spec.unaligned else n_cols  # vectors, wherever a row starts
+    whole = (
+        n_cols // spec.problem.vector * spec.problem.vector if spec.problem.unaligned else n_cols
+    )  # vectors, wherever a row starts
     return max(0, reached - whole)
 
 

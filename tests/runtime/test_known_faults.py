@@ -74,6 +74,6 @@ def test_each_block_of_such_splits_is_stored_in_its_place(device, where, tiling)
 def test_triton_3_2_is_not_asked_to_round_float64_to_16_bits(x_dtype, y_dtype, backward, monkeypatch):
     """Its compiler ends the process."""
     monkeypatch.setattr(compiler, "triton_version", lambda: (3, 2))
-    spec = KernelSpec(x_dtype=x_dtype, y_dtype=y_dtype, vector=1, aligned=True, backward=backward, tiling=Tiling(3, 8, 1))
+    spec = KernelSpec(problem=Problem(1, 1, x_dtype, y_dtype, 1, backward=backward), tiling=Tiling(3, 8, 1))
     with pytest.raises(CompileError, match=r"ends the process.*install Triton 3\.3"):
         compile_kernel(spec, Device.from_profile("nvidia/h200"))

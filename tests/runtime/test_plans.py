@@ -60,7 +60,7 @@ def test_resources_come_from_the_compiled_kernel():
 @pytest.mark.parametrize("profile", ["nvidia/h200", "amd/rx-7900-xtx"])
 def test_a_tile_too_large_for_its_registers_spills_and_is_seen_to(profile):
     device = Device.from_profile(profile)
-    spec = replace(spec_of(Tiling(1, 65536, 16, 1)), backward=True)
+    spec = spec_of(Tiling(1, 65536, 16, 1), backward=True)
     assert device.vendor.resources(compile_kernel(spec, device)).spilled_bytes_per_thread > 0
 
 
@@ -78,9 +78,9 @@ def test_loads_are_as_wide_as_the_length_allows(n_cols, dtype, bits):
     assert loads[str(bits)] in compiled.asm["ptx"]
 
 
-def spec_of(tiling):
+def spec_of(tiling, backward=False):
     """The float32 softmax's kernel for a tiling, in 16-byte accesses."""
-    return KernelSpec(x_dtype="float32", y_dtype="float32", vector=4, aligned=True, tiling=tiling)
+    return KernelSpec(problem=Problem(1, 1, "float32", "float32", 4, backward=backward), tiling=tiling)
 
 
 def test_a_kernel_is_compiled_once_for_all_row_counts(monkeypatch):
@@ -262,7 +262,7 @@ def test_lines_of_an_inner_dimension_are_read_in_wide_accesses(backward, dtype):
 
 def test_a_triton_without_tuples_cannot_hold_rows_in_blocks(monkeypatch):
     monkeypatch.setattr(compiler_module, "triton_version", lambda: (3, 2))
-    spec = KernelSpec(x_dtype="float32", y_dtype="float32", vector=4, aligned=True, tiling=Tiling(1, 256, 1, 1, blocks=6))
+    spec = spec_of(Tiling(1, 256, 1, 1, blocks=6))
     with pytest.raises(CompileError, match=r"no tuples of tensors; install Triton 3\.3 or later"):
         compile_kernel(spec, Device.from_profile("nvidia/h200"))
 

@@ -37,7 +37,7 @@ def jit_launch(grid, index, **options):
     x, y = torch.randn(4, 8, device=f"npu:{index}"), torch.empty(4, 8, device=f"npu:{index}")
     with torch.npu.device(index):
         tiling = Tiling(4, 8)
-        spec = KernelSpec(x_dtype="float32", y_dtype="float32", vector=1, aligned=True, tiling=tiling)
+        spec = KernelSpec(problem=Problem(1, 1, "float32", "float32", 1), tiling=tiling)
         constexprs = constexprs_of(spec, current_device())
         named = dict(zip(spec.signature(), (y, x, 4, 8, 8, 8, 1, 0, 0, 1, 0, 0), strict=True))
         softmax_kernel[grid](**named, **constexprs, **options)
