@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from offline import A2, H200, MI300X
+from offline import H200, MI300X
 
 from portable_probe import trial
 from portable_softmax import plan
@@ -59,24 +59,6 @@ def test_each_option_is_planned_and_told(run, launched, tmp_path, name):
     assert f"512 x 512 bfloat16 with {words} on nvidia/h200;" in " ".join(out.split())
 
 
-def test_steps_cost_registers(run):
-    steps = "--mask", "boolean", "--temperature", "rows", "--softcap", "30", "--sink"
-    plain, scored = (
-        json.loads(run("plan", "--on", MI300X, *SHAPE, *options, "--json")[1])["plan"]["resources"] for options in ((), steps)
-    )
-    assert plain["registers_per_thread"] < scored["registers_per_thread"]
-
-
-def test_several_devices_and_types_are_rows_of_a_table(run):
-    types = "--shapes", "512x512", "--dtype", "float32", "bf16"
-    code, out, _ = run("plan", "--on", H200, A2, *types, "--mask", "added", "--csv")
-    told = [line.split(",")[:2] for line in out.splitlines()[1:]]
-    assert code == 0
-    assert told == [
-        [device, f"512 x 512 {dtype} with added {dtype} mask"] for device in (H200, A2) for dtype in ("float32", "bfloat16")
-    ]
-
-
 def test_scores_are_asked_again(run, launched, tmp_path):
     file = tmp_path / "saved.json"
     assert run("plan", "--on", H200, *SHAPE, "--mask", "causal", "--save", file)[0] == 0
@@ -86,14 +68,6 @@ def test_scores_are_asked_again(run, launched, tmp_path):
     file.write_text(file.read_text().replace('"causal": "upper_left"', '"causal": "sideways"'))
     code, _, err = run("diff", file)
     assert (code, "holds no reports of this probe" in err) == (1, True)
-
-
-def test_a_page_draws_the_plain_softmax_alone(run, tmp_path):
-    page, asked = tmp_path / "page.html", ("plan", "--on", H200, *SHAPE, "--save", tmp_path / "plans.json", "--mask", "causal")
-    for each in (asked, ("report", tmp_path, "--html", page)):
-        code, _, err = run(*each)
-        assert code == 0, err
-    assert "Occupancy: percent" not in page.read_text()
 
 
 @pytest.mark.parametrize("name", ["plain", *ASKED])

@@ -42,6 +42,10 @@ def runs(tmp_path):
         folder.mkdir()
         (folder / "benchmark.json").write_text('{"device": "of scripts/benchmark"}')
         (folder / "tests.xml").write_text(JUNIT.format(outcome=""))
+        (folder / "other.xml").write_text("<launcher/>")
+        (folder / "venv").mkdir()
+        (folder / "venv" / "pyvenv.cfg").touch()
+        (folder / "venv" / "rates.csv").write_text("a,b\n")
         rates(folder / "speed_h200.csv", 1200)
     plans = tmp_path / "monday" / "plans.json"
     shapes = ["--shapes", "64x781", "64x4096", "--dtype", "float32", "bfloat16"]
@@ -50,137 +54,84 @@ def runs(tmp_path):
     return tmp_path / "monday", tmp_path / "tuesday"
 
 
-def printed(capsys, *arguments):
-    capsys.readouterr()
-    code = program.main(["report", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+@pytest.fixture
+def report(run):
+    """Returns the exit code, the summary or the complaint, and the cells of its tables."""
+
+    def told(*words):
+        code, out, err = run("report", *words)
+        return code, out or err, [re.split(r"\s*\|\s*", line.strip("| ")) for line in out.splitlines() if line.startswith("|")]
+
+    return told
 
 
-def test_the_summary_has_everything(runs, capsys):
-    code, out, _ = printed(capsys, *runs)
-    assert code == 0
-    cells = [re.split(r"\s*\|\s*", line.strip("| ")) for line in out.splitlines() if line.startswith("|")]
+def test_the_summary_has_everything_and_leaves_other_files_alone(runs, report):
+    code, out, cells = report(*runs)
+    assert (code, "## What changed\n\nNothing." in out, "other" in out, "cannot be read" in out) == (0, True, False, False)
     assert "| 64 x 781 bfloat16" in out
     assert re.search(r"\d+ per SM \(", out)
     assert ["monday", "tests", "AMD Instinct MI300X", "3", "0", "0"] in cells
-    assert "## What changed\n\nNothing." in out
-    assert "cannot be read" not in out
 
 
-def test_what_anybody_verified_in_the_virtual_device_counts(capsys, tmp_path):
-    assert program.main(["verify", "--on", "amd/mi300x", "--rows", "3", "--cols", "200", "--save", f"{tmp_path}/run.json"]) == 0
-    out = printed(capsys, tmp_path, "--title", "Mine", "--commit", "0123456789abcdef")[1]
-    assert "warps); right" in out
-    assert out.startswith("# Mine\n")
-    assert "commit 0123456789ab, page of 20" in out
+def test_what_was_verified_and_who_is_told(run, report, tmp_path):
+    assert run("verify", "--on", "amd/mi300x", "--rows", 3, "--cols", 200, "--save", tmp_path / "run.json")[0] == 0
+    out = report(tmp_path, "--title", "Mine", "--commit", "0123456789abcdef")[1]
+    assert (out[:7], "warps); right" in out, "commit 0123456789ab, page of 20" in out) == ("# Mine\n", True, True)
+    assert run("plan", "--on", "nvidia/h200", "amd/mi300x", "--cols", 64, "--save", tmp_path / "run.json")[0] == 0
+    assert re.search(r"\n\| +\| 4096 x 64 float32 +\|\n", report(tmp_path)[1]), "many devices are rows"
 
 
-def test_a_test_that_fails_at_first_is_no_change(capsys, tmp_path):
-    (tmp_path / "tests.xml").write_text(JUNIT.format(outcome="<failure/>"))
-    code, out, _ = printed(capsys, tmp_path)
-    assert (code, "## What changed\n\nNothing." in out, "1 tests fail: " in out) == (1, True, True)
-
-
-def test_each_device_has_the_tests_that_asked_for_it(capsys, tmp_path):
-    devices = MI300X, of("nvidia/h200", "nvidia/h200", "no"), ""
-    cases = [
-        f'<testcase classname="a" name="test_it[{at}]"><properties>{told}</properties></testcase>'
-        for at, told in enumerate(devices)
-    ]
-    (tmp_path / "t.xml").write_text(f'<testsuite timestamp="2026-11-25T10:00:00" hostname="vm">{"".join(cases)}</testsuite>')
-    out = printed(capsys, tmp_path)[1]
-    cells = [re.split(r"\s*\|\s*", line.strip("| ")) for line in out.splitlines() if "|" in line]
-    assert [row[2:] for row in cells if row[1] == "t"] == [
-        [device, "1", "0", "0"] for device in ("AMD Instinct MI300X", "nvidia/h200", "")
-    ]
-    assert out.count("vm") == 1
-
-
-def test_no_name_breaks_a_table(capsys, tmp_path):
-    name = "test_it[a|b&#10;&lt;img src=x&gt;](c)"
-    (tmp_path / "t.xml").write_text(f'<testsuite><testcase classname="k|k" name="{name}"><failure/></testcase></testsuite>')
-    code, out, _ = printed(capsys, tmp_path, "--title", "A|B\n# C")
-    assert (code, out.splitlines()[0]) == (1, r"# A\|B # C")
-    assert r"1 tests fail: k\|k::test_it[a\|b \<img src=x>\](c)" in out.splitlines()
-
-
-def test_other_files_below_are_left_alone(runs, capsys):
-    (runs[1] / "other.xml").write_text("<launcher/>")
-    (runs[1] / "other.json").write_text("null")
-    (runs[1] / "venv").mkdir()
-    (runs[1] / "venv" / "pyvenv.cfg").touch()
-    (runs[1] / "venv" / "rates.csv").write_text("a,b\n")
-    out = printed(capsys, *runs)[1]
-    assert ("other" in out, "cannot be read" in out) == (False, False)
-
-
-def test_many_devices_are_rows(capsys, tmp_path):
-    assert (
-        program.main(["plan", "--on", "nvidia/h200", "amd/mi300x", "--cols", "64", "--save", str(tmp_path / "plans.json")]) == 0
+def test_each_device_has_the_tests_that_asked_for_it_and_no_name_breaks_a_table(report, tmp_path):
+    devices, name = (MI300X, of("nvidia/h200", "nvidia/h200", "no"), ""), "test_it[a|b&#10;&lt;img src=x&gt;](c)"
+    cases = "".join(
+        f'<testcase classname="k|k" name="{name}"><failure/><properties>{told}</properties></testcase>' for told in devices
     )
-    assert re.search(r"\n\| +\| 4096 x 64 float32 +\|\n", printed(capsys, tmp_path)[1])
+    (tmp_path / "t.xml").write_text(f'<testsuite timestamp="2026-11-25T10:00:00" hostname="vm">{cases}</testsuite>')
+    code, out, cells = report(tmp_path, "--title", "A|B\n# C")
+    assert [row[2:] for row in cells if row[1] == "t"] == [
+        [device, "0", "1", "0"] for device in ("AMD Instinct MI300X", "nvidia/h200", "")
+    ]
+    assert (code, out.splitlines()[0], out.count("vm")) == (1, r"# A\|B # C", 1)
+    assert r"3 tests fail: k\|k::test_it[a\|b \<img src=x>\](c), " in out
+    assert "## What changed\n\nNothing." in out, "a test that fails at first is no change"
+
+
+NUM_PROGRAMS, FIT = ("num_programs",), ("occupancy", "programs_per_multiprocessor")
 
 
 @pytest.mark.parametrize(
-    ("change", "row", "option"),
+    ("changes", "row", "option", "other_way"),
     [
-        ("plan", r"\| plan +\| num_programs ", "plan"),
-        ("occupancy", r"\| occupancy +\| programs_per_multiprocessor ", "occupancy=1"),
+        ({NUM_PROGRAMS: 1}, r"\| plan +\| num_programs ", ["plan"], 3),
+        ({FIT: -1}, r"\| occupancy +\| programs_per_multiprocessor ", ["occupancy=1"], 0),
+        ({NUM_PROGRAMS: 1, FIT: -1}, r"\| plan ", ["plan", "--tolerate", "occupancy=1"], 3),
     ],
 )
-def test_a_worse_plan_turns_the_exit_code(runs, capsys, change, row, option):
+def test_a_worse_plan_turns_the_exit_code(runs, report, changes, row, option, other_way):
     file = runs[1] / "plans.json"
     reports = json.loads(file.read_text())
-    if change == "plan":
-        reports[0]["plan"]["num_programs"] += 1
-    else:
-        reports[0]["plan"]["occupancy"]["programs_per_multiprocessor"] -= 1
+    for path, by in changes.items():
+        place = reports[0]["plan"][path[0]] if path[1:] else reports[0]["plan"]
+        place[path[-1]] += by
     file.write_text(json.dumps(reports))
-    code, out, _ = printed(capsys, *runs)
-    assert code == 3
-    assert re.search(row, out)
-    assert printed(capsys, *runs, "--tolerate", option)[0] == 0
-    assert printed(capsys, *runs[::-1])[0] == (3 if change == "plan" else 0)
+    code, out, _ = report(*runs)
+    assert (code, re.search(row, out) is not None) == (3, True)
+    assert report(*runs, "--tolerate", *option)[0] == 0
+    assert report(*runs[::-1])[0] == other_way
 
 
 @pytest.mark.parametrize(("ours", "code", "verdict"), [(1080, 3, "worse"), (1150, 0, None), (1400, 0, "better")])
-def test_a_slower_benchmark_turns_the_exit_code(runs, capsys, ours, code, verdict):
+def test_a_slower_benchmark_turns_the_exit_code(runs, report, ours, code, verdict):
     rates(runs[1] / "speed_h200.csv", ours)
-    found, out, _ = printed(capsys, *runs)
+    found, out, _ = report(*runs)
     assert (found, f"| {verdict} " in out) == (code, verdict is not None)
-    assert printed(capsys, *runs, "--slower", "0.2")[0] == 0
+    assert report(*runs, "--slower", "0.2")[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (["--slower", "nan"], "'nan' should be 0 or more"),
-        (["--slower", "-0.1"], "'-0.1' should be 0 or more"),
-        (["--tolerate", "plan", "--tolerate", "spills=1", "spills=2"], "argument --tolerate: spills stands more than once"),
-    ],
-)
-def test_wrong_usage(runs, capsys, options, complaint):
-    with pytest.raises(SystemExit) as stopped:
-        printed(capsys, *runs, *options)
-    assert (stopped.value.code, complaint in capsys.readouterr().err) == (2, True)
-
-
-def test_tolerances_add_up(runs, capsys):
-    file = runs[1] / "plans.json"
-    reports = json.loads(file.read_text())
-    reports[0]["plan"]["num_programs"] += 1
-    reports[0]["plan"]["occupancy"]["programs_per_multiprocessor"] -= 1
-    file.write_text(json.dumps(reports))
-    assert printed(capsys, *runs, "--tolerate", "plan", "--tolerate", "occupancy=1")[0] == 0
-    assert printed(capsys, *runs, "--tolerate", "occupancy=1")[0] == 3
-
-
-def test_tests_that_fail_turn_the_exit_code(runs, capsys):
+def test_tests_that_fail_turn_the_exit_code(runs, report):
     (runs[1] / "tests.xml").write_text(JUNIT.format(outcome="<failure/>"))
-    code, out, _ = printed(capsys, *runs)
-    assert code == 3
-    assert "tests.virtual.test_softmax::test_two" in out
+    code, out, _ = report(*runs)
+    assert (code, "tests.virtual.test_softmax::test_two" in out) == (3, True)
 
 
 @pytest.mark.parametrize(
@@ -191,31 +142,23 @@ def test_tests_that_fail_turn_the_exit_code(runs, capsys):
         ("broken.xml", "<testsuites>", "broken.xml cannot be read"),
         ("wide.csv", f"{','.join(COLUMNS)}\n{'A' * 200000}\n", "wide.csv cannot be read"),
         ("rates.csv", "a,b\n1,2\n", "rates.csv cannot be read"),
-        (
-            "rates.csv",
-            BROKEN,
-            "line 2: nan microseconds",
-        ),
+        ("rates.csv", BROKEN, "line 2: nan microseconds"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told_and_leaves_the_others(runs, capsys, tmp_path, name, text, complaint):
+def test_a_file_that_cannot_be_read_is_told_and_leaves_the_others(runs, report, tmp_path, name, text, complaint):
     (runs[1] / name).write_text(text)
-    code, out, _ = printed(capsys, *runs)
-    assert (code, complaint in out) == (0, True)
-    alone = tmp_path / name
-    alone.write_text(text)
-    code, _, err = printed(capsys, alone)
-    assert (code, complaint in err) == (1, True)
-    code, _, err = printed(capsys, tmp_path / "nowhere")
-    assert (code, "there is no " in err) == (2, True)
+    (tmp_path / name).write_text(text)
+    for code, words in ((0, runs), (1, [tmp_path / name])):
+        found, out, _ = report(*words)
+        assert (found, complaint in out) == (code, True)
 
 
-def test_the_page_needs_nothing_else_and_no_name_ends_its_script(runs, capsys):
+def test_the_page_needs_nothing_else_and_no_name_ends_its_script(runs, report):
     pytest.importorskip("plotly")
     file = runs[0] / "plans.json"
     file.write_text(file.read_text().replace('"nvidia/h200"', '"<script>alert(1)</script>"'))
     page = runs[0] / "page.html"
-    assert printed(capsys, *runs, "--html", page)[0] == 0
+    assert report(*runs, "--html", page)[0] == 0
     text = page.read_text()
     assert "alert(1)" in text
     assert "<script>alert(1)" not in text
@@ -224,20 +167,19 @@ def test_the_page_needs_nothing_else_and_no_name_ends_its_script(runs, capsys):
     assert "prefers-color-scheme: dark" in text
 
 
-def test_a_page_without_plotly(runs, capsys, monkeypatch):
+def test_a_page_without_plotly(runs, report, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "plotly.offline", None)
-    code, _, err = printed(capsys, *runs, "--html", runs[0] / "page.html")
-    assert code == 1
-    assert "pip install jinja2 plotly" in err
+    code, err, _ = report(*runs, "--html", runs[0] / "page.html")
+    assert (code, "pip install jinja2 plotly" in err) == (1, True)
 
 
 @pytest.mark.slow
-def test_a_browser_draws_it(runs, capsys, tmp_path):
+def test_a_browser_draws_it(runs, report, tmp_path):
     """In a real one, which is no package of Python's: apt-get install chromium."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     assert browser, "no chromium and no google-chrome on PATH: apt-get install chromium"
     page = tmp_path / "page.html"
-    assert printed(capsys, *runs, "--html", page)[0] == 0
+    assert report(*runs, "--html", page)[0] == 0
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", page.as_uri()]
     seen = subprocess.run([*command, "--dump-dom"], capture_output=True, text=True, check=True, timeout=100).stdout
     legends = re.findall(r'class="legendtext"[^>]*>([^<]*)', seen)

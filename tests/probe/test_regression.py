@@ -12,7 +12,7 @@ import pytest
 
 from portable_probe import cases, program
 from portable_probe.regression import compare, load, save
-from portable_probe.schema import ANSWERS, SCHEMA_VERSION, Change, Comparison, Report, encoded, json_schema
+from portable_probe.schema import ANSWERS, SCHEMA_VERSION, Comparison, encoded, json_schema
 from portable_softmax import Device
 
 ROOT = Path(__file__).parents[2]
@@ -121,13 +121,6 @@ def test_a_baseline_of_the_interpreter_is_asked_again_in_it(altered, run, monkey
     assert started == [(["diff", str(file)], "1")]
 
 
-def test_a_baseline_of_a_device_that_was_here(saved, altered, run, monkeypatch):
-    file = altered("device", "here", to=True)
-    monkeypatch.setattr(cases, "current_device", lambda index: Device.from_profile("nvidia/h100-sxm"))
-    code, _, err = run("diff", file)
-    assert (code, "this is nvidia/h100-sxm" in err) == (1, True)
-
-
 def test_the_schema_of_json_is_published():
     command = "python -c 'from portable_probe.schema import *; print(encoded(json_schema()))' > docs/probe.schema.json"
     assert json.loads((ROOT / "docs" / "probe.schema.json").read_text()) == json_schema(), command
@@ -149,6 +142,7 @@ def test_every_answer_is_of_the_schema(run, nothing_here, words):
     answer = json.loads(run(*words, "--json")[1])
     matched = [kind for kind in ANSWERS if of_type(answer, kind)]
     assert len(matched) == 1
+    assert not of_type(answer | {"more": 1} if isinstance(answer, dict) else [{"more": 1}], matched[0])
 
 
 def of_type(answer, kind):
@@ -157,12 +151,6 @@ def of_type(answer, kind):
         return json.loads(msgspec.json.encode(msgspec.convert(answer, kind))) == answer
     except msgspec.ValidationError:
         return False
-
-
-def test_a_key_that_the_schema_lacks_is_seen():
-    assert not of_type({"schema_version": 2, "profiles": [], "more": 1}, ANSWERS[-1])
-    assert Report in ANSWERS
-    assert Change not in ANSWERS
 
 
 def test_a_run_is_kept_whole_or_not_at_all_and_may_go_to_a_pipe(tmp_path, monkeypatch):
@@ -213,10 +201,7 @@ OLDER = f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 1'
         (lambda text: "", "holds no reports of this probe: Input data was truncated"),
         (lambda text: "[]", "holds no reports of this probe: its list is empty"),
         (lambda text: "[1]", "holds no reports of this probe: Expected `object`, got `int`"),
-        (
-            lambda text: f'{{"schema_version": {SCHEMA_VERSION}, "profiles": []}}',
-            "holds no reports of this probe: Object missing required field",
-        ),
+        (lambda text: f'{{"schema_version": {SCHEMA_VERSION}, "profiles": []}}', "Object missing required field"),
         (without("problem"), "without a softmax or kernel, or without its numbers"),
         (without("plan"), "without a softmax or kernel, or without its numbers"),
         (lambda text: re.sub(r'"shared_memory_bytes": \d+', '"shared_memory_bytes": -1', text), "must be at least 0, not -1"),
@@ -232,13 +217,16 @@ def test_nothing_to_compare_is_an_error(saved, tmp_path, run, change, complaint)
     assert (code, out, f"{file} " in err, complaint in err) == (1, "", True, True), err
 
 
-def test_the_required_device_is_another_and_one_that_is_gone(saved, altered, run, nothing_here):
+def test_the_required_device_is_another_and_one_that_is_gone(saved, altered, run, nothing_here, monkeypatch):
     assert run("diff", saved, "--require", "npu")[::2] == (1, "DeviceError: a npu device was required; this is cuda, hip\n")
     live = altered("device", "here", to=True)
     code, out, err = run("diff", live, "--markdown")
     way_out = "ask where it is, or keep reports of one that need not be here: `portable-softmax plan --on NAME --save FILE`"
     words = f"{live} holds reports of a device that was here; {way_out}. No accelerator: nothing there"
     assert (code, out, err) == (1, "", f"DeviceError: {words}\n")
+    monkeypatch.setattr(cases, "current_device", lambda index: Device.from_profile("nvidia/h100-sxm"))
+    code, _, err = run("diff", live)
+    assert (code, "this is nvidia/h100-sxm" in err) == (1, True)
 
 
 @pytest.fixture
@@ -262,15 +250,9 @@ def test_a_kernel_that_is_not_named_does_not_run(of_kernel, tmp_path, run):
     assert (tmp_path / "mine.ran").exists()
     file.write_text(file.read_text().replace(name, "mine.py:clear; date"))
     assert run("diff", file)[2].endswith(f"diff {file} --kernel 'mine.py:clear; date'`\n"), "one word of a shell"
-
-
-@pytest.mark.parametrize("after", ["", ",input_rank=4,", ":16"])
-def test_a_type_runs_nothing(of_kernel, tmp_path, run, after):
-    """Triton evaluates the layout of a descriptor as Python."""
-    file, name = of_kernel
-    reports = json.loads(file.read_text())
-    evil = f"__import__('pathlib').Path({str(tmp_path / 'evil')!r}).touch()"
-    reports[0]["kernel"]["arguments"]["x_ptr"] = f"tensordesc<fp16[16, 16],{evil}>{after}"
+    reports = json.loads(file.read_text().replace("mine.py:clear; date", name))
+    evil = f"__import__('pathlib').Path({str(tmp_path / 'evil')!r}).touch()"  # Triton evaluates the layout of a descriptor
+    reports[0]["kernel"]["arguments"]["x_ptr"] = f"tensordesc<fp16[16, 16],{evil}>"
     file.write_text(json.dumps(reports))
     code, out, err = run("diff", file, "--kernel", name)
     assert (code, out, "an argument is a tensor as f16[4096,4096]" in err) == (1, "", True)

@@ -38,14 +38,6 @@ def test_the_softmax_of_a_device_that_is_not_here(run, monkeypatch, profile):
     assert found["instructions"] > 100
 
 
-@pytest.mark.parametrize(("n_rows", "n_cols", "dtype"), [(40, 64, "float32"), (3, 391, "float16"), (2, 300, "float64")])
-@pytest.mark.parametrize("backward", [False, True])
-def test_other_tiles_and_types(n_rows, n_cols, dtype, backward):
-    device = Device.from_profile("amd/mi300x")
-    case = SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype, backward=backward)
-    assert verify_softmax(case, plan(n_rows, n_cols, dtype, device, backward=backward), device).right
-
-
 @pytest.mark.parametrize("n_rows", [16, 17])
 def test_pairs_of_rows_are_verified_as_they_are_planned(monkeypatch, n_rows):
     """More of them are planned than run: the last pair is whole or half in both."""
@@ -112,12 +104,6 @@ def test_the_interpreter_is_asked_where_nothing_else_is_here(run, nothing_here, 
         assert asked.pop() == words
 
 
-@pytest.mark.accelerator
-def test_a_kernel_of_ones_own_on_the_device_that_is_here(run):
-    code, out, _ = run("verify", "--kernel", f"{KERNELS}:matmul_kernel", "--case", "matmul_case", "--constexpr", *IN_BLOCKS)
-    assert (code, "verify    PASS" in out) == (0, True)
-
-
 def test_tensors_lie_on_a_device_as_they_lie_here():
     whole = torch.arange(24.0).view(4, 6)
     given = {"x": whole[1:, ::2], "y": whole.T, "n": 3}
@@ -178,16 +164,6 @@ def test_a_grid_that_the_device_does_not_take_is_told_first(run, command, device
 def test_a_case_that_is_none(name, message):
     with pytest.raises(ValueError, match=message):
         load_case(load_kernel(f"{KERNELS}:add_kernel"), name)
-
-
-def test_a_case_is_that_of_its_own_file(tmp_path):
-    """Two files have the same name, which is a module's too."""
-    files = []
-    for folder, rows in (("one", 1), ("other", 2)):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "json.py").write_text(f"{KERNELS.read_text()}\ndef case():\n    return ({rows},), {{}}\n")
-        files.append(load_kernel(f"{tmp_path}/{folder}/json.py:add_kernel"))
-    assert [load_case(file, "case").grid for file in files] == [(1,), (2,)]
 
 
 def added(**changed):
