@@ -30,24 +30,6 @@ def example(name):
     return load_kernel(f"{FILE}:{name}").kernel
 
 
-@pytest.mark.parametrize(
-    ("profile", "limits"),
-    [
-        ("nvidia/h200", {"warps", "programs", "registers", "shared memory"}),
-        ("amd/mi300x", {"warps", "barriers", "registers", "shared memory", "scalar registers"}),
-        ("amd/rx-7900-xtx", {"warps", "barriers", "registers", "shared memory"}),
-    ],
-)
-def test_a_matrix_product_uses_registers_and_shared_memory(profile, limits):
-    device = Device.from_profile(profile)
-    resources, occupancy, _ = inspect_kernel(example("matmul_kernel"), MATMUL, TILES, num_warps=4, num_stages=2, device=device)
-    assert resources.num_warps == 4
-    assert resources.registers_per_thread > 32
-    assert resources.shared_memory_bytes >= 8192
-    assert set(occupancy.limits) == limits
-    assert 1 <= occupancy.programs_per_multiprocessor <= 16
-
-
 def test_a_vector_addition_fills_the_multiprocessor():
     device = Device.from_profile("nvidia/h200")
     inspected = inspect_kernel(example("add_kernel"), ADD, {"BLOCK_SIZE": 1024}, device=device)

@@ -11,10 +11,9 @@ import torch
 from benchmark import documents, host, layouts, report, scored_calls, scores, states, sweeps, timing
 from benchmark import run as benchmark_run
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
-from benchmark.providers import Provider, load
+from benchmark.providers import load
 from benchmark.results import COLUMNS, Result, cells_of, read, write
 from msgspec.structs import replace
-from sweep import mostly_slow
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 TIMES = {  # microseconds by direction, shape and provider
@@ -54,14 +53,6 @@ def test_ratios_of_cells_and_their_geometric_means():
     assert report.below(cells) == ["  0.500 forward float32 4096 x 256 (quack)"]
     assert report.times(cells)[-1] == ("backward", "float32", "4096 x 256", "5.0", "40.0", "-", "20.0", "-", "-", "-")
     assert cells[0].gb_per_s["ours"] == pytest.approx(2 * 4096 * 128 * 4 / 10 / 1e3)
-
-
-def test_a_saved_file_reads_as_it_was(tmp_path):
-    saved = [*results(), Result(device="B", provider="ours", shape="2x3x4", layout="t()", dim=0, dtype="float16",
-             direction="forward", spread=0.01, error=0.5, failure="refused")]  # fmt: skip
-    assert write(tmp_path / "one.csv", iter(saved)) == saved
-    assert read(tmp_path / "one.csv") == saved
-    assert (tmp_path / "one.csv").read_text().startswith("device,driver,triton,torch,commit,date,")
 
 
 @pytest.mark.parametrize(
@@ -134,13 +125,6 @@ def test_the_peers_of_a_state_compute_the_same(shape, dim, exchanged, direction)
     torch.testing.assert_close(ours, theirs)
 
 
-def test_a_states_turns_are_one_result():
-    cell = {"device": "A", "provider": "ours", "shape": "2x3", "dim": 1, "dtype": "float32", "direction": "forward"}
-    times, failed = states._results([cell | {"us": 10.0}, cell | {"us": 12.0}, cell | {"provider": "old", "failure": "no"}])
-    assert (times.median_us, times.spread, times.failure) == (11.0, pytest.approx(2 / 11), "")
-    assert (failed.median_us, failed.failure) == (None, "no")
-
-
 def test_a_whole_run_writes_a_file_that_reads_again(monkeypatch, tmp_path):
     """On the CPU, with torch for our kernel; the clock alone is another."""
     monkeypatch.setattr(timing, "do_bench", lambda call, **_: call() is None or 1.0)
@@ -163,11 +147,6 @@ def test_the_hosts_time_is_a_result():
     assert all(each.sweep == "host" and each.median_us > 0 for each in found)
 
 
-def test_states_have_problems_of_each_class():
-    classes = {problem.kind: problem for problem in states.problems()}
-    assert list(classes) == ["short", "row", "long", "few", "across", "transposed", "heads"]
-
-
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_torch_is_found_right_and_the_ceiling_wrong(direction, dtype):
@@ -177,26 +156,6 @@ def test_torch_is_found_right_and_the_ceiling_wrong(direction, dtype):
     assert worst["torch"] <= 1
     assert worst["naive"] <= 20
     assert worst["copy"] > 20
-
-
-def test_an_element_that_is_not_a_number_is_wrong():
-    given = Inputs.random(3, 5, "float32", "cpu")
-    result = torch.softmax(given.x, -1)
-    result[2, 4] = float("nan")
-    assert worst_error(result, given, DIRECTIONS["forward"]) == float("inf")
-
-
-def test_a_provider_without_a_direction_is_left_out():
-    given = Inputs.random(2, 3, "float32", "cpu")
-    calls = {name: direction.call(Provider(torch.clone), given) for name, direction in DIRECTIONS.items()}
-    assert [name for name, call in calls.items() if call] == ["forward"]
-
-
-@pytest.mark.parametrize("command", mostly_slow(["report", "layouts", "cold_start", "states"], lambda name: name == "report"))
-def test_a_command_tells_its_options(command):
-    told = run(SCRIPTS / "benchmark", command, "--help")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout.startswith(f"usage: benchmark {command}")
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
@@ -217,29 +176,6 @@ def test_a_layout_whose_result_is_wrong_has_no_time(monkeypatch, direction):
     assert found[0].spread == 0
 
 
-def test_it_starts_as_a_module_too():
-    told = run("-m", "benchmark", "report", "--help", PYTHONPATH=str(SCRIPTS))
-    assert told.stdout.startswith("usage: benchmark report")
-
-
-def test_the_interpreter_has_no_cold_start():
-    ran = run(SCRIPTS / "benchmark", "cold_start", TRITON_INTERPRET="1")
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert "the interpreter compiles nothing" in ran.stderr
-
-
-@pytest.mark.slow
-def test_without_a_device_it_says_so_in_one_line():
-    if torch.cuda.is_available():
-        pytest.skip("this machine has one")
-    command = [sys.executable, str(SCRIPTS / "benchmark"), "--quick"]
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert outcome.returncode == 1
-    assert outcome.stderr.splitlines()[-1].startswith("NoDeviceError: Triton has drivers for")
-    assert "Traceback" not in outcome.stderr
-
-
 SCORES = [("attention", (1, 2, 24, 40), each) for each in (*scores.MASKS, "gradient, boolean mask", "gradient, causal")]
 SCORES += [("sampling", (6, 200), each) for each in ("temperature", "plain")]
 
@@ -255,9 +191,3 @@ def test_scores_are_checked_against_float64(sweep, shape, direction, dtype, wher
     if "torch" in calls:
         assert error_of(calls["torch"]()) < timing.PEER_ERROR
     assert (calls["copy"]() is not None, result.shape) == (True, shape)
-
-
-def test_a_copy_moves_what_no_mask_hides():
-    x, mask = torch.randn(1, 2, 4, 4), torch.ones(4, 4, dtype=torch.bool).tril()
-    calls, _ = scored_calls._attention("causal", x, mask, {"causal": True})
-    assert 2 * calls["copy"]().numel() == 4 * (2 * 10 + 32)  # bytes of x where it is read, and of y
