@@ -1,4 +1,4 @@
-"""What is printed beside an answer: few lines of a compiler, and on a terminal how far a long answer is."""
+"""Output beside an answer: few lines of a compiler, and on a terminal how far a long answer is."""
 
 import os
 import subprocess
