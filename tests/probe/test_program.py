@@ -24,6 +24,7 @@ SCRIPT = ROOT / "scripts" / "probe_device.py"
 VECTORS = "x=f32[4096] y=f32[4096] z=f32[4096] n=4096"
 MATRICES = "a=f16[512,512] b=f16[512,512] c=f16[512,512] M=512 N=512 K=512 sam=512 sak=1 sbk=512 sbn=1 scm=512 scn=1"
 NAMES = {"KERNELS": SUPPORT / "launched_kernels.py", "DECORATED": SUPPORT / "decorated_kernels.py", "H200": "nvidia/h200"}
+NAMES |= {"EXAMPLES": SUPPORT / "example_kernels.py", "BLOCKS": "--constexpr BLOCK_M=16 BLOCK_N=16 BLOCK_K=16 GROUP_M=1"}
 NAMES |= {"MI300X": "amd/mi300x", "MATRICES": MATRICES, "VECTORS": VECTORS}
 TYPES = "--signature", "x_ptr=*fp32:16", "y_ptr=*fp32:16", "out_ptr=*fp32:16", "n_elements=i32:16"
 NAMES["TYPES"] = " ".join(TYPES)
@@ -66,6 +67,11 @@ verify --on amd/mi300x amd/mi210 | 2 | there is a virtual one for hip alone, suc
 verify --on amd/mi300x --kernel KERNELS:add | 2 | a kernel is verified by --case NAME
 verify --on amd/mi300x --kernel f.py:k --rows 4 --mask causal | 2 | --kernel has no use for --mask, --rows, which are
 verify --on amd/mi300x --num-warps 8 --case c | 2 | --case, --option are of a kernel of yours; name it: --kernel FILE
+verify --on MI300X --kernel EXAMPLES:matmul_kernel --case matmul_case BLOCKS | 1 | it knows no matrix instructions (unknown
+    instruction: line
+kernel EXAMPLES:add_kernel --on H200 --case nothing | 1 | has no function 'nothing'
+kernel EXAMPLES:add_kernel --on H200 --case incomplete_case | 1 | should return (grid, arguments, expected):
+kernel EXAMPLES:add_kernel --on H200 --case swapped_case | 1 | (grid, arguments, expected): a tuple, a dict and a dict, not
 kernel f.py --on H200 | 2 | argument FILE:NAME: a kernel is named FILE:NAME, not 'f.py'
 kernel f.py:k --config x | 2 | 'x' should be the number of a configuration, from 0, or all
 kernel f.py:k --rows 4 | 2 | unrecognized arguments: --rows 4
@@ -98,7 +104,8 @@ report . --slower -0.1 | 2 | '-0.1' should be 0 or more
 report . --tolerate spills=1 spills=2 | 2 | argument --tolerate: spills stands more than once
 profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'
 """
-REFUSED = [tuple(part.strip() for part in line.split("|", 2)) for line in COMPLAINTS.strip("\n").splitlines()]
+COMPLAINTS = COMPLAINTS.strip("\n").replace("\n    ", " ")
+REFUSED = [tuple(part.strip() for part in line.split("|", 2)) for line in COMPLAINTS.splitlines()]
 
 
 @pytest.mark.parametrize(("line", "expected", "complaint"), REFUSED, ids=[line for line, _, _ in REFUSED])
@@ -147,6 +154,13 @@ kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 --num-warps 1 | 0 |
     add on nvidia/h200; Triton ;; SPILLS ;; next step spills
 kernel DECORATED:plain --on H200 --args x_ptr=*fp32:16 BLOCK_SIZE=8192 --num-warps 64 | 1 |
     no program fits: threads per program bind; with 32 warps instead of 64, if a thread needs no more then, 2 would
+kernel EXAMPLES:add_kernel --on H200 --args BLOCK_SIZE=64 --case wide_case | 1 | REFUSED a grid of 1 x 67108864 x 1 has
+    67,108,864 programs along y, and nvidia/h200 launches at most ;; grid 1 x 67108864 x 1
+kernel EXAMPLES:add_kernel --on MI300X --args BLOCK_SIZE=64 --case wide_case | 1 | has 17,179,869,184 threads, and amd/mi300x
+verify --kernel EXAMPLES:add_kernel --on MI300X --args BLOCK_SIZE=64 --case wide_case | 1 | has 17,179,869,184 threads, and
+verify --on amd/rx-7900-xtx --kernel EXAMPLES:matmul_kernel --case matmul_case BLOCKS | 0 | PASS ;; on a CPU emulator:
+verify --on amd/rx-6900-xt --kernel EXAMPLES:matmul_kernel --case matmul_case BLOCKS | 0 | PASS ;; on a CPU emulator:
+verify --on MI300X --rows 3 --cols 200 --facts | 0 | verify PASS: max error ;; gfx942 code on a CPU emulator: 3 rows, ;; warp
 profiles | 0 | profile target architecture ;; nvidia/h200 cuda/90 Hopper
 profiles list | 0 | nvidia/h200 cuda/90 Hopper
 profiles --json | 0 | "ascend/910b3"

@@ -7,7 +7,7 @@ import fit_times
 import numpy as np
 import pytest
 
-from portable_probe.times import TIMES, Fitted, Moved, _fits, expected_us, time_of
+from portable_probe.times import TIMES, Fitted, _fits, time_of
 from portable_softmax import Device, plan
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "probe.md").read_text()
@@ -37,15 +37,6 @@ def test_the_fit_is_what_the_script_finds():
         assert found == pytest.approx([_fits()[profile][each] for each in Fitted._fields], rel=0.01)
     assert set(_fits()) == set(DEVICES)
     assert TIMES.is_file()
-
-
-def test_more_bytes_and_more_to_do_take_longer():
-    fitted = Fitted(4.0, 1.0, 0.9, 0.9, 1.0, 1.02)
-    plain = expected_us(fitted, Moved(10**8, 4000, False, False, False))
-    assert plain == pytest.approx(4 + 25 / 0.9)
-    assert expected_us(fitted, Moved(10**8, 4000, False, True, False)) > plain
-    assert expected_us(fitted, Moved(10**8, 4000, False, False, True)) > plain
-    assert expected_us(fitted, Moved(2 * 10**8, 4000, False, False, False)) > plain
 
 
 def test_a_device_that_nobody_measured_has_the_floor_alone():

@@ -20,8 +20,6 @@ from portable_softmax.devices.policy import NumberRow
 from portable_softmax.errors import KernelError
 
 KERNELS = Path(__file__).parents[1] / "support" / "example_kernels.py"
-OF_MATRICES = ["a_ptr=*fp32:16", "b_ptr=*fp32:16", "c_ptr=*fp32:16", "m=i32", "n=i32", "k=i32"]
-IN_BLOCKS = ["BLOCK_M=16", "BLOCK_N=16", "BLOCK_K=16", "GROUP_M=1"]
 
 
 @pytest.mark.parametrize("profile", ["amd/mi300x", "amd/rx-7900-xtx"])
@@ -76,13 +74,6 @@ def wrong(compile_kernel):
     return lambda spec, device: Wrong(compile_kernel(spec, device))
 
 
-@pytest.mark.parametrize("profile", ["amd/rx-7900-xtx", "amd/rx-6900-xt"])
-def test_a_kernel_of_ones_own(run, profile):
-    kernel = ["--kernel", f"{KERNELS}:matmul_kernel", "--signature", *OF_MATRICES, "--constexpr", *IN_BLOCKS]
-    code, out, _ = run("verify", "--on", profile, *kernel, "--case", "matmul_case")
-    assert (code, "verify    PASS" in out, "on a CPU emulator: " in out) == (0, True, True)
-
-
 def test_a_kernel_of_ones_own_in_the_interpreter(run, monkeypatch, tmp_path):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     kernel = "verify", "--kernel", f"{KERNELS}:add_kernel", "--case", "add_case", "--constexpr", "BLOCK_SIZE=64"
@@ -116,54 +107,10 @@ def test_tensors_lie_on_a_device_as_they_lie_here():
         assert (there[name].stride(), there[name].storage_offset()) == (given[name].stride(), given[name].storage_offset())
 
 
-def test_an_instruction_that_is_not_known_is_named(run):
-    """Matrix instructions."""
-    kernel = ["--kernel", f"{KERNELS}:matmul_kernel", "--signature", *OF_MATRICES, "--constexpr", *IN_BLOCKS]
-    code, _, errors = run("verify", "--on", "amd/mi300x", *kernel, "--case", "matmul_case")
-    assert code == 1
-    assert "the virtual device cannot run this kernel: it knows no matrix instructions (unknown instruction: line" in errors
-    assert ": v_mfma_" in errors
-
-
 def test_an_emulator_that_is_not_installed_is_asked_for(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "amdgcn_cpu", None)
     code, _, errors = run("verify", "--on", "amd/mi300x", "--rows", 3, "--cols", 200)
     assert (code, "README.md, Install, says how to get amdgcn-cpu" in errors) == (1, True)
-
-
-@pytest.mark.parametrize(
-    ("command", "device", "why"),
-    [
-        ("kernel", "nvidia/h200", "67,108,864 programs along y"),
-        ("kernel", "amd/mi300x", "17,179,869,184 threads"),
-        ("verify", "amd/mi300x", "17,179,869,184 threads"),
-    ],
-)
-def test_a_grid_that_the_device_does_not_take_is_told_first(run, command, device, why):
-    kernel = f"{KERNELS}:add_kernel"
-    named = [kernel, "--on", device] if command == "kernel" else ["--on", device, "--kernel", kernel]
-    asked = [command, *named, "--args", "BLOCK_SIZE=64", "--case", "wide_case"]
-    told = f"a grid of 1 x 67108864 x 1 has {why}, and {device} launches at most"
-    code, out, err = run(*asked)
-    assert (code, err.startswith(f"GridError: {told}")) == (1, True)
-    assert out.splitlines()[1].startswith(f"REFUSED   {told[:80]}")
-    assert ("grid      1 x 67108864 x 1" in out, "\nverify" in out) == (True, False)
-    code, out, _ = run(*asked, "--json")
-    found = json.loads(out)
-    assert (code, found["error"], found["kernel"]["grid"]) == (1, "GridError", [1, 2**26, 1])
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nothing", "has no function 'nothing'"),
-        ("incomplete_case", r"incomplete_case\(\) should return \(grid, arguments, expected\): .* missing 1"),
-        ("swapped_case", r"should return \(grid, arguments, expected\): a tuple, a dict and a dict, not"),
-    ],
-)
-def test_a_case_that_is_none(name, message):
-    with pytest.raises(ValueError, match=message):
-        load_case(load_kernel(f"{KERNELS}:add_kernel"), name)
 
 
 def added(**changed):
