@@ -31,7 +31,8 @@ def rates(path, ours):
     """A benchmark with this rate of ours, in GB/s."""
     cell = {"device": "H200", "sweep": "tutorial", "shape": "4096x256", "dim": 1, "dtype": "float32", "direction": "forward"}
     times = {"copy": BYTES / 1236.5e3, "ours": BYTES / ours / 1e3}
-    write(path, [Result(provider=name, median_us=us, **cell) for name, us in times.items()])
+    disturbed = Result(provider="ours", median_us=1000.0, spread=0.9, **cell)
+    write(path, [*(Result(provider=name, median_us=us, **cell) for name, us in times.items()), disturbed])
 
 
 @pytest.fixture
@@ -131,7 +132,10 @@ def test_a_slower_benchmark_turns_the_exit_code(runs, report, ours, code, verdic
 def test_tests_that_fail_turn_the_exit_code(runs, report):
     (runs[1] / "tests.xml").write_text(JUNIT.format(outcome="<failure/>"))
     code, out, _ = report(*runs)
-    assert (code, "tests.virtual.test_softmax::test_two" in out) == (3, True)
+    assert (code, "tests.virtual.test_softmax::test_two" in out, "| worse " in out) == (3, True, True)
+    (runs[0] / "tests.xml").write_text(JUNIT.format(outcome="<failure/>").replace("test_two", "test_four"))
+    code, out, _ = report(*runs)
+    assert (code, "| changed " in out) == (3, True), "as many, and others"
 
 
 @pytest.mark.parametrize(

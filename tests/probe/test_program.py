@@ -165,6 +165,8 @@ profiles | 0 | profile target architecture ;; nvidia/h200 cuda/90 Hopper
 profiles list | 0 | nvidia/h200 cuda/90 Hopper
 profiles --json | 0 | "ascend/910b3"
 profiles show MI300X | 0 | multiprocessor_count 304 vendor ;; https://
+profiles check none.yaml | 1 | none.yaml: cannot be read:
+tune --help | 0 | usage: portable-softmax tune [-h]
 profiles show MI300X --json | 0 | "threads": 4294967295
 """
 ANSWERED = [
