@@ -119,7 +119,7 @@ def test_a_value_that_is_wrong(tmp_path, path, value, complaint):
     ],
 )
 def test_text_that_is_refused(tmp_path, content, complaint):
-    """What YAML refuses, and what it takes for something else than it looks."""
+    """YAML refuses it, or takes it for something else than it looks."""
     path = written(tmp_path, "")
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ProfileError, match=rf"(?s)nvidia/example\.yaml: .*({complaint})"):

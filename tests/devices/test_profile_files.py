@@ -217,7 +217,7 @@ def test_threads_whose_first_calls_come_at_once_read_the_files_once(monkeypatch)
 
 @pytest.mark.parametrize("loader", [profile_files._QuickLoader, profile_files._StrictLoader])
 def test_both_loaders(loader):
-    """They read plain numbers and shipped files alike, and are as strict."""
+    """Checks that they read plain numbers and shipped files alike, and are as strict."""
     assert yaml.load("[0, 132, -5, +7, 1.5, 1.0e+3, '0132']", loader) == [0, 132, -5, 7, 1.5, 1000.0, "0132"]
     for path, content in CONTENTS.items():
         assert yaml.load(path.read_text(), loader) == content
