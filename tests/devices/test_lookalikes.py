@@ -42,35 +42,27 @@ def other(request, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "sentence"), OTHERS.items(), ids=OTHERS.keys())
-def test_one_sentence_says_who_it_is(monkeypatch, name, sentence):
-    play(monkeypatch, recorded(name))
-    with pytest.warns(UserWarning, match=sentence + LEAN) as said:
-        assert current_device() is current_device()
-    assert len(said) == 1
-
-
-@pytest.mark.filterwarnings("ignore:.*another vendor's")
-@pytest.mark.parametrize("name", OTHERS)
-def test_estimates_are_used_and_what_is_told_overrides_them(monkeypatch, name):
+def test_one_sentence_says_who_it_is_and_what_is_told_overrides_estimates(monkeypatch, name, sentence):
     machine = recorded(name)
     play(monkeypatch, machine)
-    other, expected = current_device(), machine["expected"]
+    with pytest.warns(UserWarning, match=sentence + LEAN) as said:
+        other, again = current_device(), current_device()
+    assert again is other
+    assert len(said) == 1
+    expected = machine["expected"]
     assert (other.profile.name, other.arch, other.profile.estimated) == (expected["profile"], expected["arch"], True)
     for fact, (value, origin) in expected["facts"].items():
         assert (getattr(other.hardware, fact), other.origins[fact]) == (value, origin), fact
 
 
-def test_it_is_launched_by_triton(monkeypatch, other):
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver((8, 8, 8, 4, 8)))
-    assert BACKENDS["cuda"].direct_launch(COMPILED, KINDS, (5, 1, 1), SIZES), "all that it needs is there"
-    assert other.vendor.direct_launch(COMPILED, KINDS, (5, 1, 1), SIZES) is None
-
-
-def test_it_is_compiled_for_the_target_that_its_triton_names(other):
+def test_it_is_compiled_and_launched_by_its_triton(monkeypatch, other):
     assert other.vendor.compile_target(other.arch, other.index, other.hardware) == other.arch
     options = other.vendor.compile_options(8, None, 64, other.hardware)
     assert options == {"num_warps": 8, "num_stages": 1, "enable_fp_fusion": True}
     assert other.vendor.torch_device_type == "cuda"
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver((8, 8, 8, 4, 8)))
+    assert BACKENDS["cuda"].direct_launch(COMPILED, KINDS, (5, 1, 1), SIZES), "all that it needs is there"
+    assert other.vendor.direct_launch(COMPILED, KINDS, (5, 1, 1), SIZES) is None
 
 
 @pytest.mark.parametrize(("told", "read"), [((4, 512), (4, 512)), ((-1, -1), (1, 0)), ((2, None), (2, 0))])
@@ -113,24 +105,22 @@ def test_a_profile_of_its_own_ends_the_estimates(monkeypatch, tmp_path, other):
     assert described.vendor.direct_launch(COMPILED, KINDS, (5, 1, 1), SIZES) is None, "it is no other device for that"
 
 
-def test_the_name_of_a_product_is_no_proof(monkeypatch):
+@pytest.mark.parametrize(
+    ("told", "profile", "threads"),
+    [({"name": "NVIDIA A100-SXM4-80GB"}, "nvidia/estimated", 512), ({"max_threads_per_block": 384}, "nvidia/estimated", 256)],
+)
+def test_a_name_is_no_proof_and_threads_are_a_power_of_two(monkeypatch, told, profile, threads):
     machine = recorded("lookalike_c550")
-    play(monkeypatch, machine | {"torch": [machine["torch"][0] | {"name": "NVIDIA A100-SXM4-80GB"}]})
+    play(monkeypatch, machine | {"torch": [machine["torch"][0] | told]})
     with pytest.warns(UserWarning, match="another vendor's"):
-        assert current_device().profile.name == "nvidia/estimated"
+        other = current_device()
+    assert (other.profile.name, other.hardware.max_threads_per_program) == (profile, threads)
 
 
 def test_no_device_of_it(monkeypatch):
     play(monkeypatch, recorded("lookalike_p800") | {"available": False})
     with pytest.raises(DeviceError, match=r"xpu driver claims to be active, but torch\.xpu\.is_available\(\) is False"):
         current_device()
-
-
-def test_threads_of_a_program_are_a_power_of_two(monkeypatch):
-    machine = recorded("lookalike_c550")
-    play(monkeypatch, machine | {"torch": [machine["torch"][0] | {"max_threads_per_block": 768}]})
-    with pytest.warns(UserWarning, match="another vendor's"):
-        assert current_device().hardware.max_threads_per_program == 512
 
 
 VENDORS_OWN = [

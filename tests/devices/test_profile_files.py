@@ -5,113 +5,229 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from offline import every_candidate
+from offline import every_candidate, light
+from profile_text import MISSING, TEXT, edited, read, written
 
 from portable_probe.program import main
 from portable_softmax import Device, ProfileError, profiles
 from portable_softmax.devices import profile_files
+from portable_softmax.devices import profiles as room
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.profiles import match_profile, read_profiles
+from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import FORMS, Problem
 from portable_softmax.planning.reading import as_read
+from portable_softmax.planning.request import contiguous_problem
 
 SHIPPED = Path(__file__).parents[2] / "device_profiles"
 H200 = (SHIPPED / "nvidia" / "sm90.yaml").read_text()
+HEAD = H200.partition("products:")[0]
 MINE = H200.replace("  h200:\n    m", "  mine:\n    m")
-
-
-def directory(root, **files):
-    """A directory of files by name, `__` for a slash and `_` for a dot."""
-    for name, text in files.items():
-        path = root / name.replace("__", "/").replace("_", ".")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
+AMD = (SHIPPED / "amd" / "gfx942.yaml").read_text()
+NVL = """extends: nvidia/h200
+matches: [NVIDIA H200 NVL]
+sources:
+  nvl: {verified: third-party, title: a product brief}
+hardware:
+  memory_bandwidth_gb_per_s: {value: 4801, source: nvl}
+numbers:
+  - {layout: rows, to_cols: 1024, words_forward: 3, gain: 1.06, source: nvl}
+"""
 
 
 @pytest.fixture
-def use(monkeypatch):
-    """Makes directories those of PORTABLE_SOFTMAX_PROFILES."""
-    return lambda *folders: monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", os.pathsep.join(map(str, folders)))
+def use(tmp_path, monkeypatch):
+    """Writes files of a user's, by name, and has them read."""
+
+    def use(files=(), folders=(tmp_path,)):
+        for name, text in dict(files).items():
+            written(tmp_path, text, name)
+        monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", os.pathsep.join(map(str, folders)))
+        return dict(profiles())
+
+    return use
 
 
-def refused(words):
-    return pytest.raises(ProfileError, match=words)
+ELSEWHERE = r"/mine\.ya?ml: would be ignored here; a profile belongs in its vendor's folder, .*/<vendor>/"
 
 
-@pytest.mark.parametrize("name", ["nvidia__mine_yaml", "nvidia__mine_yml", "nvidia__mine_YML", "mycluster__mine_yaml"])
-def test_yaml_in_a_vendors_folder_is_read(tmp_path, use, name):
-    use(directory(tmp_path, **{name: MINE}))
-    assert f"{name.partition('__')[0]}/mine" in profiles()
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        *(({"nvidia/mine.yaml": MINE, name: MINE}, ELSEWHERE) for name in ("mine.yaml", "mine.yml", "nvidia/x/mine.yaml")),
+        ({"nvidia/a.yaml": MINE, "nvidia/b.yaml": MINE}, r"nvidia/b\.yaml: nvidia/h100-sxm is described in .*/a\.yaml too"),
+        ({"nvidia/a.yaml": HEAD, "nvidia/a.yml": HEAD}, r"nvidia/a\.yml: nvidia/a is described in .*nvidia/a\.yaml too"),
+        ({"nvidia/mine.yaml": HEAD, "nvidia/z.yaml": MINE}, r"/z\.yaml: nvidia/mine is described in .*/mine\.yaml too"),
+        ({"nvidia/mine.yaml": AMD}, r"backend: 'hip' in the folder of a vendor with 'cuda' \(.*/nvidia/.*\.yaml\)"),
+    ],
+)
+def test_a_directory_that_is_wrong(use, files, complaint):
+    with pytest.raises(ProfileError, match=complaint):
+        use(files)
 
 
-@pytest.mark.parametrize("name", ["mine_yaml", "mine_yml", "nvidia__hopper__mine_yaml"])
-def test_yaml_elsewhere_is_not_ignored(tmp_path, use, name):
-    use(directory(tmp_path, nvidia__mine_yaml=MINE, **{name: MINE}))
-    with refused(r"/mine\.ya?ml: would be ignored here; a profile belongs in its vendor's folder, .*/<vendor>/"):
-        profiles()
-
-
-def test_what_is_hidden_or_no_yaml_is_no_profile(tmp_path, use):
-    use(directory(tmp_path, _config_yml="a: b", _git__x_yaml="a", nvidia___mine_yaml="a", nvidia__README_md="a", README_md="a"))
-    assert profiles()
-
-
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_what_is_no_regular_file_is_not_waited_for(tmp_path, use, make):
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (Path.mkdir, "is no regular file"),
+        (os.mkfifo, "is no regular file"),  # it is not waited for
+        (lambda path: path.symlink_to("nowhere"), "No such file"),
+        pytest.param(
+            lambda path: path.touch(0),
+            "Permission denied",
+            marks=pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything"),
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read(tmp_path, use, make, complaint):
     (tmp_path / "nvidia").mkdir()
     make(tmp_path / "nvidia" / "mine.yaml")
-    use(tmp_path)
-    with refused(r"nvidia/mine\.yaml: cannot be read: is no regular file"):
-        profiles()
+    with pytest.raises(ProfileError, match=rf"nvidia/mine\.yaml: cannot be read: {complaint}"):
+        use()
 
 
-def test_a_file_that_leads_nowhere(tmp_path, use):
-    (tmp_path / "nvidia").mkdir()
-    (tmp_path / "nvidia" / "mine.yaml").symlink_to("nowhere")
-    use(tmp_path)
-    with refused(r"nvidia/mine\.yaml: cannot be read: No such file"):
-        profiles()
+def test_a_directory_that_is_not_there(tmp_path, use):
+    with pytest.raises(ProfileError, match=r"nowhere is not a directory; is PORTABLE_SOFTMAX_PROFILES right"):
+        use(folders=[tmp_path / "nowhere"])
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-@pytest.mark.parametrize("name", ["nvidia", "nvidia/mine.yaml"])
-def test_what_may_not_be_read(tmp_path, use, name):
-    use(directory(tmp_path, nvidia__mine_yaml=MINE))
-    (tmp_path / name).chmod(0)
-    with refused(rf"{name}: cannot be read: Permission denied"):
-        profiles()
-    (tmp_path / name).chmod(0o700)
+@pytest.mark.parametrize(
+    ("files", "more"),
+    [
+        *(({name: MINE}, {f"{name.partition('/')[0]}/mine"}) for name in ("nvidia/m.yml", "nvidia/m.YML", "cluster/m.yaml")),
+        ({"nvidia/a.yaml": MINE, "cluster/a.yaml": MINE}, {"nvidia/mine", "cluster/mine"}),
+        (dict.fromkeys((".config.yml", ".git/x.yaml", "nvidia/.m.yaml", "nvidia/README.md", "README.md"), "a"), set()),
+        ({"nvidia/nvl.yaml": NVL}, {"nvidia/nvl"}),
+    ],
+)
+def test_what_is_read(use, files, more):
+    before = set(profiles())
+    found = set(use(files))
+    assert before <= found
+    assert more <= found - before
+    assert more or found == before
+
+
+def test_of_several_directories_the_last_one_wins(tmp_path, use):
+    before = set(profiles())
+    for count in (1, 2):
+        written(tmp_path / str(count), H200.replace("{value: 132, source: h200}", f"{{value: {count}, source: h200}}"))
+    one, two = tmp_path / "1", tmp_path / "2"
+    for order, count in (((one, two), 2), ((two, one), 1), ((one, "", one), 1)):
+        use(folders=order)
+        assert match_profile("cuda", "90", "NVIDIA H200").hardware.multiprocessor_count == count
+        assert Device.from_profile("nvidia/h200").hardware.multiprocessor_count == count
+    assert set(use(folders=[SHIPPED])) == before, "the shipped directory may be named again"
+
+
+def test_a_product_of_eight_lines_extends_another_and_nothing_else_changes(use):
+    before = dict(profiles())
+    mine, h200 = use({"nvidia/nvl.yaml": NVL})["nvidia/nvl"], before["nvidia/h200"]
+    assert mine.hardware == msgspec.structs.replace(h200.hardware, memory_bandwidth_gb_per_s=4801)
+    assert mine.launch.numbers[1:] == h200.launch.numbers
+    assert mine.origins["memory_bandwidth_gb_per_s"].title == "a product brief"
+    assert match_profile("cuda", "90", "NVIDIA H200 NVL").name == "nvidia/nvl"
+    for name in ("NVIDIA H200", "NVIDIA H299", "NVIDIA H100 80GB HBM3"):
+        assert match_profile("cuda", "90", name).name in {*before, "nvidia/sm90"}
+    plan = choose(contiguous_problem(4096, 256, "float32"), Device.from_profile("nvidia/nvl"), light)
+    assert "words_forward 3.0 for layout rows, to_cols 1024: 1.06 times as fast (a product brief)" in plan.reasons
+
+
+def test_an_extension_of_an_architecture_or_of_an_extension(use):
+    found = use({"nvidia/a.yaml": "extends: nvidia/sm90\n", "nvidia/b.yaml": "extends: nvidia/a\nmatches: [B]\n"})
+    assert found["nvidia/a"].hardware == match_profile("cuda", "90", "NVIDIA H299").hardware
+    assert found["nvidia/b"].product.matches == ["B"]
+    assert match_profile("cuda", "90", "NVIDIA H299").name == "nvidia/sm90", "no device is taken for one with no names"
+
+
+@pytest.mark.parametrize("vendor", ["nvidia", "amd"])
+def test_preferences_for_launches_may_be_another_architectures(use, vendor):
+    (estimate,) = (each for each in read_profiles(SHIPPED / vendor / "estimated.yaml") if each.estimated)
+    found = use({"nvidia/x.yaml": edited("launch", {"extends": f"{vendor}/estimated"})})
+    assert found["nvidia/card"].launch == estimate.launch
+
+
+def test_what_a_file_says_of_launches_goes_before_what_it_extends(tmp_path):
+    mine = read(tmp_path, edited("launch.polls.value", 9))[0].launch
+    (estimate,) = read_profiles(SHIPPED / "nvidia" / "estimated.yaml")
+    assert mine.polls.value == 9
+    assert (mine.grid, mine.line_elements) == (estimate.launch.grid, estimate.launch.line_elements)
+    assert mine.numbers[0].given == {"row_share": 0.2}
+    assert mine.numbers[1:] == estimate.launch.numbers
+
+
+def test_every_product_knows_the_sources_of_its_launches():
+    for profile in profiles().values():
+        assert {row.source for row in profile.launch.numbers} <= profile.sources.keys()
+        assert profile.grid.source in profile.sources
+
+
+def test_users_add_and_replace_products(use):
+    use({"nvidia/x.yaml": edited("products.card.matches", ["NVIDIA H200"])})
+    assert Device.from_profile("nvidia/card").hardware.multiprocessor_count == 132
+    assert match_profile("cuda", "90", "NVIDIA H200").name == "nvidia/card", "the user's file comes first"
+
+
+def test_a_product_that_lacks_a_number_which_plans_need(use):
+    use({"nvidia/x.yaml": edited("hardware.register_granule", MISSING)})
+    with pytest.raises(ProfileError, match=r"nvidia/card: neither the profile nor the runtime gives register_granule"):
+        Device.from_profile("nvidia/card")
+
+
+def test_live_devices_match_product_then_architecture_then_estimate(use):
+    assert match_profile("cuda", "90", "NVIDIA H200").name == "nvidia/h200"
+    assert match_profile("cuda", "90", "NVIDIA H299").name == "nvidia/sm90"
+    assert match_profile("cuda", "200", "NVIDIA Z1").estimated
+    assert match_profile("hip", "gfx1599", "AMD Radeon Z").name == "amd/estimated"
+    with pytest.raises(ProfileError, match=r"no profile and no estimate for backend 'tpu'"):
+        match_profile("tpu", "v6", "TPU v6")
+    use({"nvidia/x.yaml": TEXT.replace("  card:", "  estimated:")})
+    assert not match_profile("cuda", "90", "NVIDIA Card").estimated, "by its name alone"
+
+
+def test_threads_whose_first_calls_come_at_once_read_the_files_once(monkeypatch):
+    reads, barrier = [], threading.Barrier(8, timeout=60)
+
+    def read(paths, _profiles=room._profiles):
+        reads.append(paths)
+        return _profiles(paths)
+
+    def first_call(_):
+        barrier.wait()
+        return room.profiles()
+
+    monkeypatch.setattr(room, "_profiles", read)
+    room._read.cache_clear()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(first_call, range(8)))
+    room._read.cache_clear()
+    assert len(reads) == 1
+    assert all(each == found[0] for each in found)
 
 
 @pytest.mark.parametrize("loader", [profile_files._QuickLoader, profile_files._StrictLoader])
-def test_plain_numbers_are_read(loader):
+def test_both_loaders(loader):
+    """Checks that they read plain numbers and shipped files alike, and are as strict."""
     assert yaml.load("[0, 132, -5, +7, 1.5, 1.0e+3, '0132']", loader) == [0, 132, -5, 7, 1.5, 1000.0, "0132"]
-
-
-def test_a_key_is_compared_with_few_others():
-    compared = []
-
-    class Key(str):
-        __slots__ = ()
-        __hash__ = str.__hash__
-
-        def __eq__(self, other):
-            compared.append(self)
-            return str.__eq__(self, other)
-
-    tag = "tag:yaml.org,2002:str"
-    pairs = [(yaml.ScalarNode(tag, Key(f"source{number}")), yaml.ScalarNode(tag, "x")) for number in range(500)]
-    found = profile_files._StrictLoader("").construct_mapping(yaml.MappingNode("tag:yaml.org,2002:map", pairs))
-    assert len(found) == 500
-    assert len(compared) < 5 * 500
+    for path, content in CONTENTS.items():
+        assert yaml.load(path.read_text(), loader) == content
+    for text, words in (
+        ("a: 1\na: 2", "found the key 'a' twice"),
+        ("1: a", "the key '1' is not text"),
+        ("a: 0x_", "cannot be read"),
+    ):
+        with pytest.raises(yaml.YAMLError, match=words):
+            yaml.load(text, loader)
 
 
 def test_profiles_in_a_zip(tmp_path):
@@ -127,58 +243,9 @@ def test_profiles_in_a_zip(tmp_path):
     assert "PORTABLE_SOFTMAX_PROFILES" not in outcome.stderr.splitlines()[-1]
 
 
-def test_a_product_is_described_once_in_a_directory(tmp_path, use):
-    use(directory(tmp_path, nvidia__a_yaml=MINE, nvidia__b_yaml=MINE))
-    with refused(r"nvidia/b\.yaml: nvidia/h100-sxm is described in .*nvidia/a\.yaml too"):
-        profiles()
-
-
-def test_an_architecture_is_described_once_in_a_directory(tmp_path, use):
-    head, _, _ = H200.partition("products:")
-    use(directory(tmp_path, nvidia__a_yaml=head, nvidia__a_yml=head))
-    with refused(r"nvidia/a\.yml: nvidia/a is described in .*nvidia/a\.yaml too"):
-        profiles()
-
-
-def test_a_product_is_not_called_like_another_file(tmp_path, use):
-    use(directory(tmp_path, nvidia__mine_yaml=H200.partition("products:")[0], nvidia__z_yaml=MINE))
-    with refused(r"nvidia/z\.yaml: nvidia/mine is described in .*nvidia/mine\.yaml too"):
-        profiles()
-
-
-def test_vendors_may_call_products_alike(tmp_path, use):
-    use(directory(tmp_path, nvidia__a_yaml=MINE, mycluster__a_yaml=MINE))
-    assert {"nvidia/mine", "mycluster/mine"} <= set(profiles())
-
-
-def test_a_vendors_folder_is_for_one_backend(tmp_path, use):
-    use(directory(tmp_path, nvidia__mine_yaml=(SHIPPED / "amd" / "gfx942.yaml").read_text()))
-    with refused(r"nvidia/mine\.yaml: backend: 'hip' in the folder of a vendor with 'cuda' \(.*/nvidia/.*\.yaml\)"):
-        profiles()
-
-
-def test_of_several_directories_the_last_one_wins(tmp_path, use):
-    one, two = (
-        directory(
-            tmp_path / str(count),
-            nvidia__a_yaml=H200.replace("{value: 132, source: h200}", f"{{value: {count}, source: h200}}"),
-        )
-        for count in (1, 2)
-    )
-    for order, count in (((one, two), 2), ((two, one), 1), ((one, "", one), 1)):
-        use(*order)
-        assert match_profile("cuda", "90", "NVIDIA H200").hardware.multiprocessor_count == count
-        assert Device.from_profile("nvidia/h200").hardware.multiprocessor_count == count
-
-
-def test_the_shipped_directory_may_be_named_again(use):
-    shipped = set(profiles())
-    use(SHIPPED)
-    assert set(profiles()) == shipped
-
-
-def test_the_probe_says_once_what_is_wrong(tmp_path, use, capsys):
-    use(directory(tmp_path, nvidia__mine_yaml=MINE.replace("warp_size: {value: 32", "warp_size: {value: 33")))
+def test_the_probe_says_once_what_is_wrong(tmp_path, monkeypatch, capsys):
+    written(tmp_path, MINE.replace("warp_size: {value: 32", "warp_size: {value: 33"), "nvidia/mine.yaml")
+    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
     assert main(["profiles"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -291,21 +358,3 @@ def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
         for tiling in every_candidate(as_read(problem, device), device):
             assert power_of_two(tiling.num_warps), tiling
             assert power_of_two(tiling.tile_rows), tiling
-
-
-@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*/*.yaml")), ids=lambda path: path.stem)
-def test_shipped_files_are_the_same_to_both_loaders(path):
-    quick, strict = (
-        yaml.load(path.read_text(), loader) for loader in (profile_files._QuickLoader, profile_files._StrictLoader)
-    )
-    assert quick == strict
-
-
-def test_the_quick_loader_is_as_strict():
-    for text, words in (
-        ("a: 1\na: 2", "found the key 'a' twice"),
-        ("1: a", "the key '1' is not text"),
-        ("a: 0x_", "cannot be read"),
-    ):
-        with pytest.raises(yaml.YAMLError, match=words):
-            yaml.load(text, profile_files._QuickLoader)

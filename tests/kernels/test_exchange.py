@@ -1,79 +1,40 @@
-"""Rows shared by several programs, which run at once, in any order, one after another: the same bits, and none waits."""
+"""Rows shared by several programs, which run at once, in any order, one after another: the same bits, and none waits.
 
-import dataclasses
+Whatever becomes of the words that they publish: lost, late, twice, stale or overwritten; and where they overwrite what others
+read. In the interpreter, where any step of a program may come between those of another; test_order.py looks at compiled code.
+"""
+
 import functools
 import random
-from collections.abc import Callable
 
-import msgspec
 import pytest
 import torch
+import triton
+import triton.language as tl
 from direct import (
     NAN,
+    as_they_are,
     assert_close,
     backward,
-    beside,
     expected,
     forward,
     in_folded_lines,
     launch,
+    overwriting,
     problem_of,
     result_in,
     rows_in,
-    sizes_of,
 )
-from faults import publish_by
-from together import Together
+from faults import IN_PLACE, LATE, LOSSES, publish_by, twice
+from shared_rows import CASES, STALE, TRANSPOSED, Case, assert_same, at_once, looking, shared
+from triton.runtime.errors import InterpreterError
 
-from portable_softmax import current_device
-from portable_softmax.devices.policy import Polls
+from portable_softmax.kernels import exchange, fallback
+from portable_softmax.kernels.exchange import in_order, publish
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
-from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.runtime.workspace import with_workspace
 
 pytestmark = pytest.mark.kernel
-
-
-def shared(tile_cols, splits, blocks=1, walk=True):
-    return Tiling(1, tile_cols // blocks, splits=splits, blocks=blocks, walk=walk)
-
-
-BESIDE = {"rows side by side": "across", "rows transposed": "to rows", "rows read twice": "across"}  # in two matrices, by name
-FOLDED = "folded lines", "folded lines, one program", "folded lines read twice"  # four lines as one
-CASES = {  # what `forward` and `backward` take, all but the programs
-    "beyond the end": ("log_softmax", torch.float32, 40, shared(16, 4, walk=False), 1, None),
-    "no mask": ("softmin", torch.bfloat16, 48, shared(16, 3), 8, None),
-    "unaligned, in blocks": ("softmax", torch.float32, 85, shared(32, 3, blocks=2), 4, 87),
-    "rows side by side": ("softmax", torch.float32, (2, 40, 3), Tiling(4, 8, None, None, 3, blocks=2), 1, None),
-    "rows transposed": ("log_softmax", torch.bfloat16, (2, 48, 8), Tiling(8, 16, None, None, 3, walk=False), 1, None),
-    "rows read twice": (
-        "softmax",
-        torch.float32,
-        (2, 40, 5),
-        Tiling(4, 4, None, None, 3, blocks=4, held=False),
-        1,
-        None,
-    ),
-    "folded lines": (
-        "softmin",
-        torch.float32,
-        (2, 20, 5),
-        Tiling(4, 2, None, None, 2, blocks=2, walk=False),
-        4,
-        None,
-    ),
-    "folded lines, one program": ("softmax", torch.bfloat16, (2, 8, 5), Tiling(4, 2, walk=False), 4, None),
-    "folded lines read twice": (
-        "log_softmax",
-        torch.float32,
-        (1, 16, 9),
-        Tiling(8, 1, None, None, 2, blocks=2, held=False, walk=False),
-        4,
-        None,
-    ),
-    "a row read twice": ("softmax", torch.float32, 85, Tiling(1, 16, 1, None, 3, blocks=2, held=False), 4, 87),
-}
+BLIND = 0  # looks, ahead of the one that comes when a split has been read again: so each program reads the splits of all others
 
 
 @pytest.fixture
@@ -81,23 +42,6 @@ def interpreter(device):
     if device.backend != "interpreter":
         pytest.skip("programs run at once in the interpreter; tests/kernels/test_neighbours.py launches them on a device")
     return device
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    name: str
-    direction: Callable[..., torch.Tensor]
-
-    def __call__(self, run):
-        """The result for two rows, compared with float64."""
-        form, dtype, n_cols, tiling, vector, stride = CASES[self.name]
-        where = torch.device("cpu")  # the interpreter's
-        if self.name in FOLDED:
-            return in_folded_lines(self.direction, vector, run, form, dtype, where, n_cols, tiling, 2 * tiling.splits)
-        if self.name in BESIDE:
-            how = form, dtype, where, n_cols, tiling, 2 * tiling.splits
-            return beside(self.direction, BESIDE[self.name], current_device(), run, *how)
-        return self.direction(run, form, dtype, where, n_cols, tiling, 2 * tiling.splits, vector, stride, n_rows=2)
 
 
 @pytest.fixture(params=[forward, backward])
@@ -108,29 +52,6 @@ def direction(request):
 @pytest.fixture(params=CASES)
 def case(request, direction):
     return Case(request.param, direction)
-
-
-def looking(device, polls):
-    """The device whose programs look so often before they find what is missing by themselves."""
-    policy = msgspec.structs.replace(device.profile.launch, polls=Polls(polls, "a test"))
-    return dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
-
-
-def at_once(device, seed, left=lambda words, number: None, **together):
-    """Launches as `direct.launch` does, of programs that run at once; see Together. `left` fills a launch's words before."""
-
-    def run(operands, problem, tiling, num_programs):
-        spec = KernelSpec.of(problem, tiling)
-
-        def launch_together(*given):
-            left(*given[-2:])
-            arguments = *given[:-2], *sizes_of(operands, problem), *given[-2:]
-            named = dict(zip(spec.signature(), arguments, strict=True)) | constexprs_of(spec, device)
-            Together(seed, **together).launch(kernel_of(spec), num_programs, **named)
-
-        with_workspace(launch_together, problem, tiling, operands[0].device)(*operands)
-
-    return run
 
 
 @pytest.fixture
@@ -178,11 +99,6 @@ def test_programs_that_take_several_rows(device, where, direction, programs):
         direction(run, "softmin", torch.float32, where, 37, shared(16, 3), programs, vector=4, stride=39)
 
 
-def assert_same(result, other):
-    assert torch.equal(result.nan_to_num(nan=-2.0), other.nan_to_num(nan=-2.0)), "the bits differ"
-    assert torch.equal(result.isnan(), other.isnan())
-
-
 def test_as_many_splits_as_lanes(device, where):
     x, _ = rows_in(1, 255, 256, torch.float32, where, NAN)
     x[0, : 4 * 31] -= 200
@@ -190,6 +106,128 @@ def test_as_many_splits_as_lanes(device, where):
     launch(device, (y, x), problem_of((y, x), "softmax", False), shared(4, 64), 64)
     assert_guards()
     assert_close(y, expected("softmax", x))
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """The splits that programs find by themselves."""
+    made = []
+
+    def recorded(words, step, split, *arguments, found=exchange.found):
+        made.append(split)
+        return found(words, step, split, *arguments)
+
+    monkeypatch.setattr(fallback, "found", recorded)
+    return made
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("trouble", [*LOSSES, twice], ids=lambda trouble: trouble.fn.__name__)
+def test_words_that_are_not_there_in_time_or_come_twice(interpreter, untroubled, case, searches, monkeypatch, trouble):
+    publish_by(monkeypatch, trouble)
+    assert_same(case(at_once(looking(interpreter, 3), 2)), untroubled)
+    assert searches or trouble is twice, "nobody missed a word"
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("lost", range(6))
+def test_each_program_whose_words_are_lost(interpreter, direction, searches, monkeypatch, lost):
+    """The others see each other's; those of its row find its split."""
+    case, run = Case("no mask", direction), at_once(looking(interpreter, 40), 3)
+    right = case(run)
+
+    def published(words, step, split, *arguments):
+        if tl.program_id(0) != lost:
+            publish(words, step, split, *arguments)
+
+    publish_by(monkeypatch, published)
+    assert_same(case(run), right)
+    assert lost % 3 in searches
+
+
+def test_memory_that_others_left(interpreter, direction, searches):
+    """To the first program of a row, which runs alone, all words but its own are missing."""
+    case = Case("no mask", direction)
+    right = case(at_once(interpreter, 5))
+    for name, left in STALE.items():
+        del searches[:]
+        assert_same(case(at_once(interpreter, 5, left, resident=1)), right)
+        assert searches == [1, 2] * 2, f"of each row, the first of three programs finds two splits beside {name}"
+
+
+@pytest.fixture(params=[1, 2], ids=["over x or dy", "over y"])
+def operand(request, case):
+    if request.param == 2 and case.direction is forward:
+        pytest.skip("a softmax has one operand")
+    if request.param == 1 and case.name == TRANSPOSED:
+        pytest.skip("its result cannot lie where x does")
+    return request.param
+
+
+@triton.jit
+def held(words, step, split, known, SEM: tl.constexpr, FORM: tl.constexpr):
+    """Holds a program between its reading and the second look."""
+    for _ in range(LATE):
+        tl.atomic_or(words, 0 if FORM.one_row else tl.zeros(words.shape, tl.int64), sem="relaxed")
+    in_order(words, step, split, known, SEM, FORM)
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize(
+    ("polls", "seed", "resident", "order", "trouble"),
+    [
+        (BLIND, 1, None, sorted, None),  # programs see no words but those of the second look, and run at once
+        (BLIND, 2, 1, shuffled, None),  # or one by one
+        (BLIND, 1, None, sorted, held),
+        *(pytest.param(2, 5, None, sorted, trouble, marks=pytest.mark.slow) for trouble in IN_PLACE),
+    ],
+)
+def test_results_that_overwrite_what_others_read(
+    interpreter, case, operand, untroubled, monkeypatch, polls, seed, resident, order, trouble
+):
+    if trouble is held:  # meanwhile the owner's word and results arrive: what was read is whole, half or wrong, and is dropped
+        monkeypatch.setattr(fallback, "in_order", held)
+    elif trouble:
+        publish_by(monkeypatch, trouble)
+    run = at_once(looking(interpreter, polls), seed, resident=resident, order=order, every_load=True)
+    assert_same(case(overwriting(run, operand)), untroubled)
+
+
+def test_rows_of_which_one_tile_has_some_and_another_has_the_others(interpreter, direction):
+    """In folded lines: one of these tiles is overwritten when a program reads both, the other is not yet."""
+
+    def result(run):
+        tiling, where = Tiling(4, 2, walk=False), torch.device("cpu")
+        return in_folded_lines(direction, 4, run, "softmax", torch.float32, where, (1, 8, 33), tiling, None, as_they_are)
+
+    run = at_once(looking(interpreter, BLIND), 1, resident=1, order=shuffled)
+    assert_same(result(overwriting(run, 1)), result(at_once(interpreter, 1)))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in (TRANSPOSED, "beyond the end")])  # it begins with -inf
+@pytest.mark.parametrize("way", [forward, backward])
+def test_without_the_second_look_results_would_be_wrong(interpreter, monkeypatch, name, way):
+    """So the tests above can fail."""
+    monkeypatch.setattr(fallback, "looked_again", lambda words, step, firsts, seconds, *rest: (firsts, seconds))
+    with pytest.raises(AssertionError):
+        Case(name, way)(overwriting(at_once(looking(interpreter, BLIND), 1, resident=1), 1))
+
+
+def test_results_ahead_of_words_would_be_wrong(interpreter, monkeypatch):
+    """A word that is lost while its split is overwritten, which no launch may do: its memory belongs to the call."""
+    publish_by(monkeypatch, lambda *arguments: None)
+    with pytest.raises(AssertionError):
+        Case("no mask", forward)(overwriting(at_once(looking(interpreter, 1), 1, resident=1), 1))
+
+
+def test_a_launch_elsewhere_has_no_fence(interpreter, monkeypatch, direction):
+    def not_called(*arguments):
+        raise AssertionError("only launches in place pay for the order")
+
+    monkeypatch.setattr("portable_softmax.kernels.exchange.in_order", not_called)
+    Case("no mask", direction)(at_once(interpreter, 1))
+    with pytest.raises(InterpreterError, match="only launches in place"):
+        Case("no mask", direction)(overwriting(at_once(interpreter, 1), 1))
 
 
 def test_programs_that_would_wait_are_seen(interpreter, direction, where, monkeypatch):

@@ -9,7 +9,7 @@ import torch
 from closeness import assert_close
 from faults import publish_by
 from scored import INF, added, choose, computed, computed_gradient, expected, expected_gradient, joined, random, some, steps
-from test_exchange import assert_same
+from shared_rows import assert_same
 from tilings import TILINGS
 from together import Together
 

@@ -1,0 +1,249 @@
+"""Each layout of rows that kernels read, in each tiling, type, form and direction, of hostile rows, against float64.
+
+A launch has rows that are masked in whole or in part, far from 0, with a nan, with an inf, and next to each other; guards stand
+around the result, and what is no element of the input is nan.
+"""
+
+import functools
+from typing import NamedTuple
+
+import pytest
+import torch
+from closeness import assert_close, expected, expected_gradient, gradient_scale
+from direct import INF, LAYOUTS, NAN, as_they_are, backward, beside, forward, in_folded_lines, launch, result_in, rows_in
+from offline import light
+from sweep import mostly_slow
+
+from portable_softmax import Device
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.planner import choose
+from portable_softmax.planning.reading import in_pairs
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime import compiler
+from portable_softmax.runtime.launch import name_of
+
+pytestmark = pytest.mark.kernel
+DTYPES = torch.float32, torch.float16, torch.bfloat16, torch.float64
+DIRECTIONS = forward, backward
+MATRICES = 2, 40, 33  # matrices, columns, rows side by side
+
+
+class Case(NamedTuple):
+    """A tiling, and the columns or matrices that it is tried with."""
+
+    tiling: Tiling
+    sizes: int | tuple[int, int, int] = MATRICES
+    n_rows: int = 9
+
+
+SIDE_BY_SIDE = {  # in blocks, the last of which may lie behind all columns
+    "tile": Case(Tiling(16, 64)),
+    "tile in blocks": Case(Tiling(16, 16, blocks=3)),
+    "online": Case(Tiling(16, 16, held=False)),
+    "shared": Case(Tiling(16, 16, splits=3)),
+    "online, 4 warps": Case(Tiling(16, 32, 4, held=False)),  # several columns of each thread, on a GPU
+    "online, 32 warps": Case(Tiling(16, 16, 32, held=False)),  # the same in the interpreter, whose warps count as one thread
+    "shared in blocks": Case(Tiling(16, 4, splits=3, blocks=4)),
+    "shared, read twice": Case(Tiling(16, 8, splits=3, blocks=2, held=False)),
+    "shared, read twice in three": Case(Tiling(16, 8, splits=2, blocks=3, held=False)),
+    "shared by two": Case(Tiling(16, 32, splits=2, walk=False)),
+    "one row less than a tile and a half": Case(Tiling(16, 32, splits=2, walk=False), (1, 40, 23)),
+    "tiles of several matrices": Case(Tiling(16, 32, splits=2, walk=False), (5, 33, 2)),
+}
+CASES = {
+    "rows": {
+        "tile": Case(Tiling(2, 64), 45),
+        "online": Case(Tiling(2, 16, held=False), 45),
+        "shared": Case(Tiling(1, 16, splits=4), 45),
+        "shared in blocks": Case(Tiling(1, 16, splits=2, blocks=2), 45),
+        "one element of the last block": Case(Tiling(1, 16, blocks=2), 17),
+        "all but one": Case(Tiling(1, 16, blocks=5), 79),
+        "all of it": Case(Tiling(1, 16, blocks=3), 48),
+        "several rows in blocks": Case(Tiling(2, 16, blocks=3), 44),
+        "blocks beyond the end": Case(Tiling(1, 16, splits=3, blocks=3), 104),
+    },
+    "vectors": {
+        "blocks": Case(Tiling(1, 16, blocks=3), 40),
+        "online": Case(Tiling(2, 16, held=False), 56),
+        "no mask": Case(Tiling(1, 16, splits=3, blocks=3), 144),
+    },
+    "unaligned": {  # from a vector on, with every remainder; below, at and above whole tiles of the online form
+        **{f"tile of {n_cols}": Case(Tiling(1, 16), n_cols) for n_cols in (8, 9, 10, 11, 13)},
+        "rows": Case(Tiling(4, 8, blocks=5), 33),
+        "blocks": Case(Tiling(1, 16, blocks=3), 34),
+        "online rows": Case(Tiling(2, 16, held=False), 18),
+        **{f"online of {n_cols}": Case(Tiling(1, 16, held=False), n_cols) for n_cols in (15, 33, 41)},
+        "shared": Case(Tiling(1, 16, splits=4), 45),
+        "shared in blocks": Case(Tiling(1, 16, splits=3, blocks=3), 99),
+    },
+    "pairs": {  # the last row of an odd number is alone, in a full tile or in one that ends with it
+        "whole": Case(Tiling(1, 64), 21, 7),
+        "several": Case(Tiling(2, 64), 21, 9),
+        "an even number": Case(Tiling(2, 64), 21, 6),
+        "one pair": Case(Tiling(2, 64), 21, 2),
+        "blocks, one of both rows": Case(Tiling(2, 16, blocks=3), 21, 7),
+        "blocks of one word": Case(Tiling(4, 2, blocks=5), 5, 9),
+        "one each": Case(Tiling(1, 64, walk=False), 21, 7),
+        "no columns beyond": Case(Tiling(2, 2), 1, 7),
+    },
+    **dict.fromkeys(LAYOUTS, SIDE_BY_SIDE),
+    "folded": {  # of 40 columns in 10 lines of four, or 5 of eight
+        name: Case(tiling, sizes)
+        for name, tiling, sizes in (
+            ("one program", Tiling(16, 16, walk=False), (1, 40, 17)),
+            ("in blocks", Tiling(16, 4, blocks=3, walk=False), (1, 40, 17)),
+            ("fewer programs than tiles", Tiling(16, 4, splits=3), (1, 40, 17)),
+            ("two splits in blocks", Tiling(16, 4, splits=2, blocks=2, walk=False), (1, 40, 17)),
+            ("read twice", Tiling(16, 4, blocks=3, held=False, walk=False), (1, 40, 17)),
+            ("two splits read twice", Tiling(8, 2, splits=2, blocks=4, held=False, walk=False), (1, 40, 9)),
+            ("splits beyond the last line", Tiling(8, 4, splits=4, walk=False), (1, 40, 9)),
+            ("longer, several matrices", Tiling(16, 8, splits=3, walk=False), (2, 80, 9)),
+            ("more rows than columns", Tiling(8, 4, held=False, walk=False), (1, 16, 51)),
+            ("as many lines as are read", Tiling(16, 8, splits=3, walk=False), (1, 40, 12)),  # without a need
+        )
+    },
+}
+KINDS = [(dtype, form) for form in ("softmax", "log_softmax", "softmin") for dtype in DTYPES]
+NAMES = [(layout, name) for layout in CASES for name in CASES[layout]]
+
+
+def combined():
+    """Cases in turn with each type and form, two for each tiling and direction, of which the second is slow.
+
+    Programs share no rows of float64, nor are its lines folded; pairs are of gradients.
+    """
+    for turn, ((layout, name), direction) in enumerate((each, way) for each in NAMES for way in DIRECTIONS):
+        if layout == "pairs" and direction is forward:
+            continue
+        shared_or_folded = layout == "folded" or CASES[layout][name].tiling.splits > 1
+        kinds = [kind for kind in KINDS if kind[0] != torch.float64 or not shared_or_folded]
+        for number in range(2):
+            dtype, form = kinds[(5 * turn + 7 * number) % len(kinds)]
+            yield pytest.param(layout, name, dtype, direction, form, marks=[pytest.mark.slow] if number else [])
+
+
+def hostile(x, sign):
+    """Fills rows in turn; `sign` is -1 for softmin, whose masked elements are inf."""
+    n_cols, masked = x.shape[1], -sign * INF
+    for place, row in enumerate(x):
+        row += sign * 100 * (place % 7 - 3)  # neighbours differ by a lot
+        kind, col = place % 11, 7 * place % n_cols
+        if kind == 1:
+            row[col] = NAN
+        elif kind == 2:
+            row[:] = masked
+        elif kind == 3:
+            row[-1] = INF
+        elif kind == 4:  # the first split of a row, and in the next kind its last one
+            row[:16] = masked
+        elif kind == 5:
+            row[16:] = masked
+        elif kind == 6:  # one element is left: anywhere, then the last, then the first
+            keep = row[col].clone()
+            row[:], row[col] = masked, keep
+        elif kind == 7:
+            row[:-1] = masked
+        elif kind == 8:
+            row[1:] = masked
+        elif kind == 9:  # the edges of an unaligned row
+            row[:4], row[-4:] = masked, masked
+        elif kind == 10:
+            row[0], row[-1] = NAN, masked
+
+
+def hostile_gradients(dy, sign):
+    """Fills rows of dy in turn: a nan or an inf in any column, or large numbers."""
+    for place, row in enumerate(dy):
+        col = 7 * place % len(row)
+        if place % 5 in (1, 3):
+            row[col] = NAN if place % 5 == 1 else INF
+        elif place % 5 == 2:
+            row *= 100
+
+
+@pytest.fixture
+def run(device, where):
+    """Launches a case, compares it with float64, and returns the result; `special` fills the rows."""
+
+    def run(layout, name, dtype, direction, form, special=None):
+        tiling, sizes, n_rows = CASES[layout][name]
+        skip_what_the_device_lacks(device, layout, tiling)
+        special = special or (hostile if direction is forward else hostile_gradients)
+        launched, programs, vector = functools.partial(launch, device), 2 * tiling.splits, 16 // dtype.itemsize
+        given = form, dtype, where, sizes, tiling, programs
+        if layout in LAYOUTS:
+            return beside(direction, layout, device, launched, *given, special)
+        if layout == "folded":
+            count = vector if tiling.splits > 1 else 4  # a block of five lines of eight would lie beyond them
+            return in_folded_lines(direction, count, launched, *given, special)
+        if layout == "pairs":
+            return direction(functools.partial(launch_pairs, device), *given, 2, n_rows=n_rows, special=special)
+        if layout == "unaligned":  # with an odd stride, so that rows of every lead follow each other
+            return direction(launched, *given, vector, sizes + 3 - sizes % 2, max(n_rows, 11), special)
+        return direction(launched, *given, vector if layout == "vectors" else 1, n_rows=max(n_rows, 11), special=special)
+
+    return run
+
+
+def launch_pairs(device, operands, problem, tiling, programs):
+    pairs = in_pairs(problem)
+    launch(device, operands, pairs, tiling, programs if tiling.walk else pairs.tiles(tiling.tile_rows))
+
+
+def skip_what_the_device_lacks(device, layout, tiling):
+    if device.backend == "interpreter":
+        return
+    if tiling.blocks > 1 and compiler.triton_version() < (3, 3):
+        pytest.skip("this Triton has no tuples of tensors")
+    lacks = {
+        "unaligned": not device.vendor.aligned_access,
+        "folded": not device.hardware.warp_size,
+        **dict.fromkeys(LAYOUTS, not device.vendor.scattered_rows),
+    }
+    if lacks.get(layout):
+        pytest.skip(f"{device.backend} has no rows that are {layout}")
+
+
+@pytest.mark.parametrize(("layout", "name", "dtype", "direction", "form"), list(combined()))
+def test_hostile_rows(run, layout, name, dtype, direction, form):
+    run(layout, name, dtype, direction, form)
+
+
+@pytest.mark.parametrize(
+    ("layout", "name", "direction"),
+    mostly_slow(
+        [(*each, way) for each in NAMES for way in DIRECTIONS if each[0] != "pairs" or way is backward],
+        lambda layout, name, direction: layout == "pairs" or (layout not in LAYOUTS and direction is forward and "," in name),
+    ),
+)
+def test_a_row_does_not_see_the_others(run, layout, name, direction):
+    """Its bits are those that it has beside rows that are not finite."""
+
+    def broken(x, sign):
+        for place in range(0, len(x), 3):
+            x[place] = (NAN, INF, -INF, 1e4)[place // 3 % 4]
+
+    def rows_of(special):
+        result = run(layout, name, torch.float32, direction, "softmax", special)
+        rows = result if result.dim() == 2 else result.transpose(1, 2).reshape(-1, result.shape[1])
+        return rows[[place for place in range(len(rows)) if place % 3]]
+
+    assert torch.equal(rows_of(broken), rows_of(as_they_are))
+
+
+@pytest.mark.parametrize("n_cols", [132, 260, 388, 516, 781, 900, 1025, 1300, 1301, 2056, 2304, 4100, 4224, 8200])
+def test_what_is_planned_for_an_h200(device, where, n_cols):
+    """With as many rows as if there were thousands of them."""
+    profile = Device.from_profile("nvidia/h200")
+    for dtype, is_gradient in ((torch.float32, False), (torch.bfloat16, False), (torch.float32, True)):
+        planned = choose(contiguous_problem(32768, n_cols, name_of(dtype), profile, backward=is_gradient), profile, light)
+        problem = contiguous_problem(5, n_cols, name_of(dtype), profile, backward=is_gradient)
+        skip_what_the_device_lacks(device, "unaligned" if problem.unaligned else "rows", planned.tiling)
+        given = [rows_in(5, n_cols, n_cols, dtype, where, NAN, seed)[0] for seed in range(1 + is_gradient)]
+        result, assert_guards = result_in(5, n_cols, n_cols, dtype, where)
+        launch(device, (result, *given), problem, planned.tiling, -(-5 // planned.tiling.tile_rows))
+        assert_guards()
+        if is_gradient:
+            assert_close(result, expected_gradient("softmax", *given), gradient_scale("softmax", *given))
+        else:
+            assert_close(result, expected("softmax", *given))
