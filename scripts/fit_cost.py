@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Fits the numbers of planning/cost.py to launches that scripts/sweep_launches.py timed, and prints how well they tell others.
+
+The regret of a problem is by how much the launch of the least cost takes longer than the fastest that was timed. Numbers of
+"other problems" are fitted to four fifths of all problems, and tell the rest.
+"""
+
+import argparse
+import csv
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from portable_softmax.devices.device import Device
+from portable_softmax.planning.cost import NUMBERS, CostNumbers, Facts, facts, terms
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.reading import as_read
+from portable_softmax.tune.cells import Cell, problem_on
+
+LONG_US, NEAR = 20, 1.25  # shorter launches are told of apart; near: at most so many times the fastest's time
+FAR_COUNTS, TOLERATED = (
+    0.15,
+    0.05,
+)  # weight of a launch that is not near; relative error from which it counts less than its square
+PRIOR = 0.2  # weight of the numbers to begin with, in hundredths of all launches
+FOLDS, STEP = 5, 1e-4
+NAMES = [each.name for each in fields(CostNumbers)]
+BEGIN = CostNumbers(
+    start_us=4, bandwidth=0.92, link=3, overlap=5, in_step=2.6, exchange_us=1.2, lookup_ns=0.7, program_ns=75,
+    warp_ns=5, thread_ns=4, sum_ps=20, step_us=0.3, line=0.06, again=2,
+)  # fmt: skip
+
+
+class Launches(NamedTuple):
+    """Launches of many problems: facts, microseconds, number of the problem, whether it is today's plan, and the problems."""
+
+    facts: Facts
+    us: np.ndarray
+    problem: np.ndarray
+    planned: np.ndarray
+    cells: list[Cell]
+
+    @property
+    def fastest(self) -> np.ndarray:
+        """Returns the time of the fastest launch of each launch's problem."""
+        least = np.full(len(self.cells), math.inf)
+        np.minimum.at(least, self.problem, self.us)
+        return least[self.problem]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Returns the weight of each launch: those of a problem together weigh as the root of their number."""
+        return np.where(self.us < NEAR * self.fastest, 1, FAR_COUNTS) / np.sqrt(np.bincount(self.problem)[self.problem])
+
+
+def main() -> None:
+    """Fits, prints tables in Markdown, and writes the numbers if it is asked to."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("csv", nargs="+", help="files of scripts/sweep_launches.py")
+    parser.add_argument("--profile", default="nvidia/h100-sxm", help="product that the launches were timed on")
+    parser.add_argument("--kinds", nargs="*", help="classes to fit; all by default")
+    parser.add_argument("--write", action="store_true", help=f"write {NUMBERS.name}")
+    options = parser.parse_args()
+    launches = read(options.csv, Device.from_profile(options.profile), options.kinds)
+    found, errors = fit(launches, launches.weights)
+    print("| number | value | standard error |\n|---|---|---|")
+    for name, value, error in zip(NAMES, found, errors, strict=True):
+        print(f"| {name} | {value:.3g} | {error:.0%} |")
+    print("\n| numbers of | class | problems | regret | worst | today's | error, near: median | 90% | all: median | 90% |")
+    print("|---" * 10 + "|")
+    for words, told in (("these problems", times(launches, found)), ("other problems", by_others(launches, found))):
+        print_table(words, launches, told)
+    if options.write:
+        numbers = {name: [float(f"{a:.4g}"), float(f"{b:.2g}")] for name, a, b in zip(NAMES, found, errors, strict=True)}
+        known = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
+        source = f"least squares of {len(launches.us)} launches of {len(launches.cells)} problems: {' '.join(options.csv)}"
+        NUMBERS.write_text(json.dumps({**known, options.profile: {"source": source, "numbers": numbers}}, indent=1) + "\n")
+
+
+def read(paths: Iterable[str], device: Device, kinds: list[str] | None) -> Launches:
+    """Reads the launches of problems of which there are several, and whose rows are neither paired nor folded."""
+    rows = [row for path in paths for row in csv.DictReader(Path(path).open(encoding="utf-8")) if row["us"]]
+    found: dict[Cell, list[tuple[Facts, float, bool]]] = {}
+    for row in rows:
+        cell = Cell(row["kind"], int(row["n_rows"]), int(row["n_cols"]), row["dtype"], row["backward"] == "1")
+        given = problem_on(cell, device)
+        problem = given and as_read(given, device)
+        if problem and not problem.paired and problem.folded == 1 and (not kinds or cell.kind in kinds):
+            launch = _facts(row, problem, device), float(row["us"]), row["planned"] == "1"
+            found.setdefault(cell, []).append(launch)
+    several = [cell for cell in found if len(found[cell]) > 2]
+    listed = [(*launch, at) for at, cell in enumerate(several) for launch in found[cell]]
+    given_facts, us, planned, at = zip(*listed, strict=True)
+    return Launches(Facts(*np.array(given_facts, float).T), np.array(us), np.array(at), np.array(planned), several)
+
+
+def _facts(row: dict[str, str], problem: Any, device: Device) -> Facts:
+    sizes = {name: int(row[name]) for name in ("tile_rows", "width", "num_warps", "splits", "blocks")}
+    tiling = Tiling(**sizes, num_stages=1, held=row["held"] in ("1", "True"), walk=False)
+    programs = problem.tiles(tiling.tile_rows) * tiling.splits
+    return facts(problem, tiling, programs, int(row["resident"]), device, int(row["spilled_bytes_per_thread"]))
+
+
+def times(launches: Launches, numbers: np.ndarray) -> np.ndarray:
+    """Returns the expected microseconds of each launch."""
+    return np.asarray(terms(launches.facts, CostNumbers(**dict(zip(NAMES, numbers, strict=True)))).total)
+
+
+def fit(launches: Launches, weights: np.ndarray, begin: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Finds numbers with the least weighted error of the logarithm, by Levenberg and Marquardt, and their relative errors."""
+    first = np.log([getattr(BEGIN, name) for name in NAMES])
+    at, damping = first if begin is None else np.log(begin), 1e-2
+    prior = PRIOR / 100 * weights.sum()
+
+    def wrong(numbers: np.ndarray) -> np.ndarray:
+        return np.log(times(launches, np.exp(numbers)) / launches.us)
+
+    def loss(error: np.ndarray, numbers: np.ndarray) -> float:
+        squares = np.sqrt(1 + (error / TOLERATED) ** 2) - 1
+        return float((weights * squares).sum() + 2 * prior * ((numbers - first) ** 2).sum())
+
+    error = wrong(at)
+    least = loss(error, at)
+    for _ in range(100):
+        slope = np.stack([(wrong(at + STEP * one) - error) / STEP for one in np.eye(len(at))], 1)
+        weighted = weights / np.sqrt(1 + (error / TOLERATED) ** 2) / TOLERATED**2
+        curve = slope.T @ (slope * weighted[:, None]) + 4 * prior * np.eye(len(at))
+        step = np.linalg.solve(
+            curve + damping * np.diag(np.diag(curve)), -slope.T @ (weighted * error) - 4 * prior * (at - first)
+        )
+        tried = at + np.clip(step, -1, 1)
+        if (now := loss(tried_error := wrong(tried), tried)) < least:
+            done, damping = least - now < 1e-6 * least, max(damping / 5, 1e-9)
+            at, error, least = tried, tried_error, now
+            if done:
+                break
+        elif (damping := 4 * damping) > 1e9:
+            break
+    spread = (weighted * error**2).sum() / (weighted > 0).sum()
+    return np.exp(at), np.sqrt(np.diag(np.linalg.inv(curve)) * spread)
+
+
+def by_others(launches: Launches, begin: np.ndarray) -> np.ndarray:
+    """Returns the expected microseconds of each launch by numbers that were fitted to other problems."""
+    fold = np.random.default_rng(0).permutation(len(launches.cells))[launches.problem] % FOLDS
+    told = np.empty(len(fold))
+    for each in range(FOLDS):
+        numbers, _ = fit(launches, np.where(fold == each, 0, launches.weights), begin)
+        told[fold == each] = times(launches, numbers)[fold == each]
+    return told
+
+
+def print_table(words: str, launches: Launches, told: np.ndarray) -> None:
+    """Prints a line for all problems, for those whose fastest launch is long, and for each class."""
+    long = launches.fastest >= LONG_US
+    kinds = np.array([launches.cells[at].kind for at in launches.problem])
+    groups = {"all": long | True, f"{LONG_US} us and more": long} | {kind: kinds == kind for kind in dict.fromkeys(kinds)}
+    for group, chosen in groups.items():
+        regret, today = [], []
+        for at in np.unique(launches.problem[chosen]):
+            mine = np.flatnonzero(launches.problem == at)
+            fastest = launches.us[mine].min()
+            regret.append(launches.us[mine[told[mine].argmin()]] / fastest)
+            today += list(launches.us[mine[launches.planned[mine]]][:1] / fastest)
+        error = np.abs(np.log(told / launches.us))
+        near = launches.us < NEAR * launches.fastest
+        quantiles = [np.quantile(error[chosen & which], part) for which in (near, near | True) for part in (0.5, 0.9)]
+        means = " | ".join(f"{math.exp(np.mean(np.log(each))) - 1:.1%} | {max(each) - 1:.0%}" for each in (regret,))
+        planned = f"{math.exp(np.mean(np.log(today))) - 1:.1%}" if today else ""
+        print(
+            f"| {words} | {group} | {len(regret)} | {means} | {planned} | {' | '.join(f'{each:.1%}' for each in quantiles)} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
