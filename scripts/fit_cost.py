@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.cost import NUMBERS, CostNumbers, Facts, facts, terms
+from portable_softmax.planning.cost import NUMBERS, CostNumbers, terms
+from portable_softmax.planning.facts import Facts, facts
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.reading import as_read
 from portable_softmax.tune.cells import Cell, problem_on
@@ -32,7 +33,7 @@ FOLDS, STEP = 5, 1e-4
 NAMES = [each.name for each in fields(CostNumbers)]
 BEGIN = CostNumbers(
     start_us=4, bandwidth=0.92, link=3, overlap=5, in_step=2.6, exchange_us=1.2, lookup_ns=0.7, program_ns=75,
-    warp_ns=5, thread_ns=4, sum_ps=20, step_us=0.3, line=0.06, again=2,
+    warp_ns=5, thread_ns=4, exponent_ps=40, sum_ps=20, step_us=0.3, line=0.06, again=2,
 )  # fmt: skip
 
 
@@ -84,9 +85,8 @@ def main() -> None:
 
 def read(paths: Iterable[str], device: Device, kinds: list[str] | None) -> Launches:
     """Reads the launches of problems of which there are several, and whose rows are neither paired nor folded."""
-    rows = [row for path in paths for row in csv.DictReader(Path(path).open(encoding="utf-8")) if row["us"]]
     found: dict[Cell, list[tuple[Facts, float, bool]]] = {}
-    for row in rows:
+    for row in (row for path in paths for row in csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines())):
         cell = Cell(row["kind"], int(row["n_rows"]), int(row["n_cols"]), row["dtype"], row["backward"] == "1")
         given = problem_on(cell, device)
         problem = given and as_read(given, device)

@@ -22,7 +22,7 @@ from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PortableSoftmaxError
-from portable_softmax.planning.grid import grid
+from portable_softmax.planning.grid import grid, ranked
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import as_read
@@ -61,12 +61,13 @@ def main() -> None:
     parser.add_argument("csv", help="file to write")
     parser.add_argument("--seconds", type=float, default=290, help="that all may take")
     parser.add_argument("--each", type=int, default=20, help="launches of the grid for each problem, by chance")
+    parser.add_argument("--best", type=int, default=0, help="those of the least cost, with estimated registers")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="that compile at once")
     parser.add_argument("--kinds", nargs="*", default=sorted({kind for kind, _ in SHAPES}), help="classes; all by default")
     parser.add_argument("--dry", metavar="PROFILE", help="compile for a device that is not here, and time nothing")
     options = parser.parse_args()
     began, device = time.monotonic(), chosen(options.dry)
-    jobs = _in_turn([_launches(cell, device, options.each) for cell in cells(device, options.kinds)])
+    jobs = _in_turn([_launches(cell, device, options.each, options.best) for cell in cells(device, options.kinds)])
     print(len(jobs), "launches, with one plan for each problem", flush=True)
     compiled = partial(compile_one, options.dry)
     found: dict[Cell, list[tuple[Launch, Used, bool]]] = defaultdict(list)
@@ -97,12 +98,13 @@ def cells(device: Device, kinds: list[str]) -> list[Cell]:
     return [cell for cell in found if problem_on(cell, device)]
 
 
-def _launches(cell: Cell, device: Device, count: int) -> list[tuple[Cell, Tiling | None]]:
-    """Returns the plan, which is None, and so many launches of the grid: for one length and type the same whatever the rows."""
-    found = grid(read(cell, device), device)
+def _launches(cell: Cell, device: Device, count: int, best: int) -> list[tuple[Cell, Tiling | None]]:
+    """Returns the plan, which is None, and so many launches: the best, and some by chance, the same for one length."""
+    problem = read(cell, device)
+    found, first = grid(problem, device), [tiling for _, tiling in ranked(problem, device)[:best]]
     by_chance = random.Random(f"{cell.kind} {cell.n_cols} {cell.dtype} {cell.backward}")
     by_chance.shuffle(found)
-    return [(cell, None), *((cell, each) for each in found[:count])]
+    return [(cell, None), *((cell, each) for each in dict.fromkeys([*first, *found[:count]]))]
 
 
 def _in_turn(jobs: list[list[Any]]) -> list[Any]:

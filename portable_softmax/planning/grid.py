@@ -7,13 +7,18 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
+from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.budget import Budget, halves
 from portable_softmax.planning.candidates import is_possible
+from portable_softmax.planning.cost import cost
 from portable_softmax.planning.numbers import load_of, numbers_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem, next_power_of_2
 from portable_softmax.planning.rows import MOST_SPLITS
+
+OTHER_REGISTERS = 25  # of a thread, beside one for each element: 4,668 launches that do not spill, to 9 in the median
+REGISTER_BYTES = 4
 
 
 class Place(NamedTuple):
@@ -80,6 +85,34 @@ def _are_enough(budget: Budget, place: Place) -> bool:
     load = load_of(budget.problem, budget.device)
     programs = budget.n_rows * place.splits // (2 * place.rows)
     return load is not None and programs * place.warps * budget.warp * load >= budget.n_rows * budget.problem.n_cols
+
+
+def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
+    """Estimates what a program uses: a register for each element, and some; it spills what a thread may not have."""
+    operands = 2 if problem.backward else 1
+    threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
+    wanted = OTHER_REGISTERS + -(-tiling.elements * operands * problem.registers_per_element // threads)
+    most = tiling.max_registers or device.hardware.max_registers_per_thread or wanted
+    most = min(most, (device.hardware.registers_per_multiprocessor or wanted * threads) // threads)
+    spilled = REGISTER_BYTES * max(0, wanted - most)
+    return KernelResources(tiling.num_warps, min(wanted, most), spilled_bytes_per_thread=spilled)
+
+
+def ranked(problem: Problem, device: Device) -> list[tuple[float, Tiling]]:
+    """Returns (expected microseconds, launch) of the grid with estimated resources, the fastest first.
+
+    None that programs could not be resident for, and none where the device's numbers are not known.
+    """
+    found = []
+    for tiling in grid(problem, device):
+        used = estimated(problem, tiling, device)
+        occupancy = device.vendor.occupancy(used, device.hardware)
+        if device.resident(occupancy) >= tiling.splits:
+            num_programs = problem.tiles(tiling.tile_rows) * tiling.splits
+            spilled, resident = used.spilled_bytes_per_thread, occupancy.programs_per_multiprocessor
+            terms = cost(problem, tiling, num_programs, resident, device, spilled)
+            found += [(terms.total, tiling)] if terms else []
+    return sorted(found, key=lambda each: each[0])
 
 
 def powers(least: int, most: int) -> list[int]:
