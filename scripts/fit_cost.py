@@ -37,24 +37,27 @@ BEGIN = CostNumbers(
 )  # fmt: skip
 
 
+Array = Any  # of numpy
+
+
 class Launches(NamedTuple):
     """Launches of many problems: facts, microseconds, number of the problem, whether it is today's plan, and the problems."""
 
     facts: Facts
-    us: np.ndarray
-    problem: np.ndarray
-    planned: np.ndarray
+    us: Array
+    problem: Array
+    planned: Array
     cells: list[Cell]
 
     @property
-    def fastest(self) -> np.ndarray:
+    def fastest(self) -> Array:
         """Returns the time of the fastest launch of each launch's problem."""
         least = np.full(len(self.cells), math.inf)
         np.minimum.at(least, self.problem, self.us)
         return least[self.problem]
 
     @property
-    def weights(self) -> np.ndarray:
+    def weights(self) -> Array:
         """Returns the weight of each launch: those of a problem together weigh as the root of their number."""
         return np.where(self.us < NEAR * self.fastest, 1, FAR_COUNTS) / np.sqrt(np.bincount(self.problem)[self.problem])
 
@@ -106,21 +109,21 @@ def _facts(row: dict[str, str], problem: Any, device: Device) -> Facts:
     return facts(problem, tiling, programs, int(row["resident"]), device, int(row["spilled_bytes_per_thread"]))
 
 
-def times(launches: Launches, numbers: np.ndarray) -> np.ndarray:
+def times(launches: Launches, numbers: Array) -> Array:
     """Returns the expected microseconds of each launch."""
     return np.asarray(terms(launches.facts, CostNumbers(**dict(zip(NAMES, numbers, strict=True)))).total)
 
 
-def fit(launches: Launches, weights: np.ndarray, begin: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def fit(launches: Launches, weights: Array, begin: Array | None = None) -> tuple[Array, Array]:
     """Finds numbers with the least weighted error of the logarithm, by Levenberg and Marquardt, and their relative errors."""
     first = np.log([getattr(BEGIN, name) for name in NAMES])
     at, damping = first if begin is None else np.log(begin), 1e-2
     prior = PRIOR / 100 * weights.sum()
 
-    def wrong(numbers: np.ndarray) -> np.ndarray:
+    def wrong(numbers: Array) -> Array:
         return np.log(times(launches, np.exp(numbers)) / launches.us)
 
-    def loss(error: np.ndarray, numbers: np.ndarray) -> float:
+    def loss(error: Array, numbers: Array) -> float:
         squares = np.sqrt(1 + (error / TOLERATED) ** 2) - 1
         return float((weights * squares).sum() + 2 * prior * ((numbers - first) ** 2).sum())
 
@@ -145,7 +148,7 @@ def fit(launches: Launches, weights: np.ndarray, begin: np.ndarray | None = None
     return np.exp(at), np.sqrt(np.diag(np.linalg.inv(curve)) * spread)
 
 
-def by_others(launches: Launches, begin: np.ndarray) -> np.ndarray:
+def by_others(launches: Launches, begin: Array) -> Array:
     """Returns the expected microseconds of each launch by numbers that were fitted to other problems."""
     fold = np.random.default_rng(0).permutation(len(launches.cells))[launches.problem] % FOLDS
     told = np.empty(len(fold))
@@ -155,7 +158,7 @@ def by_others(launches: Launches, begin: np.ndarray) -> np.ndarray:
     return told
 
 
-def print_table(words: str, launches: Launches, told: np.ndarray) -> None:
+def print_table(words: str, launches: Launches, told: Array) -> None:
     """Prints a line for all problems, for those whose fastest launch is long, and for each class."""
     long = launches.fastest >= LONG_US
     kinds = np.array([launches.cells[at].kind for at in launches.problem])
