@@ -72,6 +72,18 @@ def test_what_costs_more(cheaper, dearer):
     assert costs(**cheaper).total < costs(**dearer).total
 
 
+@pytest.mark.parametrize("tiling", [TILES, SPLITS, Tiling(4, 1024, 8, 1), Tiling(1, 256, 4, 1, held=False)], ids=str)
+@pytest.mark.parametrize("resident", [1, 3, 8])
+def test_more_bytes_are_never_cheaper(tiling, resident):
+    n_cols = 1000 * tiling.splits
+    told = [costs(n_rows, n_cols, tiling=tiling, resident=resident).total for n_rows in range(1, 9000, 53)]
+    assert told == sorted(told)
+    assert told == [costs(n_rows, n_cols, tiling=tiling, resident=resident).total for n_rows in range(1, 9000, 53)]
+    for rows in (100, 4000):
+        told = [costs(rows, n_cols, dtype, tiling, resident).total for dtype in ("bfloat16", "float32")]
+        assert told == sorted(told)
+
+
 def test_a_launch_takes_no_less_than_its_bytes_and_the_sum_of_its_terms():
     problems, device = problems_of()
     bandwidth = device.hardware.memory_bandwidth_gb_per_s
@@ -95,6 +107,19 @@ def test_the_text_gives_the_terms_that_count_the_largest_first():
 def nothing():
     """Returns terms of which none takes any time."""
     return Terms(**{each.name: 0.0 for each in dataclasses.fields(Terms)})
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "resident", "beside", "waves"), [(66, 3, 1, 1), (264, 3, 2, 1), (396, 3, 3, 1), (397, 3, 3, 2), (4000, 8, 8, 4)]
+)
+def test_programs_go_in_waves(n_rows, resident, beside, waves):
+    """Checks the facts of one program for each row, on 132 multiprocessors with 3,350 bytes in a nanosecond."""
+    device, size = Device.from_profile(H100), n_rows * 1024 * 2 * 2
+    found = facts(contiguous_problem(n_rows, 1024, "bfloat16"), TILES, n_rows, resident, device)
+    assert (found.programs, found.beside, found.waves) == (n_rows / 132, beside, waves)
+    assert found.bytes_us == pytest.approx(size / 3.35e6)
+    assert found.wave_us == pytest.approx(waves * beside * 132 * 1024 * 2 * 2 / 3.35e6)
+    assert (found.each, found.warps, found.exponents, found.again_us, found.pieces, found.steps) == (8, 4, 1024, 0, 0, 0)
 
 
 @pytest.mark.parametrize("name", NUMBERS)
