@@ -24,19 +24,15 @@ from portable_softmax.planning.reading import as_read
 from portable_softmax.tune.cells import Cell, problem_on
 
 LONG_US, NEAR = 20, 1.25  # shorter launches are told of apart; near: at most so many times the fastest's time
-FAR_COUNTS, TOLERATED = (
-    0.15,
-    0.05,
-)  # weight of a launch that is not near; relative error from which it counts less than its square
-PRIOR = 0.2  # weight of the numbers to begin with, in hundredths of all launches
+FAR_COUNTS = 0.15  # weight of a launch that is not near
+TOLERATED = 0.05  # relative error from which a launch counts less than its square
+PRIOR = 0.002  # weight of the numbers to begin with, in parts of all launches'
 FOLDS, STEP = 5, 1e-4
 NAMES = [each.name for each in fields(CostNumbers)]
 BEGIN = CostNumbers(
     start_us=4, bandwidth=0.92, link=3, overlap=5, in_step=2.6, exchange_us=1.2, lookup_ns=0.7, program_ns=75,
     warp_ns=5, thread_ns=4, exponent_ps=40, sum_ps=20, step_us=0.3, line=0.06, again=2,
 )  # fmt: skip
-
-
 Array = Any  # of numpy
 
 
@@ -67,10 +63,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("csv", nargs="+", help="files of scripts/sweep_launches.py")
     parser.add_argument("--profile", default="nvidia/h100-sxm", help="product that the launches were timed on")
-    parser.add_argument("--kinds", nargs="*", help="classes to fit; all by default")
     parser.add_argument("--write", action="store_true", help=f"write {NUMBERS.name}")
     options = parser.parse_args()
-    launches = read(options.csv, Device.from_profile(options.profile), options.kinds)
+    launches = read(options.csv, Device.from_profile(options.profile))
     found, errors = fit(launches, launches.weights)
     print("| number | value | standard error |\n|---|---|---|")
     for name, value, error in zip(NAMES, found, errors, strict=True):
@@ -86,27 +81,23 @@ def main() -> None:
         NUMBERS.write_text(json.dumps({**known, options.profile: {"source": source, "numbers": numbers}}, indent=1) + "\n")
 
 
-def read(paths: Iterable[str], device: Device, kinds: list[str] | None) -> Launches:
+def read(paths: Iterable[str], device: Device) -> Launches:
     """Reads the launches of problems of which there are several, and whose rows are neither paired nor folded."""
     found: dict[Cell, list[tuple[Facts, float, bool]]] = {}
     for row in (row for path in paths for row in csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines())):
         cell = Cell(row["kind"], int(row["n_rows"]), int(row["n_cols"]), row["dtype"], row["backward"] == "1")
         given = problem_on(cell, device)
         problem = given and as_read(given, device)
-        if problem and not problem.paired and problem.folded == 1 and (not kinds or cell.kind in kinds):
-            launch = _facts(row, problem, device), float(row["us"]), row["planned"] == "1"
-            found.setdefault(cell, []).append(launch)
+        if problem and not problem.paired and problem.folded == 1:
+            sizes: dict[str, Any] = {name: int(row[name]) for name in ("tile_rows", "width", "num_warps", "splits", "blocks")}
+            tiling = Tiling(**sizes, held=row["held"] in ("1", "True"))
+            used = int(row["resident"]), device, int(row["spilled_bytes_per_thread"])
+            told = facts(problem, tiling, problem.tiles(tiling.tile_rows) * tiling.splits, *used)
+            found.setdefault(cell, []).append((told, float(row["us"]), row["planned"] == "1"))
     several = [cell for cell in found if len(found[cell]) > 2]
     listed = [(*launch, at) for at, cell in enumerate(several) for launch in found[cell]]
     given_facts, us, planned, at = zip(*listed, strict=True)
     return Launches(Facts(*np.array(given_facts, float).T), np.array(us), np.array(at), np.array(planned), several)
-
-
-def _facts(row: dict[str, str], problem: Any, device: Device) -> Facts:
-    sizes = {name: int(row[name]) for name in ("tile_rows", "width", "num_warps", "splits", "blocks")}
-    tiling = Tiling(**sizes, num_stages=1, held=row["held"] in ("1", "True"), walk=False)
-    programs = problem.tiles(tiling.tile_rows) * tiling.splits
-    return facts(problem, tiling, programs, int(row["resident"]), device, int(row["spilled_bytes_per_thread"]))
 
 
 def times(launches: Launches, numbers: Array) -> Array:
@@ -118,7 +109,7 @@ def fit(launches: Launches, weights: Array, begin: Array | None = None) -> tuple
     """Finds numbers with the least weighted error of the logarithm, by Levenberg and Marquardt, and their relative errors."""
     first = np.log([getattr(BEGIN, name) for name in NAMES])
     at, damping = first if begin is None else np.log(begin), 1e-2
-    prior = PRIOR / 100 * weights.sum()
+    prior = PRIOR * weights.sum()
 
     def wrong(numbers: Array) -> Array:
         return np.log(times(launches, np.exp(numbers)) / launches.us)
@@ -133,9 +124,8 @@ def fit(launches: Launches, weights: Array, begin: Array | None = None) -> tuple
         slope = np.stack([(wrong(at + STEP * one) - error) / STEP for one in np.eye(len(at))], 1)
         weighted = weights / np.sqrt(1 + (error / TOLERATED) ** 2) / TOLERATED**2
         curve = slope.T @ (slope * weighted[:, None]) + 4 * prior * np.eye(len(at))
-        step = np.linalg.solve(
-            curve + damping * np.diag(np.diag(curve)), -slope.T @ (weighted * error) - 4 * prior * (at - first)
-        )
+        uphill = slope.T @ (weighted * error) + 4 * prior * (at - first)
+        step = np.linalg.solve(curve + damping * np.diag(np.diag(curve)), -uphill)
         tried = at + np.clip(step, -1, 1)
         if (now := loss(tried_error := wrong(tried), tried)) < least:
             done, damping = least - now < 1e-6 * least, max(damping / 5, 1e-9)
@@ -163,21 +153,16 @@ def print_table(words: str, launches: Launches, told: Array) -> None:
     long = launches.fastest >= LONG_US
     kinds = np.array([launches.cells[at].kind for at in launches.problem])
     groups = {"all": long | True, f"{LONG_US} us and more": long} | {kind: kinds == kind for kind in dict.fromkeys(kinds)}
+    error, near = np.abs(np.log(told / launches.us)), launches.us < NEAR * launches.fastest
+    slower = launches.us / launches.fastest
     for group, chosen in groups.items():
-        regret, today = [], []
-        for at in np.unique(launches.problem[chosen]):
-            mine = np.flatnonzero(launches.problem == at)
-            fastest = launches.us[mine].min()
-            regret.append(launches.us[mine[told[mine].argmin()]] / fastest)
-            today += list(launches.us[mine[launches.planned[mine]]][:1] / fastest)
-        error = np.abs(np.log(told / launches.us))
-        near = launches.us < NEAR * launches.fastest
-        quantiles = [np.quantile(error[chosen & which], part) for which in (near, near | True) for part in (0.5, 0.9)]
-        means = " | ".join(f"{math.exp(np.mean(np.log(each))) - 1:.1%} | {max(each) - 1:.0%}" for each in (regret,))
-        planned = f"{math.exp(np.mean(np.log(today))) - 1:.1%}" if today else ""
-        print(
-            f"| {words} | {group} | {len(regret)} | {means} | {planned} | {' | '.join(f'{each:.1%}' for each in quantiles)} |"
-        )
+        problems = [np.flatnonzero(launches.problem == at) for at in np.unique(launches.problem[chosen])]
+        regret = [slower[mine[told[mine].argmin()]] for mine in problems]
+        today = [slower[mine[launches.planned[mine]][0]] for mine in problems if launches.planned[mine].any()]
+        means = [math.exp(np.mean(np.log(each))) - 1 if each else math.nan for each in (regret, today)]
+        quantiles = [np.quantile(error[which], part) for which in (chosen & near, chosen) for part in (0.5, 0.9)]
+        cells = " | ".join(f"{each:.1%}" for each in (means[0], max(regret) - 1, means[1], *quantiles))
+        print(f"| {words} | {group} | {len(regret)} | {cells} |")
 
 
 if __name__ == "__main__":

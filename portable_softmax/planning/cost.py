@@ -88,7 +88,8 @@ class Terms:
     @property
     def total(self) -> float:
         """Returns the expected microseconds."""
-        return float(sum(getattr(self, each.name) for each in fields(self)))
+        total: float = sum(getattr(self, each.name) for each in fields(self))
+        return total
 
     def __str__(self) -> str:
         """Gives the total, and each term that is a tenth of a microsecond or more, the largest first."""
