@@ -21,7 +21,7 @@ from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.tune.cells import CLASSES, cells_of, problem_on
 
 H100 = "nvidia/h100-sxm"
-LAUNCHES = Path(__file__).parents[2] / "scripts" / "results" / "sweeps" / "h100.csv"
+LAUNCHES = Path(__file__).parents[2] / "scripts" / "sweeps" / "h100.csv"
 TILES = Tiling(1, 1024, 4, 1)
 SPLITS = Tiling(1, 1024, 4, 1, splits=8)
 NUMBERS = [each.name for each in dataclasses.fields(CostNumbers)]
