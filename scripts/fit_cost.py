@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from portable_probe.tune.cells import Cell, problem_on
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.cost import NUMBERS, CostNumbers, terms
 from portable_softmax.planning.facts import Facts, facts
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.reading import as_read
-from portable_softmax.tune.cells import Cell, problem_on
 
 LONG_US, NEAR = 20, 1.25  # shorter launches are told of apart; near: at most so many times the fastest's time
 FAR_COUNTS = 0.15  # weight of a launch that is not near

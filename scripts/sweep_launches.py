@@ -18,6 +18,9 @@ from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
+from portable_probe.tune.cells import DTYPES, INNER, ODD_INNER, Cell, problem_on
+from portable_probe.tune.measuring import Launch, plan_on, timed
+from portable_probe.tune.processes import Failed, answers
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
@@ -28,9 +31,6 @@ from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import as_read
 from portable_softmax.runtime.compiled import resources_of
 from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.tune.cells import DTYPES, INNER, ODD_INNER, Cell, problem_on
-from portable_softmax.tune.measuring import Launch, plan_on, timed
-from portable_softmax.tune.processes import Failed, answers
 
 COMPILING = 0.4  # of all seconds
 KERNEL_S = 20.0  # that one kernel, or one plan, may take

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from offline import with_hardware
 
+from portable_probe.tune.cells import CLASSES, cells_of, problem_on
 from portable_softmax import Device
 from portable_softmax.errors import PlanError
 from portable_softmax.planning.candidates import is_possible
@@ -18,7 +19,6 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.tune.cells import CLASSES, cells_of, problem_on
 
 H100 = "nvidia/h100-sxm"
 LAUNCHES = Path(__file__).parents[2] / "scripts" / "sweeps" / "h100.csv"
