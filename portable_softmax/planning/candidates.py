@@ -26,7 +26,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
             limited = limited._replace(tiling=limited.tiling.of_folded(problem.folded, problem.n_cols))
             tiling = limited.tiling
             is_new = (tiling, limited.spilled_bytes) not in given
-            if is_new and _is_possible(problem, tiling):
+            if is_new and is_possible(problem, tiling):
                 given.add((tiling, limited.spilled_bytes))
                 yield limited
 
@@ -39,7 +39,7 @@ def _launches(budget: Budget) -> Iterator[Candidate]:
     yield from streamed_rows(budget)
 
 
-def _is_possible(problem: Problem, tiling: Tiling) -> bool:
+def is_possible(problem: Problem, tiling: Tiling) -> bool:
     """Tells whether there is a kernel for it: sharded rows go tile by tile, whatever that is called; pairs are read once."""
     if tiling.elements > MOST_ELEMENTS or (tiling.held and tiling.blocks > MOST_BLOCKS):
         return False

@@ -1,0 +1,181 @@
+"""A launch's expected time is the sum of its terms, follows its facts, and ranks measured launches."""
+
+import csv
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+from offline import with_hardware
+
+from portable_probe.tune.cells import CLASSES, cells_of, problem_on
+from portable_softmax import Device
+from portable_softmax.errors import PlanError
+from portable_softmax.planning.candidates import is_possible
+from portable_softmax.planning.cost import CostNumbers, Terms, cost, measured, terms
+from portable_softmax.planning.facts import facts
+from portable_softmax.planning.grid import estimated, grid, ranked
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.reading import as_read
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime.specialization import KernelSpec
+
+H100 = "nvidia/h100-sxm"
+LAUNCHES = Path(__file__).parents[2] / "scripts" / "sweeps" / "h100.csv"
+TILES = Tiling(1, 1024, 4, 1)
+SPLITS = Tiling(1, 1024, 4, 1, splits=8)
+NUMBERS = [each.name for each in dataclasses.fields(CostNumbers)]
+FASTER = {"bandwidth", "link", "overlap", "again"}  # numbers of which more is less time
+
+
+def costs(n_rows=4096, n_cols=1024, dtype="bfloat16", tiling=TILES, resident=8, spilled=0, **kind):
+    """Returns the terms of a launch of contiguous rows on an H100."""
+    device = Device.from_profile(H100)
+    problem = contiguous_problem(n_rows, n_cols, dtype, **kind)
+    return cost(problem, tiling, problem.tiles(tiling.tile_rows) * tiling.splits, resident, device, spilled)
+
+
+def problems_of(product=H100):
+    """Returns problems of all classes, in both types and directions, as the device reads them; and the device."""
+    device = Device.from_profile(product)
+    kept = [cell for cell in cells_of(device, CLASSES) if not cell.step and cell.held_out]
+    return [as_read(problem_on(cell, device), device) for cell in kept], device
+
+
+SHORT = {"n_rows": 2**18, "n_cols": 64}
+
+
+@pytest.mark.parametrize(
+    ("cheaper", "dearer"),
+    [
+        pytest.param({"n_rows": 4096}, {"n_rows": 8192}, id="rows"),
+        pytest.param({"dtype": "bfloat16"}, {"dtype": "float32"}, id="bytes of an element"),
+        pytest.param({"spilled": 0}, {"spilled": 64}, id="spills"),
+        pytest.param({"resident": 8}, {"resident": 1}, id="one program after the other"),
+        pytest.param({"tiling": TILES}, {"tiling": Tiling(1, 256, 4, 1, held=False)}, id="read twice"),
+        pytest.param(
+            {**SHORT, "tiling": Tiling(16, 64, 4, 1)}, {**SHORT, "tiling": Tiling(1, 64, 1, 1)}, id="a program for each row"
+        ),
+        pytest.param(
+            {**SHORT, "tiling": Tiling(16, 64, 4, 1)},
+            {**SHORT, "tiling": Tiling(16, 8, 4, 1, blocks=8)},
+            id="pieces of cache lines",
+        ),
+        pytest.param(
+            {"n_rows": 8, "n_cols": 8192, "tiling": Tiling(1, 8192, 8, 1)},
+            {"n_rows": 8, "n_cols": 8192, "tiling": SPLITS},
+            id="an exchange that nothing needs",
+        ),
+    ],
+)
+def test_what_costs_more(cheaper, dearer):
+    assert costs(**cheaper).total < costs(**dearer).total
+
+
+@pytest.mark.parametrize("tiling", [TILES, SPLITS, Tiling(4, 1024, 8, 1), Tiling(1, 256, 4, 1, held=False)], ids=str)
+@pytest.mark.parametrize("resident", [1, 3, 8])
+def test_more_bytes_are_never_cheaper(tiling, resident):
+    n_cols = 1000 * tiling.splits
+    told = [costs(n_rows, n_cols, tiling=tiling, resident=resident).total for n_rows in range(1, 9000, 53)]
+    assert told == sorted(told)
+    assert told == [costs(n_rows, n_cols, tiling=tiling, resident=resident).total for n_rows in range(1, 9000, 53)]
+    for rows in (100, 4000):
+        told = [costs(rows, n_cols, dtype, tiling, resident).total for dtype in ("bfloat16", "float32")]
+        assert told == sorted(told)
+
+
+def test_a_launch_takes_no_less_than_its_bytes_and_the_sum_of_its_terms():
+    problems, device = problems_of()
+    bandwidth = device.hardware.memory_bandwidth_gb_per_s
+    for problem in problems:
+        operands = 3 if problem.backward else 2
+        floor = operands * problem.n_rows * problem.n_cols * problem.element_bytes / bandwidth / 1e3
+        for total, tiling in ranked(problem, device)[::24]:
+            used = estimated(problem, tiling, device)
+            resident = device.vendor.occupancy(used, device.hardware).programs_per_multiprocessor
+            found = cost(problem, tiling, problem.tiles(tiling.tile_rows) * tiling.splits, resident, device)
+            assert found.total == pytest.approx(sum(dataclasses.astuple(found)))
+            assert min(dataclasses.astuple(found)) >= 0
+            assert floor < found.total <= total, (problem, tiling)
+
+
+def test_the_text_gives_the_terms_that_count_the_largest_first():
+    found = dataclasses.replace(nothing(), start=4.0, moving=20.04, again=0.04)
+    assert str(found) == "24.1 us: moving 20.0, start 4.0"
+
+
+def nothing():
+    """Returns terms of which none takes any time."""
+    return Terms(**{each.name: 0.0 for each in dataclasses.fields(Terms)})
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "resident", "beside", "waves"), [(66, 3, 1, 1), (264, 3, 2, 1), (396, 3, 3, 1), (397, 3, 3, 2), (4000, 8, 8, 4)]
+)
+def test_programs_go_in_waves(n_rows, resident, beside, waves):
+    """Checks the facts of one program for each row, on 132 multiprocessors with 3,350 bytes in a nanosecond."""
+    device, size = Device.from_profile(H100), n_rows * 1024 * 2 * 2
+    found = facts(contiguous_problem(n_rows, 1024, "bfloat16"), TILES, n_rows, resident, device)
+    assert (found.programs, found.beside, found.waves) == (n_rows / 132, beside, waves)
+    assert found.bytes_us == pytest.approx(size / 3.35e6)
+    assert found.wave_us == pytest.approx(waves * beside * 132 * 1024 * 2 * 2 / 3.35e6)
+    assert (found.each, found.warps, found.exponents, found.again_us, found.pieces, found.steps) == (8, 4, 1024, 0, 0, 0)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_every_number_counts_and_has_a_sign(name):
+    device, numbers = Device.from_profile(H100), measured()[H100]
+    launches = [
+        (contiguous_problem(2**16, 64, "float32"), Tiling(8, 8, 1, 1, blocks=8)),
+        (contiguous_problem(512, 16384, "float32"), Tiling(1, 1024, 4, 1, splits=8, blocks=2)),
+        (contiguous_problem(512, 2**17, "float32"), Tiling(1, 4096, 8, 1, splits=8, blocks=4, held=False)),
+    ]
+    more = dataclasses.replace(numbers, **{name: 2 * getattr(numbers, name)})
+    changes = []
+    for problem, tiling in launches:
+        given = facts(problem, tiling, problem.tiles(tiling.tile_rows) * tiling.splits, 2, device)
+        changes.append(terms(given, more).total - terms(given, numbers).total)
+    assert any(changes)
+    assert all(change <= 0 if name in FASTER else change >= 0 for change in changes)
+
+
+def test_no_program_and_no_numbers():
+    with pytest.raises(PlanError, match="no program is resident"):
+        costs(resident=0)
+    device = Device.from_profile("amd/mi300x")
+    assert cost(contiguous_problem(64, 64, "float32"), TILES, 64, 1, device) is None
+
+
+def test_launches_of_the_grid_have_a_kernel_each_once_and_in_one_order():
+    for product in (H100, "amd/mi300x", "intel/max-1550"):
+        problems, device = problems_of(product)
+        for problem in problems:
+            found = grid(problem, device)
+            assert found == grid(problem, device)
+            assert len(set(found)) == len(found)
+            assert found or problem.paired or problem.folded > 1, problem
+            for tiling in found:
+                assert is_possible(problem, tiling)
+                assert KernelSpec.of(problem, tiling)
+
+
+def test_more_multiprocessors_are_no_slower():
+    few, many = (with_hardware(H100, multiprocessor_count=count) for count in (66, 132))
+    problem = contiguous_problem(4096, 4096, "float32")
+    assert ranked(problem, many)[0][0] < ranked(problem, few)[0][0]
+
+
+def test_it_ranks_measured_launches():
+    """Checks the launches of the least cost against the fastest that were timed."""
+    found = {}
+    for row in csv.DictReader(LAUNCHES.read_text().splitlines()):
+        if row["kind"] not in ("row", "short", "long"):
+            continue
+        sizes = {name: int(row[name]) for name in ("tile_rows", "width", "num_warps", "splits", "blocks")}
+        tiling = Tiling(**sizes, num_stages=1, held=row["held"] == "1")
+        shape = int(row["n_rows"]), int(row["n_cols"]), row["dtype"], row["backward"] == "1"
+        told = costs(*shape[:3], tiling, int(row["resident"]), int(row["spilled_bytes_per_thread"]), backward=shape[3])
+        found.setdefault(shape, []).append((told.total, float(row["us"])))
+    regrets = sorted(min(each)[1] / min(us for _, us in each) for each in found.values())
+    assert regrets[len(regrets) // 2] < 1.02
+    assert math.prod(regrets) ** (1 / len(regrets)) < 1.025
