@@ -1,33 +1,31 @@
-"""The operators do all that torch asks: derivatives, transforms, compilers, tracing, scripts, tensors without memory."""
+"""The operators do all that torch asks: compilers, tracing, scripts, modes, tensors without memory."""
 
 import contextlib
 import io
 import pickle
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import torch._dynamo.testing
-from calls import TWO, Call, names, place
-from closeness import assert_close, expected, expected_gradient, gradient_scale
+from calls import normal, place
+from closeness import expected
 from pairs import PAIRS
-from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
+from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import portable_softmax
 from portable_softmax import LogSoftmax, Softmax, log_softmax, softmax, softmin
-from portable_softmax.operators import autograd, launching
 from portable_softmax.operators import dispatch as ops
+from portable_softmax.operators import launching
 from portable_softmax.operators.options import Options, read
 
 __all__ = ["place"]
 SHAPE = 2, 3, 4, 5
+random = partial(normal, dtype=torch.float64)
 RECORDED = Path(__file__).parents[1] / "support/recorded"
-
-
-def random(*shape, seed=0, where="cpu"):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(where)
 
 
 EVERYTHING = {
@@ -64,176 +62,13 @@ def test_opcheck(by_torch, form, given):
 @pytest.mark.each_value
 @pytest.mark.parametrize("view", [torch.clone, torch.t, lambda x: x.requires_grad_().t(), lambda x: x[None].transpose(0, 2)])
 def test_opcheck_of_views(where, form, view):
-    x = random(3, 5, where=where)
+    x = random(3, 5).to(where)
     torch.library.opcheck(ops.operator(form), (view(x), 1))
     torch.library.opcheck(ops.operator(form), (view(x.float()), 1, torch.float64))
     torch.library.opcheck(ops.operator(f"{form}_backward"), (view(x.float()), view(x.float()), 1, torch.float16))
     torch.library.opcheck(
         getattr(torch.ops.portable_softmax, f"{form}_out").default, (x.detach(), 1), {"out": torch.empty(3, 5).to(x)}
     )
-
-
-@pytest.mark.each_value
-@pytest.mark.parametrize("ways", [(), *TWO[::6]], ids=names)
-def test_derivatives(by_torch, form, ways):
-    """Derivatives of all tensors, in reverse and forward mode, twice."""
-    call = Call(form, SHAPE, ways=ways)
-    given = {
-        name: each.double() if isinstance(each, torch.Tensor) and each.is_floating_point() else each
-        for name, each in call.options().items()
-    }
-    leaves = {"input": random(*SHAPE)} | {
-        name: each for name, each in given.items() if isinstance(each, torch.Tensor) and each.is_floating_point()
-    }
-    if "mask" in leaves:
-        leaves["mask"] = leaves["mask"].clip(-3)  # finite ones have differences
-    if "temperature" in leaves:  # greedy rows have none, and those of large ones are 0
-        t = leaves["temperature"]
-        leaves["temperature"] = torch.where((t.abs() < 0.1) | (t.abs() > 9), 1.5, t)
-    leaves = {name: each.detach().clone().requires_grad_() for name, each in leaves.items()}
-    others = {name: each for name, each in given.items() if name not in leaves}
-
-    def computed(*tensors):
-        y = call.ours(**dict(zip(leaves, tensors, strict=True)), **others)
-        return y.clip(min=-1e6)  # of a logarithm's -inf there is no difference
-
-    checks = {"check_forward_ad": True, "check_batched_grad": True, "fast_mode": True}
-    assert torch.autograd.gradcheck(computed, tuple(leaves.values()), **checks)
-    assert torch.autograd.gradgradcheck(computed, tuple(leaves.values()), fast_mode=True)
-
-
-@pytest.mark.kernel
-@pytest.mark.each_value
-@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 17), ()], ids=str)
-@pytest.mark.parametrize("dim", [0, -1])
-def test_derivatives_by_the_kernel(where, form, shape, dim):
-    leaf = random(*shape, where=where).requires_grad_()
-    fast = dim == 0 or len(shape) > 2  # the slow way takes one launch per element and direction
-    checks = {"check_forward_ad": True, "check_batched_grad": True, "check_batched_forward_grad": True, "fast_mode": fast}
-    assert torch.autograd.gradcheck(lambda x: PAIRS[form][0](x, dim), leaf, **checks)
-    assert torch.autograd.gradgradcheck(lambda x: PAIRS[form][0](x, dim), leaf, check_fwd_over_rev=True, fast_mode=fast)
-
-
-GRADIENTS = {
-    "one number": lambda rows, cols: torch.ones(()).expand(rows, cols),
-    "transposed": lambda rows, cols: torch.randn(cols, rows).t(),
-    "every second": lambda rows, cols: torch.randn(rows, 2 * cols)[:, ::2],
-    "one row": lambda rows, cols: torch.randn(cols).expand(rows, cols),
-    "unaligned": lambda rows, cols: torch.randn(rows, cols + 1)[:, 1:],
-}
-
-
-@pytest.mark.kernel
-@pytest.mark.pairwise
-@pytest.mark.parametrize("name", GRADIENTS)
-@pytest.mark.parametrize("n_cols", [70, 70_000], ids=["tile", "online"])
-@pytest.mark.parametrize("dim", [0, 1])
-def test_gradients_of_any_strides(where, form, name, n_cols, dim):
-    torch.manual_seed(1)
-    x, dy = torch.randn(3, n_cols).to(where).requires_grad_(), GRADIENTS[name](3, n_cols).to(where)
-    y = PAIRS[form][0](x, dim)
-    y.backward(dy)
-    assert_close(x.grad, expected_gradient(form, dy, y.detach(), dim), gradient_scale(form, dy, y.detach(), dim))
-
-
-@pytest.mark.kernel
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_gradient_of_an_output_that_lies_otherwise_than_it(where, dtype):
-    """The operator is given any output; autograd's own are contiguous, as the gradient is."""
-    dy, y = (random(6, 40, seed=seed, where=where).to(dtype) for seed in (1, 2))
-    padded, transposed = y.new_empty(6, 48)[:, :40], y.new_empty(40, 6).t()
-    for other in (padded.copy_(y), transposed.copy_(y), y[:1].expand(6, 40)):
-        dx = torch.ops.portable_softmax.softmax_backward(dy, other, 1, dtype)
-        assert dx.is_contiguous()
-        assert_close(dx, expected_gradient("softmax", dy, other), gradient_scale("softmax", dy, other))
-
-
-def test_only_what_gradients_need_is_saved(place, form):
-    def saved(**given):
-        kept = []
-        leaf = random(*SHAPE, where=place).requires_grad_()
-        given = {name: each.to(place) if isinstance(each, torch.Tensor) else each for name, each in given.items()}
-        with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each.shape) or each, lambda each: each):
-            PAIRS[form][0](leaf, **given)
-        return kept
-
-    assert saved() == saved(scale=0.5, causal=True, mask=random(4, 5) > 0, sink=random(3)) == [SHAPE]
-    assert saved(temperature=random(4, 1).expand(3, 4, 1)) == [SHAPE, SHAPE[:3]]
-    assert saved(softcap=2.0) == [SHAPE, SHAPE]
-
-
-def test_the_gradient_of_x_is_one_call_of_the_operator(by_torch, monkeypatch):
-    def composed(*_):
-        pytest.fail("the gradient of scores is for a mask and factors alone")
-
-    called, whole = [], autograd._Gradients._launched
-    monkeypatch.setattr(autograd._Gradients, "of_scores", composed)
-    monkeypatch.setattr(autograd._Gradients, "_launched", lambda *given: called.append(1) or whole(*given))
-    leaf = random(*SHAPE).requires_grad_()
-    softmax(leaf, scale=0.5, temperature=random(4, 1), mask=random(4, 5) > 0, sink=1.0).sum().backward()
-    assert called == [1]
-
-
-TRANSFORMS = {
-    "grad": grad,
-    "hessian": hessian,
-    "jacrev": jacrev,
-    "jacfwd": jacfwd,
-    "grad of grad": lambda f: lambda x, *more: grad(lambda x: grad(f)(x, *more).pow(2).sum())(x),
-    "vmap": lambda f: vmap(f),
-    "vmap of grad": lambda f: vmap(grad(f)),
-    "jvp of jvp": lambda f: lambda x, *more: jvp(lambda x: jvp(lambda x: f(x, *more), (x,), (x * 2,))[1], (x,), (x * 3,)),
-    "jvp of grad": lambda f: lambda x, *more: jvp(lambda x: grad(f)(x, *more), (x,), (x * 3,)),
-    "grad of sinks": lambda f: grad(f, argnums=1),
-    "jacrev of scales": lambda f: jacrev(f, argnums=2),
-    "jacfwd of scales": lambda f: jacfwd(f, argnums=2),
-    "vmap of grad of scales": lambda f: vmap(grad(f, argnums=2), in_dims=(None, 0, 0)),
-}
-
-
-ON_X = [name for name in TRANSFORMS if not name.endswith(("sinks", "scales"))]
-
-
-@pytest.mark.each_value
-@pytest.mark.parametrize(("name", "scored"), [*((each, True) for each in TRANSFORMS), *((each, False) for each in ON_X)])
-def test_transforms(place, form, name, scored):
-    arguments = random(3, 5, where=place), random(3, 1, where=place), random(3, 1, seed=7, where=place)
-    weights = torch.arange(5.0, device=place)
-
-    def weighted(function):
-        if not scored:
-            return lambda x, *_: (function(x) * weights).sum()
-        return lambda x, sink, scale: (function(x, sink=sink, scale=scale, softcap=3.0) * weights).sum()
-
-    ours = TRANSFORMS[name](weighted(PAIRS[form][0]))(*arguments)
-    theirs = TRANSFORMS[name](weighted(lambda x, **given: expected(form, x, **given)))(*arguments)
-    torch.testing.assert_close(ours, theirs)
-
-
-def test_vmap_over_each_argument(place):
-    def computed(x, temperature, sink, mask):
-        return softmax(x, temperature=temperature, sink=sink, mask=mask, masked_rows="zero")
-
-    whole = [each.to(place) for each in (random(3, 4, 5), random(3, 4, 1), random(3, 4, 1), random(3, 4, 5) > -1)]
-    for in_dims in ((0, None, None, None), (0, 0, 0, 0), (None, 0, None, None), (None, None, 0, 0), (None, None, None, 2)):
-        given = [each[0] if at is None else each.movedim(0, at) for each, at in zip(whole, in_dims, strict=True)]
-        alone = [
-            computed(*(each if at is None else each.select(at, n) for each, at in zip(given, in_dims, strict=True)))
-            for n in range(3)
-        ]
-        torch.testing.assert_close(vmap(computed, in_dims)(*given), torch.stack(alone))
-
-
-@pytest.mark.kernel
-def test_vmap_of_numbers_and_of_gradients(where, form):
-    x = random(3, 5, where=where)
-    ours, theirs = PAIRS[form]
-    torch.testing.assert_close(vmap(lambda x: ours(x, 0))(x[0]), vmap(lambda x: theirs(x, 0))(x[0]))
-    torch.testing.assert_close(vmap(lambda x: ours(x, 0), in_dims=1)(x), vmap(lambda x: theirs(x, 0), in_dims=1)(x))
-    y, backward = torch.softmax(x[0], 0), ops.operator(f"{form}_backward")
-    for each, of in ((x, y), (x[0], y[0])):
-        batched = vmap(lambda dy, of=of: backward(dy, of, 0, torch.float64))(each)
-        torch.testing.assert_close(batched, torch.stack([backward(dy, of, 0, torch.float64) for dy in each]))
 
 
 @pytest.mark.each_value
@@ -305,7 +140,7 @@ def test_export_and_make_fx(place):
 
 def test_symbolic_traces_hold_the_call(place, form):
     ours, theirs = PAIRS[form]
-    x = random(3, 5, where=place)
+    x = random(3, 5).to(place)
     traced = torch.fx.symbolic_trace(lambda x, dim: ours(x * 2, dim, torch.float64))
     assert f"torch.ops.portable_softmax.{form}.default(" in traced.code
     torch.testing.assert_close(traced(x, 0), theirs(x * 2, 0, dtype=torch.float64))
@@ -324,7 +159,7 @@ def every_form(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.kernel
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_scripts_hold_the_operator(where):
-    x = random(3, 5, where=where)
+    x = random(3, 5).to(where)
     scripted = torch.jit.script(every_form)
     assert str(scripted.graph).count("portable_softmax::") == 3
     torch.testing.assert_close(scripted(x), every_form(x))
@@ -367,7 +202,7 @@ def test_tensors_without_memory(place, form):
         y = ours(torch.empty(5, 3, device="meta").t().t(), 0, torch.float16, **given)
         assert (y.shape, y.dtype, y.stride(), y.device.type) == ((5, 3), torch.float16, (3, 1), "meta")
         with FakeTensorMode() as mode:
-            fake = ours(mode.from_tensor(random(3, 5, where=place)), 0, **dict.fromkeys(given, 2.0))
+            fake = ours(mode.from_tensor(random(3, 5).to(place)), 0, **dict.fromkeys(given, 2.0))
         assert (fake.shape, fake.device.type) == ((3, 5), place.type)
 
 
@@ -395,7 +230,7 @@ def listeners(x):
 @pytest.mark.kernel
 @pytest.mark.parametrize("given", [{}, {"scale": 0.5}], ids=["plain", "scored"])
 def test_who_listens_sees_the_operator_though_a_call_could_be_repeated(where, monkeypatch, given):
-    dispatched, x = [], random(3, 5, where=where)
+    dispatched, x = [], random(3, 5).to(where)
     monkeypatch.setattr(ops, "operator", lambda form, operator=ops.operator: dispatched.append(form) or operator(form))
     for name, context, tensor in listeners(x):
         for _ in range(2):
@@ -406,21 +241,6 @@ def test_who_listens_sees_the_operator_though_a_call_could_be_repeated(where, mo
         exact = torch.softmax(tensor.detach().double() * given.get("scale", 1.0), 0)
         torch.testing.assert_close(result.detach().double(), exact)
         assert dispatched.pop(), f"{name} was not asked"
-
-
-@pytest.mark.kernel
-def test_the_direct_path_records_the_gradient_of_the_operator(where, form):
-    """The first gradient, that of a repeated call, and their own gradients, though `dy` may lie otherwise."""
-    x, weights = random(3, 5, where=where), random(5, 3, seed=1, where=where).t()
-    leaves = [x.clone().requires_grad_() for _ in range(3)]
-    results = [ops.operator(form)(leaves[0], 0), *(PAIRS[form][0](leaf, 0) for leaf in leaves[1:])]
-    given = list(zip(results, leaves, strict=True))
-    assert len({tuple(torch.autograd.grad(y, x, weights, retain_graph=True)[0].flatten().tolist()) for y, x in given}) == 1
-    first = [torch.autograd.grad(y, leaf, weights, create_graph=True)[0] for y, leaf in given]
-    second = [torch.autograd.grad(dx.square().sum(), leaf)[0] for dx, leaf in zip(first, leaves, strict=True)]
-    for each in (first, second):
-        assert torch.equal(each[0], each[1])
-        assert torch.equal(each[0], each[2])
 
 
 @pytest.mark.parametrize("name", ["plain", "scored"])
