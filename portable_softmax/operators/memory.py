@@ -16,6 +16,7 @@ from torch._C import (
     _dispatch_isTensorSubclassLike,
     _is_any_autocast_enabled,
     _is_tracing,
+    _len_torch_dispatch_stack,
     _len_torch_function_stack,
 )
 from torch.autograd import forward_ad
@@ -119,6 +120,7 @@ def repeated(form: str, dim: int, dtype: torch.dtype | None, batch_invariant: bo
         and not x.is_nested
         and (repeats := find((form, dim, dtype, batch_invariant, x.shape)))
         and not _len_torch_function_stack()
+        and not _len_torch_dispatch_stack()  # the guard passes under torch's own modes, as make_fx has them
         and forward_ad._current_level < 0
     ):
         for are_aligned, is_alike, call, _, _ in repeats:
@@ -135,6 +137,7 @@ def repeated_into(form: str, dim: int, dtype: torch.dtype | None, batch_invarian
         and not x.is_nested and not out.is_nested
         and (repeats := find((form, dim, dtype, batch_invariant, x.shape, out is x)))
         and not _len_torch_function_stack()
+        and not _len_torch_dispatch_stack()
         and forward_ad._current_level < 0
     ):  # fmt: skip
         first, place = x.data_ptr(), out.data_ptr()
@@ -159,7 +162,7 @@ def repeat_of(repeats: Sequence[Repeat] | None, tensors: list[Tensor], out: Tens
         out: the result's, where the caller gives one: it lies to the first of `tensors` as it did, and apart from all others.
             The guard fails where it is one of inference mode outside of it.
     """
-    if not repeats or _len_torch_function_stack() or forward_ad._current_level >= 0:
+    if not repeats or _len_torch_function_stack() or _len_torch_dispatch_stack() or forward_ad._current_level >= 0:
         return None
     given = tensors if out is None else [*tensors, out]
     for each in given:

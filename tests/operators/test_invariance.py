@@ -142,37 +142,31 @@ def choices_of(plans):
     return {problem.batch_invariant for problem, _ in plans}
 
 
+FORWARDS = {  # how a call is made; autocast, forward mode and torch.func go through the dispatcher
+    "plain": lambda form, x: PAIRS[form][0](x),
+    "scored": lambda form, x: PAIRS[form][0](x, scale=0.5),
+    "autocast": lambda form, x: torch.autocast(x.device.type, torch.bfloat16)(PAIRS[form][0])(x.bfloat16()),
+}
+
+
 @kernel
-def test_a_gradient_has_the_choice_of_its_forward_in_any_thread(where, form, plans):
-    for choice in CHOICES:
+@pytest.mark.parametrize("name", FORWARDS)
+def test_a_gradient_has_the_choice_of_its_forward_in_any_thread(where, form, plans, name):
+    for choice in (*CHOICES, *CHOICES):
         x = torch.randn(3, 20, device=where, requires_grad=True)
         with batch_invariant(choice):
-            y = PAIRS[form][0](x)
+            y = FORWARDS[name](form, x)
+            pull = torch.func.vjp(lambda x: FORWARDS[name](form, x), x.detach())[1]
         with batch_invariant(not choice):
-            (dx,) = torch.autograd.grad(y.sum(), x, retain_graph=True, create_graph=True)
-            dx.square().sum().backward(retain_graph=True)
-        y.sum().backward(retain_graph=True)
+            (dx,) = torch.autograd.grad(y.sum(), x, retain_graph=True, create_graph=name == "plain")
+            if name == "plain":
+                dx.square().sum().backward(retain_graph=True)
+            y.sum().backward(retain_graph=True)
+            pull(y.detach())
         in_a_thread(y.sum().backward)
-        assert plans
         assert choices_of(plans) == {choice}
         plans.clear()
-
-
-@kernel
-def test_a_gradient_past_other_dispatch_keys_has_it_too(where, plans):
-    """Autocast, forward mode and torch.func go through the dispatcher."""
-    for choice in CHOICES:
-        x = torch.randn(3, 20, device=where, requires_grad=True)
-        with batch_invariant(choice):
-            with torch.autocast(where.type, dtype=torch.bfloat16):
-                y = softmax(x.bfloat16())
-            torch.func.jvp(softmax, (x.detach(),), (x.detach(),))
-            pull = torch.func.vjp(softmax, x.detach())[1]
-        with batch_invariant(not choice):
-            y.sum().backward()
-            pull(x.detach())
-        assert choices_of(plans) == {choice}
-        plans.clear()
+        memory.forget()
 
 
 @kernel
@@ -203,19 +197,6 @@ def test_a_context_in_compiled_code_holds_there(where, plans):
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported):
         torch.compile(inner, backend="aot_eager", fullgraph=True)(x)
-
-
-@kernel
-@pytest.mark.filterwarnings("ignore")
-def test_compiled_autograd_runs(where):
-    from torch._dynamo import compiled_autograd
-
-    x, dy = torch.randn(2, 3, 20, device=where)
-    x.requires_grad_()
-    y = softmax(x)
-    with compiled_autograd._enable(lambda graph: torch.compile(graph, backend="eager", fullgraph=True)):
-        y.backward(dy)
-    torch.testing.assert_close(x.grad, torch.autograd.grad(torch.softmax(x, -1), x, dy)[0])
 
 
 @kernel
@@ -271,14 +252,13 @@ def test_threads_with_different_choices_do_not_disturb_each_other(where, plans):
 
     Calls take turns, because Triton's interpreter does not run in two threads at once; the contexts overlap.
     """
-    turn, overlap = threading.Lock(), threading.Barrier(len(CHOICES), timeout=60)
-    done, problems = threading.Event(), {choice: [] for choice in CHOICES}
-    inputs = {choice: [torch.randn(2, 17 + 2 * i + choice, 16, device=where) for i in range(12)] for choice in CHOICES}
+    turn, overlap, done = threading.Lock(), threading.Barrier(len(CHOICES), timeout=60), threading.Event()
 
     def compute(choice):
         with batch_invariant(choice):
             overlap.wait()
-            for x in inputs[choice]:
+            for i in range(12):
+                x = torch.randn(2, 17 + 2 * i + choice, 16, device=where)
                 with turn:
                     y = softmax(x, 1)
                 torch.testing.assert_close(y, torch.softmax(x, 1))
@@ -301,8 +281,7 @@ def test_threads_with_different_choices_do_not_disturb_each_other(where, plans):
     finally:
         sys.setswitchinterval(before)
         set_batch_invariant(False)
-    for problem, _ in plans:
-        problems[problem.batch_invariant].append(problem)
     for choice in CHOICES:
-        assert len(problems[choice]) == len(inputs[choice])
-        assert {problem.across for problem in problems[choice]} == {not choice}
+        problems = [problem for problem, _ in plans if problem.batch_invariant == choice]
+        assert len(problems) == 12
+        assert {problem.across for problem in problems} == {not choice}

@@ -1,125 +1,209 @@
-"""The operators do all that torch asks: compilers, tracing, vmap, autocast, devices without memory."""
+"""The operators do all that torch asks: compilers, tracing, scripts, modes, tensors without memory."""
 
 import contextlib
+import io
+import pickle
 import warnings
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 import torch._dynamo.testing
+from calls import normal, place
+from closeness import expected
 from pairs import PAIRS
+from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import portable_softmax
-from portable_softmax import DtypeError, LayoutError, LogSoftmax, Softmax, softmax
-from portable_softmax.operators import bypass
+from portable_softmax import LogSoftmax, Softmax, log_softmax, softmax, softmin
 from portable_softmax.operators import dispatch as ops
+from portable_softmax.operators import launching
+from portable_softmax.operators.options import Options, read
 
-pytestmark = pytest.mark.kernel
+__all__ = ["place"]
+SHAPE = 2, 3, 4, 5
+random = partial(normal, dtype=torch.float64)
+RECORDED = Path(__file__).parents[1] / "support/recorded"
 
 
-@pytest.fixture
-def x(where):
-    return torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(where)
+EVERYTHING = {
+    "temperature": random(2, 1, 4, 1).abs() + 0.5, "mask": random(1, 3, 1, 5), "causal": "lower_right", "softcap": 2.0,
+    "sink": random(3), "masked_rows": "zero",
+}  # fmt: skip
+SOME = {
+    "plain": {},
+    "masked rows": {"masked_rows": "zero"},
+    "a number": {"scale": 0.5, "mask": random(4, 5) > -1},
+    "rows": {"scale": random(4, 1), "causal": True},
+    "everything": EVERYTHING,
+}
 
 
 @pytest.mark.each_value
 @pytest.mark.parametrize(
-    "view", [lambda x: x, lambda x: x.t(), lambda x: x.requires_grad_().t(), lambda x: x[None].transpose(0, 2)]
+    "given", [SOME[name] for name in SOME if name != "plain"], ids=[name for name in SOME if name != "plain"]
 )
-def test_opcheck(form, x, view):
+def test_opcheck(by_torch, form, given):
+    def asked():
+        return read(form, random(*SHAPE), 3, torch.float64, Options(**given))[1]
+
+    call, operators = asked(), torch.ops.portable_softmax
+    torch.library.opcheck(getattr(operators, form).default, tuple(call))
+    leaves = [each.requires_grad_() if isinstance(each, torch.Tensor) and each.is_floating_point() else each for each in call]
+    torch.library.opcheck(getattr(operators, form).default, tuple(leaves))
+    y = launching.forward(form, asked(), False).detach()
+    arguments = random(*SHAPE, seed=1), y, 3, torch.float32, call.factors, *call.of_gradient
+    torch.library.opcheck(getattr(operators, f"{form}_backward").default, arguments)
+
+
+@pytest.mark.kernel
+@pytest.mark.each_value
+@pytest.mark.parametrize("view", [torch.clone, torch.t, lambda x: x.requires_grad_().t(), lambda x: x[None].transpose(0, 2)])
+def test_opcheck_of_views(where, form, view):
+    x = random(3, 5).to(where)
     torch.library.opcheck(ops.operator(form), (view(x), 1))
     torch.library.opcheck(ops.operator(form), (view(x.float()), 1, torch.float64))
     torch.library.opcheck(ops.operator(f"{form}_backward"), (view(x.float()), view(x.float()), 1, torch.float16))
+    torch.library.opcheck(
+        getattr(torch.ops.portable_softmax, f"{form}_out").default, (x.detach(), 1), {"out": torch.empty(3, 5).to(x)}
+    )
 
 
 @pytest.mark.each_value
 @pytest.mark.parametrize("dynamic", [True, False])
-def test_compile_without_graph_breaks(form, x, dynamic):
-    ours, theirs = PAIRS[form]
+@pytest.mark.parametrize("given", SOME.values(), ids=SOME)
+def test_compile_without_graph_breaks(by_torch, form, given, dynamic):
+    """One graph holds the operator; sizes that change are another one only if they are not dynamic."""
     torch._dynamo.reset()
-    compilations = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
-    compiled = torch.compile(lambda x: ours(x * 2, -1).sin().sum(0), fullgraph=True, dynamic=dynamic, backend=compilations)
-    for rows in (3, 4, 6, 9):
-        leaves = [x.repeat(3, 1)[:rows].clone().requires_grad_() for _ in range(2)]
-        results = compiled(leaves[0]), theirs(leaves[1] * 2, -1).sin().sum(0)
-        for result in results:
-            result.sum().backward()
-        torch.testing.assert_close(results[0], results[1])
-        torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
-    assert compilations.frame_count == (1 if dynamic else 4)
+    counted = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    call = lambda x, given: ops_of(form)(x * 2, **given).sin()  # noqa: E731
+    compiled = torch.compile(call, fullgraph=True, dynamic=dynamic, backend=counted)
+    leaves = [random(*SHAPE).requires_grad_() for _ in range(2)]
+    results = compiled(leaves[0], given), expected(form, leaves[1] * 2, **given).sin()
+    for leaf, result in zip(leaves, results, strict=True):
+        result.nan_to_num(0).backward(random(*SHAPE, seed=2))
+        leaf.grad.nan_to_num_(0)
+    torch.testing.assert_close(*results, equal_nan=True)
+    torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
+    compilations = counted.frame_count
+    compiled(random(*SHAPE, seed=5).requires_grad_(), given)
+    assert counted.frame_count == compilations
+    assert any(f"portable_softmax.{form}" in str(node.target) for graph in counted.graphs for node in graph.graph.nodes)
+    if not given:
+        for batch in (3, 4, 6):
+            compiled(random(batch, *SHAPE[1:]).requires_grad_(), given)
+        assert counted.frame_count == (1 if dynamic else 4)
 
 
-def test_export_and_make_fx(form, x):
+def ops_of(form):
+    """Returns the function, or the operator where torch computes a plain call, as it does on the CPU."""
+    return lambda x, **given: PAIRS[form][0](x, **given) if given else ops.operator(form)(x, -1)
+
+
+@pytest.mark.kernel
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_autograd_runs(where):
+    from torch._dynamo import compiled_autograd
+
+    x, dy = torch.randn(2, 3, 20, device=where)
+    x.requires_grad_()
+    y = softmax(x)
+    with compiled_autograd._enable(lambda graph: torch.compile(graph, backend="eager", fullgraph=True)):
+        y.backward(dy)
+    torch.testing.assert_close(x.grad, torch.autograd.grad(torch.softmax(x, -1), x, dy)[0])
+
+
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weights = Softmax(scale=0.125, causal=True, softcap=30.0)
+        self.logarithms = LogSoftmax(masked_rows="zero")
+
+    def forward(self, x, mask, temperature):
+        return self.weights(x, mask=mask) + self.logarithms(x, temperature=temperature) + softmin(x * 2, -1)
+
+
+def test_export_and_make_fx(place):
+    x, mask, t = random(2, 4, 5), (random(2, 1, 5) > -1) | (torch.arange(5) == 0), random(2, 1, 1).abs()
+    given = tuple(each.to(place) for each in (x, mask, t))
+    model, size = Attention(), torch.export.Dim("n", min=2)
+    exported = torch.export.export(model, given, dynamic_shapes=({0: size}, {0: size}, {0: size}))
+    again = [torch.cat((each, each)) for each in given]
+    torch.testing.assert_close(exported.module()(*again), model(*again))
+    traced = make_fx(lambda x, m, t: functional_call(model, {}, (x, m, t)))(*given)
+    torch.testing.assert_close(traced(-given[0], *given[1:]), model(-given[0], *given[1:]))
+    for code in (str(exported.graph_module.code), traced.code):
+        assert code.count("ops.portable_softmax.") == (2 if "softmin" not in code else 3)
+
+
+def test_symbolic_traces_hold_the_call(place, form):
     ours, theirs = PAIRS[form]
-
-    class Model(torch.nn.Module):
-        def forward(self, x):
-            return ours(x * 2, -1)
-
-    exported = torch.export.export(Model(), (x,), dynamic_shapes={"x": {0: torch.export.Dim("n")}})
-    torch.testing.assert_close(exported.module()(x[:2]), theirs(x[:2] * 2, -1))
-    traced = make_fx(lambda x: ours(x, 0))(x)
-    assert f"portable_softmax.{form}.default" in traced.code
-    torch.testing.assert_close(traced(-x), theirs(-x, 0))
-
-
-def test_autocast_gives_float32_as_torchs_rule_has_it(where, form, x):
-    ours = PAIRS[form][0]
-    with torch.autocast(where.type, dtype=torch.bfloat16):
-        for given, wanted, expected in (
-            (torch.bfloat16, None, torch.float32),
-            (torch.float32, None, torch.float32),
-            (torch.float64, None, torch.float64),
-            (torch.bfloat16, torch.bfloat16, torch.bfloat16),
-        ):
-            assert ours(x.to(given), 0, wanted).dtype == expected
-        leaf = x.bfloat16().requires_grad_()
-        ours(leaf, 0).square().sum().backward()
-    assert leaf.grad.dtype == torch.bfloat16
-    with torch.autocast(where.type, dtype=torch.bfloat16, enabled=False):
-        assert ours(x.bfloat16(), 0).dtype == torch.bfloat16
+    x = random(3, 5).to(place)
+    traced = torch.fx.symbolic_trace(lambda x, dim: ours(x * 2, dim, torch.float64))
+    assert f"torch.ops.portable_softmax.{form}.default(" in traced.code
+    torch.testing.assert_close(traced(x, 0), theirs(x * 2, 0, dtype=torch.float64))
+    traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Identity(), Softmax(1)))
+    assert [node.target.namespace for node in traced.graph.nodes if node.op == "call_function"] == ["portable_softmax"]
+    torch.testing.assert_close(pickle.loads(pickle.dumps(traced))(x), torch.softmax(x, 1))
+    traced = torch.fx.symbolic_trace(lambda x: ours(x, 0, scale=2.0))
+    assert any(node.target is ours for node in traced.graph.nodes)
+    torch.testing.assert_close(traced(x), ours(x, 0, scale=2.0))
 
 
-def test_tensors_without_memory(where, form, x):
+def every_form(x: torch.Tensor) -> torch.Tensor:
+    return softmax(input=x, dim=0, dtype=torch.float64) + log_softmax(x, 1) + softmin(x)
+
+
+@pytest.mark.kernel
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_scripts_hold_the_operator(where):
+    x = random(3, 5).to(where)
+    scripted = torch.jit.script(every_form)
+    assert str(scripted.graph).count("portable_softmax::") == 3
+    torch.testing.assert_close(scripted(x), every_form(x))
+    for ours, theirs in ((Softmax(1), torch.nn.Softmax(1)), (LogSoftmax(), torch.nn.LogSoftmax(-1))):
+        scripted, kept = torch.jit.script(torch.nn.Sequential(torch.nn.Identity(), ours)), io.BytesIO()
+        assert str(scripted.inlined_graph).count("portable_softmax::") == 1
+        torch.jit.save(scripted, kept)
+        kept.seek(0)
+        for module in (scripted, torch.jit.load(kept)):
+            leaves = [x.clone().requires_grad_() for _ in range(2)]
+            results = module(leaves[0]), theirs(leaves[1])
+            for result in results:
+                result.square().sum().backward()
+            torch.testing.assert_close(*results)
+            torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
+    with pytest.raises(torch.jit.Error, match="takes only a module's dim"):
+        torch.jit.script(Softmax(scale=0.5))(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):  # a call could be repeated
+            traced = torch.jit.trace(lambda x: softmax(x, 0), x)
+            softmax(x, 0)
+    assert "portable_softmax::softmax" in str(traced.graph)
+
+
+def test_modules_take_numbers_when_made_and_tensors_with_a_call(by_torch):
+    x, t = random(3, 5), random(3, 1).abs()
+    torch.testing.assert_close(Softmax(0, temperature=2.0)(x), softmax(x, 0, temperature=2.0))
+    torch.testing.assert_close(Softmax(temperature=2.0)(x, temperature=t), softmax(x, temperature=t))
+    torch.testing.assert_close(LogSoftmax(softcap=2.0)(x, sink=t), log_softmax(x, softcap=2.0, sink=t))
+    assert repr(Softmax(scale=0.5, causal=True)) == "Softmax(dim=-1, scale=0.5, causal=True)"
+    assert repr(torch.nn.Sequential(LogSoftmax(1))[0]) == "LogSoftmax(dim=1)"
+
+
+def test_tensors_without_memory(place, form):
     from torch._subclasses import FakeTensorMode
 
     ours = PAIRS[form][0]
-    meta = ours(torch.empty(5, 3, device="meta").t(), 0, torch.float16)
-    assert (meta.shape, meta.dtype, meta.stride(), meta.device.type) == ((3, 5), torch.float16, (5, 1), "meta")
-    with FakeTensorMode() as mode:
-        fake = ours(mode.from_tensor(x), 0)
-        assert (fake.shape, fake.device) == (x.shape, x.device)
-        with pytest.raises(IndexError, match=r"Dimension out of range \(expected to be in range of \[-1, 0\], but got 1\)"):
-            ours(torch.empty(3, device="meta"), 1)
-        with pytest.raises(NotImplementedError, match="name a floating-point dtype"):
-            ours(torch.empty(3, device="meta", dtype=torch.int32), 0)
-
-
-@pytest.mark.filterwarnings("ignore:Sparse CSR")
-def test_operators_refuse_other_layouts(form, x):
-    forward, backward = ops.operator(form), ops.operator(f"{form}_backward")
-    for other in (x.to_sparse(), x.to_sparse_csr()):
-        for call in (
-            lambda other=other: forward(other, 1),
-            lambda other=other: backward(other, x, 1, x.dtype),
-            lambda other=other: backward(x, other, 1, x.dtype),
-        ):
-            with pytest.raises(LayoutError, match=rf"{form} of a tensor of layout torch.sparse_"):
-                call()
-
-
-@pytest.mark.parametrize("without_memory", [False, True])
-def test_a_gradients_operator_refuses_what_does_not_fit(form, x, without_memory):
-    y = x.to("meta") if without_memory else x
-    operator = ops.operator(f"{form}_backward")
-    for dy, dim, error, words in (
-        (y[:2], 1, ValueError, r"a gradient of shape \(2, 5\) was given for an output of shape \(3, 5\)"),
-        (y[0], 1, ValueError, r"a gradient of shape \(5,\)"),
-        (y.half(), 1, DtypeError, "a gradient of torch.float16 was given for an output of torch.float64"),
-        (y, 2, IndexError, r"range of \[-2, 1\], but got 2"),
-    ):
-        with pytest.raises(error, match=words):
-            operator(dy, y, dim, torch.float64)
+    for given in ({}, {"temperature": torch.empty(1, 3, device="meta"), "sink": 1.0}):
+        y = ours(torch.empty(5, 3, device="meta").t().t(), 0, torch.float16, **given)
+        assert (y.shape, y.dtype, y.stride(), y.device.type) == ((5, 3), torch.float16, (3, 1), "meta")
+        with FakeTensorMode() as mode:
+            fake = ours(mode.from_tensor(random(3, 5).to(place)), 0, **dict.fromkeys(given, 2.0))
+        assert (fake.shape, fake.device.type) == ((3, 5), place.type)
 
 
 def listeners(x):
@@ -143,69 +227,37 @@ def listeners(x):
     yield "a subclass", contextlib.nullcontext(), torch.nn.Parameter(x, requires_grad=False)
 
 
-def test_the_direct_path_is_taken_only_when_nobody_listens(x, monkeypatch):
-    dispatched = []
+@pytest.mark.kernel
+@pytest.mark.parametrize("given", [{}, {"scale": 0.5}], ids=["plain", "scored"])
+def test_who_listens_sees_the_operator_though_a_call_could_be_repeated(where, monkeypatch, given):
+    dispatched, x = [], random(3, 5).to(where)
     monkeypatch.setattr(ops, "operator", lambda form, operator=ops.operator: dispatched.append(form) or operator(form))
     for name, context, tensor in listeners(x):
         for _ in range(2):
-            softmax(x, 0)  # which a call of a tensor like x would repeat
+            softmax(x, 0, **given)
         assert not dispatched
         with context:
-            result = softmax(tensor, 0)
-        torch.testing.assert_close(result.detach().double(), torch.softmax(tensor.detach().double(), 0))
+            result = softmax(tensor, 0, **given)
+        exact = torch.softmax(tensor.detach().double() * given.get("scale", 1.0), 0)
+        torch.testing.assert_close(result.detach().double(), exact)
         assert dispatched.pop(), f"{name} was not asked"
-    softmax(x, 0)
-    leaf = x.clone().requires_grad_()
-    with torch.no_grad():
-        assert not softmax(leaf, 0).requires_grad
-    assert not dispatched
 
 
-def test_the_direct_path_records_a_gradient_as_the_operator_does(form, x, monkeypatch):
-    ours = PAIRS[form][0]
-    leaves = [x.clone().requires_grad_() for _ in range(2)]
-    packed = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda saved: packed.append(saved) or saved, lambda saved: saved):
-        results = [ops.operator(form)(leaves[0], 0), None]
-        monkeypatch.setattr(ops, "operator", None)
-        results[1] = ours(leaves[1], 0)
-    assert len(packed) == 2
-    weights = torch.randn_like(x)
-    first = [torch.autograd.grad(y, leaf, weights, create_graph=True)[0] for y, leaf in zip(results, leaves, strict=True)]
-    second = [torch.autograd.grad(dx.square().sum(), leaf)[0] for dx, leaf in zip(first, leaves, strict=True)]
-    assert torch.equal(*first)
-    assert torch.equal(*second)
+@pytest.mark.parametrize("name", ["plain", "scored"])
+def test_programs_that_version_1_0_saved_are_loaded(name):
+    """Their graphs hold portable_softmax::scored, and operators of fewer arguments."""
+    x, mask, temperature = random(4, 6).float(), torch.ones(4, 6, dtype=torch.bool).tril(), random(4, 1).float().abs() + 0.5
+    module = torch.export.load(RECORDED / f"{name}_1_0.pt2").module()
+    if name == "plain":
+        y, exact = module(x), log_softmax(x, 0) + softmax(x, -1)
+    else:
+        first = softmax(x, mask=mask, temperature=temperature, softcap=3.0, sink=0.5)
+        y, exact = module(x, mask, temperature), first + softmin(x, 1, scale=2.0, masked_rows="zero")
+    torch.testing.assert_close(y, exact)
 
 
-def test_gradients_past_the_dispatcher_are_the_operators(form, x, monkeypatch):
-    """Gradients of the first call, which plans, of the second, which looks it up, and of the operator."""
-    leaf = x.clone().requires_grad_()
-    y = PAIRS[form][0](leaf, 0)
-    dy = torch.randn_like(x)
-    expected = ops.operator(f"{form}_backward")(dy, y.detach(), 0, x.dtype)
-    monkeypatch.setattr(bypass, "fused", None)
-    for _ in range(2):
-        assert torch.equal(torch.autograd.grad(y, leaf, dy, retain_graph=True)[0], expected)
-    by_columns = dy.t().contiguous().t()
-    assert torch.equal(torch.autograd.grad(y, leaf, by_columns, retain_graph=True)[0], expected)
-
-
-def test_jit_tracing_records_the_operator(x):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        traced = torch.jit.trace(lambda x: softmax(x, 0), x)
-    assert "portable_softmax::softmax" in str(traced.graph)
-
-
-def test_modules(x):
-    torch.testing.assert_close(Softmax(0)(x), torch.nn.Softmax(0)(x))
-    torch.testing.assert_close(LogSoftmax()(x), torch.nn.LogSoftmax(-1)(x))
-    assert repr(torch.nn.Sequential(LogSoftmax(1))[0]) == "LogSoftmax(dim=1)"
-
-
-def test_a_gradient_and_other_forms_have_plans():
+@pytest.mark.kernel
+def test_a_gradient_and_other_forms_have_plans(where):
     device = portable_softmax.current_device()
     plan = portable_softmax.plan(640, 70000, "float32", device, form="log_softmax", backward=True)
     assert plan.tiling.strategy == ("shared" if device.backend in ("cuda", "hip") else "online")
-    with pytest.raises(ValueError, match="form 'softplus' was asked for; there are softmax, log_softmax, softmin"):
-        portable_softmax.plan(1, 1, "float32", device, form="softplus")

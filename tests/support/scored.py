@@ -1,9 +1,9 @@
-"""The softmax of scores in float64, step by step, and cases of every step."""
+"""Calls of the kernels of scores, and cases of every step."""
 
 from types import SimpleNamespace
 
 import torch
-from closeness import assert_close
+from closeness import assert_close, with_terms
 
 from portable_softmax.operators import launching, memory
 from portable_softmax.operators.call import Asked, AskedGradient
@@ -13,51 +13,10 @@ from portable_softmax.planning.scores import Scores
 INF = float("inf")
 
 
-def scores_of(x, form, scores, mask=None, factor=None):
-    """Returns (scores, which elements are hidden) in float64; the steps round as the kernel's do."""
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute) * (-1 if form == "softmin" else 1)
-    z, greedy = x, torch.zeros((), dtype=torch.bool)
-    if scores.factor:
-        factor = torch.as_tensor(factor, dtype=compute, device=x.device)
-        z = x / factor if scores.divides else x * factor
-        greedy = (factor == 0) & scores.divides
-    if scores.cap:
-        z = (scores.cap * torch.tanh(z.double() / scores.cap)).to(compute)
-    hidden = torch.zeros_like(x, dtype=torch.bool)
-    if scores.mask == "bool":
-        hidden = ~mask.expand(x.shape)
-    elif scores.mask:
-        added = mask.to(compute).expand(x.shape)
-        z, x = z + added, torch.where(added == -INF, added, x)
-    if scores.causal:
-        rows, cols = x.shape[-2:]
-        ahead = cols - rows if scores.causal == "lower_right" else 0
-        hidden = hidden | ~torch.ones(rows, cols, dtype=torch.bool, device=x.device).tril(ahead)
-    z = torch.where(greedy, x, z).double().masked_fill(hidden, -INF)
-    top = z.amax(-1, keepdim=True)
-    return torch.where(greedy & (z < top), -INF, z), hidden, greedy
-
-
 def expected(x, form, scores, mask=None, factor=None, sink=None, dim=-1):
     """Returns (the softmax of scores in float64, the size of its terms); factor and sink are numbers, or have 1 along dim."""
-    back = [
-        each.movedim(dim, -1) if isinstance(each, torch.Tensor) and each.dim() else each for each in (x, mask, factor, sink)
-    ]
-    x, mask, factor, sink = back
-    z, _, greedy = scores_of(x, form, scores, mask, factor)
-    total = z.logsumexp(-1, keepdim=True)
-    total = torch.where((z.isnan() | (z == INF)).any(-1, keepdim=True), torch.nan, total)  # inf - inf
-    if scores.sink:
-        total = torch.where(greedy, total, torch.logaddexp(total, sink.double()))
-    log = z - total
-    empty = (z == -INF).all(-1, keepdim=True)
-    if scores.sink or scores.zero_rows:
-        log = torch.where(empty, -INF, log)
-    size = torch.where(z.isfinite(), z.abs() + total.nan_to_num(0, 0, 0).abs(), 0.0)
-    exact = log if form == "log_softmax" else log.exp()
-    terms = size + 1 if form == "log_softmax" else exact.nan_to_num(0) * size
-    return exact.movedim(-1, dim), terms.movedim(-1, dim)
+    steps = {"temperature" if scores.divides else "scale": factor, "softcap": scores.cap, "mask": mask, "causal": scores.causal}
+    return with_terms(form, x, dim, sink=sink, masked_rows="zero" if scores.zero_rows else "nan", **steps)
 
 
 def per_row(numbers, x, dim=-1):
