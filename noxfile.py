@@ -168,7 +168,7 @@ def versions(session: nox.Session, torch: str, triton: str) -> None:
     # Not all tests: many compile for devices that an old Triton does not know.
     session.run("pytest", "-q", "tests/planning/test_numbers_of_profiles.py", "tests/devices/test_occupancy.py")
     session.run("python", "scripts/random_plans.py", "--problems", "20")
-    kernels = "tests/kernels/test_accuracy.py", "tests/api/test_torch_semantics.py", "tests/operators/test_gradients.py"
+    kernels = "tests/kernels/test_accuracy.py", "tests/operators/test_calls.py", "tests/operators/test_derivatives.py"
     session.run("pytest", "-q", *kernels, "-m", "kernel and not slow", "--device", "interpreter")
 
 
