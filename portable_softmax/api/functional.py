@@ -133,8 +133,8 @@ def _general(
 
 def _options(form: str, given: dict[str, Any]) -> Options | None:
     """Returns what is given by name; None where all is as by default."""
-    if unknown := given.keys() - Options._fields:
-        raise TypeError(f"{form}() got an unexpected keyword argument {min(unknown)!r}")
+    if unknown := [name for name in given if name not in Options._fields]:  # torch.compile of torch 2.11 subtracts no keys
+        raise TypeError(f"{form}() got an unexpected keyword argument {unknown[0]!r}")
     options = Options(**given)
     return None if options.are_default else options
 

@@ -1,4 +1,4 @@
-"""What scale, temperature, mask, causal, softcap, sink and masked rows mean at their ends; test_calls.py has any of them."""
+"""Meaning of scale, temperature, mask, causal, softcap, sink and masked rows at their ends; test_calls.py has any of them."""
 
 import pytest
 import torch

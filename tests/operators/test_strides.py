@@ -1,4 +1,4 @@
-"""How tensors lie: which launches are made of them, and what lies next to a result."""
+"""Tells how tensors lie: which launches are made of them, and what lies next to a result."""
 
 import pytest
 import torch

@@ -30,7 +30,7 @@ def normal(*shape, seed=3, dtype=torch.float32):
 
 LAYOUTS = {  # of values: the same ones in other memory
     "contiguous": lambda x: x.contiguous(),
-    "transposed": lambda x: x.permute(*reversed(range(x.dim()))).contiguous().permute(*reversed(range(x.dim()))),
+    "transposed": lambda x: x.permute(tuple(reversed(range(x.dim())))).contiguous().permute(tuple(reversed(range(x.dim())))),
     "padded": lambda x: torch.cat([x, x], -1)[..., : x.shape[-1]] if x.dim() else x,
     "every second": lambda x: torch.stack([x, x], -1)[..., 0],
     "unaligned": lambda x: torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape),
