@@ -63,7 +63,7 @@ def capabilities(device: int | None = None) -> dict[str, Any]:
 
 
 def build(source: str, name: str) -> Any:
-    """Triton's function that builds C++ modules: of its own splits, the one that names architectures is asked for alone."""
+    """Triton's function that builds C++ modules: of its own parts, the one that names architectures is asked for alone."""
     assert name == "arch_utils"
     versions = {each["target"][1]["architecture"]: each["target"][1]["version"] for each in RECORDED}
     return type("Names", (), {"parse_device_arch": staticmethod(lambda number: NAMES[versions[number]])})

@@ -217,9 +217,9 @@ def native_accesses(spec, device, ocloc, folder):
     binary = folder / "kernel.bin"
     binary.write_bytes(xpu._native(ocloc, compiled.asm["spv"], device.arch, compiled.metadata.build_flags))
     subprocess.run(
-        [ocloc, "disasm", "-file", binary, "-device", device.arch, "-dump", folder / "splits"], check=True, capture_output=True
+        [ocloc, "disasm", "-file", binary, "-device", device.arch, "-dump", folder / "parts"], check=True, capture_output=True
     )
-    (text,) = folder.glob("splits/.text.*.asm")
+    (text,) = folder.glob("parts/.text.*.asm")
     return set(
         re.findall(r"\b(?:load|store|atomic_\w+)\.ugm\.d\d+(?:x\d+)?\b(?!t)", text.read_text())
     )  # t: of a whole sub-group

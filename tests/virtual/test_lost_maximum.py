@@ -48,7 +48,7 @@ def parts_of(width):
 
 def without(linalg, found, part):
     """Returns the code, whose maximum along rows is where `found` is, without a part of `parts_of` in it."""
-    kept = KEPT.format(**dict(zip(("of_each", "splits", "gone"), part, strict=True)))
+    kept = KEPT.format(**dict(zip(("of_each", "parts", "gone"), part, strict=True)))
     return f"{linalg[: found.start('before')]}{kept}{found['before']}%kept, %init :{linalg[found.end() :]}"
 
 
