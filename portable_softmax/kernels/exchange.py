@@ -61,7 +61,7 @@ def slots_of(workspace_ptr, tile, matrix, rows, n_rows, FORM: tl.constexpr):
 def publish(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
     """Writes the two statistics of a split of each row, [rows] each, into the slots.
 
-    In folded lines each row has a part of its own, and only those that are `known` have slots.
+    In folded lines each row has a split of its own, and only those that are `known` have slots.
     """
     if FORM.one_row:
         tl.atomic_xchg(slots + 2 * split, slot_of(of_rows(first), epoch), sem="relaxed")

@@ -103,7 +103,7 @@ else:  # Triton 3.2 has no tl.gather
 
 @triton.jit
 def orderable(number):
-    """Returns the bits of float32 statistics as integers of the same order; nan is above all."""
+    """Returns the bits of float32 numbers as integers of the same order; nan is above all."""
     bits = number.to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
@@ -190,9 +190,7 @@ def _judged(config: Any, compiled: Any, grid: Any, given: Mapping[str, Any], dev
     used = device.vendor.resources(compiled)
     occupancy = device.vendor.occupancy(used, device.hardware)
     if not occupancy.programs_per_multiprocessor:
-        name, needed, most = max(
-            _lacking(used, occupancy, device), key=lambda each: each[1] / (each[2] or 1), default=("", 0, 0)
-        )
+        name, needed, most = max(_lacking(used, device), key=lambda each: each[1] / (each[2] or 1), default=("", 0, 0))
         told = f"needs {needed} {name}, and there are {most}" if name else f"limited by {' and '.join(occupancy.limited_by)}"
         return _Tried(config, f"does not fit: {told}", needed / most if most else float("inf"))
     if grid is not None:
@@ -203,7 +201,7 @@ def _judged(config: Any, compiled: Any, grid: Any, given: Mapping[str, Any], dev
     return _Tried(config, spilled=used.spilled_bytes_per_thread, warps=resident)
 
 
-def _lacking(used: KernelResources, occupancy: Occupancy, device: Device) -> Iterator[tuple[str, int, int]]:
+def _lacking(used: KernelResources, device: Device) -> Iterator[tuple[str, int, int]]:
     """Yields (what a program needs more of than there is, how much it needs, how much there is)."""
     facts = device.hardware
     threads = (used.num_warps or 0) * (facts.warp_size or 0)

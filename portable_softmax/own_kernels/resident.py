@@ -68,7 +68,7 @@ def resident_programs(kernel: Any, device: Device | str | None = None) -> Reside
         raise TypeError(
             f"resident_programs wants a compiled kernel, as kernel.warmup(..., grid=(1,)) returns it, not {kernel!r}"
         )
-    key = _current_index()() if device is None else device
+    key = (_current_index()(),) if device is None else device  # no index of a caller's
     try:
         return _known[kernel][key]
     except (KeyError, TypeError):  # not counted yet, or no key of a dictionary

@@ -17,7 +17,7 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem, next_power_of_2
 from portable_softmax.planning.rows import MOST_SPLITS
 
-OTHER_REGISTERS = 25  # of a thread, beside one for each element: 4,668 launches that do not spill, to 9 in the median
+OTHER_REGISTERS = 25  # of a thread, beside one for each element; the launches of scripts/sweeps
 REGISTER_BYTES = 4
 
 

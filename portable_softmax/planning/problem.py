@@ -38,7 +38,7 @@ class Problem:
         depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in batches.
         transposed: x, or dy, lies the other way than y and the result: its rows side by side if theirs are not, and back.
         step: None for the whole softmax in one launch. For rows that are sharded over devices, "reduce" computes the maximum
-            and sum of this device's split, and "map" computes results from the numbers of all splits.
+            and sum of this device's shard, and "map" computes results from the statistics of all shards.
         lines: how the operands lie; None where nothing but a plan is wanted.
         unaligned, paired, last_alone, scattered, folded: how a launch reads it, which planning chooses (reading.py).
             unaligned: rows start anywhere, but those of all operands alike, and are read in vectors between two edges; `vector`
