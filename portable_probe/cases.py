@@ -182,9 +182,8 @@ def _run(device: Device, case: KernelUse, file: KernelFile, known: KernelCase, l
 
 def _softmax(device: Device, case: SoftmaxProblem, wanted: Wanted) -> tuple[Report, KernelResources, Any]:
     found = _planned(device, case)
-    backward = bool(case.backward)
-    time = None if case.scores else time_of(found, case.n_rows, case.n_cols, case.dtype, device, backward)
-    report = msgspec.structs.replace(describe(device, case), plan=launch_of(found), time=time or msgspec.UNSET)
+    time = time_of(found, device) or UNSET
+    report = msgspec.structs.replace(describe(device, case), plan=launch_of(found), time=time)
     if wanted.verify:
         report = msgspec.structs.replace(report, verify=_verified(device, case, found))
     if not wanted.dump:

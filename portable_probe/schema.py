@@ -89,8 +89,9 @@ class Time(Fields, frozen=True, kw_only=True):
     waves: float  # programs of the launch for each that is resident at once
     tail: float  # part of the last wave's places that stay empty
     covered_us: float  # of the memory's latency, by the loads that resident programs have in flight (Little's law)
-    expected_us: float | None  # null where no device of the profile was measured
-    error: float | None  # relative, of nine in ten measured cells
+    expected_us: float | None  # null where the profile has no numbers for it
+    terms: dict[str, float] = {}  # what it is the sum of; planning/cost.py explains each
+    error: float | None  # of nine in ten launches of problems that were left out of the fit; null where numbers are assumed
 
 
 class KernelUse(Fields, frozen=True, kw_only=True):

@@ -65,7 +65,9 @@ def worst_last(reports: list[Report]) -> list[Report]:
 def _title(reports: list[Report]) -> str:
     first, cases = reports[0], list(dict.fromkeys(filter(None, map(_case, reports))))
     what = f"kernel {first.kernel.name}" if first.kernel else "softmax"
-    times = "\nus: estimate, or > a lower bound (bytes / bandwidth)" if any(report.time for report in reports) else ""
+    times = (
+        "\nus: expected; ~ by assumed numbers; > at least, bytes / bandwidth" if any(report.time for report in reports) else ""
+    )
     return f"{what}{f' {cases[0]}' if len(cases) == 1 else ''}, {triton_of(first)}{times}"
 
 
@@ -109,11 +111,13 @@ def _row(report: Report) -> dict[str, Any]:
 
 
 def _microseconds(report: Report) -> str | None:
-    """Tells the expected time, or the memory's floor where the device was never measured."""
+    """Tells the expected time, or the memory's floor where the profile has no numbers for it."""
     if not report.time:
         return None
-    told = report.time.floor_us if report.time.expected_us is None else report.time.expected_us
-    return f"{'>' if report.time.expected_us is None else ''}{told:{'.1f' if told >= 0.1 else '.1g'}}"
+    expected = report.time.expected_us
+    told = report.time.floor_us if expected is None else expected
+    mark = ">" if expected is None else "~" if report.time.error is None else ""
+    return f"{mark}{told:{'.1f' if told >= 0.1 else '.1g'}}"
 
 
 def _numbers(report: Report) -> dict[str, Any]:

@@ -121,12 +121,13 @@ def _limits(occupancy: Occupancy) -> Iterator[str]:
 
 
 def _time(time: Time) -> Iterator[str]:
-    moved = f"at least {time.floor_us:.3g} us ({time.bytes / 1e6:.4g} MB at {time.bytes / time.floor_us / 1e6:.3g} TB/s)"
-    if time.expected_us is None or time.error is None:
-        yield f"{moved}; no estimate: not measured"
-    else:
-        low, high = (time.expected_us * (1 + sign * time.error) for sign in (-1, 1))
-        yield f"{time.expected_us:.3g} us expected, {low:.3g} to {high:.3g} in nine cases of ten; {moved}"
+    if time.expected_us is not None:
+        parts = sorted(time.terms.items(), key=lambda term: -term[1])
+        terms = ", ".join(f"{name} {us:.1f}" for name, us in parts if round(us, 1))
+        low, high = (time.expected_us * (1 + sign * (time.error or 0)) for sign in (-1, 1))
+        sure = f"{low:.3g} to {high:.3g} in nine cases of ten" if time.error else "by assumed numbers"
+        yield f"{time.expected_us:.3g} us expected, {sure}: {terms}"
+    yield f"at least {time.floor_us:.3g} us ({time.bytes / 1e6:.4g} MB at {time.bytes / time.floor_us / 1e6:.3g} TB/s)"
     if time.waves <= 1:
         yield f"the grid fills {time.waves:.0%} of the device once"
     else:

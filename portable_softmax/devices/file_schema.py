@@ -11,7 +11,7 @@ Dtype = Literal["float16", "bfloat16", "float32", "float64"]
 
 
 class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A device that can be bought. What it gives goes before the same of its architecture."""
+    """A device that can be bought. What it gives hides the same of its architecture."""
 
     matches: list[Text]  # regular expressions; one must match the whole name that the runtime reports
     hardware: HardwareFacts = HardwareFacts()

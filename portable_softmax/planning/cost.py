@@ -6,54 +6,13 @@ launch takes: its start, the waiting that nothing hides, and the largest of movi
 starting all programs, or somewhat more where two of them are alike.
 """
 
-from dataclasses import dataclass, fields
-
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import CostNumbers
 from portable_softmax.planning.facts import Facts, facts
-from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.plan import Terms, Tiling
 from portable_softmax.planning.problem import Problem
 
 NS, PS = 1e-3, 1e-6  # microseconds of a nanosecond, and of a picosecond
-
-
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """Microseconds of a launch by what they are for; their sum is the expected time. Arrays where facts are.
-
-    Args:
-        start: of the launch.
-        moving: all bytes once, at the bandwidth that long launches get.
-        pieces: more of it, as pieces of cache lines are moved alone.
-        again: bytes that are read again or spilled.
-        exchange: waiting for other programs' statistics, where nothing hides it.
-        threads: waiting for a program's own threads, the same.
-        steps: waiting for the next block, the same.
-        waves: waiting in later waves that moving does not hide.
-        starting: programs, as far as moving does not hide it.
-    """
-
-    start: float
-    moving: float
-    pieces: float
-    again: float
-    exchange: float
-    threads: float
-    steps: float
-    waves: float
-    starting: float
-
-    @property
-    def total(self) -> float:
-        """Returns the expected microseconds."""
-        total: float = sum(getattr(self, each.name) for each in fields(self))
-        return total
-
-    def __str__(self) -> str:
-        """Gives the total, and each term that is a tenth of a microsecond or more, the largest first."""
-        told = sorted(((getattr(self, each.name), each.name) for each in fields(self)), reverse=True)
-        terms = ", ".join(f"{name} {value:.1f}" for value, name in told if round(value, 1))
-        return f"{self.total:.1f} us: {terms}"
 
 
 def cost(

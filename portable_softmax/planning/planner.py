@@ -13,6 +13,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, TargetError
 from portable_softmax.planning.budget import Candidate
 from portable_softmax.planning.candidates import candidates
+from portable_softmax.planning.cost import cost
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import GROUPS_AT_ONCE, as_read
@@ -183,7 +184,11 @@ def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[s
     skipped = (f"passed over {reason}" for reason in passed_over)
     warnings = [warning] if warning else []
     told = (*warnings, *skipped, *reasons)
-    return LaunchPlan(problem, tiling, num_programs, found.resources, found.occupancy, told, warning)
+    terms = None
+    if device.hardware.memory_bandwidth_gb_per_s:
+        spilled, programs = found.resources.spilled_bytes_per_thread, found.occupancy.programs_per_multiprocessor
+        terms = cost(problem, tiling, num_programs, programs, device, spilled)
+    return LaunchPlan(problem, tiling, num_programs, found.resources, found.occupancy, told, warning, terms)
 
 
 def _walks(problem: Problem, tiling: Tiling, device: Device) -> bool:

@@ -14,10 +14,10 @@ from portable_softmax import Device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.errors import PlanError
 from portable_softmax.planning.candidates import is_possible
-from portable_softmax.planning.cost import Terms, cost, terms
+from portable_softmax.planning.cost import cost, terms
 from portable_softmax.planning.facts import facts
 from portable_softmax.planning.grid import estimated, grid, ranked
-from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.plan import Terms, Tiling
 from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.specialization import KernelSpec
