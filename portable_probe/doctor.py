@@ -16,10 +16,9 @@ PURPOSES = {
     "triton": "without it there are profiles, occupancy, and plans for Ascend",
 }
 EXTRAS = {
-    "numpy": ("Triton's interpreter and the virtual AMD device", "pip install 'numpy<2.4'"),
+    "numpy": ("Triton's interpreter, the virtual AMD device and `portable-softmax tune`", "pip install 'numpy<2.4'"),
     "plotly": ("pages of `portable-softmax report --html`", "pip install plotly jinja2"),
     "pytest": ("tests of your kernels", "pip install pytest"),
-    "tqdm": ("`portable-softmax tune`", "pip install tqdm"),
 }
 
 

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tabulate import tabulate
@@ -69,6 +70,20 @@ def few_lines_of_compilers() -> Iterator[None]:
                 lines[LINES:] = [f"... and {len(lines) - LINES} more lines of the compiler's"]
             for line in lines:
                 print(line, file=sys.stderr)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file; a write that is cut short leaves an older one, and another process may write the same."""
+    if path.exists() and not path.is_file():  # /dev/stdout, or a pipe
+        path.write_text(text)
+        return
+    target = path.resolve()
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def delivered(answer: Callable[[], int]) -> int:

@@ -27,8 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
         SystemExit: wrong usage, with code 2.
     """
     given = sys.argv[1:] if arguments is None else arguments
-    if given[:1] == ["tune"] or given[:2] == ["profiles", "check"]:
-        return _tune(given[1:])
+    if given[:1] == ["tune"]:
+        return delivered(lambda: _tune(given[1:]))
     options, unknown = parser().parse_known_args(given)
     if unknown:
         options.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -111,7 +111,6 @@ def _profiles(command: words.Parser) -> None:
     show.add_argument("name", metavar="NAME", help="such as amd/mi300x")
     show.add_argument("--json", action="store_true", help="the device's limits as JSON instead")
     show.set_defaults(answer=show_profile)
-    actions.add_parser("check", help="check a file that `tune` wrote, without the device")
     new = actions.add_parser("new", help="write a profile of the device here, and what its driver tells")
     new.add_argument("directory", type=Path, metavar="DIR", help="where to write")
     new.set_defaults(answer=lambda options: new_profile(options.directory))
@@ -127,8 +126,8 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "kernel": ("the launch that Triton makes of a kernel of yours", _kernel),
     "verify": ("run the softmax or a kernel of yours, and compare", _verify),
     "diff": ("ask a saved answer again, and show what changed", _diff),
-    "profiles": ("hardware profiles: list, show, new, check", _profiles),
+    "profiles": ("hardware profiles: list, show, new", _profiles),
     "report": ("one page of several runs", page.add),
-    "tune": ("measure which numbers launches are best computed with", lambda command: None),  # it has a parser of its own
+    "tune": ("fit what launches cost on the device that is here", lambda command: None),  # it has a parser of its own
     "doctor": ("what is installed, what is wrong, and what to type", _doctor),
 }

@@ -1,6 +1,5 @@
 """Saved reports, and what a new run changes of them."""
 
-import os
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from portable_probe.output import as_columns, many
+from portable_probe.output import as_columns, many, write_whole
 from portable_probe.report import use_of, words_of
 from portable_probe.schema import (
     SCHEMA_VERSION,
@@ -38,17 +37,7 @@ Answer = TypeVar("Answer", Versioned, Report)
 
 def save(reports: list[Report], path: Path) -> None:
     """Writes reports to a file for `load`: what --json prints for several. A write that is cut short leaves an older file."""
-    text = encoded(reports) + "\n"
-    if path.exists() and not path.is_file():  # /dev/stdout, or a pipe
-        path.write_text(text)
-        return
-    target = path.resolve()
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        beside.write_text(text)
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_whole(path, encoded(reports) + "\n")
 
 
 def load(path: Path) -> list[Report]:

@@ -1,1 +1,1 @@
-"""Measures on the device that is here which numbers its launches are best computed with, and writes them down."""
+"""Times launches on the device that is here, and fits the numbers of their cost to them."""

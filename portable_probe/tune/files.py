@@ -1,32 +1,84 @@
-"""Files of a run: a profile that extends the matched one, and the table of cells beside it."""
+"""Files of a run: the table of its launches, and a profile with the numbers that fit them."""
 
+import csv
 import datetime
-import importlib.metadata
+import io
+import math
 import re
-import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
-from portable_probe.tune import table
+from portable_probe.report import software
 from portable_probe.tune.cells import Cell
-from portable_probe.tune.choice import COMPUTED
-from portable_probe.tune.measuring import Launch, Timing
-from portable_probe.tune.run import Run
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.policy import NumberRow
+from portable_softmax.planning.plan import Tiling
 
-LINE = 128
-TOLD = ("driver", "torch")  # origins of facts that the device told
+SOURCE = "tuned"
 
 
-def source_name(device: Device) -> str:
-    """Returns a name for a source that the matched profile has not got."""
-    name = f"tune_{datetime.date.today():%Y_%m_%d}"
-    while name in device.profile.sources:
-        name += "_again"
-    return name
+class Launch(msgspec.Struct, frozen=True):
+    """A line of the table: a cell, how its rows are cut, what a program uses, how many fit, who chose it, and its time."""
+
+    kind: str
+    n_rows: int
+    n_cols: int
+    dtype: str
+    backward: bool
+    tile_rows: int
+    width: int
+    splits: int
+    blocks: int
+    held: bool
+    resident: int  # programs on a multiprocessor
+    planned: bool  # by the planner
+    num_warps: int | None = None
+    max_registers: int | None = None
+    registers_per_thread: int | None = None
+    spilled_bytes_per_thread: int = 0
+    us: float = math.nan
+
+    @property
+    def cell(self) -> Cell:
+        """Returns the problem."""
+        return Cell(self.kind, self.n_rows, self.n_cols, self.dtype, self.backward)
+
+    @property
+    def tiling(self) -> Tiling:
+        """Returns how rows are cut."""
+        sizes = self.tile_rows, self.width, self.num_warps, 1, self.splits, self.max_registers, self.blocks
+        return Tiling(*sizes, held=self.held, walk=False)
+
+    def __str__(self) -> str:
+        return f"{self.cell}, {self.tiling}"
+
+
+def table_of(launches: Iterable[Launch]) -> str:
+    """Returns a table as comma-separated text."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows([Launch.__struct_fields__, *map(msgspec.structs.astuple, launches)])
+    return text.getvalue()
+
+
+def read(path: Path) -> list[Launch]:
+    """Reads a table; columns that it has besides are passed over.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is none; names the line.
+    """
+    found: list[Launch] = []
+    try:
+        for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+            found.append(msgspec.convert({key: value for key, value in row.items() if value}, Launch, strict=False))
+            if not 0 < found[-1].us < math.inf:
+                raise ValueError(f"{found.pop().us} microseconds are no time")
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path}, line {len(found) + 2}: {error}; `portable-softmax tune` writes such tables") from error
+    return found
 
 
 def product_of(device: Device) -> str:
@@ -37,82 +89,30 @@ def product_of(device: Device) -> str:
     return f"{vendor}/{product}"
 
 
-def write(run: Run, directory: Path) -> tuple[Path, Path]:
-    """Writes DIRECTORY/<vendor>/<product>.yaml and .csv, each whole or not at all, and returns them.
-
-    Raises:
-        OSError: they cannot be written.
-    """
-    profile = directory / f"{product_of(run.device)}.yaml"
-    cells, lines = profile.with_suffix(".csv"), lines_of(run)
-    profile.parent.mkdir(parents=True, exist_ok=True)
-    texts = {cells: table.text_of(lines), profile: yaml_of(run, lines, cells.name)}
-    # Another run may write the same two: each makes files of its own first, and puts both in place at once.
-    written = {path: path.with_name(f".{path.name}.{uuid.uuid4().hex}.part") for path in texts}
-    try:
-        for path, text in texts.items():
-            written[path].write_text(text, encoding="utf-8")
-        for path, part in written.items():
-            part.replace(path)
-    finally:
-        for part in written.values():
-            part.unlink(missing_ok=True)
-    return profile, cells
-
-
-def lines_of(run: Run) -> list[table.Line]:
-    """Returns a line for each launch of each cell, in the order of the cells; of those that failed with the reason."""
-    lines = []
-    for cell in run.cells:
-        found = {launch: _times(run, cell, launch, timing) for (other, launch), timing in run.times.items() if other == cell}
-        failed = {each.launch: {"error": each.reason} for each in run.failures if each.cell == cell and each.launch}
-        for launch, times in (found | failed).items():
-            words = {table.BEFORE: run.plans[cell].get(COMPUTED), table.AFTER: run.after.get(cell)}
-            chosen = " ".join(word for word, planned in words.items() if planned == launch)
-            names = {"numbers": run.words(cell, launch), "launch": str(launch), "chosen": chosen}
-            lines.append(dict.fromkeys(table.COLUMNS, "") | table.told(cell) | names | times)
-    return lines
-
-
-def _times(run: Run, cell: Cell, launch: Launch, timing: Timing) -> dict[str, str]:
-    times = {"median_us": f"{timing.us:.4g}", "error": f"{timing.error:.3g}"}
-    if run.plans[cell].get(COMPUTED) == launch and cell in run.again:
-        times["again_us"] = f"{run.again[cell].us:.4g}"
-    return times | ({"copy_us": f"{timing.copy_us:.4g}"} if timing.copy_us else {})
-
-
-def yaml_of(run: Run, lines: list[table.Line], cells: str) -> str:
-    """Returns the profile: what it extends, the device that it is for, rows of numbers with their gains, and one source."""
-    device = run.device
-    differ = {
-        key: {"value": value, "source": run.source}
-        for key, origin in device.origins.items()
-        if origin in TOLD and (value := getattr(device.hardware, key)) != getattr(device.profile.hardware, key)
-    }
-    content = {
-        "extends": device.profile.name,
+def extension_of(device: Device) -> dict[str, Any]:
+    """Returns a profile that extends the matched one, for the device that is here, with the facts that it tells otherwise."""
+    known, source = device.profile, SOURCE + "_again" * (SOURCE in device.profile.sources)
+    facts = [key for key, origin in device.origins.items() if origin in ("driver", "torch")]
+    differ = {key: value for key in facts if (value := getattr(device.hardware, key)) != getattr(known.hardware, key)}
+    versions = ", ".join(f"{name} {version}" for name, version in software().items())
+    title = f"portable-softmax tune on one {device.name}, {versions}, {datetime.date.today()}"
+    return {
+        "extends": known.name,
         "matches": [re.escape(device.name)],
-        "sources": {run.source: {"verified": "measured", "title": title(device, lines)}},
-        **({"hardware": differ} if differ else {}),
-        "numbers": [_row(row) for row in run.rows],
+        "sources": {source: {"verified": "measured", "title": title}},
+        "hardware": {key: {"value": value, "source": source} for key, value in differ.items()},
     }
-    text = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=LINE)
-    return f"# Written by portable-softmax tune; {cells} holds the cells.\n{text}"
 
 
-def _row(row: NumberRow) -> dict[str, Any]:
-    return {**row.conditions, **row.given, "gain": row.gain, "source": row.source}
+def profile_of(extension: dict[str, Any], cost: dict[str, Any], told: str) -> str:
+    """Returns the text of an extension with these numbers, whose source tells what came of them."""
+    ((source, about),) = extension["sources"].items()
+    sources = {source: {**about, "title": f"{about['title'].partition('; ')[0]}; {told}"}}
+    content = {**extension, "sources": sources, "cost": {**cost, "source": source}}
+    return "# Written by portable-softmax tune; the table of its launches lies beside it.\n" + dumped(content)
 
 
-def title(device: Device, lines: list[table.Line]) -> str:
-    """Tells what was measured, on what, and what came of it."""
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("triton", "torch"))
-    where = f"one {device.name}, driver {_driver()}, {versions}, {datetime.date.today()}"
-    return f"portable-softmax tune on {where}; {table.summary(lines)}"
-
-
-def _driver() -> str:
-    from torch.utils.collect_env import get_env_info
-
-    versions = get_env_info()._asdict()  # type: ignore[no-untyped-call]
-    return next((value for key, value in versions.items() if key.endswith("driver_version") and value), "not told")
+def dumped(content: dict[str, Any]) -> str:
+    """Returns YAML, with short mappings on one line."""
+    text: str = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=128)
+    return text

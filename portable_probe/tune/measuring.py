@@ -1,22 +1,22 @@
-"""Work of the processes: a cell's plan with some numbers, and a launch's result and time."""
+"""Work of the processes: what a launch uses, and its result and time."""
 
-import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
+import msgspec
 import torch
 
 from portable_probe.closeness import softmax_in_float64, worst_error
 from portable_probe.tune.cells import Cell, problem_on, tensors_of
-from portable_probe.tune.processes import WrongResultError
-from portable_probe.tune.variations import with_rows
+from portable_probe.tune.files import Launch
+from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.policy import NumberRow
-from portable_softmax.planning.plan import LaunchPlan, Tiling
-from portable_softmax.planning.problem import Problem
+from portable_softmax.errors import PlanError, PortableSoftmaxError
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.runtime.compiled import resources_of
 from portable_softmax.runtime.guard import guard_of, launch_on
 from portable_softmax.runtime.launch import sizes_of
 from portable_softmax.runtime.plans import plan_problem
@@ -25,55 +25,39 @@ from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.workspace import with_workspace
 
 WARMUP_MS, REPEAT_MS = 2, 12
-Operands = tuple[torch.Tensor, ...]
 
 
-@dataclass(frozen=True)
-class Launch:
-    """A plan's choices: how rows are read and cut, and the number of programs."""
-
-    problem: Problem
-    tiling: Tiling
-    num_programs: int
-
-    @classmethod
-    def of(cls, plan: LaunchPlan) -> "Launch":
-        """Returns the choices of a plan."""
-        return cls(plan.problem, plan.tiling, plan.num_programs)
-
-    def __str__(self) -> str:
-        return f"{self.problem.access}: {self.tiling}, {self.num_programs} programs"
+class WrongResultError(PortableSoftmaxError):
+    """A launch computes another result than float64."""
 
 
-class Timing(NamedTuple):
-    """A launch's median time, its largest error in units of what is allowed, and the time of a copy of as many bytes.
-
-    A reduction writes nothing, and has no copy.
-    """
-
-    us: float
-    error: float
-    copy_us: float | None = None
-
-
-def planned(cell: Cell, rows: tuple[NumberRow, ...]) -> Launch:
-    """Plans a cell on the device that is here, with rows of numbers before its own; compiles what the planner tries.
+def compiled(cell: Cell, tiling: Tiling | None, device: Device | None = None) -> Launch:
+    """Compiles a launch, or what is planned for None, for the device that is here or another.
 
     Raises:
-        PlanError, CompileError: nothing fits, or the device's compiler cannot be used.
+        PlanError, CompileError: it does not compile, or fewer programs are resident than share a row.
     """
-    return Launch.of(plan_on(cell, with_rows(current_device(), rows)))
-
-
-def plan_on(cell: Cell, device: Device) -> LaunchPlan:
-    """Plans a cell on any device; see `planned`."""
+    device = device or current_device()
     problem = problem_on(cell, device)
     assert problem, "cells_of leaves out what the device does not take"
-    return plan_problem(problem, device)
+    if tiling is None:
+        plan = plan_problem(problem, device)
+        return launch_of(cell, plan.tiling, plan.resources, plan.occupancy.programs_per_multiprocessor, planned=True)
+    resources = resources_of(KernelSpec.of(problem, replace(tiling, walk=False)), device)
+    occupancy = device.vendor.occupancy(resources, device.hardware)
+    if device.resident(occupancy) < tiling.splits:
+        raise PlanError(f"only {device.resident(occupancy)} programs are resident, and {tiling.splits} share a row")
+    return launch_of(cell, tiling, resources, occupancy.programs_per_multiprocessor)
 
 
-def timed(cell: Cell, launch: Launch, with_copy: bool) -> Timing:
-    """Launches, compares the result with float64, and times it, with the cache flushed each time.
+def launch_of(cell: Cell, tiling: Tiling, resources: KernelResources, resident: int, planned: bool = False) -> Launch:
+    """Returns the line of a launch that has no time yet."""
+    told = vars(cell) | vars(resources) | vars(tiling) | {"resident": resident, "planned": planned}
+    return Launch(**{key: told[key] for key in Launch.__struct_fields__ if key in told})
+
+
+def timed(launch: Launch) -> Launch:
+    """Launches, compares the result with float64, and returns the line with its median time, the cache flushed for each.
 
     Raises:
         WrongResultError: the result differs by more than is allowed.
@@ -81,75 +65,40 @@ def timed(cell: Cell, launch: Launch, with_copy: bool) -> Timing:
     """
     device = current_device()
     where = device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}")
-    operands, result, exact, terms, more_sizes = _filled(cell, where)
-    call = _call(launch, device, operands, more_sizes)
+    operands, dim = tensors_of(launch.cell, where)
+    torch.manual_seed(0)
+    result, first, *last = operands
     result.fill_(float("nan"))
+    first.normal_()
+    exact, terms = softmax_in_float64(first, dim), torch.zeros(())
+    for y in last:
+        y.copy_(torch.softmax(y.normal_().float(), dim))
+        total, size = ((each * y.double()).sum(dim, True) for each in (first.double(), first.double().abs()))
+        exact, terms = y.double() * (first.double() - total), y.double() * (first.double().abs() + size)
+    call = _call(launch, device, operands)
     call()
-    error = worst_error(result, exact, terms)
-    if not error <= 1:
+    if not (error := worst_error(result, exact, terms)) <= 1:
         raise WrongResultError(f"the result differs from float64 by {error:.3g} times what is allowed")
-    if not with_copy or cell.step == "reduce":
-        return Timing(_median_us(call, device), error)
-    copy = _copying(operands[:-1] if cell.step else operands)
-    return Timing(_median_us(call, device), error, _median_us(copy, device))
+    return msgspec.structs.replace(launch, us=_median_us(call, device))
 
 
-def _call(launch: Launch, device: Device, operands: Operands, more_sizes: tuple[int, ...]) -> Callable[[], Any]:
-    problem, tiling, sizes = launch.problem, launch.tiling, (*sizes_of(launch.problem), *more_sizes)
-    prepared = prepare(KernelSpec.of(problem, tiling), device, (launch.num_programs, 1, 1), sizes)
+def _call(launch: Launch, device: Device, operands: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
+    problem, tiling = problem_on(launch.cell, device), launch.tiling
+    assert problem, "it was compiled"
+    grid = (problem.tiles(tiling.tile_rows) * tiling.splits, 1, 1)
+    prepared = prepare(KernelSpec.of(problem, tiling), device, grid, sizes_of(problem))
     if tiling.is_shared:
         prepared = with_workspace(prepared, problem, tiling, operands[0].device)
     guard = guard_of(device)
     return lambda: launch_on(guard, prepared, *operands)
 
 
-def _filled(cell: Cell, where: str) -> tuple[Operands, torch.Tensor, torch.Tensor, torch.Tensor | float, tuple[int, ...]]:
-    """Returns a launch's operands, the result among them, what it should be in float64, its terms, and sizes of a step."""
-    operands, dim = tensors_of(cell, where)
-    torch.manual_seed(0)
-    given = operands if cell.step == "reduce" else operands[1:]
-    given[0].normal_()
-    if cell.backward:
-        given[1].copy_(torch.softmax(given[1].normal_().float(), dim))
-    first, last = given[0].double(), given[-1].double()
-    if not cell.step:
-        if not cell.backward:
-            return operands, operands[0], softmax_in_float64(first, dim), 0.0, ()
-        total, size = ((each * last).sum(dim, True) for each in (first, first.abs()))
-        return operands, operands[0], last * (first - total), last * (first.abs() + size), ()
-    numbers = torch.empty(1, 1 if cell.backward else 2, cell.n_rows, device=where)
-    whole = (first * last).sum(1)[None, None] if cell.backward else _maximum_and_sum(first)
-    size = (first * last).abs().sum(1)[None, None] if cell.backward else whole
-    if cell.step == "reduce":
-        return (*operands, numbers), numbers, whole, size, ()
-    numbers.copy_(whole)
-    row = whole[0, :, :, None]
-    if cell.backward:
-        return (*operands, numbers), operands[0], last * (first - row[0]), last * (first.abs() + size[0, 0, :, None]), (1,)
-    return (*operands, numbers), operands[0], (first - row[0]).exp() / row[1], 0.0, (1,)
-
-
-def _maximum_and_sum(x: torch.Tensor) -> torch.Tensor:
-    most = x.amax(1, keepdim=True)
-    return torch.stack([most[:, 0], (x - most).exp().sum(1)])[None]
-
-
-def _copying(operands: Operands) -> Callable[[], Any]:
-    """Returns a copy of as many bytes: of one operand, or the sum of two."""
-    out, *given = (torch.empty(each.numel(), dtype=each.dtype, device=each.device) for each in dict.fromkeys(operands))
-    return (lambda: torch.add(*given, out=out)) if len(given) == 2 else (lambda: out.copy_(given[0]))
-
-
 def _median_us(call: Callable[[], Any], device: Device) -> float:
-    """Times a call; on a CPU, where Triton's interpreter runs, a few times by the clock, which tells nothing of a device."""
+    """Times a call; on a CPU, where Triton's interpreter runs, once by the clock, which tells nothing of a device."""
     if device.index is None:
-        return statistics.median(_seconds(call) for _ in range(2)) * 1e6
+        began = time.perf_counter()
+        call()
+        return (time.perf_counter() - began) * 1e6
     from triton.testing import do_bench
 
     return float(do_bench(call, warmup=WARMUP_MS, rep=REPEAT_MS, return_mode="median")) * 1e3
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began

@@ -23,10 +23,6 @@ class Failed:
     reason: str
 
 
-class WrongResultError(PortableSoftmaxError):
-    """A launch computes another result than float64."""
-
-
 def answers(
     function: Callable[..., Any], jobs: Iterable[Job], n_processes: int, limit_s: float, ends: float
 ) -> Iterator[tuple[Job, Any]]:
@@ -42,18 +38,15 @@ def answers(
     waiting, processes = iter(jobs), [_Process(function, limit_s) for _ in range(n_processes)]
     try:
         while time.monotonic() < ends:
-            for process in processes:
-                if not process.job and (job := next(waiting, None)):
-                    process.begin(job)
-            busy = {process.connection: process for process in processes if process.job}
+            busy = [each for each in processes if each.job or each.begin(next(waiting, None))]
             if not busy:
                 return
-            until = min(ends, *(process.until for process in busy.values()))
-            wait(busy, max(0.0, until - time.monotonic()))
-            yield from (found for process in busy.values() if time.monotonic() < ends and (found := process.answer()))
+            until = min(ends, *(each.until for each in busy))
+            wait([each.connection for each in busy], max(0.0, until - time.monotonic()))
+            yield from (found for each in busy if time.monotonic() < ends and (found := each.answer()))
     finally:
-        for process in processes:
-            process.end()
+        for each in processes:
+            each.end()
 
 
 class _Process:
@@ -62,56 +55,51 @@ class _Process:
     def __init__(self, function: Callable[..., Any], limit_s: float) -> None:
         self._function, self._limit_s = function, limit_s
         self._process: Any = None
+        self.connection: Any = None
         self.job: Job | None = None
         self.until = 0.0
-        self.connection: Any = None
 
-    def begin(self, job: Job) -> None:
-        """Starts a job."""
-        limit = self._limit_s
-        if self._process is None:
-            context, limit = multiprocessing.get_context("spawn"), START_S
+    def begin(self, job: Job | None) -> bool:
+        """Starts a job; False if there is none."""
+        if not job:
+            return False
+        self.job, self.until = job, time.monotonic() + (self._limit_s if self._process else START_S)
+        if not self._process:
+            context = multiprocessing.get_context("spawn")
             self.connection, theirs = context.Pipe()
             self._process = context.Process(target=_serve, args=(theirs, self._function), daemon=True)
             self._process.start()
             theirs.close()
-        self.job, self.until = job, time.monotonic() + limit
         self.connection.send(job)
+        return True
 
     def answer(self) -> tuple[Job, Any] | None:
         """Returns the job and its answer; None if that is still awaited."""
-        job, found = self.job, self._received()
-        if found is None:
-            return None
-        self.job = None
-        assert job is not None
-        return job, found
-
-    def _received(self) -> Any:
-        if not self.connection.poll():
-            if time.monotonic() < self.until:
-                return None
-            self.end()
-            return Failed(f"no answer in {self._limit_s:g} s")
-        try:
-            kind, found = self.connection.recv()
-        except (EOFError, OSError):
-            self._process.join(KILL_S)
-            code = self._process.exitcode
-            self.end()
-            if code is None:
-                return Failed("the process closed its connection and does not end")
-            return Failed(f"the process ended by {f'signal {-code}' if code < 0 else f'exit code {code}'}")
-        if kind == "ready":
-            self.until = time.monotonic() + self._limit_s
-            return None
+        job, kind, found = self.job, "", None
+        if self.connection.poll():
+            try:
+                kind, found = self.connection.recv()
+            except (EOFError, OSError):
+                kind, found = "broken", Failed(f"the process {self._end_of()}")
+        elif time.monotonic() >= self.until:
+            kind, found = "broken", Failed(f"no answer in {self._limit_s:g} s")
         if kind == "broken":
             self.end()
-        return found
+        if kind == "ready":
+            self.until = time.monotonic() + self._limit_s
+        if not job or kind in ("", "ready"):
+            return None
+        self.job = None
+        return job, found
+
+    def _end_of(self) -> str:
+        self._process.join(KILL_S)
+        code = self._process.exitcode
+        return "does not end" if code is None else f"ended by {f'signal {-code}' if code < 0 else f'exit code {code}'}"
 
     def end(self) -> None:
         """Stops the process, whatever it does."""
-        if self._process is not None:
+        if self._process:
             self._process.kill()
             self._process.join(KILL_S)
             self.connection.close()
@@ -126,11 +114,6 @@ def _serve(connection: Connection, function: Callable[..., Any]) -> None:
         job = connection.recv()
         try:
             connection.send(("answer", function(*job)))
-        except PortableSoftmaxError as error:
-            connection.send(("answer", Failed(_line_of(error))))
         except Exception as error:
-            connection.send(("broken", Failed(_line_of(error))))
-
-
-def _line_of(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            failed = Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            connection.send(("answer" if isinstance(error, PortableSoftmaxError) else "broken", failed))

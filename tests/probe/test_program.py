@@ -165,7 +165,8 @@ profiles | 0 | profile target architecture ;; nvidia/h200 cuda/90 Hopper
 profiles list | 0 | nvidia/h200 cuda/90 Hopper
 profiles --json | 0 | "ascend/910b3"
 profiles show MI300X | 0 | multiprocessor_count 304 vendor ;; https://
-profiles check none.yaml | 1 | none.yaml: cannot be read:
+tune --refit none.csv | 1 | No such file or directory: 'none.yaml'
+tune --refit none.csv --on ascend/910b3 | 1 | ProfileError: ascend/910b3 gives no `cost` to begin with
 tune --help | 0 | usage: portable-softmax tune [-h]
 profiles show MI300X --json | 0 | "threads": 4294967295
 """
@@ -400,9 +401,12 @@ def test_the_doctor(run, monkeypatch):
         raise portable_softmax.NoDeviceError("nothing there")
 
     monkeypatch.setattr(doctor, "current_device", nothing)
-    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None if name == "tqdm" else True)
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None if name == "numpy" else True)
     code, out, _ = run("doctor")
-    assert (code, "optional   tqdm, for `portable-softmax tune`: pip install tqdm\n" in out) == (0, True)
+    assert (
+        code,
+        "optional   numpy, for Triton's interpreter, the virtual AMD device and `portable-softmax tune`: pip install" in out,
+    ) == (0, True)
     assert "device     none: nothing there" in out
     monkeypatch.setattr(doctor, "broken_installation", lambda: "two Tritons")
     assert run("doctor")[0] == 1

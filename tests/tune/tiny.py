@@ -1,22 +1,24 @@
-"""Jobs for processes of a tuning run, and small runs in Triton's interpreter: `python tiny.py whole|faults DIR`."""
+"""Work for processes of a tuning run, and a small run in Triton's interpreter: `python tiny.py DIR`."""
 
 import os
 import sys
-import time
 import warnings
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from portable_probe.tune import cells, files, measuring, report
-from portable_probe.tune.__main__ import main
-from portable_probe.tune.run import Limits, Run
-from portable_probe.tune.variations import with_rows
+from portable_probe.tune import cells, measuring, run
+from portable_probe.tune.__main__ import kept
 from portable_softmax import Device
-from portable_softmax.devices.detect import current_device
+from portable_softmax.devices.policy import COST_NUMBERS, CostNumbers
+from portable_softmax.planning.cost import terms
+from portable_softmax.planning.facts import facts
+from portable_softmax.planning.grid import estimated
 
-GRID = {"row": ((2048,), ()), "across": ((16,), ()), "unaligned": ((257, 351), (301,))}
-ELEMENTS = 2**17
+H100 = "nvidia/h100-sxm"
+SHAPES = {("row", 2**10): (64, 128), ("unaligned", 2**10): (33,), ("transposed", 2**10): (16,)}
+FAULTS = {("row", 64, "float32", False): "abort", ("row", 64, "bfloat16", False): "wrong"}
 
 
 def act(what):
@@ -33,68 +35,44 @@ def act(what):
     return what, os.getpid()
 
 
-def plan_for_h200(cell, rows):
-    """A plan of a device that is not here, by its compiler."""
-    return measuring.Launch.of(measuring.plan_on(cell, with_rows(Device.from_profile("nvidia/h200"), rows)))
+def as_if_compiled(cell, tiling):
+    """A launch of a device that is not here, with estimated resources; what is planned is one of its grid."""
+    device = Device.from_profile(H100)
+    problem = cells.problem_on(cell, device)
+    chosen = tiling or run.jobs_of(cell, device)[1][1]
+    used = estimated(problem, chosen, device)
+    resident = device.vendor.occupancy(used, device.hardware).programs_per_multiprocessor
+    return measuring.launch_of(cell, chosen, used, resident, planned=tiling is None)
 
 
-def plan_unless_tuned(cell, rows):
-    """The same, but for a cell of 128 columns the rows that are chosen crash the compiler."""
-    if cell.n_cols == 128 and any(row.source == "tuned" for row in rows):
-        os.abort()
-    return plan_for_h200(cell, rows)
+def expected(launch, numbers):
+    """The launch with the time that these numbers give."""
+    device = Device.from_profile(H100)
+    problem, tiling = cells.problem_on(launch.cell, device), launch.tiling
+    programs = problem.tiles(tiling.tile_rows) * tiling.splits
+    told = facts(problem, tiling, programs, launch.resident, device, launch.spilled_bytes_per_thread)
+    given = CostNumbers(**dict(zip(COST_NUMBERS, numbers, strict=True)))
+    return msgspec.structs.replace(launch, us=float(terms(told, given).total))
 
 
-def time_by_size(cell, launch, with_copy):
-    """A time by which tiles of 512 elements are 1.25 times as fast, with no device."""
-    smaller = launch.tiling.tile_rows * launch.tiling.tile_cols == 512
-    return measuring.Timing(80.0 if smaller else 100.0, 0.5, 75.0 if with_copy else None)
-
-
-def faulty_plan(cell, rows):
-    """The compiler crashes for the larger tile of whole vectors."""
-    if cell.kind == "row" and any((row.tile_elements or 0) == 131072 for row in rows):
-        os.abort()
-    return measuring.planned(cell, rows)
-
-
-def faulty_time(cell, launch, with_copy):
-    """Half as large tiles are twice as fast; but those of whole vectors hang for float32, and are wrong for bfloat16."""
-    smaller = launch.tiling.tile_rows * launch.tiling.tile_cols == 32768
-    faulty = smaller and cell.kind == "row"
-    if faulty and cell.dtype == "float32":
-        act("hang")
+def timed_in_part(launch):
+    """A time that follows from sizes. What is planned runs in the interpreter, and goes wrong of FAULTS."""
+    fault = launch.planned and FAULTS.get((launch.kind, launch.n_cols, launch.dtype, launch.backward))
+    if fault == "abort":
+        act(fault)
     with pytest.MonkeyPatch.context() as patched:
-        if faulty:
+        if fault:
             patched.setattr(measuring, "prepare", lambda *arguments: lambda out, *given: out.fill_(0.5))
-        timing = measuring.timed(cell, launch, with_copy)
-    return timing._replace(us=50.0 if smaller else 100.0, copy_us=timing.copy_us and 20.0)
-
-
-def made_small():
-    """Lets a run have a few cells of a size for the interpreter."""
-    warnings.simplefilter("ignore", RuntimeWarning)
-    cells.ELEMENTS = ELEMENTS
-    cells.GRID.clear()
-    cells.GRID.update(GRID)
-
-
-def faults(directory):
-    """A run whose candidates go wrong in three ways."""
-    device = current_device()
-    limits = Limits(plan_s=60, time_s=3, processes=2)
-    found = [cell for cell in cells.cells_of(device, ("row", "unaligned")) if not cell.backward]
-    run = Run(device, found, "tuned", limits, faulty_plan, faulty_time)
-    run.tune(3)
-    files.write(run, directory)
-    print(report.text_of(run, files.lines_of(run)))
+        if launch.planned:
+            assert measuring.timed(launch).us > 0
+    return msgspec.structs.replace(launch, us=10.0 + launch.num_warps + launch.n_rows / launch.tile_rows / 100)
 
 
 if __name__ == "__main__":
-    made_small()
-    began = time.monotonic()
-    if sys.argv[1] == "faults":
-        faults(Path(sys.argv[2]))
-    else:
-        assert main(["--minutes", "2", "--out", sys.argv[2], "--classes", "row", "across"]) == 0
-    print(f"{time.monotonic() - began:.0f} s")
+    warnings.simplefilter("ignore", RuntimeWarning)
+    cells.SHAPES.clear()
+    cells.SHAPES.update(SHAPES)
+    run.LIMIT_S, run.BEST, run.BY_CHANCE = 100, 2, 2
+    device = Device.from_profile(H100)
+    found = run.timed_launches(device, cells.cells_of(device), 5, (as_if_compiled, timed_in_part))
+    raise SystemExit(kept(device, found, Path(sys.argv[1])))

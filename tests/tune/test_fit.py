@@ -1,0 +1,91 @@
+"""The fit of a launch's cost: numbers that simulated launches were timed by are found again."""
+
+import msgspec
+import numpy as np
+import pytest
+from tiny import H100, as_if_compiled, expected
+
+from portable_probe.tune import cells, fit, run
+from portable_softmax import Device
+from portable_softmax.devices.policy import COST_NUMBERS
+
+DEVICE = Device.from_profile(H100)
+BEGIN = np.array([getattr(DEVICE.profile.launch.cost, name) for name in COST_NUMBERS])
+
+
+@pytest.fixture(scope="module")
+def launches():
+    """Launches of all classes, as a run compiles them."""
+    return [as_if_compiled(*job) for cell in cells.cells_of(DEVICE) for job in run.jobs_of(cell, DEVICE)]
+
+
+def noisy(launches, numbers, noise):
+    """The launches with the times that the numbers give, but for noise, prepared for a fit."""
+    random = np.random.default_rng(7)
+    timed = [expected(each, numbers) for each in launches]
+    timed = [msgspec.structs.replace(each, us=each.us * random.lognormal(0, noise)) for each in timed]
+    return fit.prepared(timed, DEVICE)
+
+
+def fitted(given, begin=BEGIN):
+    """The numbers and their relative errors."""
+    return fit.fitted(given, given.weights, begin, begin)
+
+
+def test_known_numbers_are_found_again(launches):
+    """However far they are from those that it begins with: within four standard errors, or what the prior holds back."""
+    random = np.random.default_rng(3)
+    known = BEGIN * random.uniform(0.75, 1.33, len(BEGIN))
+    numbers, errors = fitted(noisy(launches, known, 0.01))
+    off = dict(zip(COST_NUMBERS, np.abs(np.log(numbers / known)) - 4 * errors, strict=True))
+    assert max(off.values()) < 0.02, off
+    assert np.median(errors) < 0.03
+
+
+def test_more_noise_is_more_error(launches):
+    quiet, loud = (fitted(noisy(launches, BEGIN, noise))[1] for noise in (0.005, 0.05))
+    assert (loud > 2 * quiet).all()
+
+
+def test_what_nothing_tells_stays_as_it_began_and_is_unsure(launches):
+    alone = noisy([each for each in launches if each.splits == 1 and each.held], 1.2 * BEGIN, 0.01)
+    numbers, errors = fitted(alone)
+    for name in ("exchange_us", "lookup_ns", "step_us"):
+        at = COST_NUMBERS.index(name)
+        assert numbers[at] == pytest.approx(BEGIN[at], rel=0.01)
+        assert errors[at] > 3 * np.median(errors)
+
+
+def test_a_few_launches_that_were_disturbed_change_little(launches):
+    given = noisy(launches, BEGIN, 0.01)
+    us = np.where(np.arange(len(given.us)) % 50 == 0, 3 * given.us, given.us)
+    numbers, _ = fitted(given._replace(us=us))
+    bandwidth = COST_NUMBERS.index("bandwidth")
+    assert numbers[bandwidth] == pytest.approx(BEGIN[bandwidth], rel=0.01)
+
+
+def test_errors_and_regret_are_those_of_problems_that_were_left_out(launches):
+    given = noisy(launches, BEGIN, 0.02)
+    told = fit.by_others(given, BEGIN, BEGIN)
+    rows = {group: cells for group, *cells in fit.table(given, told)}
+    assert set(rows) == {"all", "20 us and more", *(cell.kind for cell in given.cells)}
+    assert 0.02 < fit.error_90(given, told) < 0.045, "nine of ten of 2% are within 1.64 times as much"
+    assert float(rows["all"][1].rstrip("%")) < 4
+
+
+def test_too_few_launches_are_refused(launches):
+    with pytest.raises(ValueError, match=r"21 launches of 1 problems are too few to fit; give it more --minutes"):
+        fit.prepared(launches[:21], DEVICE)
+
+
+@pytest.mark.parametrize("name", ["nvidia/h200", "amd/mi300x", "intel/max-1550"])
+def test_a_run_has_every_class_and_several_launches_of_each_problem(name):
+    device = Device.from_profile(name)
+    found = cells.cells_of(device)
+    assert {cell.kind for cell in found} == {kind for kind, _ in cells.SHAPES}
+    assert len(set(found)) == len(found)
+    for cell in found[::7]:
+        jobs = run.jobs_of(cell, device)
+        assert jobs[:1] in ([(cell, None)], []), "what is planned comes first"
+        assert len(set(jobs)) == len(jobs) != 1
+        assert jobs == run.jobs_of(cell, device)
