@@ -56,6 +56,7 @@ def test_a_table_is_fitted_again_to_the_same_numbers(whole, capsys, monkeypatch)
     monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", "")
     assert main(["--refit", str(table)]) == 0
     assert table.with_suffix(".yaml").read_text() == before
+    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", "")
     assert main(["--refit", str(table), "--on", "H100-SXM"]) == 0
     told = yaml.safe_load(capsys.readouterr().out.rpartition("\ncost:")[2])
     assert {key: told[key] for key in COST_NUMBERS} == {key: yaml.safe_load(before)["cost"][key] for key in COST_NUMBERS}
