@@ -30,8 +30,8 @@ PRIOR = 0.002  # weight of the numbers to begin with, in parts of all launches'
 FOLDS, STEP = 5, 1e-4
 NAMES = [each.name for each in fields(CostNumbers)]
 BEGIN = CostNumbers(
-    start_us=4, bandwidth=0.92, link=3, overlap=5, in_step=2.6, exchange_us=1.2, lookup_ns=0.7, program_ns=75,
-    warp_ns=5, thread_ns=4, exponent_ps=40, sum_ps=20, step_us=0.3, line=0.06, again=2,
+    start_us=4, bandwidth=0.92, overlap=5, in_step=2.6, exchange_us=1.2, lookup_ns=0.7, program_ns=75,
+    thread_ns=4, request_ps=500, exponent_ps=40, sum_ps=20, step_us=0.3, line=0.06, again=2,
 )  # fmt: skip
 Array = Any  # of numpy
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.facts import Facts, facts
-from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.plan import Terms, Tiling
 from portable_softmax.planning.problem import Problem
 
 NUMBERS = Path(__file__).with_name("cost_numbers.json")
@@ -27,14 +27,13 @@ class CostNumbers:
     Args:
         start_us: a launch that moves nothing.
         bandwidth: that long launches get, in parts of the data sheet's.
-        link: bandwidth of one multiprocessor while others rest, in parts of its share of the data sheet's.
         overlap: exponent with which moving, waves and starting add: 1 is one after the other, more is at the same time.
         in_step: waves in which programs still wait at the same time, at most.
         exchange_us: until programs that share rows know each other's statistics.
         lookup_ns: of a multiprocessor, for each of the statistics that a program reads.
         program_ns: of a multiprocessor, for each program that it starts.
-        warp_ns: the same for each warp.
         thread_ns: of a thread, for each element of an operand.
+        request_ps: of a multiprocessor, for each cache line that a warp asks for.
         exponent_ps: of a multiprocessor, for each element that a softmax raises e to.
         sum_ps: of a multiprocessor, for each number that a thread gives another one, to add up rows.
         step_us: until the next block of a row that is read twice is there.
@@ -44,58 +43,18 @@ class CostNumbers:
 
     start_us: float
     bandwidth: float
-    link: float
     overlap: float
     in_step: float
     exchange_us: float
     lookup_ns: float
     program_ns: float
-    warp_ns: float
     thread_ns: float
+    request_ps: float
     exponent_ps: float
     sum_ps: float
     step_us: float
     line: float
     again: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """Microseconds of a launch by what they are for; their sum is the expected time. Arrays where facts are.
-
-    Args:
-        start: of the launch.
-        moving: all bytes once, at the bandwidth that long launches get.
-        pieces: more of it, as pieces of cache lines are moved alone.
-        again: bytes that are read again or spilled.
-        exchange: waiting for other programs' statistics, where nothing hides it.
-        threads: waiting for a program's own threads, the same.
-        steps: waiting for the next block, the same.
-        waves: waiting in later waves that moving does not hide.
-        starting: programs, as far as moving does not hide it.
-    """
-
-    start: float
-    moving: float
-    pieces: float
-    again: float
-    exchange: float
-    threads: float
-    steps: float
-    waves: float
-    starting: float
-
-    @property
-    def total(self) -> float:
-        """Returns the expected microseconds."""
-        total: float = sum(getattr(self, each.name) for each in fields(self))
-        return total
-
-    def __str__(self) -> str:
-        """Gives the total, and each term that is a tenth of a microsecond or more, the largest first."""
-        told = sorted(((getattr(self, each.name), each.name) for each in fields(self)), reverse=True)
-        terms = ", ".join(f"{name} {value:.1f}" for value, name in told if round(value, 1))
-        return f"{self.total:.1f} us: {terms}"
 
 
 def cost(
@@ -132,8 +91,7 @@ def terms(given: Facts, numbers: CostNumbers) -> Terms:
     exchange, steps = numbers.exchange_us * given.shared, numbers.step_us * given.steps
     thread = NS * numbers.thread_ns * given.each
     lookups = NS * numbers.lookup_ns * given.lookups
-    computing = numbers.exponent_ps * given.exponents + numbers.sum_ps * given.sums
-    busy = NS * numbers.warp_ns * given.warps + PS * computing  # of the multiprocessor
+    busy = PS * (numbers.request_ps * given.requests + numbers.exponent_ps * given.exponents + numbers.sum_ps * given.sums)  # of the multiprocessor
     later = given.waves - 1
     in_step = 1 + numbers.in_step * later / (later + numbers.in_step) / given.beside
 
@@ -141,7 +99,7 @@ def terms(given: Facts, numbers: CostNumbers) -> Terms:
     pieces, again = once * numbers.line * given.pieces, given.again_us / numbers.again
     moving = once + pieces + again
     waits = later * (exchange + thread + steps + (lookups + busy) * given.beside)
-    waves = (waits + given.wave_us / numbers.link) / moving
+    waves = waits / moving
     starting = NS * numbers.program_ns * given.programs / moving
     waves, starting = waves**numbers.overlap, starting**numbers.overlap
     hidden_not = moving * ((1 + waves + starting) ** (1 / numbers.overlap) - 1)

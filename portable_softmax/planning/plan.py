@@ -1,6 +1,6 @@
 """A launch: how rows are cut into tiles, and the plan that is made of it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from textwrap import fill
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
@@ -96,6 +96,45 @@ class Tiling:
         return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{splits}{blocks}{warps}{registers}{stages}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Microseconds of a launch by what they are for; their sum is the expected time. Arrays where facts are.
+
+    Args:
+        start: of the launch.
+        moving: all bytes once, at the bandwidth that long launches get.
+        pieces: more of it, as pieces of cache lines are moved alone.
+        again: bytes that are read again or spilled.
+        exchange: waiting for other programs' statistics, where nothing hides it.
+        threads: waiting for a program's own threads, the same.
+        steps: waiting for the next block, the same.
+        waves: waiting in later waves that moving does not hide.
+        starting: programs, as far as moving does not hide it.
+    """
+
+    start: float
+    moving: float
+    pieces: float
+    again: float
+    exchange: float
+    threads: float
+    steps: float
+    waves: float
+    starting: float
+
+    @property
+    def total(self) -> float:
+        """Returns the expected microseconds."""
+        total: float = sum(getattr(self, each.name) for each in fields(self))
+        return total
+
+    def __str__(self) -> str:
+        """Gives the total, and each term that is a tenth of a microsecond or more, the largest first."""
+        told = sorted(((getattr(self, each.name), each.name) for each in fields(self)), reverse=True)
+        terms = ", ".join(f"{name} {value:.1f}" for value, name in told if round(value, 1))
+        return f"{self.total:.1f} us: {terms}"
+
+
 @dataclass(frozen=True)
 class LaunchPlan:
     """Launch of one softmax, and the reasons for it.
@@ -108,6 +147,7 @@ class LaunchPlan:
         occupancy: programs per multiprocessor, and what limits them.
         reasons: the decisions in order, in sentences.
         warning: the reason why the launch is slow, where all that were compiled are; None for most.
+        terms: of the expected time; None where the device's profile has no numbers for it.
     """
 
     problem: Problem
@@ -117,6 +157,7 @@ class LaunchPlan:
     occupancy: Occupancy
     reasons: tuple[str, ...]
     warning: str | None = None
+    terms: Terms | None = None
 
     def __repr__(self) -> str:
         return f"LaunchPlan({self.problem.name} of {self.problem.size}: {self.tiling}, num_programs {self.num_programs})"
