@@ -7,18 +7,18 @@ The regret of a problem is by how much the launch of the least cost takes longer
 
 import argparse
 import csv
-import json
 import math
 from collections.abc import Iterable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import yaml
 
 from portable_probe.tune.cells import Cell, problem_on
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.cost import NUMBERS, CostNumbers, terms
+from portable_softmax.devices.policy import COST_NUMBERS, CostNumbers
+from portable_softmax.planning.cost import terms
 from portable_softmax.planning.facts import Facts, facts
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.reading import as_read
@@ -28,7 +28,6 @@ FAR_COUNTS = 0.15  # weight of a launch that is not near
 TOLERATED = 0.05  # relative error from which a launch counts less than its square
 PRIOR = 0.002  # weight of the numbers to begin with, in parts of all launches'
 FOLDS, STEP = 5, 1e-4
-NAMES = [each.name for each in fields(CostNumbers)]
 BEGIN = CostNumbers(
     start_us=4, bandwidth=0.92, overlap=5, in_step=2.6, exchange_us=1.2, lookup_ns=0.7, program_ns=75,
     thread_ns=4, request_ps=500, exponent_ps=40, sum_ps=20, step_us=0.3, line=0.06, again=2,
@@ -59,26 +58,32 @@ class Launches(NamedTuple):
 
 
 def main() -> None:
-    """Fits, prints tables in Markdown, and writes the numbers if it is asked to."""
+    """Fits, and prints tables in Markdown and the `cost` of a profile."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("csv", nargs="+", help="files of scripts/sweep_launches.py")
     parser.add_argument("--profile", default="nvidia/h100-sxm", help="product that the launches were timed on")
-    parser.add_argument("--write", action="store_true", help=f"write {NUMBERS.name}")
     options = parser.parse_args()
     launches = read(options.csv, Device.from_profile(options.profile))
     found, errors = fit(launches, launches.weights)
     print("| number | value | standard error |\n|---|---|---|")
-    for name, value, error in zip(NAMES, found, errors, strict=True):
+    for name, value, error in zip(COST_NUMBERS, found, errors, strict=True):
         print(f"| {name} | {value:.3g} | {error:.0%} |")
     print("\n| numbers of | class | problems | regret | worst | today's | error, near: median | 90% | all: median | 90% |")
     print("|---" * 10 + "|")
-    for words, told in (("these problems", times(launches, found)), ("other problems", by_others(launches, found))):
+    others = by_others(launches, found)
+    for words, told in (("these problems", times(launches, found)), ("other problems", others)):
         print_table(words, launches, told)
-    if options.write:
-        numbers = {name: [float(f"{a:.4g}"), float(f"{b:.2g}")] for name, a, b in zip(NAMES, found, errors, strict=True)}
-        known = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
-        source = f"least squares of {len(launches.us)} launches of {len(launches.cells)} problems: {' '.join(options.csv)}"
-        NUMBERS.write_text(json.dumps({**known, options.profile: {"source": source, "numbers": numbers}}, indent=1) + "\n")
+    digits = {"": (found, ".4g"), "errors": (errors, ".2g")}
+    numbers = {
+        key: {name: float(f"{value:{form}}") for name, value in zip(COST_NUMBERS, values, strict=True)}
+        for key, (values, form) in digits.items()
+    }
+    near = launches.us < NEAR * launches.fastest
+    error_90 = float(np.quantile(np.abs(np.log(others / launches.us))[near], 0.9))
+    print(f"\nleast squares of {len(launches.us)} launches of {len(launches.cells)} problems: {' '.join(options.csv)}")
+    print(
+        yaml.safe_dump({"cost": {**numbers[""], "errors": numbers["errors"], "error_90": round(error_90, 3)}}, sort_keys=False)
+    )
 
 
 def read(paths: Iterable[str], device: Device) -> Launches:
@@ -102,12 +107,12 @@ def read(paths: Iterable[str], device: Device) -> Launches:
 
 def times(launches: Launches, numbers: Array) -> Array:
     """Returns the expected microseconds of each launch."""
-    return np.asarray(terms(launches.facts, CostNumbers(**dict(zip(NAMES, numbers, strict=True)))).total)
+    return np.asarray(terms(launches.facts, CostNumbers(**dict(zip(COST_NUMBERS, numbers, strict=True)))).total)
 
 
 def fit(launches: Launches, weights: Array, begin: Array | None = None) -> tuple[Array, Array]:
     """Finds numbers with the least weighted error of the logarithm, by Levenberg and Marquardt, and their relative errors."""
-    first = np.log([getattr(BEGIN, name) for name in NAMES])
+    first = np.log([getattr(BEGIN, name) for name in COST_NUMBERS])
     at, damping = first if begin is None else np.log(begin), 1e-2
     prior = PRIOR * weights.sum()
 

@@ -4,18 +4,19 @@ from typing import Literal
 
 import msgspec
 
-from portable_softmax.devices.policy import LaunchPolicy, NumberRow
+from portable_softmax.devices.policy import Cost, LaunchPolicy, NumberRow
 from portable_softmax.devices.schema import HardwareFacts, Release, Source, Text
 
 Dtype = Literal["float16", "bfloat16", "float32", "float64"]
 
 
 class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A device that can be bought. Its `hardware` and `numbers` add to those of its architecture, and take precedence."""
+    """A device that can be bought. What it gives goes before the same of its architecture."""
 
     matches: list[Text]  # regular expressions; one must match the whole name that the runtime reports
     hardware: HardwareFacts = HardwareFacts()
     arch: Text | msgspec.UnsetType = msgspec.UNSET  # Triton's target, if the products of an architecture have different targets
+    cost: Cost | msgspec.UnsetType = msgspec.UNSET
     numbers: list[NumberRow] = []
 
 
@@ -41,5 +42,6 @@ class Extension(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     matches: list[Text] = []  # like those of a product; if absent, no live device matches
     sources: dict[str, Source] = {}  # in addition to those of the profile that it extends
     hardware: HardwareFacts = HardwareFacts()
+    cost: Cost | msgspec.UnsetType = msgspec.UNSET
     numbers: list[NumberRow] = []
     arch: Text | msgspec.UnsetType = msgspec.UNSET

@@ -31,6 +31,7 @@ def extended(path: Path, extension: Extension, described: Described) -> ProfileF
         matches=extension.matches,
         hardware=HardwareFacts(**(facts | given(extension.hardware))),
         arch=extension.arch or (product.arch if product else msgspec.UNSET),
+        cost=extension.cost or (product.cost if product else msgspec.UNSET),
         numbers=[*extension.numbers, *(product.numbers if product else ())],
     )
     sources = file.sources | extension.sources

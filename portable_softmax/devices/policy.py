@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from portable_softmax.devices.schema import LARGEST_TILE, Fact, Positive, PowerOfTwo
+from portable_softmax.devices.schema import LARGEST_TILE, Fact, Positive, PowerOfTwo, Sizes
 
 MOST_POLLS = 2**16  # a choice of this project: some hundredths of a second
 MOST_PAIRED = 4096  # columns: two rows are held at once
@@ -27,6 +27,8 @@ PerThread = Annotated[int, msgspec.Meta(ge=16, le=1024, extra_json_schema={"enum
 Pairs = Annotated[int, msgspec.Meta(ge=1, le=MOST_PAIRED)]
 Words = Annotated[float, msgspec.Meta(gt=0, le=1024)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Amount = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+Exponent = Annotated[float, msgspec.Meta(ge=1, le=20)]  # of a power that stays a float
 
 
 class NumberRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -110,6 +112,72 @@ class Polls(Fact, frozen=True, forbid_unknown_fields=True):
     value: Annotated[int, msgspec.Meta(ge=1, le=MOST_POLLS)]
 
 
+class PairedCols(Fact, frozen=True, forbid_unknown_fields=True):
+    """The longest row whose gradient is read two in one. It is limited, because two rows are held at once."""
+
+    value: Pairs
+
+
+class CostNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Numbers of a device that no data sheet tells: times of what a launch does; `portable-softmax tune` fits them.
+
+    Args:
+        start_us: a launch that moves nothing.
+        bandwidth: that long launches get, in parts of the data sheet's.
+        overlap: exponent with which moving, waves and starting add: 1 is one after the other, more is at the same time.
+        in_step: waves in which programs still wait at the same time, at most.
+        exchange_us: until programs that share rows know each other's statistics.
+        lookup_ns: of a multiprocessor, for each of the statistics that a program reads.
+        program_ns: of a multiprocessor, for each program that it starts.
+        thread_ns: of a thread, for each element of an operand.
+        request_ps: of a multiprocessor, for each cache line that a warp asks for.
+        exponent_ps: of a multiprocessor, for each element that a softmax raises e to.
+        sum_ps: of a multiprocessor, for each number that a thread gives another one, to add up rows.
+        step_us: until the next block of a row that is read twice is there.
+        line: time of a cache line's piece that is moved alone, in parts of what the line leaves out.
+        again: bandwidth of bytes that are read again, or spilled, in parts of the data sheet's.
+    """
+
+    start_us: Amount
+    bandwidth: Amount
+    overlap: Exponent
+    in_step: Amount
+    exchange_us: Amount
+    lookup_ns: Amount
+    program_ns: Amount
+    thread_ns: Amount
+    request_ps: Amount
+    exponent_ps: Amount
+    sum_ps: Amount
+    step_us: Amount
+    line: Amount
+    again: Amount
+
+
+COST_NUMBERS = CostNumbers.__struct_fields__
+
+
+class Cost(CostNumbers, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All numbers of a device's cost, and how well they are known.
+
+    Args:
+        errors: relative standard error of each number, if they were fitted.
+        error_90: relative error of the expected time that nine of ten launches keep, of problems that were left out of the fit.
+        source: the key of their source.
+
+    Raises:
+        ValueError: an error is of no number.
+    """
+
+    errors: dict[str, Amount] | Unset = msgspec.UNSET
+    error_90: Amount | Unset = msgspec.UNSET
+    source: str
+
+    def __post_init__(self) -> None:
+        if unknown := sorted((self.errors or {}).keys() - set(COST_NUMBERS)):
+            raise ValueError(f"errors of {', '.join(unknown)}; the numbers are {', '.join(COST_NUMBERS)}")
+
+
 class InPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Launches that overwrite x. `shared`: programs may share its rows, as a fence orders what is seen of them."""
 
@@ -136,6 +204,13 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     in_place: InPlace | Unset = msgspec.UNSET  # left out, no programs share rows that they overwrite
     line_elements: PowerOfTwo | Unset = msgspec.UNSET  # elements that a tile takes of each line, for rows side by side
     min_line_elements: PowerOfTwo | Unset = msgspec.UNSET  # the fewest that it takes, if it holds whole rows
+    unaligned_cols: Fact | Unset = msgspec.UNSET  # the shortest row that starts anywhere and is read between two edges
+    paired_cols: PairedCols | Unset = msgspec.UNSET  # the longest row of an odd length whose gradients are read two in one
+    matrix_bytes: Fact | Unset = msgspec.UNSET  # the largest matrix of rows side by side of which a tile takes several
+    tile_elements: PowerOfTwo | Unset = msgspec.UNSET  # of devices without warps: the most of a tile of whole rows
+    stream_elements: PowerOfTwo | Unset = msgspec.UNSET  # the same: of a tile of a row that is read twice
+    registers: Sizes | Unset = msgspec.UNSET  # of a thread, where the compiler has a few numbers to choose from
+    cost: Cost | Unset = msgspec.UNSET  # left out, no time is expected
     numbers: list[NumberRow] = []
 
     def over(self, other: "LaunchPolicy") -> "LaunchPolicy":
@@ -144,4 +219,4 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return msgspec.structs.replace(other, **mine, extends=msgspec.UNSET, numbers=[*self.numbers, *other.numbers])
 
 
-FACTS = ("grid", "polls", "in_place", "line_elements", "min_line_elements")
+FACTS = tuple(key for key in LaunchPolicy.__struct_fields__ if key not in ("extends", "numbers"))

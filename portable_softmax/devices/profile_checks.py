@@ -110,6 +110,9 @@ def _launch(where: str, launch: LaunchPolicy, facts: dict[str, tuple[str, Any]])
     """Yields a complaint for what is missing, so that some problem would have no launch."""
     if not launch.grid:
         yield f"{where}.grid: is missing; give it, or `extends`"
+    path, most = facts.get("max_registers_per_thread", ("", None))
+    if most and launch.registers and max(launch.registers.value) > most:
+        yield f"{where}.registers {list(launch.registers.value)}, {path} {most}: a thread has no more registers"
     given_to_all = {key for row in launch.numbers if not row.conditions for key in row.given}
     wanted = OF_VECTOR_CORES if "warp_size" not in facts and "tile_elements" in given_to_all else OF_WARPS
     if missing := [key for key in wanted if key not in given_to_all]:
@@ -147,6 +150,7 @@ def _named_sources(file: ProfileFile) -> Iterator[tuple[str, str]]:
     rows = {"launch.numbers": file.launch.numbers}
     for name, product in file.products.items():
         groups[f"products.{name}.hardware"] = given(product.hardware)
+        groups[f"products.{name}"] = {"cost": product.cost} if product.cost else {}
         rows[f"products.{name}.numbers"] = product.numbers
     for group, facts in groups.items():
         yield from ((f"{group}.{key}", fact.source) for key, fact in facts.items())

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 
 from portable_softmax.devices.file_schema import Extension, Product, ProfileFile
-from portable_softmax.devices.policy import Grid, LaunchPolicy, NumberRow
+from portable_softmax.devices.policy import Cost, Grid, LaunchPolicy, NumberRow
 from portable_softmax.devices.schema import Fact, HardwareFacts, Source
 from portable_softmax.errors import ProfileError
 
@@ -23,6 +23,7 @@ PLACES = {  # what a complaint calls each group of keys
     "a file that extends another": Extension,
     "`hardware`": HardwareFacts,
     "`launch`": LaunchPolicy,
+    "`cost`": Cost,
     "a row of `numbers`": NumberRow,
     "a product": Product,
     "a source": Source,

@@ -168,7 +168,7 @@ def _profile(file: ProfileFile, name: str, product: Product | None) -> DevicePro
         arch_pattern=file.arch,
         multiprocessor=file.multiprocessor,
         hardware=Hardware(**{key: fact.value for key, fact in facts.items()}),
-        launch=msgspec.structs.replace(file.launch, numbers=[*(product.numbers if product else ()), *file.launch.numbers]),
+        launch=_launch(file.launch, product) if product else file.launch,
         grid=grid,
         origins={key: file.sources[fact.source] for key, fact in facts.items()},
         sources=file.sources,
@@ -176,6 +176,11 @@ def _profile(file: ProfileFile, name: str, product: Product | None) -> DevicePro
         first_triton=file.first_triton or None,
         product=product,
     )
+
+
+def _launch(launch: LaunchPolicy, product: Product) -> LaunchPolicy:
+    """Returns the preferences of a product of an architecture."""
+    return msgspec.structs.replace(launch, cost=product.cost or launch.cost, numbers=[*product.numbers, *launch.numbers])
 
 
 def _in_order(name: str) -> list[str | int]:

@@ -10,6 +10,7 @@ from profile_text import MISSING, TEXT, edited, fact, read, written
 
 from portable_softmax import ProfileError, profiles
 from portable_softmax.devices.file_schema import ProfileFile
+from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.devices.profile_checks import RELATIONS
 from portable_softmax.devices.profiles import read_profiles
 
@@ -18,6 +19,7 @@ HW, CARD = "hardware.", "products.card."
 
 
 ROW = "launch.numbers.0"
+COST = dict.fromkeys(COST_NUMBERS, 2.0) | {"source": "mine"}
 MEASURED = {"row_share": 0.2, "gain": 1.5}
 
 
@@ -62,6 +64,14 @@ def test_the_example_is_a_profile(tmp_path):
         ("launch.grid", fact("tile", "nobody"), r"launch.grid: its source 'nobody' is not among"),
         ("launch.extends", MISSING, r"launch.grid: is missing; give it, or `extends`"),
         ("launch.extends", MISSING, r"launch.numbers: no row for all problems gives words_forward, .*; give them, or `ext"),
+        ("launch.paired_cols", fact(4097), r"Expected `int` <= 4096 - at `\$.launch.paired_cols.value"),
+        ("launch.tile_elements", fact(24), r"24 is not a power of two - at `\$.launch.tile_elements"),
+        ("launch.registers", fact([64, 256]), r"launch.registers \[64, 256\], hardware.max_registers_per_thread 255: a thread"),
+        ("launch.cost", COST | {"source": "nobody"}, r"launch.cost: its source 'nobody' is not among"),
+        ("launch.cost", COST | {"start_us": 0}, r"Expected `float` > 0.0 - at `\$.launch.cost.start_us"),
+        ("launch.cost", COST | {"errors": {"start": 0.1}}, r"errors of start; the numbers are start_us, .* at `\$.launch.cost"),
+        ("launch.cost", {"source": "mine", "start_us": 4.0}, r"missing required field `bandwidth` - at `\$.launch.cost"),
+        (CARD + "cost", COST | {"source": "nobody"}, r"products.card.cost: its source 'nobody' is not among"),
         (CARD + "matches", ["A (Card"], r"products.card.matches\[0\]: 'A \(Card' is not a regular expression: missing \)"),
         (CARD + "hardware.multiprocessor_count", fact(0), r">= 1 - at `\$.products.card.hardware.multiprocessor_count.val"),
         ("products.my/card", {"matches": []}, r"products.my/card: 'my/card' should have neither slashes nor spaces"),

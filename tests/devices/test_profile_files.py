@@ -1,6 +1,7 @@
 """Directories of profiles: nothing in them is ignored in silence, and whatever a file holds, loading works or says why not."""
 
 import copy
+import json
 import os
 import re
 import subprocess
@@ -23,6 +24,7 @@ from portable_softmax import Device, ProfileError, profiles
 from portable_softmax.devices import profile_files
 from portable_softmax.devices import profiles as room
 from portable_softmax.devices.device import merge
+from portable_softmax.devices.policy import COST_NUMBERS, FACTS
 from portable_softmax.devices.profiles import match_profile, read_profiles
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import FORMS, Problem
@@ -168,8 +170,20 @@ def test_what_a_file_says_of_launches_goes_before_what_it_extends(tmp_path):
 
 def test_every_product_knows_the_sources_of_its_launches():
     for profile in profiles().values():
-        assert {row.source for row in profile.launch.numbers} <= profile.sources.keys()
-        assert profile.grid.source in profile.sources
+        named = [getattr(profile.launch, key).source for key in FACTS if getattr(profile.launch, key)]
+        assert {*named, *(row.source for row in profile.launch.numbers)} <= profile.sources.keys()
+
+
+def test_numbers_of_cost_are_the_products_else_the_architectures(use):
+    mine = dict.fromkeys(COST_NUMBERS, 2.0)
+    cost = json.dumps({**mine, "errors": {"start_us": 0.1}, "error_90": 0.2, "source": "nvl"})
+    found = use({"nvidia/nvl.yaml": f"{NVL}cost: {cost}\n", "nvidia/z.yaml": "extends: nvidia/nvl\n"})
+    for name in ("nvidia/nvl", "nvidia/z"):
+        told = found[name].launch.cost
+        assert {key: getattr(told, key) for key in COST_NUMBERS} == mine
+        assert (told.errors, told.error_90, told.source) == ({"start_us": 0.1}, 0.2, "nvl")
+    assert found["nvidia/h200"].launch.cost.source == "h100_launches"
+    assert {profile.backend for profile in found.values() if not profile.launch.cost} == {"npu", "interpreter"}
 
 
 def test_users_add_and_replace_products(use):
@@ -338,7 +352,7 @@ def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
     content = copy.deepcopy(CONTENTS[data.draw(st.sampled_from(FILES))])
     rows = content["launch"].get("numbers", [])
     told = [fact for group in ("hardware", "launch") for fact in content[group].values() if isinstance(fact, dict)]
-    chosen = [(fact, "value") for fact in told] + [(row, key) for row in rows for key in row]
+    chosen = [(holder, key) for holder in (*told, *rows) for key in holder]
     numbers = [(holder, key) for holder, key in chosen if isinstance(holder[key], int)]
     for holder, key in data.draw(st.lists(st.sampled_from(numbers), min_size=1, max_size=3)):
         holder[key] = data.draw(st.one_of(st.integers(0, 22).map(lambda power: 2**power), st.integers(1, 5000)))

@@ -5,14 +5,16 @@ import dataclasses
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 from offline import with_hardware
 
 from portable_probe.tune.cells import CLASSES, cells_of, problem_on
 from portable_softmax import Device
+from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.errors import PlanError
 from portable_softmax.planning.candidates import is_possible
-from portable_softmax.planning.cost import CostNumbers, Terms, cost, measured, terms
+from portable_softmax.planning.cost import Terms, cost, terms
 from portable_softmax.planning.facts import facts
 from portable_softmax.planning.grid import estimated, grid, ranked
 from portable_softmax.planning.plan import Tiling
@@ -24,7 +26,6 @@ H100 = "nvidia/h100-sxm"
 LAUNCHES = Path(__file__).parents[2] / "scripts" / "sweeps" / "h100.csv"
 TILES = Tiling(1, 1024, 4, 1)
 SPLITS = Tiling(1, 1024, 4, 1, splits=8)
-NUMBERS = [each.name for each in dataclasses.fields(CostNumbers)]
 FASTER = {"bandwidth", "link", "overlap", "again"}  # numbers of which more is less time
 
 
@@ -122,15 +123,16 @@ def test_programs_go_in_waves(n_rows, resident, beside, waves):
     assert (found.each, found.warps, found.exponents, found.again_us, found.pieces, found.steps) == (8, 4, 1024, 0, 0, 0)
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("name", COST_NUMBERS)
 def test_every_number_counts_and_has_a_sign(name):
-    device, numbers = Device.from_profile(H100), measured()[H100]
+    device = Device.from_profile(H100)
+    numbers = device.profile.launch.cost
     launches = [
         (contiguous_problem(2**16, 64, "float32"), Tiling(8, 8, 1, 1, blocks=8)),
         (contiguous_problem(512, 16384, "float32"), Tiling(1, 1024, 4, 1, splits=8, blocks=2)),
         (contiguous_problem(512, 2**17, "float32"), Tiling(1, 4096, 8, 1, splits=8, blocks=4, held=False)),
     ]
-    more = dataclasses.replace(numbers, **{name: 2 * getattr(numbers, name)})
+    more = msgspec.structs.replace(numbers, **{name: 2 * getattr(numbers, name)})
     changes = []
     for problem, tiling in launches:
         given = facts(problem, tiling, problem.tiles(tiling.tile_rows) * tiling.splits, 2, device)
@@ -142,7 +144,7 @@ def test_every_number_counts_and_has_a_sign(name):
 def test_no_program_and_no_numbers():
     with pytest.raises(PlanError, match="no program is resident"):
         costs(resident=0)
-    device = Device.from_profile("amd/mi300x")
+    device = Device.from_profile("ascend/910b3")
     assert cost(contiguous_problem(64, 64, "float32"), TILES, 64, 1, device) is None
 
 
