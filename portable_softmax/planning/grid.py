@@ -50,16 +50,18 @@ def is_possible(problem: Problem, tiling: Tiling) -> bool:
 def _with_warps(budget: Budget) -> Iterator[Tiling]:
     problem = budget.problem
     warps = powers(1, budget.most_threads // budget.warp)
-    alone = problem.layout == "rows" and problem.vector == 1  # a thread reads an element of each line
-    each = [1] if alone else powers(problem.vector, 2 * problem.widest)
+    anywhere = problem.layout == "rows" and (problem.vector == 1 or problem.unaligned)  # where rows start
+    each = [problem.vector] if anywhere else powers(problem.vector, 2 * problem.widest)[::-1]
     for rows in _rows(budget):
         beside = problem.layout != "rows"
         tile = rows * problem.width if beside or rows == 1 else 0
         is_long = tile >= budget.most_threads * problem.vector  # an access for each thread there may be
         splits = powers(1, MOST_SPLITS) if is_long and budget.shares and not problem.step else [1]
-        held = (True, False) if tile * budget.operands > budget.registers // 2 or (beside and is_long) else (True,)
+        elements = tile * budget.operands * problem.registers_per_element
+        held = (True, False) if 2 * elements > budget.registers or (beside and is_long) else (True,)
         whole = rows * next_power_of_2(problem.width)  # a block of whole rows, if only one thread held it
-        for place in map(Place._make, product([rows], warps, [*each, whole], splits, held)):
+        blocks = [*each, whole] if anywhere else [whole, *each]  # of launches that cost the same the first is taken
+        for place in map(Place._make, product([rows], warps, blocks, splits, held)):
             yield from _tilings(budget, place)
 
 

@@ -34,6 +34,16 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     return found
 
 
+def read_as(problem: Problem, other: Problem, device: Device) -> Problem:
+    """Returns the problem, read in the way in which another one of the same kind is read; as it lies if it cannot be."""
+    way = _way(other)
+    return next((each for each in readings(problem, device) if _way(each) == way), problem)
+
+
+def _way(problem: Problem) -> tuple[bool, bool, bool, int]:
+    return problem.unaligned, problem.paired, problem.scattered, problem.folded
+
+
 def _together(problem: Problem, device: Device) -> int | None:
     """Returns how many lines are read as one, so that the least that memory moves divides their length; None if none are.
 
@@ -46,7 +56,7 @@ def _together(problem: Problem, device: Device) -> int | None:
     if not (budget.shares and follow and plain) or problem.n_cols % count or not device.hardware.warp_size:
         return None
     counted = count * problem.inner * MOST_SPLITS <= MAX_COLS  # words of a row's splits, in 32 bits
-    return count if 1 < count and counted and budget.multiprocessors >= GROUPS_AT_ONCE * count else None
+    return count if count > 1 and counted and budget.multiprocessors >= GROUPS_AT_ONCE * count else None
 
 
 def folded(problem: Problem, count: int) -> Problem:
