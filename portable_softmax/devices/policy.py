@@ -130,12 +130,14 @@ class CostNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         lookup_ns: of a multiprocessor, for each of the statistics that a program reads.
         program_ns: of a multiprocessor, for each program that it starts.
         thread_ns: of a thread, for each element of an operand.
+        edge_ps: of a multiprocessor, for each element on both sides of an unaligned row.
         request_ps: of a multiprocessor, for each cache line that a warp asks for.
         exponent_ps: of a multiprocessor, for each element that a softmax raises e to.
         sum_ps: of a multiprocessor, for each number that a thread gives another one, to add up rows.
         step_us: until the next block of a row that is read twice is there.
         line: time of a cache line's piece that is moved alone, in parts of what the line leaves out.
-        again: bandwidth of bytes that are read again, or spilled, in parts of the data sheet's.
+        again: bandwidth of bytes that are read again, in parts of the data sheet's.
+        spilled: the same of bytes that are spilled.
     """
 
     start_us: Amount
@@ -146,12 +148,14 @@ class CostNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     lookup_ns: Amount
     program_ns: Amount
     thread_ns: Amount
+    edge_ps: Amount
     request_ps: Amount
     exponent_ps: Amount
     sum_ps: Amount
     step_us: Amount
     line: Amount
     again: Amount
+    spilled: Amount
 
 
 COST_NUMBERS = CostNumbers.__struct_fields__

@@ -3,6 +3,7 @@
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.problem import Problem, next_power_of_2
 
+WORD_BYTES = 4
 MOST_SPLITS = 64  # of a row: each program reads two words of each
 
 

@@ -40,12 +40,12 @@ def terms(given: Facts, numbers: CostNumbers) -> Terms:
     exchange, steps = numbers.exchange_us * given.shared, numbers.step_us * given.steps
     thread = NS * numbers.thread_ns * given.each
     lookups = NS * numbers.lookup_ns * given.lookups
-    busy = PS * (numbers.request_ps * given.requests + numbers.exponent_ps * given.exponents + numbers.sum_ps * given.sums)  # of the multiprocessor
+    busy = PS * (numbers.edge_ps * given.edges + numbers.request_ps * given.requests + numbers.exponent_ps * given.exponents + numbers.sum_ps * given.sums)  # of the multiprocessor
     later = given.waves - 1
     in_step = 1 + numbers.in_step * later / (later + numbers.in_step) / given.beside
 
     once = given.bytes_us / numbers.bandwidth
-    pieces, again = once * numbers.line * given.pieces, given.again_us / numbers.again
+    pieces, again = once * numbers.line * given.pieces, given.again_us / numbers.again + given.spilled_us / numbers.spilled
     moving = once + pieces + again
     waits = later * (exchange + thread + steps + (lookups + busy) * given.beside)
     waves = waits / moving

@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.budget import Budget
+from portable_softmax.planning.budget import WORD_BYTES, Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 
 GB_PER_S = 1e3  # bytes of a microsecond
-WORD_BYTES = 4
 BANDWIDTH = 16  # GB/s of a multiprocessor, about, where nobody knows the memory's: A100 19, MI300X 17, RTX 4090 8
 
 
@@ -23,10 +22,12 @@ class Facts(NamedTuple):
         beside: programs that it has at once.
         waves: whole rounds, until all tiles are done.
         bytes_us: moving all bytes once, at the data sheet's bandwidth.
-        again_us: the same for bytes that are read again or spilled.
+        again_us: the same for bytes that are read again.
+        spilled_us: the same for bytes that are spilled, and read again.
         shared: 1 where programs exchange statistics, else 0.
         lookups: statistics that a program reads.
         each: elements of an operand that a thread has, with those that are masked.
+        edges: elements of all operands on both sides of unaligned rows.
         requests: cache lines that the program's warps ask for, each access apart.
         exponents: elements that a program raises e to, with those that are masked.
         sums: numbers that a program's threads give each other.
@@ -39,9 +40,11 @@ class Facts(NamedTuple):
     waves: float
     bytes_us: float
     again_us: float
+    spilled_us: float
     shared: float
     lookups: float
     each: float
+    edges: float
     requests: float
     exponents: float
     sums: float
@@ -74,22 +77,25 @@ def facts(
     places = memory.multiprocessors * resident
     covered = tiling.covers(problem.width) // tiling.splits
     elements = tiling.tile_rows * covered
+    edges = tiling.tile_rows * 2 * problem.vector / tiling.splits if problem.unaligned else 0  # the first split has both
     vector = _vector(problem, tiling, threads)
     pieces, under, requests = _pieces(problem, tiling, memory, vector)
     read, moved = memory.elements * memory.read, memory.elements * (memory.read + memory.written)
-    again = under * moved + (0 if tiling.held else read) + 2 * spilled_bytes * threads * tiles
+    again = under * moved + (0 if tiling.held else read)
     return Facts(
         programs=num_programs / memory.multiprocessors,
         beside=min(resident, max(1.0, tiles / memory.multiprocessors)),
         waves=-(-tiles // places),
         bytes_us=(moved + memory.elements * memory.mask) / memory.per_us,
         again_us=again / memory.per_us,
+        spilled_us=2 * spilled_bytes * threads * tiles / memory.per_us,
         shared=float(tiling.is_shared),
         lookups=tiling.tile_rows * tiling.splits * tiling.folded if tiling.is_shared else 0,
-        each=elements / threads,
-        requests=requests * elements,
-        exponents=0 if problem.backward else elements,
-        sums=_sums(problem, tiling, threads, vector) * (1 if problem.backward else 2),  # a softmax has a maximum and a sum
+        each=(elements + edges) / threads,
+        edges=memory.operands * edges,
+        requests=requests * elements * (1 if tiling.held else 1 + memory.read / (memory.read + memory.written)) + memory.operands * edges / problem.vector,
+        exponents=0 if problem.backward else elements + edges,
+        sums=(_sums(problem, tiling, threads, vector) + edges * math.log2(2 * problem.vector)) * (1 if problem.backward else 2),  # a softmax has a maximum and a sum
         steps=0 if tiling.held else 2 * -(-covered // tiling.width) - 1,
         pieces=pieces,
     )
@@ -127,30 +133,30 @@ def _mask(problem: Problem) -> float:
 
 
 def _pieces(problem: Problem, tiling: Tiling, memory: _Memory, vector: int) -> tuple[float, float, float]:
-    """Returns what pieces of cache lines cost.
+    """Returns what runs of neighbouring elements cost that are shorter than a cache line.
 
     Bytes that lines leave out for each that is moved; moves of all operands' worth of sectors beyond the first; and
     lines that warps ask for, for each element.
     """
     element, operands, line, sector = problem.element_bytes, memory.operands, memory.line, memory.sector
-    along, beside = tiling.width * element, min(tiling.tile_rows, problem.inner) * element
-    whole = tiling.width >= problem.n_cols  # such rows follow each other without a gap
-    rows = problem.layout == "rows"
-    if rows:
-        lengths = [along] * operands
-        joined = [line] * operands if tiling.tile_rows > 1 and whole else lengths
-    elif problem.transposed:
-        lengths = joined = [beside, *[along] * (operands - 1)]
+    access = vector * memory.warp  # elements that a warp asks for at once
+    if problem.layout == "rows":
+        runs = [tiling.width if tiling.tile_rows == 1 or tiling.width < problem.n_cols else line] * operands
+        asked = [min(access, tiling.width)] * operands
+        narrow = vector * element / VECTOR_BYTES  # single elements of a line are read one after another
     else:
-        lengths = [beside] * operands
-        joined = [line] * operands if problem.scattered and whole else lengths
-    narrow = vector * element / VECTOR_BYTES if rows else 1  # single elements of a line are read one after another
-    left_out = sum(line / min(line, max(each, sector)) - 1 for each in joined) / operands
-    under = sum(sector / min(sector, each) - 1 for each in joined) / operands * narrow
-    if problem.layout == "across" and not (problem.scattered and whole) and problem.inner * element % sector:
-        under += sector / beside  # a piece ends within a sector that another one begins in
-    access = vector * element * memory.warp
-    requests = sum(element * max(1 / min(access, each), 1 / line) for each in lengths)
+        rows = min(access, tiling.tile_rows)
+        across = [problem.inner * tiling.width if tiling.tile_rows >= problem.inner else tiling.tile_rows] * operands
+        runs, narrow = across, 1
+        asked = [problem.inner * (access // rows) if rows >= problem.inner else rows] * operands
+        if problem.transposed:
+            runs = [tiling.tile_rows] + [tiling.width] * (operands - 1)
+            asked = [rows] + [min(access, tiling.width)] * (operands - 1)
+    left_out = sum(line / min(line, max(each * element, sector)) - 1 for each in runs) / operands
+    under = sum(sector / min(sector, each * element) - 1 for each in runs) / operands * narrow
+    if problem.layout == "across" and problem.inner * element % sector:
+        under += sector / (runs[0] * element)  # a run ends within a sector that another one begins in
+    requests = sum(max(1 / each, element / line) for each in asked)
     return left_out * min(1, vector * element / VECTOR_BYTES), under, requests
 
 

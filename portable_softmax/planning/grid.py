@@ -9,7 +9,7 @@ from itertools import product
 from typing import NamedTuple
 
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.budget import MOST_SPLITS, Budget
+from portable_softmax.planning.budget import MOST_SPLITS, WORD_BYTES, Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem, next_power_of_2
 
@@ -71,7 +71,8 @@ def _rows(budget: Budget) -> list[int]:
     if problem.layout == "rows":
         fit = budget.most_threads * problem.vector // next_power_of_2(problem.width)
         return powers(1, min(fit, next_power_of_2(-(-problem.n_rows // budget.multiprocessors))))
-    return powers(min(budget.most_rows, budget.sector), min(budget.most_rows, 2 * budget.line))
+    word = max(1, WORD_BYTES // problem.element_bytes)
+    return powers(min(budget.most_rows, word * budget.sector), min(budget.most_rows, 2 * word * budget.line))
 
 
 def _tilings(budget: Budget, place: Place) -> Iterator[Tiling]:
