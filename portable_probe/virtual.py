@@ -14,7 +14,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.own_kernels.launched import Launched
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.planning.reading import as_read
+from portable_softmax.planning.reading import read_as
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.launch import sizes_of
 from portable_softmax.runtime.specialization import KernelSpec
@@ -41,7 +41,7 @@ def verify_softmax(case: SoftmaxProblem, found: LaunchPlan, device: Device) -> V
     rows = min(case.n_rows, max(FEWEST_ROWS, tiling.tile_rows, MOST_ELEMENTS // case.n_cols))
     rows -= (case.n_rows - rows) % 2  # of pairs the last one stays whole, or half
     tried = trial(case, rows, device, "cpu", 0 if found.problem.paired else GUARD)
-    fewer = as_read(tried.problem, device)
+    fewer = read_as(tried.problem, found.problem, device)
     groups = min(fewer.tiles(tiling.tile_rows), found.num_programs // tiling.splits)
     run = _runner(compile_kernel(spec, device), (groups * tiling.splits, 1, 1))
     sizes = *sizes_of(fewer), *tried.numbers

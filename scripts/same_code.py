@@ -24,7 +24,6 @@ from portable_softmax import Device
 from portable_softmax.planning import planner
 from portable_softmax.planning.lines import lines_of_scores
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import contiguous_problem, problem_of
 from portable_softmax.planning.scores import Scores
 from portable_softmax.runtime import compiler
@@ -90,8 +89,7 @@ def scored_problems() -> Iterator[Problem]:
 def specs(device: Device) -> Iterator[tuple[str, KernelSpec]]:
     """Yields the name and the kernel of the first launches of each problem that this Triton can compile."""
     for given in problems(device):
-        problem = as_read(given, device)
-        for _, (tiling, *_) in zip(range(CANDIDATES), planner._candidates(problem, device), strict=False):
+        for problem, tiling, _ in planner.ranked(given, device)[:CANDIDATES]:
             if tiling.blocks > 1 and tiling.held and compiler.triton_version() < (3, 3):
                 continue  # Triton 3.2 has no tuples of tensors
             rows = f"{problem.n_rows} x {problem.n_cols} {problem.layout} {problem.inner} {problem.depth} {problem.access}"

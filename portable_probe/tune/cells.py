@@ -1,22 +1,20 @@
 """Problems whose launches are timed: shapes by class, of two types and both directions."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import problem_of
 
 if TYPE_CHECKING:
     import torch
 
 FULL = 2**24  # elements
-UNITS = {"across": 128, "across odd": 49, "transposed": 64}  # neighbouring rows
-# Lengths of rows by class, and elements of all rows. Classes of one layout share lengths, as they then share kernels.
+# Lengths of rows by class, and elements of all rows. So many rows lie side by side as "across" says.
 SHAPES: dict[tuple[str, int], tuple[int, ...]] = {
     ("short", FULL): (16, 64, 256, 512),
     ("row", FULL): (1024, 2048, 4096, 8192, 12672, 16384),
@@ -26,8 +24,9 @@ SHAPES: dict[tuple[str, int], tuple[int, ...]] = {
     ("few", 2**17): (1024, 131072),
     ("unaligned", FULL): (33, 201, 781, 1601, 6401, 50257),
     ("unaligned", 2**19): (50257,),
-    ("across", FULL): (16, 128, 1024, 8192, 65536),
-    ("across odd", FULL): (16, 256, 4096),
+    ("across 128", FULL): (16, 128, 1024, 8192, 65536),
+    ("across 49", FULL): (16, 256, 4096),
+    ("across 3", FULL): (300,),
     ("transposed", FULL): (64, 512, 4096, 32768),
 }
 DTYPES = ("float32", "bfloat16")
@@ -43,6 +42,12 @@ class Cell:
     dtype: str
     backward: bool = False
 
+    @property
+    def unit(self) -> int:
+        """Returns how many rows a matrix has, of rows that lie side by side; else 1, or 64 that make whole vectors."""
+        layout, _, rows = self.kind.partition(" ")
+        return int(rows) if layout == "across" else 64 if layout == "transposed" else 1
+
     def __str__(self) -> str:
         return f"{self.kind} {self.n_rows} x {self.n_cols} {self.dtype} {'backward' if self.backward else 'forward'}"
 
@@ -51,9 +56,9 @@ def cells_of(device: Device) -> list[Cell]:
     """Returns the cells that the device takes as they lie."""
     found = []
     for (kind, elements), lengths in SHAPES.items():
-        unit = UNITS.get(kind, 1)
         for n_cols, dtype, backward in product(lengths, DTYPES, (False, True)):
-            found.append(Cell(kind, max(1, elements // n_cols // unit) * unit, n_cols, dtype, backward))
+            cell = Cell(kind, 1, n_cols, dtype, backward)
+            found.append(replace(cell, n_rows=max(1, elements // n_cols // cell.unit) * cell.unit))
     return [cell for cell in found if problem_on(cell, device)]
 
 
@@ -64,16 +69,27 @@ def tensors_of(cell: Cell, where: str) -> tuple[tuple["torch.Tensor", ...], int]
     like = functools.partial(torch.empty, dtype=getattr(torch, cell.dtype), device=where)
     shape: tuple[int, ...] = (cell.n_rows, cell.n_cols)
     if cell.kind.startswith("across"):
-        shape = (cell.n_rows // UNITS[cell.kind], cell.n_cols, UNITS[cell.kind])
+        shape = (cell.n_rows // cell.unit, cell.n_cols, cell.unit)
     given = like(shape[::-1]).t() if cell.kind == "transposed" else like(shape)
     return (like(shape), given, *([like(shape)] if cell.backward else [])), 1
 
 
 @functools.lru_cache(maxsize=4096)
 def problem_on(cell: Cell, device: Device) -> Problem | None:
-    """Returns the cell's problem as the device's launches read it; None if it takes such operands only as copies."""
+    """Returns the cell's problem on a device; None if that takes such operands only as copies."""
     operands, dim = tensors_of(cell, "meta")
     lines = lines_of(operands[0].shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
     if lines is None or cell.dtype not in device.profile.dtypes:
         return None
-    return as_read(problem_of(lines, cell.dtype, cell.dtype, backward=cell.backward), device)
+    return problem_of(lines, cell.dtype, cell.dtype, backward=cell.backward)
+
+
+def reading_of(problem: Problem) -> str:
+    """Names the way in which a problem is read."""
+    ways = {
+        "unaligned": problem.unaligned,
+        "paired": problem.paired,
+        "scattered": problem.scattered,
+        "folded": problem.folded > 1,
+    }
+    return next((name for name, holds in ways.items() if holds), "plain")

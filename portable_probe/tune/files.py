@@ -13,9 +13,11 @@ import msgspec
 import yaml
 
 from portable_probe.report import software
-from portable_probe.tune.cells import Cell
+from portable_probe.tune.cells import Cell, problem_on, reading_of
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.reading import readings
 
 SOURCE = "tuned"
 
@@ -28,17 +30,20 @@ class Launch(msgspec.Struct, frozen=True):
     n_cols: int
     dtype: str
     backward: bool
+    reading: str  # see cells.reading_of
     tile_rows: int
     width: int
     splits: int
     blocks: int
     held: bool
     resident: int  # programs on a multiprocessor
-    planned: bool  # by the planner
+    planned: bool = False  # by the planner
     num_warps: int | None = None
     max_registers: int | None = None
+    folded: int = 1
     registers_per_thread: int | None = None
     spilled_bytes_per_thread: int = 0
+    stack_frame_bytes: int | None = None
     us: float = math.nan
 
     @property
@@ -50,10 +55,27 @@ class Launch(msgspec.Struct, frozen=True):
     def tiling(self) -> Tiling:
         """Returns how rows are cut."""
         sizes = self.tile_rows, self.width, self.num_warps, 1, self.splits, self.max_registers, self.blocks
-        return Tiling(*sizes, held=self.held, walk=False)
+        return Tiling(*sizes, held=self.held, walk=False, folded=self.folded)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Returns the bytes of memory that each thread spills into."""
+        return self.spilled_bytes_per_thread if self.stack_frame_bytes is None else self.stack_frame_bytes
+
+    def problem_on(self, device: Device) -> Problem:
+        """Returns the problem as the launch reads it.
+
+        Raises:
+            ValueError: the device does not read it so.
+        """
+        given = problem_on(self.cell, device)
+        for problem in readings(given, device) if given else ():
+            if reading_of(problem) == self.reading:
+                return problem
+        raise ValueError(f"{device.profile.name} does not read {self.cell} as {self.reading}")
 
     def __str__(self) -> str:
-        return f"{self.cell}, {self.tiling}"
+        return f"{self.cell}, {self.reading}: {self.tiling}"
 
 
 def table_of(launches: Iterable[Launch]) -> str:

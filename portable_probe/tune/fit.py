@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from portable_probe.tune.cells import Cell, problem_on
+from portable_probe.tune.cells import Cell
 from portable_probe.tune.files import Launch
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import COST_NUMBERS, CostNumbers
@@ -42,11 +42,10 @@ def prepared(lines: Iterable[Launch], device: Device) -> Launches:
     """
     found: dict[Cell, list[tuple[Facts, float, bool]]] = {}
     for line in lines:
-        problem, tiling = problem_on(line.cell, device), line.tiling
-        if problem and not problem.paired and problem.folded == 1:
-            num_programs = problem.tiles(tiling.tile_rows) * tiling.splits
-            told = facts(problem, tiling, num_programs, line.resident, device, line.spilled_bytes_per_thread)
-            found.setdefault(line.cell, []).append((told, line.us, line.planned))
+        problem, tiling = line.problem_on(device), line.tiling
+        num_programs = problem.tiles(tiling.tile_rows) * tiling.splits
+        told = facts(problem, tiling, num_programs, line.resident, device, line.spilled_bytes)
+        found.setdefault(line.cell, []).append((told, line.us, line.planned))
     several = [cell for cell in found if len(found[cell]) > 2]
     listed = [(*launch, at) for at, cell in enumerate(several) for launch in found[cell]]
     if len(listed) < 2 * len(COST_NUMBERS) or len(several) < FOLDS:

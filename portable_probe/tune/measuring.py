@@ -9,13 +9,15 @@ import msgspec
 import torch
 
 from portable_probe.closeness import softmax_in_float64, worst_error
-from portable_probe.tune.cells import Cell, problem_on, tensors_of
+from portable_probe.tune.cells import Cell, problem_on, reading_of, tensors_of
 from portable_probe.tune.files import Launch
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError, PortableSoftmaxError
 from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.planner import Ranked
+from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.compiled import resources_of
 from portable_softmax.runtime.guard import guard_of, launch_on
 from portable_softmax.runtime.launch import sizes_of
@@ -31,28 +33,33 @@ class WrongResultError(PortableSoftmaxError):
     """A launch computes another result than float64."""
 
 
-def compiled(cell: Cell, tiling: Tiling | None, device: Device | None = None) -> Launch:
+def compiled(cell: Cell, ranked: Ranked | None, device: Device | None = None) -> Launch:
     """Compiles a launch, or what is planned for None, for the device that is here or another.
 
     Raises:
         PlanError, CompileError: it does not compile, or fewer programs are resident than share a row.
     """
     device = device or current_device()
-    problem = problem_on(cell, device)
-    assert problem, "cells_of leaves out what the device does not take"
-    if tiling is None:
+    if not ranked:
+        problem = problem_on(cell, device)
+        assert problem, "cells_of leaves out what the device does not take"
         plan = plan_problem(problem, device)
-        return launch_of(cell, plan.tiling, plan.resources, plan.occupancy.programs_per_multiprocessor, planned=True)
-    resources = resources_of(KernelSpec.of(problem, replace(tiling, walk=False)), device)
+        programs = plan.occupancy.programs_per_multiprocessor
+        return launch_of(cell, plan.problem, plan.tiling, plan.resources, programs, planned=True)
+    tiling = replace(ranked.tiling, walk=False)
+    resources = resources_of(KernelSpec.of(ranked.problem, tiling), device)
     occupancy = device.vendor.occupancy(resources, device.hardware)
     if device.resident(occupancy) < tiling.splits:
         raise PlanError(f"only {device.resident(occupancy)} programs are resident, and {tiling.splits} share a row")
-    return launch_of(cell, tiling, resources, occupancy.programs_per_multiprocessor)
+    return launch_of(cell, ranked.problem, tiling, resources, occupancy.programs_per_multiprocessor)
 
 
-def launch_of(cell: Cell, tiling: Tiling, resources: KernelResources, resident: int, planned: bool = False) -> Launch:
+def launch_of(
+    cell: Cell, problem: Problem, tiling: Tiling, resources: KernelResources, resident: int, planned: bool = False
+) -> Launch:
     """Returns the line of a launch that has no time yet."""
-    told = vars(cell) | vars(resources) | vars(tiling) | {"resident": resident, "planned": planned}
+    told: dict[str, Any] = {"reading": reading_of(problem), "resident": resident, "planned": planned}
+    told |= vars(cell) | vars(resources) | vars(tiling)
     return Launch(**{key: told[key] for key in Launch.__struct_fields__ if key in told})
 
 
@@ -83,8 +90,7 @@ def timed(launch: Launch) -> Launch:
 
 
 def _call(launch: Launch, device: Device, operands: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
-    problem, tiling = problem_on(launch.cell, device), launch.tiling
-    assert problem, "it was compiled"
+    problem, tiling = launch.problem_on(device), launch.tiling
     grid = (problem.tiles(tiling.tile_rows) * tiling.splits, 1, 1)
     prepared = prepare(KernelSpec.of(problem, tiling), device, grid, sizes_of(problem))
     if tiling.is_shared:

@@ -13,7 +13,7 @@ from portable_probe.tune.files import Launch
 from portable_probe.tune.measuring import compiled, timed
 from portable_probe.tune.processes import Failed, Job, answers
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.grid import ranked
+from portable_softmax.planning.planner import ranked
 
 COMPILING = 0.4  # of all seconds
 BEST, BY_CHANCE = 6, 14  # launches of a problem: those of the least cost by the numbers that there are, and others of the grid
@@ -44,7 +44,7 @@ def timed_launches(device: Device, cells: Sequence[Cell], minutes: float, work: 
 def jobs_of(cell: Cell, device: Device) -> list[Job]:
     """Returns a problem's launches: what is planned (None), those of the least cost, and others by chance."""
     problem = problem_on(cell, device)
-    found = [tiling for _, tiling in ranked(problem, device)] if problem else []
+    found = ranked(problem, device) if problem else []
     best, others = found[:BEST], found[BEST:]
     random.Random(f"{cell.kind} {cell.n_cols} {cell.dtype} {cell.backward}").shuffle(others)  # one length shares kernels
     return [(cell, each) for each in (None, *best, *others[:BY_CHANCE])] if found else []

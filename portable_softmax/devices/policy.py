@@ -124,36 +124,38 @@ class CostNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     Args:
         start_us: a launch that moves nothing.
         bandwidth: that long launches get, in parts of the data sheet's.
-        link: bandwidth of one multiprocessor while others rest, in parts of its share of the data sheet's.
         overlap: exponent with which moving, waves and starting add: 1 is one after the other, more is at the same time.
         in_step: waves in which programs still wait at the same time, at most.
         exchange_us: until programs that share rows know each other's statistics.
         lookup_ns: of a multiprocessor, for each of the statistics that a program reads.
         program_ns: of a multiprocessor, for each program that it starts.
-        warp_ns: the same for each warp.
         thread_ns: of a thread, for each element of an operand.
+        edge_ps: of a multiprocessor, for each element on both sides of an unaligned row.
+        request_ps: of a multiprocessor, for each cache line that a warp asks for.
         exponent_ps: of a multiprocessor, for each element that a softmax raises e to.
         sum_ps: of a multiprocessor, for each number that a thread gives another one, to add up rows.
         step_us: until the next block of a row that is read twice is there.
         line: time of a cache line's piece that is moved alone, in parts of what the line leaves out.
-        again: bandwidth of bytes that are read again, or spilled, in parts of the data sheet's.
+        again: bandwidth of bytes that are read again, in parts of the data sheet's.
+        spilled: the same of bytes that are spilled.
     """
 
     start_us: Amount
     bandwidth: Amount
-    link: Amount
     overlap: Exponent
     in_step: Amount
     exchange_us: Amount
     lookup_ns: Amount
     program_ns: Amount
-    warp_ns: Amount
     thread_ns: Amount
+    edge_ps: Amount
+    request_ps: Amount
     exponent_ps: Amount
     sum_ps: Amount
     step_us: Amount
     line: Amount
     again: Amount
+    spilled: Amount
 
 
 COST_NUMBERS = CostNumbers.__struct_fields__

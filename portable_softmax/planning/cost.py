@@ -21,7 +21,7 @@ def cost(
     """Returns what a launch should take; None for a device whose profile gives no numbers for it.
 
     Args:
-        problem: as `reading.as_read` returns it.
+        problem: as it is read, see reading.py.
         tiling: how its rows are cut.
         num_programs: size of the grid.
         resident: programs that a multiprocessor holds at once.
@@ -40,16 +40,20 @@ def terms(given: Facts, numbers: CostNumbers) -> Terms:
     exchange, steps = numbers.exchange_us * given.shared, numbers.step_us * given.steps
     thread = NS * numbers.thread_ns * given.each
     lookups = NS * numbers.lookup_ns * given.lookups
-    computing = numbers.exponent_ps * given.exponents + numbers.sum_ps * given.sums
-    busy = NS * numbers.warp_ns * given.warps + PS * computing  # of the multiprocessor
+    busy = PS * (
+        numbers.edge_ps * given.edges
+        + numbers.request_ps * given.requests
+        + numbers.exponent_ps * given.exponents
+        + numbers.sum_ps * given.sums
+    )  # of the multiprocessor
     later = given.waves - 1
     in_step = 1 + numbers.in_step * later / (later + numbers.in_step) / given.beside
 
     once = given.bytes_us / numbers.bandwidth
-    pieces, again = once * numbers.line * given.pieces, given.again_us / numbers.again
+    pieces, again = once * numbers.line * given.pieces, given.again_us / numbers.again + given.spilled_us / numbers.spilled
     moving = once + pieces + again
     waits = later * (exchange + thread + steps + (lookups + busy) * given.beside)
-    waves = (waits + given.wave_us / numbers.link) / moving
+    waves = waits / moving
     starting = NS * numbers.program_ns * given.programs / moving
     waves, starting = waves**numbers.overlap, starting**numbers.overlap
     hidden_not = moving * ((1 + waves + starting) ** (1 / numbers.overlap) - 1)

@@ -1,16 +1,17 @@
 """Facts of a launch that its cost depends on: what its programs do, in which order, and what they move."""
 
+import functools
 import math
 from typing import NamedTuple
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import PlanError
+from portable_softmax.planning.budget import WORD_BYTES, Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
-from portable_softmax.planning.rows import WORD_BYTES
 
 GB_PER_S = 1e3  # bytes of a microsecond
+BANDWIDTH = 16  # GB/s of a multiprocessor, about, where nobody knows the memory's: A100 19, MI300X 17, RTX 4090 8
 
 
 class Facts(NamedTuple):
@@ -21,12 +22,13 @@ class Facts(NamedTuple):
         beside: programs that it has at once.
         waves: whole rounds, until all tiles are done.
         bytes_us: moving all bytes once, at the data sheet's bandwidth.
-        again_us: the same for bytes that are read again or spilled.
-        wave_us: the same for the bytes of all waves, as if each were full.
+        again_us: the same for bytes that are read again.
+        spilled_us: the same for bytes that are spilled, and read again.
         shared: 1 where programs exchange statistics, else 0.
         lookups: statistics that a program reads.
-        warps: of a program.
         each: elements of an operand that a thread has, with those that are masked.
+        edges: elements of all operands on both sides of unaligned rows.
+        requests: cache lines that the program's warps ask for, each access apart.
         exponents: elements that a program raises e to, with those that are masked.
         sums: numbers that a program's threads give each other.
         steps: blocks that a program waits for, beyond the first.
@@ -38,86 +40,137 @@ class Facts(NamedTuple):
     waves: float
     bytes_us: float
     again_us: float
-    wave_us: float
+    spilled_us: float
     shared: float
     lookups: float
-    warps: float
     each: float
+    edges: float
+    requests: float
     exponents: float
     sums: float
     steps: float
     pieces: float
 
 
+class _Memory(NamedTuple):
+    """What a problem moves on a device: bytes of an element that are read and written, and sizes of memory."""
+
+    operands: int
+    read: int
+    written: int
+    mask: float
+    elements: int
+    per_us: float
+    multiprocessors: int
+    warp: int
+    line: int
+    sector: int
+
+
 def facts(
     problem: Problem, tiling: Tiling, num_programs: int, resident: int, device: Device, spilled_bytes: float = 0
 ) -> Facts:
     """Returns the facts of a launch; see `cost`."""
-    if resident < 1:
-        raise PlanError(f"the cost of {tiling} was asked for, of which no program is resident")
-    hardware, element = device.hardware, DTYPE_BYTES[problem.y_dtype]
-    multiprocessors, per_us = hardware.multiprocessor_count or 1, GB_PER_S * (hardware.memory_bandwidth_gb_per_s or 1)
-    warps, reads = tiling.num_warps or 1, 2 if problem.backward else 1
-    threads = warps * (hardware.warp_size or 1)
-    splits = problem.tiles(tiling.tile_rows) * tiling.splits  # of all rows: what programs do one after the other
-    operand = problem.n_rows * problem.n_cols * element
-    moved = (reads + 1) * operand
-    beside = min(resident, max(1.0, splits / multiprocessors))
-    waves = math.ceil(splits / (multiprocessors * resident))
+    memory = _memory(problem, device)
+    threads = (tiling.num_warps or 1) * memory.warp
+    tiles = problem.tiles(tiling.tile_rows) * tiling.splits  # what programs do one after the other
+    places = memory.multiprocessors * resident
     covered = tiling.covers(problem.width) // tiling.splits
-    pieces, under = _pieces(problem, tiling, device, threads)
-    again = under * operand + (0 if tiling.held else reads * operand) + 2 * spilled_bytes * threads * splits
+    elements = tiling.tile_rows * covered
+    edges = tiling.tile_rows * 2 * problem.vector / tiling.splits if problem.unaligned else 0  # the first split has both
+    vector = _vector(problem, tiling, threads)
+    pieces, under, requests = _pieces(problem, tiling, memory, vector)
+    read, moved = memory.elements * memory.read, memory.elements * (memory.read + memory.written)
+    again = under * moved + (0 if tiling.held else read)
     return Facts(
-        programs=num_programs / multiprocessors,
-        beside=beside,
-        waves=waves,
-        bytes_us=moved / per_us,
-        again_us=again / per_us,
-        wave_us=waves * beside * multiprocessors / splits * moved / per_us,
+        programs=num_programs / memory.multiprocessors,
+        beside=min(resident, max(1.0, tiles / memory.multiprocessors)),
+        waves=-(-tiles // places),
+        bytes_us=(moved + memory.elements * memory.mask) / memory.per_us,
+        again_us=again / memory.per_us,
+        spilled_us=2 * spilled_bytes * threads * tiles / memory.per_us,
         shared=float(tiling.is_shared),
-        lookups=tiling.tile_rows * tiling.splits if tiling.is_shared else 0,
-        warps=warps,
-        each=tiling.tile_rows * covered / threads,
-        exponents=0 if problem.backward else tiling.tile_rows * covered,
-        sums=_sums(problem, tiling, threads) * (1 if problem.backward else 2),  # a softmax has a maximum and a sum
+        lookups=tiling.tile_rows * tiling.splits * tiling.folded if tiling.is_shared else 0,
+        each=(elements + edges) / threads,
+        edges=memory.operands * edges,
+        requests=requests * elements * (1 if tiling.held else 1 + memory.read / (memory.read + memory.written))
+        + memory.operands * edges / problem.vector,
+        exponents=0 if problem.backward else elements + edges,
+        sums=(_sums(problem, tiling, threads, vector) + edges * math.log2(2 * problem.vector))
+        * (1 if problem.backward else 2),  # a softmax has a maximum and a sum
         steps=0 if tiling.held else 2 * -(-covered // tiling.width) - 1,
         pieces=pieces,
     )
 
 
-def _pieces(problem: Problem, tiling: Tiling, device: Device, threads: int) -> tuple[float, float]:
-    """Returns (bytes that lines leave out for each that is moved, operands' worth of sectors that are moved once more)."""
-    element, operands = DTYPE_BYTES[problem.y_dtype], 3 if problem.backward else 2
-    launch = device.profile.launch
-    of_lines = launch.line_elements, launch.min_line_elements
-    line, sector = (WORD_BYTES * (each.value if each else 1) for each in of_lines)
-    along, beside = tiling.width * element, min(tiling.tile_rows, problem.inner) * element
-    whole = tiling.width >= problem.n_cols  # such rows follow each other without a gap
+@functools.lru_cache(maxsize=256)
+def _memory(problem: Problem, device: Device) -> _Memory:
+    hardware, budget = device.hardware, Budget(problem, device)
+    x, y = DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]
+    read, written = (2 * y, x) if problem.backward else (x, y)
+    bandwidth = hardware.memory_bandwidth_gb_per_s or BANDWIDTH * budget.multiprocessors
+    return _Memory(
+        operands=(2 if problem.backward else 1) + (problem.step != "reduce"),
+        read=read,
+        written=0 if problem.step == "reduce" else written,
+        mask=_mask(problem),
+        elements=problem.n_rows * problem.n_cols,
+        per_us=GB_PER_S * bandwidth,
+        multiprocessors=budget.multiprocessors,
+        warp=budget.warp,
+        line=WORD_BYTES * budget.line,
+        sector=WORD_BYTES * budget.sector,
+    )
+
+
+def _mask(problem: Problem) -> float:
+    """Returns the bytes of a mask for each element of x, as far as rows and matrices have some of their own."""
+    mask, lines = problem.scores.mask, problem.lines
+    if mask is None or lines is None or not lines.mask:
+        return 0
+    _, *strides = lines.mask
+    sizes = (lines.levels[2][0], lines.levels[1][0], lines.levels[0][0])
+    shared = math.prod(size for size, stride in zip(sizes, strides, strict=True) if not stride)
+    return (1 if mask == "bool" else DTYPE_BYTES[mask]) / shared
+
+
+def _pieces(problem: Problem, tiling: Tiling, memory: _Memory, vector: int) -> tuple[float, float, float]:
+    """Returns what runs of neighbouring elements cost that are shorter than a cache line.
+
+    Bytes that lines leave out for each that is moved; moves of all operands' worth of sectors beyond the first; and
+    lines that warps ask for, for each element.
+    """
+    element, operands, line, sector = problem.element_bytes, memory.operands, memory.line, memory.sector
+    access = vector * memory.warp  # elements that a warp asks for at once
     if problem.layout == "rows":
-        lengths = [along if tiling.tile_rows == 1 or not whole else line] * operands
-    elif problem.transposed:
-        lengths = [beside, *[along] * (operands - 1)]
+        runs = [tiling.width if tiling.tile_rows == 1 or tiling.width < problem.n_cols else line] * operands
+        asked = [min(access, tiling.width)] * operands
+        narrow = vector * element / VECTOR_BYTES  # single elements of a line are read one after another
     else:
-        lengths = [line if problem.scattered and whole else beside] * operands
-    vector = _vector(problem, tiling, threads) * element / VECTOR_BYTES  # single elements of a line are read one after another
-    narrow = vector if problem.layout == "rows" else 1
-    left_out = [line / min(line, max(each, sector)) - 1 for each in lengths]
-    under = sum(sector / min(sector, each) - 1 for each in lengths) * narrow
-    if problem.layout == "across" and not (problem.scattered and whole) and problem.inner * element % sector:
-        under += operands * sector / beside  # a piece ends within a sector that another one begins in
-    return sum(left_out) / operands * min(1, vector), under
+        rows = min(access, tiling.tile_rows)
+        across = [problem.inner * tiling.width if tiling.tile_rows >= problem.inner else tiling.tile_rows] * operands
+        runs, narrow = across, 1
+        asked = [problem.inner * (access // rows) if rows >= problem.inner else rows] * operands
+        if problem.transposed:
+            runs = [tiling.tile_rows] + [tiling.width] * (operands - 1)
+            asked = [rows] + [min(access, tiling.width)] * (operands - 1)
+    left_out = sum(line / min(line, max(each * element, sector)) - 1 for each in runs) / operands
+    under = sum(sector / min(sector, each * element) - 1 for each in runs) / operands * narrow
+    if problem.layout == "across" and problem.inner * element % sector:
+        under += sector / (runs[0] * element)  # a run ends within a sector that another one begins in
+    requests = sum(max(1 / each, element / line) for each in asked)
+    return left_out * min(1, vector * element / VECTOR_BYTES), under, requests
 
 
 def _vector(problem: Problem, tiling: Tiling, threads: int) -> int:
     """Returns how many neighbours a thread has."""
-    return (
-        problem.vector if problem.layout == "rows" else min(problem.vector, max(1, tiling.tile_rows * tiling.width // threads))
-    )
+    if problem.layout == "rows":
+        return problem.vector
+    return min(problem.vector, max(1, tiling.tile_rows * tiling.width // threads))
 
 
-def _sums(problem: Problem, tiling: Tiling, threads: int) -> float:
+def _sums(problem: Problem, tiling: Tiling, threads: int, vector: int) -> float:
     """Returns the numbers that threads give each other to add up the rows of a tile: half of all, then half of these."""
-    vector = _vector(problem, tiling, threads)
     if problem.layout == "rows":
         lanes = min(threads, max(1, tiling.width // vector))
         return max(threads, tiling.tile_rows * lanes) * math.log2(lanes)

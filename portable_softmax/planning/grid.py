@@ -4,21 +4,18 @@ There is no order of preference among them: what one is worth is its cost.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
-from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.budget import Budget, halves
-from portable_softmax.planning.candidates import is_possible
-from portable_softmax.planning.cost import cost
-from portable_softmax.planning.numbers import load_of, numbers_of
+from portable_softmax.planning.budget import MOST_SPLITS, WORD_BYTES, Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem, next_power_of_2
-from portable_softmax.planning.rows import MOST_SPLITS
 
-OTHER_REGISTERS = 25  # of a thread, beside one for each element; the launches of scripts/sweeps
-REGISTER_BYTES = 4
+MOST_ELEMENTS = 2**20  # of a tile, in any Triton
+MOST_BLOCKS = 40  # of a tile that is held: each is code of its own, and hundreds compile for minutes
+NARROWEST_TILE = 1024  # elements; a narrower one of a row that is read twice is not worth compiling
 
 
 class Place(NamedTuple):
@@ -32,37 +29,54 @@ class Place(NamedTuple):
 
 
 def grid(problem: Problem, device: Device) -> list[Tiling]:
-    """Returns the launches of a problem, as `reading.as_read` returns it, each once; none where programs have no warps."""
-    if not device.hardware.warp_size or problem.paired or problem.folded > 1:
-        return []
-    budget = Budget(problem, device, numbers_of(problem, device)[0])
-    return list(dict.fromkeys(tiling for place in _places(budget) for tiling in _tilings(budget, place)))
+    """Returns the launches of a problem that is read in one way, each once."""
+    budget = Budget(problem, device)
+    sizes = device.profile.launch.registers
+    found = _with_warps(budget) if device.hardware.warp_size else _of_vector_cores(budget)
+    limited = (replace(each, max_registers=size) for each in found for size in (sizes.value if sizes else (None,)))
+    tilings = (each.of_folded(problem.folded, problem.n_cols) for each in limited)
+    return [each for each in dict.fromkeys(tilings) if is_possible(problem, each)]
 
 
-def _places(budget: Budget) -> Iterator[Place]:
+def is_possible(problem: Problem, tiling: Tiling) -> bool:
+    """Tells whether there is a kernel for it: sharded rows go tile by tile, whatever that is called; pairs are read once."""
+    if tiling.elements > MOST_ELEMENTS or (tiling.held and tiling.blocks > MOST_BLOCKS):
+        return False
+    if problem.step:
+        return not tiling.is_shared and tiling.blocks == 1
+    return tiling.strategy == "tile" or not problem.paired
+
+
+def _with_warps(budget: Budget) -> Iterator[Tiling]:
     problem = budget.problem
     warps = powers(1, budget.most_threads // budget.warp)
-    each = powers(problem.vector, 2 * problem.widest)
+    anywhere = problem.layout == "rows" and (problem.vector == 1 or problem.unaligned)  # where rows start
+    each = [problem.vector] if anywhere else powers(problem.vector, 2 * problem.widest)[::-1]
     for rows in _rows(budget):
         beside = problem.layout != "rows"
         tile = rows * problem.width if beside or rows == 1 else 0
         is_long = tile >= budget.most_threads * problem.vector  # an access for each thread there may be
         splits = powers(1, MOST_SPLITS) if is_long and budget.shares and not problem.step else [1]
-        held = (True, False) if tile * budget.operands > budget.registers // 2 or (beside and is_long) else (True,)
-        yield from map(Place._make, product([rows], warps, each, splits, held))
+        elements = tile * budget.operands * problem.registers_per_element
+        held = (True, False) if 2 * elements > budget.registers or (beside and is_long) else (True,)
+        whole = rows * next_power_of_2(problem.width)  # a block of whole rows, if only one thread held it
+        blocks = [*each, whole] if anywhere else [whole, *each]  # of launches that cost the same the first is taken
+        for place in map(Place._make, product([rows], warps, blocks, splits, held)):
+            yield from _tilings(budget, place)
 
 
 def _rows(budget: Budget) -> list[int]:
     """Returns the rows that a tile may have: from one, or the neighbours of a sector, to as many as there are registers for."""
     problem = budget.problem
     if problem.layout == "rows":
-        fit = max(1, budget.most_threads * problem.vector // next_power_of_2(problem.width))
-        return powers(1, min(fit, budget.rows(fit, 1)))
-    return powers(min(budget.most_rows, budget.sector), min(budget.most_rows, 2 * budget.line))
+        fit = budget.most_threads * problem.vector // next_power_of_2(problem.width)
+        return powers(1, min(fit, next_power_of_2(-(-problem.n_rows // budget.multiprocessors))))
+    word = max(1, WORD_BYTES // problem.element_bytes)
+    return powers(min(budget.most_rows, word * budget.sector), min(budget.most_rows, 2 * word * budget.line))
 
 
 def _tilings(budget: Budget, place: Place) -> Iterator[Tiling]:
-    """Yields tilings of blocks of so many elements a thread; one block of a row, or split, where it is as wide as that."""
+    """Yields the tiling of blocks of so many elements a thread; of one of a row, or split, where it is as wide as that."""
     problem, threads = budget.problem, place.warps * budget.warp
     width = place.each * threads // place.rows
     split = -(-problem.width // place.splits)
@@ -72,49 +86,45 @@ def _tilings(budget: Budget, place: Place) -> Iterator[Tiling]:
     blocks = -(-split // width)
     splits = -(-problem.width // (blocks * width))
     tiling = Tiling(place.rows, width, place.warps, 1, splits, blocks=blocks, held=place.held)
-    read = tiling.elements * problem.registers_per_element * budget.operands // threads
     if not place.held and splits > 1 and (blocks == 1 or _are_enough(budget, place)):
         return  # it would be read once more, or be exchanged, for nothing
     in_use = place.rows * min(tiling.tile_cols, problem.width) >= threads  # or some threads have nothing
-    if in_use and splits == place.splits and read <= budget.registers_of(1, threads) // 2 and is_possible(problem, tiling):
+    read = tiling.elements * problem.registers_per_element * budget.operands
+    if (in_use or place.warps == 1) and splits == place.splits and 2 * read <= _registers(budget, threads):
         yield tiling
 
 
+def _registers(budget: Budget, threads: int) -> int:
+    """Returns the registers of so many threads, if they are a program that is alone on its multiprocessor."""
+    return min(budget.registers, threads * (budget.device.hardware.max_registers_per_thread or budget.registers))
+
+
 def _are_enough(budget: Budget, place: Place) -> bool:
-    """Tells whether half as many splits give work to all threads that the device has at once."""
-    load = load_of(budget.problem, budget.device)
-    programs = budget.n_rows * place.splits // (2 * place.rows)
-    return load is not None and programs * place.warps * budget.warp * load >= budget.n_rows * budget.problem.n_cols
+    """Tells whether half as many splits give work to all warps that the device has at once."""
+    warps = budget.problem.tiles(place.rows) * place.splits * place.warps // 2
+    return warps >= budget.multiprocessors * (budget.device.hardware.max_warps_per_multiprocessor or 1)
 
 
-def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
-    """Estimates what a program uses: a register for each element, and some; it spills what a thread may not have."""
-    operands = 2 if problem.backward else 1
-    threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
-    wanted = OTHER_REGISTERS + -(-tiling.elements * operands * problem.registers_per_element // threads)
-    most = tiling.max_registers or device.hardware.max_registers_per_thread or wanted
-    most = min(most, (device.hardware.registers_per_multiprocessor or wanted * threads) // threads)
-    spilled = REGISTER_BYTES * max(0, wanted - most)
-    return KernelResources(tiling.num_warps, min(wanted, most), spilled_bytes_per_thread=spilled)
-
-
-def ranked(problem: Problem, device: Device) -> list[tuple[float, Tiling]]:
-    """Returns (expected microseconds, launch) of the grid with estimated resources, the fastest first.
-
-    None that programs could not be resident for, and none where the device's numbers are not known.
-    """
-    found = []
-    for tiling in grid(problem, device):
-        used = estimated(problem, tiling, device)
-        occupancy = device.vendor.occupancy(used, device.hardware)
-        if device.resident(occupancy) >= tiling.splits:
-            num_programs = problem.tiles(tiling.tile_rows) * tiling.splits
-            spilled, resident = used.spilled_bytes_per_thread, occupancy.programs_per_multiprocessor
-            terms = cost(problem, tiling, num_programs, resident, device, spilled)
-            found += [(terms.total, tiling)] if terms else []
-    return sorted(found, key=lambda each: each[0])
+def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:
+    """Yields tiles of as many elements as the profile gives, then fewer; rows that are longer are read twice."""
+    problem, launch, beside = budget.problem, budget.device.profile.launch, budget.problem.layout != "rows"
+    most = launch.tile_elements.value // problem.registers_per_element if launch.tile_elements else 1
+    cols, neighbours = next_power_of_2(problem.width), budget.most_rows
+    fair = next_power_of_2(-(-problem.n_rows // budget.multiprocessors))  # each core has a tile
+    rows = max(1, most // (cols * (1 if beside else budget.operands)))
+    rows = min(1 << rows.bit_length() - 1, fair, neighbours)
+    least = min(neighbours, budget.sector) if beside else 1
+    for rows in reversed(powers(least, max(least, rows, min(neighbours, budget.line) if beside else 1))):
+        if problem.width <= most // rows if beside else problem.n_cols <= most * problem.registers_per_element:
+            yield Tiling(rows, cols)
+    rows = min(neighbours, budget.line) if beside else 1
+    stream = launch.stream_elements.value // problem.registers_per_element if launch.stream_elements else 1
+    widest = min(max(1, stream // rows), cols)
+    for width in reversed(powers(1, widest)):
+        if width == widest or width * rows >= min(NARROWEST_TILE, rows * problem.n_cols):
+            yield Tiling(rows, width, held=False)
 
 
 def powers(least: int, most: int) -> list[int]:
-    """Returns the powers of two, times `least`, up to `most`; the least one always."""
-    return [least * each for each in halves(next_power_of_2(max(1, most // least)), 1) if each == 1 or least * each <= most]
+    """Returns `least` times the powers of two, up to `most`; the least one always."""
+    return [least << power for power in range(max(1, (most // max(1, least)).bit_length()))]

@@ -1,48 +1,66 @@
 """Problem + Device -> LaunchPlan: arithmetic, and a function that tells what a compiled candidate uses.
 
-The first candidate that compiles without spilling and fits the device is taken. Where MOST_SPILLING have spilled, or all, it is
-the first of them that spills at most twice as much as the least.
+All launches of the grid are ranked by what they should cost if their programs use as many registers as is estimated. They are
+compiled in this order, until none that is left should be faster than the best of these by what it really uses.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, TargetError
-from portable_softmax.planning.budget import Candidate
-from portable_softmax.planning.candidates import candidates
-from portable_softmax.planning.cost import cost
+from portable_softmax.planning.cost import Terms, cost
+from portable_softmax.planning.grid import grid
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reading import GROUPS_AT_ONCE, as_read
-from portable_softmax.planning.reasons import why
+from portable_softmax.planning.reading import GROUPS_AT_ONCE, readings
+from portable_softmax.planning.reasons import why, why_faster
 
 UNLIMITED = 2**63 - 1
-MOST_SPILLING = 4  # candidates that spill before no more are tried: each takes a second or so to compile
-REGISTER_BYTES, ADDRESS_BYTES = 4, 8
+MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
+OTHER_REGISTERS = 25  # of a thread, beside one for each element: the median of the launches of scripts/sweeps
+REGISTER_BYTES = 4
+ALIKE = 1.01  # times that differ by less are alike: the error of an expected time is larger
+MOST_COMPILED = 4  # launches: each takes a second or so
+SLOW = 0.1  # part of the expected time that spills take of a launch that is called slow
 
 Measure = Callable[[Problem, Tiling, Device], KernelResources]
 
 
-class Compiled(NamedTuple):
-    """A candidate that compiles, what a program uses, and how many fit."""
+class Ranked(NamedTuple):
+    """A launch that could be compiled: how rows are read and cut, and its expected time; None where no number tells it."""
 
-    candidate: Candidate
-    resources: KernelResources
-    occupancy: Occupancy
+    problem: Problem
+    tiling: Tiling
+    terms: Terms | None
 
     @property
-    def tiling(self) -> Tiling:
-        """Returns the cut of rows into tiles."""
-        return self.candidate.tiling
+    def us(self) -> float:
+        """Returns the expected microseconds; 0 where they are not known."""
+        return self.terms.total if self.terms else 0
+
+
+class Compiled(NamedTuple):
+    """A launch that was compiled, what a program uses, how many fit, and the expected time with these."""
+
+    problem: Problem
+    tiling: Tiling
+    resources: KernelResources
+    occupancy: Occupancy
+    num_programs: int
+    terms: Terms | None
 
     @property
     def spilled(self) -> int:
         """Returns the bytes of memory that each thread spills into: its stack frame, as these kernels have no other data."""
-        frame = self.resources.stack_frame_bytes
-        return self.resources.spilled_bytes_per_thread if frame is None else frame
+        return spilled_by(self.resources)
+
+    @property
+    def us(self) -> float:
+        """Returns the expected microseconds; where they are not known the bytes that are spilled, which tell as much."""
+        return self.terms.total if self.terms else self.spilled
 
 
 def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
@@ -52,143 +70,127 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
         PlanError: no candidate compiles and fits; lists them all.
         TargetError: this Triton does not compile for the device.
     """
-    problem = as_read(problem, device)
-    passed_over: list[str] = []
-    spilling: list[Compiled] = []
-    alone: tuple[Compiled, list[str]] | None = None  # one program fits: other numbers of warps may let two in
-    for candidate in _candidates(problem, device):
-        tiling = candidate.tiling
-        if (alone and _shape(tiling) != _shape(alone[0].tiling)) or len(spilling) == MOST_SPILLING:
+    order = ranked(problem, device)
+    rejected: list[str] = []
+    found: list[Compiled] = []
+    left: Ranked | None = None
+    for left in order:
+        if found and (min(each.us for each in found) <= ALIKE * left.us or len(found) == MOST_COMPILED):
             break
-        if hopeless := _hopeless(problem, candidate, spilling, device):
-            passed_over.append(f"{tiling}: {hopeless}")
-            continue
         try:
-            resources = measure(problem, tiling, device)
+            resources = measure(left.problem, left.tiling, device)
         except TargetError:
             raise  # no candidate would compile
         except CompileError as error:
-            passed_over.append(f"{tiling}: does not compile: {error}")
+            rejected.append(f"{left.tiling}: does not compile: {error}")
             continue
-        found = Compiled(candidate, resources, device.vendor.occupancy(resources, device.hardware))
-        if unfit := _unfit(problem, found, device):
-            passed_over.append(f"{tiling}: {unfit}")
-        elif found.spilled > candidate.spilled_bytes:
-            spilling.append(found)
-            passed_over.append(_spills(found))
-        elif found.occupancy.programs_per_multiprocessor > 1 or not tiling.num_warps:
-            return _plan(problem, found, device, passed_over)
+        occupancy = device.vendor.occupancy(resources, device.hardware)
+        if unfit := _unfit(left.problem, left.tiling, occupancy, device):
+            rejected.append(f"{left.tiling}: {unfit}")
         else:
-            alone = alone or (found, passed_over.copy())
-            passed_over.append(f"{tiling}: would be alone on its multiprocessor")
-    if alone:
-        return _plan(problem, alone[0], device, alone[1])
-    if spilling:
-        least = min(found.spilled for found in spilling)
-        first = next(found for found in spilling if found.spilled <= 2 * least)  # preferred for another reason than spills
-        passed_over.remove(_spills(first))
-        tried = f"{len(spilling)} launches were compiled, and none spills into less than {least}"
-        return _plan(problem, first, device, passed_over, f"slow: spills into {first.spilled} bytes per thread; {tried}")
-    tried = "\n  ".join(_told_once(passed_over))
-    raise PlanError(f"no launch of a {problem.name} of {problem.size} fits {device}; tried:\n  {tried}")
+            found.append(_compiled(left.problem, left.tiling, resources, occupancy, device))
+    if not found:
+        tried = "\n  ".join(_told_once(rejected))
+        raise PlanError(f"no launch of a {problem.name} of {problem.size} fits {device}; tried:\n  {tried}")
+    best, *others = sorted(found, key=lambda each: each.us)
+    return _plan(best, others, order, rejected, device)
 
 
-def _spills(found: Compiled) -> str:
-    return f"{found.tiling}: spills into {found.spilled} bytes per thread"
+def ranked(problem: Problem, device: Device) -> list[Ranked]:
+    """Returns the launches of a problem that should fit, with estimated resources, the one of the least cost first.
+
+    Where no numbers tell the cost, the last way to read rows goes first, and launches keep the order of the grid.
+    """
+    found = []
+    for reading in reversed(readings(problem, device)):
+        for tiling in grid(_of_many(reading), device):
+            tiling = replace(tiling, walk=_walks(reading, tiling, device))
+            if not device.profile.launch.cost:
+                found.append(Ranked(reading, tiling, None))
+                continue
+            used = estimated(reading, tiling, device)
+            occupancy = device.vendor.occupancy(used, device.hardware)
+            if not _unfit(reading, tiling, occupancy, device):
+                found.append(Ranked(reading, tiling, _compiled(reading, tiling, used, occupancy, device).terms))
+    return sorted(found, key=lambda each: each.us)
 
 
-def _told_once(passed_over: list[str]) -> list[str]:
+def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
+    """Estimates what a program uses: a register for each element, and some; it spills what a thread may not have."""
+    operands = 2 if problem.backward else 1
+    threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
+    wanted = OTHER_REGISTERS + -(-tiling.elements * operands * problem.registers_per_element // threads)
+    most = tiling.max_registers or device.hardware.max_registers_per_thread or wanted
+    most = min(most, (device.hardware.registers_per_multiprocessor or wanted * threads) // threads)
+    spilled = REGISTER_BYTES * max(0, wanted - most)
+    return KernelResources(tiling.num_warps, min(wanted, most), spilled_bytes_per_thread=spilled)
+
+
+def spilled_by(used: KernelResources) -> int:
+    """Returns the bytes of memory that each thread spills into: its stack frame, if the compiler tells it."""
+    return used.spilled_bytes_per_thread if used.stack_frame_bytes is None else used.stack_frame_bytes
+
+
+def _of_many(problem: Problem) -> Problem:
+    """Returns the problem with many rows if its launch may not depend on their number, else as it is."""
+    if not problem.batch_invariant:
+        return problem
+    return replace(problem, n_rows=MANY * problem.inner, lines=None)
+
+
+def _compiled(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupancy, device: Device) -> Compiled:
+    resident = device.resident(fit)
+    groups = min(problem.tiles(tiling.tile_rows), _most_programs(tiling, device) // tiling.splits)
+    if not tiling.is_shared and device.profile.grid.value == "resident" and resident:
+        groups = min(groups, resident)  # each walks over as many tiles as the others
+    num_programs = groups * tiling.splits
+    each = fit.programs_per_multiprocessor
+    terms = cost(_of_many(problem), tiling, num_programs, each, device, spilled_by(used)) if each else None
+    return Compiled(problem, tiling, used, fit, num_programs, terms)
+
+
+def _told_once(rejected: list[str]) -> list[str]:
     """Gives one line, with the first one's reason, where no candidate compiles: the compiler cannot be used at all."""
-    reasons = [reason.partition(": ")[2] for reason in passed_over]
+    reasons = [reason.partition(": ")[2] for reason in rejected]
     if len(reasons) > 1 and all(reason.startswith("does not compile") for reason in reasons):
         return [f"{len(reasons)} launches, and each {reasons[0]}"]
-    return passed_over
+    return rejected
 
 
-def _candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
-    for each in candidates(problem, device):
-        yield each._replace(tiling=replace(each.tiling, walk=_walks(problem, each.tiling, device)))
-
-
-def _shape(tiling: Tiling) -> tuple[str, int, int, int]:
-    """Returns the key shared by candidates that differ only in num_warps, and in tile_cols if a row is held in blocks."""
-    in_blocks, splits = tiling.held and tiling.blocks > 1, 0 if tiling.held else tiling.splits
-    return tiling.strategy, tiling.tile_rows, 0 if in_blocks else tiling.width, splits
-
-
-def _hopeless(problem: Problem, candidate: Candidate, spilling: list[Compiled], device: Device) -> str | None:
-    """Says why a candidate is not worth compiling; None if it is."""
-    tiling = candidate.tiling
-    if least := _least(problem, candidate, device):
-        fits = device.vendor.occupancy(least, device.hardware)
-        if not fits.programs_per_multiprocessor:
-            return "its elements alone take more registers than there are"
-        if unfit := _unfit(problem, Compiled(candidate, least, fits), device):
-            return unfit
-    for found in spilling:
-        if _way(tiling) == _way(found.tiling) and candidate.spilled_bytes == found.candidate.spilled_bytes:
-            elements, registers = _per_thread(tiling, device)
-            least_elements, most_registers = _per_thread(found.tiling, device)
-            if elements >= least_elements and registers <= most_registers:
-                return f"a thread has as many elements as one of {found.tiling}, which spills, and no more registers"
-    return None
-
-
-def _way(tiling: Tiling) -> tuple[object, ...]:
-    """Returns the key shared by candidates whose threads hold their elements in the same way."""
-    return tiling.strategy, tiling.held, tiling.blocks > 1, tiling.num_warps is None
-
-
-def _per_thread(tiling: Tiling, device: Device) -> tuple[float, int]:
-    """Counts elements and registers of a thread; elements that are not held are those of a block."""
-    hardware = device.hardware
-    threads = (tiling.num_warps or 1) * (hardware.warp_size or 1)
-    elements = tiling.elements / threads
-    limits = tiling.max_registers, hardware.max_registers_per_thread, (hardware.registers_per_multiprocessor or 0) // threads
-    return elements, min((limit for limit in limits if limit), default=0)
-
-
-def _least(problem: Problem, candidate: Candidate, device: Device) -> KernelResources | None:
-    """Estimates what a program uses at least: registers for the elements that it holds, and an address; None without warps."""
-    tiling = candidate.tiling
-    if not tiling.num_warps or not device.hardware.warp_size:
-        return None
-    held = 0
-    if tiling.held:
-        elements = tiling.elements * (2 if problem.backward else 1)
-        element_bytes = min(DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype])
-        threads = tiling.num_warps * device.hardware.warp_size
-        held = elements * element_bytes // threads + ADDRESS_BYTES - candidate.spilled_bytes
-    return KernelResources(tiling.num_warps, max(1, held // REGISTER_BYTES))  # none would mean that they are not known
-
-
-def _unfit(problem: Problem, found: Compiled, device: Device) -> str | None:
+def _unfit(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> str | None:
     """Says why a candidate cannot be launched; None if it can."""
-    if not found.occupancy.programs_per_multiprocessor:
-        return f"does not fit: {', '.join(found.occupancy.limited_by)}"
-    most = min(device.resident(found.occupancy), _most_programs(found.tiling, device))
-    splits, together = found.tiling.splits, found.tiling.splits
+    if not fit.programs_per_multiprocessor:
+        return f"does not fit: {', '.join(fit.limited_by)}"
+    most = min(device.resident(fit), _most_programs(tiling, device))
+    together = tiling.splits
     if problem.folded > 1:
-        together = splits * min(problem.tiles(found.tiling.tile_rows), GROUPS_AT_ONCE * problem.folded)
+        together *= min(problem.tiles(tiling.tile_rows), GROUPS_AT_ONCE * problem.folded)
     return f"only {most} programs are resident at once" if most < together else None
 
 
-def _plan(problem: Problem, found: Compiled, device: Device, passed_over: list[str], warning: str | None = None) -> LaunchPlan:
-    tiling = found.tiling
-    resident = device.resident(found.occupancy)
-    groups = min(problem.tiles(tiling.tile_rows), _most_programs(tiling, device) // tiling.splits)
-    if not tiling.is_shared and device.profile.grid.value == "resident":
-        groups = min(groups, resident)  # each walks over as many tiles as the others
-    num_programs = groups * tiling.splits
-    reasons = why(problem, found.candidate, found.resources, num_programs, resident, device)
-    skipped = (f"passed over {reason}" for reason in passed_over)
-    warnings = [warning] if warning else []
-    told = (*warnings, *skipped, *reasons)
-    terms = None
-    if device.hardware.memory_bandwidth_gb_per_s:
-        spilled, programs = found.resources.spilled_bytes_per_thread, found.occupancy.programs_per_multiprocessor
-        terms = cost(problem, tiling, num_programs, programs, device, spilled)
-    return LaunchPlan(problem, tiling, num_programs, found.resources, found.occupancy, told, warning, terms)
+def _plan(best: Compiled, others: list[Compiled], order: list[Ranked], rejected: list[str], device: Device) -> LaunchPlan:
+    compiled = {(best.problem, best.tiling), *((each.problem, each.tiling) for each in others)}
+    left = [each for each in order if (each.problem, each.tiling) not in compiled]
+    beside = min([*others, *left[:1]], key=lambda each: each.us, default=None)
+    warning = None
+    if best.spilled and _spills_slow(best, device):
+        warning = f"slow: spills into {best.spilled} bytes per thread; no other of {len(order)} launches should be faster"
+    resident = device.resident(best.occupancy)
+    told = [warning] if warning else []
+    if best.terms and beside and beside.terms:
+        told += why_faster(best.terms, best.tiling, beside.terms, beside.tiling, len(order), device)
+    told += (f"rejected {reason}" for reason in rejected)
+    told += why(best.problem, best.tiling, best.resources, best.num_programs, resident, device)
+    given = best.problem, best.tiling, best.num_programs, best.resources, best.occupancy
+    return LaunchPlan(*given, tuple(told), warning, best.terms)
+
+
+def _spills_slow(best: Compiled, device: Device) -> bool:
+    """Tells whether spills take a good part of the expected time, or nobody knows how much."""
+    if not best.terms:
+        return True
+    without = cost(_of_many(best.problem), best.tiling, best.num_programs, best.occupancy.programs_per_multiprocessor, device)
+    return without is not None and best.us - without.total > SLOW * best.us
 
 
 def _walks(problem: Problem, tiling: Tiling, device: Device) -> bool:

@@ -1,65 +1,62 @@
-"""Chooses how a launch reads rows: as they lie, two in one, between two edges, from several matrices, or in folded lines."""
+"""Ways to read rows: as they lie, two in one, between two edges, from several matrices, or in folded lines."""
 
 import math
 from dataclasses import replace
 
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.budget import Budget
-from portable_softmax.planning.numbers import numbers_of
-from portable_softmax.planning.problem import MAX_COLS, VECTOR_BYTES, Problem
-from portable_softmax.planning.rows import MOST_SPLITS
+from portable_softmax.planning.budget import MOST_SPLITS, Budget
+from portable_softmax.planning.problem import MAX_COLS, Problem
 
 GROUPS_AT_ONCE = 6  # of tiles with nearly the same rows in folded lines: a tile waits for those of five, kernels/folded.py
 
 
-def as_read(problem: Problem, device: Device) -> Problem:
-    """Returns the problem with the accesses that its rows are read with on the device.
+def readings(problem: Problem, device: Device) -> list[Problem]:
+    """Returns the problem once for each way in which the device can read its rows, as they lie first.
 
     Rows of a batch-invariant problem are neither paired nor unaligned: the order in which their elements are added up would
     depend on how many there are, or on where one starts.
     """
-    if problem.unaligned or problem.paired or problem.folded > 1:
-        return problem  # it is read so already
-    if problem.across:
-        if problem.scores:
-            return problem
-        if _is_scattered(problem, device):
-            return replace(problem, scattered=True)
-        return folded(problem, count) if (count := _together(problem, device)) > 1 else problem
+    if problem.unaligned or problem.paired or problem.folded > 1 or problem.scattered:
+        return [problem]  # it is read so already
+    found = [problem]
+    if problem.across and not problem.scores:
+        if device.vendor.scattered_rows and problem.inner < Budget(problem, device).line:
+            found.append(replace(problem, scattered=True))
+        elif count := _together(problem, device):
+            found.append(folded(problem, count))
     deep = problem.depth > 1 and not problem.scores  # plain rows of matrices are read as they lie
     if problem.batch_invariant or not problem.aligned or problem.layout != "rows" or deep:
-        return problem
-    numbers, _ = numbers_of(problem, device)
-    if problem.n_cols <= (numbers.paired_cols or 0) and _may_be_paired(problem):
-        return in_pairs(problem)
-    if problem.n_cols >= (numbers.unaligned_cols or MAX_COLS) and _may_be_unaligned(problem) and device.vendor.aligned_access:
-        return replace(problem, vector=problem.widest, unaligned=True)
-    return problem
+        return found
+    if _may_be_paired(problem):
+        found.append(in_pairs(problem))
+    if device.vendor.aligned_access and _may_be_unaligned(problem):
+        found.append(replace(problem, vector=problem.widest, unaligned=True))
+    return found
 
 
-def _is_scattered(problem: Problem, device: Device) -> bool:
-    """Tells whether matrices are so small that starting a program takes longer than reading one: a tile then takes several."""
-    line, limit = device.profile.launch.line_elements, numbers_of(problem, device)[0].matrix_bytes
-    if not line or not limit or problem.inner >= line.value or not device.vendor.scattered_rows:
-        return False
-    return problem.inner * problem.n_cols * VECTOR_BYTES // problem.widest <= limit
+def read_as(problem: Problem, other: Problem, device: Device) -> Problem:
+    """Returns the problem, read in the way in which another one of the same kind is read; as it lies if it cannot be."""
+    way = _way(other)
+    return next((each for each in readings(problem, device) if _way(each) == way), problem)
 
 
-def _together(problem: Problem, device: Device) -> int:
-    """Returns how many lines are read as one, so that the least that memory moves divides their length; 1 if they stay apart.
+def _way(problem: Problem) -> tuple[bool, bool, bool, int]:
+    return problem.unaligned, problem.paired, problem.scattered, problem.folded
 
-    All programs of a matrix then exchange numbers. Rows that a tile of single elements holds are faster without.
+
+def _together(problem: Problem, device: Device) -> int | None:
+    """Returns how many lines are read as one, so that the least that memory moves divides their length; None if none are.
+
+    All programs of a matrix then exchange statistics, and as many must be resident.
     """
-    budget = Budget(problem, device, numbers_of(problem, device)[0])
+    budget = Budget(problem, device)
     count = budget.sector // math.gcd(budget.sector, problem.inner)
     follow = problem.lines and set(problem.lines.levels[2][1]) == {problem.inner}
     plain = problem.layout == "across" and problem.aligned and not problem.step and not problem.batch_invariant
     if not (budget.shares and follow and plain) or problem.n_cols % count or not device.hardware.warp_size:
-        return 1
-    held = budget.registers * max(budget.numbers.beside_share, 0.5 / budget.operands)
+        return None
     counted = count * problem.inner * MOST_SPLITS <= MAX_COLS  # words of a row's splits, in 32 bits
-    long = problem.inner >= budget.line and budget.line * problem.n_cols > held
-    return count if counted and long and budget.multiprocessors >= GROUPS_AT_ONCE * count else 1
+    return count if count > 1 and counted and budget.multiprocessors >= GROUPS_AT_ONCE * count else None
 
 
 def folded(problem: Problem, count: int) -> Problem:

@@ -1,24 +1,21 @@
 """The decisions of a plan in sentences, each with the source of the numbers behind it."""
 
 from collections.abc import Iterator
+from dataclasses import fields
 
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.budget import Candidate
-from portable_softmax.planning.numbers import numbers_of
+from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 
-OF_SPLITS = {"elements_per_split", "split_warps", "split_registers", "held_across"}  # numbers for rows that programs share
-
 
 def why(
-    problem: Problem, candidate: Candidate, used: KernelResources, num_programs: int, resident: int, device: Device
+    problem: Problem, tiling: Tiling, used: KernelResources, num_programs: int, resident: int, device: Device
 ) -> Iterator[str]:
-    """Yields sentences: how it was computed, by which numbers, the tile, num_warps, unknown registers, and num_programs."""
-    tiling = candidate.tiling
-    yield f"computed for {device.name}: {candidate.why}"
-    yield from _why_numbers(problem, tiling, device)
+    """Yields sentences: how rows are read, the tile, num_warps, unknown registers, and num_programs."""
+    if problem.unaligned:
+        yield f"unaligned: rows start anywhere, and are read in vectors of {problem.vector} elements between two edges"
     if problem.paired:
         yield f"paired: two rows of {problem.n_cols // 2} columns are read as one, in accesses of {problem.vector} elements"
     if problem.folded > 1:
@@ -41,6 +38,16 @@ def why(
     yield _why_programs(problem, tiling, num_programs, resident, device)
 
 
+def why_faster(terms: Terms, tiling: Tiling, other: Terms, beside: Tiling, launches: int, device: Device) -> Iterator[str]:
+    """Yields the terms of the expected time beside those of the runner-up, and the source of the numbers behind them."""
+    cost = device.profile.launch.cost
+    source = device.profile.sources[cost.source].title if cost else ""
+    yield f"expected: {terms} ({source})"
+    more = {each.name: getattr(other, each.name) - getattr(terms, each.name) for each in fields(Terms)}
+    most = max(more, key=lambda name: more[name])
+    yield f"runner-up of {launches}: {beside}: {other.total:.1f} us, {most} takes {more[most]:.1f} more"
+
+
 def _why_in_place(tiling: Tiling, device: Device) -> Iterator[str]:
     launch = device.profile.launch
     if not launch.in_place and launch.polls:
@@ -48,24 +55,6 @@ def _why_in_place(tiling: Tiling, device: Device) -> Iterator[str]:
     elif launch.in_place and tiling.is_shared:
         source = device.profile.sources[launch.in_place.source].title
         yield f"in place: each program's words are seen ahead of what it overwrites ({source})"
-
-
-def _why_numbers(problem: Problem, tiling: Tiling, device: Device) -> Iterator[str]:
-    """Yields each row of the profile that gave numbers, with its source; the source alone of a row for all problems."""
-    constants: list[str] = []
-    for row in numbers_of(problem, device)[1]:
-        source = device.profile.sources[row.source].title
-        if row.conditions and tiling.splits == 1 and row.given.keys() <= OF_SPLITS:
-            continue
-        if row.conditions:
-            conditions = ", ".join(f"{key} {value}" for key, value in row.conditions.items())
-            given = ", ".join(f"{key} {value}" for key, value in row.given.items())
-            gain = f": {row.gain} times as fast" if row.gain else ""
-            yield f"{given} for {conditions}{gain} ({source})"
-        elif source not in constants:
-            constants.append(source)
-    if constants:
-        yield f"tuning constants: {'; '.join(constants)}"
 
 
 def _why_tile(problem: Problem, tiling: Tiling) -> str:

@@ -13,11 +13,11 @@ def times(product, dtype="float32", **kind):
     return found, time_of(found, device)
 
 
-@pytest.mark.parametrize(("product", "error"), [("nvidia/h200", 0.09), ("amd/mi300x", None), ("nvidia/p100", None)])
-def test_the_expected_time_is_the_plans_and_an_error_is_told_where_it_was_measured(product, error):
+@pytest.mark.parametrize(("product", "measured"), [("nvidia/h200", True), ("amd/mi300x", False), ("nvidia/p100", False)])
+def test_the_expected_time_is_the_plans_and_an_error_is_told_where_it_was_measured(product, measured):
     found, time = times(product)
     assert time.expected_us == pytest.approx(sum(time.terms.values())) == found.terms.total
-    assert time.error == error
+    assert bool(time.error) == measured
     assert f"expected {found.terms.total:.1f} us: moving" in str(found)
 
 

@@ -5,7 +5,7 @@ import pytest
 from portable_probe.tune import measuring
 from portable_probe.tune.cells import Cell
 
-SMALL = {"row": (64, 1024), "unaligned": (64, 601), "across": (256, 64), "across odd": (98, 40), "transposed": (64, 200)}
+SMALL = {"row": (64, 1024), "unaligned": (64, 601), "across 128": (256, 64), "across 49": (98, 40), "transposed": (64, 200)}
 
 
 @pytest.mark.kernel

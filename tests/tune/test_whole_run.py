@@ -42,8 +42,8 @@ def test_the_package_takes_the_file_at_once(whole, monkeypatch):
 
 def test_what_goes_wrong_is_told_and_has_no_line(whole):
     directory, printed = whole
-    assert "row 16 x 64 float32 forward, tile 1 x 64, num_warps 1: the process ended by signal 6" in printed
-    assert "row 16 x 64 bfloat16 forward, tile 1 x 64, num_warps 1: WrongResultError: the result differs" in printed
+    assert "row 16 x 64 float32 forward, plain: tile 1 x 64, num_warps 1: the process ended by signal 6" in printed
+    assert "row 16 x 64 bfloat16 forward, plain: tile 1 x 64, num_warps 1: WrongResultError: the result differs" in printed
     lines = files.read(directory / "nvidia" / "h100-sxm.csv")
     assert sum(line.planned for line in lines) == len({line.cell for line in lines}) - len(FAULTS)
     assert f"{len(lines)} launches timed in " in printed

@@ -14,7 +14,7 @@ from portable_softmax import Device
 from portable_softmax.devices.policy import COST_NUMBERS, CostNumbers
 from portable_softmax.planning.cost import terms
 from portable_softmax.planning.facts import facts
-from portable_softmax.planning.grid import estimated
+from portable_softmax.planning.planner import estimated
 
 H100 = "nvidia/h100-sxm"
 SHAPES = {("row", 2**10): (64, 128), ("unaligned", 2**10): (33,), ("transposed", 2**10): (16,)}
@@ -35,22 +35,21 @@ def act(what):
     return what, os.getpid()
 
 
-def as_if_compiled(cell, tiling):
+def as_if_compiled(cell, ranked):
     """A launch of a device that is not here, with estimated resources; what is planned is one of its grid."""
     device = Device.from_profile(H100)
-    problem = cells.problem_on(cell, device)
-    chosen = tiling or run.jobs_of(cell, device)[1][1]
-    used = estimated(problem, chosen, device)
+    chosen = ranked or run.jobs_of(cell, device)[1][1]
+    used = estimated(chosen.problem, chosen.tiling, device)
     resident = device.vendor.occupancy(used, device.hardware).programs_per_multiprocessor
-    return measuring.launch_of(cell, chosen, used, resident, planned=tiling is None)
+    return measuring.launch_of(cell, chosen.problem, chosen.tiling, used, resident, planned=ranked is None)
 
 
 def expected(launch, numbers):
     """The launch with the time that these numbers give."""
     device = Device.from_profile(H100)
-    problem, tiling = cells.problem_on(launch.cell, device), launch.tiling
+    problem, tiling = launch.problem_on(device), launch.tiling
     programs = problem.tiles(tiling.tile_rows) * tiling.splits
-    told = facts(problem, tiling, programs, launch.resident, device, launch.spilled_bytes_per_thread)
+    told = facts(problem, tiling, programs, launch.resident, device, launch.spilled_bytes)
     given = CostNumbers(**dict(zip(COST_NUMBERS, numbers, strict=True)))
     return msgspec.structs.replace(launch, us=float(terms(told, given).total))
 
