@@ -78,6 +78,7 @@ def write_whole(path: Path, text: str) -> None:
         path.write_text(text)
         return
     target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         beside.write_text(text, encoding="utf-8")

@@ -82,14 +82,3 @@ def problem_on(cell: Cell, device: Device) -> Problem | None:
     if lines is None or cell.dtype not in device.profile.dtypes:
         return None
     return problem_of(lines, cell.dtype, cell.dtype, backward=cell.backward)
-
-
-def reading_of(problem: Problem) -> str:
-    """Names the way in which a problem is read."""
-    ways = {
-        "unaligned": problem.unaligned,
-        "paired": problem.paired,
-        "scattered": problem.scattered,
-        "folded": problem.folded > 1,
-    }
-    return next((name for name, holds in ways.items() if holds), "plain")

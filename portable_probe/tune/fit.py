@@ -12,13 +12,14 @@ from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import COST_NUMBERS, CostNumbers
 from portable_softmax.planning.cost import terms
 from portable_softmax.planning.facts import Facts, facts
+from portable_softmax.planning.planner import spilled_by
 
 LONG_US, NEAR = 20, 1.25  # shorter launches are told of apart; near: at most so many times the fastest's time
 FAR_COUNTS = 0.15  # weight of a launch that is not near
 TOLERATED = 0.05  # relative error from which a launch counts less than its square
 PRIOR = 0.002  # weight of the numbers to begin with, in parts of all launches'
 FOLDS, STEP = 5, 1e-4
-HEADER = ("number", "regret", "worst", "planned", "error, near: median", "90%", "all: median", "90%")
+HEADER = ("number", "regret", "worst", "error, near: median", "90%", "all: median", "90%")
 Array = Any  # of numpy
 
 
@@ -30,7 +31,6 @@ class Launches(NamedTuple):
     slower: Array  # us, in parts of the fastest launch's of the problem
     weights: Array  # in the fit
     problem: Array  # its number in `cells`
-    planned: Array
     cells: list[Cell]
 
 
@@ -40,22 +40,20 @@ def prepared(lines: Iterable[Launch], device: Device) -> Launches:
     Raises:
         ValueError: they are too few to fit anything.
     """
-    found: dict[Cell, list[tuple[Facts, float, bool]]] = {}
-    for line in lines:
-        problem, tiling = line.problem_on(device), line.tiling
-        num_programs = problem.tiles(tiling.tile_rows) * tiling.splits
-        told = facts(problem, tiling, num_programs, line.resident, device, line.spilled_bytes)
-        found.setdefault(line.cell, []).append((told, line.us, line.planned))
+    found: dict[Cell, list[tuple[Facts, float]]] = {}
+    for each in lines:
+        told = facts(each.problem, each.tiling, each.n_programs, each.resident, device, spilled_by(each.resources))
+        found.setdefault(each.cell, []).append((told, each.us))
     several = [cell for cell in found if len(found[cell]) > 2]
     listed = [(*launch, at) for at, cell in enumerate(several) for launch in found[cell]]
     if len(listed) < 2 * len(COST_NUMBERS) or len(several) < FOLDS:
         raise ValueError(f"{len(listed)} launches of {len(several)} problems are too few to fit; give it more --minutes")
-    given, us, planned, problems = map(np.array, zip(*listed, strict=True))
+    given, us, problems = map(np.array, zip(*listed, strict=True))
     fastest = np.full(len(several), math.inf)
     np.minimum.at(fastest, problems, us)
     slower = us / fastest[problems]
     weights = np.where(slower < NEAR, 1, FAR_COUNTS) / np.sqrt(np.bincount(problems)[problems])
-    return Launches(Facts(*given.astype(float).T), us, slower, weights, problems, planned, several)
+    return Launches(Facts(*given.astype(float).T), us, slower, weights, problems, several)
 
 
 def times(launches: Launches, numbers: Array) -> Array:
@@ -119,7 +117,6 @@ def table(launches: Launches, told: Array) -> Iterator[tuple[str, ...]]:
     for group, chosen in ((group, chosen) for group, chosen in groups.items() if chosen.any()):
         problems = [np.flatnonzero(launches.problem == at) for at in np.unique(launches.problem[chosen])]
         regret = [launches.slower[mine[told[mine].argmin()]] for mine in problems]
-        planned = [launches.slower[mine[launches.planned[mine]][0]] for mine in problems if launches.planned[mine].any()]
-        means = [math.exp(np.mean(np.log(each))) - 1 if each else math.nan for each in (regret, planned)]
+        mean = math.exp(np.mean(np.log(regret))) - 1
         quantiles = [np.quantile(error[which], part) for which in (chosen & near, chosen) for part in (0.5, 0.9)]
-        yield group, str(len(problems)), *(f"{each:.1%}" for each in (means[0], max(regret) - 1, means[1], *quantiles))
+        yield group, str(len(problems)), *(f"{each:.1%}" for each in (mean, max(regret) - 1, *quantiles))

@@ -1,27 +1,24 @@
 """Work of the processes: what a launch uses, and its result and time."""
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import torch
 
 from portable_probe.closeness import softmax_in_float64, worst_error
-from portable_probe.tune.cells import Cell, problem_on, reading_of, tensors_of
+from portable_probe.tune.cells import Cell, tensors_of
 from portable_probe.tune.files import Launch
-from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError, PortableSoftmaxError
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.planner import Ranked
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.compiled import resources_of
 from portable_softmax.runtime.guard import guard_of, launch_on
 from portable_softmax.runtime.launch import sizes_of
-from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.workspace import with_workspace
@@ -33,46 +30,30 @@ class WrongResultError(PortableSoftmaxError):
     """A launch computes another result than float64."""
 
 
-def compiled(cell: Cell, ranked: Ranked | None, device: Device | None = None) -> Launch:
-    """Compiles a launch, or what is planned for None, for the device that is here or another.
+def compiled(cell: Cell, problem: Problem, tiling: Tiling) -> Launch:
+    """Compiles a launch for the device that is here.
 
     Raises:
         PlanError, CompileError: it does not compile, or fewer programs are resident than share a row.
     """
-    device = device or current_device()
-    if not ranked:
-        problem = problem_on(cell, device)
-        assert problem, "cells_of leaves out what the device does not take"
-        plan = plan_problem(problem, device)
-        programs = plan.occupancy.programs_per_multiprocessor
-        return launch_of(cell, plan.problem, plan.tiling, plan.resources, programs, planned=True)
-    tiling = replace(ranked.tiling, walk=False)
-    resources = resources_of(KernelSpec.of(ranked.problem, tiling), device)
+    device, tiling = current_device(), replace(tiling, walk=False)
+    resources = resources_of(KernelSpec.of(problem, tiling), device)
     occupancy = device.vendor.occupancy(resources, device.hardware)
     if device.resident(occupancy) < tiling.splits:
         raise PlanError(f"only {device.resident(occupancy)} programs are resident, and {tiling.splits} share a row")
-    return launch_of(cell, ranked.problem, tiling, resources, occupancy.programs_per_multiprocessor)
-
-
-def launch_of(
-    cell: Cell, problem: Problem, tiling: Tiling, resources: KernelResources, resident: int, planned: bool = False
-) -> Launch:
-    """Returns the line of a launch that has no time yet."""
-    told: dict[str, Any] = {"reading": reading_of(problem), "resident": resident, "planned": planned}
-    told |= vars(cell) | vars(resources) | vars(tiling)
-    return Launch(**{key: told[key] for key in Launch.__struct_fields__ if key in told})
+    return Launch(cell, problem, tiling, resources, occupancy.programs_per_multiprocessor)
 
 
 def timed(launch: Launch) -> Launch:
-    """Launches, compares the result with float64, and returns the line with its median time, the cache flushed for each.
+    """Launches, compares the result with float64, and returns it with its median time, the cache flushed for each.
 
     Raises:
         WrongResultError: the result differs by more than is allowed.
         CompileError: the kernel does not compile.
     """
-    device = current_device()
+    device, (cell, problem, tiling, *_) = current_device(), launch
     where = device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}")
-    operands, dim = tensors_of(launch.cell, where)
+    operands, dim = tensors_of(cell, where)
     torch.manual_seed(0)
     result, first, *last = operands
     result.fill_(float("nan"))
@@ -82,21 +63,14 @@ def timed(launch: Launch) -> Launch:
         y.copy_(torch.softmax(y.normal_().float(), dim))
         total, size = ((each * y.double()).sum(dim, True) for each in (first.double(), first.double().abs()))
         exact, terms = y.double() * (first.double() - total), y.double() * (first.double().abs() + size)
-    call = _call(launch, device, operands)
+    prepared = prepare(KernelSpec.of(problem, tiling), device, (launch.n_programs, 1, 1), sizes_of(problem))
+    if tiling.is_shared:
+        prepared = with_workspace(prepared, problem, tiling, result.device)
+    call = functools.partial(launch_on, guard_of(device), prepared, *operands)
     call()
     if not (error := worst_error(result, exact, terms)) <= 1:
         raise WrongResultError(f"the result differs from float64 by {error:.3g} times what is allowed")
-    return msgspec.structs.replace(launch, us=_median_us(call, device))
-
-
-def _call(launch: Launch, device: Device, operands: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
-    problem, tiling = launch.problem_on(device), launch.tiling
-    grid = (problem.tiles(tiling.tile_rows) * tiling.splits, 1, 1)
-    prepared = prepare(KernelSpec.of(problem, tiling), device, grid, sizes_of(problem))
-    if tiling.is_shared:
-        prepared = with_workspace(prepared, problem, tiling, operands[0].device)
-    guard = guard_of(device)
-    return lambda: launch_on(guard, prepared, *operands)
+    return launch._replace(us=_median_us(call, device))
 
 
 def _median_us(call: Callable[[], Any], device: Device) -> float:

@@ -29,10 +29,8 @@ def answers(
     """Yields each job with what function(*job) returns, or Failed, as they come; nothing any more once time is up.
 
     Args:
-        function: of a module, so that other processes can import it.
-        jobs: arguments.
-        n_processes: most processes at once.
-        limit_s: seconds that one job may take.
+        function: of a module, so that other processes can import it; jobs are its arguments.
+        jobs, n_processes, limit_s: what to do, in how many processes at most, each job in so many seconds.
         ends: when time is up, on the clock of time.monotonic.
     """
     waiting, processes = iter(jobs), [_Process(function, limit_s) for _ in range(n_processes)]
@@ -53,11 +51,10 @@ class _Process:
     """A process that does one job after another, and is replaced when it fails."""
 
     def __init__(self, function: Callable[..., Any], limit_s: float) -> None:
-        self._function, self._limit_s = function, limit_s
+        self._function, self._limit_s, self.until = function, limit_s, 0.0
         self._process: Any = None
         self.connection: Any = None
         self.job: Job | None = None
-        self.until = 0.0
 
     def begin(self, job: Job | None) -> bool:
         """Starts a job; False if there is none."""
@@ -80,7 +77,9 @@ class _Process:
             try:
                 kind, found = self.connection.recv()
             except (EOFError, OSError):
-                kind, found = "broken", Failed(f"the process {self._end_of()}")
+                self._process.join(KILL_S)
+                code = self._process.exitcode or 0
+                kind, found = "broken", Failed(f"the process ended by {f'signal {-code}' if code < 0 else f'exit code {code}'}")
         elif time.monotonic() >= self.until:
             kind, found = "broken", Failed(f"no answer in {self._limit_s:g} s")
         if kind == "broken":
@@ -91,11 +90,6 @@ class _Process:
             return None
         self.job = None
         return job, found
-
-    def _end_of(self) -> str:
-        self._process.join(KILL_S)
-        code = self._process.exitcode
-        return "does not end" if code is None else f"ended by {f'signal {-code}' if code < 0 else f'exit code {code}'}"
 
     def end(self) -> None:
         """Stops the process, whatever it does."""

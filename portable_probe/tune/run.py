@@ -16,7 +16,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.planning.planner import ranked
 
 COMPILING = 0.4  # of all seconds
-BEST, BY_CHANCE = 6, 14  # launches of a problem: those of the least cost by the numbers that there are, and others of the grid
+BEST, BY_CHANCE = 6, 14  # launches of a problem: those of the least cost by the numbers that there are, and others
 LIMIT_S = 20.0  # that one launch may take to compile, and to be timed
 PROCESSES = max(1, (os.cpu_count() or 2) - 1)
 
@@ -24,9 +24,9 @@ Work = tuple[Callable[..., Launch], Callable[..., Launch]]
 
 
 def timed_launches(device: Device, cells: Sequence[Cell], minutes: float, work: Work = (compiled, timed)) -> list[Launch]:
-    """Returns launches with their times: of all problems what is planned, then others, in an order by chance.
+    """Returns launches with their times, in an order by chance; all that there are when the minutes are up, or at Ctrl-C.
 
-    It ends when the minutes are up, or by Ctrl-C, with what it has. Tests give other work than to compile and to time.
+    Tests give other work than to compile and to time.
     """
     began, found = time.monotonic(), list[Launch]()
     jobs = [job for turn in zip_longest(*(jobs_of(cell, device) for cell in cells)) for job in turn if job]
@@ -34,7 +34,6 @@ def timed_launches(device: Device, cells: Sequence[Cell], minutes: float, work: 
         launches = list(_done(work[0], jobs, PROCESSES, began + 60 * COMPILING * minutes))
         print(f"{len(launches)} of {len(jobs)} launches compiled in {time.monotonic() - began:.0f} s", flush=True)
         random.Random(1).shuffle(launches)
-        launches.sort(key=lambda launch: not launch.planned)
         for launch in _done(work[1], [(each,) for each in launches], 1, began + 60 * minutes):
             found.append(launch)
     print(f"{len(found)} launches timed in {time.monotonic() - began:.0f} s", flush=True)
@@ -42,12 +41,12 @@ def timed_launches(device: Device, cells: Sequence[Cell], minutes: float, work: 
 
 
 def jobs_of(cell: Cell, device: Device) -> list[Job]:
-    """Returns a problem's launches: what is planned (None), those of the least cost, and others by chance."""
+    """Returns a problem's launches: those of the least cost, and others by chance, each time the same."""
     problem = problem_on(cell, device)
-    found = ranked(problem, device) if problem else []
-    best, others = found[:BEST], found[BEST:]
+    found = [(cell, each.problem, each.tiling) for each in ranked(problem, device)] if problem else []
+    others = found[BEST:]
     random.Random(f"{cell.kind} {cell.n_cols} {cell.dtype} {cell.backward}").shuffle(others)  # one length shares kernels
-    return [(cell, each) for each in (None, *best, *others[:BY_CHANCE])] if found else []
+    return found[:BEST] + others[:BY_CHANCE]
 
 
 def _done(function: Callable[..., Launch], jobs: Sequence[Job], n_processes: int, ends: float) -> Iterator[Launch]:

@@ -165,7 +165,7 @@ profiles | 0 | profile target architecture ;; nvidia/h200 cuda/90 Hopper
 profiles list | 0 | nvidia/h200 cuda/90 Hopper
 profiles --json | 0 | "ascend/910b3"
 profiles show MI300X | 0 | multiprocessor_count 304 vendor ;; https://
-tune --refit none.csv | 1 | No such file or directory: 'none.yaml'
+tune --refit none.csv --on h200 | 1 | No such file or directory: 'none.csv'
 tune --refit none.csv --on ascend/910b3 | 1 | ProfileError: ascend/910b3 gives no `cost` to begin with
 tune --help | 0 | usage: portable-softmax tune [-h]
 profiles show MI300X --json | 0 | "threads": 4294967295
