@@ -76,6 +76,10 @@ def test_errors_and_regret_are_those_of_problems_that_were_left_out(launches):
     assert set(rows) == {"all", "20 us and more", *(cell.kind for cell in given.cells)}
     assert 0.02 < fit.error_90(given, told) < 0.045, "nine of ten of 2% are within 1.64 times as much"
     assert float(rows["all"][1].rstrip("%")) < 4
+    mine = given.problem == 0
+    again = fit.by_others(given._replace(us=np.where(mine, 1.5 * given.us, given.us)), BEGIN, BEGIN)
+    assert (again[mine] == told[mine]).all(), "its own times have no say in what is told of a problem"
+    assert (again != told).any()
 
 
 def test_too_few_launches_are_refused(launches):

@@ -1,4 +1,4 @@
-"""Of a live device whose numbers nobody measured it is told, once a process; of others it is not."""
+"""Live devices whose numbers nobody measured are told of, once a process; others are not."""
 
 import dataclasses
 import logging
