@@ -141,7 +141,7 @@ def _pieces(problem: Problem, tiling: Tiling, memory: _Memory, vector: int) -> t
     element, operands, line, sector = problem.element_bytes, memory.operands, memory.line, memory.sector
     access = vector * memory.warp  # elements that a warp asks for at once
     if problem.layout == "rows":
-        runs = [tiling.width if tiling.tile_rows == 1 or tiling.width < problem.n_cols else line] * operands
+        runs = [tiling.tile_rows * tiling.tile_cols] * operands
         asked = [_lines(access, tiling.width, tiling.tile_rows, problem.n_cols, element, line)] * operands
         narrow = vector * element / VECTOR_BYTES  # single elements of a line are read one after another
     else:
@@ -156,7 +156,9 @@ def _pieces(problem: Problem, tiling: Tiling, memory: _Memory, vector: int) -> t
             asked[1:] = [_lines(access, tiling.width, tiling.tile_rows, problem.n_cols, element, line)] * (operands - 1)
     left_out = sum(line / min(line, max(each * element, sector)) - 1 for each in runs) / operands
     under = sum(sector / min(sector, each * element) - 1 for each in runs) / operands * narrow
-    if problem.layout == "across" and problem.inner * element % sector:
+    if problem.scattered:
+        under += (problem.inner - math.gcd(problem.inner, tiling.tile_rows)) / tiling.tile_rows  # rows of others, at both ends
+    elif problem.layout == "across" and problem.inner * element % sector:
         under += sector / (runs[0] * element)  # a run ends within a sector that another one begins in
     return left_out * min(1, vector * element / VECTOR_BYTES), under, sum(asked)
 

@@ -60,8 +60,8 @@ def _with_warps(budget: Budget) -> Iterator[Tiling]:
         splits = powers(1, MOST_SPLITS) if is_long and budget.shares and not problem.step else [1]
         elements = tile * budget.operands * problem.registers_per_element
         held = (True, False) if 2 * elements > budget.registers or (beside and is_long) else (True,)
-        whole = rows * next_power_of_2(problem.width)  # a block of whole rows, if only one thread held it
-        blocks = [*each, whole] if anywhere else [whole, *each]  # of launches that cost the same the first is taken
+        whole = [] if beside else [rows * next_power_of_2(problem.width)]  # a block of whole rows, if one thread held it
+        blocks = [*each, *whole] if anywhere else [*whole, *each]  # of launches that cost the same the first is taken
         for place in map(Place._make, product([rows], warps, blocks, splits, held)):
             yield from _tilings(budget, place)
 
@@ -90,6 +90,8 @@ def _tilings(budget: Budget, place: Place) -> Iterator[Tiling]:
     elements = tiling.elements * budget.operands
     if splits > 1 and elements < LEAST_SHARED * threads:
         return  # programs would exchange for little
+    if not place.held and tiling.elements < NARROWEST_TILE:
+        return
     if not place.held and splits > 1 and (blocks == 1 or _are_enough(budget, place)):
         return  # it would be read once more, or be exchanged, for nothing
     in_use = place.rows * min(tiling.tile_cols, problem.width) >= threads  # or some threads have nothing
