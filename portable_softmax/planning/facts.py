@@ -143,23 +143,34 @@ def _pieces(problem: Problem, tiling: Tiling, memory: _Memory, vector: int) -> t
     element, operands, line, sector = problem.element_bytes, memory.operands, memory.line, memory.sector
     access = vector * memory.warp  # elements that a warp asks for at once
     if problem.layout == "rows":
-        runs = [tiling.width if tiling.tile_rows == 1 or tiling.width < problem.n_cols else line] * operands
-        asked = [min(access, tiling.width)] * operands
+        runs = [tiling.tile_rows * tiling.tile_cols] * operands
+        asked = [_lines(access, tiling.width, tiling.tile_rows, problem.n_cols, element, line)] * operands
         narrow = vector * element / VECTOR_BYTES  # single elements of a line are read one after another
     else:
-        rows = min(access, tiling.tile_rows)
-        across = [problem.inner * tiling.width if tiling.tile_rows >= problem.inner else tiling.tile_rows] * operands
-        runs, narrow = across, 1
-        asked = [problem.inner * (access // rows) if rows >= problem.inner else rows] * operands
+        narrow, inner, rows = 1, problem.inner, min(access, tiling.tile_rows)
+        runs = [inner * tiling.width if tiling.tile_rows >= inner else tiling.tile_rows] * operands
+        if rows > inner:  # of several matrices
+            asked = [_lines(access, inner * (access // rows), -(-rows // inner), inner * problem.n_cols, element, line)] * operands
+        else:
+            asked = [_lines(access, rows, access, inner, element, line)] * operands
         if problem.transposed:
             runs = [tiling.tile_rows] + [tiling.width] * (operands - 1)
-            asked = [rows] + [min(access, tiling.width)] * (operands - 1)
+            asked[1:] = [_lines(access, tiling.width, tiling.tile_rows, problem.n_cols, element, line)] * (operands - 1)
     left_out = sum(line / min(line, max(each * element, sector)) - 1 for each in runs) / operands
     under = sum(sector / min(sector, each * element) - 1 for each in runs) / operands * narrow
-    if problem.layout == "across" and problem.inner * element % sector:
+    if problem.scattered:
+        under += (problem.inner - math.gcd(problem.inner, tiling.tile_rows)) / tiling.tile_rows  # rows of others, at both ends
+    elif problem.layout == "across" and problem.inner * element % sector:
         under += sector / (runs[0] * element)  # a run ends within a sector that another one begins in
-    requests = sum(max(1 / each, element / line) for each in asked)
-    return left_out * min(1, vector * element / VECTOR_BYTES), under, requests
+    return left_out * min(1, vector * element / VECTOR_BYTES), under, sum(asked)
+
+
+def _lines(access: int, run: int, most_runs: int, apart: int, element: int, line: int) -> float:
+    """Returns the cache lines for each element that a warp asks for at once: of runs that start so many elements apart."""
+    run = min(access, run)
+    runs = min(access // run, most_runs)
+    touched = min(runs * max(1, run * element / line), max(1, runs * apart * element / line))
+    return touched / (run * runs)
 
 
 def _vector(problem: Problem, tiling: Tiling, threads: int) -> int:

@@ -15,6 +15,7 @@ from portable_softmax.planning.problem import Problem, next_power_of_2
 
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 MOST_BLOCKS = 40  # of a tile that is held: each is code of its own, and hundreds compile for minutes
+LEAST_SHARED = 16  # elements that each thread of programs that share rows has: all launches of scripts/sweeps near the fastest
 NARROWEST_TILE = 1024  # elements; a narrower one of a row that is read twice is not worth compiling
 
 
@@ -59,8 +60,8 @@ def _with_warps(budget: Budget) -> Iterator[Tiling]:
         splits = powers(1, MOST_SPLITS) if is_long and budget.shares and not problem.step else [1]
         elements = tile * budget.operands * problem.registers_per_element
         held = (True, False) if 2 * elements > budget.registers or (beside and is_long) else (True,)
-        whole = rows * next_power_of_2(problem.width)  # a block of whole rows, if only one thread held it
-        blocks = [*each, whole] if anywhere else [whole, *each]  # of launches that cost the same the first is taken
+        whole = [] if beside else [rows * next_power_of_2(problem.width)]  # a block of whole rows, if one thread held it
+        blocks = [*each, *whole] if anywhere else [*whole, *each]  # of launches that cost the same the first is taken
         for place in map(Place._make, product([rows], warps, blocks, splits, held)):
             yield from _tilings(budget, place)
 
@@ -86,11 +87,15 @@ def _tilings(budget: Budget, place: Place) -> Iterator[Tiling]:
     blocks = -(-split // width)
     splits = -(-problem.width // (blocks * width))
     tiling = Tiling(place.rows, width, place.warps, 1, splits, blocks=blocks, held=place.held)
+    elements = tiling.elements * budget.operands
+    if splits > 1 and elements < LEAST_SHARED * threads:
+        return  # programs would exchange for little
+    if not place.held and tiling.elements < NARROWEST_TILE:
+        return
     if not place.held and splits > 1 and (blocks == 1 or _are_enough(budget, place)):
         return  # it would be read once more, or be exchanged, for nothing
     in_use = place.rows * min(tiling.tile_cols, problem.width) >= threads  # or some threads have nothing
-    read = tiling.elements * problem.registers_per_element * budget.operands
-    if (in_use or place.warps == 1) and splits == place.splits and 2 * read <= _registers(budget, threads):
+    if (in_use or place.warps == 1) and 2 * elements * problem.registers_per_element <= _registers(budget, threads):
         yield tiling
 
 

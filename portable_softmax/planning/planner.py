@@ -11,17 +11,16 @@ from typing import NamedTuple
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, TargetError
-from portable_softmax.planning.cost import Terms, cost
+from portable_softmax.planning.cost import cost
+from portable_softmax.planning.estimate import estimated
 from portable_softmax.planning.grid import grid
-from portable_softmax.planning.plan import LaunchPlan, Tiling
+from portable_softmax.planning.plan import LaunchPlan, Terms, Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import GROUPS_AT_ONCE, readings
 from portable_softmax.planning.reasons import why, why_faster
 
 UNLIMITED = 2**63 - 1
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
-OTHER_REGISTERS = 25  # of a thread, beside one for each element: the median of the launches of scripts/sweeps
-REGISTER_BYTES = 4
 ALIKE = 1.01  # times that differ by less are alike: the error of an expected time is larger
 MOST_COMPILED = 4  # launches: each takes a second or so
 SLOW = 0.1  # part of the expected time that spills take of a launch that is called slow
@@ -113,17 +112,6 @@ def ranked(problem: Problem, device: Device) -> list[Ranked]:
             if not _unfit(reading, tiling, occupancy, device):
                 found.append(Ranked(reading, tiling, _compiled(reading, tiling, used, occupancy, device).terms))
     return sorted(found, key=lambda each: each.us)
-
-
-def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
-    """Estimates what a program uses: a register for each element, and some; it spills what a thread may not have."""
-    operands = 2 if problem.backward else 1
-    threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
-    wanted = OTHER_REGISTERS + -(-tiling.elements * operands * problem.registers_per_element // threads)
-    most = tiling.max_registers or device.hardware.max_registers_per_thread or wanted
-    most = min(most, (device.hardware.registers_per_multiprocessor or wanted * threads) // threads)
-    spilled = REGISTER_BYTES * max(0, wanted - most)
-    return KernelResources(tiling.num_warps, min(wanted, most), spilled_bytes_per_thread=spilled)
 
 
 def spilled_by(used: KernelResources) -> int:
