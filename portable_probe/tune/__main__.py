@@ -45,27 +45,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tune(options: argparse.Namespace) -> None:
+    from portable_probe.tune import cells, files, run
+
     known = os.environ.get(VARIABLE, "").split(os.pathsep)  # it begins with the numbers of what its file extends
     os.environ[VARIABLE] = os.pathsep.join(each for each in known if each and Path(each).resolve() != options.out.resolve())
-    device = chosen(options.on)
-    checked(device)
+    device = checked(chosen(options.on))
     if options.refit:
-        fit_tables(device, options.refit, options.out)
+        launches = [launch for path in options.refit for launch in files.read(path, device)]
+        fit_launches(device, launches, options.out, ", ".join(map(str, options.refit)))
     else:
-        from portable_probe.tune import cells, run
-
         keep(device, run.timed_launches(device, cells.cells_of(device), options.minutes), options.out)
 
 
-def checked(device: Device) -> None:
-    """Refuses a device whose launches have no cost to fit; ProfileError."""
-    name = device.profile.name
+def checked(device: Device) -> Device:
+    """Returns a device whose launches have a cost to fit; ProfileError for another."""
     if not device.profile.launch.cost:
-        raise ProfileError(
-            f"{name} gives no `cost` to begin with: launches without warps have none, others have their vendor's"
-        )
+        raise ProfileError(f"{device.profile.name} gives no `cost` to begin with; devices without warps have none")
     if not device.hardware.memory_bandwidth_gb_per_s:
-        raise ProfileError(f"{name} gives no memory_bandwidth_gb_per_s; add a profile of the product that does")
+        raise ProfileError(f"{device.profile.name} gives no memory_bandwidth_gb_per_s; add a profile of the product that does")
+    return device
 
 
 def keep(device: Device, launches: list[Any], directory: Path) -> None:
@@ -74,34 +72,35 @@ def keep(device: Device, launches: list[Any], directory: Path) -> None:
 
     table = directory / f"{files.product_of(device)}.csv"
     write_whole(table, files.table_of(launches))
+    print(f"{table}: --refit fits it again")
     versions = ", ".join(f"{name} {version}" for name, version in software().items())
-    fit_tables(device, [table], directory, f"portable-softmax tune on one {device.name}, {versions}, {datetime.date.today()}")
+    fit_launches(device, launches, directory, f"one {device.name}, {versions}, {datetime.date.today()}")
 
 
-def fit_tables(device: Device, tables: list[Path], directory: Path, about: str | None = None) -> None:
-    """Prints a fit, and writes it as a profile; `about` tells where the tables are from."""
+def fit_launches(device: Device, launches: list[Any], directory: Path, about: str) -> None:
+    """Prints a fit, and writes it as a profile; `about` tells where the launches are from."""
     from portable_probe.tune import files, fit
 
-    launches = fit.prepared((line for path in tables for line in files.read(path, device)), device)
+    timed = fit.prepared(launches, device)
     before = [getattr(device.profile.launch.cost, name) for name in COST_NUMBERS]
-    numbers, errors = fit.fitted(launches, launches.weights, before, before)
-    others = fit.by_others(launches, numbers, before)
+    numbers, errors = fit.fitted(timed, timed.weights, before, before)
+    others = fit.by_others(timed, numbers, before)
     values = zip(COST_NUMBERS, before, map("{:.4g}".format, numbers), map("{:.1%}".format, errors), strict=True)
     print("\n" + as_columns(("number", "before", "fitted", "standard error"), list(values)))
-    by = {"before": fit.times(launches, before), "fitted": fit.times(launches, numbers), "left out of the fit": others}
-    for words, told in by.items():
-        print("\n" + as_columns((words, *fit.HEADER), list(fit.table(launches, told))))
+    by = {"before": fit.times(timed, before), "fitted": fit.times(timed, numbers), "left out of the fit": others}
+    for words, us in by.items():
+        print("\n" + as_columns((words, *fit.HEADER), list(fit.table(timed, us))))
     cost: dict[str, Any] = {name: float(f"{value:.4g}") for name, value in zip(COST_NUMBERS, numbers, strict=True)}
     cost["errors"] = {name: float(f"{value:.2g}") for name, value in zip(COST_NUMBERS, errors, strict=True)}
-    cost["error_90"] = round(fit.error_90(launches, others), 3)
-    what = f"least squares of {len(launches.us)} launches of {len(launches.cells)} problems"
-    told = f"of others nine of ten times are within {cost['error_90']:.1%}, regret is {next(fit.table(launches, others))[2]}"
-    about = about or ", ".join(map(str, tables))
+    cost["error_90"] = round(fit.error_90(timed, others), 3)
+    regret = next(fit.table(timed, others))[2]
+    told = f"left out of the fit, nine of ten times are within {cost['error_90']:.1%}, and regret is {regret}"
+    told = f"least squares of {len(timed.us)} launches of {len(timed.cells)} problems; {told}"
     path = directory / f"{files.product_of(device)}.yaml"
-    write_whole(path, files.profile_of(device, cost, f"{about}; {what}; {told}"))
+    write_whole(path, files.profile_of(device, cost, f"portable-softmax tune, {about}: {told}"))
     os.environ[VARIABLE] = str(directory)
     Device.from_profile(files.product_of(device))
-    print(f"\n{what}; {told}\n{path}: {VARIABLE}={directory} takes it; --refit fits {', '.join(map(str, tables))} again")
+    print(f"\n{told}\n{path}: {VARIABLE}={directory} takes it")
 
 
 if __name__ == "__main__":

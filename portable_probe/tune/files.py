@@ -19,8 +19,6 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import readings
 
-SOURCE = "tuned"
-
 
 class Launch(NamedTuple):
     """A cell's launch: how rows are read and cut, what a program uses, programs on a multiprocessor, and microseconds."""
@@ -43,25 +41,18 @@ class Launch(NamedTuple):
 
 def reading_of(problem: Problem) -> str:
     """Names the way in which a problem is read."""
-    ways = {
-        "unaligned": problem.unaligned,
-        "paired": problem.paired,
-        "scattered": problem.scattered,
-        "folded": problem.folded > 1,
-    }
-    return next((name for name, holds in ways.items() if holds), "plain")
+    ways = (name for name in ("unaligned", "paired", "scattered") if getattr(problem, name))
+    return next(ways, "folded" if problem.folded > 1 else "plain")
 
 
 def table_of(launches: Iterable[Launch]) -> str:
     """Returns a table as comma-separated text, a line for each launch."""
     rows: list[dict[str, Any]] = []
     for each in launches:
-        told = {"reading": reading_of(each.problem), "resident": each.resident, "us": f"{each.us:.5g}"}
+        told = {"reading": reading_of(each.problem), "resident": each.resident, "us": each.us}
         rows.append(asdict(each.cell) | told | asdict(each.tiling) | asdict(each.resources))
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, [key for row in rows[:1] for key in row], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows([*rows[:1], *(row.values() for row in rows)])
     return text.getvalue()
 
 
@@ -83,9 +74,7 @@ def read(path: Path, device: Device) -> list[Launch]:
             if not 0 < found[-1].us < math.inf:
                 raise ValueError(f"{found.pop().us} microseconds are no time")
     except (ValueError, KeyError, csv.Error) as error:
-        raise ValueError(
-            f"{path}, line {len(found) + 2}: {error!r} in what should be a table of `portable-softmax tune`"
-        ) from error
+        raise ValueError(f"{path}, line {len(found) + 2}, should be as `portable-softmax tune` writes it: {error!r}") from error
     return found
 
 
@@ -99,7 +88,7 @@ def product_of(device: Device) -> str:
 
 def profile_of(device: Device, cost: dict[str, Any], about: str) -> str:
     """Returns a profile that extends the device's, with these numbers, and facts that the device tells otherwise."""
-    known, source = device.profile, SOURCE + "_again" * (SOURCE in device.profile.sources)
+    known, source = device.profile, "tuned" + "_again" * ("tuned" in device.profile.sources)
     facts = [key for key, origin in device.origins.items() if origin in ("driver", "torch")]
     differ = {key: value for key in facts if (value := getattr(device.hardware, key)) != getattr(known.hardware, key)}
     content = {
@@ -109,6 +98,5 @@ def profile_of(device: Device, cost: dict[str, Any], about: str) -> str:
         "hardware": {key: {"value": value, "source": source} for key, value in differ.items()},
         "cost": {**cost, "source": source},
     }
-    return (
-        f"# Written by portable-softmax tune.\n{yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=128)}"
-    )
+    text = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=128)
+    return f"# Written by portable-softmax tune.\n{text}"

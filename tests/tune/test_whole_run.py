@@ -27,9 +27,9 @@ def test_the_package_takes_the_file_at_once(whole, monkeypatch):
     cost, source = profile.launch.cost, profile.sources[profile.launch.cost.source]
     assert cost != DEVICE.profile.launch.cost
     assert set(cost.errors) == set(COST_NUMBERS)
-    assert f"; of others nine of ten times are within {cost.error_90:.1%}, regret is " in source.title
+    assert f"; left out of the fit, nine of ten times are within {cost.error_90:.1%}, and regret is " in source.title
     assert source.verified == "measured"
-    for told in (f"portable-softmax tune on one {NAME}, ", "triton ", "torch ", "; least squares of ", " launches of "):
+    for told in (f"portable-softmax tune, one {NAME}, ", "triton ", "torch ", ": least squares of ", " launches of "):
         assert told in source.title
 
 
@@ -66,10 +66,10 @@ def test_a_table_holds_what_was_timed(whole):
 @pytest.mark.parametrize(
     ("column", "value", "told"),
     [
-        ("n_rows", "many", r"line 2: .*Expected `int`, got `str` - at `\$.n_rows`"),
-        ("us", "0", r"line 2: .*0.0 microseconds are no time"),
-        ("us", "", r"line 2: KeyError\('us'\)"),
-        ("reading", "folded", r"line 2: KeyError\('folded'\)"),
+        ("n_rows", "many", r"line 2, .*: .*Expected `int`, got `str` - at `\$.n_rows`"),
+        ("us", "0", r"line 2, .*: .*0.0 microseconds are no time"),
+        ("us", "", r"line 2, .*: KeyError\('us'\)"),
+        ("reading", "folded", r"line 2, .*: KeyError\('folded'\)"),
         ("dtype", "x" * 200_000, r"field larger than field limit"),
     ],
     ids=["text", "zero", "missing", "reading", "long"],
@@ -82,7 +82,7 @@ def test_a_table_that_no_run_writes_is_refused(whole, tmp_path, capsys, column, 
     with pytest.raises(ValueError, match=told):
         files.read(table, DEVICE)
     assert main(["--refit", str(table), "--on", NAME]) == 1
-    assert "in what should be a table of `portable-softmax tune`" in capsys.readouterr().err
+    assert "should be as `portable-softmax tune` writes it" in capsys.readouterr().err
 
 
 def test_facts_that_the_device_tells_otherwise_are_written():

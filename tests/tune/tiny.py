@@ -11,7 +11,7 @@ from portable_probe.tune import cells, measuring, run
 from portable_probe.tune.__main__ import keep
 from portable_probe.tune.files import Launch
 from portable_softmax import Device
-from portable_softmax.planning.planner import estimated
+from portable_softmax.planning.estimate import estimated
 
 H100 = "nvidia/h100-sxm"
 SHAPES = {("row", 2**10): (64, 128), ("unaligned", 2**10): (33,), ("transposed", 2**10): (16,)}
