@@ -5,15 +5,15 @@ import itertools
 
 import pytest
 from offline import GPUS, H200, PRODUCTS, every_candidate, foremost, light, planned, read_problem
+from portable_softmax.planning.candidates import MOST_BLOCKS, MOST_ELEMENTS, candidates
+from portable_softmax.planning.numbers import numbers_of
+from portable_softmax.planning.rows import MOST_SPLITS
 from random_plans import random_problems
 
 from portable_softmax import Device
-from portable_softmax.planning.candidates import MOST_BLOCKS, MOST_ELEMENTS, candidates
-from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import as_read
-from portable_softmax.planning.rows import MOST_SPLITS
 
 COUNT = 200  # random problems of each product
 

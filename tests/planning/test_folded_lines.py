@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 from offline import H200, MI300X, light, with_hardware
+from portable_softmax.planning.candidates import candidates
 from test_lines import rows_of
 
 from portable_softmax import Device
-from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.reading import GROUPS_AT_ONCE, as_read, folded

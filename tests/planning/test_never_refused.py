@@ -8,11 +8,11 @@ from typing import get_args
 
 import pytest
 from offline import H200, MI300X, PRODUCTS, light, read_problem, with_numbers
+from portable_softmax.planning.candidates import MOST_BLOCKS
 from random_plans import random_problems
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
 from portable_softmax.devices.policy import Access, Layout, Strategy
-from portable_softmax.planning.candidates import MOST_BLOCKS
 from portable_softmax.planning.planner import MOST_SPILLING, choose
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import plans

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from offline import A2, H200, MI300X, SHARING, foremost, light, number_row, planned, read_problem, with_numbers
+from portable_softmax.planning.numbers import load_of, numbers_of, takes
 
 from portable_softmax import Device, profiles
 from portable_softmax.devices.policy import OF_VECTOR_CORES, OF_WARPS
 from portable_softmax.devices.profiles import match_profile
-from portable_softmax.planning.numbers import load_of, numbers_of, takes
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem

@@ -16,6 +16,7 @@ from offline import (
     with_hardware,
     with_numbers,
 )
+from portable_softmax.planning.rows import MOST_SPLITS
 
 from portable_softmax import Device, KernelResources
 from portable_softmax.planning.plan import Tiling
@@ -23,7 +24,6 @@ from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import as_read
 from portable_softmax.planning.request import contiguous_problem
-from portable_softmax.planning.rows import MOST_SPLITS
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.kernel_form import form_of
 from portable_softmax.runtime.specialization import KernelSpec

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 import msgspec
+from portable_softmax.planning.candidates import candidates
 from sweep import mostly_slow
 
 from portable_softmax import Device, KernelResources, LaunchPlan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.policy import NumberRow
-from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
