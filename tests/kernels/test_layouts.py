@@ -127,7 +127,7 @@ def hostile(x, sign):
     n_cols, masked = x.shape[1], -sign * INF
     for place, row in enumerate(x):
         row += sign * 100 * (place % 7 - 3)  # neighbours differ by a lot
-        kind, col = place % 11, 7 * place % n_cols
+        kind, col = place % 12, 7 * place % n_cols
         if kind == 1:
             row[col] = NAN
         elif kind == 2:
@@ -149,6 +149,10 @@ def hostile(x, sign):
             row[:4], row[-4:] = masked, masked
         elif kind == 10:
             row[0], row[-1] = NAN, masked
+        elif kind == 11:  # any splits and blocks, in a range that not every type holds exactly
+            row *= 3e3
+            hidden = torch.rand(-(-n_cols // 16), generator=torch.Generator().manual_seed(n_cols)) < 0.5
+            row[hidden.repeat_interleave(16)[:n_cols].to(row.device)] = masked
 
 
 def hostile_gradients(dy, sign):
@@ -179,8 +183,8 @@ def run(device, where):
         if layout == "pairs":
             return direction(functools.partial(launch_pairs, device), *given, 2, n_rows=n_rows, special=special)
         if layout == "unaligned":  # with an odd stride, so that rows of every lead follow each other
-            return direction(launched, *given, vector, sizes + 3 - sizes % 2, max(n_rows, 11), special)
-        return direction(launched, *given, vector if layout == "vectors" else 1, n_rows=max(n_rows, 11), special=special)
+            return direction(launched, *given, vector, sizes + 3 - sizes % 2, max(n_rows, 12), special)
+        return direction(launched, *given, vector if layout == "vectors" else 1, n_rows=max(n_rows, 12), special=special)
 
     return run
 
