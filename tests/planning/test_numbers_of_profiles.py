@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from offline import H200, MI300X, light, number_row, planned, read_problem, with_numbers
+from offline import H200, MI300X, PRODUCTS, light, number_row, planned, read_problem, with_numbers
 
-from portable_softmax import Device, profiles
+from portable_softmax import Device
 from portable_softmax.devices.policy import OF_VECTOR_CORES, OF_WARPS
 from portable_softmax.planning.numbers import numbers_of, takes
 from portable_softmax.planning.plan import Tiling
@@ -84,7 +84,7 @@ def test_the_first_row_that_takes_a_problem_and_gives_a_number_decides_it():
     assert found == dataclasses.replace(own, elements_per_split=8, row_share=0.5), "all others are the profile's"
 
 
-@pytest.mark.parametrize("profile", sorted(profiles()))
+@pytest.mark.parametrize("profile", PRODUCTS)
 def test_every_problem_has_all_numbers_that_its_device_needs(profile):
     device = Device.from_profile(profile)
     needed = OF_WARPS if device.hardware.warp_size else OF_VECTOR_CORES
