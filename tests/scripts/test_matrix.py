@@ -55,23 +55,6 @@ def test_each_profile_of_a_leg_is_there():
     assert {leg.profile for leg in legs() if leg.profile} <= profiles().keys()
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"container": {"image": "rocm/pytorch:latest"}}, "matching regex"),
-        ({"container": {"image": "rocm/pytorch"}}, "matching regex"),
-        ({"runner": []}, "length >= 1"),
-        ({"device": "tpu"}, "Invalid enum value 'tpu'"),
-        ({"setpu": "true"}, "unknown field `setpu`"),
-        ({"triton": ""}, "length >= 1"),
-    ],
-)
-def test_a_leg_that_is_not_right_is_refused(change, complaint):
-    leg = msgspec.to_builtins(legs()[0]) | change
-    with pytest.raises(msgspec.ValidationError, match=complaint):
-        msgspec.convert({"include": [leg]}, Matrix)
-
-
 def test_its_schema_is_published():
     written = json.loads((ROOT / ".github" / "matrix.schema.json").read_text())
     assert written == msgspec.json.schema(Matrix), (
