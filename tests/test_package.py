@@ -60,19 +60,19 @@ print(len(profiles()), occupancy(KernelResources(4, 66, 16), device).programs_pe
 
 @pytest.mark.parametrize("kind", ["*.whl", pytest.param("*.tar.gz", marks=pytest.mark.slow)])
 def test_the_emulator_is_released_by_itself_and_the_extra_brings_it(built, kind, tmp_path):
-    """In venvs with nothing but the emulator and numpy, and with what the extra `virtual` asks for."""
+    """In a venv with nothing but the emulator and numpy, and then with what the extra `virtual` asks for."""
     (emulator,), (released,) = built.glob(f"amdgcn_cpu{kind}"), built.glob("portable_softmax*.whl")
     executes = f"""
 import sys
 from amdgcn_cpu import run
 print(run({ENDS!r}, (2, 1, 1), [], num_warps=3, shared_bytes=0), "portable_softmax" in sys.modules)
 """
-    for name, wanted in (("alone", [emulator]), ("both", ["--find-links", built, f"{released}[virtual]"])):
-        venv.create(tmp_path / name)
-        python = tmp_path / name / "bin" / "python"
+    venv.create(tmp_path / "venv")
+    python, program = (tmp_path / "venv" / "bin" / name for name in ("python", "portable-softmax"))
+    for wanted in ([emulator], ["--find-links", built, f"{released}[virtual]"]):
         run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check", *wanted)
         assert run(python, "-I", "-c", executes, cwd=tmp_path).split() == ["6", "False"]
-    run(tmp_path / "both" / "bin" / "portable-softmax", "profiles", cwd=tmp_path)
+    run(program, "profiles", cwd=tmp_path)
 
 
 ENDS = """\t.amdgcn_target "amdgcn-amd-amdhsa--gfx942"
