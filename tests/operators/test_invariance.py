@@ -11,15 +11,7 @@ from offline import light
 from pairs import PAIRS
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from portable_softmax import (
-    Device,
-    batch_invariant,
-    is_batch_invariant,
-    plan,
-    set_batch_invariant,
-    softmax,
-    warm_up,
-)
+from portable_softmax import Device, batch_invariant, is_batch_invariant, plan, set_batch_invariant, softmax, warm_up
 from portable_softmax.operators import memory
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem

@@ -1,15 +1,7 @@
 """Which rows programs share, and how they are cut into splits: on every GPU that has a profile."""
 
 import pytest
-from offline import (
-    A2,
-    H200,
-    light,
-    planned,
-    read_problem,
-    with_hardware,
-    with_numbers,
-)
+from offline import A2, H200, light, planned, read_problem, with_hardware, with_numbers
 
 from portable_softmax import Device, KernelResources
 from portable_softmax.planning.plan import Tiling

@@ -144,19 +144,13 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch):
 
     monkeypatch.setattr(compiler_module, "source_of", fail)
     with pytest.raises(CompileError, match=r"softmax_kernel\(\*fp32:16, .* for cuda/90: PassManager::run failed"):
-        compile_kernel(
-            spec_of(Tiling(3, 16, 1, 1)),
-            Device.from_profile("nvidia/h200"),
-        )
+        compile_kernel(spec_of(Tiling(3, 16, 1, 1)), Device.from_profile("nvidia/h200"))
 
 
 def test_nothing_can_be_compiled_while_the_interpreter_is_on(monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     with pytest.raises(CompileError, match="TRITON_INTERPRET is set"):
-        compile_kernel(
-            spec_of(Tiling(3, 8, 1, 1)),
-            Device.from_profile("nvidia/h200"),
-        )
+        compile_kernel(spec_of(Tiling(3, 8, 1, 1)), Device.from_profile("nvidia/h200"))
 
 
 def test_a_gradient_takes_more_unified_buffer_than_its_softmax():

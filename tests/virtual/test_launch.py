@@ -45,8 +45,7 @@ def jit_launch(grid, index, **options):
 
 
 @pytest.mark.parametrize(
-    ("shape", "npu"),
-    mostly_slow(product(SHAPES, described()), lambda shape, npu: npu.arch == ARCH or shape == SHAPES[2]),
+    ("shape", "npu"), mostly_slow(product(SHAPES, described()), lambda shape, npu: npu.arch == ARCH or shape == SHAPES[2])
 )
 def test_programs(machine, shape, npu):
     """min(vector cores, tiles), in one dimension; and together they compute all of it."""
