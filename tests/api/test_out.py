@@ -65,6 +65,7 @@ def test_strides_of_the_result(x, where, form, place, dtype):
         assert (made.pop() == GUARD).all(), "something was written beside the result"
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("scores", [{}, {"masked_rows": "zero"}], ids=["plain", "scores"])
 @pytest.mark.parametrize("shape", [(3, 70_001), (1, 200_000), (40_000, 5), (2, 9000, 3)], ids=str)
 def test_long_rows_and_many_in_place_follow_calls_elsewhere(where, form, shape, scores):

@@ -108,7 +108,7 @@ NAMES = [(layout, name) for layout in CASES for name in CASES[layout]]
 
 
 def combined():
-    """Cases in turn with each type and form, two for each tiling and direction, of which the second is slow.
+    """Cases in turn with each type and form, two for each tiling and direction, of which the second and some more are slow.
 
     Programs share no rows of float64, nor are its lines folded; pairs are of gradients.
     """
@@ -119,7 +119,8 @@ def combined():
         kinds = [kind for kind in KINDS if kind[0] != torch.float64 or not shared_or_folded]
         for number in range(2):
             dtype, form = kinds[(5 * turn + 7 * number) % len(kinds)]
-            yield pytest.param(layout, name, dtype, direction, form, marks=[pytest.mark.slow] if number else [])
+            like_across = layout in ("to rows", "from rows") and (turn // 2 + (layout == "to rows")) % 2
+            yield pytest.param(layout, name, dtype, direction, form, marks=[pytest.mark.slow] if number or like_across else [])
 
 
 def hostile(x, sign):

@@ -124,7 +124,7 @@ def test_numbers_of_any_size_beside_each_other(where, planned, name, option):
     assert not (result > 1).any()
     if option == "temperature":
         assert (result[2, [3, 40]] == 0.5).all()
-    for number in NUMBERS:
+    for number in NUMBERS if name == "tile" else ():
         check(x[:1], "log_softmax", **{option: number})
 
 
