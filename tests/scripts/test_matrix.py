@@ -66,17 +66,10 @@ def test_its_schema_is_published():
 def test_gitlab_gets_the_same_legs(capsys):
     assert main(["--gitlab", "--backend", "hip", "interpreter"]) == 0
     jobs = json.loads(capsys.readouterr().out)
-    assert jobs.keys() == {"offline", "amd-mi300x"}
     job, leg = jobs["amd-mi300x"], next(leg for leg in legs() if leg.name == "amd-mi300x")
-    assert (job["tags"], job["image"]) == (leg.runner, leg.container.image)
-    assert job["variables"] | {"SETUP": ""} == {
-        "DEVICE": "hip",
-        "PROFILE": "amd/mi300x",
-        "SETUP": "",
-        "PACKAGES": "",
-        "EXTRAS": "bench",
-    }
-    assert "image" not in jobs["offline"]
+    assert (jobs.keys(), "image" in jobs["offline"]) == ({"offline", "amd-mi300x"}, False)
+    assert (job["tags"], job["image"], job["variables"]["PROFILE"]) == (leg.runner, leg.container.image, "amd/mi300x")
+    assert job["variables"].keys() == {"DEVICE", "PROFILE", "SETUP", "PACKAGES", "EXTRAS"}
 
 
 NOX = re.compile(r"nox -s \"?([a-z_ ]+[a-z])")
@@ -100,7 +93,10 @@ def test_every_step_is_a_script_or_a_session_that_is_there(file):
 
 @pytest.mark.parametrize("file", ["ci.yml", "hardware.yml"])
 def test_workflows_have_the_least_permissions_and_no_stranger_reaches_a_runner_of_ones_own(file):
-    workflow = yaml.load((ROOT / ".github" / "workflows" / file).read_text(), yaml.BaseLoader)
+    text = (ROOT / ".github" / "workflows" / file).read_text()
+    used, workflow = re.findall(r"uses: (.*)", text), yaml.load(text, yaml.BaseLoader)
+    assert used
+    assert [each for each in used if not re.fullmatch(r"\./\S+|[\w/-]+@[0-9a-f]{40} # v[\d.]+", each)] == [], "pinned by commit"
     assert workflow["permissions"] == {"contents": "read"}
     assert "pull_request_target" not in workflow["on"]
     for name, job in workflow["jobs"].items():
@@ -109,22 +105,3 @@ def test_workflows_have_the_least_permissions_and_no_stranger_reaches_a_runner_o
         elif job["runs-on"] != "ubuntu-24.04":
             assert job["environment"] == "hardware", name
             assert "pull_request" not in workflow["on"], name
-
-
-@pytest.mark.parametrize("file", ["ci.yml", "hardware.yml"])
-def test_actions_of_others_are_pinned_by_commit(file):
-    used = re.findall(r"uses: (.*)", (ROOT / ".github" / "workflows" / file).read_text())
-    assert used
-    assert [each for each in used if not re.fullmatch(r"\./\S+|[\w/-]+@[0-9a-f]{40} # v[\d.]+", each)] == []
-
-
-def test_versions_are_the_same_in_all():
-    """Both workflows test the Pythons of noxfile.py, and try them with other versions of torch and Triton."""
-    github = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
-    gitlab = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())
-    known = {each[9:-1] for each in sessions() if each.startswith("versions(")}
-    assert known == {"3.10", "3.11", "3.12", "3.13", "3.14"}
-    for job in ("test", "versions"):
-        versions = github[job]["strategy"]["matrix"]["python"]
-        assert versions == gitlab[job]["parallel"]["matrix"][0]["PYTHON_VERSION"]
-        assert set(versions) == known
