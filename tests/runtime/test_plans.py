@@ -192,16 +192,15 @@ def test_what_is_planned_is_compiled_already(monkeypatch, n_rows):
     """Planning compiles for what it needs to know; a launch of the plan must not wait for the compiler again."""
     device = Device.from_profile("nvidia/h200")
     for n_cols in (4096, 65536):
-        problem = read_problem(n_rows, n_cols, "float32", device)
-        found = plan_problem(problem, device)
+        found = plan_problem(contiguous_problem(n_rows, n_cols, "float32"), device)
         with monkeypatch.context() as patched:
             patched.setattr(compiler_module, "compile_for", lambda *arguments: pytest.fail("compiled again"))
-            compile_kernel(KernelSpec.of(problem, found.tiling), device)
+            compile_kernel(KernelSpec.of(found.problem, found.tiling), device)
 
 
 def test_a_launch_that_must_walk_has_a_kernel_of_its_own():
     device = Device.from_profile("amd/mi300x")
-    all_at_once, walking = (read_problem(n_rows, 4096, "bfloat16", device) for n_rows in (4096, 2**33))
+    all_at_once, walking = (contiguous_problem(n_rows, 4096, "bfloat16") for n_rows in (4096, 2**33))
     plans = [plan_problem(problem, device) for problem in (all_at_once, walking)]
     assert [found.tiling.walk for found in plans] == [False, True]
     assert replace(plans[0].tiling, walk=True) == plans[1].tiling
@@ -218,7 +217,7 @@ def test_a_launch_that_must_walk_has_a_kernel_of_its_own():
 def test_only_programs_that_share_rows_write_words_and_none_is_launched_cooperatively(profile, backward):
     device = Device.from_profile(profile)
     for n_cols, shared in ((4096, False), (65536, True)):
-        problem = read_problem(64, n_cols, "float32", device, backward=backward)
+        problem = contiguous_problem(64, n_cols, "float32", backward=backward)
         found = plan_problem(problem, device)
         assert (found.tiling.strategy == "shared") == shared
         compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)

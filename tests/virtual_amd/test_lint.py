@@ -8,7 +8,6 @@ from itertools import product
 
 import pytest
 from machine_code import FOREMOST, PRODUCTS
-from offline import read_problem
 
 from amdgcn_cpu import Fault, Kernel
 from portable_softmax import Device, plan
@@ -48,8 +47,8 @@ def lint(text, wide):
 
 def planned(device, n_cols, dtype, backward):
     """The machine code of a plan, and whether all accesses can be wide: words of shared rows and unaligned edges are not."""
-    tiling = plan(N_ROWS, n_cols, dtype, device, backward=backward).tiling
-    problem = read_problem(N_ROWS, n_cols, dtype, device, backward=backward)
+    found = plan(N_ROWS, n_cols, dtype, device, backward=backward)
+    problem, tiling = found.problem, found.tiling
     elements = tiling.tile_rows * tiling.width // (tiling.num_warps * device.hardware.warp_size)
     wide = min(problem.vector, elements) * DTYPE_BYTES[dtype] >= 16 and tiling.splits == 1 and not problem.unaligned
     return compile_kernel(KernelSpec.of(problem, tiling), device).asm["amdgcn"], wide
