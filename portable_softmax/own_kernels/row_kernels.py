@@ -1,0 +1,156 @@
+"""Reads what a kernel of anybody's does with rows: in its source how it goes over them, in its TTIR what it moves."""
+
+import ast
+import inspect
+import math
+import re
+import textwrap
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from portable_softmax.own_kernels.decorators import constexprs_of
+from portable_softmax.planning.row_cost import Traffic
+
+LOCATION = re.compile(r"\bloc\([^()]*(?:\([^()]*\)[^()]*)*\)")
+LOOP = re.compile(r"scf\.for (%\w+) = (%\w+) to (%\w+) step (%\w+)")
+CARRIED = re.compile(r"(%\w+) = (%\w+)")
+CONSTANT = re.compile(r"(%\w+) = arith\.constant (-?\d+) : i\d+")
+ACCESS = re.compile(r"tt\.(?:descriptor_)?(load|store|atomic_rmw|atomic_cas)\b[^%]*(%\w+).* : \(?(.*?)(?:,| ->|$)")
+VALUE = re.compile(r"%\w+")
+OF_PROGRAM = "tt.get_program_id", "tt.get_num_programs"
+
+
+class Form(NamedTuple):
+    """How a kernel goes over rows.
+
+    Args:
+        walks: its programs loop over rows, so that any number of them is right; else each takes one row.
+        in_blocks: it loops over the blocks of a row, so that a block may be shorter than a row.
+        stages: the constexpr that a loop has as `num_stages`; None where nothing is pipelined.
+    """
+
+    walks: bool
+    in_blocks: bool
+    stages: str | None
+
+
+def form_of(jit: Any, rows: str, block: str) -> Form:
+    """Reads how a @triton.jit function goes over rows. What it does not see, as in a function that is called, is no loop."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(jit.fn)))
+    loops = [each.iter for each in ast.walk(tree) if isinstance(each, ast.For)]
+    keywords = [each for loop in loops for each in getattr(loop, "keywords", ())]
+    stages = set().union(*(_names(each.value) for each in keywords if each.arg == "num_stages"))
+    counts = any(isinstance(each, ast.Attribute) and each.attr == "num_programs" for each in ast.walk(tree))
+    return Form(
+        walks=counts and any(rows in _names(loop) for loop in loops),
+        in_blocks=any(block in _names(loop) for loop in loops),
+        stages=min(stages & constexprs_of(jit), default=None),
+    )
+
+
+def _names(tree: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+
+
+def traffic_of(ttir: str, values: Mapping[str, Any], cols: int, block: int) -> Traffic:
+    """Counts what each row and each program takes.
+
+    Args:
+        ttir: the compiled kernel in Triton's IR.
+        values: arguments by name; numbers among them may bound its loops.
+        cols: elements of a row.
+        block: elements of a block of it.
+    """
+    reader = _Reader(values, cols, block)
+    for line in ttir.splitlines():
+        reader.read(LOCATION.sub("", line).strip())
+    return reader.traffic()
+
+
+class _Loop(NamedTuple):
+    """A region that is open; `turns` is None for the loop over rows, of which each turn is a row."""
+
+    number: int
+    turns: float | None = 1
+
+
+class _Reader:
+    """Goes through TTIR line by line, and keeps of each value whether rows differ in it, and of a pointer whose it is."""
+
+    def __init__(self, values: Mapping[str, Any], cols: int, block: int) -> None:
+        self.numbers = {f"%{name}": value for name, value in values.items() if type(value) is int}
+        self.block, self.blocks = block, -(-cols // block)
+        self.filled = cols / (block * self.blocks)  # part of a block's elements that no mask hides
+        self.differ: set[str] = set()
+        self.roots: dict[str, str] = {}
+        self.open: list[_Loop] = []
+        self.loops = 0
+        self.first: dict[str, list[int]] = {}  # the loops around the first load from a tensor
+        self.of_row: defaultdict[str, float] = defaultdict(float)
+        self.of_program: defaultdict[str, float] = defaultdict(float)
+
+    def traffic(self) -> Traffic:
+        """Returns what was found; without a loop over rows a program has one row."""
+        if not self.of_row:
+            return Traffic(**self.of_program)
+        beside = {"program": self.of_program["row"], "program_again": self.of_program["row_again"]}
+        return Traffic(**self.of_row, **beside)
+
+    def read(self, line: str) -> None:
+        """Takes one line, without the locations of sources."""
+        if line.startswith("}"):
+            self.open.pop()
+        if "tt.func" in line:
+            self.roots |= {name: name for name in VALUE.findall(line)}
+        if loop := LOOP.search(line):
+            self._enter(line, *loop.groups())
+            return
+        if line.endswith("{"):
+            self.open.append(_Loop(0))
+        self._operation(line)
+
+    def _enter(self, line: str, variable: str, first: str, last: str, step: str) -> None:
+        over_rows = not self.differ.isdisjoint((first, last, step)) and all(each.turns for each in self.open)
+        numbers = [self.numbers[each] for each in (first, last, step) if each in self.numbers]
+        turns = len(range(*numbers)) if len(numbers) == 3 and numbers[2] else self.blocks
+        self.loops += 1
+        self.open.append(_Loop(self.loops, None if over_rows else turns))
+        for name, value in (*CARRIED.findall(line.partition("iter_args")[2]), (variable, first)):
+            self._define([name], over_rows or value in self.differ, self.roots.get(value))
+
+    def _define(self, names: list[str], differs: bool, root: str | None) -> None:
+        """Keeps what is known of values; other regions may have had values of these names."""
+        for name in names:
+            (self.differ.add if differs else self.differ.discard)(name)
+            self.roots.pop(name, None)
+            self.roots |= {name: root} if root else {}
+
+    def _operation(self, line: str) -> None:
+        result, _, body = line.partition(" = ") if line.startswith("%") else ("", "", line)
+        operands = VALUE.findall(body)
+        if number := CONSTANT.fullmatch(line):
+            self.numbers[number[1]] = int(number[2])
+        differs = any(each in body for each in OF_PROGRAM) or not self.differ.isdisjoint(operands)
+        root = next((self.roots[each] for each in operands if each in self.roots), None)
+        access = ACCESS.search(line)
+        self._define(VALUE.findall(result), differs, None if access else root)
+        found = self.of_row if any(each.turns is None for each in self.open) else self.of_program
+        turns = math.prod(each.turns or 1 for each in self.open)
+        if access:
+            self._access(found, turns, *access.groups())
+        elif 'tt.reduce"' in body:
+            found["reductions"] += turns
+        elif re.search(r"math\.exp2?\b", body):
+            found["exponents"] += turns * self._elements(body)
+
+    def _access(self, found: defaultdict[str, float], turns: float, kind: str, pointer: str, of: str) -> None:
+        loops = [each.number for each in self.open if each.number and each.turns]
+        size = turns * self._elements(of) * max(1, int(re.findall(r"(?:bf|f|i)(\d+)", of)[-1]) // 8)
+        root = self.roots.get(pointer, pointer)
+        again = pointer not in self.differ or (kind == "load" and self.first.setdefault(root, loops) != loops)
+        found["row_again" if again else "row"] += size
+
+    def _elements(self, of: str) -> float:
+        elements = math.prod(map(int, re.findall(r"(\d+)x", of.rpartition(" : ")[2])))
+        return elements * self.filled if elements == self.block else elements
