@@ -5,6 +5,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+from torch.compiler import disable, is_dynamo_compiling
+from torch.library import wrap_triton
+
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.own_kernels.arguments import NAMES, Pointer
@@ -66,6 +70,7 @@ class Persistent:
         self._known: dict[Any, tuple[Any, list[str]]] = {}
         self._choices: dict[Any, Choice] = {}
         self._lock = threading.RLock()
+        self._outside = disable(self.__call__)  # type: ignore[no-untyped-call]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launches the kernel on its arguments; returns what `kernel[grid](...)` does, or None where there are no rows.
@@ -76,11 +81,10 @@ class Persistent:
             PlanError: no configuration fits the device.
             TypeError: an argument is missing or unknown.
         """
+        if is_dynamo_compiling():  # which would go into Triton's launch
+            return self._outside(*args, **kwargs)
         try:
             key = self._key(args, kwargs)
-        except RuntimeError:  # a tensor without memory, of a compiler that traces
-            return self._traced(args, kwargs)
-        try:
             launch, names = self._known[key]
         except KeyError:
             launch, names = self._known[key] = self._prepared(args, kwargs)
@@ -111,6 +115,7 @@ class Persistent:
     def _request(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
         options = {**self._given, **kwargs}
         named = by_position(self.kernel, args) | {name: options.pop(name) for name in self._exact if name in options}
+        named = {name: _stand_in(each) for name, each in named.items()}
         if hasattr(self._jit, "params"):  # the interpreter's kernels take no text
             named = {name: each.value for name, each in read_arguments(self._jit, named).items()}
         for name in self._sizes:
@@ -128,8 +133,8 @@ class Persistent:
         for value, exact in zip(args, self._in_order, strict=False):
             if exact:
                 key.append(value)
-            elif type(value) is int:
-                key.append(2 if value == 1 else value & 15 == 0)
+            elif type(value) is Tensor:
+                key += value.dtype, value.data_ptr() & 15 == 0
             else:
                 key += _kind(value, exact)
         for name, value in kwargs.items():
@@ -144,39 +149,39 @@ class Persistent:
         if not plan.num_programs:
             return lambda *_, **__: None, []
         kernel, _ = decorated(self.kernel, None, plan.meta, (), [plan.config])
-        meta = self._beside(args, plan)
-        return functools.partial(kernel[(plan.num_programs,)], **meta), [
-            each for each in kwargs if each in self._exact and each not in meta
-        ]
-
-    def _beside(self, args: tuple[Any, ...], plan: RowPlan) -> dict[str, Any]:
-        """Returns what a launch takes beside arguments by position."""
+        if any(map(_is_traced, (*args, *kwargs.values()))):
+            kernel = wrap_triton(kernel)
         first = self._jit.arg_names[: len(args)]
-        return {name: value for name, value in plan.meta.items() if name not in first}
-
-    def _traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Launches the kernel where a compiler traces it: on tensors of which the type and the shape are known."""
-        from torch.library import wrap_triton
-
-        plan = self.plan(*map(_stand_in, args), **{name: _stand_in(each) for name, each in kwargs.items()})
-        if plan.num_programs:
-            meta = self._beside(args, plan)
-            named = {name: each for name, each in kwargs.items() if name in self._exact and name not in meta}
-            wrap_triton(self.kernel)[(plan.num_programs,)](*args, **named, **meta)
+        meta = {name: value for name, value in plan.meta.items() if name not in first}
+        names = [name for name in kwargs if name in self._exact and name not in meta]
+        return functools.partial(kernel[(plan.num_programs,)], **meta), names
 
 
 def _kind(value: Any, exact: bool) -> tuple[Any, ...]:
-    """Returns what Triton compiles a kernel for, of an argument; the value itself if it is to be exact."""
+    """Returns what launches differ in, of an argument: a tensor's type and alignment, a number's class; itself if `exact`."""
     if exact:
         return (value,)
     if type(value) is int:
         return (2 if value == 1 else value & 15 == 0,)
-    return (value.dtype, value.data_ptr() & 15 == 0) if hasattr(value, "data_ptr") else (type(value),)
+    if not hasattr(value, "data_ptr"):
+        return (type(value),)
+    try:
+        return type(value), value.dtype, value.data_ptr() & 15 == 0
+    except RuntimeError:  # it has no memory
+        return type(value), value.dtype, _is_aligned(value)
+
+
+def _is_traced(value: Any) -> bool:
+    """Tells whether an argument is a tensor of a compiler that traces: one without memory."""
+    return type(value).__name__ in ("FakeTensor", "FunctionalTensor")
+
+
+def _is_aligned(value: Any) -> bool:
+    return bool(value.storage_offset() * value.element_size() % 16 == 0)
 
 
 def _stand_in(value: Any) -> Any:
-    """Returns what stands for a tensor that has no memory."""
-    if not hasattr(value, "data_ptr"):
+    """Returns what Triton compiles for in place of a tensor that has no memory."""
+    if not _is_traced(value):
         return value
-    aligned = value.storage_offset() * value.element_size() % 16 == 0
-    return Pointer(NAMES[str(value.dtype).removeprefix("torch.")], aligned, tuple(map(int, value.shape)))
+    return Pointer(NAMES[str(value.dtype).removeprefix("torch.")], _is_aligned(value), tuple(map(int, value.shape)))
