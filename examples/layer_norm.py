@@ -3,11 +3,13 @@
 `python examples/layer_norm.py`, or without a device `TRITON_INTERPRET=1 python examples/layer_norm.py`.
 """
 
+import os
+
 import torch
 import triton
 import triton.language as tl
 
-from portable_softmax import current_device, persistent
+from portable_softmax import persistent
 
 
 @triton.jit
@@ -37,11 +39,21 @@ def layer_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, eps: float = 1
 
 
 def main() -> None:
-    """Compares with torch on the device that is here."""
-    device = current_device().vendor.torch_device_type
-    x, w, b = (torch.randn(shape, device=device) for shape in ((64, 3000), (3000,), (3000,)))
+    """Plans for a device that is not here, and compares with torch on the one that is."""
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if not interpreted:
+        print(
+            forward.plan(
+                "bf16[16384,4096]", "bf16[4096]", "bf16[4096]", "bf16[16384,4096]", 16384, 4096, 1e-5, device="amd/mi300x"
+            )
+        )
+    where = torch.device("cpu") if interpreted else torch.accelerator.current_accelerator()
+    if where is None:
+        print("no accelerator is here; TRITON_INTERPRET=1 runs the kernel on a CPU")
+        return
+    x, w, b = (torch.randn(shape, device=where) for shape in ((64, 3000), (3000,), (3000,)))
     torch.testing.assert_close(layer_norm(x, w, b), torch.nn.functional.layer_norm(x, (3000,), w, b), rtol=1e-5, atol=1e-5)
-    print(forward.plan(x, w, b, x, *x.shape, 1e-5))
+    print("right on", where)
 
 
 if __name__ == "__main__":

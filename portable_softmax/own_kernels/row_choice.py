@@ -176,7 +176,9 @@ class Choice:
                 error = TypeError if isinstance(compiled, TypeError) else CompileError
                 raise error(f"{name} for {device.backend}/{device.arch}: {compiled}") from compiled
             if not self._compiled:
-                self._traffic = traffic_of(compiled.asm["ttir"], request.arguments, request.cols, setting.block)
+                self._traffic = traffic_of(
+                    compiled.asm["ttir"], request.arguments, request.form.walks, request.rows, request.cols, setting.block
+                )
             resources = device.vendor.resources(compiled)
             self._compiled[setting] = _Used(setting, resources, device.vendor.occupancy(resources, device.hardware))
 

@@ -53,49 +53,36 @@ def _names(tree: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
 
 
-def traffic_of(ttir: str, values: Mapping[str, Any], cols: int, block: int) -> Traffic:
+def traffic_of(ttir: str, values: Mapping[str, Any], walks: bool, rows: int, cols: int, block: int) -> Traffic:
     """Counts what each row and each program takes.
 
     Args:
         ttir: the compiled kernel in Triton's IR.
-        values: arguments by name; numbers among them may bound its loops.
-        cols: elements of a row.
-        block: elements of a block of it.
+        values: arguments by name. Numbers may bound its loops; of a tensor no row moves more than its share.
+        walks: it loops over rows.
+        rows, cols: their number, and that of elements of one.
+        block: elements of a block.
     """
-    reader = _Reader(values, cols, block)
+    reader = _Reader(values, walks, max(1, rows), cols, block)
     for line in ttir.splitlines():
         reader.read(LOCATION.sub("", line).strip())
-    return reader.traffic()
-
-
-class _Loop(NamedTuple):
-    """A region that is open; `turns` is None for the loop over rows, of which each turn is a row."""
-
-    number: int
-    turns: float | None = 1
+    return Traffic(**reader.found)
 
 
 class _Reader:
     """Goes through TTIR line by line, and keeps of each value whether rows differ in it, and of a pointer whose it is."""
 
-    def __init__(self, values: Mapping[str, Any], cols: int, block: int) -> None:
+    def __init__(self, values: Mapping[str, Any], walks: bool, rows: int, cols: int, block: int) -> None:
+        self.walks = walks
+        self.share = {f"%{name}": each.numel() / rows for name, each in values.items() if hasattr(each, "numel")}
         self.numbers = {f"%{name}": value for name, value in values.items() if type(value) is int}
         self.block, self.blocks = block, -(-cols // block)
         self.filled = cols / (block * self.blocks)  # part of a block's elements that no mask hides
         self.differ: set[str] = set()
         self.roots: dict[str, str] = {}
-        self.open: list[_Loop] = []
-        self.loops = 0
-        self.first: dict[str, list[int]] = {}  # the loops around the first load from a tensor
-        self.of_row: defaultdict[str, float] = defaultdict(float)
-        self.of_program: defaultdict[str, float] = defaultdict(float)
-
-    def traffic(self) -> Traffic:
-        """Returns what was found; without a loop over rows a program has one row."""
-        if not self.of_row:
-            return Traffic(**self.of_program)
-        beside = {"program": self.of_program["row"], "program_again": self.of_program["row_again"]}
-        return Traffic(**self.of_row, **beside)
+        self.open: list[float | None] = []  # turns of the loops that are open; None for rows, of which each turn is one
+        self.moved: defaultdict[tuple[str, bool], float] = defaultdict(float)  # elements of a row, loaded or stored
+        self.found = dict.fromkeys(Traffic._fields, 0.0)
 
     def read(self, line: str) -> None:
         """Takes one line, without the locations of sources."""
@@ -107,15 +94,14 @@ class _Reader:
             self._enter(line, *loop.groups())
             return
         if line.endswith("{"):
-            self.open.append(_Loop(0))
+            self.open.append(1)
         self._operation(line)
 
     def _enter(self, line: str, variable: str, first: str, last: str, step: str) -> None:
-        over_rows = not self.differ.isdisjoint((first, last, step)) and all(each.turns for each in self.open)
+        over_rows = self.walks and not self.differ.isdisjoint((first, last, step)) and None not in self.open
         numbers = [self.numbers[each] for each in (first, last, step) if each in self.numbers]
         turns = len(range(*numbers)) if len(numbers) == 3 and numbers[2] else self.blocks
-        self.loops += 1
-        self.open.append(_Loop(self.loops, None if over_rows else turns))
+        self.open.append(None if over_rows else turns)
         for name, value in (*CARRIED.findall(line.partition("iter_args")[2]), (variable, first)):
             self._define([name], over_rows or value in self.differ, self.roots.get(value))
 
@@ -135,21 +121,23 @@ class _Reader:
         root = next((self.roots[each] for each in operands if each in self.roots), None)
         access = ACCESS.search(line)
         self._define(VALUE.findall(result), differs, None if access else root)
-        found = self.of_row if any(each.turns is None for each in self.open) else self.of_program
-        turns = math.prod(each.turns or 1 for each in self.open)
+        turns = math.prod(1 if each is None else each for each in self.open)
         if access:
-            self._access(found, turns, *access.groups())
+            self._access(turns, *access.groups())
         elif 'tt.reduce"' in body:
-            found["reductions"] += turns
+            self.found["reductions"] += turns
         elif re.search(r"math\.exp2?\b", body):
-            found["exponents"] += turns * self._elements(body)
+            self.found["exponents"] += turns * self._elements(body)
 
-    def _access(self, found: defaultdict[str, float], turns: float, kind: str, pointer: str, of: str) -> None:
-        loops = [each.number for each in self.open if each.number and each.turns]
-        size = turns * self._elements(of) * max(1, int(re.findall(r"(?:bf|f|i)(\d+)", of)[-1]) // 8)
-        root = self.roots.get(pointer, pointer)
-        again = pointer not in self.differ or (kind == "load" and self.first.setdefault(root, loops) != loops)
-        found["row_again" if again else "row"] += size
+    def _access(self, turns: float, kind: str, pointer: str, of: str) -> None:
+        of_row, elements = not self.walks or None in self.open, turns * self._elements(of)
+        part = self.roots.get(pointer, pointer), kind == "load"
+        left = self.share.get(part[0], math.inf) - self.moved[part] if of_row else math.inf
+        moved = min(elements, left) if pointer in self.differ else 0
+        self.moved[part] += moved
+        size, whose = max(1, int(re.findall(r"(?:bf|f|i)(\d+)", of)[-1]) // 8), "row" if of_row else "program"
+        self.found[whose] += size * moved
+        self.found[f"{whose}_again"] += size * (elements - moved)
 
     def _elements(self, of: str) -> float:
         elements = math.prod(map(int, re.findall(r"(\d+)x", of.rpartition(" : ")[2])))
