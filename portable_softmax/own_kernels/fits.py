@@ -170,10 +170,10 @@ def compiled_for(kernel: Any, configs: Sequence[Any], given: Mapping[str, Any], 
 
 def _alone(kernel: Any, config: Any, given: Mapping[str, Any]) -> Any:
     """Returns the kernel under its decorators with one configuration."""
-    if not any(hasattr(layer, "configs") for layer in layers(kernel)):
-        return _Configured(kernel, config)
-    outermost, _ = decorated(kernel, None, given.keys(), (), configs=[config])
-    return outermost
+    is_tuned = any(hasattr(layer, "configs") for layer in layers(kernel))
+    decided = given.keys() if is_tuned else {*given, *config.all_kwargs()}
+    outermost, _ = decorated(kernel, None, decided, (), configs=[config] if is_tuned else None)
+    return outermost if is_tuned else _Configured(outermost, config)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch.library import wrap_triton
 
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
+from portable_softmax.errors import PlanError
 from portable_softmax.own_kernels.arguments import NAMES, Pointer
 from portable_softmax.own_kernels.decorators import constexprs_of, decorated, jit_function
 from portable_softmax.own_kernels.launched import by_position, read_arguments
@@ -125,6 +126,9 @@ class Persistent:
         fixed = {name: each for name, each in named.items() if name in self._given or self._exact[name]}
         meta = {name: each for name, each in fixed.items() if name not in self._sizes} | options
         rows, cols = (named[name] for name in self._sizes)
+        if num_programs and not self._form.walks and num_programs != rows:
+            one = f"{self._jit.__name__} takes a row a program, {rows} of them"
+            raise PlanError(f"num_programs={num_programs} was given, and {one}; let its programs loop over rows")
         return Request(self.kernel, self._form, self._block, named, options, meta, num_programs, rows, cols)
 
     def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
