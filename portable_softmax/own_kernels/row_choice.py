@@ -15,13 +15,12 @@ from portable_softmax.errors import CompileError, GridError, PlanError
 from portable_softmax.own_kernels.decorators import configurations, jit_function
 from portable_softmax.own_kernels.fits import compiled_for
 from portable_softmax.own_kernels.row_kernels import Form, traffic_of
-from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.plan import LINE
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.planning.row_cost import RowLaunch, Traffic, numbers_of, row_cost
+from portable_softmax.planning.row_cost import RowLaunch, RowTerms, Traffic, numbers_of, row_cost
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
-STAGES = 1, 2, 3, 4
+STAGES = 1, 3, 4  # two hide nothing
 EACH = 16  # elements of a block for each thread, of the setting that is compiled first
 COMPILED = 8  # settings, beside the first
 OTHER_REGISTERS = 24  # of a thread, that do not grow with its elements
@@ -77,7 +76,7 @@ class RowPlan:
     meta: dict[str, Any]
     resources: KernelResources | None = None
     occupancy: Occupancy | None = None
-    terms: Terms | None = None
+    terms: RowTerms | None = None
     reasons: tuple[str, ...] = ()
     config: Any = field(default=None, repr=False)
 
@@ -114,7 +113,7 @@ class _Costed(NamedTuple):
     stages: int
     num_programs: int
     used: _Used
-    terms: Terms
+    terms: RowTerms
 
 
 def interpreted(request: Request, device: Device) -> RowPlan:
@@ -243,8 +242,7 @@ class Choice:
 
     def _reasons(self, costed: Sequence[_Costed]) -> Iterator[str]:
         request, traffic, best = self._request, self._traffic, costed[0]
-        cache = f", {traffic.row_again:,.0f} more of a cache" if traffic.row_again else ""
-        yield f"a row moves {traffic.row:,.0f} bytes of memory{cache}; a program beside them {traffic.program:,.0f}"
+        yield f"a row moves {traffic.row:,.0f} bytes of memory; a program beside them {traffic.program:,.0f}"
         blocks = -(-request.cols // best.used.setting.block)
         yield "a row is one block" if blocks == 1 else f"a row is {blocks} blocks, which the kernel loops over"
         if not request.form.walks:

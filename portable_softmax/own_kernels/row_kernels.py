@@ -66,7 +66,8 @@ def traffic_of(ttir: str, values: Mapping[str, Any], walks: bool, rows: int, col
     reader = _Reader(values, walks, max(1, rows), cols, block)
     for line in ttir.splitlines():
         reader.read(LOCATION.sub("", line).strip())
-    return Traffic(**reader.found)
+    found = reader.found
+    return Traffic(**found | {"element": found["element"] / (found["row_operands"] * cols or 1) or Traffic().element})
 
 
 class _Reader:
@@ -76,7 +77,7 @@ class _Reader:
         self.walks = walks
         self.share = {f"%{name}": each.numel() / rows for name, each in values.items() if hasattr(each, "numel")}
         self.numbers = {f"%{name}": value for name, value in values.items() if type(value) is int}
-        self.block, self.blocks = block, -(-cols // block)
+        self.cols, self.block, self.blocks = cols, block, -(-cols // block)
         self.filled = cols / (block * self.blocks)  # part of a block's elements that no mask hides
         self.differ: set[str] = set()
         self.roots: dict[str, str] = {}
@@ -137,7 +138,8 @@ class _Reader:
         self.moved[part] += moved
         size, whose = max(1, int(re.findall(r"(?:bf|f|i)(\d+)", of)[-1]) // 8), "row" if of_row else "program"
         self.found[whose] += size * moved
-        self.found[f"{whose}_again"] += size * (elements - moved)
+        self.found[f"{whose}_operands"] += elements / self.cols
+        self.found["element"] += size * elements if of_row else 0  # bytes, until all are known
 
     def _elements(self, of: str) -> float:
         elements = math.prod(map(int, re.findall(r"(\d+)x", of.rpartition(" : ")[2])))
