@@ -15,7 +15,8 @@ from portable_softmax.devices.device import Device
 
 NUMBERS = Path(__file__).with_name("row_numbers.json")
 NS, GB_PER_S = 1e-3, 1e3  # microseconds; bytes of a microsecond
-ALIGNED, VECTOR_BYTES, ASYNC_BYTES = 16, 16, 4  # of sizes that Triton knows; of the widest access, and the least that is copied
+ALIGNED = 16  # multiples that Triton knows: elements of such rows are accessed several at once
+VECTOR_BYTES, ASYNC_BYTES, PACKED_BYTES = 16, 4, 2  # of the widest access; the least that is copied ahead; packed in pairs
 
 
 class RowNumbers(NamedTuple):
@@ -185,7 +186,8 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> RowFacts:
     follow, turns = math.ceil(programs / (multiprocessors * launch.resident)), math.ceil(rows / programs)
     spilled = 2 * launch.spilled_bytes * threads * rows
     each = blocks * launch.block / threads
-    vector = VECTOR_BYTES / traffic.element if launch.n_cols % ALIGNED == 0 else 1
+    aligned = launch.n_cols % ALIGNED == 0
+    access = VECTOR_BYTES / traffic.element if aligned else max(1.0, traffic.element / PACKED_BYTES)  # elements of one
     loaded = blocks if blocks > 1 else turns  # by the loop that is pipelined
     return RowFacts(
         moved_us=(rows * traffic.row + programs * traffic.program + spilled) / per_us,
@@ -195,13 +197,13 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> RowFacts:
         beside=min(launch.resident, max(1.0, programs / multiprocessors)),
         warps=warps,
         blocks=blocks,
-        ahead=max(0, min(launch.num_stages - 2, loaded - 1)) if vector > 1 else 0,
-        staged=float(launch.num_stages > 1 and vector * traffic.element >= ASYNC_BYTES),
+        ahead=max(0, min(launch.num_stages - 2, loaded - 1)) if aligned else 0,
+        staged=float(launch.num_stages > 1 and (aligned or traffic.element >= ASYNC_BYTES)),
         each=each * traffic.row_operands,
         exponents=each * traffic.exponents / launch.n_cols,
         reductions=traffic.reductions * math.log2(threads) / math.log2(max(2, lanes)),
-        accesses=warps * each * traffic.row_operands / vector,
-        program_accesses=warps * each / blocks * traffic.program_operands / vector,
+        accesses=warps * each * traffic.row_operands / access,
+        program_accesses=warps * each / blocks * traffic.program_operands / access,
     )
 
 
