@@ -2,10 +2,10 @@
 
 import functools
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import SymInt
 from torch.compiler import disable, is_dynamo_compiling
 from torch.library import wrap_triton
 
@@ -67,8 +67,8 @@ class Persistent:
             raise TypeError(f"block={block!r} is no constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
         self._sizes, self._block, self._form = (rows, cols), block, form_of(self._jit, rows, block)
         self._exact = {name: name in constexprs or name in (rows, cols) for name in names}  # of others a class is enough
-        self._in_order = tuple(self._exact.values())
-        self._known: dict[Any, tuple[Any, list[str]]] = {}
+        self._known: dict[Any, Callable[..., Any]] = {}
+        self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # knows nothing
         self._choices: dict[Any, Choice] = {}
         self._lock = threading.RLock()
         self._outside = disable(self.__call__)  # type: ignore[no-untyped-call]
@@ -85,11 +85,10 @@ class Persistent:
         if is_dynamo_compiling():  # which would go into Triton's launch
             return self._outside(*args, **kwargs)
         try:
-            key = self._key(args, kwargs)
-            launch, names = self._known[key]
-        except KeyError:
-            launch, names = self._known[key] = self._prepared(args, kwargs)
-        return launch(*args, **{name: kwargs[name] for name in names}) if names else launch(*args)
+            launch = self._known[self._read(*args, **kwargs)]
+        except (KeyError, AttributeError, TypeError, RuntimeError):  # new ones, or of other kinds than the last ones
+            launch = self._looked_up(args, kwargs)
+        return launch(*args, **kwargs)
 
     def plan(self, *args: Any, device: Device | str | None = None, **kwargs: Any) -> RowPlan:
         """Returns the launch that such a call has, and the reasons for it; launches nothing.
@@ -131,34 +130,51 @@ class Persistent:
             raise PlanError(f"num_programs={num_programs} was given, and {one}; let its programs loop over rows")
         return Request(self.kernel, self._form, self._block, named, options, meta, num_programs, rows, cols)
 
-    def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Returns what launches differ in: data types, alignment, sizes, constexprs, and classes of other numbers."""
-        key: list[Any] = [current_index()()]
-        for value, exact in zip(args, self._in_order, strict=False):
-            if exact:
-                key.append(value)
-            elif type(value) is Tensor:
-                key += value.dtype, value.data_ptr() & 15 == 0
-            else:
-                key += _kind(value, exact)
-        for name, value in kwargs.items():
-            key += name, *_kind(value, self._exact.get(name, True))
-        return tuple(key)
+    def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        args = tuple(int(each) if isinstance(each, SymInt) else each for each in args)
+        with self._lock:
+            self._read = self._reader(args, kwargs)
+            if (key := self._read(*args, **kwargs)) not in self._known:
+                if len(self._known) >= MOST_KEPT:
+                    self._known.clear()
+                self._known[key] = self._prepared(args, kwargs)
+            return self._known[key]
 
-    def _prepared(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, list[str]]:
-        """Returns what launches the kernel, and the names of the keyword arguments that it takes each time."""
-        if len(self._known) >= MOST_KEPT:
-            self._known.clear()
+    def _reader(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., tuple[Any, ...]]:
+        """Returns a function of such arguments that reads what launches differ in; Triton too makes one for each kernel."""
+        names = [*self._jit.arg_names[: len(args)], *kwargs]
+        parts = ["index()", *map(repr, kwargs)]
+        for name, value in zip(names, (*args, *kwargs.values()), strict=False):
+            if self._exact.get(name, True):
+                parts.append(name)
+            elif type(value) is int:
+                parts += f"{name} == 1", f"{name} & 15 == 0"
+            elif hasattr(value, "data_ptr"):
+                place = "storage_offset()" if _is_traced(value) else "data_ptr() & 15"
+                parts += f"type({name})", f"{name}.dtype", f"{name}.{place}"
+            else:
+                parts.append(f"type({name})")
+        read: Callable[..., tuple[Any, ...]] = eval(
+            f"lambda {', '.join(names)}: ({', '.join(parts)},)", {"index": current_index()}
+        )
+        return read
+
+    def _prepared(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        """Returns what launches the kernel on such arguments."""
         plan = self.plan(*args, **kwargs)
         if not plan.num_programs:
-            return lambda *_, **__: None, []
+            return lambda *_, **__: None
         kernel, _ = decorated(self.kernel, None, plan.meta, (), [plan.config])
-        if any(map(_is_traced, (*args, *kwargs.values()))):
-            kernel = wrap_triton(kernel)
-        first = self._jit.arg_names[: len(args)]
-        meta = {name: value for name, value in plan.meta.items() if name not in first}
+        traced = any(map(_is_traced, (*args, *kwargs.values())))
+        launch = (
+            wrap_triton(kernel)[(plan.num_programs,)]
+            if traced
+            else functools.partial(kernel.run, grid=(plan.num_programs,), warmup=False)
+        )
+        meta = {name: value for name, value in plan.meta.items() if name not in self._jit.arg_names[: len(args)]}
         names = [name for name in kwargs if name in self._exact and name not in meta]
-        return functools.partial(kernel[(plan.num_programs,)], **meta), names
+        launch = functools.partial(launch, **meta)
+        return (lambda *args, **kwargs: launch(*args, **{name: kwargs[name] for name in names})) if kwargs else launch
 
 
 def _kind(value: Any, exact: bool) -> tuple[Any, ...]:
