@@ -21,10 +21,9 @@ from portable_softmax.planning.row_cost import RowLaunch, RowTerms, Traffic, num
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
 STAGES = 1, 3, 4  # two hide nothing
-EACH = 16  # elements of a block for each thread, of the setting that is compiled first
-COMPILED = 8  # settings, beside the first
+EACH, MOST_EACH = 16, 64  # elements of a block for each thread: of the setting that is compiled first, and at most
+COMPILED = 6, 4  # settings that are compiled, without stages and then of all
 OTHER_REGISTERS = 24  # of a thread, that do not grow with its elements
-REGISTER_BYTES = 4
 MANY_ROWS = 2**20  # that a launch is chosen for where it must not depend on their number
 
 
@@ -128,7 +127,7 @@ class Choice:
     """The settings of a request on a device; they are compiled when a number of rows first asks for them."""
 
     def __init__(self, request: Request, device: Device) -> None:
-        self._request, self._device = request, device
+        self._request, self._device, self._name = request, device, jit_function(request.kernel).__name__
         self._settings = _settings(request, device)
         self._compiled: dict[_Setting, _Used] = {}
         self._traffic = Traffic()
@@ -146,7 +145,7 @@ class Choice:
             raise self._refusal(of_rows)
         best = costed[0]
         return RowPlan(
-            jit_function(request.kernel).__name__,
+            self._name,
             (rows, request.cols),
             device.name,
             best.num_programs if rows else 0,
@@ -159,58 +158,55 @@ class Choice:
         )
 
     def _compile_for(self, rows: int) -> None:
-        """Compiles the settings that are expected to be fastest; one comes first, as others' registers follow from its own."""
+        """Compiles the settings that are expected to be fastest, first those without stages, from whose use others' follows."""
         if not self._compiled:
-            self._compile([min(self._settings, key=self._from_first)])
-        expected = sorted(self._costed(map(self._expected, self._settings), rows), key=lambda each: each[:4])
-        fastest = list(dict.fromkeys(each.used.setting for each in expected))[:COMPILED]
+            self._compile([min(self._settings, key=lambda each: (abs(math.log2(self._each(each) / EACH)), each.stages))])
+        least = min(each.stages for each in self._settings)
+        self._compile_fastest([each for each in self._settings if each.stages == least], COMPILED[0], rows)
+        self._compile_fastest(self._settings, COMPILED[1], rows)
+
+    def _compile_fastest(self, settings: Sequence[_Setting], count: int, rows: int) -> None:
+        expected = sorted(self._costed(map(self._expected, settings), rows), key=lambda each: each[:4])
+        fastest = list(dict.fromkeys(each.used.setting for each in expected))[:count]
         self._compile([each for each in fastest if each not in self._compiled])
 
     def _compile(self, settings: Sequence[_Setting]) -> None:
         request, device = self._request, self._device
         found = compiled_for(request.kernel, [each.config for each in settings], request.arguments | request.options, device)
         for setting, compiled in zip(settings, found, strict=True):
-            if isinstance(compiled, Exception):
-                name = jit_function(request.kernel).__name__
+            if not isinstance(compiled, Exception):
+                resources = device.vendor.resources(compiled)
+                self._compiled[setting] = _Used(setting, resources, device.vendor.occupancy(resources, device.hardware))
+            elif self._compiled:
+                self._settings.remove(setting)  # some of a compiler's faults are of few settings
+            else:
                 error = TypeError if isinstance(compiled, TypeError) else CompileError
-                raise error(f"{name} for {device.backend}/{device.arch}: {compiled}") from compiled
-            if not self._compiled:
-                self._traffic = traffic_of(
-                    compiled.asm["ttir"], request.arguments, request.form.walks, request.rows, request.cols, setting.block
-                )
-            resources = device.vendor.resources(compiled)
-            self._compiled[setting] = _Used(setting, resources, device.vendor.occupancy(resources, device.hardware))
+                raise error(f"{self._name} for {device.backend}/{device.arch}: {compiled}") from compiled
+            if len(self._compiled) == 1 and not isinstance(compiled, Exception):
+                sizes = request.form.walks, request.rows, request.cols, setting.block
+                self._traffic = traffic_of(compiled.asm["ttir"], request.arguments, *sizes)
 
     def _each(self, setting: _Setting) -> float:
         return setting.block / ((setting.warps or 1) * (self._device.hardware.warp_size or 1))
 
-    def _from_first(self, setting: _Setting) -> tuple[float, int]:
-        return abs(math.log2(self._each(setting) / EACH)), setting.stages
-
     def _expected(self, setting: _Setting) -> _Used:
-        """Returns what a program should use, by the first that was compiled."""
+        """Returns what a program should use: registers for each element as the most similar one that was compiled."""
         if setting in self._compiled:
             return self._compiled[setting]
-        first, hardware = next(iter(self._compiled.values())), self._device.hardware
-        threads = (setting.warps or 1) * (hardware.warp_size or 1)
-        shared = first.resources.shared_memory_bytes * setting.block // first.setting.block
-        shared += (setting.stages - 1) * int(self._traffic.row * setting.block / self._request.cols)
-        wanted = most = spilled = None
-        if first.resources.registers_per_thread is not None:
-            grows = (first.resources.registers_per_thread - OTHER_REGISTERS) * self._each(setting) / self._each(first.setting)
-            wanted = OTHER_REGISTERS + max(0, math.ceil(grows))
-            most = min(
+        like = max(self._compiled.values(), key=lambda each: (_size(each.setting) == _size(setting), -each.setting.stages))
+        hardware, wanted = self._device.hardware, like.resources.registers_per_thread
+        if wanted is not None:
+            threads, grows = (setting.warps or 1) * (hardware.warp_size or 1), self._each(setting) / self._each(like.setting)
+            wanted = OTHER_REGISTERS + max(0, math.ceil((wanted - OTHER_REGISTERS) * grows))
+            wanted = min(
+                wanted,
                 hardware.max_registers_per_thread or wanted,
                 (hardware.registers_per_multiprocessor or wanted * threads) // threads,
             )
-            spilled, wanted = REGISTER_BYTES * max(0, wanted - most), min(wanted, most)
-        resources = replace(
-            first.resources,
-            num_warps=setting.warps,
-            registers_per_thread=wanted,
-            shared_memory_bytes=shared,
-            spilled_bytes_per_thread=spilled or 0,
-        )
+        shared = like.resources.shared_memory_bytes * setting.block // like.setting.block
+        shared += (setting.stages - 1) * int(self._traffic.row * setting.block / self._request.cols)
+        resources = replace(like.resources, num_warps=setting.warps, spilled_bytes_per_thread=0)
+        resources = replace(resources, registers_per_thread=wanted, shared_memory_bytes=shared)
         return _Used(setting, resources, self._device.vendor.occupancy(resources, hardware))
 
     def _costed(self, candidates: Iterable[_Used], rows: int) -> Iterator[_Costed]:
@@ -234,11 +230,12 @@ class Choice:
     def _refusal(self, rows: int) -> Exception:
         """Returns the error of a request that has no launch."""
         request, device, used = self._request, self._device, list(self._compiled.values())
-        name = jit_function(request.kernel).__name__
         if not any(each.occupancy.programs_per_multiprocessor for each in used):
-            return PlanError(f"no program of {name} fits {device.name}: it uses {used[0].resources}; give a smaller block")
+            return PlanError(
+                f"no program of {self._name} fits {device.name}: it uses {used[0].resources}; give a smaller block"
+            )
         programs = request.num_programs or rows
-        return GridError(f"{name}: {refusal(device, (programs, 1, 1), used[0].resources.num_warps)}")
+        return GridError(f"{self._name}: {refusal(device, (programs, 1, 1), used[0].resources.num_warps)}")
 
     def _reasons(self, costed: Sequence[_Costed]) -> Iterator[str]:
         request, traffic, best = self._request, self._traffic, costed[0]
@@ -253,6 +250,10 @@ class Choice:
         measured = numbers_of(self._device)[0]
         if measured != self._device.profile.name:
             yield f"numbers of the cost are those of {measured}, as nobody has measured this device's"
+
+
+def _size(setting: _Setting) -> tuple[int, int | None]:
+    return setting.block, setting.warps
 
 
 def _words(costed: _Costed) -> str:
@@ -280,7 +281,18 @@ def _settings(request: Request, device: Device | None) -> list[_Setting]:
             )
             every = given | config.all_kwargs()
             found.append(_Setting(config, every[request.block], every.get(form.stages, 1), every.get("num_warps")))
-    return found
+    return _of_few_elements(found, warp or 1)
+
+
+def _of_few_elements(settings: list[_Setting], warp: int) -> list[_Setting]:
+    """Returns the settings that give each thread from one to `MOST_EACH` elements, or those that come nearest."""
+
+    def off(setting: _Setting) -> float:
+        each = setting.block / (warp * (setting.warps or 1))
+        return max(1, each / MOST_EACH, 1 / each)
+
+    least = min(map(off, settings))
+    return [each for each in settings if off(each) == least]
 
 
 def _powers(least: int, most: int) -> list[int]:
