@@ -67,8 +67,8 @@ def test_what_a_kernel_moves_is_read_from_it():
         "rms_norm": "a row moves 16,384 bytes of memory; a program beside them 0",
         "rms_norm gradient": "a row moves 24,576 bytes of memory; a program beside them 16,384",
         "layer_norm": "a row moves 16,384 bytes of memory; a program beside them 0",
-        "cross_entropy": "a row moves 513,036 bytes of memory, 4 more of a cache; a program beside them 0",
-        "rotary": "a row moves 16,896 bytes of memory, 15,872 more of a cache; a program beside them 0",
+        "cross_entropy": "a row moves 513,036 bytes of memory; a program beside them 0",
+        "rotary": "a row moves 16,896 bytes of memory; a program beside them 0",
     }
 
 
@@ -108,7 +108,7 @@ def test_what_was_compiled_is_chosen_from_for_other_numbers_of_rows(monkeypatch)
         rows: run.plan("*fp32:16", "*fp32:16", "*fp32:16", rows, 512, 1e-6, device="nvidia/h100-sxm")
         for rows in (1025, 1500, 2048)
     }
-    assert sum(map(len, calls)) <= 1 + row_choice.COMPILED
+    assert sum(map(len, calls)) <= 1 + sum(row_choice.COMPILED)
     assert {plan.size[0] for plan in sizes.values()} == set(sizes)
 
 
