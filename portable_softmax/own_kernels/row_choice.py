@@ -28,7 +28,7 @@ MANY_ROWS = 2**20  # that a launch is chosen for where it must not depend on the
 
 
 class Request(NamedTuple):
-    """What is to be launched.
+    """Request of a launch.
 
     Args:
         kernel: with its decorators.
@@ -97,7 +97,7 @@ class _Setting(NamedTuple):
 
 
 class _Used(NamedTuple):
-    """What a program of a setting uses, or is expected to."""
+    """Resources that a program of a setting uses, or is expected to."""
 
     setting: _Setting
     resources: KernelResources

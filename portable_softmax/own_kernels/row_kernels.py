@@ -22,7 +22,7 @@ OF_PROGRAM = "tt.get_program_id", "tt.get_num_programs"
 
 
 class Form(NamedTuple):
-    """How a kernel goes over rows.
+    """Form in which a kernel goes over rows.
 
     Args:
         walks: its programs loop over rows, so that any number of them is right; else each takes one row.

@@ -54,7 +54,7 @@ class RowNumbers(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """What one row takes, and one program beside its rows.
+    """Bytes, accesses and operations of one row, and of one program beside its rows.
 
     Args:
         row, program: bytes that memory moves; not those that a cache has, of weights or of a row that is read once more.
