@@ -14,7 +14,7 @@ from portable_probe.profiles import list_profiles, new_profile, show_profile
 from portable_probe.scores import OPTIONS
 
 NO_SOFTMAX = dict.fromkeys(("rows", "cols", "shapes", "dtype", "backward", *OPTIONS))
-NO_KERNEL: dict[str, Any] = {"kernel": None, "arguments": {}, "options": {}, "case": None, "config": None}
+NO_KERNEL: dict[str, Any] = {"kernel": None, "arguments": {}, "options": {}, "case": None, "config": None, "suggest": None}
 
 
 def main(arguments: list[str] | None = None) -> int:

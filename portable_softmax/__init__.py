@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from portable_softmax.operators.memory import watch_calls
     from portable_softmax.own_kernels.fits import fits
     from portable_softmax.own_kernels.inspection import inspect_kernel
+    from portable_softmax.own_kernels.persistent import persistent
     from portable_softmax.own_kernels.resident import resident_programs
     from portable_softmax.runtime.warmup import warm_up
 
@@ -65,6 +66,7 @@ __all__ = [
     "occupancy",
     "override_aten",
     "patch_torch",
+    "persistent",
     "plan",
     "profiles",
     "resident_programs",
@@ -86,6 +88,7 @@ _MODULES = {
     "log_softmax": "api.functional",
     "override_aten": "api.override",
     "patch_torch": "api.patch",
+    "persistent": "own_kernels.persistent",
     "resident_programs": "own_kernels.resident",
     "softmax": "api.functional",
     "softmin": "api.functional",
