@@ -158,6 +158,12 @@ def swap(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
     publish(slots, step, split, known, first, second, epoch, FORM)
     if FORM.in_place:
         in_order(slots, step, split, known, "release", FORM)
+    return awaited(slots, step, epoch, FORM)
+
+
+@triton.jit
+def awaited(slots, step, epoch, FORM: tl.constexpr):
+    """Looks for the statistics of all splits, at most FORM.polls times, and returns what `swap` does."""
     firsts = tl.zeros((FORM.lanes,) if FORM.one_row else (FORM.splits_read, FORM.tile_rows), tl.float32)
     seconds = firsts - 1.0
     top = MISSING

@@ -23,6 +23,10 @@ class Form:
     compute: str  # type of all arithmetic
     rounded_to: str  # type of y: an input is rounded to it first
     step: str = ""  # of a shard: "reduce" ends with the numbers of its rows, "map" begins with those of whole rows
+    picks: str = ""  # "forward" ends with log-probabilities of chosen elements; "gradient" is theirs: see log_probs.py
+    entropy: bool = False  # of each row too; a gradient: it has one
+    rank: bool = False  # elements above each chosen one too
+    many: bool = False  # a gradient: rows have several chosen elements
 
     # How rows lie in memory.
     axis: int  # of a row's elements in a tile. 1: the elements of a row are neighbours in x, or dy; 0: those of a column are
@@ -72,6 +76,8 @@ class Form:
     @property
     def kernel_name(self) -> str:
         """Returns the name that profilers see."""
+        if self.picks:
+            return "log_probs_backward_kernel" if self.picks == "gradient" else "log_probs_kernel"
         if self.step:
             return f"{self.step}_kernel"
         return f"{'scored' if self.scored else 'softmax'}{'_backward' if self.backward else ''}_kernel"

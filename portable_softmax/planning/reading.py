@@ -21,12 +21,12 @@ def as_read(problem: Problem, device: Device) -> Problem:
     if problem.unaligned or problem.paired or problem.folded > 1:
         return problem  # it is read so already
     if problem.across:
-        if problem.scores:
+        if problem.numbered:
             return problem
         if _is_scattered(problem, device):
             return replace(problem, scattered=True)
         return folded(problem, count) if (count := _together(problem, device)) > 1 else problem
-    deep = problem.depth > 1 and not problem.scores  # plain rows of matrices are read as they lie
+    deep = problem.depth > 1 and not problem.numbered  # plain rows of matrices are read as they lie
     if problem.batch_invariant or not problem.aligned or problem.layout != "rows" or deep:
         return problem
     numbers, _ = numbers_of(problem, device)

@@ -8,6 +8,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import Step
 from portable_softmax.planning.lines import Lines, lines_of, lines_of_scores
+from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.problem import FORMS, VECTOR_BYTES, Problem
 from portable_softmax.planning.scores import NONE, Scores
 
@@ -77,13 +78,14 @@ def problem_of(
     scores: Scores = NONE,
     in_place: bool = False,
     mask_aligned: bool = False,
+    log_probs: LogProbs | None = None,
 ) -> Problem:
     """Describes the softmax of operands that lie as lines.
 
     Args:
         lines: how the operands lie.
         x_dtype, y_dtype: torch's names of the types of input and output.
-        aligned, form, backward, batch_invariant, step, scores, in_place: see Problem.
+        aligned, form, backward, batch_invariant, step, scores, in_place, log_probs: see Problem.
         mask_aligned: whether a mask starts on a multiple of 16 bytes.
 
     Raises:
@@ -112,6 +114,7 @@ def problem_of(
         in_place=in_place,
         mask_step=mask_step,
         mask_vector=mask_vector,
+        log_probs=log_probs,
     )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.runtime.specialization import PARAMETERS, KernelSpec
+from portable_softmax.runtime.specialization import KernelSpec
 
 if TYPE_CHECKING:
     from portable_softmax.kernels.form import Form
@@ -17,6 +17,10 @@ def kernel_of(spec: KernelSpec) -> Any:
         from portable_softmax.kernels.pairs import pairs_backward_kernel
 
         return pairs_backward_kernel
+    if spec.problem.log_probs and spec.problem.log_probs.gradient:
+        from portable_softmax.kernels.log_probs import log_probs_backward_kernel
+
+        return log_probs_backward_kernel
     from portable_softmax.kernels.softmax import softmax_kernel
 
     return softmax_kernel
@@ -30,7 +34,7 @@ def constexprs_of(spec: KernelSpec, device: Device, in_float32: bool = False) ->
     from portable_softmax.kernels.form import constexpr_of
 
     form = form_of(spec, device)
-    absent = {} if spec.problem.paired else dict.fromkeys(PARAMETERS - spec.signature().keys())
+    absent = dict.fromkeys({*kernel_of(spec).arg_names} - spec.signature().keys())
     return {**absent, "FORM": constexpr_of(form.in_float32() if in_float32 else form)}
 
 
@@ -39,6 +43,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
     from portable_softmax.kernels.form import Form
 
     tiling, scores, polls = spec.tiling, spec.problem.scores, device.profile.launch.polls
+    log_probs = spec.problem.log_probs
     threads = _most_threads(spec, device)
     splits = tiling.splits * tiling.folded
     numbers = tiling.tile_rows * next_power_of_2(splits)
@@ -54,7 +59,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         axis=axis,
         out_axis=1 - axis if spec.problem.transposed else axis,
         depth=spec.problem.depth,
-        flat=spec.problem.scattered or (not spec.problem.across and (not scores or spec.problem.depth == 1)),
+        flat=spec.problem.scattered or (not spec.problem.across and (not spec.problem.numbered or spec.problem.depth == 1)),
         vector=spec.problem.vector,
         unaligned=spec.problem.unaligned,
         padded=spec.padded,
@@ -73,11 +78,13 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         **({"hides": scores.hides, "voids": scores.voids} if spec.problem.backward else _masks(spec, threads)),
         folded=tiling.folded,
         splits=splits,
-        slots=tiling.slots_per_tile,
+        slots=tiling.slots_per_tile * spec.problem.pairs,
         lanes=max(threads, numbers) if tiling.is_shared else 1,
         poll=device.vendor.poll,
         polls=polls.value if polls else 1,
         in_place=spec.problem.in_place,
+        **({"picks": "gradient" if log_probs.gradient else "forward"} if log_probs else {}),
+        **({key: getattr(log_probs, key) for key in ("entropy", "rank", "many")} if log_probs else {}),
     )
 
 

@@ -1,0 +1,20 @@
+"""What is wanted of rows in place of their softmax: log-probabilities of chosen elements, and more numbers of each row."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogProbs:
+    """Numbers of rows that a launch ends with, or whose gradient it computes.
+
+    Args:
+        entropy: of each row too; for a gradient, its own is given.
+        rank: how many elements are above each chosen one too.
+        gradient: of x, from the gradients of these numbers.
+        many: a gradient: rows have several chosen elements.
+    """
+
+    entropy: bool = False
+    rank: bool = False
+    gradient: bool = False
+    many: bool = False
