@@ -13,7 +13,7 @@ import triton.language as tl
 
 from portable_softmax.kernels.addressing import block_of, edges_of, first_of_split, in_elements, operands_of, past_of_split
 from portable_softmax.kernels.addressing import pointers, rows_of, shape_of, starts_of
-from portable_softmax.kernels.exchange import MISSING, awaited, is_missing, publish, slots_of, top_of
+from portable_softmax.kernels.exchange import MISSING, is_missing, publish, slots_of, swap, top_of
 from portable_softmax.kernels.exponents import exp, finite, inverse_of, steep, times
 from portable_softmax.kernels.fallback import reduce_again
 from portable_softmax.kernels.form import name_of
@@ -107,11 +107,11 @@ def write(
 @triton.jit
 def whole_rows(slots, step, epoch, a, b, rows, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr):
     """Returns (first, second, falls) of whole rows from what their programs have published; computes itself what is missing."""
-    firsts, seconds, top = awaited(slots, step, epoch, FORM)
+    firsts, seconds, top = swap(slots, step, None, None, None, None, epoch, FORM)
     falls = firsts
     late = top == MISSING
     if FORM.entropy:
-        falls, found, last = awaited(slots + FORM.slots // 2, step, epoch, FORM)
+        falls, found, last = swap(slots + FORM.slots // 2, step, None, None, None, None, epoch, FORM)
         late = late | (last == MISSING)
         seconds = tl.where(found < 0, -1.0, seconds)
     if late:

@@ -87,10 +87,11 @@ def watch_calls() -> Iterator[Calls]:
         noted.end(calls)
 
 
-def nobody_listens(x: torch.Tensor) -> bool:
+def nobody_listens(x: torch.Tensor, autocast: bool = True) -> bool:
     """Tells whether the dispatcher would only pass x on to the kernel, and to autograd if x needs a gradient.
 
     That is so for a plain strided tensor, unless a mode, a transform, forward mode, autocast, tracing or dynamo is at work.
+    `autocast` is False for what does not depend on it.
     """
     return (
         not is_dynamo_compiling()
@@ -99,7 +100,7 @@ def nobody_listens(x: torch.Tensor) -> bool:
         and not _dispatch_isTensorSubclassLike(x)
         and not _len_torch_function_stack()
         and not _are_functorch_transforms_active()
-        and not _is_any_autocast_enabled()
+        and not (autocast and _is_any_autocast_enabled())
         and forward_ad._current_level < 0
         and not _is_tracing()
         and not x.is_neg()
