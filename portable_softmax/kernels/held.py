@@ -78,7 +78,7 @@ def peak_of(tile, edge, split, FORM: tl.constexpr):
 
 @triton.jit
 def reduce(a, b, edge_a, edge_b, split, n_cols, factor, FORM: tl.constexpr):
-    """Returns (b, base, first, second, falls) of a tile and its edges: b in blocks, and statistics of rows, or of splits of rows.
+    """Returns (b, base, first, second, falls) of a tile and its edges: b in blocks, and statistics of rows, or of their splits.
 
     With FORM.entropy, falls is the sum of exp(a - base) * (a - base).
     """

@@ -11,8 +11,18 @@ bit; 0 for an id that is `ignored`, and nan for one outside of the row.
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import block_of, edges_of, first_of_split, in_elements, operands_of, past_of_split
-from portable_softmax.kernels.addressing import pointers, rows_of, shape_of, starts_of
+from portable_softmax.kernels.addressing import (
+    block_of,
+    edges_of,
+    first_of_split,
+    in_elements,
+    operands_of,
+    past_of_split,
+    pointers,
+    rows_of,
+    shape_of,
+    starts_of,
+)
 from portable_softmax.kernels.exchange import MISSING, is_missing, publish, slots_of, swap, top_of
 from portable_softmax.kernels.exponents import exp, finite, inverse_of, steep, times
 from portable_softmax.kernels.fallback import reduce_again
@@ -27,8 +37,8 @@ from portable_softmax.kernels.streamed import load_block
 @triton.jit
 def pick(
     picked_ptr, ids_ptr, ranks_ptr, statistics_ptr, workspace_ptr, epoch, a, b, tile_a, edge_a, first, second, falls,
-    tile, matrix, rows, lead, split, first_col, per_matrix, n_rows, n_cols, all_rows, a_stride, b_stride, factor, n_ids, ignored,
-    FORM: tl.constexpr,
+    tile, matrix, rows, lead, split, first_col, per_matrix, n_rows, n_cols, all_rows, a_stride, b_stride, factor, n_ids,
+    ignored, FORM: tl.constexpr,
 ):  # fmt: skip
     """Ends with the numbers of a tile's rows, from those of the program's split of them."""
     number = number_of_row(matrix, rows, per_matrix, FORM)
@@ -186,8 +196,8 @@ def log_probs_backward_kernel(
         factors = factors_of(factor, matrix, line, per_matrix, n_rows, FORM)
         number = number_of_row(matrix, rows, per_matrix, FORM)
         first, second, total, slope = numbers_of(
-            statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, number, rows < n_rows, n_cols, per_matrix * n_matrices * n_batches,
-            n_ids, ignored, FORM,
+            statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, number, rows < n_rows, n_cols,
+            per_matrix * n_matrices * n_batches, n_ids, ignored, FORM,
         )  # fmt: skip
         edge_a, _ = load_edges(a, b, rows, lead, split, n_rows, n_cols, out_line, factors, FORM)
         if FORM.held:

@@ -101,8 +101,8 @@ def bound(call: Call, operands: Operands, out: torch.Tensor | None = None) -> Ru
 def _bind(key: Key, call: Call, operands: Operands, out: torch.Tensor | None) -> Run:
     """Plans and compiles a call, and keeps it; but none on copies of tensors of which some may be aligned in one call only."""
     x, y = operands[0], operands[call.backward]
-    stores = out is None and call.stores
-    result = y.new_empty(y.shape, dtype=call.dtype) if stores else out  # each call without `out` allocates its own
+    allocates = out is None and call.stores  # each call for itself
+    result = y.new_empty(y.shape, dtype=call.dtype) if allocates else out
     taken = _in_rows(call, operands, result)
     device = device_of(x, *dict.fromkeys([*(each.dtype for each in taken[1:]), taken[0].dtype, call.dtype]))
     if not x.numel():
@@ -121,7 +121,7 @@ def _bind(key: Key, call: Call, operands: Operands, out: torch.Tensor | None) ->
     if way is not AS_THEY_LIE:
         launch = on_copies(launch, way, call)
     guard = guard_of(device)
-    run = _allocating(launch, result, len(operands), guard) if stores else _writing(launch, guard)
+    run = _allocating(launch, result, len(operands), guard) if allocates and result is not None else _writing(launch, guard)
     if way is AS_THEY_LIE or all(each.data_ptr() % VECTOR_BYTES == 0 for each in taken):
         keep(key, run)
     return run

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
+from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -43,7 +44,6 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
     from portable_softmax.kernels.form import Form
 
     tiling, scores, polls = spec.tiling, spec.problem.scores, device.profile.launch.polls
-    log_probs = spec.problem.log_probs
     threads = _most_threads(spec, device)
     splits = tiling.splits * tiling.folded
     numbers = tiling.tile_rows * next_power_of_2(splits)
@@ -83,8 +83,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         poll=device.vendor.poll,
         polls=polls.value if polls else 1,
         in_place=spec.problem.in_place,
-        **({"picks": "gradient" if log_probs.gradient else "forward"} if log_probs else {}),
-        **({key: getattr(log_probs, key) for key in ("entropy", "rank", "many")} if log_probs else {}),
+        **(_log_probs(spec.problem.log_probs) if spec.problem.log_probs else {}),
     )
 
 
@@ -122,6 +121,12 @@ def _masks(spec: KernelSpec, threads: int) -> dict[str, Any]:
         "sink": scores.sink,
         "zero_rows": scores.zero_rows,
     }
+
+
+def _log_probs(wanted: LogProbs) -> dict[str, Any]:
+    """Returns the fields of a form for what is wanted in place of a softmax."""
+    picks = "gradient" if wanted.gradient else "forward"
+    return {"picks": picks, "entropy": wanted.entropy, "rank": wanted.rank, "many": wanted.many}
 
 
 def _access(spec: KernelSpec, threads: int) -> int:

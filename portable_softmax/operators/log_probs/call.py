@@ -44,7 +44,7 @@ def call(x: Any, ids: Any, given: Given, out: Any = None) -> Results:
     key, tensors = (None, []) if out is not None or is_dynamo_compiling() else _kind_of(x, ids, given)
     if key and (repeat := repeat_of(find(key), tensors)):
         results: Any = repeat(*tensors)
-        return results  # type: ignore[no-any-return]
+        return results
     asked = _read(x, ids, given)
     if out is not None:
         return _into(out, asked)
@@ -87,7 +87,8 @@ def _read(x: Any, ids: Any, given: Given) -> Asked:
     if not isinstance(given.ignore_index, int | torch.SymInt) or isinstance(given.ignore_index, bool):
         raise TypeError(f"{NAME}(): argument 'ignore_index' must be int, not {type(given.ignore_index).__name__}")
     dim = wrap_dim(int_of(NAME, given.dim), x.dim())
-    asked = Asked(x, ids.to(torch.int64), dim, ignore_index=given.ignore_index, entropy=given.entropy, rank=given.rank)
+    ignored: Any = given.ignore_index
+    asked = Asked(x, ids.to(torch.int64), dim, ignore_index=ignored, entropy=given.entropy, rank=given.rank)
     check(asked)
     x, by, divides = factor_of(NAME, x, dim, asked.compute, given.scale, given.temperature)
     rows = by if isinstance(by, torch.Tensor) else None
@@ -110,7 +111,7 @@ def _direct(asked: Asked, grad_inplace: bool) -> tuple[Callable[..., Any], tuple
         factors = asked.numbers
         rest, invariant = _without_tensors(asked), is_batch_invariant()
 
-        def run(x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Results:  # type: ignore[misc]
+        def run(x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Results:
             return forward(rest._replace(x=x, ids=ids, factors=factors[0] if factors else None), invariant)
     else:
         run, factors = bound_forward(asked, is_batch_invariant())
@@ -189,16 +190,16 @@ def _into(out: Any, asked: Asked) -> Results:
         found = f"{out.dtype}, {tuple(out.shape)}, on {out.device}"
         raise RuntimeError(f"{NAME}(): out must be {wanted[0]}, {tuple(wanted[1])}, on {wanted[2]}, and is {found}")
     check_differentiable(NAME, asked.x, out, *asked.numbers)
-    direct = all(nobody_listens(each, autocast=False) for each in (asked.x, asked.ids, out, *asked.numbers))
-    apart = (
-        not is_dynamo_compiling()
+    read = asked.x, asked.ids, *asked.numbers
+    if (
+        all(nobody_listens(each, autocast=False) for each in (out, *read))
+        and not by_torch(asked.x)
         and out.is_contiguous()
-        and all(are_disjoint(each, out) for each in (asked.x, asked.ids) if each.numel() and out.numel())
-    )
-    if direct and apart and not by_torch(asked.x):
+        and all(are_disjoint(each, out) for each in read if each.numel() and out.numel())
+    ):
         run, factors = bound_forward(asked, is_batch_invariant())
         results = _named(run(asked.x, asked.ids, *factors, picked=out), asked.entropy)
         increment_version(out)
         return results
-    picked, *others = _named(operator(*asked), asked.entropy)
-    return out.copy_(picked), *others
+    picked, entropies, ranks = _named(operator(*asked), asked.entropy)
+    return out.copy_(picked), entropies, ranks

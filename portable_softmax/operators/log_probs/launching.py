@@ -23,8 +23,8 @@ def forward(asked: Asked, batch_invariant: bool) -> Results:
         batch_invariant: True if a row's bits may not depend on the other rows.
 
     Returns:
-        (log-probabilities, of the shape of ids; numbers of rows, of `asked.statistics_shape`; ranks, int64, of the shape of ids,
-        or of no elements where none are asked for).
+        (log-probabilities, of the shape of ids; numbers of rows, of `asked.statistics_shape`; ranks, int64, of the shape of
+        ids, or of no elements where none are asked for).
 
     Raises:
         IndexError, DtypeError, DeviceError, PlanError, CompileError: the cases of api.log_probs.token_log_probs.

@@ -1,4 +1,4 @@
-"""The torch operators portable_softmax::token_log_probs and ::token_log_probs_backward, with all that a dispatcher asks of them.
+"""The torch operators portable_softmax::token_log_probs and ::token_log_probs_backward, with all that a dispatcher asks.
 
 Their results do not depend on autocast: log-probabilities are float32, or float64 of float64.
 """
@@ -10,19 +10,20 @@ import torch
 from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators.arguments import KERNEL_DTYPES, check_layout
+from portable_softmax.operators.autograd import at_autograd_key
 from portable_softmax.operators.log_probs import by_torch, launching
 from portable_softmax.operators.log_probs.asked import BACKWARD_SCHEMA, SCHEMA, Asked, AskedGradient
 
 _library = torch.library.Library("portable_softmax", "FRAGMENT")
-NAME, BACKWARD = "portable_softmax::token_log_probs", "portable_softmax::token_log_probs_backward"
+NAME, BACKWARD = "token_log_probs", "token_log_probs_backward"
 for _name, _schema in ((NAME, SCHEMA), (BACKWARD, BACKWARD_SCHEMA)):
-    _library.define(f"{_name.partition('::')[2]}{_schema}", tags=torch.Tag.pt2_compliant_tag)
+    _library.define(f"{_name}{_schema}", tags=torch.Tag.pt2_compliant_tag)
 operator = torch.ops.portable_softmax.token_log_probs.default
 backward_operator = torch.ops.portable_softmax.token_log_probs_backward.default
 
 
 def check(asked: Asked) -> None:
-    """Raises an error for what no kernel takes: the cases of api.log_probs.token_log_probs that do not depend on ids' values."""
+    """Raises an error for what no kernel takes: the cases of api.log_probs.token_log_probs but those of ids' values."""
     x, ids = asked.x, asked.ids
     check_layout("token_log_probs", x)
     if x.dtype not in KERNEL_DTYPES:
@@ -112,41 +113,51 @@ def _dim_of(dim: int, x: torch.Tensor) -> int:
     return dim if dim < 0 else dim + 1
 
 
-def _keep(ctx: Any, inputs: Any, output: Any) -> None:
-    asked, (_, statistics, ranks) = Asked(*inputs), output
-    ctx.mark_non_differentiable(ranks)
-    ctx.save_for_backward(asked.x, asked.ids, statistics, asked.factors)
-    ctx.asked = asked._replace(x=None, ids=None, factors=None)  # type: ignore[arg-type]
-    ctx.n_inputs = len(inputs)
+class _Recorded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, below: Any, _: str, batch_invariant: bool, *arguments: Any) -> launching.Results:
+        asked = Asked(*arguments)
+        results: launching.Results = below(*arguments, batch_invariant=batch_invariant)
+        ctx.mark_non_differentiable(results[2])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(asked.x, asked.ids, results[1], asked.factors)
+        ctx.asked, ctx.n_arguments = asked._replace(x=None, ids=None, factors=None), len(arguments)  # type: ignore[arg-type]
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, dpicked: torch.Tensor | None, dstatistics: torch.Tensor | None, _: Any) -> tuple[Any, ...]:
+        x, ids, statistics, factors = ctx.saved_tensors
+        asked, needs = ctx.asked, Asked(*ctx.needs_input_grad[3:])
+        dpicked = statistics.new_zeros(ids.shape) if dpicked is None else dpicked
+        dentropy = None if dstatistics is None or not asked.entropy else dstatistics[2]
+        given = AskedGradient(x, ids, statistics, dpicked, dentropy, asked.dim, factors, *asked[4:7])
+        found = Asked(
+            backward_operator(*given) if needs.x else None, None, None,  # type: ignore[arg-type]
+            factors=by_torch.of_factors(given) if needs.factors else None,
+            divides=None, ignore_index=None, entropy=None, rank=None,  # type: ignore[arg-type]
+        )  # fmt: skip
+        return None, None, None, *found[: ctx.n_arguments]
 
 
-def _gradients(ctx: Any, dpicked: torch.Tensor | None, dstatistics: torch.Tensor | None, _: Any) -> tuple[Any, ...]:
-    x, ids, statistics, factors = ctx.saved_tensors
-    asked = ctx.asked
-    if dpicked is None:
-        dpicked = statistics.new_zeros(ids.shape)
-    dentropy = dstatistics[2] if asked.entropy and dstatistics is not None else None
-    given = AskedGradient(x, ids, statistics, dpicked, dentropy, asked.dim, factors, *asked[4:7])
-    found = Asked(None, None, dim=None, divides=None, ignore_index=None, entropy=None, rank=None)  # type: ignore[arg-type]
-    if ctx.needs_input_grad[0]:
-        found = found._replace(x=backward_operator(*given))
-    if factors is not None and ctx.needs_input_grad[3]:
-        found = found._replace(factors=by_torch.of_factors(given))
-    return found[: ctx.n_inputs]
+class _RecordedGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, below: Any, _: str, batch_invariant: bool, *arguments: Any) -> torch.Tensor:
+        result: torch.Tensor = below(*arguments, batch_invariant=batch_invariant)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, ddx: torch.Tensor) -> Any:
+        raise RuntimeError(
+            "a second derivative of token_log_probs was asked for, and it has only a first one; "
+            "log_softmax(logits, dtype=torch.float32).gather(-1, ids.unsqueeze(-1)) has both"
+        )
 
 
-def _no_second(ctx: Any, ddx: torch.Tensor) -> Any:
-    raise RuntimeError(
-        "a second derivative of token_log_probs was asked for, and it has only a first one; "
-        "log_softmax(logits, dtype=torch.float32).gather(-1, ids) has both"
-    )
-
-
-for _name, _compute, _fake, _batched, _derive, _setup in (
-    (NAME, _forward, _forward_fake, _forward_batched, _gradients, _keep),
-    (BACKWARD, _backward, _backward_fake, _backward_batched, _no_second, None),
+for _name, _compute, _fake, _batched, _function in (
+    (NAME, _forward, _forward_fake, _forward_batched, _Recorded),
+    (BACKWARD, _backward, _backward_fake, _backward_batched, _RecordedGradient),
 ):
-    _library.impl(_name.partition("::")[2], _compute, "CompositeExplicitAutograd")
-    torch.library.register_fake(_name, _fake, lib=_library)
-    torch.library.register_vmap(_name, _batched, lib=_library)
-    torch.library.register_autograd(_name, _derive, setup_context=_setup, lib=_library)
+    _library.impl(_name, _compute, "CompositeExplicitAutograd")
+    _library.impl(_name, at_autograd_key(_name, "", _function), "Autograd", with_keyset=True)
+    torch.library.register_fake(f"portable_softmax::{_name}", _fake, lib=_library)
+    torch.library.register_vmap(f"portable_softmax::{_name}", _batched, lib=_library)
