@@ -55,18 +55,22 @@ def facts(
     """Returns the facts of a launch; see `cost`."""
     if resident < 1:
         raise PlanError(f"the cost of {tiling} was asked for, of which no program is resident")
-    hardware, element = device.hardware, DTYPE_BYTES[problem.y_dtype]
+    hardware, element = device.hardware, DTYPE_BYTES[problem.y_dtype if problem.stores else problem.x_dtype]
     multiprocessors, per_us = hardware.multiprocessor_count or 1, GB_PER_S * (hardware.memory_bandwidth_gb_per_s or 1)
     warps, reads = tiling.num_warps or 1, 2 if problem.backward else 1
     threads = warps * (hardware.warp_size or 1)
     splits = problem.tiles(tiling.tile_rows) * tiling.splits  # of all rows: what programs do one after the other
     operand = problem.n_rows * problem.n_cols * element
-    moved = (reads + 1) * operand
+    moved = (reads + problem.stores) * operand
     beside = min(resident, max(1.0, splits / multiprocessors))
     waves = math.ceil(splits / (multiprocessors * resident))
     covered = tiling.covers(problem.width) // tiling.splits
     pieces, under = _pieces(problem, tiling, device, threads)
-    again = under * operand + (0 if tiling.held else reads * operand) + 2 * spilled_bytes * threads * splits
+    again = (
+        under * operand
+        + (0 if tiling.held or not problem.reads_again else reads * operand)
+        + 2 * spilled_bytes * threads * splits
+    )
     return Facts(
         programs=num_programs / multiprocessors,
         beside=beside,
@@ -74,8 +78,8 @@ def facts(
         bytes_us=moved / per_us,
         again_us=again / per_us,
         wave_us=waves * beside * multiprocessors / splits * moved / per_us,
-        shared=float(tiling.is_shared),
-        lookups=tiling.tile_rows * tiling.splits if tiling.is_shared else 0,
+        shared=float(tiling.is_shared and problem.pairs > 0),
+        lookups=tiling.tile_rows * tiling.splits if tiling.is_shared and problem.pairs else 0,
         warps=warps,
         each=tiling.tile_rows * covered / threads,
         exponents=0 if problem.backward else tiling.tile_rows * covered,

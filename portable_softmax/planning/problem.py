@@ -143,6 +143,11 @@ class Problem:
         return self.step != "reduce" and (self.log_probs is None or self.log_probs.gradient)
 
     @property
+    def reads_again(self) -> bool:
+        """Tells whether a program that does not hold its rows reads them twice: for results, or to count what is above one."""
+        return self.log_probs is None or self.log_probs.rank
+
+    @property
     def pairs(self) -> int:
         """Returns the pairs of numbers of each split that programs exchange; a gradient of log-probabilities needs none."""
         if self.log_probs is None:

@@ -226,7 +226,9 @@ def test_other_dims(where, dim):
     x = random(20, 30, 17).to(where).requires_grad_()
     ids = torch.randint(0, 17, (30, 17) if dim == 0 else (20, 17)).to(where)
     rows = x.movedim(dim, -1)
-    for one, other in zip(token_log_probs(x, ids, dim=dim, entropy=True), token_log_probs(rows, ids, entropy=True), strict=True):
+    for one, other in zip(
+        token_log_probs(x, ids, dim=dim, entropy=True), token_log_probs(rows, ids, entropy=True), strict=True
+    ):
         torch.testing.assert_close(one, other)
         ours, theirs = (torch.autograd.grad(each.sin().sum(), x, retain_graph=True) for each in (one, other))
         torch.testing.assert_close(ours, theirs)
@@ -274,14 +276,16 @@ def test_ids_out_of_range_give_nan_and_no_gradient(where):
     found = token_log_probs(x, ids)
     assert found.isnan().tolist() == [True, True, True, False]
     (dx,) = torch.autograd.grad(found[3] + found[:3].nan_to_num().sum(), x)
-    assert not dx[:3].any() and dx[3].any()
+    assert not dx[:3].any()
+    assert dx[3].any()
 
 
 def test_ignored_rows_have_no_gradient_whatever_they_hold(where):
     x = hostile(60).to(where).requires_grad_()
     found = token_log_probs(x, torch.full((9,), -100, device=where))
     found.sum().backward()
-    assert not found.any() and not x.grad.any()
+    assert not found.any()
+    assert not x.grad.any()
 
 
 def test_a_gradient_in_place_of_logits(where):
@@ -289,6 +293,7 @@ def test_a_gradient_in_place_of_logits(where):
     (dx,) = torch.autograd.grad(token_log_probs(leaf := logits.clone().requires_grad_(), ids).sum(), leaf)
     x = logits.clone().requires_grad_()
     (found,) = torch.autograd.grad(token_log_probs(x, ids, grad_inplace=True).sum(), x)
-    assert torch.equal(found, dx) and found.data_ptr() == x.data_ptr()
+    assert torch.equal(found, dx)
+    assert found.data_ptr() == x.data_ptr()
     with pytest.raises(RuntimeError, match="more than one element"):
         token_log_probs(logits[:1].expand(5, 300).requires_grad_(), ids, grad_inplace=True).sum().backward()

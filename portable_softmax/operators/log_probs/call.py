@@ -45,7 +45,7 @@ def call(x: Any, ids: Any, given: Given, out: Any = None) -> Results:
     if key and (repeat := repeat_of(find(key), tensors)):
         results: Any = repeat(*tensors)
         return results
-    asked = _read(x, ids, given)
+    asked = read(x, ids, given)
     if out is not None:
         return _into(out, asked)
     if not all(nobody_listens(each, autocast=False) for each in (asked.x, asked.ids, *asked.numbers)):
@@ -71,7 +71,7 @@ def _kind_of(x: Any, ids: Any, given: Given) -> tuple[tuple[Any, ...] | None, li
     return (tuple(facts) if plain and isinstance(ids, torch.Tensor) else None), tensors
 
 
-def _read(x: Any, ids: Any, given: Given) -> Asked:
+def read(x: Any, ids: Any, given: Given) -> Asked:
     """Reads the arguments of a call, or refuses them."""
     for name, each in (("logits", x), ("ids", ids)):
         if not isinstance(each, torch.Tensor):
