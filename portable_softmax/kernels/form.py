@@ -26,7 +26,7 @@ class Form:
     picks: str = ""  # "forward" ends with log-probabilities of chosen elements; "gradient" is theirs: see log_probs.py
     entropy: bool = False  # of each row too; a gradient: it has one
     rank: bool = False  # elements above each chosen one too
-    many: bool = False  # a gradient: rows have several chosen elements
+    many: bool = False  # a gradient: rows have another number of chosen elements than one
 
     # How rows lie in memory.
     axis: int  # of a row's elements in a tile. 1: the elements of a row are neighbours in x, or dy; 0: those of a column are

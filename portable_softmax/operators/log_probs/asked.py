@@ -115,7 +115,7 @@ def call_of(asked: Asked, batch_invariant: bool) -> tuple[Call, Operands]:
 
 def call_of_gradient(asked: Asked) -> tuple[Call, Operands]:
     """Returns the same for a gradient, which has one result for each element, whatever other rows there are."""
-    wanted = LogProbs(entropy=asked.entropy, gradient=True, many=asked.n_ids > 1)
+    wanted = LogProbs(entropy=asked.entropy, gradient=True, many=asked.n_ids != 1)
     return _call(asked, asked.x.dtype, False, wanted)
 
 

@@ -25,7 +25,7 @@ NAME = "token_log_probs"
 
 
 class Given(NamedTuple):
-    """What a caller gives beside logits, ids and out."""
+    """Everything that a caller gives beside logits, ids and out."""
 
     dim: Any = -1
     scale: Any = None
