@@ -79,9 +79,8 @@ def main() -> None:
     log_probs = selective_log_softmax(shifted, chosen)
     formula = shifted.double().log_softmax(-1).gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
     (gradient,) = torch.autograd.grad(log_probs.sum(), logits)
-    print(
-        f"log-probabilities of 10 tokens, at most {(log_probs - formula).abs().max():.0e} from float64; gradient {gradient.dtype}"
-    )
+    error = (log_probs - formula).abs().max()
+    print(f"log-probabilities of 10 tokens, at most {error:.0e} from float64; gradient {gradient.dtype}")
     print(f"entropies of {tuple(entropy_from_logits(shifted).shape)} rows, from {entropy_from_logits(shifted).min():.3f} on")
     ids, found, ranks = compute_topk_logprobs(logits.detach()[0], 2, tokens[0])
     for row, first, rank in zip(ids.tolist(), found.tolist(), ranks.tolist(), strict=True):

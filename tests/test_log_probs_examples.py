@@ -1,4 +1,4 @@
-"""examples/log_probs.py gives what the functions of its names give, by plain formulas in float64, with the shapes of callers."""
+"""examples/log_probs.py gives what the functions of its names give, by plain formulas, with the shapes of callers."""
 
 import pytest
 import torch

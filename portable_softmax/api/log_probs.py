@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from portable_softmax.api.functional import Numbers
-from portable_softmax.operators.log_probs.call import Given, call
+from portable_softmax.operators.log_probs.call import call
 
 
 def token_log_probs(
@@ -54,8 +54,4 @@ def token_log_probs(
         LayoutError: a tensor is nested, sparse or of another layout than strided.
         DeviceError, PlanError, CompileError: the kernel cannot run on the device of logits.
     """
-    given = Given(dim, scale, temperature, ignore_index, entropy, rank, grad_inplace)
-    picked, entropies, ranks = call(logits, ids, given, out)
-    if not entropy and not rank:
-        return picked
-    return (picked, *((entropies,) if entropy else ()), *((ranks,) if rank else ()))
+    return call(logits, ids, dim, scale, temperature, ignore_index, entropy, rank, grad_inplace, out)

@@ -31,22 +31,16 @@ from portable_softmax.kernels.formulas import along, finish, load, of_rows, stor
 from portable_softmax.kernels.held import get, load_edges, load_tile
 from portable_softmax.kernels.scores import factors_of, number_of, unscaled
 from portable_softmax.kernels.splits import across_splits, combine, combine_falls, splits_of
-from portable_softmax.kernels.streamed import load_block
+from portable_softmax.kernels.streamed import filled, load_block
 
 
 @triton.jit
 def pick(
-    picked_ptr, ids_ptr, ranks_ptr, statistics_ptr, workspace_ptr, epoch, a, b, tile_a, edge_a, first, second, falls,
-    tile, matrix, rows, lead, split, first_col, per_matrix, n_rows, n_cols, all_rows, a_stride, b_stride, factor, n_ids,
-    ignored, FORM: tl.constexpr,
+    picked_ptr, ids_ptr, statistics_ptr, workspace_ptr, epoch, a, b, first, second, falls, tile, matrix, rows, lead, split,
+    per_matrix, n_rows, n_cols, all_rows, a_stride, b_stride, factor, n_ids, ignored, FORM: tl.constexpr,
 ):  # fmt: skip
     """Ends with the numbers of a tile's rows, from those of the program's split of them."""
     number = number_of_row(matrix, rows, per_matrix, FORM)
-    if FORM.rank:
-        count_above(
-            ranks_ptr, ids_ptr, a, b, tile_a, edge_a, number, rows, lead, split, first_col, n_rows, n_cols, a_stride, b_stride,
-            factor, n_ids, ignored, FORM,
-        )  # fmt: skip
     if FORM.splits > 1:
         slots, step = slots_of(workspace_ptr, tile, matrix, rows, n_rows, FORM)
         publish(slots, step, split, None, first, second, epoch, FORM)
@@ -75,10 +69,9 @@ def number_of_row(matrix, rows, per_matrix, FORM: tl.constexpr):
 
 @triton.jit
 def chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored):
-    """Returns (one chosen column of each row, whether it is one of the row, whether it is ignored), [rows] each."""
+    """Returns (one chosen column of each row, whether it is one of the row and not ignored), [rows] each."""
     ids = tl.load(ids_ptr + number * n_ids + at, mask=known, other=0)
-    is_ignored = ids == ignored
-    return ids, known & (ids >= 0) & (ids < n_cols) & (ids != ignored), is_ignored
+    return ids, known & (ids >= 0) & (ids < n_cols) & (ids != ignored)
 
 
 @triton.jit
@@ -106,11 +99,11 @@ def write(
     if FORM.entropy:
         tl.store(place + 2 * all_rows, tl.log(second) - falls / second, mask=known)
     for at in tl.range(0, n_ids):
-        ids, there, is_ignored = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored)
+        ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored)
         score = score_at(ids, there, a, b, lead, a_stride, b_stride, factor, FORM)
         result = finish(score, score, first, second, first, first, factor, FORM.axis, FORM)
         result = tl.where(tl.expand_dims(there, FORM.axis), result, float("nan"))
-        result = tl.where(tl.expand_dims(is_ignored, FORM.axis), 0.0, result)
+        result = tl.where(tl.expand_dims(ids == ignored, FORM.axis), 0.0, result)
         tl.store(tl.expand_dims(picked_ptr + number * n_ids + at, FORM.axis), result, mask=tl.expand_dims(known, FORM.axis))
 
 
@@ -144,22 +137,26 @@ def whole_rows(slots, step, epoch, a, b, rows, lead, n_rows, n_cols, a_stride, b
 
 @triton.jit
 def count_above(
-    ranks_ptr, ids_ptr, a, b, tile_a, edge_a, number, rows, lead, split, first_col, n_rows, n_cols, a_stride, b_stride, factor,
-    n_ids, ignored, FORM: tl.constexpr,
+    ranks_ptr, ids_ptr, a, b, tile_a, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_stride, b_stride,
+    factor, n_ids, ignored, FORM: tl.constexpr,
 ):  # fmt: skip
-    """Adds to the rank of each chosen column how many elements of the program's split are above it; ranks begin with 0."""
-    known = rows < n_rows
+    """Adds to the rank of each chosen column how many elements of the program's split are above it; ranks begin with 0.
+
+    Ahead of `reduce`: chosen scores are on their way while the tile is.
+    """
+    number, known = number_of_row(matrix, rows, per_matrix, FORM), rows < n_rows
     for at in tl.range(0, n_ids):
-        ids, there, _ = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored)
+        ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored)
         score = score_at(ids, there, a, b, lead, a_stride, b_stride, factor, FORM)
-        above = tl.zeros((rows.shape[0],), tl.int32)
+        block = filled(FORM.width, rows.shape[0], 0.0, FORM).to(tl.int32)
         if FORM.held:
             for k in tl.static_range(FORM.blocks):
-                above += tl.sum((get(tile_a, k, FORM) > score).to(tl.int32), axis=FORM.axis)
+                block += (get(tile_a, k, FORM) > score).to(tl.int32)
         else:
             for col in tl.range(first_col, past_of_split(first_col, n_cols, FORM), FORM.width):
-                block, _, _, _ = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
-                above += tl.sum((block > score).to(tl.int32), axis=FORM.axis)
+                more, _, _, _ = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
+                block += (more > score).to(tl.int32)
+        above = tl.sum(block, axis=FORM.axis)
         if FORM.unaligned:
             above += tl.sum((edge_a > score).to(tl.int32), axis=1)  # of a split without edges they are -inf
         tl.atomic_add(ranks_ptr + number * n_ids + at, above.to(tl.int64), mask=there, sem="relaxed")
@@ -199,9 +196,9 @@ def log_probs_backward_kernel(
             statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, number, rows < n_rows, n_cols,
             per_matrix * n_matrices * n_batches, n_ids, ignored, FORM,
         )  # fmt: skip
-        edge_a, _ = load_edges(a, b, rows, lead, split, n_rows, n_cols, out_line, factors, FORM)
+        edge_a, _edge_b = load_edges(a, b, rows, lead, split, n_rows, n_cols, out_line, factors, FORM)
         if FORM.held:
-            tile_a, _ = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, out_line, factors, FORM)
+            tile_a, _tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, out_line, factors, FORM)
             for k in tl.static_range(FORM.blocks):
                 cols, mask = block_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
                 result = gradient_at(
@@ -219,12 +216,12 @@ def log_probs_backward_kernel(
                 store(pointers(out, cols, out_line, FORM.out_axis), result, mask)
         if FORM.unaligned:
             if split == 0:
-                cols, mask = edges_of(rows, lead, 0, n_rows, n_cols, FORM)
-                result = gradient_at(
-                    edge_a, cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, rows < n_rows, n_cols, n_ids,
-                    ignored, factors, None, FORM,
+                edge_cols, edge_mask = edges_of(rows, lead, 0, n_rows, n_cols, FORM)
+                edge_result = gradient_at(
+                    edge_a, edge_cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, rows < n_rows, n_cols,
+                    n_ids, ignored, factors, None, FORM,
                 )  # fmt: skip
-                store(pointers(out, cols, 0, 1), result, mask)
+                store(pointers(out, edge_cols, 0, 1), edge_result, edge_mask)
 
 
 @triton.jit
@@ -236,7 +233,7 @@ def numbers_of(
     second = tl.load(statistics_ptr + all_rows + number, mask=known, other=1.0)
     total = tl.zeros_like(first)
     for at in tl.range(0, n_ids):
-        _, there, _ = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored)
+        _, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored)
         total += tl.load(picked_ptr + number * n_ids + at, mask=there, other=0.0)
     slope = total
     if FORM.entropy:
@@ -275,7 +272,7 @@ def gradient_at(
 @triton.jit
 def given_at(cols, lead, at, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS: tl.constexpr):
     """Returns the gradient that is given for a chosen column, at that column, and 0 elsewhere."""
-    ids, there, _ = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored)
+    ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored)
     given = tl.load(picked_ptr + number * n_ids + at, mask=there, other=0.0)
     column = tl.where(there, ids, -1).to(cols.dtype)
     return tl.where(cols - lead == along(column, AXIS), along(given, AXIS), 0.0)

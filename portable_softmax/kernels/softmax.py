@@ -14,7 +14,7 @@ from portable_softmax.kernels.fallback import do_alone
 from portable_softmax.kernels.folded import split_of
 from portable_softmax.kernels.form import name_of
 from portable_softmax.kernels.held import load_edges, load_tile, reduce, store_edges, store_tile
-from portable_softmax.kernels.log_probs import pick
+from portable_softmax.kernels.log_probs import count_above, pick
 from portable_softmax.kernels.masks import in_turn, mask_strides, starts_of_mask
 from portable_softmax.kernels.scores import factors_of, number_of, of_each_row, with_sink
 from portable_softmax.kernels.shards import store_statistics, whole_of
@@ -73,8 +73,18 @@ def softmax_kernel(
             first, second = whole_of(statistics_ptr, matrix, rows, n_rows, per_matrix, n_matrices * n_batches, n_groups, FORM)
         elif FORM.held:
             tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, b_stride, factors, FORM)
+            if FORM.rank:
+                count_above(
+                    ranks_ptr, ids_ptr, a, b, tile_a, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_line,
+                    b_stride, factors, n_ids, ignored, FORM,
+                )  # fmt: skip
             tile_b, base, first, second, falls = reduce(tile_a, tile_b, edge_a, edge_b, split, n_cols, factors, FORM)
         else:
+            if FORM.rank:
+                count_above(
+                    ranks_ptr, ids_ptr, a, b, None, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_line,
+                    b_stride, factors, n_ids, ignored, FORM,
+                )  # fmt: skip
             first, second, falls = reduce_streamed(
                 a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_line, b_stride, factors, FORM
             )
@@ -91,9 +101,9 @@ def softmax_kernel(
         # Pick; or map and store; if a neighbour has not answered in time, compute its statistics first.
         if FORM.picks != "":
             pick(
-                picked_ptr, ids_ptr, ranks_ptr, statistics_ptr, workspace_ptr, epoch, a, b, tile_a if FORM.held else edge_a,
-                edge_a, first, second, falls, tile, matrix, rows, lead, split, first_col, per_matrix, n_rows, n_cols,
-                per_matrix * n_matrices * n_batches, a_line, b_stride, factors, n_ids, ignored, FORM,
+                picked_ptr, ids_ptr, statistics_ptr, workspace_ptr, epoch, a, b, first, second, falls, tile, matrix, rows, lead,
+                split, per_matrix, n_rows, n_cols, per_matrix * n_matrices * n_batches, a_line, b_stride, factors, n_ids,
+                ignored, FORM,
             )  # fmt: skip
         elif FORM.step == "reduce":
             store_statistics(statistics_ptr, matrix, rows, n_rows, per_matrix, n_matrices * n_batches, first, second, FORM)

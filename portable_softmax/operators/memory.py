@@ -154,6 +154,26 @@ def repeated_into(form: str, dim: int, dtype: torch.dtype | None, batch_invarian
     return False
 
 
+def repeated_pair(key: tuple[Any, ...], x: Tensor, ids: Tensor) -> Any:
+    """Repeats a call of two tensors of a kind and shape, as `repeat_of` does, without its loops; returns None if no call is."""
+    if (
+        type(x) is Tensor and type(ids) is Tensor and x.layout is strided and ids.layout is strided
+        and not x.is_nested and not ids.is_nested
+        and (repeats := find(key))
+        and not _len_torch_function_stack()
+        and not _len_torch_dispatch_stack()
+        and forward_ad._current_level < 0
+    ):  # fmt: skip
+        for (x_aligned, ids_aligned), are_alike, call, _, _ in repeats:
+            if (
+                are_alike(x, ids)
+                and (not x.data_ptr() % VECTOR_BYTES) is x_aligned
+                and (not ids.data_ptr() % VECTOR_BYTES) is ids_aligned
+            ):
+                return call(x, ids)
+    return None
+
+
 def repeat_of(repeats: Sequence[Repeat] | None, tensors: list[Tensor], out: Tensor | None = None) -> Call | None:
     """Returns the call that was made of tensors like these, if as few listen, as in `repeated`; None if there is none.
 

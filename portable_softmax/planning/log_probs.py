@@ -1,4 +1,4 @@
-"""What is wanted of rows in place of their softmax: log-probabilities of chosen elements, and more numbers of each row."""
+"""Log-probabilities of chosen elements, and more numbers of each row, which are wanted in place of a softmax."""
 
 from dataclasses import dataclass
 

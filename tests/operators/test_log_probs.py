@@ -1,4 +1,4 @@
-"""token_log_probs as an operator of torch: compilers, transforms, modes, refusals; computed by torch on the CPU, or by kernels."""
+"""token_log_probs as an operator of torch: compilers, transforms, modes, refusals; by torch on the CPU, or by kernels."""
 
 import pytest
 import torch
@@ -79,7 +79,7 @@ def test_exported(place):
 
 @pytest.mark.parametrize("temperature", [None, 0.7, "rows"])
 def test_gradients(place, temperature):
-    """Of float64, by finite differences; a row that is ignored and one that is greedy have none."""
+    """Gradients of float64, by finite differences; a row that is ignored and one that is greedy have none."""
     x, ids = random(4, 9).double().to(place).requires_grad_(), torch.tensor([3, 8, -100, 0], device=place)
     t = torch.tensor([[0.8], [1.5], [1.0], [2.0]], dtype=torch.float64, device=place)
     given = (t.requires_grad_(),) if temperature == "rows" else ()

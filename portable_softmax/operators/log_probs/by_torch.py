@@ -7,8 +7,8 @@ from portable_softmax.operators.call import Asked as AskedSoftmax
 from portable_softmax.operators.log_probs.asked import Asked, AskedGradient
 
 
-def forward(asked: Asked) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Computes (log-probabilities, numbers of rows, ranks); of no ranks where none are asked for.
+def forward(asked: Asked) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Computes (log-probabilities, numbers of rows, ranks); ranks are None where none are asked for.
 
     Raises:
         IndexError: an id is out of range.
@@ -26,9 +26,9 @@ def forward(asked: Asked) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     if asked.entropy:
         statistics[2] = -_weighted(logs).sum(-1)
     if not n_cols:
-        return logs.new_zeros(asked.ids.shape), statistics, torch.zeros_like(asked.ids if asked.rank else asked.ids[:0])
+        return logs.new_zeros(asked.ids.shape), statistics, torch.zeros_like(asked.ids) if asked.rank else None
     chosen = logs.gather(-1, torch.where(ignored, 0, ids))
-    ranks = asked.ids.new_empty(0)
+    ranks = None
     if asked.rank:
         scores = _scores(asked).movedim(asked.own_dim, -1)
         its = scores.gather(-1, torch.where(ignored, 0, ids))

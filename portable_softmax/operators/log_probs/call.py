@@ -1,6 +1,6 @@
 """One call of token_log_probs: past torch's dispatcher where only autograd needs to see it, or through it."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -10,17 +10,17 @@ from torch.compiler import is_dynamo_compiling
 from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators.arguments import check_layout, int_of, wrap_dim
-from portable_softmax.operators.bypass import PLAIN
 from portable_softmax.operators.launching import by_torch
 from portable_softmax.operators.log_probs import by_torch as torchs
 from portable_softmax.operators.log_probs.asked import Asked, AskedGradient
-from portable_softmax.operators.log_probs.launching import Results, Run, backward, bound_forward, forward
-from portable_softmax.operators.log_probs.library import backward_operator, check, contiguous, operator
-from portable_softmax.operators.memory import find, nobody_listens, remember, repeat_like, repeat_of
+from portable_softmax.operators.log_probs.launching import Backward, Forward, Results, Run, backward, forward
+from portable_softmax.operators.log_probs.library import backward_operator, check, operator
+from portable_softmax.operators.memory import find, nobody_listens, remember, repeat_like, repeat_of, repeated_pair
 from portable_softmax.operators.options import factor_of
 from portable_softmax.operators.out import check_differentiable
 from portable_softmax.operators.overlap import are_disjoint, overlap_of
 
+Found = torch.Tensor | tuple[torch.Tensor, ...]
 NAME = "token_log_probs"
 
 
@@ -36,39 +36,67 @@ class Given(NamedTuple):
     grad_inplace: Any = False
 
 
-def call(x: Any, ids: Any, given: Given, out: Any = None) -> Results:
-    """Computes (log-probabilities, entropies, ranks), of which the last two mean something only if they are asked for.
+def call(
+    x: Any,
+    ids: Any,
+    dim: Any,
+    scale: Any,
+    temperature: Any,
+    ignore_index: Any,
+    entropy: Any,
+    rank: Any,
+    grad_inplace: Any,
+    out: Any,
+) -> Found:
+    """Computes log-probabilities, or a tuple of them, entropies and ranks, those that are asked for.
 
     Arguments and errors are those of api.log_probs.token_log_probs.
     """
-    key, tensors = (None, []) if out is not None or is_dynamo_compiling() else _kind_of(x, ids, given)
-    if key and (repeat := repeat_of(find(key), tensors)):
-        results: Any = repeat(*tensors)
-        return results
+    key = None
+    if (
+        out is None and scale is None and (temperature is None or type(temperature) in (float, torch.Tensor))
+        and not is_dynamo_compiling() and type(x) is torch.Tensor and type(dim) is int and type(ignore_index) is int
+        and type(entropy) is bool and type(rank) is bool and type(grad_inplace) is bool
+    ):  # fmt: skip
+        by_row = type(temperature) is torch.Tensor
+        by = "rows" if by_row else temperature
+        key = NAME, dim, by, ignore_index, entropy, rank, grad_inplace, is_batch_invariant(), x.shape
+        if not by_row:
+            found: Any = repeated_pair(key, x, ids)
+            if found is not None:
+                return found
+        elif isinstance(ids, torch.Tensor) and (repeat := repeat_of(find(key), [x, ids, temperature])):
+            return repeat(x, ids, temperature)
+    return _anew(x, ids, Given(dim, scale, temperature, ignore_index, entropy, rank, grad_inplace), out, key)
+
+
+def _anew(x: Any, ids: Any, given: Given, out: Any, key: tuple[Any, ...] | None) -> Found:
+    """Does the same, and remembers a call that has a key."""
     asked = read(x, ids, given)
     if out is not None:
         return _into(out, asked)
     if not all(nobody_listens(each, autocast=False) for each in (asked.x, asked.ids, *asked.numbers)):
-        return _named(operator(*asked), asked.entropy)
-    run, taken = _direct(asked, given.grad_inplace)
-    if key and _is_as_given(asked, taken, tensors):
-        remember(key, repeat_like(tensors, run))
-    return run(asked.x, asked.ids, *taken)
-
-
-def _kind_of(x: Any, ids: Any, given: Given) -> tuple[tuple[Any, ...] | None, list[torch.Tensor]]:
-    """Returns all that a call depends on but its tensors, and these; None for one that is not remembered."""
-    tensors = [each for each in (x, ids, given.scale, given.temperature) if isinstance(each, torch.Tensor)]
-    facts: list[Any] = [NAME, is_batch_invariant(), getattr(x, "shape", None)]
-    for each in given:
-        kind = type(each)
-        facts.append(kind)
-        if kind is not torch.Tensor:
-            facts.append(each)
-            if each is not None and kind not in PLAIN:
-                return None, tensors
-    plain = all(type(each) is torch.Tensor and each.layout is torch.strided and not each.is_nested for each in tensors)
-    return (tuple(facts) if plain and isinstance(ids, torch.Tensor) else None), tensors
+        picked, statistics, ranks = operator(*asked)
+        return _named(asked, picked, statistics, ranks)
+    invariant = is_batch_invariant()
+    if by_torch(asked.x):
+        run: Run = partial(_by_torch, _without_tensors(asked), invariant)
+        factors = asked.numbers
+    else:
+        run = bound = Forward(asked, invariant)
+        factors = bound.factors
+    rest = _without_tensors(asked)._replace(factor=None if factors else asked.factor)
+    function: Any
+    if asked.x.requires_grad or any(each.requires_grad for each in factors):
+        kind = _Kind(run, rest, given.grad_inplace)
+        # Function.apply asks for torch.func's levels, and there are none.
+        function = partial(super(torch.autograd.Function, _Recorded).apply, kind)
+    else:
+        function = partial(_unrecorded, run, rest)
+    given_tensors = [each for each in (x, ids, given.temperature) if isinstance(each, torch.Tensor)]
+    if key and _are_same([asked.x, asked.ids, *factors], given_tensors):
+        remember(key, repeat_like(given_tensors, function))
+    return function(asked.x, asked.ids, *factors)
 
 
 def read(x: Any, ids: Any, given: Given) -> Asked:
@@ -97,90 +125,90 @@ def read(x: Any, ids: Any, given: Given) -> Asked:
     )
 
 
-def _named(results: Results, entropy: bool) -> Results:
-    """Returns entropies in place of all numbers of rows."""
-    picked, statistics, ranks = results
-    return picked, statistics[2] if entropy else statistics, ranks
+def _named(asked: Asked, picked: torch.Tensor, statistics: torch.Tensor, ranks: torch.Tensor | None) -> Found:
+    """Returns what a caller gets: entropies are the last numbers of rows."""
+    if asked.entropy:
+        return (picked, statistics[2], ranks) if asked.rank and ranks is not None else (picked, statistics[2])
+    return (picked, ranks) if asked.rank and ranks is not None else picked
 
 
-def _direct(asked: Asked, grad_inplace: bool) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
-    """Returns run(x, ids, *factors), which computes a call like this one as autograd records it, and these factors."""
-    run: Run
-    factors: tuple[torch.Tensor, ...]
-    if by_torch(asked.x):
-        factors = asked.numbers
-        rest, invariant = _without_tensors(asked), is_batch_invariant()
-
-        def run(x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Results:
-            return forward(rest._replace(x=x, ids=ids, factors=factors[0] if factors else None), invariant)
-    else:
-        run, factors = bound_forward(asked, is_batch_invariant())
-    if asked.x.requires_grad or any(each.requires_grad for each in factors):
-        rest = _without_tensors(asked)
-        if factors:
-            rest = rest._replace(factor=None)
-        # Function.apply asks for torch.func's levels, and there are none.
-        apply = super(torch.autograd.Function, _Recorded).apply
-        return lambda x, ids, *factors: apply(run, rest, grad_inplace, x, ids, *factors), factors
-    entropy = asked.entropy
-    return lambda x, ids, *factors: _named(run(x, ids, *factors), entropy), factors
+def _by_torch(rest: Asked, batch_invariant: bool, x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Results:
+    return forward(rest._replace(x=x, ids=ids, factors=factors[0] if factors else None), batch_invariant)
 
 
-def _is_as_given(asked: Asked, factors: tuple[torch.Tensor, ...], tensors: list[torch.Tensor]) -> bool:
-    """Tells whether a call takes the memory of what was given, as it lies, and records no gradient of factors."""
-    taken = [asked.x, asked.ids, *factors]
-    alike = len(taken) == len(tensors) and all(
-        one.dtype == other.dtype and one.data_ptr() == other.data_ptr() for one, other in zip(taken, tensors, strict=True)
+def _are_same(taken: list[torch.Tensor], given: list[torch.Tensor]) -> bool:
+    """Tells whether a launch takes the memory of what was given, as it lies, and no gradient of factors is recorded."""
+    return (
+        len(taken) == len(given)
+        and all(
+            one.dtype == other.dtype and one.data_ptr() == other.data_ptr() for one, other in zip(taken, given, strict=True)
+        )
+        and taken[0].numel() > 0
+        and not by_torch(taken[0])
+        and not any(each.requires_grad for each in taken[2:])
     )
-    return alike and not any(each.requires_grad for each in factors) and not by_torch(asked.x) and asked.x.numel() > 0
 
 
 def _without_tensors(asked: Asked) -> Asked:
     return asked._replace(x=None, ids=None, factors=None)  # type: ignore[arg-type]
 
 
+def _unrecorded(run: Run, rest: Asked, *tensors: torch.Tensor) -> Found:
+    return _named(rest, *run(*tensors))
+
+
+class _Kind:
+    """A call that autograd records, and its gradients' launches: without an entropy's gradient, and with one."""
+
+    def __init__(self, run: Run, rest: Asked, in_place: bool) -> None:
+        self.run, self.rest, self.in_place = run, rest, in_place
+        self.launches: dict[bool, Backward] = {}
+
+    def gradient(self, given: AskedGradient) -> torch.Tensor:
+        """Computes the gradient of logits, in their memory or elsewhere."""
+        if by_torch(given.x) or not given.x.numel():
+            dx = backward(given)
+            return given.x.detach().copy_(dx) if self.in_place else dx
+        is_given = given.dentropy is not None
+        if is_given not in self.launches:
+            if self.in_place:
+                overlap_of(given.x, given.x)  # raises where elements share memory
+            self.launches[is_given] = Backward(given, self.in_place)
+        dx = self.launches[is_given](given)
+        if self.in_place:
+            increment_version(given.x)
+        return dx
+
+
 class _Recorded(torch.autograd.Function):
     """A call, as autograd records it; with its gradient in place of logits where the caller allows it."""
 
     @staticmethod
-    def forward(
-        ctx: Any, run: Run, rest: Asked, grad_inplace: bool, x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor
-    ) -> Results:
-        picked, statistics, ranks = run(x, ids, *factors)
-        ctx.mark_non_differentiable(ranks)
+    def forward(ctx: Any, kind: _Kind, x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Found:
+        picked, statistics, ranks = kind.run(x, ids, *factors)
+        if ranks is not None:
+            ctx.mark_non_differentiable(ranks)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, ids, statistics, *factors)
-        ctx.rest, ctx.grad_inplace = rest, grad_inplace
-        if rest.entropy:
-            return picked, statistics[2], ranks
-        ctx.mark_non_differentiable(numbers := statistics.new_empty(0))
-        return picked, numbers, ranks
+        ctx.kind = kind
+        return _named(kind.rest, picked, statistics, ranks)
 
     @staticmethod
-    def backward(ctx: Any, dpicked: torch.Tensor | None, dentropy: torch.Tensor | None, _: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, dpicked: torch.Tensor | None, *more: torch.Tensor | None) -> tuple[Any, ...]:
         x, ids, statistics, *factors = ctx.saved_tensors
-        dpicked = statistics.new_zeros(ids.shape) if dpicked is None else dpicked
-        given = AskedGradient(
-            x, ids, statistics, dpicked, dentropy, ctx.rest.dim, factors[0] if factors else None, *ctx.rest[4:7]
-        )
-        needs, dx = ctx.needs_input_grad, None
-        dfactors = [torchs.of_factors(contiguous(given)) for _ in factors if needs[5]]
-        if needs[3]:
-            dx = backward_operator(*given) if torch.is_grad_enabled() else _gradient(contiguous(given), ctx.grad_inplace)
-        return None, None, None, dx, None, *(dfactors or (None,) * len(factors))
+        kind, needs = ctx.kind, ctx.needs_input_grad
+        dpicked = statistics.new_zeros(ids.shape) if dpicked is None else dpicked.contiguous()
+        dentropy = more[0].contiguous() if kind.rest.entropy and more[0] is not None else None
+        by = factors[0] if factors else None
+        given = AskedGradient(x, ids, statistics, dpicked, dentropy, kind.rest.dim, by, *kind.rest[4:7])
+        dfactors = [torchs.of_factors(given) if needs[3] else None for _ in factors]
+        dx = None
+        if needs[1]:
+            dx = backward_operator(*given) if torch.is_grad_enabled() else kind.gradient(given)
+        return None, dx, None, *dfactors
 
 
-def _gradient(given: AskedGradient, in_place: bool) -> torch.Tensor:
-    """Computes the gradient of logits, in their memory or elsewhere."""
-    if not in_place or not given.x.numel():
-        return backward(given)
-    overlap_of(given.x, given.x)  # raises where elements share memory
-    dx = backward(given, given.x.detach())
-    increment_version(given.x)
-    return dx
-
-
-def _into(out: Any, asked: Asked) -> Results:
+def _into(out: Any, asked: Asked) -> Found:
     """Writes log-probabilities to `out`, or refuses it."""
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"{NAME}(): argument 'out' must be Tensor, not {type(out).__name__}")
@@ -197,9 +225,9 @@ def _into(out: Any, asked: Asked) -> Results:
         and out.is_contiguous()
         and all(are_disjoint(each, out) for each in read if each.numel() and out.numel())
     ):
-        run, factors = bound_forward(asked, is_batch_invariant())
-        results = _named(run(asked.x, asked.ids, *factors, picked=out), asked.entropy)
-        increment_version(out)
-        return results
-    picked, entropies, ranks = _named(operator(*asked), asked.entropy)
-    return out.copy_(picked), entropies, ranks
+        run = Forward(asked, is_batch_invariant())
+        if run.of_nothing is None:
+            increment_version(out)
+            return _named(asked, *run.into(out, asked.x, asked.ids, *run.factors))
+    picked, statistics, ranks = operator(*asked)
+    return _named(asked, out.copy_(picked), statistics, ranks)

@@ -11,7 +11,7 @@ from portable_softmax.operators.log_probs.asked import Asked, AskedGradient, cal
 from portable_softmax.runtime.allocation import allocator
 from portable_softmax.runtime.guard import guard_of
 
-Results = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Results = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 Run = Callable[..., Results]
 
 
@@ -24,83 +24,105 @@ def forward(asked: Asked, batch_invariant: bool) -> Results:
 
     Returns:
         (log-probabilities, of the shape of ids; numbers of rows, of `asked.statistics_shape`; ranks, int64, of the shape of
-        ids, or of no elements where none are asked for).
+        ids, or None where none are asked for).
 
     Raises:
         IndexError, DtypeError, DeviceError, PlanError, CompileError: the cases of api.log_probs.token_log_probs.
     """
     if by_torch(asked.x):
         return torchs.forward(asked)
-    run, factors = bound_forward(asked, batch_invariant)
-    return run(asked.x, asked.ids, *factors)
+    run = Forward(asked, batch_invariant)
+    return run(asked.x, asked.ids, *run.factors)
 
 
-def bound_forward(asked: Asked, batch_invariant: bool) -> tuple[Run, tuple[torch.Tensor, ...]]:
-    """Returns run(x, ids, *factors, picked=None), which computes calls like this one, and the factors that it takes.
-
-    It writes log-probabilities to `picked` if that is given: contiguous, of the shape of ids.
-    """
-    call, (x, *factors) = call_of(asked, batch_invariant)
-    ids, dtype, empty = asked.ids, asked.compute, allocator(x.device)
-    if not x.numel():
-        return _of_nothing(asked), ()
-    current, number, made_current = guard_of(device_of(x))
-    ids_shape, ids_strides = tuple(ids.shape), ids.stride()
-    shape = tuple(asked.statistics_shape)
-    strides = x.new_empty(shape, device="meta").stride()
-    ranked = asked.rank
-    probe = x.new_empty(0, dtype=dtype)
-    launch = bound(call, (x, *factors, probe, ids, probe, *((ids,) if ranked else ())))
-
-    def run(x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor, picked: torch.Tensor | None = None) -> Results:
-        if current() != number:
-            with made_current():
-                return run(x, ids, *factors, picked=picked)
-        picked = empty(ids_shape, ids_strides, dtype) if picked is None else picked
-        statistics = empty(shape, strides, dtype)
-        if ranked:
-            ranks = empty(ids_shape, ids_strides, torch.int64).zero_()
-            launch(x, *factors, statistics, ids, picked, ranks)
-        else:
-            ranks = empty((0,), (1,), torch.int64)
-            launch(x, *factors, statistics, ids, picked)
-        return picked, statistics, ranks
-
-    return run, tuple(factors)
-
-
-def backward(given: AskedGradient, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Computes the gradient of x.
+class Forward:
+    """A launch of calls like one, and what it allocates.
 
     Args:
-        given: what of.
-        out: what it is written to: of the shape and type of x, and any strides; x itself, or memory of no operand.
+        asked: the call, of a tensor on an accelerator.
+        batch_invariant: True if a row's bits may not depend on the other rows.
+    """
 
-    Returns:
-        `out`, or a new contiguous tensor.
+    def __init__(self, asked: Asked, batch_invariant: bool) -> None:
+        call, (x, *factors) = call_of(asked, batch_invariant)
+        self.factors, self.ranked, self.dtype, self.empty = tuple(factors), asked.rank, asked.compute, allocator(x.device)
+        self.ids_shape, self.ids_strides = tuple(asked.ids.shape), asked.ids.stride()
+        self.shape = tuple(asked.statistics_shape)
+        self.strides = torch.empty(self.shape, device="meta").stride()
+        self.of_nothing = None if x.numel() else asked._replace(x=None, ids=None)  # type: ignore[arg-type]
+        if self.of_nothing is None:
+            self.current, self.number, self.made_current = guard_of(device_of(x))
+            some = x.new_empty(0, dtype=self.dtype)
+            self.launch = bound(call, (x, *factors, some, asked.ids, some, *((asked.ids,) if asked.rank else ())))
+
+    def __call__(self, x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Results:
+        """Returns what `forward` does, of tensors like those of the call."""
+        if self.of_nothing is not None:
+            return _of_nothing(self.of_nothing._replace(x=x, ids=ids))
+        if self.current() != self.number:
+            with self.made_current():
+                return self(x, ids, *factors)
+        return self.into(self.empty(self.ids_shape, self.ids_strides, self.dtype), x, ids, *factors)
+
+    def into(self, picked: torch.Tensor, x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Results:
+        """Does the same, and writes log-probabilities to `picked`: contiguous, of the shape of ids."""
+        statistics = self.empty(self.shape, self.strides, self.dtype)
+        if self.ranked:
+            ranks = self.empty(self.ids_shape, self.ids_strides, torch.int64).zero_()
+            self.launch(x, *factors, statistics, ids, picked, ranks)
+            return picked, statistics, ranks
+        self.launch(x, *factors, statistics, ids, picked)
+        return picked, statistics, None
+
+
+def backward(given: AskedGradient) -> torch.Tensor:
+    """Computes the gradient of x: a new contiguous tensor.
 
     Raises:
         DtypeError, DeviceError, PlanError, CompileError: no kernel computes it.
     """
-    x, numbers = given.x, (given.statistics, given.ids, given.dpicked)
-    if by_torch(x):
-        dx = torchs.backward(given)
-        return dx if out is None else out.copy_(dx)
-    out = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else out
-    if x.numel():
+    if by_torch(given.x) or not given.x.numel():
+        return torchs.backward(given)
+    return Backward(given, False)(given)
+
+
+class Backward:
+    """A launch of gradients like one, and what it allocates.
+
+    Args:
+        given: the gradient that is asked for, of a tensor on an accelerator.
+        in_place: True for one that is written over x.
+    """
+
+    def __init__(self, given: AskedGradient, in_place: bool) -> None:
+        x, numbers = given.x, (given.statistics, given.ids, given.dpicked)
         call, operands = call_of_gradient(given.asked)
+        self.factors, self.in_place, self.empty, self.dtype = operands[1:], in_place, allocator(x.device), x.dtype
+        self.shape, self.strides = tuple(x.shape), torch.empty(x.shape, device="meta").stride()
+        self.current, self.number, self.made_current = guard_of(device_of(x))
         operands = (*operands, *numbers) if given.dentropy is None else (*operands, *numbers, given.dentropy)
-        bound(call, operands, out)(out, *operands)
-    return out
+        with self.made_current():
+            out = x if in_place else self.empty(self.shape, self.strides, self.dtype)
+            self.launch = bound(call, operands, out)
+
+    def __call__(self, given: AskedGradient) -> torch.Tensor:
+        """Returns the gradient, in the memory of x or in its own."""
+        if self.current() != self.number:
+            with self.made_current():
+                return self(given)
+        x, ids, statistics, dpicked, dentropy, *_ = given
+        factors = self.factors if given.factors is None else (given.factors,)
+        out = x if self.in_place else self.empty(self.shape, self.strides, self.dtype)
+        if dentropy is None:
+            self.launch(out, x, *factors, statistics, ids, dpicked)
+        else:
+            self.launch(out, x, *factors, statistics, ids, dpicked, dentropy)
+        return out
 
 
-def _of_nothing(asked: Asked) -> Run:
-    """Returns what computes results of rows without elements: nan, but 0 for ids that are ignored."""
-
-    def run(x: torch.Tensor, ids: torch.Tensor, *, picked: torch.Tensor | None = None) -> Results:
-        found = torch.where(ids == asked.ignore_index, 0.0, float("nan")).to(asked.compute)
-        statistics = x.new_zeros(asked.statistics_shape, dtype=asked.compute)
-        ranks = torch.zeros_like(ids if asked.rank else ids.flatten()[:0])
-        return found if picked is None else picked.copy_(found), statistics, ranks
-
-    return run
+def _of_nothing(asked: Asked) -> Results:
+    """Returns results of rows without elements: nan, but 0 for ids that are ignored."""
+    ids = asked.ids
+    found = torch.where(ids == asked.ignore_index, 0.0, float("nan")).to(asked.compute)
+    statistics = asked.x.new_zeros(asked.statistics_shape, dtype=asked.compute)
+    return found, statistics, torch.zeros_like(ids) if asked.rank else None

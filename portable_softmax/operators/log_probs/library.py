@@ -14,6 +14,7 @@ from portable_softmax.operators.autograd import at_autograd_key
 from portable_softmax.operators.log_probs import by_torch, launching
 from portable_softmax.operators.log_probs.asked import BACKWARD_SCHEMA, SCHEMA, Asked, AskedGradient
 
+Results = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # of no ranks where none are asked for
 _library = torch.library.Library("portable_softmax", "FRAGMENT")
 NAME, BACKWARD = "token_log_probs", "token_log_probs_backward"
 for _name, _schema in ((NAME, SCHEMA), (BACKWARD, BACKWARD_SCHEMA)):
@@ -49,13 +50,14 @@ def check(asked: Asked) -> None:
         )
 
 
-def _forward(*arguments: Any) -> launching.Results:
+def _forward(*arguments: Any) -> Results:
     asked = Asked(*arguments)
     check(asked)
-    return launching.forward(asked._replace(ids=asked.ids.contiguous()), is_batch_invariant())
+    picked, statistics, ranks = launching.forward(asked._replace(ids=asked.ids.contiguous()), is_batch_invariant())
+    return picked, statistics, asked.ids.new_empty(0) if ranks is None else ranks
 
 
-def _forward_fake(*arguments: Any) -> launching.Results:
+def _forward_fake(*arguments: Any) -> Results:
     asked = Asked(*arguments)
     check(asked)
     new = asked.x.new_empty
@@ -115,9 +117,9 @@ def _dim_of(dim: int, x: torch.Tensor) -> int:
 
 class _Recorded(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, below: Any, _: str, batch_invariant: bool, *arguments: Any) -> launching.Results:
+    def forward(ctx: Any, below: Any, _: str, batch_invariant: bool, *arguments: Any) -> Results:
         asked = Asked(*arguments)
-        results: launching.Results = below(*arguments, batch_invariant=batch_invariant)
+        results: Results = below(*arguments, batch_invariant=batch_invariant)
         ctx.mark_non_differentiable(results[2])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(asked.x, asked.ids, results[1], asked.factors)
