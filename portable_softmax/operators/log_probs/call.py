@@ -91,6 +91,8 @@ def _anew(x: Any, ids: Any, given: Given, out: Any, key: tuple[Any, ...] | None)
         kind = _Kind(run, rest, given.grad_inplace)
         # Function.apply asks for torch.func's levels, and there are none.
         function = partial(super(torch.autograd.Function, _Recorded).apply, kind)
+    elif isinstance(run, Forward) and run.of_nothing is None and not factors and not asked.rank:
+        function = run.plainly(asked.entropy)
     else:
         function = partial(_unrecorded, run, rest)
     given_tensors = [each for each in (x, ids, given.temperature) if isinstance(each, torch.Tensor)]

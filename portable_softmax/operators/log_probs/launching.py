@@ -1,6 +1,7 @@
 """Log-probabilities and their gradient by one launch each; or by torch, for tensors on the CPU."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -63,6 +64,21 @@ class Forward:
             with self.made_current():
                 return self(x, ids, *factors)
         return self.into(self.empty(self.ids_shape, self.ids_strides, self.dtype), x, ids, *factors)
+
+    def plainly(self, entropy: bool) -> Callable[..., Any]:
+        """Returns the same without factors and ranks, in fewer steps, of log-probabilities, or (log-probabilities, entropies)."""
+        current, number, made_current, launch, empty = self.current, self.number, self.made_current, self.launch, self.empty
+        ids_shape, ids_strides, shape, strides, dtype = self.ids_shape, self.ids_strides, self.shape, self.strides, self.dtype
+
+        def run(x: torch.Tensor, ids: torch.Tensor) -> Any:
+            if current() != number:
+                with made_current():
+                    return run(x, ids)
+            picked, statistics = empty(ids_shape, ids_strides, dtype), empty(shape, strides, dtype)
+            launch(x, statistics, ids, picked)
+            return (picked, statistics[2]) if entropy else picked
+
+        return run
 
     def into(self, picked: torch.Tensor, x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Results:
         """Does the same, and writes log-probabilities to `picked`: contiguous, of the shape of ids."""
