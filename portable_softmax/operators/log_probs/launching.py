@@ -66,7 +66,7 @@ class Forward:
         return self.into(self.empty(self.ids_shape, self.ids_strides, self.dtype), x, ids, *factors)
 
     def plainly(self, entropy: bool) -> Callable[..., Any]:
-        """Returns the same without factors and ranks, in fewer steps, of log-probabilities, or (log-probabilities, entropies)."""
+        """Returns the same without factors and ranks, in fewer steps: log-probabilities, or (log-probabilities, entropies)."""
         current, number, made_current, launch, empty = self.current, self.number, self.made_current, self.launch, self.empty
         ids_shape, ids_strides, shape, strides, dtype = self.ids_shape, self.ids_strides, self.shape, self.strides, self.dtype
 
