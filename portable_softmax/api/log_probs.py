@@ -1,9 +1,14 @@
 """token_log_probs: log-probabilities of chosen tokens, as trainers of policies and samplers read them."""
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 
 from portable_softmax.api.functional import Numbers
-from portable_softmax.operators.log_probs.call import call
+from portable_softmax.operators.log_probs.call import Given, call
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 def token_log_probs(
@@ -17,6 +22,8 @@ def token_log_probs(
     entropy: bool = False,
     rank: bool = False,
     grad_inplace: bool = False,
+    group: "ProcessGroup | None" = None,
+    vocab_start: int | None = None,
     out: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
     """Computes log_softmax(logits, dim, dtype=float32) at chosen ids, and nothing else of it: logits are read once.
@@ -37,6 +44,9 @@ def token_log_probs(
         rank: True to return how many of a row's scaled logits are above that of each id; 0 for ids that are ignored.
         grad_inplace: True to write the gradient over logits, which are lost then. Where torch.compile or torch.func trace the
             call, they say where a gradient is written.
+        group: a process group whose ranks each hold a part of every row along `dim`; ids are of the whole vocabulary. All ranks
+            get the same results, of whole rows, and each the gradient of its own logits; see docs/sharded.md.
+        vocab_start: with a group, the id of this rank's first column; its rank times its columns if None, as of even parts.
         out: what log-probabilities are written to: float32, or float64 of float64, of the shape of ids. Not differentiable.
 
     Returns:
@@ -46,7 +56,7 @@ def token_log_probs(
 
     Raises:
         IndexError: there is no such dim; an id is out of range, on the CPU.
-        ValueError: logits have no dimension, or ids another shape.
+        ValueError: logits have no dimension, or ids another shape; `rank`, `grad_inplace` or `out` is given with a group.
         TypeError: an argument is of another type; logits or ids are sharded.
         RuntimeError: `out` has another type, shape or device, or a gradient is needed; a tensor does not broadcast, or is on
             another device; a second derivative is asked for.
@@ -54,4 +64,10 @@ def token_log_probs(
         LayoutError: a tensor is nested, sparse or of another layout than strided.
         DeviceError, PlanError, CompileError: the kernel cannot run on the device of logits.
     """
+    if group is not None:
+        from portable_softmax.distributed.log_probs import sharded
+
+        return sharded(
+            logits, ids, Given(dim, scale, temperature, ignore_index, entropy, rank, grad_inplace), out, group, vocab_start
+        )
     return call(logits, ids, dim, scale, temperature, ignore_index, entropy, rank, grad_inplace, out)

@@ -26,6 +26,7 @@ class Form:
     picks: str = ""  # "forward" ends with log-probabilities of chosen elements; "gradient" is theirs: see log_probs.py
     entropy: bool = False  # of each row too; a gradient: it has one
     rank: bool = False  # elements above each chosen one too
+    shard: bool = False  # a gradient: of a part of rows, whose chosen elements may be in other parts
     many: bool = False  # a gradient: rows have another number of chosen elements than one
 
     # How rows lie in memory.
@@ -136,6 +137,11 @@ class Form:
     def empty(self) -> bool:
         """Tells whether a row without a score has a result."""
         return self.sink or self.zero_rows
+
+    @property
+    def in_parts(self) -> bool:
+        """Tells whether what is reduced may be all -inf and part of a row that is not, or of one that has a result."""
+        return self.splits > 1 or self.empty or self.picks != ""
 
     @property
     def most(self) -> float:

@@ -86,7 +86,7 @@ def reduce(a, b, edge_a, edge_b, split, n_cols, factor, FORM: tl.constexpr):
     base = None
     if not FORM.backward:
         peak = peak_of(a, edge_a, split, FORM)
-        base = base_of(peak) if FORM.splits > 1 or FORM.empty else peak  # a split may be all -inf
+        base = base_of(peak) if FORM.in_parts else peak  # a split may be all -inf
     tile_b = None
     sums = None
     falls = None

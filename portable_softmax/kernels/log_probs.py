@@ -68,10 +68,13 @@ def number_of_row(matrix, rows, per_matrix, FORM: tl.constexpr):
 
 
 @triton.jit
-def chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored):
+def chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM: tl.constexpr):
     """Returns (one chosen column of each row, whether it is one of the row and not ignored), [rows] each."""
     ids = tl.load(ids_ptr + number * n_ids + at, mask=known, other=0)
-    return ids, known & (ids >= 0) & (ids < n_cols) & (ids != ignored)
+    there = known & (ids != ignored)
+    if not FORM.shard:
+        there = there & (ids >= 0) & (ids < n_cols)
+    return ids, there
 
 
 @triton.jit
@@ -99,7 +102,7 @@ def write(
     if FORM.entropy:
         tl.store(place + 2 * all_rows, tl.log(second) - falls / second, mask=known)
     for at in tl.range(0, n_ids):
-        ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored)
+        ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
         score = score_at(ids, there, a, b, lead, a_stride, b_stride, factor, FORM)
         result = finish(score, score, first, second, first, first, factor, FORM.axis, FORM)
         result = tl.where(tl.expand_dims(there, FORM.axis), result, float("nan"))
@@ -146,7 +149,7 @@ def count_above(
     """
     number, known = number_of_row(matrix, rows, per_matrix, FORM), rows < n_rows
     for at in tl.range(0, n_ids):
-        ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored)
+        ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
         score = score_at(ids, there, a, b, lead, a_stride, b_stride, factor, FORM)
         block = filled(FORM.width, rows.shape[0], 0.0, FORM).to(tl.int32)
         if FORM.held:
@@ -233,7 +236,7 @@ def numbers_of(
     second = tl.load(statistics_ptr + all_rows + number, mask=known, other=1.0)
     total = tl.zeros_like(first)
     for at in tl.range(0, n_ids):
-        _, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored)
+        _, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
         total += tl.load(picked_ptr + number * n_ids + at, mask=there, other=0.0)
     slope = total
     if FORM.entropy:
@@ -263,16 +266,18 @@ def gradient_at(
     ds = tl.where(no_gradient, 0.0, -p * by)
     if FORM.many:
         for at in tl.range(0, n_ids):
-            ds += given_at(cols, lead, at, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS)
+            ds += given_at(cols, lead, at, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS, FORM)
     else:
-        ds += given_at(cols, lead, 0, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS)
+        ds += given_at(cols, lead, 0, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS, FORM)
     return unscaled(ds, p, factor, ACROSS, FORM)
 
 
 @triton.jit
-def given_at(cols, lead, at, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS: tl.constexpr):
+def given_at(
+    cols, lead, at, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS: tl.constexpr, FORM: tl.constexpr
+):
     """Returns the gradient that is given for a chosen column, at that column, and 0 elsewhere."""
-    ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored)
+    ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
     given = tl.load(picked_ptr + number * n_ids + at, mask=there, other=0.0)
     column = tl.where(there, ids, -1).to(cols.dtype)
     return tl.where(cols - lead == along(column, AXIS), along(given, AXIS), 0.0)

@@ -22,7 +22,11 @@ def forward(asked: Asked) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | No
             f"or ignore_index, {asked.ignore_index}"
         )
     statistics = logs.new_zeros(asked.statistics_shape)
-    statistics[1] = 1
+    if n_cols:
+        scores = _scores(asked).movedim(asked.own_dim, -1)
+        first = scores.amax(-1)
+        fall = steep(scores - torch.where(first == -torch.inf, 0.0, first).unsqueeze(-1), asked, -1)
+        statistics[0], statistics[1] = first, fall.exp().sum(-1)
     if asked.entropy:
         statistics[2] = -_weighted(logs).sum(-1)
     if not n_cols:
@@ -30,7 +34,6 @@ def forward(asked: Asked) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | No
     chosen = logs.gather(-1, torch.where(ignored, 0, ids))
     ranks = None
     if asked.rank:
-        scores = _scores(asked).movedim(asked.own_dim, -1)
         its = scores.gather(-1, torch.where(ignored, 0, ids))
         above = [(scores > its[..., at : at + 1]).sum(-1) for at in range(asked.n_ids)]
         ranks = torch.where(ignored, 0, torch.stack(above, -1) if above else ids).view(asked.ids.shape)
@@ -48,14 +51,18 @@ def of_scores(given: AskedGradient) -> torch.Tensor:
     """Computes the gradient of scores, of x's shape, in the type that is computed in; 0 in greedy rows."""
     asked = given.asked
     logs, ids = log_probs_of(asked), asked.ids.view(*asked.rows, asked.n_ids)
+    if given.shard:
+        first, second = given.statistics[:2].unsqueeze(-1)
+        logs = steep(_scores(asked).movedim(asked.own_dim, -1) - first, asked, -1) - second.log()
     there = (ids != asked.ignore_index) & (ids >= 0) & (ids < logs.shape[-1])
+    counted = (ids != asked.ignore_index) if given.shard else there
+    by = torch.where(counted, given.dpicked.view(ids.shape), 0.0).sum(-1, keepdim=True)
     dpicked = torch.where(there, given.dpicked.view(ids.shape), 0.0)
-    by = dpicked.sum(-1, keepdim=True)
     is_constant, probabilities = by == 0, logs.exp()
     ds = -probabilities * by
     if given.dentropy is not None:
         slope = given.dentropy.unsqueeze(-1)
-        mean = _weighted(logs).sum(-1, keepdim=True)
+        mean = -given.statistics[2].unsqueeze(-1) if given.shard else _weighted(logs).sum(-1, keepdim=True)
         is_constant = is_constant & (slope == 0)
         ds = ds - slope * (_weighted(logs) - probabilities * mean)
     ds = torch.where(is_constant, 0.0, ds).scatter_add(-1, torch.where(there, ids, 0), dpicked).movedim(-1, asked.own_dim)
@@ -82,6 +89,15 @@ def log_probs_of(asked: Asked) -> torch.Tensor:
         asked.x, asked.own_dim, asked.compute, factors=asked.factors, factor=asked.factor, divides=asked.divides
     )
     return composite.forward("log_softmax", softmax).movedim(asked.own_dim, -1)
+
+
+def steep(fall: torch.Tensor, asked: Asked, dim: int | None = None) -> torch.Tensor:
+    """Returns differences to a maximum, -inf in place of all below 0 in greedy rows; `dim` is another one than that of rows."""
+    if not asked.divides:
+        return fall
+    greedy = torch.as_tensor(asked.by, device=fall.device) == 0
+    greedy = greedy.unsqueeze(dim) if dim is not None and greedy.dim() else greedy
+    return torch.where(greedy & (fall < 0), -torch.inf, fall)
 
 
 def _scores(asked: Asked) -> torch.Tensor:

@@ -97,7 +97,9 @@ def backward(given: AskedGradient) -> torch.Tensor:
     Raises:
         DtypeError, DeviceError, PlanError, CompileError: no kernel computes it.
     """
-    if by_torch(given.x) or not given.x.numel():
+    if not given.x.numel():
+        return torch.empty_like(given.x, memory_format=torch.contiguous_format)
+    if by_torch(given.x):
         return torchs.backward(given)
     return Backward(given, False)(given)
 
@@ -112,7 +114,7 @@ class Backward:
 
     def __init__(self, given: AskedGradient, in_place: bool) -> None:
         x, numbers = given.x, (given.statistics, given.ids, given.dpicked)
-        call, operands = call_of_gradient(given.asked)
+        call, operands = call_of_gradient(given)
         self.factors, self.in_place, self.empty, self.dtype = operands[1:], in_place, allocator(x.device), x.dtype
         self.shape, self.strides = tuple(x.shape), torch.empty(x.shape, device="meta").stride()
         self.current, self.number, self.made_current = guard_of(device_of(x))
