@@ -4,13 +4,14 @@ Each rank reads its part once, and gathers a few numbers of each row from the ot
 all ranks; so a loss is computed alike on each, and each has the gradient of its own part without another collective.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.distributed import get_rank
 
 from portable_softmax.distributed.entry import checked_group
-from portable_softmax.distributed.exchange import Group, gathered
+from portable_softmax.distributed.exchange import Group, Groups, gathered
 from portable_softmax.operators.log_probs import by_torch
 from portable_softmax.operators.log_probs.asked import Asked, AskedGradient
 from portable_softmax.operators.log_probs.call import Given, read
@@ -22,7 +23,7 @@ ELSEWHERE = 1.0  # in place of a score less its maximum, which is never above 0
 
 
 def sharded(
-    x: Any, ids: Any, given: Given, out: Any, group: Any, vocab_start: int | None
+    x: Any, ids: Any, given: Given, out: Any, groups: Sequence[Any], vocab_start: int | None
 ) -> torch.Tensor | tuple[torch.Tensor, ...]:
     """Computes log-probabilities, or (log-probabilities, entropies), of logits that are this rank's part.
 
@@ -30,23 +31,24 @@ def sharded(
 
     Args:
         x, ids, given, out: as api.log_probs.token_log_probs takes them.
-        group: a process group whose ranks together hold each row.
-        vocab_start: the id of this rank's first column; None where all ranks have as many.
+        groups: process groups whose ranks together hold each row.
+        vocab_start: the id of this rank's first column; None where all ranks of a single group have as many.
 
     Raises:
         ValueError: ranks, a gradient in place of logits, or `out` are asked for.
-        TypeError: the group is something else.
+        TypeError: a group is something else.
         RuntimeError: a temperature needs a gradient; or a rank is lost, as torch.distributed finds it.
     """
     if given.rank or given.grad_inplace or out is not None:
         raise ValueError(f"{NAME}() of a shard was asked for with rank, grad_inplace or out, which are of whole rows alone")
-    group = checked_group(group)
+    groups = [checked_group(each) for each in groups]
     asked = read(x, ids, given)
     if any(each.requires_grad for each in asked.numbers):
         raise RuntimeError(f"{NAME}() of a shard has no gradient of its scale or temperature; give them detached")
-    start = get_rank(group) * asked.x.shape[asked.own_dim] if vocab_start is None else vocab_start
+    start = get_rank(groups[0]) * asked.x.shape[asked.own_dim] if vocab_start is None else vocab_start
     rest = asked._replace(x=None, ids=None, factors=None)  # type: ignore[arg-type]
-    picked, entropies = _Sharded.apply(asked.x, asked.ids, asked.factors, rest, start, Group(group.group_name, group.size()))
+    named = tuple(Group(each.group_name, each.size()) for each in groups if each.size() > 1)
+    picked, entropies = _Sharded.apply(asked.x, asked.ids, asked.factors, rest, start, named)
     return (picked, entropies) if asked.entropy else picked
 
 
@@ -63,10 +65,10 @@ class _Whole(NamedTuple):
 class _Sharded(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, ids: torch.Tensor, factors: torch.Tensor | None, rest: Asked, start: int, group: Group
+        ctx: Any, x: torch.Tensor, ids: torch.Tensor, factors: torch.Tensor | None, rest: Asked, start: int, groups: Groups
     ) -> tuple[torch.Tensor, torch.Tensor]:
         asked = rest._replace(x=x, ids=ids, factors=factors)
-        whole = _combined(gathered(_numbers(asked, start), group), asked)
+        whole = _combined(gathered(_numbers(asked, start), groups), asked)
         by_id = ids.reshape(-1, asked.n_ids)
         ignored, found = by_id == asked.ignore_index, whole.found.t()
         picked = torch.where(ignored, 0.0, torch.where(found, whole.picked.t(), float("nan")))

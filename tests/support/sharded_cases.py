@@ -182,6 +182,28 @@ def log_probs_of_even_shards():
         token_log_probs(mine, ids, temperature=torch.ones(8, 1, requires_grad=True), group=dist.group.WORLD)
 
 
+@case(2, 4)
+def log_probs_of_dtensors():
+    meshes = [mesh_of(world())] + ([mesh_of(2, 2)] if world() == 4 else [])
+    x, ids = inputs((6, 5, 11)), torch.arange(30, device=WHERE[0]).view(6, 5) % 11
+    weights = inputs((6, 5), seed=2)
+    for mesh in meshes:
+        every = [Shard(2)], [Shard(0)], [Replicate()], [Shard(1)]
+        for placements in every if mesh.ndim == 1 else ([Shard(0), Shard(2)], [Shard(2), Shard(2)], [Shard(2), Replicate()]):
+            leaf, given = x.clone().requires_grad_(), distribute_tensor(x, mesh, placements).requires_grad_()
+            exact = token_log_probs(leaf, ids, temperature=0.7, entropy=True)
+            for tokens in (ids, distribute_tensor(ids, mesh, [Replicate()] * mesh.ndim)):
+                found = token_log_probs(given, tokens, temperature=0.7, entropy=True)
+                for mine, right in zip(found, exact, strict=True):
+                    torch.testing.assert_close(mine.full_tensor(), right, rtol=1e-5, atol=1e-5)
+            plain = distribute_tensor(weights, mesh, found[0].placements)
+            (dx,) = torch.autograd.grad((found[0] * plain).sum() + found[1].sum(), given)
+            (right,) = torch.autograd.grad((exact[0] * weights).sum() + exact[1].sum(), leaf)
+            torch.testing.assert_close(dx.full_tensor(), right, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="one number for each row"):
+        token_log_probs(given, ids, temperature=torch.ones(6, 5, 1))
+
+
 @case()
 def ranks_that_hold_only_padding():
     n = 4 * world()

@@ -107,7 +107,7 @@ def read(x: Any, ids: Any, given: Given) -> Asked:
         if not isinstance(each, torch.Tensor):
             raise TypeError(f"{NAME}(): argument '{name}' must be Tensor, not {type(each).__name__}")
         if hasattr(each, "device_mesh"):
-            raise TypeError(f"{NAME}(): argument '{name}' is a DTensor; give {name}.to_local() of whole rows")
+            raise TypeError(f"{NAME}(): argument '{name}' is a DTensor; give DTensors alone, or {name}.to_local()")
     check_layout(NAME, x)
     if ids.dtype is torch.bool or ids.is_floating_point() or ids.is_complex():
         raise DtypeError(f"{NAME}(): argument 'ids' must hold integers, not {ids.dtype}")
