@@ -28,6 +28,7 @@ from portable_softmax.runtime.plans import occupancy, plan
 if TYPE_CHECKING:
     from portable_softmax.api.explain import explain
     from portable_softmax.api.functional import log_softmax, softmax, softmin
+    from portable_softmax.api.log_probs import token_log_probs
     from portable_softmax.api.modules import LogSoftmax, Softmax
     from portable_softmax.api.override import override_aten
     from portable_softmax.api.patch import patch_torch
@@ -73,6 +74,7 @@ __all__ = [
     "set_batch_invariant",
     "softmax",
     "softmin",
+    "token_log_probs",
     "warm_up",
     "watch_calls",
 ]
@@ -92,6 +94,7 @@ _MODULES = {
     "resident_programs": "own_kernels.resident",
     "softmax": "api.functional",
     "softmin": "api.functional",
+    "token_log_probs": "api.log_probs",
     "warm_up": "runtime.warmup",
     "watch_calls": "operators.memory",
 }
@@ -122,6 +125,7 @@ def __dir__() -> list[str]:
 
 import_with_torch(
     "portable_softmax.operators.library",
+    "portable_softmax.operators.log_probs.library",
     "portable_softmax.operators.saved",
     "portable_softmax.operators.out",
     "portable_softmax.distributed.operators",
