@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from portable_probe.tune import cells, measuring, run
-from portable_probe.tune.__main__ import keep
+from portable_probe.tune.command import keep
 from portable_probe.tune.files import Launch
 from portable_softmax import Device
 from portable_softmax.planning.estimate import estimated
