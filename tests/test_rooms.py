@@ -44,7 +44,7 @@ ARROWS = {
     "__main__": {"program"},
 }
 MORE = {
-    "portable_softmax/runtime/kernel_form.py": {"kernels"},  # the one file that knows them
+    "portable_softmax/runtime/kernel_form.py": {"kernels"}  # the one file that knows them
 }
 
 # Words of code that only one vendor's users would know; letters end them, so `is_cuda` and `H200_POLLS` hold one too.
@@ -131,8 +131,7 @@ def test_vendors_stand_in_backends_only(file):
 
 
 @pytest.mark.parametrize(
-    "code",
-    ["x.is_cuda", "H200 = 1", "def of_mi300x(): 0", "f(xpu=1)", "x = 'gfx942'", "import hip", "f'on {x} sm_90'"],
+    "code", ["x.is_cuda", "H200 = 1", "def of_mi300x(): 0", "f(xpu=1)", "x = 'gfx942'", "import hip", "f'on {x} sm_90'"]
 )
 def test_a_vendors_name_is_seen(code):
     assert any(VENDORS.search(word) for _, word in words_of(ast.parse(code)))

@@ -110,10 +110,7 @@ def test_a_product_of_matrices_without_matrix_instructions(arch):
 
 @pytest.mark.parametrize(
     ("fault", "pattern", "replacement"),
-    [
-        ((Race, Uninitialised), "\ts_barrier\n", "\ts_nop 0\n"),
-        (Stuck, "\ts_endpgm\n", "\ts_branch .Lfor_ever\n\ts_endpgm\n"),
-    ],
+    [((Race, Uninitialised), "\ts_barrier\n", "\ts_nop 0\n"), (Stuck, "\ts_endpgm\n", "\ts_branch .Lfor_ever\n\ts_endpgm\n")],
 )
 def test_what_is_wrong_is_seen(fault, pattern, replacement):
     def edit(text):

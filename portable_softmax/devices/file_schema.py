@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from portable_softmax.devices.policy import Cost, LaunchPolicy, NumberRow
+from portable_softmax.devices.policy import Cost, LaunchPolicy
 from portable_softmax.devices.schema import HardwareFacts, Release, Source, Text
 
 Dtype = Literal["float16", "bfloat16", "float32", "float64"]
@@ -17,7 +17,6 @@ class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     hardware: HardwareFacts = HardwareFacts()
     arch: Text | msgspec.UnsetType = msgspec.UNSET  # Triton's target, if the products of an architecture have different targets
     cost: Cost | msgspec.UnsetType = msgspec.UNSET
-    numbers: list[NumberRow] = []
 
 
 class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -43,5 +42,4 @@ class Extension(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     sources: dict[str, Source] = {}  # in addition to those of the profile that it extends
     hardware: HardwareFacts = HardwareFacts()
     cost: Cost | msgspec.UnsetType = msgspec.UNSET
-    numbers: list[NumberRow] = []
     arch: Text | msgspec.UnsetType = msgspec.UNSET

@@ -32,7 +32,6 @@ def extended(path: Path, extension: Extension, described: Described) -> ProfileF
         hardware=HardwareFacts(**(facts | given(extension.hardware))),
         arch=extension.arch or (product.arch if product else msgspec.UNSET),
         cost=extension.cost or (product.cost if product else msgspec.UNSET),
-        numbers=[*extension.numbers, *(product.numbers if product else ())],
     )
     sources = file.sources | extension.sources
     return msgspec.structs.replace(file, sources=sources, products={path.stem: merged})
@@ -58,5 +57,4 @@ def with_launch(path: Path, file: ProfileFile, files: Mapping[str, ProfileFile])
 
 
 def _named(launch: LaunchPolicy) -> list[str]:
-    facts = [fact.source for key, fact in given(launch).items() if key in FACTS]
-    return facts + [row.source for row in launch.numbers]
+    return [fact.source for key, fact in given(launch).items() if key in FACTS]

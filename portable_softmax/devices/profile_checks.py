@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.file_schema import Product, ProfileFile
-from portable_softmax.devices.policy import FACTS, LEAST_GAIN, OF_VECTOR_CORES, OF_WARPS, LaunchPolicy, NumberRow
+from portable_softmax.devices.policy import FACTS, LaunchPolicy
 from portable_softmax.devices.schema import given
 
 
@@ -93,7 +93,6 @@ def complaints(file: ProfileFile, alone: bool = False) -> Iterator[str]:
     facts = _numbers("hardware", file.hardware)
     yield from _contradictions(facts, facts)
     yield from _launch("launch", file.launch, facts)
-    yield from _rows("launch.numbers", file.launch.numbers, facts, file)
     for name, product in file.products.items():
         where = f"products.{name}"
         if not re.fullmatch(r"[^\s/]+", name):
@@ -103,7 +102,6 @@ def complaints(file: ProfileFile, alone: bool = False) -> Iterator[str]:
         yield from _target(where, file, product)
         own = _numbers(f"{where}.hardware", product.hardware)
         yield from _contradictions(own if alone else facts | own, own)
-        yield from _rows(f"{where}.numbers", product.numbers, facts | own, file)
 
 
 def _launch(where: str, launch: LaunchPolicy, facts: dict[str, tuple[str, Any]]) -> Iterator[str]:
@@ -113,23 +111,10 @@ def _launch(where: str, launch: LaunchPolicy, facts: dict[str, tuple[str, Any]])
     path, most = facts.get("max_registers_per_thread", ("", None))
     if most and launch.registers and max(launch.registers.value) > most:
         yield f"{where}.registers {list(launch.registers.value)}, {path} {most}: a thread has no more registers"
-    given_to_all = {key for row in launch.numbers if not row.conditions for key in row.given}
-    wanted = OF_VECTOR_CORES if "warp_size" not in facts and "tile_elements" in given_to_all else OF_WARPS
-    if missing := [key for key in wanted if key not in given_to_all]:
-        yield f"{where}.numbers: no row for all problems gives {', '.join(missing)}; give them, or `extends`"
-
-
-def _rows(where: str, rows: list[NumberRow], facts: dict[str, tuple[str, Any]], file: ProfileFile) -> Iterator[str]:
-    """Yields a complaint for each number that no kernel on this hardware could follow, and for measured rows without a gain."""
-    path, most = facts.get("max_registers_per_thread", ("", None))
-    for number, row in enumerate(rows):
-        source = file.sources.get(row.source)
-        if row.conditions and not row.gain and source and source.verified == "measured":
-            yield f"{where}[{number}]: a row with conditions that was measured needs its gain, which is at least {LEAST_GAIN}"
-        for key in ("split_registers", "registers"):
-            value = getattr(row, key) or 0
-            if most and (max(value) if isinstance(value, list) else value) > most:
-                yield f"{where}[{number}].{key} {value}, {path} {most}: a thread has no more registers"
+    of_vector_cores = "warp_size" not in facts and bool(launch.tile_elements)
+    wanted = ("tile_elements", "stream_elements") if of_vector_cores else ("cost",)
+    if missing := [key for key in wanted if not getattr(launch, key)]:
+        yield f"{where}: {', '.join(missing)} is missing; give it, or `extends`"
 
 
 def _sources(file: ProfileFile) -> Iterator[str]:
@@ -144,18 +129,14 @@ def _sources(file: ProfileFile) -> Iterator[str]:
 
 
 def _named_sources(file: ProfileFile) -> Iterator[tuple[str, str]]:
-    """Yields (path in the file, name of its source) for every fact and row of numbers."""
+    """Yields (path in the file, name of its source) for every fact."""
     policy = {key: value for key, value in given(file.launch).items() if key in FACTS}
     groups = {"hardware": given(file.hardware), "launch": policy}
-    rows = {"launch.numbers": file.launch.numbers}
     for name, product in file.products.items():
         groups[f"products.{name}.hardware"] = given(product.hardware)
         groups[f"products.{name}"] = {"cost": product.cost} if product.cost else {}
-        rows[f"products.{name}.numbers"] = product.numbers
     for group, facts in groups.items():
         yield from ((f"{group}.{key}", fact.source) for key, fact in facts.items())
-    for group, listed in rows.items():
-        yield from ((f"{group}[{number}]", row.source) for number, row in enumerate(listed))
 
 
 def _patterns(where: str, pattern: str) -> Iterator[str]:

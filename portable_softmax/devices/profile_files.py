@@ -10,7 +10,7 @@ import msgspec
 import yaml
 
 from portable_softmax.devices.file_schema import Extension, Product, ProfileFile
-from portable_softmax.devices.policy import Cost, Grid, LaunchPolicy, NumberRow
+from portable_softmax.devices.policy import Cost, Grid, LaunchPolicy
 from portable_softmax.devices.schema import Fact, HardwareFacts, Source
 from portable_softmax.errors import ProfileError
 
@@ -24,7 +24,6 @@ PLACES = {  # what a complaint calls each group of keys
     "`hardware`": HardwareFacts,
     "`launch`": LaunchPolicy,
     "`cost`": Cost,
-    "a row of `numbers`": NumberRow,
     "a product": Product,
     "a source": Source,
     "a fact": Fact,
@@ -32,7 +31,7 @@ PLACES = {  # what a complaint calls each group of keys
 FIELDS = sorted({field for struct in (*PLACES.values(), Grid) for field in struct.__struct_fields__})
 CHOICES = {
     field: get_args(kind)
-    for struct in (Source, Grid, NumberRow)
+    for struct in (Source, Grid)
     for field, hint in get_type_hints(struct).items()
     for kind in (hint, *get_args(hint))
     if get_origin(kind) is Literal

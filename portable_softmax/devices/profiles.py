@@ -180,7 +180,7 @@ def _profile(file: ProfileFile, name: str, product: Product | None) -> DevicePro
 
 def _launch(launch: LaunchPolicy, product: Product) -> LaunchPolicy:
     """Returns the preferences of a product of an architecture."""
-    return msgspec.structs.replace(launch, cost=product.cost or launch.cost, numbers=[*product.numbers, *launch.numbers])
+    return msgspec.structs.replace(launch, cost=product.cost or launch.cost)
 
 
 def _in_order(name: str) -> list[str | int]:

@@ -150,7 +150,9 @@ def _pieces(problem: Problem, tiling: Tiling, memory: _Memory, vector: int) -> t
         narrow, inner, rows = 1, problem.inner, min(access, tiling.tile_rows)
         runs = [inner * tiling.width if tiling.tile_rows >= inner else tiling.tile_rows] * operands
         if rows > inner:  # of several matrices
-            asked = [_lines(access, inner * (access // rows), -(-rows // inner), inner * problem.n_cols, element, line)] * operands
+            asked = [
+                _lines(access, inner * (access // rows), -(-rows // inner), inner * problem.n_cols, element, line)
+            ] * operands
         else:
             asked = [_lines(access, rows, access, inner, element, line)] * operands
         if problem.transposed:

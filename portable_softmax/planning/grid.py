@@ -117,9 +117,9 @@ def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:
     cols, neighbours = next_power_of_2(problem.width), budget.most_rows
     fair = next_power_of_2(-(-problem.n_rows // budget.multiprocessors))  # each core has a tile
     rows = max(1, most // (cols * (1 if beside else budget.operands)))
-    rows = min(1 << rows.bit_length() - 1, fair, neighbours)
-    least = min(neighbours, budget.sector) if beside else 1
-    for rows in reversed(powers(least, max(least, rows, min(neighbours, budget.line) if beside else 1))):
+    largest = min(1 << rows.bit_length() - 1, fair, neighbours)
+    least, line = (min(neighbours, each) if beside else 1 for each in (budget.sector, budget.line))
+    for rows in reversed(powers(least, max(largest, line))):
         if problem.width <= most // rows if beside else problem.n_cols <= most * problem.registers_per_element:
             yield Tiling(rows, cols)
     rows = min(neighbours, budget.line) if beside else 1

@@ -159,7 +159,8 @@ def _unfit(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> 
 def _plan(best: Compiled, others: list[Compiled], order: list[Ranked], rejected: list[str], device: Device) -> LaunchPlan:
     compiled = {(best.problem, best.tiling), *((each.problem, each.tiling) for each in others)}
     left = [each for each in order if (each.problem, each.tiling) not in compiled]
-    beside = min([*others, *left[:1]], key=lambda each: each.us, default=None)
+    runners: list[Compiled | Ranked] = [*others, *left[:1]]
+    beside = min(runners, key=lambda each: each.us, default=None)
     warning = None
     if best.spilled and _spills_slow(best, device):
         warning = f"slow: spills into {best.spilled} bytes per thread; no other of {len(order)} launches should be faster"

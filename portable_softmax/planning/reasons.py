@@ -5,8 +5,7 @@ from dataclasses import fields
 
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.cost import Terms
-from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.plan import Terms, Tiling
 from portable_softmax.planning.problem import Problem
 
 
@@ -39,13 +38,14 @@ def why(
 
 
 def why_faster(terms: Terms, tiling: Tiling, other: Terms, beside: Tiling, launches: int, device: Device) -> Iterator[str]:
-    """Yields the terms of the expected time beside those of the runner-up, and the source of the numbers behind them."""
+    """Yields the source of the numbers behind the expected time, and the runner-up with the term that it is slower by."""
     cost = device.profile.launch.cost
     source = device.profile.sources[cost.source].title if cost else ""
-    yield f"expected: {terms} ({source})"
+    yield f"times are expected by these numbers: {source}"
     more = {each.name: getattr(other, each.name) - getattr(terms, each.name) for each in fields(Terms)}
     most = max(more, key=lambda name: more[name])
-    yield f"runner-up of {launches}: {beside}: {other.total:.1f} us, {most} takes {more[most]:.1f} more"
+    slower = f", as {most} takes {more[most]:.1f} more" if round(more[most], 1) else ""
+    yield f"runner-up of {launches} launches: {beside}: {other.total:.1f} us{slower}"
 
 
 def _why_in_place(tiling: Tiling, device: Device) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""explain: the plan of the very launch that a call makes, or why there is none."""
+"""explain: the plan of the very launch that a call makes, or why there is none; test_arguments.py has what both refuse."""
 
 import os
 import subprocess
@@ -7,11 +7,9 @@ import sys
 import pytest
 import torch
 
-from portable_softmax import Device, DtypeError, LayoutError, batch_invariant, explain, plan, softmax
-from portable_softmax.devices.detect import interpreting
-from portable_softmax.operators import launching
+from portable_softmax import Device, DtypeError, batch_invariant, explain, plan, softmax
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.filterwarnings("ignore:An output with one or more")]
 
 
 @pytest.fixture
@@ -19,59 +17,48 @@ def x(where):
     return torch.randn(24, 37, generator=torch.Generator().manual_seed(0)).to(where)
 
 
-CALLS = {
-    "rows": (lambda x: x, -1, None),
-    "rows side by side": (lambda x: x, 0, None),
-    "slices": (lambda x: x[::2, 3:], 1, None),
-    "another type": (lambda x: x.half(), 1, torch.float64),
-    "converted": (lambda x: x.int(), 1, torch.float32),
-    "copied": (lambda x: x[:, ::2], 1, None),
-    "a number": (lambda x: x[0, 0], 0, None),
-    "needs a gradient": (lambda x: x.clone().requires_grad_(), 1, None),
+def softly(x, dim=-1, dtype=None, **given):
+    """A call, as its positional arguments and its options."""
+    return (x, dim, dtype), given
+
+
+COPIED, CONVERTED = "the input is copied first, and", "torch converts int32 to float32 first"
+CALLS = {  # and what is said of each beside the plan
+    "rows": (softly, "float32 to float32: softmax along dim 1 of (24, 37), strides (37, 1)\n"),
+    "rows side by side": (lambda x: softly(x.t(), 0), "37 columns on ;; along dim 0 of (37, 24), strides (1, 37)\n"),
+    "slices": (lambda x: softly(x[::2, 3:], 1), "rows of 34 columns on "),
+    "another type": (lambda x: softly(x.half(), 1, torch.float64), "float16 to float64:"),
+    "converted": (lambda x: softly(x.int(), 1, torch.float32), f"{CONVERTED} ;; float32 to float32:"),
+    "copied": (lambda x: softly(x[:, ::2], 1), COPIED),
+    "a number": (lambda x: softly(x[0, 0], 0), "1 columns on "),
+    "needs a gradient": (lambda x: softly(x.clone().requires_grad_()), ""),
+    "a mask of columns": (lambda x: softly(x, mask=torch.arange(37, device=x.device) < 20, scale=0.5), "scale 0.5, mask bool"),
+    "an added mask": (lambda x: softly(x, mask=x.half(), softcap=5.0), "mask float16 (24, 37), softcap 5.0"),
+    "temperatures": (lambda x: softly(x, temperature=x[:, :1].abs() + 1), ""),
+    "a sink": (lambda x: softly(x, sink=1.0), ""),
+    "everything": (
+        lambda x: softly(x, scale=0.125, causal="lower_right", mask=x > 0, softcap=5.0, masked_rows="zero"),
+        "scale 0.125, mask bool (24, 37), causal lower_right, softcap 5.0, masked_rows zero",
+    ),
+    "in place": (lambda x: softly(x, out=x), "in place"),
+    "transposed": (lambda x: softly(x, out=x.new_empty(37, 24).t()), "into strides (1, 24)"),
+    "off every alignment": (lambda x: softly(x, out=x.new_empty(24 * 37 + 1)[1:].view(24, 37)), "into strides (37, 1)"),
+    "resized": (lambda x: softly(x, out=x.new_empty(0)), "into strides (1,)"),
+    "scores into a tensor": (lambda x: softly(x, scale=2.0, out=x.new_empty(37, 24).t()), f"{COPIED} ;; into strides (1, 24)"),
+    "scores in place": (lambda x: softly(x, scale=2.0, out=x), "in place"),
 }
 
 
-@pytest.mark.parametrize(("make", "dim", "dtype"), CALLS.values(), ids=CALLS)
-def test_it_is_the_plan_of_the_call(x, plans, make, dim, dtype):
-    given = make(x)
-    told = explain(given, dim, dtype)
+@pytest.mark.parametrize(("make", "words"), CALLS.values(), ids=CALLS)
+def test_it_is_the_plan_of_the_call(x, plans, make, words):
+    arguments, given = make(x)
+    told = explain(*arguments, **given)
     assert not plans, "something was launched"
-    softmax(given, dim, dtype)
-    ((_, plan),) = plans
+    softmax(*arguments, **given)
+    ((problem, plan),) = plans
     assert told.endswith(str(plan))
-    assert ("is copied first" in told) == (make is CALLS["copied"][0])
-    assert ("torch converts int32 to float32 first" in told) == (make is CALLS["converted"][0])
-    types = f"{str(torch.float32 if given.dtype is torch.int32 else given.dtype)[6:]} to {str(dtype or given.dtype)[6:]}:"
-    assert f"rows of {plan.problem.n_cols} columns on " in told
-    assert types in told
-
-
-SCORES = {
-    "a mask of columns": lambda x: {"mask": torch.arange(37, device=x.device) < 20, "scale": 0.5},
-    "a mask of each element": lambda x: {"mask": x > 0},
-    "an added mask": lambda x: {"mask": x.half(), "softcap": 5.0},
-    "temperatures": lambda x: {"temperature": x[:, :1].abs() + 1},
-    "causal": lambda x: {"causal": True, "masked_rows": "zero"},
-    "a sink": lambda x: {"sink": 1.0},
-}
-
-
-@pytest.mark.parametrize("name", SCORES)
-def test_it_is_the_plan_of_a_call_of_scores(x, plans, name):
-    given = SCORES[name](x)
-    told = explain(x, **given)
-    assert not plans, "something was launched"
-    softmax(x, **given)
-    ((_, plan),) = plans
-    assert plan.problem.scores
-    assert told.endswith(str(plan))
-
-
-def test_scores_whose_mask_has_too_many_levels(where):
-    x, mask = torch.randn(2, 2, 2, 2, 3, 8, device=where), torch.rand(2, 1, 2, 1, 3, 8, device=where) > 0.5
-    assert explain(x, mask=mask).startswith(
-        "a launch for each index of the outermost dimension computes it: (2, 2, 2, 2, 3, 8)"
-    )
+    assert [each for each in words.split(" ;; ") if each not in told] == []
+    assert (COPIED in told, CONVERTED in told, problem.in_place) == (COPIED in words, CONVERTED in words, words == "in place")
 
 
 def test_the_choices_that_are_in_force_are_read(x, plans):
@@ -87,36 +74,11 @@ def test_the_choices_that_are_in_force_are_read(x, plans):
     assert told.endswith(str(plans[-1][1]))
 
 
-def test_no_elements(x):
-    assert explain(x[:0]) == "nothing is computed: the tensor has no elements"
-
-
-def test_what_is_asked_is_said(x):
-    told = explain(x, scale=0.125, causal="lower_right", mask=x > 0, softcap=5.0, masked_rows="zero")
-    words = "softmax along dim 1 of (24, 37), strides (37, 1), scale 0.125, mask bool (24, 37), causal lower_right, softcap 5.0"
-    assert f"{words}, masked_rows zero" in told
-    assert "along dim 0 of (37, 24), strides (1, 37)\n" in explain(x.t(), 0)
-
-
-OUTS = {
-    "in place": lambda x: x,
-    "transposed": lambda x: torch.empty(37, 24, device=x.device).t(),
-    "off every alignment": lambda x: torch.empty(24 * 37 + 1, device=x.device)[1:].view(24, 37),
-    "resized": lambda x: torch.empty(0, device=x.device),
-}
-
-
-@pytest.mark.filterwarnings("ignore:An output with one or more")
-@pytest.mark.parametrize("given", [{}, {"scale": 2.0}], ids=["plain", "scores"])
-@pytest.mark.parametrize("name", OUTS)
-def test_it_is_the_plan_of_a_call_into_a_tensor(x, plans, name, given):
-    out = OUTS[name](x)
-    told = explain(x, out=out, **given)
-    assert ("in place" if name == "in place" else f"into strides {out.stride()}") in told
-    softmax(x, out=out, **given)
-    ((problem, plan),) = plans
-    assert problem.in_place == (name == "in place")
-    assert told.endswith(str(plan))
+def test_where_there_is_no_plan(where):
+    assert explain(torch.empty(0, 3, device=where)) == "nothing is computed: the tensor has no elements"
+    x, mask = torch.randn(2, 2, 2, 2, 3, 8, device=where), torch.rand(2, 1, 2, 1, 3, 8, device=where) > 0.5
+    said = "a launch for each index of the outermost dimension computes it: (2, 2, 2, 2, 3, 8)"
+    assert explain(x, mask=mask).startswith(said)
 
 
 def test_a_tensor_without_memory_is_planned_for_a_device(x):
@@ -134,7 +96,7 @@ def test_a_tensor_without_memory_is_planned_for_a_device(x):
         assert softmax(meta.half(), scale=2.0).is_meta
 
 
-def test_a_tensor_on_the_cpu_is_torchs(monkeypatch):
+def test_a_tensor_on_the_cpu_is_torchs():
     code = """
 import torch
 from portable_softmax import explain, plan
@@ -146,56 +108,3 @@ print(told.endswith(str(plan(64, 777, "float32", "nvidia/h200"))))
     told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
     why = "it: the tensor is on the CPU, and TRITON_INTERPRET=1 is not set"
     assert told.splitlines() == [f"torch.softmax computes {why}", f"torch's operators compute {why}", "True"]
-
-
-CPU = {  # calls that raise there, as explain does
-    "integers": lambda function, x: function(x.int()),
-    "causal along another dim": lambda function, x: function(x, dim=0, causal=True),
-    "a mask that does not broadcast": lambda function, x: function(x, mask=torch.ones(3, 3) > 0),
-    "a mask elsewhere": lambda function, x: function(x, mask=torch.ones(24, 37, device="meta") > 0),
-    "a dim": lambda function, x: function(x, dim=2),
-    "no cap": lambda function, x: function(x, softcap=0.0),
-    "another type of result": lambda function, x: function(x, out=x.double()),
-    "a result that lies partly under it": lambda function, x: function(x[:, :12], out=x[:, 5:17]),
-    "a result of scores that does": lambda function, x: function(x[:, :12], scale=2.0, out=x[:, 5:17]),
-    "a result that is no tensor": lambda function, x: function(x, out=1.0),
-}
-
-
-@pytest.mark.parametrize("by", ["kernel", "torch"])
-@pytest.mark.parametrize("call", CPU.values(), ids=CPU)
-def test_it_raises_what_the_call_raises(monkeypatch, call, by):
-    x = torch.randn(24, 37)
-    if by == "torch":
-        monkeypatch.setattr(launching, "interpreting", lambda: False)
-    elif not interpreting():
-        pytest.skip("the tensors are on the CPU")
-    with pytest.raises(Exception) as theirs:  # noqa: PT011
-        call(softmax, x)
-    with pytest.raises(type(theirs.value)) as ours:
-        call(explain, x)
-    first, second = (
-        str(each.value).split("\n")[0].removeprefix("explain()").removeprefix("softmax()") for each in (ours, theirs)
-    )
-    assert first == second
-
-
-class Sharded(torch.Tensor):
-    device_mesh = None
-
-
-REFUSED = {
-    "a list": (lambda x: [1.0], -1, None, TypeError, "argument 'x' must be Tensor, not list"),
-    "a DTensor": (lambda x: x.as_subclass(Sharded), -1, None, TypeError, r"give x.to_local\(\)"),
-    "a dim": (lambda x: x, 2, None, IndexError, "Dimension out of range"),
-    "a dim of another type": (lambda x: x, 1.0, None, TypeError, "argument 'dim' must be int, not float"),
-    "a dtype": (lambda x: x, 1, "float32", TypeError, "argument 'dtype' must be torch.dtype, not str"),
-    "integers": (lambda x: x.int(), 1, None, DtypeError, "int32 was asked for"),
-    "a layout": (lambda x: x.to_sparse(), 1, None, LayoutError, "use x.to_dense"),
-}
-
-
-@pytest.mark.parametrize(("make", "dim", "dtype", "error", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_the_call_would_refuse(x, make, dim, dtype, error, words):
-    with pytest.raises(error, match=words):
-        explain(make(x), dim, dtype)

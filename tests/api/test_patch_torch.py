@@ -1,9 +1,13 @@
 """patch_torch: which calls of torch's functions come here, which stay torch's, and that torch is then as it was."""
 
+import copy
+import functools
+import pickle
 import subprocess
 import sys
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import pytest
@@ -109,6 +113,22 @@ def nested(x, **layout):
     return torch.softmax(torch.nested.nested_tensor([x, x[:2]], **layout), -1).unbind()[1]
 
 
+def sharded(x):
+    distributed = pytest.importorskip("torch.distributed")
+    if not distributed.is_available():
+        pytest.skip("this torch has no torch.distributed")
+    from torch.distributed.tensor import DTensor, Shard, init_device_mesh
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+    try:
+        result = F.softmax(DTensor.from_local(x, init_device_mesh(x.device.type, (1,)), [Shard(0)]), 1)
+        assert isinstance(result, DTensor)
+        return result.to_local()
+    finally:
+        distributed.destroy_process_group()
+
+
 def out(x):
     result = torch.empty_like(x)
     return torch.softmax(x, 1, out=result)
@@ -136,6 +156,7 @@ THEIRS = {
     "its method": lambda x: x.as_subclass(Units).softmax(1),
     "its functional": lambda x: F.log_softmax(x.as_subclass(Units), 1),
     "a torch-dispatch subclass": two,
+    "a DTensor": sharded,
     "an object that is no tensor": lambda x: F.softmax(Duck(), 1),
     "integers without a dtype": lambda x: torch.softmax(x.int(), 1),
     "an integer dtype": lambda x: torch.softmax(x, 1, torch.int32),
@@ -208,25 +229,6 @@ def test_subclasses_and_modes_see_torchs_own_functions(x):
     assert len(expected) == 4 + 3
     with patch_torch():
         assert ask() == expected
-
-
-def test_dtensors_stay_torchs(where, x, seen):
-    distributed = pytest.importorskip("torch.distributed")
-    if not distributed.is_available():
-        pytest.skip("this torch has no torch.distributed")
-    from torch.distributed.tensor import DTensor, Shard, init_device_mesh
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
-    try:
-        shared = DTensor.from_local(x, init_device_mesh(where.type, (1,)), [Shard(0)])
-        with patch_torch():
-            result = F.softmax(shared, 1)
-        assert type(result) is type(shared)
-        assert torch.equal(result.to_local(), torch.softmax(x, 1))
-    finally:
-        distributed.destroy_process_group()
-    assert not seen
 
 
 def test_dispatch_modes_and_a_default_device_do_not_keep_calls_from_here(where, x, seen):
@@ -302,31 +304,52 @@ def test_contexts_in_threads(x):
 
 
 def test_a_context_is_active_in_threads_that_run_already(x, seen):
-    begun, routed, results = threading.Event(), threading.Event(), []
-
-    def other():
-        begun.set()
-        routed.wait()
-        results.append(torch.softmax(x, 1))
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    begun.wait()
-    with patch_torch():
-        routed.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(bool, 1).result()
+        with patch_torch():
+            pool.submit(lambda: torch.softmax(x, 1)).result()
     assert seen == ["softmax"]
 
 
-def test_functions_fetched_inside_are_torchs_afterwards(x, seen):
+def standing_now():
+    return [getattr(place, name) for place, name in PLACES]
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act, self.partial = torch.softmax, functools.partial(F.softmax, dim=-1)
+        self.layer = torch.nn.TransformerEncoderLayer(8, 2, 16, activation=self.partial, dropout=0.0, batch_first=True)
+        self.layers = torch.nn.TransformerEncoder(self.layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x):
+        return self.layers(self.partial(self.act(x, 1)))
+
+
+LOAD = "import sys; sys.modules['portable_softmax'] = None; import pickle; print(*map(repr, pickle.load(sys.stdin.buffer)))"
+
+
+def test_what_is_fetched_inside_is_torchs_own_afterwards_in_copies_and_in_pickles(x, seen):
     with patch_torch():
-        fetched = torch.softmax, F.log_softmax
-        for function in fetched:
-            function(x, 1)
-    assert seen == ["softmax", "log_softmax"]
-    for function in fetched:
-        function(x, 1)
-    assert len(seen) == 2
+        fetched, model = standing_now(), Model()
+        fetched[0](x, 1)
+        inside = [pickle.dumps(fetched, protocol) for protocol in (0, 2, pickle.HIGHEST_PROTOCOL)]
+        assert pickle.loads(inside[0]) == copy.copy(fetched) == copy.deepcopy(fetched) == fetched, "what stands there"
+        saved = pickle.dumps(model)
+        for each in (torch.softmax, torch.Tensor.softmax):
+            assert pickle.loads(pickle.dumps(each)) is each
+        with pytest.raises(pickle.PicklingError, match=r"not the same object as torch\.nn\.functional"):
+            pickle.dumps(F.softmax.__wrapped__)  # pickle finds by name what stands there instead
+    fetched[0](x, 1)
+    assert seen == ["softmax"]
+    for pickled in (*inside, pickle.dumps(fetched)):
+        assert pickle.loads(pickled) == standing_now() != fetched
+    loaded = pickle.loads(saved)
+    assert (loaded.act, loaded.partial.func) == (torch.softmax, F.softmax)
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(loaded(x), model(x))
+    told = subprocess.run([sys.executable, "-c", LOAD], input=inside[1], capture_output=True, check=True).stdout.decode()
+    assert (told.count("softm"), "bound" in told) == (len(PLACES), False)
 
 
 def test_what_others_put_in_place_meanwhile_stays(x, monkeypatch):
@@ -396,24 +419,23 @@ def test_compiled_methods_keep_what_they_were(x):
 FIRST_READ_INSIDE = """
 import sys, torch
 from portable_softmax import patch_torch
-x = torch.randn(3, 5)
+x, function = torch.randn(3, 5), lambda x: torch.softmax(x * 2, 1) + 1
 assert "torch._dynamo" not in sys.modules
 with patch_torch():
     torch.overrides.get_overridable_functions()
 assert torch.Tensor.softmax in torch.overrides.get_overridable_functions()[torch.Tensor]
 for backend in ("eager", "aot_eager"):
     with patch_torch():
-        compiled = torch.compile(lambda x: torch.softmax(x * 2, 1) + 1, fullgraph=True, backend=backend)
-        torch.testing.assert_close(compiled(x), torch.softmax(x * 2, 1) + 1)
+        torch.testing.assert_close(torch.compile(function, fullgraph=True, backend=backend)(x), function(x))
     torch._dynamo.reset()
-    compiled = torch.compile(lambda x: torch.softmax(x * 2, 1) + 1, fullgraph=True, backend=backend)
-    torch.testing.assert_close(compiled(x), torch.softmax(x * 2, 1) + 1)
+    compiled = torch.compile(function, fullgraph=True, backend=backend)
+    torch.testing.assert_close(compiled(x), function(x))
     with patch_torch():  # as torch.distributed.init_process_group does
         torch._dynamo.trace_rules.clear_lru_cache()
         torch._dynamo.reset()
-        torch.compile(lambda x: torch.softmax(x * 2, 1) + 1, fullgraph=True, backend=backend)(x)
+        torch.compile(function, fullgraph=True, backend=backend)(x)
     torch._dynamo.reset()
-    torch.testing.assert_close(compiled(x), torch.softmax(x * 2, 1) + 1)
+    torch.testing.assert_close(compiled(x), function(x))
 """
 
 

@@ -135,91 +135,78 @@ def test_the_interpreter_is_a_device(monkeypatch):
     assert current_device().backend == "interpreter"
 
 
+def drivers(error, **active):
+    """Triton's drivers by whether they claim the machine; whatever is asked of the active one raises `error`."""
+
+    def prepare(monkeypatch):
+        def fail():
+            raise error
+
+        backends = {name: SimpleNamespace(driver=SimpleNamespace(is_active=lambda on=on: on)) for name, on in active.items()}
+        monkeypatch.setattr(triton.backends, "backends", backends)
+        monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=SimpleNamespace(get_current_target=fail)))
+
+    return prepare
+
+
+def stock_triton_over(name):
+    def prepare(monkeypatch):
+        def version(package, installed={"triton": "3.8.0", name: "3.2.0"}):  # noqa: B006
+            if package in installed:
+                return installed[package]
+            raise importlib.metadata.PackageNotFoundError(package)
+
+        monkeypatch.setattr(importlib.metadata, "version", version)
+
+    return prepare
+
+
+def without_a_compiler(monkeypatch):
+    def no_compiler(driver, index):
+        raise FileNotFoundError("gcc")
+
+    play(monkeypatch, recorded("driver_h200"))
+    monkeypatch.setattr(RecordedDriver, "get_device_properties", no_compiler)
+
+
+HIP = next(name for name in MACHINES if recorded(name)["target"][0] == "hip")
+CANN = OSError("ASCEND_HOME_PATH is not set, source <ascend-toolkit>/set_env.sh first")
+BROKEN = {  # what is wrong with a machine, and what is said
+    "two drivers": (
+        drivers(RuntimeError("2 active drivers"), nvidia=True, ascend=True, amd=False),
+        r"2 of Triton's drivers claim this machine: nvidia, ascend\. Uninstall all but one",
+    ),
+    **{f"stock Triton over {name}": (
+        stock_triton_over(name), rf"triton 3\.8\.0 and {name} 3\.2\.0 are both installed.*pip uninstall triton {name}"
+    ) for name in ("triton-ascend", "triton-xpu")},
+    "no CANN": (  # `bisheng` on PATH is enough for the driver to claim the machine
+        drivers(CANN, ascend=True), r"(?s)ascend driver claims.*ASCEND_HOME_PATH is not set.*CANN's set_env\.sh",
+    ),
+    "active without a device": (  # a ROCm build of torch on a machine without a GPU, as Triton 3.2 sees it
+        lambda monkeypatch: play(monkeypatch, recorded(HIP) | {"available": False}),
+        r"hip driver claims to be active, but torch\.cuda\.is_available\(\) is False.*/dev/kfd",
+    ),
+    "no compiler": (without_a_compiler, "cannot describe device 0"),
+    "a backend that nobody described": (
+        lambda monkeypatch: play(monkeypatch, recorded("driver_h200") | {"target": ["tpu", "v6", 32]}),
+        "Triton drives a 'tpu' device; this package knows cuda, hip, npu, xpu",
+    ),
+    **{f"no {name}": (lambda monkeypatch, name=name: monkeypatch.setitem(sys.modules, name, None), f"{words}.*README")
+       for name, words in (("torch", "torch is needed to find a device"), ("triton.runtime", "Triton is needed to find a"))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("prepare", "words"), BROKEN.values(), ids=BROKEN)
+def test_a_machine_that_is_broken_is_told(monkeypatch, prepare, words):
+    prepare(monkeypatch)
+    with pytest.raises(DeviceError, match=words):
+        current_device()
+
+
 def test_no_accelerator():
     if torch.cuda.is_available():
         pytest.skip("this machine has one")
     with pytest.raises(NoDeviceError, match=r"none finds a device\. torch .* is built for .*README"):
-        current_device()
-
-
-def drivers(monkeypatch, error, **active):
-    """Triton's drivers by whether they claim the machine; whatever is asked of the active one raises `error`."""
-
-    def fail():
-        raise error
-
-    backends = {name: SimpleNamespace(driver=SimpleNamespace(is_active=lambda on=on: on)) for name, on in active.items()}
-    monkeypatch.setattr(triton.backends, "backends", backends)
-    monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=SimpleNamespace(get_current_target=fail)))
-
-
-def test_two_drivers(monkeypatch):
-    drivers(monkeypatch, RuntimeError("2 active drivers"), nvidia=True, ascend=True, amd=False)
-    with pytest.raises(DeviceError, match=r"2 of Triton's drivers claim this machine: nvidia, ascend\. Uninstall all but one"):
-        current_device()
-
-
-@pytest.mark.parametrize("name", ["triton-ascend", "triton-xpu"])
-def test_stock_triton_installed_over_the_vendors(monkeypatch, name):
-    installed = {"triton": "3.8.0", name: "3.2.0"}
-
-    def version(package):
-        if package in installed:
-            return installed[package]
-        raise importlib.metadata.PackageNotFoundError(package)
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    with pytest.raises(
-        DeviceError, match=rf"triton 3\.8\.0 and {name} 3\.2\.0 are both installed.*pip uninstall triton {name}"
-    ):
-        current_device()
-
-
-def test_cann_missing(monkeypatch):
-    """`bisheng` on PATH is enough for the driver to claim the machine."""
-    drivers(monkeypatch, OSError("ASCEND_HOME_PATH is not set, source <ascend-toolkit>/set_env.sh first"), ascend=True)
-    with pytest.raises(DeviceError, match=r"(?s)ascend driver claims.*ASCEND_HOME_PATH is not set.*CANN's set_env\.sh"):
-        current_device()
-
-
-def test_a_driver_that_is_active_without_a_device(monkeypatch):
-    """A ROCm build of torch on a machine without a GPU, as Triton 3.2 sees it."""
-    name = next(name for name in MACHINES if recorded(name)["target"][0] == "hip")
-    play(monkeypatch, recorded(name) | {"available": False})
-    with pytest.raises(
-        DeviceError, match=r"hip driver claims to be active, but torch\.cuda\.is_available\(\) is False.*/dev/kfd"
-    ):
-        current_device()
-
-
-def test_a_driver_that_cannot_describe_its_device(monkeypatch):
-    machine = recorded("driver_h200")
-    play(monkeypatch, machine)
-
-    def no_compiler(index):
-        raise FileNotFoundError("gcc")
-
-    monkeypatch.setattr(RecordedDriver, "get_device_properties", no_compiler)
-    with pytest.raises(DeviceError, match=r"cannot describe device 0"):
-        current_device()
-
-
-def test_a_backend_that_nobody_described(monkeypatch):
-    play(monkeypatch, recorded("driver_h200") | {"target": ["tpu", "v6", 32]})
-    with pytest.raises(DeviceError, match="Triton drives a 'tpu' device; this package knows cuda, hip, npu, xpu"):
-        current_device()
-
-
-@pytest.mark.parametrize(
-    ("blocked", "complaint"),
-    [
-        ("torch", "torch is needed to find a device"),
-        ("triton.runtime", "Triton is needed to find a device"),
-    ],
-)
-def test_missing_packages(monkeypatch, blocked, complaint):
-    monkeypatch.setitem(sys.modules, blocked, None)
-    with pytest.raises(DeviceError, match=f"{complaint}.*README"):
         current_device()
 
 

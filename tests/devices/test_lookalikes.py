@@ -15,7 +15,7 @@ from test_cuda_driver import KINDS, SIZES, Driver
 from triton.backends.compiler import GPUTarget
 
 from portable_probe.profiles import write_profile
-from portable_softmax import Device, DeviceError, KernelResources, current_device, plan, profiles
+from portable_softmax import Device, KernelResources, current_device, profiles
 from portable_softmax.devices import detect
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.planning import planner
@@ -86,8 +86,8 @@ def test_every_problem_has_a_launch_that_fits(other):
         return KernelResources(tiling.num_warps, None, 1024)
 
     dtypes = [name for name in other.profile.dtypes if name != "float64" or other.hardware.warp_size > 1]
-    lengths = (1, 5, 33, 512, 781, 4096, 16384, 50257, 131072, 10**6)
-    for n_rows, n_cols, dtype, backward in product((1, 64, 4096, 10**6), lengths, dtypes, (False, True)):
+    lengths = (1, 33, 781, 4096, 50257, 10**6)
+    for n_rows, n_cols, dtype, backward in product((1, 4096), lengths, dtypes, (False, True)):
         chosen = planner.choose(read_problem(n_rows, n_cols, dtype, other, "softmax", backward), other, measure)
         assert chosen.occupancy.programs_per_multiprocessor >= 1
         assert chosen.tiling.num_warps * other.hardware.warp_size <= other.hardware.max_threads_per_program
@@ -115,12 +115,6 @@ def test_a_name_is_no_proof_and_threads_are_a_power_of_two(monkeypatch, told, pr
     with pytest.warns(UserWarning, match="another vendor's"):
         other = current_device()
     assert (other.profile.name, other.hardware.max_threads_per_program) == (profile, threads)
-
-
-def test_no_device_of_it(monkeypatch):
-    play(monkeypatch, recorded("lookalike_p800") | {"available": False})
-    with pytest.raises(DeviceError, match=r"xpu driver claims to be active, but torch\.xpu\.is_available\(\) is False"):
-        current_device()
 
 
 VENDORS_OWN = [
@@ -156,12 +150,3 @@ def test_each_device_of_a_machine_is_told_by_itself(monkeypatch):
     with pytest.warns(UserWarning, match="gfx936 is Hygon's"):
         assert current_device(1).profile.estimated
     assert (own.vendor, own.profile.name) == (BACKENDS["hip"], "amd/mi300x")
-
-
-@pytest.mark.filterwarnings("ignore:.*another vendor's")
-def test_a_plan_of_a_kernel_that_is_compiled_for_its_warps(monkeypatch):
-    """Stock Triton compiles for warps of 64 as well, though nobody could run that."""
-    play(monkeypatch, recorded("lookalike_c550"))
-    found = plan(64, 781, "float32")
-    assert (found.resources.registers_per_thread, found.occupancy.limited_by) == (None, ("registers (estimated)",))
-    assert any(reason.startswith("registers are estimated") for reason in found.reasons)

@@ -63,12 +63,6 @@ def test_a_kernel_that_cannot_run_has_0_programs(resources, limit):
     assert limit in limited_by
 
 
-def test_every_limit_tells_its_own_count():
-    found = occupancy(KernelResources(**simt(4, 24, 4112)), Device.from_profile("nvidia/h100-sxm"))
-    assert found.limits == {"warps": 16, "programs": 32, "registers": 21, "shared memory": 44}
-    assert found.warps_per_multiprocessor == 64
-
-
 def test_an_occupancy_is_printed_with_what_limits_it():
     found = occupancy(KernelResources(**simt(4, 66, 16, scalar_registers=40)), "amd/mi100")
     limited, allowed = str(found).splitlines()

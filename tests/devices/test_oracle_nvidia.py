@@ -275,7 +275,7 @@ def test_planning_asks_no_assembler(monkeypatch, profile):
     )
     monkeypatch.setattr("portable_softmax.runtime.compiled._compiled", {})
     plan_problem.cache_clear()
-    for n_rows, n_cols in ((4096, 50257), (1000, 20001), (667, 128256), (64, 4097)):
+    for n_rows, n_cols in ((4096, 50257), (667, 128256)):
         for dtype in ("float32", "bfloat16"):
             plan(n_rows, n_cols, dtype, profile)
             plan(n_rows, n_cols, dtype, profile, backward=True)

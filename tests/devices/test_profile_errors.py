@@ -85,11 +85,7 @@ def test_the_example_is_a_profile(tmp_path):
         (ROW, {"to_cols": 5, "gain": 1.5}, r"a row gives at least one number: unaligned_cols, "),
         (ROW, MEASURED | {"from_cols": 9, "to_cols": 8}, r"from_cols 9 is above to_cols 8"),
         (ROW, MEASURED | {"from_load": 9, "to_load": 8}, r"from_load 9 is above to_load 8"),
-        (
-            ROW,
-            {"registers": [64, 256]},
-            r"launch.numbers\[0\].registers \[64, 256\], hardware.max_registers_per_thread",
-        ),
+        (ROW, {"registers": [64, 256]}, r"launch.numbers\[0\].registers \[64, 256\], hardware.max_registers_per_thread"),
     ],
 )
 def test_a_value_that_is_wrong(tmp_path, path, value, complaint):

@@ -108,7 +108,7 @@ NAMES = [(layout, name) for layout in CASES for name in CASES[layout]]
 
 
 def combined():
-    """Cases in turn with each type and form, two for each tiling and direction, of which the second is slow.
+    """Cases in turn with each type and form, two for each tiling and direction, of which the second and some more are slow.
 
     Programs share no rows of float64, nor are its lines folded; pairs are of gradients.
     """
@@ -119,7 +119,8 @@ def combined():
         kinds = [kind for kind in KINDS if kind[0] != torch.float64 or not shared_or_folded]
         for number in range(2):
             dtype, form = kinds[(5 * turn + 7 * number) % len(kinds)]
-            yield pytest.param(layout, name, dtype, direction, form, marks=[pytest.mark.slow] if number else [])
+            like_across = layout in ("to rows", "from rows") and (turn // 2 + (layout == "to rows")) % 2
+            yield pytest.param(layout, name, dtype, direction, form, marks=[pytest.mark.slow] if number or like_across else [])
 
 
 def hostile(x, sign):
@@ -127,7 +128,7 @@ def hostile(x, sign):
     n_cols, masked = x.shape[1], -sign * INF
     for place, row in enumerate(x):
         row += sign * 100 * (place % 7 - 3)  # neighbours differ by a lot
-        kind, col = place % 11, 7 * place % n_cols
+        kind, col = place % 12, 7 * place % n_cols
         if kind == 1:
             row[col] = NAN
         elif kind == 2:
@@ -149,6 +150,10 @@ def hostile(x, sign):
             row[:4], row[-4:] = masked, masked
         elif kind == 10:
             row[0], row[-1] = NAN, masked
+        elif kind == 11:  # any splits and blocks, in a range that not every type holds exactly
+            row *= 3e3
+            hidden = torch.rand(-(-n_cols // 16), generator=torch.Generator().manual_seed(n_cols)) < 0.5
+            row[hidden.repeat_interleave(16)[:n_cols].to(row.device)] = masked
 
 
 def hostile_gradients(dy, sign):
@@ -179,8 +184,8 @@ def run(device, where):
         if layout == "pairs":
             return direction(functools.partial(launch_pairs, device), *given, 2, n_rows=n_rows, special=special)
         if layout == "unaligned":  # with an odd stride, so that rows of every lead follow each other
-            return direction(launched, *given, vector, sizes + 3 - sizes % 2, max(n_rows, 11), special)
-        return direction(launched, *given, vector if layout == "vectors" else 1, n_rows=max(n_rows, 11), special=special)
+            return direction(launched, *given, vector, sizes + 3 - sizes % 2, max(n_rows, 12), special)
+        return direction(launched, *given, vector if layout == "vectors" else 1, n_rows=max(n_rows, 12), special=special)
 
     return run
 

@@ -15,13 +15,10 @@ WATCHDOG = 150  # seconds, compiling included
 SUPPORT = Path(__file__).parents[1] / "support"
 SITUATIONS = (
     "a_graph_with_two_branches",
-    "streams_of_two_priorities",
-    "nine_streams",
     "a_green_context",
     "a_stream_handle_that_is_reused",
     "a_kernel_that_holds_multiprocessors_until_afterwards",
     "torch_compile_with_reduced_overhead",
-    "torch_compile_with_autotuning",
     "a_memory_pool_of_the_callers",
     "threads_with_streams_of_their_own",
     "several_processes",

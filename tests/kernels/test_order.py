@@ -18,10 +18,7 @@ from portable_softmax.runtime.specialization import KernelSpec
 GPUS = [name for name in SHARING if profiles()[name].backend in ("cuda", "hip")]
 PROBLEMS = {
     "rows": ({"n_rows": 4, "n_cols": 16_384}, Tiling(1, 4096, 4, 1, 4, walk=False)),
-    "side by side": (
-        {"n_rows": 256, "n_cols": 4096, "inner": 256},
-        Tiling(32, 128, 8, 1, 8, blocks=4, held=False, walk=False),
-    ),
+    "side by side": ({"n_rows": 256, "n_cols": 4096, "inner": 256}, Tiling(32, 128, 8, 1, 8, blocks=4, held=False, walk=False)),
 }
 
 

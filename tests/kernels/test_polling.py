@@ -91,12 +91,7 @@ def test_no_loop_is_without_a_bound(profile, backward):
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ("arith.andi", "arith.ori"),
-        ("cmpi slt", "cmpi ne"),
-        ("%c256_i32", "%n_i32"),
-        ("arith.addi %polls", "arith.addi %other"),
-    ],
+    [("arith.andi", "arith.ori"), ("cmpi slt", "cmpi ne"), ("%c256_i32", "%n_i32"), ("arith.addi %polls", "arith.addi %other")],
 )
 def test_a_loop_without_a_bound_is_seen(old, new):
     compiled, _ = compiled_for(Device.from_profile("nvidia/h200"))

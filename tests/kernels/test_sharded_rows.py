@@ -63,16 +63,13 @@ def in_narrow_tiles(monkeypatch, device):
 
 
 @pytest.mark.each_value
+@pytest.mark.parametrize("tiles", ["planned", "in_narrow_tiles"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("shape", "sizes"), SHAPES.values(), ids=SHAPES)
-def test_shapes_and_types(where, shape, sizes, dtype):
-    check("log_softmax", shape, sizes, dtype, where)
-
-
-@pytest.mark.each_value
-@pytest.mark.parametrize(("shape", "sizes"), SHAPES.values(), ids=SHAPES)
-def test_rows_of_several_tiles(where, in_narrow_tiles, form, shape, sizes):
-    check(form, shape, sizes, torch.float32, where)
+def test_shapes_types_and_forms(request, where, form, shape, sizes, dtype, tiles):
+    if tiles != "planned":
+        request.getfixturevalue(tiles)
+    check(form, shape, sizes, dtype, where)
 
 
 @pytest.mark.parametrize("sizes", [[100, 100], [3000, 2097]], ids=["aligned", "unaligned"])

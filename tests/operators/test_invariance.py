@@ -11,16 +11,8 @@ from offline import light
 from pairs import PAIRS
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from portable_softmax import (
-    Device,
-    batch_invariant,
-    is_batch_invariant,
-    plan,
-    set_batch_invariant,
-    softmax,
-    warm_up,
-)
-from portable_softmax.operators import launching, layout, memory
+from portable_softmax import Device, batch_invariant, is_batch_invariant, plan, set_batch_invariant, softmax, warm_up
+from portable_softmax.operators import memory
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.specialization import KernelSpec
@@ -197,37 +189,6 @@ def test_a_context_in_compiled_code_holds_there(where, plans):
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported):
         torch.compile(inner, backend="aot_eager", fullgraph=True)(x)
-
-
-@kernel
-@pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize(
-    ("module", "function"),
-    [
-        *((launching, name) for name in ("call_of", "arranged", "bind_problem", "_allocating", "keep")),
-        *((layout, name) for name in ("_lines", "lines_of")),
-    ],
-)
-def test_a_choice_that_changes_during_a_call_changes_nothing_in_it(
-    where, plans, of_process, monkeypatch, module, function, choice
-):
-    """Where lines are copied in one choice and not in the other, results laid out by one and read by the other are garbage."""
-    original = getattr(module, function)
-
-    def between(*arguments, **named):
-        of_process(not is_batch_invariant())
-        return original(*arguments, **named)
-
-    x = torch.randn(3, 20, 32, device=where, requires_grad=True)
-    dy = torch.randn_like(x)
-    of_process(choice)
-    monkeypatch.setattr(module, function, between)
-    y = softmax(x, 1)
-    y.backward(dy)
-    monkeypatch.undo()
-    expected = torch.softmax(x, 1)
-    torch.testing.assert_close(y, expected)
-    torch.testing.assert_close(x.grad, torch.autograd.grad(expected, x, dy)[0])
 
 
 @kernel

@@ -5,20 +5,10 @@ import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale
 from pairs import PAIRS, assert_like_torch
 
-from portable_softmax import batch_invariant, softmax
-from portable_softmax.runtime.launch import softmax_backward_rows, softmax_rows
+from portable_softmax import softmax
 
 pytestmark = pytest.mark.kernel
 INF, NAN = float("inf"), float("nan")
-
-
-@pytest.mark.pairwise
-@pytest.mark.parametrize("shape", [(2, 781, 33), (3, 5, 400), (1, 70000, 16), (2, 40, 17), (700, 3, 2)])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_inner_dimensions(where, form, shape, dtype):
-    x = torch.randn(shape, device=where).to(dtype)
-    x[0, :, 1], x[-1, 2, 0] = -INF, NAN
-    assert_like_torch(form, x, 1)
 
 
 def normal(*shape):
@@ -74,16 +64,6 @@ def test_what_strides_lead_to_is_one_launch_each_way(where, plans, name):
             assert problem.scattered == (x.shape[2] < 32)
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", [name for name, (_, _, fact) in ONE_LAUNCH.items() if fact == "depth"])
-def test_rows_in_matrices_and_blocks_of_any_type(where, form, name, dtype):
-    x, dim, _ = ONE_LAUNCH[name]
-    x = x.to(where, dtype).clone(memory_format=torch.preserve_format)
-    x[0, 0, : x.shape[2] // 2 + 1], x[-1, -1, -1, ...] = -INF, -INF
-    assert_like_torch(form, x, dim)
-
-
 def test_what_is_copied_first_is_planned_once(where, plans):
     for seed in range(3):
         x = torch.randn(9, 60, generator=torch.Generator().manual_seed(seed)).to(where)[:, ::2]
@@ -101,35 +81,6 @@ def test_a_gradient_that_is_copied_first_is_planned_once_if_it_and_its_output_ar
         dx = torch.ops.portable_softmax.softmax_backward(dy, y, 1, y.dtype)
         assert_close(dx, expected_gradient("softmax", dy, y), gradient_scale("softmax", dy, y))
         assert len(plans) == planned
-
-
-@pytest.mark.parametrize("shape", [(4, 60), (50, 19, 3), (2, 40, 33)], ids=str)
-def test_batch_invariant_rows_are_alike_wherever_they_lie(where, shape):
-    """Along rows, each of which is a matrix of its own, or one of many side by side."""
-    x = torch.randn(shape, device=where)
-    with batch_invariant():
-        y = softmax(x, 1)
-        rows = x.movedim(1, -1).reshape(-1, shape[1]).contiguous()
-        assert torch.equal(y.movedim(1, -1).reshape(-1, shape[1]), softmax(rows, -1))
-        memory = torch.randn(rows.numel() + 3, device=where)[3:].view(rows.shape)  # not aligned
-        assert torch.equal(softmax(memory.copy_(rows), -1), softmax(rows, -1))
-
-
-def test_output_rows_next_to_the_result_stay_as_they_are(device, where):
-    """Guards of nan around every operand of the gradient's kernel, in both directions."""
-    for n_rows, n_cols, across in ((5, 70, False), (2, 70001, False), (40, 9, True)):
-        shape = (1, n_cols, n_rows) if across else (n_rows, n_cols)
-        wide = (*shape[:-1], shape[-1] + 8)
-        x, y, dy, dx = (torch.full(wide, NAN, device=where) for _ in range(4))
-        cut = [each[..., : shape[-1]] for each in (x, y, dy, dx)]
-        cut[0].copy_(torch.randn(shape))
-        cut[2].copy_(torch.randn(shape))
-        softmax_rows(cut[0], cut[1], device)
-        softmax_backward_rows(cut[2], cut[1], cut[3], device)
-        assert_close(cut[1], expected("softmax", cut[0], 1))
-        assert_close(cut[3], expected_gradient("softmax", *cut[2:0:-1], 1), gradient_scale("softmax", *cut[2:0:-1], 1))
-        for each in (y, dx):
-            assert each[..., shape[-1] :].isnan().all()
 
 
 def test_the_same_bits_from_run_to_run(where, form):

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from offline import with_hardware
+from portable_softmax.planning.candidates import is_possible
 
 from portable_probe.tune.cells import cells_of, problem_on
 from portable_softmax import Device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.errors import PlanError
-from portable_softmax.planning.candidates import is_possible
 from portable_softmax.planning.cost import cost, terms
 from portable_softmax.planning.facts import facts
 from portable_softmax.planning.grid import estimated, grid, ranked

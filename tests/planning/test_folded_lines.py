@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from offline import H200, MI300X, light, with_hardware
+from offline import H200, MI300X, light
 from test_lines import rows_of
 
 from portable_softmax import Device
-from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.reading import GROUPS_AT_ONCE, as_read, folded
@@ -56,17 +55,6 @@ def test_lines_that_are_read_as_one(problem, count):
     assert as_read(problem, Device.from_profile(A2)).folded == 1, "a device without warps moves whole tiles"
 
 
-def test_a_small_device_has_no_room_for_all_that_wait():
-    for multiprocessors, count in ((GROUPS_AT_ONCE * 8, 8), (GROUPS_AT_ONCE * 8 - 1, 1)):
-        device = with_hardware(H200, multiprocessor_count=multiprocessors)
-        assert as_read(of((5, 20_000, 333)), device).folded == count
-        assert choose(of((5, 20_000, 333)), device, light).problem.folded == count
-
-
-def test_a_tile_holds_fewer_rows_of_a_gradient():
-    assert as_read(of((5, 1000, 333), backward=True), Device.from_profile(H200)).folded == 8
-
-
 def test_nothing_is_read_elsewhere():
     shape, count = (2, 24, 35), 4
     problem = of(shape)
@@ -98,12 +86,3 @@ def test_the_programs_that_a_tile_waits_for_are_resident(shape, dtype, backward)
     assert min(plan.num_programs, GROUPS_AT_ONCE * problem.folded * tiling.splits) <= resident
     assert any(reason.startswith(f"folded: 8 lines of {shape[2]} elements") for reason in plan.reasons)
     assert f"shared: each row of {shape[1]} columns is split over {8 * tiling.splits} programs of " in "\n".join(plan.reasons)
-
-
-def test_all_launches_of_folded_lines_exchange_numbers():
-    for shape in ((5, 20_000, 333), (8, 1200, 1001)):
-        device = Device.from_profile(H200)
-        tilings = [each.tiling for each in candidates(as_read(of(shape), device), device)]
-        assert {tiling.strategy for tiling in tilings} == {"shared"}
-        assert {tiling.splits for tiling in tilings} >= {1}
-        assert {tiling.held for tiling in tilings} == {True, False}

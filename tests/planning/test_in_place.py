@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from offline import FOREMOST, PRODUCTS, SHARING, every_candidate, light, read_problem
+from offline import PRODUCTS, SHARING, every_candidate, foremost, light, read_problem
 
 from portable_softmax import Device
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import as_read
-from portable_softmax.planning.request import scored_problem
-from portable_softmax.planning.scores import Scores
 
 ALONE = "in place: no programs share a row, as nothing tells that one's words are seen ahead of what it overwrites"
 SIZES = list(itertools.product((1, 64, 4096), (37, 4096, 40_000, 151_936, 10**6)))
@@ -32,7 +30,7 @@ def problems(device):
     yield from (as_read(each, device) for each in BESIDE)
 
 
-@pytest.mark.parametrize("profile", PRODUCTS)
+@pytest.mark.parametrize("profile", foremost(PRODUCTS))
 def test_a_launch_in_place_is_that_of_a_fresh_result(profile):
     device = Device.from_profile(profile)
     shared = 0
@@ -46,7 +44,7 @@ def test_a_launch_in_place_is_that_of_a_fresh_result(profile):
     assert bool(shared) == (profile in SHARING or device.backend == "xpu")
 
 
-@pytest.mark.parametrize("profile", [name for name in SHARING if name in FOREMOST])
+@pytest.mark.parametrize("profile", foremost(SHARING))
 def test_where_nothing_tells_the_order_no_programs_share_rows(profile):
     device = Device.from_profile(profile)
     launch = msgspec.structs.replace(device.profile.launch, in_place=msgspec.UNSET)
@@ -56,14 +54,3 @@ def test_where_nothing_tells_the_order_no_programs_share_rows(profile):
         assert {tiling.splits for tiling in every_candidate(in_place, device)} == {1}
         assert choose(in_place, device, light).reasons.count(ALONE) == 1
         assert ALONE not in choose(problem, device, light).reasons
-
-
-@pytest.mark.parametrize("temperature", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("size", [(1, 128_256), (8, 128_256), (64, 151_936), (256, 128_256)])
-def test_rows_of_a_vocabulary_are_shared(size, dtype, temperature):
-    device = Device.from_profile("nvidia/h100-sxm")
-    problem = read_problem(*size, dtype, device)
-    if temperature:
-        problem = scored_problem(*size, dtype, Scores(factor="rows", divides=True))
-    assert choose(replace(problem, in_place=True), device, light).tiling.is_shared

@@ -1,7 +1,5 @@
 """Launches have no more programs than they may: where there would be more, they walk."""
 
-import itertools
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -9,7 +7,6 @@ from offline import GPUS, foremost, light, with_hardware
 
 from portable_softmax import Device
 from portable_softmax.planning.planner import choose
-from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
 
 AMD = [name for name in GPUS if name.startswith("amd/")]
@@ -54,24 +51,6 @@ def fits(device, n_cols, most, backward):
     ]
 
 
-@pytest.mark.parametrize("profile", foremost(GPUS))
-def test_a_kernel_that_needs_no_loop_has_none(profile):
-    device = Device.from_profile(profile)
-    assert not any(
-        plan_of(device, n_rows, n_cols).tiling.walk for n_rows, n_cols in itertools.product((1, 4096), (1, *LENGTHS))
-    )
-
-
-@pytest.mark.parametrize("most", [1, 3, 12, 100])
-@pytest.mark.parametrize("profile", foremost(GPUS))
-def test_a_row_has_no_more_splits_than_a_launch_has_programs(profile, most):
-    device = with_hardware(profile, max_programs=most)
-    for n_rows, n_cols in itertools.product((1, 2, 4096), (64, 40_000, 10**6)):
-        plan = plan_of(device, n_rows, n_cols)
-        assert plan.tiling.splits <= plan.num_programs <= most
-        assert plan.tiling.walk == (plan.num_programs < plan.tiling.splits * -(-n_rows // plan.tiling.tile_rows))
-
-
 @pytest.mark.parametrize("profile", ["nvidia/h200", "amd/mi300x", "amd/rx-7900-xtx", "ascend/910b3"])
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
@@ -90,15 +69,3 @@ def test_programs_are_whole_groups_within_every_limit_and_walk_if_need_be(profil
     assert plan.tiling.walk or plan.num_programs == plan.tiling.splits * -(-n_rows // plan.tiling.tile_rows), (
         "every tile is taken"
     )
-
-
-@pytest.mark.parametrize("profile", ["ascend/910b3", "triton/interpreter"])
-def test_programs_of_a_resident_grid_walk(profile):
-    assert plan_of(Device.from_profile(profile), 10**6, 4096).tiling.walk
-
-
-@pytest.mark.parametrize("inner", [2, 512])
-def test_rows_that_lie_side_by_side_walk_too(inner):
-    device = with_hardware("nvidia/h200", max_programs=7)
-    plan = choose(Problem(1000 * inner, 300, "float32", "float32", 1, inner=inner), device, light)
-    assert (plan.tiling.walk, plan.num_programs) == (True, 7)

@@ -70,6 +70,7 @@ def test_scores_are_asked_again(run, launched, tmp_path):
     assert (code, "holds no reports of this probe" in err) == (1, True)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["plain", *ASKED])
 @pytest.mark.parametrize("dtype", ["float32", "bf16"])
 @pytest.mark.parametrize("direction", [[], ["--backward"]], ids=["forward", "backward"])

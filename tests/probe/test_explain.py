@@ -29,11 +29,7 @@ def programs(profile, *resources):
             "5 programs instead of 4 with at most 96 registers per thread (100 now) "
             "and at most 45568 bytes of shared memory (50000 now)",
         ),
-        (
-            "intel/max-1550",
-            (8, None, 0),
-            "unknown: nothing here tells the registers (`ocloc` on PATH does); all else allows 8",
-        ),
+        ("intel/max-1550", (8, None, 0), "unknown: nothing here tells the registers (`ocloc` on PATH does); all else allows 8"),
     ],
 )
 def test_the_next_step(profile, resources, step):

@@ -34,10 +34,7 @@ def clear(x_ptr, BLOCK: tl.constexpr):
 
 @pytest.mark.parametrize(
     ("where", "complaint"),
-    [
-        ("nowhere.py:add", "is no file"),
-        (f"{EXAMPLES}:sub_kernel", "no @triton.jit function 'sub_kernel'; it has add_kernel"),
-    ],
+    [("nowhere.py:add", "is no file"), (f"{EXAMPLES}:sub_kernel", "no @triton.jit function 'sub_kernel'; it has add_kernel")],
     ids=["no file", "no function"],
 )
 def test_a_kernel_that_is_not_there(where, complaint):

@@ -29,26 +29,15 @@ def device(index):
     return SimpleNamespace(index=index, vendor=SimpleNamespace(torch_device_type="somewhere"))
 
 
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("index", [0, 1, None])
 def test_a_call_is_made_while_its_device_is_the_current_one(current, index):
-    called = []
+    """A device that is not here needs no guard."""
     guard = guard_of(device(index))
+    assert (guard.current() == guard.number) == (index != 1)
+    with guard.made_current():
+        assert (guard.current() == guard.number, current) == (True, [index or 0])
+    called = []
     call = lambda *given: launch_on(guard, lambda *given: called.append((current[0], *given)) or len(called), *given)  # noqa: E731
     assert [call("y", "x"), call("y", "z")] == [1, 2]
-    assert called == [(index, "y", "x"), (index, "y", "z")]
+    assert called == [(index or 0, "y", "x"), (index or 0, "y", "z")]
     assert current == [0]
-
-
-def test_a_guard_knows_whether_its_device_is_the_current_one(current):
-    guard = guard_of(device(1))
-    assert guard.current() != guard.number
-    with guard.made_current():
-        assert guard.current() == guard.number
-    assert guard.current() != guard.number
-
-
-def test_a_device_that_is_not_here_needs_no_guard(current):
-    guard = guard_of(device(None))
-    assert guard.current() == guard.number
-    with guard.made_current():
-        assert current == [0]

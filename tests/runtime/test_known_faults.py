@@ -20,10 +20,7 @@ from portable_softmax.runtime.compiler import compile_for, triton_version
 from portable_softmax.runtime.specialization import KernelSpec
 
 PAIRS_OF_16_BITS = "add.s16x2"
-ODD_SPLITS = [
-    Tiling(16, 32, 4, 1, 12, blocks=22, walk=False),
-    Tiling(16, 128, 8, 1, 2, blocks=12, walk=False),
-]
+ODD_SPLITS = [Tiling(16, 32, 4, 1, 12, blocks=22, walk=False), Tiling(16, 128, 8, 1, 2, blocks=12, walk=False)]
 
 
 @triton.jit

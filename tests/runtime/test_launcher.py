@@ -62,24 +62,6 @@ def test_a_launch_is_on_the_stream_of_its_device(driver):
     assert driver.active.launcher_cls is launcher
 
 
-@pytest.mark.parametrize("which", ["launch_enter_hook", "launch_exit_hook"])
-def test_triton_launches_while_a_hook_listens(driver, which):
-    from triton import knobs
-
-    compiled, chain = Compiled("y", "x", "TILE"), getattr(knobs.runtime, which)
-    launch = compiler.launcher(compiled, {"TILE": 8}, 0)
-    hook = print
-    chain.add(hook)
-    try:
-        launch(GRID, "y", "x")
-    finally:
-        chain.remove(hook)
-    assert compiled.launched == [(GRID, "y", "x", 8)]
-    assert not compiled.ran
-    launch(GRID, "y", "x")
-    assert len(compiled.ran) == len(compiled.launched) == 1
-
-
 class Vendor:
     """Launches by itself, or not, and records what it is asked for."""
 

@@ -74,93 +74,74 @@ def test_a_kernel_that_is_found_is_the_one_that_was_compiled(folder, compiled):
     assert (source.name, source.signature, source.fn) == (wanted.name, wanted.signature, wanted.fn), "Triton launches by it"
 
 
-def other_hardware(monkeypatch):
-    device = Device.from_profile(H200)
-    return {"device": dataclasses.replace(device, arch=100)}
-
-
-def other_polls(monkeypatch):
-    inner = memory.form_of
-    monkeypatch.setattr(memory, "form_of", lambda spec, device: dataclasses.replace(inner(spec, device), polls=7))
-    return {}
-
-
-def other_options(monkeypatch):
-    device = Device.from_profile(H200)
-    inner = device.vendor.compile_options
-    monkeypatch.setattr(device.vendor, "compile_options", lambda *given: inner(*given) | {"maxnreg": 128})
-    return {}
-
-
-def other_text(monkeypatch):
-    monkeypatch.setattr(on_disk, "_kernels_text", lambda: "another")
-    return {}
-
-
-def other_triton(monkeypatch):
-    monkeypatch.setattr(on_disk, "_tritons_files", lambda: {"version": "4.0"})
-    return {}
-
-
-def other_variable(monkeypatch):
-    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
-    return {}
-
-
-SPLITS = {
-    "the direction": lambda monkeypatch: {"backward": True},
-    "the tiling": lambda monkeypatch: {"n_cols": 5000},
-    "the architecture": other_hardware,
-    "the form": other_polls,
-    "the compiler's options": other_options,
-    "the kernels' text": other_text,
-    "Triton": other_triton,
-    "a variable of Triton's": other_variable,
+DEVICE = Device.from_profile(H200)
+SPLITS = {  # what is another plan or device, or is changed
+    "the direction": ({"backward": True}, None),
+    "the tiling": ({"n_cols": 5000}, None),
+    "the architecture": ({"device": dataclasses.replace(DEVICE, arch=100)}, None),
+    "the form": ({}, (memory, "form_of", lambda inner: lambda *given: dataclasses.replace(inner(*given), polls=7))),
+    "the compiler's options": (
+        {},
+        (DEVICE.vendor, "compile_options", lambda inner: lambda *given: inner(*given) | {"maxnreg": 128}),
+    ),
+    "the kernels' text": ({}, (on_disk, "_kernels_text", lambda inner: lambda: "another")),
+    "Triton": ({}, (on_disk, "_tritons_files", lambda inner: lambda: {"version": "4.0"})),
+    "a variable of Triton's": ({}, ("TRITON_DEFAULT_FP_FUSION", "1")),
 }
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_another_kernel_is_not_found(folder, compiled, monkeypatch, split):
+@pytest.mark.parametrize(("asked", "change"), SPLITS.values(), ids=SPLITS)
+def test_another_kernel_is_not_found(folder, compiled, monkeypatch, asked, change):
     planned()
     del compiled[:]
-    planned(**SPLITS[split](monkeypatch))
+    if change and isinstance(change[0], str):
+        monkeypatch.setenv(*change)
+    elif change:
+        owner, name, other = change
+        monkeypatch.setattr(owner, name, other(getattr(owner, name)))
+    planned(**asked)
     assert compiled
 
 
-def test_where_the_caches_are_is_no_split_of_a_key(folder, compiled, monkeypatch, tmp_path):
+def test_the_texts_and_files_of_a_key_are_read_wherever_caches_are(folder, compiled, monkeypatch, tmp_path):
     planned()
     monkeypatch.setenv("TRITON_HOME", str(tmp_path))
     planned()
     assert len(compiled) == 1
-
-
-def test_the_texts_and_files_of_a_key_are_read():
     assert len(on_disk._kernels_text()) == 64
     files = on_disk._tritons_files()
     assert files["version"].startswith(".".join(map(str, compiler.triton_version())))
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"hash": 1, "files": 2}', '{"hash": "a", "files": {}}', "\0\0\0"])
-def test_a_damaged_file_is_told_and_written_again(folder, compiled, caplog, content):
+def edited(change):
+    """Changes the files that a record names: each is [path, size]."""
+
+    def edit(text):
+        record = json.loads(text)
+        return json.dumps(record | {"files": {name: change(*file) for name, file in record["files"].items()}})
+
+    return edit
+
+
+BROKEN = "", "{", "[]", "{}", '{"hash": 1, "files": 2}', '{"hash": "a", "files": {}}', "\0\0\0"
+DAMAGE = {  # what becomes of a record, and what is said
+    **{f"{content!r:.12}": (lambda text, content=content: content, "is damaged") for content in BROKEN},
+    "another size": (edited(lambda file, size: [file, size + 1]), "has another size"),
+    "gone": (edited(lambda file, size: [f"{file}x", size]), ""),
+}
+
+
+@pytest.mark.parametrize(("damage", "said"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_record_is_told_and_written_again(folder, compiled, caplog, damage, said):
     planned()
     (path,) = folder.iterdir()
     whole = path.read_text()
-    path.write_text(content)
+    path.write_text(damage(whole))
+    planned()
     planned()
     assert len(compiled) == 2
-    assert f"{path} is damaged" in caplog.text
+    assert said in caplog.text
     assert path.read_text() == whole
-
-
-def test_a_file_of_another_size_in_tritons_cache_is_not_taken(folder, compiled, caplog):
-    planned()
-    (path,) = folder.iterdir()
-    record = json.loads(path.read_text())
-    record["files"] = {name: [file, size + 1] for name, (file, size) in record["files"].items()}
-    path.write_text(json.dumps(record))
-    planned()
-    assert len(compiled) == 2
-    assert "has another size" in caplog.text
 
 
 def test_a_record_of_another_kernel_is_not_taken(folder, compiled, caplog):
@@ -174,17 +155,6 @@ def test_a_record_of_another_kernel_is_not_taken(folder, compiled, caplog):
     assert len(compiled) == 3
     assert f"{path} is damaged" in caplog.text
     assert "it is of another kernel" in caplog.text
-
-
-def test_what_is_gone_from_tritons_cache_is_compiled_again(folder, compiled, tmp_path):
-    planned()
-    (path,) = folder.iterdir()
-    record = json.loads(path.read_text())
-    record["files"] = {name: [str(tmp_path / name), size] for name, (_, size) in record["files"].items()}
-    path.write_text(json.dumps(record))
-    planned()
-    planned()
-    assert len(compiled) == 2
 
 
 def test_a_directory_that_cannot_be_written_is_told_once(compiled, caplog, monkeypatch, tmp_path):

@@ -69,13 +69,6 @@ def test_heads_are_read_in_whole_vectors(profile, dtype, name, cols):
     assert set(loads) == {of_x, of_mask}
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (2, 1, 3), (4, 2)], ids=str)
-def test_matrices_of_few_elements(shape):
-    for mask, scores in ((None, "upper_left"), (shape, None), (shape, "lower_right")):
-        given = problem(shape, mask, Scores(mask="bool" if mask else None, causal=scores), "float32")
-        assert accesses(given, Device.from_profile(H200))[0].warning is None
-
-
 @pytest.mark.parametrize("name", MASKS)
 def test_heads_of_odd_lengths_are_unaligned(name):
     device = Device.from_profile(H200)
@@ -92,13 +85,6 @@ def test_a_mask_that_lies_badly_costs_x_nothing(how):
     assert set(loads) == {16, 1}
 
 
-def test_temperatures_of_a_vocabulary():
-    scores = Scores(factor="rows", divides=True)
-    few, _ = accesses(problem((32, 128_256), None, scores, "bfloat16", "float32"), Device.from_profile(H200))
-    assert few.tiling.strategy == "shared"
-    assert few.warning is None
-
-
 def test_gradients_with_a_factor():
     for profile in (H200, MI300X):
         plan, loads = accesses(
@@ -108,25 +94,10 @@ def test_gradients_with_a_factor():
         assert set(loads) == {16}
 
 
-@pytest.mark.parametrize("name", MASKS)
-@pytest.mark.parametrize("cols", [197, 2048, 40_000])
-def test_cores_of_vectors_have_plans(name, cols):
-    assert plan_problem(heads(name, cols, "bfloat16"), Device.from_profile(A2)).num_programs
-
-
 @pytest.mark.parametrize(("name", "bytes_of_an_element"), [("no mask", 22), ("bool", 28), ("added", 34), ("causal", 22)])
 def test_a_mask_takes_its_split_of_a_unified_buffer(name, bytes_of_an_element):
     plan = plan_problem(heads(name, 8192, "float32"), Device.from_profile(A2))
     assert plan.resources.shared_memory_bytes == bytes_of_an_element * plan.tiling.tile_rows * plan.tiling.tile_cols
-
-
-@pytest.mark.parametrize(
-    ("mask", "step", "vector"),
-    [((8, 1, 1, 64), 1, 8), ((8, 1, 64, 1), 0, 1), ((1, 1, 64, 64), 1, 8), ((8, 16, 1, 1), 0, 1), ((1, 1, 1, 64), 1, 8)],
-)
-def test_what_a_kernel_knows_of_a_mask(mask, step, vector):
-    found = problem((8, 16, 64, 64), mask, Scores(mask="bool"), "bfloat16")
-    assert (found.mask_step, found.mask_vector) == (step, vector)
 
 
 def test_invariant_rows_have_one_kernel_however_many_heads_have_a_mask():

@@ -1,9 +1,6 @@
 """A KernelSpec holds all that a kernel is compiled for; only the last test runs one."""
 
 import pytest
-import torch
-from closeness import assert_close, expected
-from direct import launch, problem_of, result_in
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,24 +56,3 @@ def test_tiles_of_long_rows_are_masked_but_where_all_end_with_them(n_cols, tile_
 @given(st.integers(8, 300), SIZES, st.sampled_from(({"held": True}, {"held": False}, {"splits": 7})))
 def test_unaligned_rows_are_masked(n_cols, more, cut):
     assert spec(n_cols, n_cols + more, unaligned=True, **cut).padded
-
-
-@pytest.mark.kernel
-@pytest.mark.parametrize(
-    "tiling",
-    [
-        Tiling(1, 128),
-        Tiling(1, 16, blocks=3),
-        Tiling(1, 64, held=False),
-        Tiling(1, 64, None, None, 2),
-        Tiling(1, 16, None, None, 4),
-    ],
-    ids=str,
-)
-def test_a_tile_that_reaches_past_its_rows(device, where, tiling):
-    """By more than half, by a few, by whole splits: nothing of what lies there is read or written."""
-    x, (y, assert_guards) = torch.full((3, 40), 2.0, device=where), result_in(3, 40, 40, torch.float32, where)
-    x[1, :17] = -300.0
-    launch(device, (y, x), problem_of((y, x), "softmax", False), tiling, 3 * tiling.splits)
-    assert_guards()
-    assert_close(y, expected("softmax", x))

@@ -6,10 +6,10 @@ from itertools import cycle, product
 
 import pytest
 from offline import FOREMOST, H200, MI300X, PRODUCTS, allowed_spills
+from portable_softmax.planning.numbers import numbers_of
 
 from portable_softmax import Device, plan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.planning.numbers import numbers_of
 from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.compiled import compile_kernel

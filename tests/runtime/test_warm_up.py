@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 import torch
 from pairs import PAIRS
@@ -48,12 +47,6 @@ def test_a_device_that_is_not_here_gets_plans_only(loaded):
     assert not loaded
 
 
-def test_sizes_may_be_integers_of_any_kind(loaded):
-    h200 = Device.from_profile("nvidia/h200")
-    shapes = [torch.Size((64, 64, 64)), np.array([64, 64, 64], "int8"), [np.int8(64)] * 3]
-    assert warm_up(shapes, ["float32"], device=h200) == [plan(4096, 64, "float32", h200)] * 3
-
-
 def test_the_planned_kernels_are_loaded_onto_the_device(loaded, monkeypatch):
     current = []
 
@@ -69,13 +62,6 @@ def test_the_planned_kernels_are_loaded_onto_the_device(loaded, monkeypatch):
     assert current == [here]
     assert [kernel.metadata.num_warps for kernel in loaded] == [forward.num_warps, backward.num_warps]
     assert [kernel.metadata.name for kernel in loaded] == ["softmax_kernel", "softmax_backward_kernel"]
-
-
-def test_the_kernel_of_rows_that_are_shared_is_loaded(loaded, monkeypatch):
-    monkeypatch.setattr(warmup, "guard_of", lambda device: Guard(lambda: None, None, contextlib.nullcontext))
-    (planned,) = warm_up([(4, 65536)], ["float32"], device=dataclasses.replace(Device.from_profile("nvidia/h200"), index=1))
-    assert planned.tiling.strategy == "shared"
-    assert [kernel.metadata.num_warps for kernel in loaded] == [planned.num_warps]
 
 
 @pytest.mark.parametrize(

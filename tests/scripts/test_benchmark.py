@@ -7,8 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
-from benchmark import documents, host, layouts, report, scored_calls, scores, states, sweeps, timing
+from benchmark import documents, layouts, report, scored_calls, scores, sweeps, timing
 from benchmark import run as benchmark_run
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
 from benchmark.providers import load
@@ -115,16 +114,6 @@ def test_the_report_needs_no_torch(tmp_path):
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {"a_forward_float32.png", "a_backward_float32.png"}
 
 
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize(("shape", "dim", "exchanged"), [((4, 9), 1, ()), ((3, 5, 2), 1, ()), ((6, 4), 1, (0, 1))], ids=str)
-def test_the_peers_of_a_state_compute_the_same(shape, dim, exchanged, direction):
-    calls = states._calls(states.Problem("short", shape, dim, exchanged, "float32", direction), peers=True)
-    ours, copy, theirs = (call() for call in calls.values())
-    assert list(calls) == ["", "copy", "torch"]
-    assert ours.shape == copy.shape == theirs.shape == shape
-    torch.testing.assert_close(ours, theirs)
-
-
 def test_a_whole_run_writes_a_file_that_reads_again(monkeypatch, tmp_path):
     """On the CPU, with torch for our kernel; the clock alone is another."""
     monkeypatch.setattr(timing, "do_bench", lambda call, **_: call() is None or 1.0)
@@ -139,12 +128,6 @@ def test_a_whole_run_writes_a_file_that_reads_again(monkeypatch, tmp_path):
     again = read(options.out)
     assert [(each.cell, each.provider) for each in again] == [(each.cell, each.provider) for each in found]
     assert "backward" in report.text_of(again)
-
-
-def test_the_hosts_time_is_a_result():
-    found = list(host.host_results(load(["torch"]), "cpu", {"device": "A"}))
-    assert {each.direction for each in found} == {"forward", "with gradient", "backward", "both", "log_softmax"}
-    assert all(each.sweep == "host" and each.median_us > 0 for each in found)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

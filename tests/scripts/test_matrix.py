@@ -55,23 +55,6 @@ def test_each_profile_of_a_leg_is_there():
     assert {leg.profile for leg in legs() if leg.profile} <= profiles().keys()
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"container": {"image": "rocm/pytorch:latest"}}, "matching regex"),
-        ({"container": {"image": "rocm/pytorch"}}, "matching regex"),
-        ({"runner": []}, "length >= 1"),
-        ({"device": "tpu"}, "Invalid enum value 'tpu'"),
-        ({"setpu": "true"}, "unknown field `setpu`"),
-        ({"triton": ""}, "length >= 1"),
-    ],
-)
-def test_a_leg_that_is_not_right_is_refused(change, complaint):
-    leg = msgspec.to_builtins(legs()[0]) | change
-    with pytest.raises(msgspec.ValidationError, match=complaint):
-        msgspec.convert({"include": [leg]}, Matrix)
-
-
 def test_its_schema_is_published():
     written = json.loads((ROOT / ".github" / "matrix.schema.json").read_text())
     assert written == msgspec.json.schema(Matrix), (
@@ -83,17 +66,10 @@ def test_its_schema_is_published():
 def test_gitlab_gets_the_same_legs(capsys):
     assert main(["--gitlab", "--backend", "hip", "interpreter"]) == 0
     jobs = json.loads(capsys.readouterr().out)
-    assert jobs.keys() == {"offline", "amd-mi300x"}
     job, leg = jobs["amd-mi300x"], next(leg for leg in legs() if leg.name == "amd-mi300x")
-    assert (job["tags"], job["image"]) == (leg.runner, leg.container.image)
-    assert job["variables"] | {"SETUP": ""} == {
-        "DEVICE": "hip",
-        "PROFILE": "amd/mi300x",
-        "SETUP": "",
-        "PACKAGES": "",
-        "EXTRAS": "bench",
-    }
-    assert "image" not in jobs["offline"]
+    assert (jobs.keys(), "image" in jobs["offline"]) == ({"offline", "amd-mi300x"}, False)
+    assert (job["tags"], job["image"], job["variables"]["PROFILE"]) == (leg.runner, leg.container.image, "amd/mi300x")
+    assert job["variables"].keys() == {"DEVICE", "PROFILE", "SETUP", "PACKAGES", "EXTRAS"}
 
 
 NOX = re.compile(r"nox -s \"?([a-z_ ]+[a-z])")
@@ -117,7 +93,10 @@ def test_every_step_is_a_script_or_a_session_that_is_there(file):
 
 @pytest.mark.parametrize("file", ["ci.yml", "hardware.yml"])
 def test_workflows_have_the_least_permissions_and_no_stranger_reaches_a_runner_of_ones_own(file):
-    workflow = yaml.load((ROOT / ".github" / "workflows" / file).read_text(), yaml.BaseLoader)
+    text = (ROOT / ".github" / "workflows" / file).read_text()
+    used, workflow = re.findall(r"uses: (.*)", text), yaml.load(text, yaml.BaseLoader)
+    assert used
+    assert [each for each in used if not re.fullmatch(r"\./\S+|[\w/-]+@[0-9a-f]{40} # v[\d.]+", each)] == [], "pinned by commit"
     assert workflow["permissions"] == {"contents": "read"}
     assert "pull_request_target" not in workflow["on"]
     for name, job in workflow["jobs"].items():
@@ -126,22 +105,3 @@ def test_workflows_have_the_least_permissions_and_no_stranger_reaches_a_runner_o
         elif job["runs-on"] != "ubuntu-24.04":
             assert job["environment"] == "hardware", name
             assert "pull_request" not in workflow["on"], name
-
-
-@pytest.mark.parametrize("file", ["ci.yml", "hardware.yml"])
-def test_actions_of_others_are_pinned_by_commit(file):
-    used = re.findall(r"uses: (.*)", (ROOT / ".github" / "workflows" / file).read_text())
-    assert used
-    assert [each for each in used if not re.fullmatch(r"\./\S+|[\w/-]+@[0-9a-f]{40} # v[\d.]+", each)] == []
-
-
-def test_versions_are_the_same_in_all():
-    """Both workflows test the Pythons of noxfile.py, and try them with other versions of torch and Triton."""
-    github = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
-    gitlab = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())
-    known = {each[9:-1] for each in sessions() if each.startswith("versions(")}
-    assert known == {"3.10", "3.11", "3.12", "3.13", "3.14"}
-    for job in ("test", "versions"):
-        versions = github[job]["strategy"]["matrix"]["python"]
-        assert versions == gitlab[job]["parallel"]["matrix"][0]["PYTHON_VERSION"]
-        assert set(versions) == known

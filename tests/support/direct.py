@@ -84,19 +84,40 @@ def result_in(n_rows, n_cols, stride, dtype, where):
     return rows, assert_guards
 
 
-def forward(run, form, dtype, where, n_cols, tiling, programs, vector=1, stride=None, n_rows=5, special=None):
+def close(result, inputs, form, dim=-1):
+    """Compares the result of (x,), or of (dy, y), with float64, and returns it."""
+    if len(inputs) > 1:
+        assert_close(result, expected_gradient(form, *inputs, dim=dim), gradient_scale(form, *inputs, dim=dim))
+    else:
+        assert_close(result, expected(form, inputs[0], dim), terms_of(form))
+    return result
+
+
+def _along(backward_too, run, form, dtype, where, n_cols, tiling, programs, vector=1, stride=None, n_rows=5, special=None):
     """Compares the result of run(operands, problem, tiling, programs) with float64, and returns it.
 
-    `stride` is for unaligned rows. One row is half masked and far from 0, one is all masked, one has a nan, and one has an inf;
-    or `special` fills the rows.
+    `stride` is for unaligned rows. One row of x is half masked and far from 0, one is all masked, one has a nan, and one has an
+    inf; one of dy has a nan; or `special` fills the rows.
     """
-    x, _ = rows_in(n_rows, n_cols, stride or n_cols, dtype, where, NAN, seed=n_cols)
-    (special or masked_and_not_finite)(x, -1 if form == "softmin" else 1)
-    y, assert_guards = result_in(n_rows, n_cols, stride or n_cols, dtype, where)
-    run((y, x), problem_of((y, x), form, False, vector, stride is not None), tiling, programs)
+    width = stride or n_cols
+    given = [rows_in(n_rows, n_cols, width, dtype, where, NAN, n_cols + at)[0] for at in range(1 + backward_too)]
+    (special or (one_nan if backward_too else masked_and_not_finite))(
+        given[0], -1 if form == "softmin" and not backward_too else 1
+    )
+    result, assert_guards = result_in(n_rows, n_cols, width, dtype, where)
+    run((result, *given), problem_of((result, *given), form, backward_too, vector, stride is not None), tiling, programs)
     assert_guards()
-    assert_close(y, expected(form, x), terms_of(form))
-    return y
+    return close(result, given, form)
+
+
+def forward(run, *given, **named):
+    """Compares a softmax as `_along` says."""
+    return _along(False, run, *given, **named)
+
+
+def backward(run, *given, **named):
+    """Compares a gradient as `_along` says."""
+    return _along(True, run, *given, **named)
 
 
 def masked_and_not_finite(x, sign):
@@ -104,17 +125,6 @@ def masked_and_not_finite(x, sign):
     x[0] -= sign * 200
     x[0, : n_cols * 2 // 3], x[1, n_cols // 2] = -sign * INF, NAN
     x[2:3], x[3:4, -1] = -sign * INF, INF
-
-
-def backward(run, form, dtype, where, n_cols, tiling, programs, vector=1, stride=None, n_rows=5, special=None):
-    """Does the same for a gradient. One row of dy has a nan, or `special` fills the rows."""
-    dy, y = (rows_in(n_rows, n_cols, stride or n_cols, dtype, where, NAN, seed)[0] for seed in (n_cols, n_cols + 1))
-    (special or one_nan)(dy, 1)
-    dx, assert_guards = result_in(n_rows, n_cols, stride or n_cols, dtype, where)
-    run((dx, dy, y), problem_of((dx, dy, y), form, True, vector, stride is not None), tiling, programs)
-    assert_guards()
-    assert_close(dx, expected_gradient(form, dy, y), gradient_scale(form, dy, y))
-    return dx
 
 
 def one_nan(dy, sign):
@@ -163,11 +173,7 @@ def beside(direction, layout, device, run, form, dtype, where, sizes, tiling, pr
     outside = torch.ones_like(memory, dtype=torch.bool)
     (outside[..., :n_cols].transpose(1, 2) if result_in_rows else outside[..., :n_side]).fill_(False)
     assert (memory[outside] == GUARD).all(), "something was written outside of the lines"
-    if backward_too:
-        assert_close(result, expected_gradient(form, *inputs, dim=1), gradient_scale(form, *inputs, dim=1))
-    else:
-        assert_close(result, expected(form, inputs[0], 1), terms_of(form))
-    return result
+    return close(result, inputs, form, 1)
 
 
 def in_folded_lines(direction, count, run, form, dtype, where, sizes, tiling, programs, special=None):
@@ -192,8 +198,4 @@ def in_folded_lines(direction, count, run, form, dtype, where, sizes, tiling, pr
     run(operands, problem, tiling, programs if tiling.walk else problem.tiles(tiling.tile_rows) * tiling.splits)
     assert (memory[:32] == GUARD).all(), "something was written ahead of the lines"
     assert (memory[-32:] == GUARD).all(), "something was written behind the lines"
-    if backward_too:
-        assert_close(result, expected_gradient(form, *inputs, dim=1), gradient_scale(form, *inputs, dim=1))
-    else:
-        assert_close(result, expected(form, inputs[0], 1), terms_of(form))
-    return result
+    return close(result, inputs, form, 1)

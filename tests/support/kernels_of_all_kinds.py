@@ -19,26 +19,10 @@ def pointwise(x, y, n, WHAT: tl.constexpr, BLOCK: tl.constexpr):
         v = tl.cos(v)
     elif WHAT == "sin cos":
         v = tl.sin(v) * tl.cos(v)
-    elif WHAT == "exp":
-        v = tl.exp(v)
     elif WHAT == "log":
         v = tl.log(v)
     elif WHAT == "erf":
         v = tl.erf(v)
-    elif WHAT == "div":
-        v = tl.div_rn(1.0, v)
-    elif WHAT == "sqrt":
-        v = tl.sqrt_rn(v)
-    elif WHAT == "rem":
-        v = v % 7
-    tl.store(y + i, v, mask=i < n)
-
-
-@triton.jit
-def noise(x, y, n, seed, NORMAL: tl.constexpr, BLOCK: tl.constexpr = 1024):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = tl.load(x + i, mask=i < n)
-    v += tl.randn(seed, i) if NORMAL else tl.rand(seed, i)
     tl.store(y + i, v, mask=i < n)
 
 
@@ -49,8 +33,6 @@ def rowwise(x, y, cols, WHAT: tl.constexpr, BLOCK: tl.constexpr):
     v = tl.load(x + row + i, mask=i < cols, other=0.0)
     if WHAT == "sort":
         v = tl.sort(v)
-    elif WHAT == "cumsum":
-        v = tl.cumsum(v, 0)
     elif WHAT == "softmax":
         e = tl.exp(v - tl.max(v, 0))
         v = e / tl.sum(e, 0)
@@ -59,27 +41,6 @@ def rowwise(x, y, cols, WHAT: tl.constexpr, BLOCK: tl.constexpr):
     elif WHAT == "norm":
         v *= tl.rsqrt(tl.sum(v * v, 0) / cols + 1e-6)
     tl.store(y + row + i, v, mask=i < cols)
-
-
-@triton.jit
-def counted(x, y, n, WHAT: tl.constexpr, BLOCK: tl.constexpr = 1024):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = tl.load(x + i, mask=i < n, other=0)
-    if WHAT == "add":
-        tl.atomic_add(y + v, 1, mask=i < n)
-    elif WHAT == "max":
-        tl.atomic_max(y + v, i, mask=i < n)
-    elif WHAT == "cas":
-        tl.atomic_cas(y + v, i, v)
-    else:
-        tl.atomic_add(y + tl.arange(0, 256), tl.histogram(v, 256))
-
-
-@triton.jit
-def transposed(x, y, M, N, BM: tl.constexpr, BN: tl.constexpr):
-    rm, rn = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
-    v = tl.load(x + rm[:, None] * N + rn[None, :], mask=(rm[:, None] < M) & (rn[None, :] < N))
-    tl.store(y + rn[:, None] * M + rm[None, :], tl.trans(v), mask=(rn[:, None] < N) & (rm[None, :] < M))
 
 
 @triton.jit
@@ -114,19 +75,6 @@ def _rowwise(what, cols=1024, kind="f32", **options):
     return rowwise, {"x": f"{kind}[64,{cols}]", "y": f"{kind}[64,{cols}]", "cols": cols, "WHAT": what, "BLOCK": cols}, options
 
 
-def _counted(what):
-    return counted, {"x": "i32[4096]", "y": "i32[4096]", "n": 4096, "WHAT": what}, {}
-
-
-def _noise(normal):
-    return noise, {"x": "f32[4096]", "y": "f32[4096]", "n": 4096, "seed": 3, "NORMAL": normal}, {}
-
-
-def _transposed(kind, block, **options):
-    tensors = dict.fromkeys("xy", f"{kind}[4096,4096]")
-    return transposed, {**tensors, "M": 4096, "N": 4096, "BM": block, "BN": block}, options
-
-
 def a_product(a, b, rows, cols, depth, **options):
     tensors = {"a": f"{a}[4096,4096]", "b": f"{b}[4096,4096]", "c": f"{b}[4096,4096]"}
     return product, {**tensors, **dict.fromkeys("MNK", 4096), "BM": rows, "BN": cols, "BK": depth}, options
@@ -153,32 +101,16 @@ LAUNCHES = {  # a kernel, its arguments, and options of the compiler
     "sin, float64": _pointwise("sin", "f64"),
     "sin, few registers": _pointwise("sin", block=2048, num_warps=1, maxnreg=32),
     "sin and cos, few registers": _pointwise("sin cos", block=512, num_warps=1, maxnreg=24),
-    "exp": _pointwise("exp"),
     "log, float64": _pointwise("log", "f64"),
     "erf": _pointwise("erf"),
-    "division": _pointwise("div"),
-    "square root": _pointwise("sqrt"),
-    "remainder, int64": _pointwise("rem", "i64"),
-    "copy": _pointwise("copy", "i8"),
-    "uniform noise": _noise(False),
-    "normal noise": _noise(True),
     "sort": _rowwise("sort"),
     "sort, one warp": _rowwise("sort", 1024, num_warps=1, maxnreg=32),
-    "cumsum": _rowwise("cumsum"),
-    "softmax": _rowwise("softmax"),
     "softmax, one warp": _rowwise("softmax", 16384, num_warps=1),
     "softmax, four warps": _rowwise("softmax", 32768, num_warps=4),
     "argmax": _rowwise("argmax", 4096),
     "norm, float64": _rowwise("norm", 8192, "f64", num_warps=4),
-    "norm, wide": _rowwise("norm", 65536, num_warps=8),
     "norm, few registers": _rowwise("norm", 8192, num_warps=4, maxnreg=40),
     "layernorm": (layernorm, _ROWS, {}),
-    "atomic add": _counted("add"),
-    "atomic max": _counted("max"),
-    "atomic cas": _counted("cas"),
-    "histogram": _counted("histogram"),
-    "transpose": _transposed("f32", 64),
-    "transpose, two warps": _transposed("f16", 128, num_warps=2),
     "matmul": a_product("f16", "f16", 128, 128, 64, num_warps=8),
     "matmul, wide": a_product("f16", "f16", 256, 128, 64, num_warps=4, num_stages=2),
     "matmul, float32": a_product("f32", "f32", 64, 64, 32, num_warps=4, num_stages=2),
@@ -190,4 +122,4 @@ LAUNCHES = {  # a kernel, its arguments, and options of the compiler
     "function": (calling, {"x": "f32[4096]", "y": "f32[4096]", "n": 4096}, {}),
 }
 # Of each way to count.
-FEW = "sin", "sin and cos, few registers", "exp", "sort, one warp", "norm, few registers", "matmul", "function"
+FEW = "sin", "sin and cos, few registers", "sort, one warp", "matmul", "function"

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import msgspec
+from random_plans import random_problems
 from sweep import mostly_slow
 
 from portable_softmax import Device, KernelResources, LaunchPlan, profiles
@@ -82,8 +83,28 @@ def allowed_spills(plan: LaunchPlan, device: Device) -> int:
 
 
 def table() -> dict[str, str]:
-    """Returns the tiling and the grid of rows on an H200, and of rows side by side and on vector cores too."""
-    return _of_rows(H200) | _of_rows(A2, (1, 4096), (7, 781, 4096, 32_769, 131_072)) | _side_by_side()
+    """Returns the tiling and the grid of rows on an H200, of rows side by side and on vector cores, and of random problems."""
+    return _of_rows(H200) | _of_rows(A2, (1, 4096), (7, 781, 4096, 32_769, 131_072)) | _side_by_side() | _at_random()
+
+
+def heavy(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
+    """Returns the resources of a kernel that needs 90 registers, and spills what it may not use."""
+    registers = min(tiling.max_registers or 90, 90)
+    return KernelResources(tiling.num_warps, tiling.num_warps and registers, 40 * tiling.tile_rows, 8 * (90 - registers))
+
+
+def _at_random() -> dict[str, str]:
+    """Returns plans of problems of every kind, with kernels that need little and much, and how they are read."""
+    cells = {}
+    for profile, measure in itertools.product(
+        (H200, MI300X, A2, "nvidia/t4", "nvidia/jetson-agx-orin", "intel/max-1100"), (light, heavy)
+    ):
+        device = Device.from_profile(profile)
+        for number, problem in enumerate(itertools.islice(random_problems(device, seed=7), 60)):
+            plan = choose(problem, device, measure)
+            read = f"{plan.problem.n_rows} x {plan.problem.n_cols} {plan.problem.access}, {len(plan.reasons)} reasons"
+            cells[f"{profile}: {number}, {measure.__name__}"] = f"{plan.tiling}, {plan.num_programs} programs of {read}"
+    return cells
 
 
 def _side_by_side() -> dict[str, str]:

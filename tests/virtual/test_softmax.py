@@ -75,28 +75,6 @@ def test_special_values_and_guards(machine, direction, strategy, form, dtype):
     direction(run, form, getattr(torch, dtype), where, n_cols, tiling, 2, 1, n_cols + PADDING, n_rows=9)
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize(
-    "view",
-    [lambda x: x[:, 1:], lambda x: x[::3], lambda x: x.t(), lambda x: x[:, ::2], lambda x: x[:1].expand(9, -1)],
-    ids=["unaligned rows", "every third row", "transposed", "every second column", "expanded"],
-)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_views(machine, view, dtype):
-    whole = random(60, 200, dtype)
-    result = softmax(view(inner(on_npu(whole, machine))))
-    assert_close(result.cpu(), expected("softmax", view(inner(whole))))
-
-
-@pytest.mark.parametrize(("given", "wanted"), [("bfloat16", "float32"), ("float16", "float32"), ("float32", "bfloat16")])
-@pytest.mark.parametrize("n_cols", [781, 10000], ids=["tile", "online"])
-def test_other_output_types(machine, n_cols, given, wanted):
-    whole, dtype = random(20, n_cols, given), getattr(torch, wanted)
-    result = softmax(inner(on_npu(whole, machine)), dtype=dtype)
-    assert result.dtype == dtype
-    assert_close(result.cpu(), expected("softmax", inner(whole).to(dtype)))
-
-
 def test_gradients_through_autograd():
     """On device 0, the only Python-backed one that autograd counts."""
     x = torch.randn(4, 30)

@@ -57,10 +57,7 @@ def planned(device, n_cols, dtype, backward):
 
 @pytest.mark.parametrize(
     ("profile", "cases"),
-    [
-        *((name, SOME) for name in FIRST),
-        *(pytest.param(name, EVERY, marks=pytest.mark.slow) for name in PROFILES),
-    ],
+    [*((name, SOME) for name in FIRST), *(pytest.param(name, EVERY, marks=pytest.mark.slow) for name in PROFILES)],
 )
 def test_machine_code_of_plans(profile, cases):
     device = Device.from_profile(profile)

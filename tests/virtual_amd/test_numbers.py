@@ -2,15 +2,33 @@
 
 import pytest
 import torch
-from direct import backward
+from direct import LAYOUTS, backward, beside
 from machine_code import CPU, FOREMOST, PRODUCTS, in_virtual_device  # noqa: F401
 from strategies import *  # noqa: F403
 
+from portable_softmax import Device
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.reading import in_pairs as pairs_of
 
 pytestmark = pytest.mark.each_value
 RUN_ON = in_virtual_device
+
+
+ACROSS = {  # only the last block of a row is not full
+    "tile": (Tiling(16, 64, 2), 50),
+    "blocks": (Tiling(16, 32, 4, blocks=3), 90),
+    "online": (Tiling(16, 32, 4, held=False), 75),
+    "many warps": (Tiling(32, 64, 8), 50),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("name", ACROSS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_across_lines(product, direction, layout, name, dtype):
+    tiling, n_cols = ACROSS[name]
+    device = Device.from_profile(PRODUCTS[product])
+    beside(direction, layout, device, in_virtual_device(product), "softmax", dtype, CPU, (3, n_cols, 40), tiling, 3)
 
 
 @pytest.mark.parametrize("n_rows", [6, 7])

@@ -118,13 +118,13 @@ def test_folded_lines_have_the_same_bits_in_any_interleaving(arch, direction, he
 
     def result(*memory, **interleaving):
         run = in_virtual_device(arch, *memory, **interleaving)
-        return in_folded_lines(direction, 4, run, "softmax", torch.float32, CPU, (1, 64, 17), tiling, None, as_they_are)
+        return in_folded_lines(direction, 4, run, "softmax", torch.float32, CPU, (1, 64, 9), tiling, None, as_they_are)
 
     together = result()
     assert torch.equal(result(seed=3, resident=1, order=backwards), together)
     memory = Words({1})
     assert torch.equal(result(lambda: memory, seed=1), together)
-    own = 2 * 2 * 4 * 17  # words of each program: two of a row's place, in each of two splits
+    own = 2 * 2 * 4 * 9  # words of each program: two of a row's place, in each of two splits
     assert memory.swaps > own, "no program found a split of another by itself"
 
 

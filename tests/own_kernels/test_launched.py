@@ -83,10 +83,7 @@ def test_it_is_what_a_launch_compiles(kernels, profile, case):
     assert by_position.launch.compiled.hash == truth[0].hash
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"x": "*f32"}, {"n": 4095}, {"n": 1}, {"n": 2**40}, {"num_stages": 1}, {"debug": True}],
-)
+@pytest.mark.parametrize("change", [{"x": "*f32"}, {"n": 4095}, {"n": 1}, {"n": 2**40}, {"num_stages": 1}, {"debug": True}])
 def test_what_triton_tells_apart_is_another_kernel(kernels, change):
     def compiled(**changed):
         return inspect_kernel(kernels.add, VECTORS | {"n": 4096} | changed, device="nvidia/h200", **options).launch.compiled

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from portable_probe import program
 from portable_probe.loading import load_kernel
 from portable_softmax import Device, KernelResources, inspect_kernel
 from portable_softmax.own_kernels.inspection import dump
@@ -13,7 +14,6 @@ from portable_softmax.runtime.compiler import triton_version
 
 FILE = Path(__file__).parents[1] / "support" / "example_kernels.py"
 ADD = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": "i32:16"}
-MATMUL = {"a_ptr": "*fp16:16", "b_ptr": "*fp16:16", "c_ptr": "*fp16:16", "m": "i32:16", "n": "i32:16", "k": "i32:16"}
 DESCRIPTOR = """
 import triton
 import triton.language as tl
@@ -83,9 +83,9 @@ def test_a_descriptor_is_a_type(tmp_path, profile):
     assert inspect_kernel(kernel, types, {}, device=profile)[0].registers_per_thread
 
 
-def test_stages_are_dumped_with_the_metadata(run, tmp_path):
+def test_stages_are_dumped_with_the_metadata(tmp_path):
     arguments = ["plan", "--on", "amd/mi300x", "--cols", "100", "--dump", "ttgir,amdgcn", "--out", str(tmp_path)]
-    assert run(*arguments)[0] == 0
+    assert program.main(arguments) == 0
     assert "tt.func public @softmax_kernel" in (tmp_path / "softmax_kernel.ttgir").read_text()
     assert ".vgpr_count" in (tmp_path / "softmax_kernel.amdgcn").read_text()
     assert json.loads((tmp_path / "softmax_kernel.json").read_text())["num_warps"] >= 1
