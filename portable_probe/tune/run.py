@@ -15,7 +15,7 @@ from portable_probe.tune.processes import Failed, Job, answers
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.planner import ranked
 
-COMPILING = 0.4  # of all seconds
+COMPILING = 0.45  # of all seconds
 BEST, BY_CHANCE = 6, 14  # launches of a problem: those of the least cost by the numbers that there are, and others
 LIMIT_S = 20.0  # that one launch may take to compile, and to be timed
 PROCESSES = max(1, (os.cpu_count() or 2) - 1)
@@ -36,12 +36,12 @@ def timed_launches(device: Device, cells: Sequence[Cell], minutes: float) -> lis
 
 
 def jobs_of(cell: Cell, device: Device) -> list[Job]:
-    """Returns a problem's launches: those of the least cost, and others by chance, each time the same."""
+    """Returns a problem's launches: those of the least cost and others by chance in turn, each time the same."""
     problem = problem_on(cell, device)
     found = [(cell, each.problem, each.tiling) for each in ranked(problem, device)] if problem else []
     others = found[BEST:]
     random.Random(f"{cell.kind} {cell.n_cols} {cell.dtype} {cell.backward}").shuffle(others)  # one length shares kernels
-    return found[:BEST] + others[:BY_CHANCE]
+    return [job for pair in zip_longest(found[:BEST], others[:BY_CHANCE]) for job in pair if job]
 
 
 def _done(function: Callable[..., Launch], jobs: Sequence[Job], n_processes: int, ends: float) -> Iterator[Launch]:
