@@ -62,10 +62,15 @@ def _reports(options: argparse.Namespace) -> int:
     reports = reports_of([(device, case, _wanted(options, device, case, several)) for device, case in asked_about])
     if options.save:
         save(reports, Path(options.save))
-    code = _show(worst_last(reports) if options.config == "all" else reports, options)
+    code = _show(worst_last(reports) if _are_choices(options) else reports, options)
     if options.save:
         print(f"wrote {options.save}", file=sys.stderr)
     return code
+
+
+def _are_choices(options: argparse.Namespace) -> bool:
+    """Tells whether the question is which of several launches of a kernel is best."""
+    return bool(options.config == "all" or options.suggest == [])
 
 
 def _wanted(options: argparse.Namespace, device: Device, case: Case, several: bool) -> Wanted:
@@ -93,7 +98,7 @@ def _show(reports: list[Report], options: argparse.Namespace) -> int:
     if alone and reports[0].error and (options.json or reports[0].error != WRONG):
         print(f"{reports[0].error}: {reports[0].message}", file=sys.stderr)
     failed = [report for report in reports if report.error]
-    if options.config == "all" and any(use_of(report) and not report.error for report in reports):
+    if _are_choices(options) and any(use_of(report) and not report.error for report in reports):
         return 0  # which of them fit was the question
     return 0 if not failed else ELSEWHERE if all(report.error == TargetError.__name__ for report in failed) else 1
 

@@ -25,10 +25,11 @@ from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, GridError, PortableSoftmaxError
-from portable_softmax.own_kernels.arguments import value_of
+from portable_softmax.own_kernels.arguments import text_of, value_of
 from portable_softmax.own_kernels.decorators import configurations, jit_function
 from portable_softmax.own_kernels.inspection import dump
 from portable_softmax.own_kernels.launched import Launched, launched
+from portable_softmax.own_kernels.row_kernels import form_of
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.request import scored_problem
 from portable_softmax.runtime.compiled import compile_kernel
@@ -65,6 +66,8 @@ def cases(options: argparse.Namespace, device: Device) -> list[Case]:
         asked = KernelUse(
             name=options.kernel, arguments=options.arguments, options=given, config=options.config, case=options.case
         )
+        if options.suggest is not None:
+            return list(_suggested(asked, device, dict(options.suggest)))
         return list(_each_configuration(asked, device)) if options.config == "all" else [asked]
     shapes = options.shapes or [(options.rows or 4096, options.cols or 4096)]
     return [
@@ -85,6 +88,28 @@ def _each_configuration(asked: KernelUse, device: Device) -> Iterator[KernelUse]
     for number, values in enumerate(found):
         chosen = {name: json_value(values[name]) for name in names if name in values}
         yield msgspec.structs.replace(asked, config=number, chosen=chosen)
+
+
+def _suggested(asked: KernelUse, device: Device, names: dict[str, str]) -> Iterator[KernelUse]:
+    """Yields launches of all warps and stages; of a kernel that goes over rows, whose parameters are named, the best one."""
+    file = load_kernel(asked.name, device)
+    if names:
+        given = {**(load_case(file, asked.case).arguments if asked.case else {}), **asked.arguments, **asked.options}
+        from portable_softmax.own_kernels.persistent import persistent  # needs torch
+
+        plan = persistent(file.kernel, **names).plan(**given, device=device)
+        constexprs = {name: text_of(value) for name, value in plan.meta.items() if name in jit_function(file.kernel).arg_names}
+        options = {name: value for name, value in plan.meta.items() if name not in constexprs}
+        reasons = [f"num_programs {plan.num_programs}", f"expected {plan.terms}", *plan.reasons]
+        yield msgspec.structs.replace(asked, arguments=asked.arguments | constexprs, options=options, reasons=reasons)
+        return
+    stages = form_of(jit_function(file.kernel), "", "").stages
+    facts = device.hardware
+    most = (facts.max_threads_per_program or 1) // (facts.warp_size or 1)
+    for warps, number in itertools.product([1 << each for each in range(most.bit_length())], (1, 2, 3, 4)):
+        changed = {"arguments": asked.arguments | {stages: str(number)}} if stages else {}
+        options = asked.options | {"num_warps": warps} | ({} if stages else {"num_stages": number})
+        yield msgspec.structs.replace(asked, options=options, chosen={stages: number} if stages else {}, **changed)
 
 
 def reports_of(asked: list[tuple[Device, Case, Wanted]]) -> list[Report]:
@@ -157,7 +182,8 @@ def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -
     refused = grid and refused_grid(launch, grid, device)
     resources = device.vendor.resources(launch.compiled)
     fits = device.vendor.occupancy(resources, device.hardware)
-    answered = msgspec.structs.replace(case, launch=launch_of_kernel(launch), resources=resources, occupancy=fits)
+    used = {"resources": resources, "occupancy": fits, "resident_programs": device.resident(fits)}
+    answered = msgspec.structs.replace(case, launch=launch_of_kernel(launch), **used)
     if grid:
         answered = msgspec.structs.replace(answered, grid=list(grid))
     report = describe(device, answered)

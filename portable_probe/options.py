@@ -16,7 +16,8 @@ from portable_softmax.errors import ProfileError
 SHORT = {"float16": ("fp16", "f16", "half"), "bfloat16": ("bf16",), "float32": ("fp32", "f32"), "float64": ("fp64", "f64")}
 VIRTUAL = ("hip",)  # backends of which a kernel runs without the device
 SOFTMAX = {"rows", "cols", "shapes", "dtype", "backward", *OPTIONS}
-OF_KERNEL = {"arguments": "--args", "options": "--option", "case": "--case", "config": "--config"}
+OF_KERNEL = {"arguments": "--args", "options": "--option", "case": "--case", "config": "--config", "suggest": "--suggest"}
+OF_ROWS = {"rows", "cols", "block"}
 EXIT_CODES = "Exit codes: 0 answered; 1 broken or wrong; 2 wrong words; 3 worse than the baseline; 4 not compiled."
 
 
@@ -76,6 +77,10 @@ def which_launch(group: argparse._ActionsContainer) -> None:
     group.add_argument("--constexpr", **words, type=_pair, metavar="NAME=VALUE", help="BLOCK_SIZE=1024 EPS=1e-6 ...")
     group.add_argument("--case", metavar="NAME", help="the function of the kernel's file that makes its arguments")
     group.add_argument("--config", type=_config, metavar="N", help="a configuration of @triton.autotune; all: each of them")
+    group.add_argument(
+        "--suggest", type=_pair, nargs="*", metavar="NAME=PARAMETER",
+        help="all warps and stages, best first; of a kernel that goes over rows the best launch: rows=N cols=M block=BLOCK",
+    )  # fmt: skip
     for name in ("num_warps", "num_stages"):
         option, kind = f"--{name.replace('_', '-')}", _number_of(name)
         group.add_argument(option, **options, type=kind, metavar="N", help="instead of the configuration's or Triton's own")
@@ -139,6 +144,10 @@ def complaints(options: argparse.Namespace) -> Iterator[str]:
     if not options.kernel and (unused := given & OF_KERNEL.keys()):
         yield f"{', '.join(OF_KERNEL[name] for name in sorted(unused))} are of a kernel of yours; name it: --kernel FILE:NAME"
     yield from scores_complaints(options, given)
+    if options.suggest is not None and (unused := given & {"config", "dump"}):
+        yield f"--suggest has no use for {named([*unused])}"
+    if options.suggest and {name for name, _ in options.suggest} != OF_ROWS:
+        yield "--suggest of a kernel that goes over rows names three of its parameters: rows=N cols=M block=BLOCK"
     if options.verify and (options.on and not _virtual(options.on)):
         yield (
             "a kernel is verified on the device that is here or in Triton's interpreter if no device is named; "

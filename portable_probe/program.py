@@ -15,7 +15,7 @@ from portable_probe.scores import OPTIONS
 from portable_probe.tune import command as tune
 
 NO_SOFTMAX = dict.fromkeys(("rows", "cols", "shapes", "dtype", "backward", *OPTIONS))
-NO_KERNEL: dict[str, Any] = {"kernel": None, "arguments": {}, "options": {}, "case": None, "config": None}
+NO_KERNEL: dict[str, Any] = {"kernel": None, "arguments": {}, "options": {}, "case": None, "config": None, "suggest": None}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -44,7 +44,9 @@ def describe(device: Device, case: Case) -> Report:
 
 def without_answer(case: KernelUse) -> KernelUse:
     """Returns what was asked about a kernel."""
-    return msgspec.structs.replace(case, **dict.fromkeys(("grid", "launch", "resources", "occupancy"), msgspec.UNSET))
+    return msgspec.structs.replace(
+        case, **dict.fromkeys(("grid", "launch", "resources", "occupancy", "resident_programs"), msgspec.UNSET)
+    )
 
 
 def launch_words(report: Report) -> str | None:

@@ -103,10 +103,12 @@ class KernelUse(Fields, frozen=True, kw_only=True):
     config: int | None
     case: str | None  # the function of its file that makes arguments
     grid: list[int] | UnsetType = UNSET  # numbers of programs, of a case
-    chosen: dict[str, Scalar] | UnsetType = UNSET  # by that configuration, where configurations differ
+    chosen: dict[str, Scalar] | UnsetType = UNSET  # by that configuration, where configurations differ; or by --suggest
+    reasons: list[str] | UnsetType = UNSET  # of --suggest
     launch: KernelLaunch | UnsetType = UNSET  # left out, with the next two, where it does not compile
     resources: KernelResources | UnsetType = UNSET
     occupancy: Occupancy | UnsetType = UNSET
+    resident_programs: int | UnsetType = UNSET  # of the whole device
 
 
 class NextStep(Fields, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ def as_tables(reports: list[Report], form: str = "plain", facts: bool = True, ad
     for report in reports:
         for remark in _remarks(report, advice):
             who.setdefault(remark, []).append(", ".join(filter(None, (report.device.name, _case(report)))))
-    remarks = [f"{'; '.join(names)}: {remark}" for remark, names in who.items()]
+    remarks = [f"{'; '.join(dict.fromkeys(names))}: {remark}" for remark, names in who.items()]
     if remarks:
         parts.append("\n".join(f"- {line}" for line in remarks) if form == "github" else "\n".join(remarks))
     return "\n\n".join(parts)
@@ -133,10 +133,9 @@ def _numbers(report: Report) -> dict[str, Any]:
 
 def _case(report: Report) -> str:
     if report.kernel:
-        if report.kernel.config is None:
-            return ""
+        number = "" if report.kernel.config is None else f"{report.kernel.config}: "
         chosen = report.kernel.chosen or {}
-        return f"{report.kernel.config}: {' '.join(f'{name} {value}' for name, value in chosen.items())}".rstrip(": ")
+        return f"{number}{' '.join(f'{name} {value}' for name, value in chosen.items())}".rstrip(": ")
     return words_of(report.problem) if report.problem else ""
 
 

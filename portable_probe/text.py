@@ -73,7 +73,7 @@ def _answer(report: Report, limits: bool) -> Iterator[str]:
         yield from _listed("occupancy", _occupancy(report, use[1]))
         yield from _listed("uses", [str(use[0]).replace(" ", UNBROKEN).replace(f",{UNBROKEN}", ", ")])
     yield from _listed("time", _time(report.time)) if report.time else ()
-    yield from _listed("why", plan.reasons if plan else ())
+    yield from _listed("why", plan.reasons if plan else (kernel and kernel.reasons) or ())
     if use and limits:
         yield from _listed("limits", _limits(use[1]))
     yield from _listed("next step", [report.next_step.text] if report.next_step else ())
@@ -112,6 +112,8 @@ def _occupancy(report: Report, occupancy: Occupancy) -> Iterator[str]:
     programs = f"{many(occupancy.programs_per_multiprocessor, 'program')} per {report.device.multiprocessor}"
     yield f"{programs}{f', {warps}' if warps else ''}, limited by {' and '.join(occupancy.limited_by)}"
     yield str(occupancy).splitlines()[1]
+    if report.kernel and report.kernel.resident_programs:
+        yield f"{report.kernel.resident_programs} programs on the device: num_programs where programs loop over their work"
 
 
 def _limits(occupancy: Occupancy) -> Iterator[str]:

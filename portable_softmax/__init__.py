@@ -28,12 +28,14 @@ from portable_softmax.runtime.plans import occupancy, plan
 if TYPE_CHECKING:
     from portable_softmax.api.explain import explain
     from portable_softmax.api.functional import log_softmax, softmax, softmin
+    from portable_softmax.api.log_probs import token_log_probs
     from portable_softmax.api.modules import LogSoftmax, Softmax
     from portable_softmax.api.override import override_aten
     from portable_softmax.api.patch import patch_torch
     from portable_softmax.operators.memory import watch_calls
     from portable_softmax.own_kernels.fits import fits
     from portable_softmax.own_kernels.inspection import inspect_kernel
+    from portable_softmax.own_kernels.persistent import persistent
     from portable_softmax.own_kernels.resident import resident_programs
     from portable_softmax.runtime.warmup import warm_up
 
@@ -65,12 +67,14 @@ __all__ = [
     "occupancy",
     "override_aten",
     "patch_torch",
+    "persistent",
     "plan",
     "profiles",
     "resident_programs",
     "set_batch_invariant",
     "softmax",
     "softmin",
+    "token_log_probs",
     "warm_up",
     "watch_calls",
 ]
@@ -86,9 +90,11 @@ _MODULES = {
     "log_softmax": "api.functional",
     "override_aten": "api.override",
     "patch_torch": "api.patch",
+    "persistent": "own_kernels.persistent",
     "resident_programs": "own_kernels.resident",
     "softmax": "api.functional",
     "softmin": "api.functional",
+    "token_log_probs": "api.log_probs",
     "warm_up": "runtime.warmup",
     "watch_calls": "operators.memory",
 }
@@ -119,6 +125,7 @@ def __dir__() -> list[str]:
 
 import_with_torch(
     "portable_softmax.operators.library",
+    "portable_softmax.operators.log_probs.library",
     "portable_softmax.operators.saved",
     "portable_softmax.operators.out",
     "portable_softmax.distributed.operators",

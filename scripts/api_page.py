@@ -26,6 +26,8 @@ BESIDE = (  # what is not imported from portable_softmax itself: classes that it
     "portable_softmax.devices.limits.Limits",
     "portable_softmax.own_kernels.fits.Fits",
     "portable_softmax.own_kernels.inspection.Inspected",
+    "portable_softmax.own_kernels.persistent.Persistent",
+    "portable_softmax.own_kernels.row_choice.RowPlan",
     "portable_softmax.own_kernels.resident.ResidentPrograms",
     "portable_probe.testing.assert_occupancy",
     "portable_probe.testing.assert_plan_unchanged",

@@ -21,7 +21,7 @@ ARROWS = {
     "devices": {"errors"},
     "planning": {"devices", "errors"},
     "runtime": {"planning", "devices", "invariance", "errors"},
-    "own_kernels": {"runtime", "devices", "errors"},
+    "own_kernels": {"runtime", "planning", "devices", "errors"},
     "operators": {"runtime", "planning", "devices", "invariance", "errors"},
     "distributed": {"operators", "runtime", "planning", "devices", "invariance", "errors"},
     "api": {"distributed", "operators", "devices"},

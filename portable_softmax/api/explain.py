@@ -7,6 +7,8 @@ from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.operators.arguments import dtype_of, int_of
 from portable_softmax.operators.explained import explained
+from portable_softmax.operators.log_probs.call import Given
+from portable_softmax.operators.log_probs.explained import explained as log_probs_explained
 from portable_softmax.operators.options import Options
 
 
@@ -23,6 +25,9 @@ def explain(
     sink: Numbers = None,
     masked_rows: str = "nan",
     out: torch.Tensor | None = None,
+    ids: torch.Tensor | None = None,
+    entropy: bool = False,
+    rank: bool = False,
     device: Device | str | None = None,
 ) -> str:
     """Says which kernel computes softmax(x, dim, dtype, ...), with the plan of its launch, or why torch computes it.
@@ -36,6 +41,7 @@ def explain(
         dim: the axis along which the result sums to 1.
         dtype: the type of the result, as softmax takes it.
         scale, temperature, mask, causal, softcap, sink, masked_rows, out: as softmax takes them.
+        ids, entropy, rank: as token_log_probs takes them; with ids it is that call which is explained.
         device: the device to plan for instead, in the forms that `plan` takes.
 
     Returns:
@@ -45,7 +51,7 @@ def explain(
     Raises:
         TypeError: x is not a tensor, or one that is sharded over devices: explain x.to_local().
         IndexError, TypeError, ValueError, RuntimeError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the call
-            would raise it.
+            would raise it; or ids are given with what token_log_probs does not take.
         TypeError, ProfileError: the device, in the cases in which `plan` raises them.
     """
     if not isinstance(x, torch.Tensor):
@@ -54,4 +60,10 @@ def explain(
         raise TypeError("explain(): a DTensor was given, whose shards have kernels of their own; give x.to_local()")
     given = Options(scale, temperature, mask, causal, softcap, sink, masked_rows)
     planned_for = None if device is None else chosen(device)
+    if ids is not None:
+        if dtype is not None or out is not None or given._replace(scale=None, temperature=None) != Options():
+            raise ValueError(
+                "explain(): ids were given, and of softmax's options token_log_probs takes scale and temperature alone"
+            )
+        return log_probs_explained(x, ids, Given(dim, scale, temperature, entropy=entropy, rank=rank), planned_for)
     return explained(x, int_of("explain", dim), dtype_of("explain", dtype), given, out, planned_for)

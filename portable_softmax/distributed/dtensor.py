@@ -1,16 +1,21 @@
-"""The softmax of a DTensor: local where each rank holds whole rows, else as of a shard."""
+"""The softmax, and log-probabilities of tokens, of a DTensor: local where each rank holds whole rows, else as of a shard."""
 
 from typing import Any
 
 import torch
 from torch.compiler import is_dynamo_compiling
 from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.distributed.tensor.experimental import register_sharding
 
 from portable_softmax.distributed.entry import sharded
+from portable_softmax.distributed.log_probs import NAME
+from portable_softmax.distributed.log_probs import sharded as sharded_log_probs
 from portable_softmax.operators.arguments import int_of, wrap_dim
 from portable_softmax.operators.dispatch import call
 from portable_softmax.operators.library import operator
+from portable_softmax.operators.log_probs.call import Given
+from portable_softmax.operators.log_probs.call import call as token_log_probs
 from portable_softmax.planning.problem import FORMS
 
 
@@ -36,6 +41,47 @@ def of_dtensor(form: str, x: Any, dim: int, dtype: torch.dtype | None) -> torch.
     part = x.to_local() if is_dynamo_compiling() else _Part.apply(x)
     y = sharded(form, part, dim, dtype, groups) if groups else call(form, part, dim, dtype)
     return _whole(y, mesh, placements, x.shape)
+
+
+def log_probs_of_dtensor(x: Any, ids: Any, given: Given, out: Any) -> Any:
+    """Computes log-probabilities of tokens, and what else is asked for, of a DTensor of logits; gives DTensors.
+
+    Results have the placements of x, but for its own dim, of which they are replicated; partial ones are replicated first.
+
+    Args:
+        x: logits, of any mesh and placements.
+        ids: a DTensor of that mesh, or a tensor that all ranks have alike.
+        given, out: as log_probs.sharded takes them.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: the cases of log_probs.sharded, and a scale or temperature that is a tensor.
+    """
+    if any(isinstance(each, torch.Tensor) for each in (given.scale, given.temperature)):
+        raise ValueError(f"{NAME}() of a DTensor was asked for with one number for each row; apply it to logits first")
+    dim, mesh = wrap_dim(int_of(NAME, given.dim), x.dim()), x.device_mesh
+    placements = tuple(Replicate() if each.is_partial() else each for each in x.placements)
+    x = x if placements == x.placements else x.redistribute(placements=placements)
+    at = [getattr(each, "dim", None) for each in placements]
+    rows = [Replicate() if each in (None, dim) else Shard(each - (each > dim)) for each in at]
+    if not isinstance(ids, DTensor):
+        ids = DTensor.from_local(ids, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    part = x.to_local() if is_dynamo_compiling() else _Part.apply(x)
+    tokens, groups = (
+        ids.redistribute(placements=rows).to_local(),
+        [mesh.get_group(k) for k, each in enumerate(at) if each == dim],
+    )
+    if groups:
+        _, offsets = compute_local_shape_and_global_offset(x.shape, mesh, placements)
+        found = sharded_log_probs(part, tokens, given, out, groups, offsets[dim])
+    elif out is None:
+        found = token_log_probs(part, tokens, *given, out)
+    else:
+        raise ValueError(f"{NAME}() of a DTensor was asked for with out=; give none")
+    others = torch.Size([*x.shape[:dim], *x.shape[dim + 1 :]])
+    shapes = ids.shape, *([others] if given.entropy else []), ids.shape
+    every = found if isinstance(found, tuple) else (found,)
+    wholes = tuple(_whole(each, mesh, tuple(rows), shape) for each, shape in zip(every, shapes, strict=False))
+    return wholes if isinstance(found, tuple) else wholes[0]
 
 
 def _whole(part: torch.Tensor, mesh: Any, placements: tuple[Any, ...], shape: torch.Size) -> torch.Tensor:

@@ -65,7 +65,7 @@ def sharded(
         asked = f"{form} of {dtype} along dim {dim}"
         for each in groups:
             _compare(each, asked, [*x.shape[:dim], "...", *x.shape[dim + 1 :]])
-    named = tuple([Group(each.group_name, each.size()) for each in groups if _checked(each).size() > 1])
+    named = tuple([Group(each.group_name, each.size()) for each in groups if checked_group(each).size() > 1])
     result: torch.Tensor = _Sharded.apply(x, dim, dtype, form, named)
     return result
 
@@ -76,7 +76,7 @@ def _compare(group: ProcessGroup, *said: Any) -> None:
     Raises:
         ValueError: it differs; on all ranks.
     """
-    everyones: list[Any] = [None] * _checked(group).size()
+    everyones: list[Any] = [None] * checked_group(group).size()
     all_gather_object(everyones, said, group)
     if any(each != said for each in everyones):
         raise ValueError(
@@ -84,7 +84,8 @@ def _compare(group: ProcessGroup, *said: Any) -> None:
         )
 
 
-def _checked(group: Any) -> ProcessGroup:
+def checked_group(group: Any) -> ProcessGroup:
+    """Returns a process group, or raises a TypeError for what is none."""
     if not isinstance(group, ProcessGroup):
         raise TypeError(f"group is a torch.distributed.ProcessGroup that this rank belongs to, not {type(group).__name__}")
     return group

@@ -57,6 +57,11 @@ def exchanged(numbers: torch.Tensor, groups: Groups) -> torch.Tensor:
     return torch.stack((first, total), dim=1)
 
 
+def gathered(numbers: torch.Tensor, groups: Groups) -> torch.Tensor:
+    """Returns the numbers of all ranks of the groups: [ranks, ...] of [1, ...]."""
+    return _over(_gather, numbers, groups)
+
+
 def _over(collective: Collective, numbers: torch.Tensor, groups: Groups) -> torch.Tensor:
     """Does a collective over one group after the other."""
     for group in groups:

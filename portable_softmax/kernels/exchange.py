@@ -153,9 +153,10 @@ def top_of(firsts, seconds, FORM: tl.constexpr):
 def swap(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
     """Publishes the statistics of a split, [rows] each, and looks for those of all splits, at most FORM.polls times.
 
-    Returns (firsts, seconds) as `look` does, and their `top_of`.
+    It publishes none that are None. Returns (firsts, seconds) as `look` does, and their `top_of`.
     """
-    publish(slots, step, split, known, first, second, epoch, FORM)
+    if first is not None:
+        publish(slots, step, split, known, first, second, epoch, FORM)
     if FORM.in_place:
         in_order(slots, step, split, known, "release", FORM)
     firsts = tl.zeros((FORM.lanes,) if FORM.one_row else (FORM.splits_read, FORM.tile_rows), tl.float32)

@@ -43,7 +43,7 @@ def do_alone(
     else:
         for other in tl.range(0, FORM.splits):
             if is_missing(seconds, other, None, FORM):
-                first, second = reduce_again(a, b, rows, lead, other, n_rows, n_cols, a_line, b_stride, factors, FORM)
+                first, second, _ = reduce_again(a, b, rows, lead, other, n_rows, n_cols, a_line, b_stride, factors, FORM)
                 if FORM.in_place:
                     in_order(slots, step, own, True, "acq_rel", FORM)
                     firsts, seconds = looked_again(slots, step, firsts, seconds, epoch, FORM)
@@ -68,18 +68,18 @@ def do_alone(
 
 @triton.jit
 def reduce_again(a, b, rows, lead, split, n_rows, n_cols, a_stride, b_stride, factors, FORM: tl.constexpr):
-    """Returns (first, second) of a split of rows, the same bits as the program that has this split."""
+    """Returns (first, second, falls) of a split of rows, the same bits as the program that has this split."""
     edge_a, edge_b = load_edges(a, b, rows, lead, split, n_rows, n_cols, b_stride, factors, FORM)
     first_col = first_of_split(split, n_cols, FORM)
     if FORM.held:
-        first, second = reduce_split(
+        first, second, falls = reduce_split(
             a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_stride, b_stride, factors, FORM
         )
     else:
-        first, second = reduce_streamed(
+        first, second, falls = reduce_streamed(
             a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_stride, b_stride, factors, FORM
         )
-    return first, second
+    return first, second, falls
 
 
 @triton.jit
@@ -108,7 +108,7 @@ def find_folded(
                         out_batch,
                         FORM,
                     )
-                    first, second = reduce_again(a, b, there, lead, split, n_rows, n_cols, a_line, b_stride, factors, FORM)
+                    first, second, _ = reduce_again(a, b, there, lead, split, n_rows, n_cols, a_line, b_stride, factors, FORM)
                     if FORM.in_place:
                         in_order(slots, step, own, rows < n_rows, "acq_rel", FORM)
                         firsts, seconds = looked_again(slots, step, firsts, seconds, epoch, FORM)

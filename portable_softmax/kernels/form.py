@@ -23,6 +23,11 @@ class Form:
     compute: str  # type of all arithmetic
     rounded_to: str  # type of y: an input is rounded to it first
     step: str = ""  # of a shard: "reduce" ends with the numbers of its rows, "map" begins with those of whole rows
+    picks: str = ""  # "forward" ends with log-probabilities of chosen elements; "gradient" is theirs: see log_probs.py
+    entropy: bool = False  # of each row too; a gradient: it has one
+    rank: bool = False  # elements above each chosen one too
+    shard: bool = False  # a gradient: of a part of rows, whose chosen elements may be in other parts
+    many: bool = False  # a gradient: rows have another number of chosen elements than one
 
     # How rows lie in memory.
     axis: int  # of a row's elements in a tile. 1: the elements of a row are neighbours in x, or dy; 0: those of a column are
@@ -72,6 +77,8 @@ class Form:
     @property
     def kernel_name(self) -> str:
         """Returns the name that profilers see."""
+        if self.picks:
+            return "log_probs_backward_kernel" if self.picks == "gradient" else "log_probs_kernel"
         if self.step:
             return f"{self.step}_kernel"
         return f"{'scored' if self.scored else 'softmax'}{'_backward' if self.backward else ''}_kernel"
@@ -130,6 +137,11 @@ class Form:
     def empty(self) -> bool:
         """Tells whether a row without a score has a result."""
         return self.sink or self.zero_rows
+
+    @property
+    def in_parts(self) -> bool:
+        """Tells whether what is reduced may be all -inf and part of a row that is not, or of one that has a result."""
+        return self.splits > 1 or self.empty or self.picks != ""
 
     @property
     def most(self) -> float:

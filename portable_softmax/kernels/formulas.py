@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import pointers
-from portable_softmax.kernels.exponents import exp, fma, inverse_of, scale_of, steep, times
+from portable_softmax.kernels.exponents import exp, finite, fma, inverse_of, scale_of, steep, times
 from portable_softmax.kernels.scores import load_scores, unscaled
 
 
@@ -77,6 +77,13 @@ def shares(a, b, FORM: tl.constexpr):
 def add_shares(sums, a, b, FORM: tl.constexpr):
     """Adds the shares of as many more elements to the sums, and returns the new sums."""
     return fma(a, b, sums) if FORM.products else sums + shares(a, b, FORM)
+
+
+@triton.jit
+def falls_of(a, base, factor, AXIS: tl.constexpr, FORM: tl.constexpr):
+    """Returns a - base, finite, whose sum with the weights exp(a - base) is what an entropy needs."""
+    ACROSS: tl.constexpr = 1 if AXIS is None else AXIS
+    return finite(steep(a - along(base, AXIS), factor, ACROSS, FORM))
 
 
 @triton.jit

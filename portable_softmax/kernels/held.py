@@ -10,10 +10,10 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import block_of, edges_of, pointers
-from portable_softmax.kernels.exponents import base_of
-from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
+from portable_softmax.kernels.exponents import base_of, fma
+from portable_softmax.kernels.formulas import add_shares, falls_of, finish, load, of_rows, scale_from, shares, store, weights
 from portable_softmax.kernels.masks import before_diagonal
-from portable_softmax.kernels.splits import first_shares
+from portable_softmax.kernels.splits import first_shares, nothing
 
 
 @triton.jit
@@ -78,14 +78,20 @@ def peak_of(tile, edge, split, FORM: tl.constexpr):
 
 @triton.jit
 def reduce(a, b, edge_a, edge_b, split, n_cols, factor, FORM: tl.constexpr):
-    """Returns (b, base, first, second) of a tile and its edges: b in blocks, and statistics of rows, or of splits of rows."""
+    """Returns (b, base, first, second, falls) of a tile and its edges: b in blocks, and statistics of rows, or of their splits.
+
+    With FORM.entropy, falls is the sum of exp(a - base) * (a - base).
+    """
     peak = None
     base = None
     if not FORM.backward:
         peak = peak_of(a, edge_a, split, FORM)
-        base = base_of(peak) if FORM.splits > 1 or FORM.empty else peak  # a split may be all -inf
+        base = base_of(peak) if FORM.in_parts else peak  # a split may be all -inf
     tile_b = None
     sums = None
+    falls = None
+    if FORM.entropy:
+        falls = nothing(n_cols, FORM)
     for k in tl.static_range(FORM.blocks):
         block_a = get(a, k, FORM)
         block_b = weights(block_a, get(b, k, FORM), base, factor, FORM.axis, FORM)
@@ -93,17 +99,22 @@ def reduce(a, b, edge_a, edge_b, split, n_cols, factor, FORM: tl.constexpr):
             sums = first_shares(block_a, block_b, n_cols, FORM)
         else:
             sums = add_shares(sums, block_a, block_b, FORM)
+        if FORM.entropy:
+            falls = fma(block_b, falls_of(block_a, base, factor, FORM.axis, FORM), falls)
         tile_b = joined(tile_b, block_b, k, FORM)
     total = tl.sum(sums, axis=FORM.axis)
+    falls = tl.sum(falls, axis=FORM.axis) if FORM.entropy else total
     if FORM.unaligned:
         if split == 0:
             edges = shares(edge_a, weights(edge_a, edge_b, base, factor, None, FORM), FORM)
             total += of_rows(tl.sum(edges, axis=1))
+            if FORM.entropy:
+                falls += of_rows(tl.sum(edges * falls_of(edge_a, base, factor, None, FORM), axis=1))
     if FORM.backward:
         base, first, second = total, total, tl.zeros_like(total)
     else:
         first, second = peak, total
-    return tile_b, base, first, second
+    return tile_b, base, first, second, falls
 
 
 @triton.jit

@@ -14,6 +14,7 @@ from portable_softmax.kernels.fallback import do_alone
 from portable_softmax.kernels.folded import split_of
 from portable_softmax.kernels.form import name_of
 from portable_softmax.kernels.held import load_edges, load_tile, reduce, store_edges, store_tile
+from portable_softmax.kernels.log_probs import count_above, pick
 from portable_softmax.kernels.masks import in_turn, mask_strides, starts_of_mask
 from portable_softmax.kernels.scores import factors_of, number_of, of_each_row, with_sink
 from portable_softmax.kernels.shards import store_statistics, whole_of
@@ -24,12 +25,14 @@ from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
 @triton.jit(repr=name_of)
 def softmax_kernel(
     out_ptr, a_ptr, b_ptr, mask_ptr, factors_ptr, sinks_ptr, statistics_ptr,  # each operand that there is not is None
+    ids_ptr, picked_ptr, ranks_ptr,  # chosen columns of each row, their log-probabilities and ranks
     n_lines, length, out_line, a_line,  # lines of a matrix, their length, and strides from line to line: in FORM.unit elements
     n_matrices, out_matrix, a_matrix,  # matrices of a batch, and strides
     n_batches, out_batch, a_batch,
     mask_col, mask_row, mask_matrix, mask_batch,  # a mask's strides, 0 along what it is the same for
     factor,  # the bits of the factor of all rows of scores
     n_groups,  # devices, or groups of them, whose statistics of each row "map" takes
+    n_ids, ignored,  # chosen columns of a row, and the number that stands for none
     workspace_ptr, epoch,  # memory of the exchange, and this launch's number
     FORM: tl.constexpr,  # see form.py
 ):  # fmt: skip
@@ -70,14 +73,24 @@ def softmax_kernel(
             first, second = whole_of(statistics_ptr, matrix, rows, n_rows, per_matrix, n_matrices * n_batches, n_groups, FORM)
         elif FORM.held:
             tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, b_stride, factors, FORM)
-            tile_b, base, first, second = reduce(tile_a, tile_b, edge_a, edge_b, split, n_cols, factors, FORM)
+            if FORM.rank:
+                count_above(
+                    ranks_ptr, ids_ptr, a, b, tile_a, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_line,
+                    b_stride, factors, n_ids, ignored, FORM,
+                )  # fmt: skip
+            tile_b, base, first, second, falls = reduce(tile_a, tile_b, edge_a, edge_b, split, n_cols, factors, FORM)
         else:
-            first, second = reduce_streamed(
+            if FORM.rank:
+                count_above(
+                    ranks_ptr, ids_ptr, a, b, None, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_line,
+                    b_stride, factors, n_ids, ignored, FORM,
+                )  # fmt: skip
+            first, second, falls = reduce_streamed(
                 a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_line, b_stride, factors, FORM
             )
 
         # Exchange them with the programs that have the other splits of these rows.
-        if FORM.splits > 1:
+        if FORM.splits > 1 and FORM.picks == "":
             slots, to_next = slots_of(workspace_ptr, tile, matrix, rows, n_rows, FORM)
             own = split_of(split, rows, n_rows, FORM)
             firsts, seconds, top = swap(slots, to_next, own, rows < n_rows, first, second, epoch, FORM)
@@ -85,8 +98,14 @@ def softmax_kernel(
         sinks = of_each_row(sinks_ptr, matrix, line, per_matrix, n_rows, FORM) if FORM.sink else 0.0
         first, second = with_sink(first, second, factors, sinks, FORM)
 
-        # Map and store; if a neighbour has not answered in time, compute its statistics first.
-        if FORM.step == "reduce":
+        # Pick; or map and store; if a neighbour has not answered in time, compute its statistics first.
+        if FORM.picks != "":
+            pick(
+                picked_ptr, ids_ptr, statistics_ptr, workspace_ptr, epoch, a, b, first, second, falls, tile, matrix, rows, lead,
+                split, per_matrix, n_rows, n_cols, per_matrix * n_matrices * n_batches, a_line, b_stride, factors, n_ids,
+                ignored, FORM,
+            )  # fmt: skip
+        elif FORM.step == "reduce":
             store_statistics(statistics_ptr, matrix, rows, n_rows, per_matrix, n_matrices * n_batches, first, second, FORM)
         elif top == MISSING if FORM.splits > 1 else False:  # False if no row is shared: the branch is not compiled
             again = tile + (top - MISSING)  # equals `tile`; the compiler does not know, and keeps no register alive

@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import past_of_split
-from portable_softmax.kernels.exponents import base_of, exp, fma, steep
-from portable_softmax.kernels.formulas import add_shares, of_rows, shares, weights
+from portable_softmax.kernels.exponents import base_of, exp, fma, steep, weighted_falls
+from portable_softmax.kernels.formulas import add_shares, falls_of, of_rows, shares, weights
 from portable_softmax.kernels.streamed import filled, load_block
 
 
@@ -34,7 +34,7 @@ def first_shares(a, b, n_cols, FORM: tl.constexpr):
 
 @triton.jit
 def reduce_split(a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr):
-    """Returns (first, second) of a split of rows, the same bits as held.reduce.
+    """Returns (first, second, falls) of a split of rows, the same bits as held.reduce.
 
     It reads the split one block at a time, and so needs few registers.
     """
@@ -50,18 +50,25 @@ def reduce_split(a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_
             peak = tl.maximum(peak, of_rows(tl.max(edge_a, axis=1)))
     base = base_of(peak)
     sums = filled(FORM.width, rows.shape[0], nothing(n_cols, FORM), FORM)
+    falls = sums
     for col in tl.range(first_col, past_col, FORM.width):
         block_a, block_b, _, _ = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
-        sums = add_shares(sums, block_a, weights(block_a, block_b, base, factor, FORM.axis, FORM), FORM)
+        block_b = weights(block_a, block_b, base, factor, FORM.axis, FORM)
+        sums = add_shares(sums, block_a, block_b, FORM)
+        if FORM.entropy:
+            falls = fma(block_b, falls_of(block_a, base, factor, FORM.axis, FORM), falls)
     total = tl.sum(sums, axis=FORM.axis)
+    falls = tl.sum(falls, axis=FORM.axis) if FORM.entropy else total
     if FORM.unaligned:
         edges = shares(edge_a, weights(edge_a, edge_b, base, factor, None, FORM), FORM)
         total += of_rows(tl.sum(edges, axis=1))
+        if FORM.entropy:
+            falls += of_rows(tl.sum(edges * falls_of(edge_a, base, factor, None, FORM), axis=1))
     if FORM.backward:
         first, second = total, peak
     else:
         first, second = peak, total
-    return first, second
+    return first, second, falls
 
 
 @triton.jit
@@ -143,3 +150,13 @@ def combine(firsts, seconds, top, factor, FORM: tl.constexpr):
         down = exp(steep(fall, factor, None if FORM.one_row else 0, FORM), FORM.exact)
         second = sum_over_splits(seconds * down, tl.full((FORM.tile_rows,), FORM.tile_cols, tl.float32), FORM)
     return settled(by_row(first, FORM)), settled(by_row(second, FORM))
+
+
+@triton.jit
+def combine_falls(firsts, seconds, falls, first, factor, FORM: tl.constexpr):
+    """Returns the sum of exp(a - first) * (a - first) of whole rows, [rows], from the statistics of all their splits."""
+    falls = tl.where(seconds > 0, falls, 0.0)
+    base = across_splits(base_of(first), FORM)
+    falls = weighted_falls(base, firsts, seconds, falls, factor, None if FORM.one_row else 0, FORM)
+    falls = sum_over_splits(falls, tl.full((FORM.tile_rows,), FORM.tile_cols, tl.float32), FORM)  # each term is below 1
+    return settled(by_row(falls, FORM))

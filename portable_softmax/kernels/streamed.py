@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import mask_of, past_of_split, pointers
-from portable_softmax.kernels.exponents import add, base_of, total_of
+from portable_softmax.kernels.exponents import add, add_falls, base_of, total_of, weighted_falls
 from portable_softmax.kernels.formulas import add_shares, finish, load, of_rows, scale_from, shares, store, weights
 from portable_softmax.kernels.masks import before_diagonal
 
@@ -64,7 +64,7 @@ def add_by_accumulator(sums, a, b, FORM: tl.constexpr):
 def reduce_streamed(
     a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr
 ):
-    """Returns (first, second) of rows, or of a split of rows, read one block at a time.
+    """Returns (first, second, falls) of rows, or of a split of rows, read one block at a time; falls as held.reduce does.
 
     Each of FORM.accumulators keeps statistics of its own, if there are several, and one reduction over them comes at the end.
     """
@@ -75,24 +75,34 @@ def reduce_streamed(
         first = filled(FORM.accumulators, rows.shape[0], -float("inf"), FORM)
         second = filled(FORM.accumulators, rows.shape[0], 0.0, FORM)
         factors = tl.expand_dims(factor, FORM.axis) if FORM.divides else factor
+    falls = second
     for col in tl.range(first_col, past_of_split(first_col, n_cols, FORM), FORM.width):
         block_a, block_b, _, _ = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
         if FORM.backward:
             second = add_by_accumulator(second, block_a, block_b, FORM)
         else:
-            first, second = add(first, second, by_accumulator(block_a, FORM), 1.0, factors, FORM.axis, FORM)
+            peak, total = add(first, second, by_accumulator(block_a, FORM), 1.0, factors, FORM.axis, FORM)
+            if FORM.entropy:
+                falls = add_falls(falls, second, first, peak, by_accumulator(block_a, FORM), factors, FORM.axis, FORM)
+            first, second = peak, total
     if FORM.backward:
         first = tl.sum(second, axis=FORM.axis) if FORM.accumulators > 1 else second
         second = tl.zeros_like(first)
     elif FORM.accumulators > 1:
         peak = tl.max(first, axis=FORM.axis)
+        if FORM.entropy:
+            base = tl.expand_dims(base_of(peak), FORM.axis)
+            falls = tl.sum(weighted_falls(base, first, second, falls, factors, None, FORM), axis=FORM.axis)
         first, second = peak, total_of(base_of(peak), first, second, factor, FORM.axis, FORM)
     if FORM.unaligned:
         if FORM.backward:
             first += of_rows(tl.sum(shares(edge_a, edge_b, FORM), axis=1))
         else:
-            first, second = add(first, second, edge_a, 1.0, factor, 1, FORM)
-    return first, second
+            peak, total = add(first, second, edge_a, 1.0, factor, 1, FORM)
+            if FORM.entropy:
+                falls = add_falls(falls, second, first, peak, edge_a, factor, 1, FORM)
+            first, second = peak, total
+    return first, second, falls
 
 
 @triton.jit

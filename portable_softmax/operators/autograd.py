@@ -27,8 +27,8 @@ from portable_softmax.operators.memory import repeated
 
 def register_gradients(library: torch.library.Library, form: str) -> None:
     """Registers the gradients of portable_softmax::`form` and of its `_backward`, which must be defined."""
-    recorded = _at_autograd_key(form, form, _Softmax)
-    recorded_gradient = _at_autograd_key(f"{form}_backward", form, _SoftmaxBackward)
+    recorded = at_autograd_key(form, form, _Softmax)
+    recorded_gradient = at_autograd_key(f"{form}_backward", form, _SoftmaxBackward)
     below_gradient = _below_autograd(f"{form}_backward")
 
     def softmax(keyset: Any, *arguments: Any) -> torch.Tensor:
@@ -70,7 +70,7 @@ def _below_autograd(name: str) -> Callable[..., torch.Tensor]:
     return below
 
 
-def _at_autograd_key(name: str, form: str, function: Any) -> Callable[..., torch.Tensor]:
+def at_autograd_key(name: str, form: str, function: Any) -> Callable[..., torch.Tensor]:
     """Returns the kernel of portable_softmax::`name` at the Autograd key, which records an autograd.Function.
 
     The function's forward gets what computes the operator, `form`, the choice of batch_invariant, and the arguments.

@@ -7,6 +7,7 @@ import torch
 
 from portable_softmax.devices.policy import Step
 from portable_softmax.operators.arguments import wrap_dim
+from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.scores import NONE, Causal, Factor, Scores
 from portable_softmax.runtime.launch import name_of
 
@@ -86,7 +87,7 @@ class Asked(NamedTuple):
     def scores(self) -> Scores:
         """Returns what becomes of x."""
         return Scores(
-            factor=_factor_kind(self.factors, self.factor), divides=self.divides, cap=self.softcap,
+            factor=factor_kind(self.factors, self.factor), divides=self.divides, cap=self.softcap,
             mask=None if self.mask is None else name_of(self.mask.dtype), causal=self.causal,
             sink=self.sinks is not None, zero_rows=self.zero_rows,
         )  # fmt: skip
@@ -129,7 +130,7 @@ class AskedGradient(NamedTuple):
     def scores(self) -> Scores:
         """Returns what became of x, but for a cap."""
         return Scores(
-            factor=_factor_kind(self.factors, self.factor), divides=self.divides, mask=self.mask, causal=self.causal,
+            factor=factor_kind(self.factors, self.factor), divides=self.divides, mask=self.mask, causal=self.causal,
             sink=self.sink, zero_rows=self.zero_rows,
         )  # fmt: skip
 
@@ -146,6 +147,8 @@ class Call(NamedTuple):
         factor: that one.
         backward: True for the gradient.
         step: of sharded rows.
+        log_probs: what is computed in place of a result for each element, or its gradient.
+        n_ids, ignored: chosen elements of each row, and the id that stands for none.
     """
 
     form: str
@@ -156,6 +159,14 @@ class Call(NamedTuple):
     factor: float | None = None
     backward: bool = False
     step: Step | None = None
+    log_probs: LogProbs | None = None
+    n_ids: int = 1
+    ignored: int = 0
+
+    @property
+    def stores(self) -> bool:
+        """Tells whether a result for each element is written, not numbers of each row alone."""
+        return self.step != "reduce" and (self.log_probs is None or self.log_probs.gradient)
 
 
 def call_of(form: str, asked: Asked, batch_invariant: bool) -> tuple[Call, Operands]:
@@ -163,7 +174,7 @@ def call_of(form: str, asked: Asked, batch_invariant: bool) -> tuple[Call, Opera
     dim, dtype = wrap_dim(asked.dim, asked.x.dim()), asked.y_dtype
     if asked.is_plain:
         return Call(form, dim, dtype, batch_invariant), (asked.x,)
-    scores, number, factors = _multiplied(asked.scores, asked.by, asked.x, dim, dtype)
+    scores, number, factors = multiplied(asked.scores, asked.by, asked.x, dim, dtype)
     mask = None if asked.mask is None else asked.mask.expand(asked.x.shape)  # by strides of 0
     operands = tuple(each for each in (asked.x, mask, factors, asked.sinks) if each is not None)
     return Call(form, dim, dtype, batch_invariant, scores, number), operands
@@ -172,16 +183,17 @@ def call_of(form: str, asked: Asked, batch_invariant: bool) -> tuple[Call, Opera
 def call_of_gradient(form: str, asked: AskedGradient, batch_invariant: bool) -> tuple[Call, Operands]:
     """Returns what is asked for as a launch takes it: (dy, y, factors), with factors if there are some."""
     dim, y = wrap_dim(asked.dim, asked.y.dim()), asked.y
-    scores, number, factors = _multiplied(asked.scores, asked.by, y, dim, y.dtype)
+    scores, number, factors = multiplied(asked.scores, asked.by, y, dim, y.dtype)
     call = Call(form, dim, asked.x_dtype, batch_invariant, scores, number, backward=True)
     return call, (asked.dy, y) if factors is None else (asked.dy, y, factors)
 
 
-def _factor_kind(factors: torch.Tensor | None, factor: float | None) -> Factor | None:
+def factor_kind(factors: torch.Tensor | None, factor: float | None) -> Factor | None:
+    """Returns the word for a factor: one number for each row, one for all, or none."""
     return "rows" if factors is not None else None if factor is None else "number"
 
 
-def _multiplied(
+def multiplied(
     scores: Scores, by: float | torch.Tensor | None, x: torch.Tensor, dim: int, dtype: torch.dtype
 ) -> tuple[Scores, float | None, torch.Tensor | None]:
     """Returns (scores, factor, factors) as kernels take them: a positive number that multiplies, or one number for each row.

@@ -101,7 +101,8 @@ def bound(call: Call, operands: Operands, out: torch.Tensor | None = None) -> Ru
 def _bind(key: Key, call: Call, operands: Operands, out: torch.Tensor | None) -> Run:
     """Plans and compiles a call, and keeps it; but none on copies of tensors of which some may be aligned in one call only."""
     x, y = operands[0], operands[call.backward]
-    result = y.new_empty(y.shape, dtype=call.dtype) if out is None else out  # each call without `out` allocates its own
+    allocates = out is None and call.stores  # each call for itself
+    result = y.new_empty(y.shape, dtype=call.dtype) if allocates else out
     taken = _in_rows(call, operands, result)
     device = device_of(x, *dict.fromkeys([*(each.dtype for each in taken[1:]), taken[0].dtype, call.dtype]))
     if not x.numel():
@@ -114,20 +115,22 @@ def _bind(key: Key, call: Call, operands: Operands, out: torch.Tensor | None) ->
             raise
         return _in_slices(call, out is not None)
     numbers = (len(operands[-1]),) if call.step == "map" else _numbers(call, problem)
+    if call.log_probs:
+        numbers += call.n_ids, call.ignored
     launch = bind_problem(problem, device, x.device, numbers)
     if way is not AS_THEY_LIE:
         launch = on_copies(launch, way, call)
-    guard, writes = guard_of(device), out is not None or call.step is not None
-    run = _writing(launch, guard) if writes else _allocating(launch, result, len(operands), guard)
+    guard = guard_of(device)
+    run = _allocating(launch, result, len(operands), guard) if allocates and result is not None else _writing(launch, guard)
     if way is AS_THEY_LIE or all(each.data_ptr() % VECTOR_BYTES == 0 for each in taken):
         keep(key, run)
     return run
 
 
-def _in_rows(call: Call, operands: Operands, result: torch.Tensor) -> Operands:
+def _in_rows(call: Call, operands: Operands, result: torch.Tensor | None) -> Operands:
     """Returns what holds rows, the result first; a reduction has none, and takes what a map would read."""
     inputs = operands[: 1 + call.backward]
-    if call.step == "reduce":
+    if result is None:
         return inputs if call.backward else inputs * 2
     return result, *inputs
 
@@ -145,8 +148,10 @@ def described(call: Call, taken: Operands, device: Device, mask: torch.Tensor | 
         LayoutError: they have more levels than one launch.
     """
     way, taken, lines = arranged(call, taken, device, mask)
-    y_dtype = call.dtype if call.step else None
-    problem = problem_from(taken, lines, call.form, call.backward, call.batch_invariant, call.step, y_dtype, call.scores, mask)
+    y_dtype = call.dtype if call.step or not call.stores else None
+    problem = problem_from(
+        taken, lines, call.form, call.backward, call.batch_invariant, call.step, y_dtype, call.scores, mask, call.log_probs
+    )
     return way, problem
 
 

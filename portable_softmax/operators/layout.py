@@ -58,13 +58,13 @@ def on_copies(launch: Callable[..., None], way: Way, call: Call) -> Callable[...
     def reduced(*given: torch.Tensor) -> None:
         launch(*(copy(each, dim) for each in given[:n_inputs]), *given[n_inputs:])
 
-    return reduced if call.step == "reduce" else copied
+    return copied if call.stores else reduced
 
 
 def _lines(call: Call, operands: Operands, device: Device, mask: torch.Tensor | None) -> Lines | None:
     """Returns how the kernel takes the operands without a copy; None if it does not."""
     shape, strides = operands[0].shape, [each.stride() for each in operands]
-    if call.scores:
+    if call.scores or call.log_probs:
         of_mask = (0,) * len(shape) if mask is None else mask.stride()
         lines = lines_of_scores(shape, call.dim, strides, of_mask, bool(call.scores.causal))
     else:
@@ -76,7 +76,7 @@ def _lines(call: Call, operands: Operands, device: Device, mask: torch.Tensor | 
 
 def _as_if_contiguous(call: Call, operands: Operands, lines: Lines) -> bool:
     """Tells whether rows start on the multiple that their length alone implies, so that all are read alike."""
-    if lines.across or lines.transposed or (lines.depth > 1 and not call.scores):
+    if lines.across or lines.transposed or (lines.depth > 1 and not (call.scores or call.log_probs)):
         return False
     vector = math.gcd(lines.length, VECTOR_BYTES // max(each.element_size() for each in operands))
     aligned = all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands)

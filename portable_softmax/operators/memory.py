@@ -87,10 +87,11 @@ def watch_calls() -> Iterator[Calls]:
         noted.end(calls)
 
 
-def nobody_listens(x: torch.Tensor) -> bool:
+def nobody_listens(x: torch.Tensor, autocast: bool = True) -> bool:
     """Tells whether the dispatcher would only pass x on to the kernel, and to autograd if x needs a gradient.
 
     That is so for a plain strided tensor, unless a mode, a transform, forward mode, autocast, tracing or dynamo is at work.
+    `autocast` is False for what does not depend on it.
     """
     return (
         not is_dynamo_compiling()
@@ -99,7 +100,7 @@ def nobody_listens(x: torch.Tensor) -> bool:
         and not _dispatch_isTensorSubclassLike(x)
         and not _len_torch_function_stack()
         and not _are_functorch_transforms_active()
-        and not _is_any_autocast_enabled()
+        and not (autocast and _is_any_autocast_enabled())
         and forward_ad._current_level < 0
         and not _is_tracing()
         and not x.is_neg()
@@ -151,6 +152,26 @@ def repeated_into(form: str, dim: int, dtype: torch.dtype | None, batch_invarian
                 increment_version(out)
                 return True
     return False
+
+
+def repeated_pair(key: tuple[Any, ...], x: Tensor, ids: Tensor) -> Any:
+    """Repeats a call of two tensors of a kind and shape, as `repeat_of` does, without its loops; returns None if no call is."""
+    if (
+        type(x) is Tensor and type(ids) is Tensor and x.layout is strided and ids.layout is strided
+        and not x.is_nested and not ids.is_nested
+        and (repeats := find(key))
+        and not _len_torch_function_stack()
+        and not _len_torch_dispatch_stack()
+        and forward_ad._current_level < 0
+    ):  # fmt: skip
+        for (x_aligned, ids_aligned), are_alike, call, _, _ in repeats:
+            if (
+                are_alike(x, ids)
+                and (not x.data_ptr() % VECTOR_BYTES) is x_aligned
+                and (not ids.data_ptr() % VECTOR_BYTES) is ids_aligned
+            ):
+                return call(x, ids)
+    return None
 
 
 def repeat_of(repeats: Sequence[Repeat] | None, tensors: list[Tensor], out: Tensor | None = None) -> Call | None:

@@ -68,23 +68,31 @@ def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, option
     compute = torch.promote_types(dtype, torch.float32)
     causal = _causal(form, x, dim, options.causal)
     mask = None if options.mask is None else _mask(form, x, options.mask)
-    scale = None if options.scale is None else numbers("scale", form, x, dim, options.scale, compute)
-    temperature = None if options.temperature is None else numbers("temperature", form, x, dim, options.temperature, compute)
-    if isinstance(temperature, float) and dtype is not torch.float16 and 0 < abs(temperature) < 1 / torch.finfo(compute).max:
-        x, temperature = x.to(dtype) * LIFT, temperature * LIFT  # which has an inverse
-    if scale is not None and temperature is not None:
-        x, temperature = _divided(x, dim, scale, temperature, compute)
-        scale = None
-    by = scale if temperature is None else temperature
+    x, by, divides = factor_of(form, x, dim, dtype, options.scale, options.temperature)
     each_sink = None if options.sink is None else sinks(form, x, dim, options.sink, compute)
     check_masked_rows(form, options.masked_rows)
     return form, Asked(
         x=x, dim=dim, dtype=dtype, mask=mask,
         factors=by if isinstance(by, torch.Tensor) else None,
         factor=None if isinstance(by, torch.Tensor) else by,
-        divides=temperature is not None, softcap=None if options.softcap is None else _cap(form, options.softcap, compute),
+        divides=divides, softcap=None if options.softcap is None else _cap(form, options.softcap, compute),
         causal=causal, sinks=each_sink, zero_rows=options.masked_rows == "zero",
     )  # fmt: skip
+
+
+def factor_of(
+    form: str, x: torch.Tensor, dim: int, dtype: torch.dtype, scale: Any, temperature: Any
+) -> tuple[torch.Tensor, Any, bool]:
+    """Returns (x, a number or one for each row, whether x is divided by it) for a scale and a temperature; None for neither."""
+    compute = torch.promote_types(dtype, torch.float32)
+    scale = None if scale is None else numbers("scale", form, x, dim, scale, compute)
+    temperature = None if temperature is None else numbers("temperature", form, x, dim, temperature, compute)
+    if isinstance(temperature, float) and dtype is not torch.float16 and 0 < abs(temperature) < 1 / torch.finfo(compute).max:
+        x, temperature = x.to(dtype) * LIFT, temperature * LIFT  # which has an inverse
+    if scale is not None and temperature is not None:
+        x, temperature = _divided(x, dim, scale, temperature, compute)
+        scale = None
+    return x, scale if temperature is None else temperature, temperature is not None
 
 
 def check_masked_rows(name: str, masked_rows: Any) -> None:

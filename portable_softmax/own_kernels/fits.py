@@ -134,31 +134,46 @@ def _of_the_autotuner() -> Any:
 
 def _tried(kernel: Any, configs: list[Any], named: dict[str, Any], others: dict[str, Any], device: Device) -> list[_Tried]:
     """Returns all configurations as they were compiled, in their order."""
-    target_to_compile_for(device)
     grid, jit = others.pop("grid", None), jit_function(kernel)
     given = {name: each.value for name, each in read_arguments(jit, named).items()} | others
+    found = []
+    for config, each in zip(configs, compiled_for(kernel, configs, given, device), strict=True):
+        if isinstance(each, BaseException):
+            found.append(_Tried(config, f"does not compile: {each}"))
+        else:
+            found.append(_judged(config, each, grid, {**given, **config.all_kwargs()}, device))
+    return found
+
+
+def compiled_for(kernel: Any, configs: Sequence[Any], given: Mapping[str, Any], device: Device) -> list[Any]:
+    """Returns what Triton compiles of each configuration for a device, here or not, or the error that it raises.
+
+    Args:
+        kernel: the @triton.jit function with its decorators.
+        configs: Triton's Configs.
+        given: arguments and options by name, which win over a configuration's.
+        device: the target.
+
+    Raises:
+        CompileError: this Triton does not compile for the device.
+    """
+    target_to_compile_for(device)
     outermost = [_alone(kernel, each, given) for each in configs]
     # Triton compiles in threads from 3.4 on; hooks of configurations change the arguments, so each needs its turn.
     in_turn = triton_version() < (3, 4) or any(each.pre_hook for each in configs)
-    with _for(device, jit), ThreadPoolExecutor(1 if in_turn else os.cpu_count() or 1) as pool:
+    with _for(device, jit_function(kernel)), ThreadPoolExecutor(1 if in_turn else os.cpu_count() or 1) as pool:
         runs = [pool.submit(each.run, **given, grid=(1,), warmup=True) for each in outermost]
         for run in runs:
             run.exception()  # waits, so that the device is the current one until all have ended
-    found = []
-    for config, run in zip(configs, runs, strict=True):
-        if error := run.exception():
-            found.append(_Tried(config, f"does not compile: {error}"))
-        else:
-            found.append(_judged(config, run.result(), grid, {**given, **config.all_kwargs()}, device))
-    return found
+    return [run.exception() or run.result() for run in runs]
 
 
 def _alone(kernel: Any, config: Any, given: Mapping[str, Any]) -> Any:
     """Returns the kernel under its decorators with one configuration."""
-    if not any(hasattr(layer, "configs") for layer in layers(kernel)):
-        return _Configured(kernel, config)
-    outermost, _ = decorated(kernel, None, given.keys(), (), configs=[config])
-    return outermost
+    is_tuned = any(hasattr(layer, "configs") for layer in layers(kernel))
+    decided = given.keys() if is_tuned else {*given, *config.all_kwargs()}
+    outermost, _ = decorated(kernel, None, decided, (), configs=[config] if is_tuned else None)
+    return outermost if is_tuned else _Configured(outermost, config)
 
 
 @dataclass(frozen=True)

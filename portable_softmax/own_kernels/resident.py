@@ -68,7 +68,7 @@ def resident_programs(kernel: Any, device: Device | str | None = None) -> Reside
         raise TypeError(
             f"resident_programs wants a compiled kernel, as kernel.warmup(..., grid=(1,)) returns it, not {kernel!r}"
         )
-    key = (_current_index()(),) if device is None else device  # no index of a caller's
+    key = (current_index()(),) if device is None else device  # no index of a caller's
     try:
         return _known[kernel][key]
     except (KeyError, TypeError):  # not counted yet, or no key of a dictionary
@@ -90,7 +90,7 @@ def _counted(kernel: Any, device: Device) -> ResidentPrograms:
 
 
 @functools.cache
-def _current_index() -> Callable[[], int]:
+def current_index() -> Callable[[], int]:
     """Returns a function that tells the current device: torch's own where there are several."""
     device = chosen(None)
     module = None if interpreting() else getattr(importlib.import_module("torch"), device.vendor.torch_device_type)

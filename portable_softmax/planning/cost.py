@@ -8,6 +8,7 @@ starting all programs, or somewhat more where two of them are alike.
 
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import CostNumbers
+from portable_softmax.errors import PlanError
 from portable_softmax.planning.facts import Facts, facts
 from portable_softmax.planning.plan import Terms, Tiling
 from portable_softmax.planning.problem import Problem
@@ -31,6 +32,8 @@ def cost(
     Raises:
         PlanError: no program is resident.
     """
+    if resident < 1:
+        raise PlanError(f"the cost of {tiling} was asked for, of which no program is resident")
     numbers = device.profile.launch.cost
     return terms(facts(problem, tiling, num_programs, resident, device, spilled_bytes), numbers) if numbers else None
 

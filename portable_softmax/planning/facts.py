@@ -55,6 +55,7 @@ class Facts(NamedTuple):
 class _Memory(NamedTuple):
     """What a problem moves on a device: bytes of an element that are read and written, and sizes of memory."""
 
+    element: int
     operands: int
     read: int
     written: int
@@ -81,7 +82,8 @@ def facts(
     vector = _vector(problem, tiling, threads)
     pieces, under, requests = _pieces(problem, tiling, memory, vector)
     read, moved = memory.elements * memory.read, memory.elements * (memory.read + memory.written)
-    again = under * moved + (0 if tiling.held else read)
+    twice = not tiling.held and problem.reads_again
+    again = under * moved + (read if twice else 0)
     return Facts(
         programs=num_programs / memory.multiprocessors,
         beside=min(resident, max(1.0, tiles / memory.multiprocessors)),
@@ -89,16 +91,16 @@ def facts(
         bytes_us=(moved + memory.elements * memory.mask) / memory.per_us,
         again_us=again / memory.per_us,
         spilled_us=2 * spilled_bytes * threads * tiles / memory.per_us,
-        shared=float(tiling.is_shared),
-        lookups=tiling.tile_rows * tiling.splits * tiling.folded if tiling.is_shared else 0,
+        shared=float(tiling.is_shared and problem.pairs > 0),
+        lookups=tiling.tile_rows * tiling.splits * tiling.folded * problem.pairs if tiling.is_shared else 0,
         each=(elements + edges) / threads,
         edges=memory.operands * edges,
-        requests=requests * elements * (1 if tiling.held else 1 + memory.read / (memory.read + memory.written))
+        requests=requests * elements * (1 + memory.read / (memory.read + memory.written) if twice else 1)
         + memory.operands * edges / problem.vector,
         exponents=0 if problem.backward else elements + edges,
         sums=(_sums(problem, tiling, threads, vector) + edges * math.log2(2 * problem.vector))
         * (1 if problem.backward else 2),  # a softmax has a maximum and a sum
-        steps=0 if tiling.held else 2 * -(-covered // tiling.width) - 1,
+        steps=0 if tiling.held else (2 if twice else 1) * -(-covered // tiling.width) - 1,
         pieces=pieces,
     )
 
@@ -110,9 +112,10 @@ def _memory(problem: Problem, device: Device) -> _Memory:
     read, written = (2 * y, x) if problem.backward else (x, y)
     bandwidth = hardware.memory_bandwidth_gb_per_s or BANDWIDTH * budget.multiprocessors
     return _Memory(
-        operands=(2 if problem.backward else 1) + (problem.step != "reduce"),
+        element=y if problem.stores else x,
+        operands=(2 if problem.backward else 1) + problem.stores,
         read=read,
-        written=0 if problem.step == "reduce" else written,
+        written=written if problem.stores else 0,
         mask=_mask(problem),
         elements=problem.n_rows * problem.n_cols,
         per_us=GB_PER_S * bandwidth,
@@ -140,7 +143,7 @@ def _pieces(problem: Problem, tiling: Tiling, memory: _Memory, vector: int) -> t
     Bytes that lines leave out for each that is moved; moves of all operands' worth of sectors beyond the first; and
     lines that warps ask for, for each element.
     """
-    element, operands, line, sector = problem.element_bytes, memory.operands, memory.line, memory.sector
+    element, operands, line, sector = memory.element, memory.operands, memory.line, memory.sector
     access = vector * memory.warp  # elements that a warp asks for at once
     if problem.layout == "rows":
         runs = [tiling.tile_rows * tiling.tile_cols] * operands

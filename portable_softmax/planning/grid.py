@@ -16,7 +16,8 @@ from portable_softmax.planning.problem import Problem, next_power_of_2
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 MOST_BLOCKS = 40  # of a tile that is held: each is code of its own, and hundreds compile for minutes
 LEAST_SHARED = 16  # elements that each thread of programs that share rows has: all launches of scripts/sweeps near the fastest
-NARROWEST_TILE = 1024  # elements; a narrower one of a row that is read twice is not worth compiling
+NARROWEST_TILE = 1024  # elements; narrower ones of rows that are read twice add up more, and round more
+NARROW_WARPS = 4  # of a program of such a tile
 
 
 class Place(NamedTuple):
@@ -49,21 +50,30 @@ def is_possible(problem: Problem, tiling: Tiling) -> bool:
 
 
 def _with_warps(budget: Budget) -> Iterator[Tiling]:
-    problem = budget.problem
+    problem, beside = budget.problem, budget.problem.layout != "rows"
     warps = powers(1, budget.most_threads // budget.warp)
-    anywhere = problem.layout == "rows" and (problem.vector == 1 or problem.unaligned)  # where rows start
-    each = [problem.vector] if anywhere else powers(problem.vector, 2 * problem.widest)[::-1]
+    anywhere = not beside and (problem.vector == 1 or problem.unaligned)  # where rows start: a thread takes one access of each
+    each = powers(problem.vector, 2 * problem.widest)
     for rows in _rows(budget):
-        beside = problem.layout != "rows"
         tile = rows * problem.width if beside or rows == 1 else 0
         is_long = tile >= budget.most_threads * problem.vector  # an access for each thread there may be
         splits = powers(1, MOST_SPLITS) if is_long and budget.shares and not problem.step else [1]
-        elements = tile * budget.operands * problem.registers_per_element
-        held = (True, False) if 2 * elements > budget.registers or (beside and is_long) else (True,)
-        whole = [] if beside else [rows * next_power_of_2(problem.width)]  # a block of whole rows, if one thread held it
-        blocks = [*each, *whole] if anywhere else [*whole, *each]  # of launches that cost the same the first is taken
-        for place in map(Place._make, product([rows], warps, blocks, splits, held)):
-            yield from _tilings(budget, place)
+        whole = [] if beside else [rows * next_power_of_2(problem.width)]  # one block, if one thread held it
+        blocks = (
+            [problem.vector, *whole] if anywhere else [*whole, *each[::-1]]
+        )  # the first of those that cost the same is taken
+        places = [*product([rows], warps, blocks, splits, [True])]
+        if (beside and is_long) or 2 * tile * budget.operands * problem.registers_per_element > budget.registers:
+            places += product([rows], warps, each[::-1], splits, [False])
+        yield from (tiling for place in places for tiling in _tilings(budget, Place(*place)))
+    yield _smallest(budget)
+
+
+def _smallest(budget: Budget) -> Tiling:
+    """Returns the launch that needs the least: it reads rows twice, by small tiles; so no problem is without a launch."""
+    rows = _rows(budget)[0]
+    width = min(max(1, NARROWEST_TILE // rows), next_power_of_2(budget.problem.width))
+    return Tiling(rows, width, max(1, min(NARROW_WARPS, rows * width // budget.warp)), 1, held=False)
 
 
 def _rows(budget: Budget) -> list[int]:
@@ -88,7 +98,7 @@ def _tilings(budget: Budget, place: Place) -> Iterator[Tiling]:
     splits = -(-problem.width // (blocks * width))
     tiling = Tiling(place.rows, width, place.warps, 1, splits, blocks=blocks, held=place.held)
     elements = tiling.elements * budget.operands
-    if splits > 1 and elements < LEAST_SHARED * threads:
+    if splits > 1 and place.rows * tiling.tile_cols * budget.operands < LEAST_SHARED * threads:
         return  # programs would exchange for little
     if not place.held and tiling.elements < NARROWEST_TILE:
         return

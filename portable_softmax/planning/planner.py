@@ -127,14 +127,23 @@ def _of_many(problem: Problem) -> Problem:
 
 
 def _compiled(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupancy, device: Device) -> Compiled:
-    resident = device.resident(fit)
+    terms = _expected(problem, tiling, used, fit, device) if fit.programs_per_multiprocessor else None
+    return Compiled(problem, tiling, used, fit, _num_programs(problem, tiling, fit, device), terms)
+
+
+def _expected(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupancy, device: Device) -> Terms | None:
+    """Returns the terms of the time; of a batch-invariant launch those of many rows, however many there are."""
+    many = _of_many(problem)
+    num_programs = _num_programs(many, tiling, fit, device)
+    return cost(many, tiling, num_programs, fit.programs_per_multiprocessor, device, spilled_by(used))
+
+
+def _num_programs(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> int:
     groups = min(problem.tiles(tiling.tile_rows), _most_programs(tiling, device) // tiling.splits)
+    resident = device.resident(fit)
     if not tiling.is_shared and device.profile.grid.value == "resident" and resident:
         groups = min(groups, resident)  # each walks over as many tiles as the others
-    num_programs = groups * tiling.splits
-    each = fit.programs_per_multiprocessor
-    terms = cost(_of_many(problem), tiling, num_programs, each, device, spilled_by(used)) if each else None
-    return Compiled(problem, tiling, used, fit, num_programs, terms)
+    return groups * tiling.splits
 
 
 def _told_once(rejected: list[str]) -> list[str]:
@@ -178,7 +187,8 @@ def _spills_slow(best: Compiled, device: Device) -> bool:
     """Tells whether spills take a good part of the expected time, or nobody knows how much."""
     if not best.terms:
         return True
-    without = cost(_of_many(best.problem), best.tiling, best.num_programs, best.occupancy.programs_per_multiprocessor, device)
+    held = replace(best.resources, spilled_bytes_per_thread=0, stack_frame_bytes=None)
+    without = _expected(best.problem, best.tiling, held, best.occupancy, device)
     return without is not None and best.us - without.total > SLOW * best.us
 
 

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.policy import Access, Direction, Layout, Step
 from portable_softmax.planning.lines import Lines
+from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.scores import NONE, Scores
 
 VECTOR_BYTES = 16  # the widest load or store of one thread
@@ -47,6 +48,7 @@ class Problem:
             folded: so many lines are read as one; `n_rows` counts places in lines, `inner` those of one, and `n_cols` lines.
         scores: what becomes of x first; none for the plain softmax.
         in_place: the result overwrites x, or dy; or y.
+        log_probs: what is computed in place of a result for each element, or what x has a gradient of; None for neither.
 
     Raises:
         ValueError: a size is not positive or too large.
@@ -75,6 +77,7 @@ class Problem:
     in_place: bool = False
     mask_step: int | None = 1
     mask_vector: int = 1
+    log_probs: LogProbs | None = None
 
     def __post_init__(self) -> None:
         n_rows, n_cols = self.n_rows, self.n_cols
@@ -130,6 +133,28 @@ class Problem:
         return self.lines.levels[1][0] > 1 and not matrix and bool(row)
 
     @property
+    def numbered(self) -> bool:
+        """Tells whether rows have numbers of their own in memory, so that these must be known."""
+        return bool(self.scores) or self.log_probs is not None
+
+    @property
+    def stores(self) -> bool:
+        """Tells whether a result for each element is written, not numbers of each row alone."""
+        return self.step != "reduce" and (self.log_probs is None or self.log_probs.gradient)
+
+    @property
+    def reads_again(self) -> bool:
+        """Tells whether a program that does not hold its rows reads them twice: for results, or to count what is above one."""
+        return self.log_probs is None or self.log_probs.rank
+
+    @property
+    def pairs(self) -> int:
+        """Returns the pairs of numbers of each split that programs exchange; a gradient of log-probabilities needs none."""
+        if self.log_probs is None:
+            return 1
+        return 0 if self.log_probs.gradient else 1 + self.log_probs.entropy
+
+    @property
     def registers_per_element(self) -> int:
         """Returns the 32-bit registers that an element of one operand takes."""
         return 2 if self.y_dtype == "float64" else 1
@@ -149,7 +174,7 @@ class Problem:
         """Returns the number of rows among which a tile finds its own: all, or those that lie side by side."""
         if self.across:
             return self.n_rows if self.scattered else self.inner
-        return self.lines.levels[2][0] if self.scores and self.lines else self.n_rows
+        return self.lines.levels[2][0] if self.numbered and self.lines else self.n_rows
 
     @property
     def width(self) -> int:
@@ -169,6 +194,9 @@ class Problem:
         """Returns words for error messages: the step, the output's type, the form and the direction."""
         step = f"{self.step} of a shard for a " if self.step else ""
         form = f"{self.form} of scores" if self.scores else self.form
+        if self.log_probs:
+            numbers = f"log-probabilities of tokens{' and entropy' if self.log_probs.entropy else ''}"
+            return f"gradient of {numbers} in {self.y_dtype}" if self.log_probs.gradient else f"{self.y_dtype} {numbers}"
         return f"{step}gradient of a {self.y_dtype} {form}" if self.backward else f"{step}{self.y_dtype} {form}"
 
     def tiles(self, tile_rows: int) -> int:

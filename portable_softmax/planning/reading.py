@@ -19,12 +19,12 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     if problem.unaligned or problem.paired or problem.folded > 1 or problem.scattered:
         return [problem]  # it is read so already
     found = [problem]
-    if problem.across and not problem.scores:
+    if problem.across and not problem.numbered:
         if device.vendor.scattered_rows and problem.inner < Budget(problem, device).line:
             found.append(replace(problem, scattered=True))
         elif count := _together(problem, device):
             found.append(folded(problem, count))
-    deep = problem.depth > 1 and not problem.scores  # plain rows of matrices are read as they lie
+    deep = problem.depth > 1 and not problem.numbered  # plain rows of matrices are read as they lie
     if problem.batch_invariant or not problem.aligned or problem.layout != "rows" or deep:
         return found
     if _may_be_paired(problem):

@@ -62,12 +62,14 @@ def _why_tile(problem: Problem, tiling: Tiling) -> str:
         taken = f"rows of {problem.n_cols} columns are taken in tiles of {tiling.tile_rows} x {tiling.tile_cols}"
         return f"{problem.step}: {taken}, for rows that are sharded over devices"
     if tiling.strategy == "online":
-        return f"online: a row of {problem.n_cols} columns is taken {tiling.tile_cols} at a time, and read twice"
+        times = "twice" if problem.reads_again else "once"
+        return f"online: a row of {problem.n_cols} columns is taken {tiling.tile_cols} at a time, and read {times}"
     if tiling.strategy == "shared":
-        again = "" if tiling.held else ", and read it twice"
+        again = ", and read it twice" if not tiling.held and problem.reads_again else ""
+        exchange = ", which exchange max and sum" if problem.pairs else ""
         return (
             f"shared: each row of {problem.n_cols * problem.folded} columns is split over {tiling.splits * problem.folded} "
-            f"programs of {tiling.tile_cols}, which exchange max and sum{again}"
+            f"programs of {tiling.tile_cols}{exchange}{again}"
         )
     rows = "one row" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows"
     blocks = f"{tiling.blocks} x {tiling.width}" if tiling.blocks > 1 else f"{tiling.tile_cols}"

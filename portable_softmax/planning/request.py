@@ -8,12 +8,14 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import Step
 from portable_softmax.planning.lines import Lines, lines_of, lines_of_scores
+from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.problem import FORMS, VECTOR_BYTES, Problem
 from portable_softmax.planning.scores import NONE, Scores
 
 if TYPE_CHECKING:
     import torch
 
+TOKEN_LOG_PROBS = "token_log_probs"
 SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
 
 
@@ -21,8 +23,8 @@ def checked_problem(
     n_rows: int, n_cols: int, dtype: "torch.dtype | str", device: Device, form: str, backward: bool, batch_invariant: bool
 ) -> Problem:
     """Checks arguments as a user gives them to `plan`, and makes the contiguous_problem of them."""
-    if form not in FORMS:
-        raise ValueError(f"form {form!r} was asked for; there are {', '.join(FORMS)}")
+    if form not in (*FORMS, TOKEN_LOG_PROBS):
+        raise ValueError(f"form {form!r} was asked for; there are {', '.join((*FORMS, TOKEN_LOG_PROBS))}")
     name = str(dtype).removeprefix("torch.")
     name = SHORT.get(name, name)
     device.check_dtype(name)
@@ -39,6 +41,8 @@ def contiguous_problem(
 ) -> Problem:
     """Returns the softmax of aligned matrices whose rows follow each other, with input and output of one type.
 
+    The form "token_log_probs" has an output of one float32 number for each row, or float64 of float64.
+
     Raises:
         TypeError: a size is not an integer.
         ValueError: a size is not positive or too large.
@@ -46,8 +50,13 @@ def contiguous_problem(
     n_rows, n_cols = _integer("n_rows", n_rows), _integer("n_cols", n_cols)
     if n_rows < 1 or n_cols < 1:
         raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
-    lines = lines_of((n_rows, n_cols), 1, [(n_cols, 1)] * (3 if backward else 2), True)
+    lines = lines_of((n_rows, n_cols), 1, [(n_cols, 1)] * (3 if backward and form != TOKEN_LOG_PROBS else 2), True)
     assert lines, "contiguous rows are taken as they lie"
+    if form == TOKEN_LOG_PROBS:
+        y_dtype, wanted = dtype if backward or dtype == "float64" else "float32", LogProbs(gradient=backward)
+        return problem_of(
+            lines, dtype, y_dtype, form="log_softmax", batch_invariant=batch_invariant and not backward, log_probs=wanted
+        )
     return problem_of(lines, dtype, dtype, form=form, backward=backward, batch_invariant=batch_invariant)
 
 
@@ -77,13 +86,14 @@ def problem_of(
     scores: Scores = NONE,
     in_place: bool = False,
     mask_aligned: bool = False,
+    log_probs: LogProbs | None = None,
 ) -> Problem:
     """Describes the softmax of operands that lie as lines.
 
     Args:
         lines: how the operands lie.
         x_dtype, y_dtype: torch's names of the types of input and output.
-        aligned, form, backward, batch_invariant, step, scores, in_place: see Problem.
+        aligned, form, backward, batch_invariant, step, scores, in_place, log_probs: see Problem.
         mask_aligned: whether a mask starts on a multiple of 16 bytes.
 
     Raises:
@@ -112,6 +122,7 @@ def problem_of(
         in_place=in_place,
         mask_step=mask_step,
         mask_vector=mask_vector,
+        log_probs=log_probs,
     )
 
 

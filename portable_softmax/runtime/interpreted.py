@@ -41,9 +41,7 @@ def interpreted(
     wide = torch.float64 if spec.problem.y_dtype == "float64" else torch.float32
     read_as = torch.bfloat16 if spec.problem.y_dtype == "bfloat16" and not spec.problem.backward else None
     constexprs = constexprs_of(spec, device, in_float32=True)
-    results = (
-        0 if spec.problem.step == "reduce" else 1
-    )  # the first operands; a step's numbers are the last one, and no bfloat16
+    results = int(spec.problem.stores)  # the first operands; a step's numbers are the last one, and no bfloat16
     tensors = n_operands - (1 if spec.problem.step else 0)
     own = 3 if spec.problem.backward else 2  # behind them, those of scores
     names = tuple(spec.signature())

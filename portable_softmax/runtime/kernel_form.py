@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
+from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.runtime.specialization import PARAMETERS, KernelSpec
+from portable_softmax.runtime.specialization import KernelSpec
 
 if TYPE_CHECKING:
     from portable_softmax.kernels.form import Form
@@ -17,6 +18,10 @@ def kernel_of(spec: KernelSpec) -> Any:
         from portable_softmax.kernels.pairs import pairs_backward_kernel
 
         return pairs_backward_kernel
+    if spec.problem.log_probs and spec.problem.log_probs.gradient:
+        from portable_softmax.kernels.log_probs import log_probs_backward_kernel
+
+        return log_probs_backward_kernel
     from portable_softmax.kernels.softmax import softmax_kernel
 
     return softmax_kernel
@@ -30,7 +35,7 @@ def constexprs_of(spec: KernelSpec, device: Device, in_float32: bool = False) ->
     from portable_softmax.kernels.form import constexpr_of
 
     form = form_of(spec, device)
-    absent = {} if spec.problem.paired else dict.fromkeys(PARAMETERS - spec.signature().keys())
+    absent = dict.fromkeys({*kernel_of(spec).arg_names} - spec.signature().keys())
     return {**absent, "FORM": constexpr_of(form.in_float32() if in_float32 else form)}
 
 
@@ -54,7 +59,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         axis=axis,
         out_axis=1 - axis if spec.problem.transposed else axis,
         depth=spec.problem.depth,
-        flat=spec.problem.scattered or (not spec.problem.across and (not scores or spec.problem.depth == 1)),
+        flat=spec.problem.scattered or (not spec.problem.across and (not spec.problem.numbered or spec.problem.depth == 1)),
         vector=spec.problem.vector,
         unaligned=spec.problem.unaligned,
         padded=spec.padded,
@@ -73,11 +78,12 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         **({"hides": scores.hides, "voids": scores.voids} if spec.problem.backward else _masks(spec, threads)),
         folded=tiling.folded,
         splits=splits,
-        slots=tiling.slots_per_tile,
+        slots=tiling.slots_per_tile * spec.problem.pairs,
         lanes=max(threads, numbers) if tiling.is_shared else 1,
         poll=device.vendor.poll,
         polls=polls.value if polls else 1,
         in_place=spec.problem.in_place,
+        **(_log_probs(spec.problem.log_probs) if spec.problem.log_probs else {}),
     )
 
 
@@ -115,6 +121,12 @@ def _masks(spec: KernelSpec, threads: int) -> dict[str, Any]:
         "sink": scores.sink,
         "zero_rows": scores.zero_rows,
     }
+
+
+def _log_probs(wanted: LogProbs) -> dict[str, Any]:
+    """Returns the fields of a form for what is wanted in place of a softmax."""
+    picks = "gradient" if wanted.gradient else "forward"
+    return {"picks": picks, "entropy": wanted.entropy, "rank": wanted.rank, "many": wanted.many, "shard": wanted.shard}
 
 
 def _access(spec: KernelSpec, threads: int) -> int:

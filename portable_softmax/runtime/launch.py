@@ -8,6 +8,7 @@ from portable_softmax.devices.policy import Step
 from portable_softmax.errors import LayoutError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.lines import Lines, lines_of
+from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.planning.request import problem_of
 from portable_softmax.planning.scores import NONE, Scores
@@ -109,8 +110,9 @@ def bind_problem(
     note(problem)
     planned = plan_problem(problem, device)
     problem, tiling, sizes = planned.problem, planned.tiling, (*sizes_of(planned.problem), *more_sizes)
-    launch = prepare(KernelSpec.of(problem, tiling), device, (planned.num_programs, 1, 1), sizes)
-    if tiling.is_shared:
+    spec = KernelSpec.of(problem, tiling)
+    launch = prepare(spec, device, (planned.num_programs, 1, 1), sizes)
+    if spec.exchanges:
         launch = with_workspace(launch, problem, tiling, where)
     return launch
 
@@ -124,7 +126,7 @@ def sizes_of(problem: Problem) -> tuple[int, ...]:
     if problem.paired:
         return n_lines, lines.length
     unit = 1 if problem.unaligned else problem.vector
-    out_and_a = slice(1, None, -1) if problem.step == "reduce" else slice(2)  # (a, b) is reduced: b lies where a result would
+    out_and_a = slice(2) if problem.stores else slice(1, None, -1)  # (a, b) is reduced: b lies where a result would
     in_units = [tuple(stride // unit for stride in each[out_and_a]) for each in (within, matrices, batches)]
     lines_given = n_lines // unit if lines.transposed else n_lines
     return lines_given, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_batches, *in_units[2]
@@ -148,8 +150,9 @@ def problem_from(
     y_dtype: "torch.dtype | None" = None,
     scores: Scores = NONE,
     mask: "torch.Tensor | None" = None,
+    log_probs: LogProbs | None = None,
 ) -> Problem:
-    """Describes what `bind` plans, of scores or not; or a step of sharded rows, whose result's type is `y_dtype`."""
+    """Describes what `bind` plans, of scores or not; or what has no result of x's shape but `y_dtype`: a step, `log_probs`."""
     x, y = (operands[0], operands[-1]) if backward else (operands[1], operands[0])
     return problem_of(
         lines,
@@ -161,8 +164,9 @@ def problem_from(
         batch_invariant=batch_invariant,
         step=step,
         scores=scores,
-        in_place=not step and any(_at_one_place(operands[0], each) for each in operands[1:]),
+        in_place=not step and not log_probs and any(_at_one_place(operands[0], each) for each in operands[1:]),
         mask_aligned=mask is not None and mask.data_ptr() % VECTOR_BYTES == 0,
+        log_probs=log_probs,
     )
 
 

@@ -16,8 +16,6 @@ SIZES = {"n_lines": "i64", "length": "i32"} | dict.fromkeys(
     ("out_line", "a_line", "n_matrices", "out_matrix", "a_matrix", "n_batches", "out_batch", "a_batch"), "i64"
 )
 MASK_STRIDES = "mask_col", "mask_row", "mask_matrix", "mask_batch"
-OPERANDS = "out_ptr", "a_ptr", "b_ptr", "mask_ptr", "factors_ptr", "sinks_ptr", "statistics_ptr"
-PARAMETERS = {*OPERANDS, *SIZES, *MASK_STRIDES, "factor", "n_groups", "workspace_ptr", "epoch"}  # of the kernel, without FORM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +64,7 @@ class KernelSpec:
                 problem, n_rows=1, n_cols=1, inner=inner, folded=1, lines=None, batch_invariant=False, in_place=in_place
             ),
             tiling=tiling,
-            many=not problem.scores or problem.n_rows >= 2**31,
+            many=not problem.numbered or problem.n_rows >= 2**31,
             padded=problem.unaligned or covered != problem.n_cols,
             mask_shared=problem.mask_shared,
         )
@@ -90,7 +88,7 @@ class KernelSpec:
                 "n_rows": "i64",
                 "row_length": "i32",
             }
-        if problem.step == "reduce":
+        if not problem.stores:
             del operands["out"]
         if not problem.backward:
             del operands["b"]
@@ -98,13 +96,25 @@ class KernelSpec:
         by_row = scores.factor == "rows"
         there = {f"{name}_ptr": self._pointer(dtype) for name, dtype in operands.items()}
         there |= {"mask_ptr": self._mask()} if scores.mask and own else {}
-        numbers = {"factors_ptr": by_row, "sinks_ptr": scores.sink and own, "statistics_ptr": problem.step}
-        there |= {name: "*fp64" if problem.y_dtype == "float64" else "*fp32" for name, present in numbers.items() if present}
+        picks = problem.log_probs
+        number = "*fp64" if problem.y_dtype == "float64" else "*fp32"
+        numbers = {"factors_ptr": by_row, "sinks_ptr": scores.sink and own, "statistics_ptr": problem.step or picks}
+        there |= {name: number for name, present in numbers.items() if present}
+        if picks:
+            there |= {"ids_ptr": "*i64", "picked_ptr": number}
+            there |= {"entropies_ptr": number} if picks.gradient and picks.entropy else {}
+            there |= {"ranks_ptr": "*i64"} if picks.rank else {}
         there |= SIZES
         there |= dict.fromkeys(MASK_STRIDES if scores.mask and own else (), "i64")
         there |= {"factor": "i64"} if scores and not by_row else {}
         there |= {"n_groups": "i64"} if problem.step == "map" else {}
-        return there | ({"workspace_ptr": "*i64:16", "epoch": "i64"} if self.tiling.is_shared else {})
+        there |= {"n_ids": "i32", "ignored": "i64"} if picks else {}
+        return there | ({"workspace_ptr": "*i64:16", "epoch": "i64"} if self.exchanges else {})
+
+    @property
+    def exchanges(self) -> bool:
+        """Tells whether programs exchange numbers."""
+        return self.tiling.is_shared and self.problem.pairs > 0
 
     def _pointer(self, dtype: str) -> str:
         return f"*{TRITON_NAMES[dtype]}{':16' if self.problem.aligned else ''}"

@@ -23,7 +23,7 @@ def with_workspace(launch: Callable[..., Any], problem: Problem, tiling: Tiling,
     The words belong to the call: they are allocated on the current stream, as its result is. A graph replays its launch with
     the same number, so while one is captured they are cleared on the stream too.
     """
-    shape, strides, dtype = (problem.tiles(tiling.tile_rows) * tiling.slots_per_tile,), (1,), torch.int64
+    shape, strides, dtype = (problem.tiles(tiling.tile_rows) * tiling.slots_per_tile * problem.pairs,), (1,), torch.int64
     is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", lambda: False)
     empty = allocator(where)
 

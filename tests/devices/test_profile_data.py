@@ -1,21 +1,17 @@
 """The numbers in device_profiles/: complete, sourced, found by the names devices report, and physically possible."""
 
-import itertools
 import re
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
 
 from portable_softmax import DtypeError, plan
-from portable_softmax.devices.policy import NumberRow
 from portable_softmax.devices.profiles import match_profile, profiles, read_profiles
 
 FILES = sorted((Path(__file__).parents[2] / "device_profiles").glob("*/*.yaml"))
 ALL = [profile for path in FILES for profile in read_profiles(path)]
 PRODUCTS = [profile for profile in ALL if profile.product]
-GPUS = [profile for profile in ALL if profile.backend in ("cuda", "hip", "xpu")]
 
 # Triton's architecture, the name that torch reports, the profile: a product, else the architecture, else the estimate.
 REPORTED = Path(__file__).with_name("reported_names.txt").read_text().splitlines()[1:]
@@ -39,10 +35,6 @@ ALLOCATED = {"cuda": "shared_memory_granule", "hip": "shared_memory_granule", "x
 PROGRAM_LIMIT = {"cuda": "max_programs_per_multiprocessor"} | dict.fromkeys(("hip", "xpu"), "barriers_per_multiprocessor")
 
 
-def ids(profile):
-    return profile.name
-
-
 def test_each_product_has_a_name_of_its_own_that_is_reported():
     names = {profile.name for profile in PRODUCTS}
     assert len(PRODUCTS) == len(names) == len(profiles()), "no name twice"
@@ -61,16 +53,6 @@ def test_every_source_is_used_and_listed(path):
     assert not re.search(r"/work|/tmp|research/", path.read_text())
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_no_row_of_numbers_is_out_of_reach(path):
-    """It would be where an earlier one takes all that it takes, and gives all that it gives."""
-    rows = msgspec.convert(yaml.safe_load(path.read_text())["launch"].get("numbers", []), list[NumberRow])
-    for earlier, later in itertools.combinations(rows, 2):
-        assert not (earlier.conditions.items() <= later.conditions.items() and later.given.keys() <= earlier.given.keys()), (
-            later
-        )
-
-
 @pytest.mark.parametrize(("arch", "name", "expected"), DEVICES)
 def test_reported_names_find_their_product(arch, name, expected):
     backend = BACKENDS[expected.partition("/")[0]]
@@ -79,8 +61,7 @@ def test_reported_names_find_their_product(arch, name, expected):
     assert claiming == ([expected] if expected in profiles() else [])
 
 
-@pytest.mark.parametrize("profile", GPUS, ids=ids)
-def test_gpus_have_what_occupancy_needs(profile):
+def gpus_have_what_occupancy_needs(profile):
     needed = ["partitions_per_multiprocessor", *OCCUPANCY, ALLOCATED[profile.backend], PROGRAM_LIMIT[profile.backend]]
     if profile.name != "amd/estimated":  # its waves have 32 or 64 lanes
         needed.append("warp_size")
@@ -91,8 +72,7 @@ def test_gpus_have_what_occupancy_needs(profile):
     assert getattr(profile.hardware, other) is None
 
 
-@pytest.mark.parametrize("profile", GPUS, ids=ids)
-def test_gpu_numbers_are_physically_possible(profile):
+def gpu_numbers_are_physically_possible(profile):
     hw = profile.hardware
     warp = hw.warp_size or 32  # the case with more warps
     partition = hw.registers_per_multiprocessor // hw.partitions_per_multiprocessor
@@ -106,20 +86,17 @@ def test_gpu_numbers_are_physically_possible(profile):
         assert hw.shared_memory_per_multiprocessor % (hw.shared_memory_granule or hw.shared_memory_sizes[0]) == 0
 
 
-@pytest.mark.parametrize("profile", ALL, ids=ids)
-def test_caches_are_ordered_and_a_vector_core_holds_a_row(profile):
+def caches_are_ordered_and_a_vector_core_holds_a_row(profile):
     hw = profile.hardware
     caches = [hw.l2_cache_bytes, hw.last_level_cache_bytes, hw.memory_bytes]
     known = [size for size in caches if size]
     assert known == sorted(known)
     if profile.backend == "npu":  # fp32 in, out and work, the model of the Unified Buffer with one buffer each
-        most = max(row.tile_elements or 0 for row in profile.launch.numbers)
-        assert 0 < most * 14 <= hw.shared_memory_per_program_max
+        assert 0 < profile.launch.tile_elements.value * 14 <= hw.shared_memory_per_program_max
         assert hw.warp_size is hw.registers_per_multiprocessor is None
 
 
-@pytest.mark.parametrize("profile", GPUS, ids=ids)
-def test_every_gpu_has_its_limit_of_a_launch(profile):
+def every_gpu_has_its_limit_of_a_launch(profile):
     hw = profile.hardware
     limits = {"cuda": (2**31 - 1, 65535, None), "hip": (None, None, 2**32 - 1), "xpu": (None, None, 2**32 - 1)}
     assert (hw.max_programs, hw.max_programs_y_z, hw.max_threads) == limits[profile.backend]
@@ -127,8 +104,7 @@ def test_every_gpu_has_its_limit_of_a_launch(profile):
     assert hw.tensor_memory_columns == (512 if has_tensor_memory else None)
 
 
-@pytest.mark.parametrize("profile", GPUS, ids=ids)
-def test_estimates_never_promise_more_than_a_described_gpu(profile):
+def estimates_never_promise_more_than_a_described_gpu(profile):
     estimate = match_profile(profile.backend, {"cuda": "999", "hip": "gfx9999", "xpu": "99.9.9"}[profile.backend], None)
     assert estimate.estimated
     for key in [*OCCUPANCY, PROGRAM_LIMIT[profile.backend]]:
@@ -141,6 +117,17 @@ def test_estimates_never_promise_more_than_a_described_gpu(profile):
     assert of_a_partition == sorted(of_a_partition)
     if profile.backend == "xpu":  # of its sizes each is one of the others'
         assert set(estimate.hardware.shared_memory_sizes) <= set(profile.hardware.shared_memory_sizes)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_numbers_of_a_file(path):
+    for profile in read_profiles(path):
+        caches_are_ordered_and_a_vector_core_holds_a_row(profile)
+        if profile.backend in ("cuda", "hip", "xpu"):
+            gpus_have_what_occupancy_needs(profile)
+            gpu_numbers_are_physically_possible(profile)
+            every_gpu_has_its_limit_of_a_launch(profile)
+            estimates_never_promise_more_than_a_described_gpu(profile)
 
 
 @pytest.mark.parametrize(

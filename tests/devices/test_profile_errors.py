@@ -18,9 +18,7 @@ SHIPPED = Path(__file__).parents[2] / "device_profiles"
 HW, CARD = "hardware.", "products.card."
 
 
-ROW = "launch.numbers.0"
 COST = dict.fromkeys(COST_NUMBERS, 2.0) | {"source": "mine"}
-MEASURED = {"row_share": 0.2, "gain": 1.5}
 
 
 def refused(folder, text, complaint):
@@ -63,8 +61,7 @@ def test_the_example_is_a_profile(tmp_path):
         ("launch.grid", fact("persistent"), r"Invalid enum value 'persistent'.*launch.grid.*; it is one of tile, resident"),
         ("launch.grid", fact("tile", "nobody"), r"launch.grid: its source 'nobody' is not among"),
         ("launch.extends", MISSING, r"launch.grid: is missing; give it, or `extends`"),
-        ("launch.extends", MISSING, r"launch.numbers: no row for all problems gives words_forward, .*; give them, or `ext"),
-        ("launch.paired_cols", fact(4097), r"Expected `int` <= 4096 - at `\$.launch.paired_cols.value"),
+        ("launch.extends", MISSING, r"launch: cost is missing; give it, or `extends`"),
         ("launch.tile_elements", fact(24), r"24 is not a power of two - at `\$.launch.tile_elements"),
         ("launch.registers", fact([64, 256]), r"launch.registers \[64, 256\], hardware.max_registers_per_thread 255: a thread"),
         ("launch.cost", COST | {"source": "nobody"}, r"launch.cost: its source 'nobody' is not among"),
@@ -75,21 +72,10 @@ def test_the_example_is_a_profile(tmp_path):
         (CARD + "matches", ["A (Card"], r"products.card.matches\[0\]: 'A \(Card' is not a regular expression: missing \)"),
         (CARD + "hardware.multiprocessor_count", fact(0), r">= 1 - at `\$.products.card.hardware.multiprocessor_count.val"),
         ("products.my/card", {"matches": []}, r"products.my/card: 'my/card' should have neither slashes nor spaces"),
-        (CARD + "numbers", [{"split_registers": 256, "source": "mine"}], r"products.card.numbers\[0\].split_registers 256, "),
-        (ROW, {"elements_per_thread": 65}, r"elements_per_thread 65 is not a power of two - at `\$.launch.numbers\[0\]`"),
-        (ROW, {"row_share": 1.5}, r"Expected `float` <= 1.0 - at .*row_share"),
-        (ROW, {"word_forward": 5}, r"unknown field `word_forward`.*; did you mean words_forward\?"),
-        (ROW, {"line_elements": 1}, r"unknown field `line_elements`.*; it is a key of `launch`"),
-        (ROW, {"row_share": 0.2, "to_cols": 5}, r"a row with conditions that was measured needs its gain, which is at least"),
-        (ROW, {"row_share": 0.2, "to_cols": 5, "gain": 1.02}, r"Expected `float` >= 1.03 - at .*gain"),
-        (ROW, {"to_cols": 5, "gain": 1.5}, r"a row gives at least one number: unaligned_cols, "),
-        (ROW, MEASURED | {"from_cols": 9, "to_cols": 8}, r"from_cols 9 is above to_cols 8"),
-        (ROW, MEASURED | {"from_load": 9, "to_load": 8}, r"from_load 9 is above to_load 8"),
-        (ROW, {"registers": [64, 256]}, r"launch.numbers\[0\].registers \[64, 256\], hardware.max_registers_per_thread"),
     ],
 )
 def test_a_value_that_is_wrong(tmp_path, path, value, complaint):
-    refused(tmp_path, edited(path, value | {"source": "mine"} if path == ROW else value), complaint)
+    refused(tmp_path, edited(path, value), complaint)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from offline import every_candidate, light
+from offline import every_launch
 from profile_text import MISSING, TEXT, edited, read, written
 
 from portable_softmax import Device, ProfileError, profiles
@@ -25,10 +25,7 @@ from portable_softmax.devices import profiles as room
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.policy import COST_NUMBERS, FACTS
 from portable_softmax.devices.profiles import match_profile, read_profiles
-from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import FORMS, Problem
-from portable_softmax.planning.reading import as_read
-from portable_softmax.planning.request import contiguous_problem
 
 SHIPPED = Path(__file__).parents[2] / "device_profiles"
 H200 = (SHIPPED / "nvidia" / "sm90.yaml").read_text()
@@ -41,8 +38,6 @@ sources:
   nvl: {verified: third-party, title: a product brief}
 hardware:
   memory_bandwidth_gb_per_s: {value: 4801, source: nvl}
-numbers:
-  - {layout: rows, to_cols: 1024, words_forward: 3, gain: 1.06, source: nvl}
 """
 
 
@@ -135,13 +130,11 @@ def test_a_product_of_eight_lines_extends_another_and_nothing_else_changes(use):
     before = dict(profiles())
     mine, h200 = use({"nvidia/nvl.yaml": NVL})["nvidia/nvl"], before["nvidia/h200"]
     assert mine.hardware == msgspec.structs.replace(h200.hardware, memory_bandwidth_gb_per_s=4801)
-    assert mine.launch.numbers[1:] == h200.launch.numbers
+    assert mine.launch == h200.launch
     assert mine.origins["memory_bandwidth_gb_per_s"].title == "a product brief"
     assert match_profile("cuda", "90", "NVIDIA H200 NVL").name == "nvidia/nvl"
     for name in ("NVIDIA H200", "NVIDIA H299", "NVIDIA H100 80GB HBM3"):
         assert match_profile("cuda", "90", name).name in {*before, "nvidia/sm90"}
-    plan = choose(contiguous_problem(4096, 256, "float32"), Device.from_profile("nvidia/nvl"), light)
-    assert "words_forward 3.0 for layout rows, to_cols 1024: 1.06 times as fast (a product brief)" in plan.reasons
 
 
 def test_an_extension_of_an_architecture_or_of_an_extension(use):
@@ -163,14 +156,13 @@ def test_what_a_file_says_of_launches_goes_before_what_it_extends(tmp_path):
     (estimate,) = read_profiles(SHIPPED / "nvidia" / "estimated.yaml")
     assert mine.polls.value == 9
     assert (mine.grid, mine.line_elements) == (estimate.launch.grid, estimate.launch.line_elements)
-    assert mine.numbers[0].given == {"row_share": 0.2}
-    assert mine.numbers[1:] == estimate.launch.numbers
+    assert mine.cost == estimate.launch.cost
 
 
 def test_every_product_knows_the_sources_of_its_launches():
     for profile in profiles().values():
         named = [getattr(profile.launch, key).source for key in FACTS if getattr(profile.launch, key)]
-        assert {*named, *(row.source for row in profile.launch.numbers)} <= profile.sources.keys()
+        assert set(named) <= profile.sources.keys()
 
 
 def test_numbers_of_cost_are_the_products_else_the_architectures(use):
@@ -334,9 +326,8 @@ def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
     """Launches of numbers that are all in range: programs of a power of two of warps, tiles of a power of two of rows."""
     path = tmp_path / "mutated.yaml"
     content = copy.deepcopy(CONTENTS[data.draw(st.sampled_from(FILES))])
-    rows = content["launch"].get("numbers", [])
     told = [fact for group in ("hardware", "launch") for fact in content[group].values() if isinstance(fact, dict)]
-    chosen = [(holder, key) for holder in (*told, *rows) for key in holder]
+    chosen = [(holder, key) for holder in told for key in holder]
     numbers = [(holder, key) for holder, key in chosen if isinstance(holder[key], int)]
     for holder, key in data.draw(st.lists(st.sampled_from(numbers), min_size=1, max_size=3)):
         holder[key] = data.draw(st.one_of(st.integers(0, 22).map(lambda power: 2**power), st.integers(1, 5000)))
@@ -353,6 +344,6 @@ def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
             data.draw(st.sampled_from(FORMS)),
             data.draw(st.booleans()),
         )
-        for tiling in every_candidate(as_read(problem, device), device):
+        for _, tiling in every_launch(problem, device):
             assert power_of_two(tiling.num_warps), tiling
             assert power_of_two(tiling.tile_rows), tiling

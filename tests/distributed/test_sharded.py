@@ -9,7 +9,7 @@ from sweep import mostly_slow
 pytestmark = pytest.mark.xdist_group("ranks")  # one process starts the ranks of all cases
 ALL = [(world, name) for world in (2, 3, 4) for name in CASES[world]]
 ONE = {name: world for world in (2, 4, 3) for name in CASES[world]}  # number of ranks of the default run, 3 where it may be
-INTERPRETED = "forms_and_their_gradients", "masked_shards_and_special_values", "every_dim", "dtensors"
+INTERPRETED = "forms_and_their_gradients", "masked_shards_and_special_values", "every_dim", "dtensors", "log_probs_of_tokens"
 
 
 def assert_passed(failures):

@@ -204,7 +204,7 @@ def test_other_vendors_are_not_compiled_for():
 def test_header_instructions_alone_are_left_out():
     device = Device.from_profile("intel/max-1550")
     found = plan(4096, 781, "float32", device)
-    spirv = compile_kernel(KernelSpec.of(read_problem(4096, 781, "float32", device), found.tiling), device).asm["spv"]
+    spirv = compile_kernel(KernelSpec.of(found.problem, found.tiling), device).asm["spv"]
     left_out = [each for each in instructions(spirv) if for_a_cpu(each) is None]
     assert 1 <= len(left_out) <= 5
     assert {opcode(each) for each in left_out} <= {10, 16, 17}
@@ -229,8 +229,8 @@ def native_accesses(spec, device, ocloc, folder):
 @pytest.mark.parametrize(("dtype", "n_cols"), [("float32", 1024), ("bfloat16", 8192)])
 def test_native_code_reads_and_writes_16_bytes_at_a_time(ocloc, tmp_path, product, dtype, n_cols):
     device = Device.from_profile(product)
-    problem = read_problem(4096, n_cols, dtype, device)
-    spec = KernelSpec.of(problem, plan(4096, n_cols, dtype, device).tiling)
+    found = plan(4096, n_cols, dtype, device)
+    spec = KernelSpec.of(found.problem, found.tiling)
     assert native_accesses(spec, device, ocloc, tmp_path) == {"load.ugm.d32x4", "store.ugm.d32x4"}
 
 
@@ -240,5 +240,5 @@ def test_programs_that_share_a_row_poll_by_atomic_operations(ocloc, tmp_path, pr
     device = Device.from_profile(product)
     found = plan(64, 65_536, "float32", device)
     assert found.tiling.splits > 1
-    spec = KernelSpec.of(read_problem(64, 65_536, "float32", device), found.tiling)
+    spec = KernelSpec.of(found.problem, found.tiling)
     assert {each.split(".")[0] for each in native_accesses(spec, device, ocloc, tmp_path)} >= {"atomic_or", "load", "store"}

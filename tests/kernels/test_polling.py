@@ -9,6 +9,7 @@ from offline import SHARING, foremost, read_problem
 from portable_softmax import Device, profiles
 from portable_softmax.kernels.form import constexpr_of
 from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.compiler import compile_for
 from portable_softmax.runtime.kernel_form import constexprs_of, form_of, kernel_of
 from portable_softmax.runtime.plans import plan_problem
@@ -21,9 +22,8 @@ AMD = [name for name in GPUS if name.startswith("amd/")]
 
 def compiled_for(device, n_rows=4096, n_cols=65_536, dtype="bfloat16", backward=False, **fields):
     """The kernel that is planned."""
-    problem = read_problem(n_rows, n_cols, dtype, device, backward=backward)
-    tiling = plan_problem(problem, device).tiling
-    spec = KernelSpec.of(problem, tiling)
+    found = plan_problem(contiguous_problem(n_rows, n_cols, dtype, backward=backward), device)
+    tiling, spec = found.tiling, KernelSpec.of(found.problem, found.tiling)
     options = tiling.num_warps, tiling.num_stages, tiling.max_registers, tiling.blocks > 1
     constexprs = constexprs_of(spec, device) | {"FORM": constexpr_of(replace(form_of(spec, device), **fields))}
     return compile_for(device, kernel_of(spec), spec.signature(), constexprs, *options), tiling

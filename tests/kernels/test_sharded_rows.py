@@ -3,11 +3,13 @@
 import pytest
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
-from offline import every_candidate, with_numbers
+from offline import every_launch
 
 from portable_softmax.distributed import steps
-from portable_softmax.operators import launching, memory
+from portable_softmax.operators import memory
+from portable_softmax.planning import planner
 from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime import plans
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -52,13 +54,18 @@ SHAPES = {
 
 
 @pytest.fixture
-def in_narrow_tiles(monkeypatch, device):
-    """Has all rows taken in several tiles."""
-    narrow = {"tile_elements": 1, "stream_elements": 1024, "row_share": 1e-6, "elements_per_thread": 16}
-    changed = with_numbers(device, narrow)
-    monkeypatch.setattr(launching, "device_of", lambda *_: changed)
+def in_narrow_tiles(monkeypatch):
+    """Has all rows taken in several tiles: by the narrowest launch that there is."""
+    every = planner.ranked
+
+    def narrowest(problem, device):
+        return sorted(every(problem, device), key=lambda each: each.tiling.width)[:1]
+
+    monkeypatch.setattr(planner, "ranked", narrowest)
+    plans.plan_problem.cache_clear()
     memory.forget()
     yield
+    plans.plan_problem.cache_clear()
     memory.forget()
 
 
@@ -107,7 +114,7 @@ def test_any_number_of_programs_and_any_tile_is_right(device, where, step, backw
     numbers = steps.reduce_shard(a, b, 1, torch.float32, "softmax", backward)
     wanted = torch.empty_like(a)
     steps.map_shard(a, b, numbers, wanted, 1, "softmax", backward)
-    for tiling in every_candidate(problem, device)[:3]:
+    for _, tiling in every_launch(problem, device)[:3]:
         found = torch.full_like(numbers if step == "reduce" else a, NAN)
         taken = (a, b) if backward else (a,)
         operands = (*taken, found) if step == "reduce" else (found, *taken, numbers)

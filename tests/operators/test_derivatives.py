@@ -10,7 +10,6 @@ from pairs import PAIRS
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 from portable_softmax import softmax
-from portable_softmax.operators import autograd
 from portable_softmax.operators.library import operator
 
 __all__ = ["place"]
@@ -105,18 +104,6 @@ def test_only_what_gradients_need_is_saved(place, form):
     assert saved() == saved(scale=0.5, causal=True, mask=random(4, 5) > 0, sink=random(3)) == [SHAPE]
     assert saved(temperature=random(4, 1).expand(3, 4, 1)) == [SHAPE, SHAPE[:3]]
     assert saved(softcap=2.0) == [SHAPE, SHAPE]
-
-
-def test_the_gradient_of_x_is_one_call_of_the_operator(by_torch, monkeypatch):
-    def composed(*_):
-        pytest.fail("the gradient of scores is for a mask and factors alone")
-
-    called, whole = [], autograd._Gradients._launched
-    monkeypatch.setattr(autograd._Gradients, "of_scores", composed)
-    monkeypatch.setattr(autograd._Gradients, "_launched", lambda *given: called.append(1) or whole(*given))
-    leaf = random(*SHAPE).requires_grad_()
-    softmax(leaf, scale=0.5, temperature=random(4, 1), mask=random(4, 5) > 0, sink=1.0).sum().backward()
-    assert called == [1]
 
 
 TRANSFORMS = {

@@ -1,17 +1,18 @@
 """Computed launches keep their promises for every problem on every device, without a compiler."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
-from offline import H200, PRODUCTS, every_candidate, foremost, light, read_problem
+from offline import H200, PRODUCTS, every_launch, foremost, light
 from random_plans import random_problems
 
 from portable_softmax import Device
-from portable_softmax.planning.candidates import MOST_BLOCKS, MOST_ELEMENTS, candidates
+from portable_softmax.planning.budget import MOST_SPLITS
+from portable_softmax.planning.grid import MOST_BLOCKS, MOST_ELEMENTS
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reading import as_read
-from portable_softmax.planning.rows import MOST_SPLITS
+from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.kernel_form import form_of
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -34,7 +35,7 @@ def assert_covers(tiling, problem):
         assert tiling.splits == 1
     else:
         assert (tiling.splits - 1) * tiling.tile_cols < problem.width <= tiling.splits * tiling.tile_cols
-        assert tiling.splits <= MOST_SPLITS or not tiling.held or problem.layout != "rows"
+        assert tiling.splits <= MOST_SPLITS
 
 
 @pytest.mark.parametrize("product", foremost(PRODUCTS))
@@ -42,10 +43,9 @@ def test_launches_of_random_problems(product):
     """Each is one that Triton has, covers a row, has the lanes of its exchange, and is there once; float64 is never shared."""
     device = Device.from_profile(product)
     for problem in itertools.islice(random_problems(device, seed=1), COUNT):
-        problem = as_read(problem, device)
-        found = list(candidates(problem, device))
-        assert len({(each.tiling, each.spilled_bytes) for each in found}) == len(found) > 0, problem
-        for tiling in (each.tiling for each in found):
+        found = every_launch(problem, device)
+        assert len(set(found)) == len(found) > 0, problem
+        for problem, tiling in found:
             assert_triton_has(tiling, device.hardware)
             assert_covers(tiling, problem)
             if tiling.splits > 1:
@@ -55,13 +55,18 @@ def test_launches_of_random_problems(product):
                 assert tiling.slots_per_tile >= 2 * tiling.splits
 
 
+def tilings_of(problem, device):
+    """Returns the launches that are weighed in their order, without what depends on the most programs of a launch."""
+    return [replace(tiling, walk=False) for _, tiling in every_launch(problem, device)]
+
+
 @pytest.mark.parametrize("product", foremost(PRODUCTS))
 def test_batch_invariant_rows_are_cut_by_their_length_alone(product):
     device = Device.from_profile(product)
     lengths = 1, 20, 64, 500, 781, 4096, 16384, 20_480, 20_484, 32_768, 32_769, 50_257, 10**6
     for n_cols, backward, dtype in itertools.product(lengths, (False, True), ("float32", "float16")):
         cut = [
-            every_candidate(read_problem(n_rows, n_cols, dtype, device, backward=backward, batch_invariant=True), device)
+            tilings_of(contiguous_problem(n_rows, n_cols, dtype, backward=backward, batch_invariant=True), device)
             for n_rows in (1, 132, 10**6, 2**31)
         ]
         assert cut[0] == cut[1] == cut[2] == cut[3]
@@ -72,7 +77,7 @@ def test_batch_invariant_rows_side_by_side_are_cut_by_their_length_alone(kind):
     device = Device.from_profile(H200)
     for n_cols in (20, 4096, 50_000, 10**6):
         cut = [
-            every_candidate(Problem(n_rows, n_cols, "float32", "float32", 4, batch_invariant=True, **kind), device)
+            tilings_of(Problem(n_rows, n_cols, "float32", "float32", 4, batch_invariant=True, **kind), device)
             for n_rows in (2**9, 2**12, 2**20)
         ]
         assert cut[0] == cut[1] == cut[2]
@@ -87,5 +92,5 @@ def test_steps_of_sharded_rows_take_whole_tiles_alone(product):
         ("reduce", "map"), rows, columns, {"float32", "float16"} & set(device.profile.dtypes)
     ):
         problem = Problem(n_rows, n_cols, dtype, dtype, 1 if inner < 64 else 4, inner=inner, step=step)
-        assert all(each.splits == each.blocks == 1 and not each.is_shared for each in every_candidate(problem, device))
+        assert all(each.splits == each.blocks == 1 and not each.is_shared for _, each in every_launch(problem, device))
         assert any(step in reason for reason in choose(problem, device, light).reasons)

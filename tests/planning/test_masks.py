@@ -1,10 +1,11 @@
-"""No program reads or writes past a row unmasked, whatever a profile says."""
+"""No program reads or writes past a row unmasked."""
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from offline import every_candidate, with_numbers
+from offline import every_launch
 
+from portable_softmax import Device
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.specialization import KernelSpec
@@ -16,29 +17,6 @@ LENGTHS = st.one_of(
     POWERS,
     st.builds(lambda power, off: max(1, power + off), POWERS, st.integers(-9, 9)),
 )
-
-
-@st.composite
-def rows(draw):
-    """A row of numbers that loads, with any of them."""
-    shares, powers = st.floats(0.001, 1), st.integers(0, 10).map(lambda power: 2**power)
-    numbers = {
-        "words_forward": st.floats(0.1, 1024),
-        "words_backward": st.floats(0.1, 1024),
-        "elements_per_thread": st.integers(4, 10).map(lambda power: 2**power),
-        "bytes_per_block": st.sampled_from([4, 8, 16, 32]),
-        "row_share": shares,
-        "beside_share": shares,
-        "elements_per_split": st.integers(1, 4096),
-        "split_warps": powers,
-        "split_registers": st.integers(1, 255),
-        "fewest_programs": st.integers(1, 100),
-        "numbers_per_thread": st.integers(1, 100),
-        "held_across": st.sampled_from([2, 4]),
-        "spilled_bytes": st.integers(1, 1000),
-    }
-    chosen = draw(st.lists(st.sampled_from(sorted(numbers)), min_size=1, unique=True))
-    return {key: draw(numbers[key]) for key in chosen}
 
 
 @st.composite
@@ -78,15 +56,14 @@ def unmasked_past(spec: KernelSpec, tiling: Tiling, n_cols: int) -> int:
 
 @pytest.mark.parametrize("profile", ["nvidia/h200", "nvidia/t4", "amd/mi300x", "amd/rx-7900-xtx"])
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(row=rows(), problem=problems())
-@example(row={"beside_share": 1.0}, problem=Problem(512, 1, "bfloat16", "bfloat16", 8, inner=512))
-def test_what_reaches_past_a_row_is_masked(profile, row, problem):
-    device = with_numbers(profile, row)
-    for tiling in every_candidate(problem, device):
-        spec = KernelSpec.of(problem, tiling)
-        assert spec.padded == (problem.unaligned or tiling.covers(problem.n_cols) != problem.n_cols)
-        assert not unmasked_past(spec, tiling, problem.n_cols), tiling
-        columns = problem.n_cols if problem.across else problem.width
+@given(problem=problems())
+def test_what_reaches_past_a_row_is_masked(profile, problem):
+    device = Device.from_profile(profile)
+    for read, tiling in every_launch(problem, device):
+        spec = KernelSpec.of(read, tiling)
+        assert spec.padded == (read.unaligned or tiling.covers(read.n_cols) != read.n_cols)
+        assert not unmasked_past(spec, tiling, read.n_cols), tiling
+        columns = read.n_cols if read.across else read.width
         assert tiling.covers(columns) >= columns
         for size in (tiling.tile_rows, tiling.width, tiling.num_warps or 1):
             assert size.bit_count() == 1, f"{tiling}: Triton has powers of two only"

@@ -7,17 +7,17 @@ from collections import Counter
 from typing import get_args
 
 import pytest
-from offline import H200, MI300X, PRODUCTS, foremost, light, read_problem
+from offline import H200, MI300X, PRODUCTS, foremost, light
 from random_plans import random_problems
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
 from portable_softmax.devices.policy import Access, Layout, Strategy
-from portable_softmax.planning.planner import MOST_SPILLING, choose
+from portable_softmax.planning.planner import MOST_COMPILED, choose
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import plans
 
 PROBLEMS = 150  # of each product and compiler
-MOST_COMPILATIONS = 24
+MOST_COMPILATIONS = 24  # where many do not compile
 
 
 def chance(*key):
@@ -45,7 +45,7 @@ def takes_all_registers(problem, tiling, device):
 @pytest.mark.parametrize("compiler", [spills_always, spills_or_fails, takes_all_registers])
 @pytest.mark.parametrize("product", foremost(PRODUCTS))
 def test_every_problem_has_a_launch_after_a_few_compilations(product, compiler):
-    device = Device.from_profile(product)
+    device, slow = Device.from_profile(product), []
     for problem in itertools.islice(random_problems(device, seed=chance(product)), PROBLEMS):
         asked = []
 
@@ -59,11 +59,13 @@ def test_every_problem_has_a_launch_after_a_few_compilations(product, compiler):
         assert tiling.covers(plan.problem.n_cols) >= plan.problem.n_cols
         assert len(asked) <= MOST_COMPILATIONS
         if compiler is spills_always:
-            assert len(asked) <= MOST_SPILLING
-            assert plan.warning == plan.reasons[0]
-            assert plan.warning.startswith(f"slow: spills into {plan.resources.spilled_bytes_per_thread} bytes per thread")
+            assert len(asked) <= MOST_COMPILED
+            slow.append(plan.warning)
+            told = f"slow: spills into {plan.resources.spilled_bytes_per_thread} bytes per thread"
+            assert plan.warning is None or (plan.warning == plan.reasons[0] and plan.warning.startswith(told))
         if compiler is takes_all_registers:
             assert plan.warning is None
+    assert len([warning for warning in slow if warning]) >= len(slow) / 4, "spills are slow, but of small problems"
 
 
 def kinds_of(plan):
@@ -100,20 +102,17 @@ def test_random_problems_are_of_every_kind():
     assert found["in place"] < 1000, "most problems are not in place"
 
 
-@pytest.mark.parametrize(("first", "taken"), [(100, 0), (140, 0), (141, 1), (500, 1)])
-def test_of_launches_that_all_spill_the_first_is_taken_that_spills_at_most_twice_the_least(first, taken):
+def test_of_launches_that_spill_that_of_the_least_time_is_taken():
     spilled = {}
 
     def spills(problem, tiling, device):
-        spilled[tiling] = [first, 90, 80, 70][len(spilled)]
+        spilled[tiling] = [900, 800, 100, 700, 0][len(spilled)]
         return KernelResources(tiling.num_warps, 64, 16, spilled[tiling])
 
-    device = Device.from_profile(H200)
-    plan = choose(contiguous_problem(4096, 4096, "float32"), device, spills)
-    assert plan.tiling == list(spilled)[taken]
-    assert plan.warning.startswith(f"slow: spills into {spilled[plan.tiling]} bytes per thread; 4 launches were compiled")
-    assert sum(reason.startswith("passed over") and "spills" in reason for reason in plan.reasons) >= len(spilled) - 1
-    assert not any(reason.startswith(f"passed over {plan.tiling}: spills") for reason in plan.reasons)
+    plan = choose(contiguous_problem(4096, 4096, "float32"), Device.from_profile(H200), spills)
+    assert list(spilled.values()) == [900, 800, 100, 700], "no more are compiled"
+    assert spilled[plan.tiling] == 100
+    assert plan.warning.startswith("slow: spills into 100 bytes per thread; no other of ")
 
 
 def test_a_launch_that_cannot_be_had_is_refused_with_all_that_was_tried():
@@ -122,7 +121,7 @@ def test_a_launch_that_cannot_be_had_is_refused_with_all_that_was_tried():
     def fails(problem, tiling, device):
         raise CompileError(f"no {tiling.tile_cols}")
 
-    with pytest.raises(PlanError, match=r"launches, and each does not compile: no 4096"):
+    with pytest.raises(PlanError, match=r"launches, and each does not compile: no [0-9]+"):
         choose(contiguous_problem(4096, 4096, "float32"), device, fails)
 
 
@@ -130,7 +129,7 @@ def test_a_launch_that_cannot_be_had_is_refused_with_all_that_was_tried():
 def test_a_slow_plan_is_logged_once(profile, monkeypatch, caplog):
     monkeypatch.setattr(plans, "_measure", spills_always)
     device = Device.from_profile(profile)
-    problem = read_problem(4096, 12_345, "float32", device, form="softmin")
+    problem = contiguous_problem(4096, 12_345, "float32", "softmin")
     plans.plan_problem.cache_clear()
     with caplog.at_level(logging.WARNING, "portable_softmax"):
         found = [plans.plan_problem(problem, device) for _ in range(3)]

@@ -26,6 +26,8 @@ MATRICES = "a=f16[512,512] b=f16[512,512] c=f16[512,512] M=512 N=512 K=512 sam=5
 NAMES = {"KERNELS": SUPPORT / "launched_kernels.py", "DECORATED": SUPPORT / "decorated_kernels.py", "H200": "nvidia/h200"}
 NAMES |= {"EXAMPLES": SUPPORT / "example_kernels.py", "BLOCKS": "--constexpr BLOCK_M=16 BLOCK_N=16 BLOCK_K=16 GROUP_M=1"}
 NAMES |= {"MI300X": "amd/mi300x", "MATRICES": MATRICES, "VECTORS": VECTORS}
+NAMES["RMS"] = ROOT / "examples" / "rms_norm.py"
+NAMES["ROWS"] = "x=bf16[16384,4096] w=bf16[4096] y=bf16[16384,4096] n_rows=16384 n_cols=4096 eps=1e-6"
 TYPES = "--signature", "x_ptr=*fp32:16", "y_ptr=*fp32:16", "out_ptr=*fp32:16", "n_elements=i32:16"
 NAMES["TYPES"] = " ".join(TYPES)
 WRONG = Verified(max_error=0.5, worst=7.0, overwritten=0, right=False)
@@ -50,6 +52,8 @@ plan --on H200 --shapes 44 | 2 | argument --shapes: '44' should be ROWSxCOLS
 plan --on H200 --shapes 4x4 --rows 4 | 2 | --shapes has no use for --rows
 plan --on H200 --out x | 2 | --out says where --dump writes, and there is no --dump
 plan --on H200 --config 1 | 2 | unrecognized arguments: --config 1
+kernel f.py:k --suggest rows=n | 2 | --suggest of a kernel that goes over rows names three of its parameters: rows=N cols=M
+kernel f.py:k --suggest --config 1 | 2 | --suggest has no use for --config
 plan --on H200 --scale --temperature | 2 | plan either --scale or --temperature
 plan --on H200 --mask boolean added | 2 | --mask boolean added are two masks where a kernel takes one
 plan --on H200 --mask sideways | 2 | invalid choice: 'sideways'
@@ -151,6 +155,9 @@ kernel DECORATED:by_heuristic --on H200 TYPES | 0 | num_warps 4
 kernel DECORATED:by_arguments --on H200 --constexpr BLOCK_SIZE=256 TYPES | 0 | num_warps 4
 kernel DECORATED:logged --on H200 TYPES | 0 | num_warps 8
 kernel KERNELS:tuned --on H200 --args MATRICES --config all --option num_stages=16 | 1 | 0/SM ;; does not fit: a program needs
+kernel DECORATED:plain --on MI300X --args x_ptr=*fp32:16 BLOCK_SIZE=1024 --suggest | 0 | 16 warps, 4 stages
+kernel RMS:rms_norm_kernel --on MI300X --args ROWS --suggest rows=n_rows cols=n_cols block=BLOCK | 0 | why num_programs ;;
+    expected ;; BLOCK=4096 (given) ;; programs on the device: num_programs where ;; a row moves 16,384 bytes of memory
 kernel KERNELS:add --on H200 MI300X | 1 | nvidia/h200; amd/mi300x: TypeError: add needs
 kernel DECORATED:tuned_once --on H200 ascend/910b3 TYPES | 4 | 8 warps, 2 stages ;; : TargetError: this Triton's backends (
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 --num-warps 1 | 0 |

@@ -4,7 +4,6 @@ import json
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 
@@ -15,8 +14,6 @@ from portable_probe.schema import SoftmaxProblem
 from portable_probe.verify_kernel import placed, verify_case
 from portable_probe.virtual import run_case, verify_softmax
 from portable_softmax import Device, inspect_kernel, plan
-from portable_softmax.devices.device import merge
-from portable_softmax.devices.policy import NumberRow
 from portable_softmax.errors import KernelError
 
 KERNELS = Path(__file__).parents[1] / "support" / "example_kernels.py"
@@ -40,7 +37,7 @@ def test_the_softmax_of_a_device_that_is_not_here(run, monkeypatch, profile):
 def test_pairs_of_rows_are_verified_as_they_are_planned(monkeypatch, n_rows):
     """More of them are planned than run: the last pair is whole or half in both."""
     monkeypatch.setattr(virtual, "MOST_ELEMENTS", 9 * 77)
-    device = with_paired_rows()
+    device = Device.from_profile("amd/mi300x")
     case = SoftmaxProblem(n_rows=n_rows, n_cols=77, dtype="bfloat16", backward=True)
     found = plan(n_rows, 77, "bfloat16", device, backward=True)
     assert found.problem.paired
@@ -52,14 +49,6 @@ def test_a_wrong_result_is_told(run, monkeypatch):
     monkeypatch.setattr(virtual, "compile_kernel", wrong(virtual.compile_kernel))
     code, out, _ = run("verify", "--on", "amd/mi300x", "--rows", 8, "--cols", 200)
     assert (code, "verify    FAIL: max error" in out) == (1, True)
-
-
-def with_paired_rows():
-    """A device whose gradients of odd rows are read in pairs."""
-    device = Device.from_profile("amd/mi300x")
-    launch = device.profile.launch
-    rows = (NumberRow(source=launch.numbers[0].source, paired_cols=128), *launch.numbers)
-    return merge(msgspec.structs.replace(device.profile, launch=msgspec.structs.replace(launch, numbers=rows)), None, None)
 
 
 def wrong(compile_kernel):

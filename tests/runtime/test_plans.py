@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 from assembly import loops
-from offline import read_problem
 
-from portable_softmax import CompileError, Device, DtypeError, KernelResources, NoDeviceError, occupancy, plan, warm_up
+from portable_softmax import CompileError, Device, DtypeError, NoDeviceError, occupancy, plan, warm_up
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import MAX_COLS, Problem
-from portable_softmax.planning.reading import as_read
+from portable_softmax.planning.reading import readings
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler as compiler_module
 from portable_softmax.runtime import plans as launch_module
@@ -78,17 +77,6 @@ def test_the_interpreter_plans_nothing_that_is_compiled(monkeypatch):
     assert plan(12, 345, "float32", "ascend/910b3").num_programs
 
 
-def test_resources_come_from_the_compiled_kernel():
-    device = Device.from_profile("nvidia/h200")
-    tiling = Tiling(1, 1024, 4, 1)
-    compiled = compile_kernel(spec_of(tiling), device)
-    found = device.vendor.resources(compiled)
-    assert found == KernelResources(4, found.registers_per_thread, compiled.metadata.shared, stack_frame_bytes=0)
-    assert 16 <= found.registers_per_thread <= 64
-    more = compile_kernel(spec_of(Tiling(1, 8192, 4, 1)), device)
-    assert device.vendor.resources(more).registers_per_thread > found.registers_per_thread
-
-
 def spec_of(tiling, backward=False):
     """The float32 softmax's kernel for a tiling, in 16-byte accesses."""
     return KernelSpec(problem=Problem(1, 1, "float32", "float32", 4, backward=backward), tiling=tiling)
@@ -99,15 +87,6 @@ def test_a_kernel_is_compiled_once_for_all_row_counts(monkeypatch):
     plan(1000, 6000, "float32", device)
     monkeypatch.setattr(compiler_module, "compile_for", None)  # any further compilation fails
     assert plan(2000, 6000, "float32", device).num_programs == 2000
-
-
-def test_unaligned_rows_are_another_kernel():
-    device = Device.from_profile("nvidia/h200")
-    aligned = Problem(64, 1024, "float32", "float32", 4)
-    unaligned = Problem(64, 1024, "float32", "float32", 4, aligned=False)
-    tiling = plan_problem(aligned, device).tiling
-    assert "ld.global.v4" in compile_kernel(KernelSpec.of(aligned, tiling), device).asm["ptx"]
-    assert "ld.global.v4" not in compile_kernel(KernelSpec.of(unaligned, tiling), device).asm["ptx"]
 
 
 def test_a_plan_is_printed_in_short_lines():
@@ -175,7 +154,7 @@ def test_lines_of_an_inner_dimension_are_read_in_wide_accesses(backward, dtype):
     assert found.tiling.strategy == "tile"
     assert found.tiling.tile_rows >= 8
     assert found.num_programs == 64 * 512 // found.tiling.tile_rows
-    ptx = compile_kernel(KernelSpec.of(problem, found.tiling), device).asm["ptx"]
+    ptx = compile_kernel(KernelSpec.of(found.problem, found.tiling), device).asm["ptx"]
     assert set(re.findall(r"(?:ld|st)\.global\.v(\d)\.b32", ptx)) == {"4"}
     assert not re.search(r"(?:ld|st)\.global\.[bfu]\d+", ptx), "no access of a single word"
 
@@ -192,68 +171,23 @@ def test_what_is_planned_is_compiled_already(monkeypatch, n_rows):
     """Planning compiles for what it needs to know; a launch of the plan must not wait for the compiler again."""
     device = Device.from_profile("nvidia/h200")
     for n_cols in (4096, 65536):
-        problem = read_problem(n_rows, n_cols, "float32", device)
-        found = plan_problem(problem, device)
+        found = plan_problem(contiguous_problem(n_rows, n_cols, "float32"), device)
         with monkeypatch.context() as patched:
             patched.setattr(compiler_module, "compile_for", lambda *arguments: pytest.fail("compiled again"))
-            compile_kernel(KernelSpec.of(problem, found.tiling), device)
+            compile_kernel(KernelSpec.of(found.problem, found.tiling), device)
 
 
 def test_a_launch_that_must_walk_has_a_kernel_of_its_own():
     device = Device.from_profile("amd/mi300x")
-    all_at_once, walking = (read_problem(n_rows, 4096, "bfloat16", device) for n_rows in (4096, 2**33))
+    all_at_once, walking = (contiguous_problem(n_rows, 4096, "bfloat16") for n_rows in (4096, 2**33))
     plans = [plan_problem(problem, device) for problem in (all_at_once, walking)]
     assert [found.tiling.walk for found in plans] == [False, True]
     assert replace(plans[0].tiling, walk=True) == plans[1].tiling
     kernels = [
-        compile_kernel(KernelSpec.of(problem, found.tiling), device).asm["amdgcn"]
+        compile_kernel(KernelSpec.of(found.problem, found.tiling), device).asm["amdgcn"]
         for problem, found in zip((all_at_once, walking), plans, strict=True)
     ]
     assert [len(loops(kernel)) for kernel in kernels] == [0, 1]
-
-
-@pytest.mark.each_value
-@pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("profile", ["nvidia/h200", "nvidia/t4", "amd/mi300x", "amd/rx-7900-xtx"])
-def test_only_programs_that_share_rows_write_words_and_none_is_launched_cooperatively(profile, backward):
-    device = Device.from_profile(profile)
-    for n_cols, shared in ((4096, False), (65536, True)):
-        problem = read_problem(64, n_cols, "float32", device, backward=backward)
-        found = plan_problem(problem, device)
-        assert (found.tiling.strategy == "shared") == shared
-        compiled = compile_kernel(KernelSpec.of(problem, found.tiling), device)
-        assert not getattr(compiled.metadata, "launch_cooperative_grid", False)
-        assert ("tt.atomic_rmw exch" in compiled.asm["ttir"]) == shared
-
-
-@pytest.mark.parametrize("n_cols", [781, 50257])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_unaligned_rows_are_read_in_whole_vectors_but_for_their_edges(n_cols, dtype):
-    device = Device.from_profile("nvidia/h200")
-    for backward in (False, True):
-        problem = read_problem(4096, n_cols, dtype, device, backward=backward)
-        assert problem.unaligned
-        ptx = compile_kernel(KernelSpec.of(problem, plan_problem(problem, device).tiling), device).asm["ptx"]
-        narrow = [kind for kind in re.findall(r"\b(?:ld|st)\.global\.(\w+)", ptx) if kind not in ("v2", "v4")]
-        operands = 2 if backward else 1
-        assert set(narrow) == {"b16" if dtype == "bfloat16" else "b32"}
-        assert len(narrow) <= (3 * operands + 2 if n_cols == 50257 else operands + 1), "shared, others' edges and its own again"
-
-
-@pytest.mark.each_value
-@pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("n_cols", [4096, 6144 * 8192 // 1024])  # a tile, and whole splits in both directions
-def test_tiles_that_end_where_rows_do_need_no_mask(n_cols, backward):
-    device = Device.from_profile("nvidia/h200")
-    problem = read_problem(4096, n_cols, "float32", device, backward=backward)
-    tiling = plan_problem(problem, device).tiling
-
-    def masked(problem):
-        ptx = compile_kernel(KernelSpec.of(problem, tiling), device).asm["ptx"]
-        return re.findall(r"@!?%p\d+ (?:ld|st)\.global\S*v4\S*", ptx)
-
-    assert not masked(problem)
-    assert masked(replace(problem, n_cols=n_cols - 4)), "so that would be seen"
 
 
 def test_steps_of_sharded_rows_are_not_paired():
@@ -261,5 +195,5 @@ def test_steps_of_sharded_rows_are_not_paired():
     operands = tuple(torch.zeros(64, 33, dtype=torch.bfloat16) for _ in range(3))
     lines = lines_of((64, 33), 1, [each.stride() for each in operands], True)
     described, device = (operands, lines, "log_softmax", True, False), Device.from_profile("nvidia/h200")
-    assert as_read(problem_from(*described), device).paired
-    assert not any(as_read(problem_from(*described, step), device).paired for step in ("reduce", "map"))
+    assert any(each.paired for each in readings(problem_from(*described), device))
+    assert not any(each.paired for step in ("reduce", "map") for each in readings(problem_from(*described, step), device))

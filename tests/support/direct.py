@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
+from offline import read_widely
 
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reading import as_read, folded
+from portable_softmax.planning.reading import folded
 from portable_softmax.runtime import launch as runtime
 from portable_softmax.runtime.launch import name_of
 from portable_softmax.runtime.prepared import prepare
@@ -168,7 +169,7 @@ def beside(direction, layout, device, run, form, dtype, where, sizes, tiling, pr
     result, memory = tensor(result_in_rows)
     result.fill_(-3.0)
     operands = result, *inputs
-    problem = as_read(problem_across(operands, form, backward_too), device)
+    problem = read_widely(problem_across(operands, form, backward_too), device)
     run(operands, problem, tiling, programs if tiling.walk else problem.tiles(tiling.tile_rows) * tiling.splits)
     outside = torch.ones_like(memory, dtype=torch.bool)
     (outside[..., :n_cols].transpose(1, 2) if result_in_rows else outside[..., :n_side]).fill_(False)

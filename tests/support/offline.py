@@ -11,13 +11,11 @@ from sweep import mostly_slow
 
 from portable_softmax import Device, KernelResources, LaunchPlan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.devices.policy import NumberRow
-from portable_softmax.planning.candidates import candidates
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.planner import choose
+from portable_softmax.planning.planner import choose, ranked
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reading import as_read
+from portable_softmax.planning.reading import readings
 from portable_softmax.planning.request import contiguous_problem, problem_of
 
 H200, B200, MI300X, A2 = "nvidia/h200", "nvidia/b200", "amd/mi300x", "ascend/910b3"
@@ -46,40 +44,32 @@ def planned(profile, n_rows, n_cols, dtype="float32", measure=light, backward=Fa
     return choose(contiguous_problem(n_rows, n_cols, dtype, backward=backward), device, measure)
 
 
-def read_problem(n_rows, n_cols, dtype, device, *form, **kind) -> Problem:
-    """Returns a contiguous problem as the device's launches read it."""
-    return as_read(contiguous_problem(n_rows, n_cols, dtype, *form, **kind), device)
-
-
 def with_hardware(profile: str, **facts) -> Device:
     """Returns the profile's device with other values for some facts."""
     device = Device.from_profile(profile)
     return dataclasses.replace(device, hardware=msgspec.structs.replace(device.hardware, **facts))
 
 
-def with_numbers(profile: str | Device, *rows: dict[str, Any]) -> Device:
-    """Returns the device, or the profile's, with these rows of numbers ahead of its own."""
-    device = profile if isinstance(profile, Device) else Device.from_profile(profile)
-    own = device.profile.launch
-    first = [number_row(**row) for row in rows]
-    policy = msgspec.structs.replace(own, numbers=[*first, *own.numbers])
-    return dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
+def with_launch(profile: str, **facts) -> Device:
+    """Returns the profile's device with other facts of its launches."""
+    device = Device.from_profile(profile)
+    launch = msgspec.structs.replace(device.profile.launch, **facts)
+    return dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=launch))
 
 
-def number_row(**row: Any) -> NumberRow:
-    """Returns a row of numbers as a file would hold it, with a source and a gain."""
-    return msgspec.convert({"source": "line", "gain": 2.0, **row}, NumberRow)
+def every_launch(problem: Problem, device: Device) -> list[tuple[Problem, Tiling]]:
+    """Returns all launches that are weighed for a problem, and how each reads it, the one of the least time first."""
+    return [(each.problem, each.tiling) for each in ranked(problem, device)]
 
 
-def every_candidate(problem: Problem, device: Device) -> list[Tiling]:
-    """Returns all launches that are computed for a problem as it is read, the preferred one first."""
-    return [candidate.tiling for candidate in candidates(problem, device)]
+def read_widely(problem: Problem, device: Device) -> Problem:
+    """Returns the problem in vectors between two edges, or with rows of several matrices in a tile, if it can be read so."""
+    return [each for each in readings(problem, device) if not each.paired and each.folded == 1][-1]
 
 
-def allowed_spills(plan: LaunchPlan, device: Device) -> int:
-    """Returns the bytes that each thread of a planned launch may spill."""
-    computed = dataclasses.replace(plan.tiling, walk=True)
-    return max(each.spilled_bytes for each in candidates(plan.problem, device) if each.tiling == computed)
+def read_problem(n_rows, n_cols, dtype, device, *form, **kind) -> Problem:
+    """Returns a contiguous problem, read widely."""
+    return read_widely(contiguous_problem(n_rows, n_cols, dtype, *form, **kind), device)
 
 
 def table() -> dict[str, str]:

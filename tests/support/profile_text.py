@@ -28,7 +28,6 @@ hardware:
 launch:
   extends: nvidia/estimated
   polls: {value: 256, source: mine}
-  numbers: [{row_share: 0.2, source: mine}]
 products:
   card:
     matches: [NVIDIA Card]

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import torch
 from calls import Call, normal, on
 from closeness import INF, assert_close, expected, with_terms
+from offline import read_widely
 
 from portable_softmax.operators import memory
 from portable_softmax.operators.library import operator
 from portable_softmax.operators.options import Options, read
-from portable_softmax.planning.reading import as_read
 
 
 def choose(patch, tiling):
@@ -17,7 +17,7 @@ def choose(patch, tiling):
     memory.forget()
 
     def plan(problem, device):
-        read = as_read(problem, device)
+        read = read_widely(problem, device)
         programs = read.tiles(tiling.tile_rows) * tiling.splits
         return SimpleNamespace(problem=read, tiling=tiling, num_programs=programs)
 

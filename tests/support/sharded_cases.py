@@ -10,7 +10,7 @@ from closeness import assert_close, expected, expected_gradient, gradient_scale,
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
-from portable_softmax import batch_invariant, log_softmax, softmax, softmin
+from portable_softmax import batch_invariant, log_softmax, softmax, softmin, token_log_probs
 from portable_softmax.distributed import exchange
 from portable_softmax.distributed.operators import map_shard, reduce_shard
 
@@ -128,6 +128,77 @@ def masked_shards_and_special_values():
         y = check(form, given, gradient=False)
         like = shard((torch.log_softmax if form == "log_softmax" else torch.softmax)(x, -1))
         assert torch.equal(y.isnan(), like.isnan())
+
+
+def tokens_of(n_ids, n):
+    """Returns ids of 8 rows; one is ignored, one is the first of all, and one is in no shard."""
+    ids = torch.randint(0, n, (8, n_ids), generator=torch.Generator().manual_seed(1))
+    ids[0, 0], ids[7, -1], ids[2, 0] = -100, n, 0
+    return ids.to(WHERE[0])
+
+
+@case()
+def log_probs_of_tokens():
+    n, start = sum(SIZES[world()]), sum(SIZES[world()][: dist.get_rank()])
+    x, temperatures = inputs((8, n)), torch.tensor([[1], [0.5], [2], [1], [0.0], [1], [3], [1]], device=WHERE[0])
+    x[1, : SIZES[world()][0]] = x[2, 1:] = -INF  # all of the first shard, all but one element
+    x[5] += 1e4
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        for n_ids, by in ((1, None), (3, None), (3, temperatures), (1, 0.7)):
+            ids = tokens_of(n_ids, n)
+            given, group = x.to(dtype).requires_grad_(), {"group": dist.group.WORLD, "vocab_start": start}
+            part = shard(given.detach()).clone().requires_grad_()
+            ours = token_log_probs(part, ids, temperature=by, entropy=True, **group)
+            exact = token_log_probs(given, torch.where(ids == n, -100, ids), temperature=by, entropy=True)
+            assert ours[0].isnan().equal(ids == n)
+            for mine, right in zip(ours, exact, strict=True):
+                torch.testing.assert_close(mine.nan_to_num(0.0, INF, -INF), right, rtol=1e-5, atol=2e-5)
+            weights = inputs((8, n_ids), torch.float32, seed=2)
+            for with_entropy in (0.0, 1.0):
+                losses = [(each[0].nan_to_num() * weights).sum() + with_entropy * each[1].sum() for each in (ours, exact)]
+                (found,), (wanted,) = (
+                    torch.autograd.grad(loss, leaf, retain_graph=True) for loss, leaf in zip(losses, (part, given), strict=True)
+                )
+                torch.testing.assert_close(found, shard(wanted), rtol=2e-2 if dtype == torch.bfloat16 else 1e-4, atol=1e-5)
+            alone = token_log_probs(part, ids[:, 0], temperature=by, **group)
+            torch.testing.assert_close(alone, ours[0][:, 0].detach(), equal_nan=True)
+
+
+@case()
+def log_probs_of_even_shards():
+    x, at, ids = inputs((8, 5 * world())), 5 * dist.get_rank(), torch.arange(8, device=WHERE[0])
+    mine = x[:, at : at + 5]
+    found = token_log_probs(mine, ids, group=dist.group.WORLD)
+    torch.testing.assert_close(found, x.log_softmax(-1).gather(-1, ids.unsqueeze(1)).squeeze(1), rtol=1e-5, atol=2e-5)
+    compiled = torch.compile(token_log_probs, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(mine, ids, group=dist.group.WORLD), found)
+    for refused in ({"rank": True}, {"grad_inplace": True}, {"out": torch.empty(8)}):
+        with pytest.raises(ValueError, match="whole rows alone"):
+            token_log_probs(mine, ids, group=dist.group.WORLD, **refused)
+    with pytest.raises(RuntimeError, match="no gradient of its scale or temperature"):
+        token_log_probs(mine, ids, temperature=torch.ones(8, 1, requires_grad=True), group=dist.group.WORLD)
+
+
+@case(2, 4)
+def log_probs_of_dtensors():
+    meshes = [mesh_of(world())] + ([mesh_of(2, 2)] if world() == 4 else [])
+    x, ids = inputs((6, 5, 11)), torch.arange(30, device=WHERE[0]).view(6, 5) % 11
+    weights = inputs((6, 5), seed=2)
+    for mesh in meshes:
+        every = [Shard(2)], [Shard(0)], [Replicate()], [Shard(1)]
+        for placements in every if mesh.ndim == 1 else ([Shard(0), Shard(2)], [Shard(2), Shard(2)], [Shard(2), Replicate()]):
+            leaf, given = x.clone().requires_grad_(), distribute_tensor(x, mesh, placements).requires_grad_()
+            exact = token_log_probs(leaf, ids, temperature=0.7, entropy=True)
+            for tokens in (ids, distribute_tensor(ids, mesh, [Replicate()] * mesh.ndim)):
+                found = token_log_probs(given, tokens, temperature=0.7, entropy=True)
+                for mine, right in zip(found, exact, strict=True):
+                    torch.testing.assert_close(mine.full_tensor(), right, rtol=1e-5, atol=1e-5)
+            plain = distribute_tensor(weights, mesh, found[0].placements)
+            (dx,) = torch.autograd.grad((found[0] * plain).sum() + found[1].sum(), given)
+            (right,) = torch.autograd.grad((exact[0] * weights).sum() + exact[1].sum(), leaf)
+            torch.testing.assert_close(dx.full_tensor(), right, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="one number for each row"):
+        token_log_probs(given, ids, temperature=torch.ones(6, 5, 1))
 
 
 @case()

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from closeness import assert_close, expected
-from offline import read_problem
 from whole_way import *  # noqa: F403
 from whole_way import rows
 
@@ -32,7 +31,8 @@ def test_a_kernel_runs_where_it_can_and_where_its_tensors_are(machine, file, mes
     """HIP refuses a code object of another architecture."""
     device = current_device(machine.index("driver_mi300x"))
     x = rows(2, 64).to(f"cuda:{device.index}")
-    spec = KernelSpec.of(read_problem(2, 64, "float32", device), plan(2, 64, "float32", device).tiling)
+    found = plan(2, 64, "float32", device)
+    spec = KernelSpec.of(found.problem, found.tiling)
     launch = launcher(compile_kernel(spec, device), constexprs_of(spec, device), device.index)
     with torch.cuda.device(machine.index(file)), pytest.raises(RuntimeError, match=message):
         launch((2, 1, 1), x, x, 2, 16, 16, 16, *[1, 0, 0] * 2)

@@ -1,0 +1,283 @@
+"""The ending that picks, in place of the one that stores: log-probabilities of chosen elements of rows; and their gradient.
+
+A row's numbers are known as for its log_softmax: its maximum, its sum of exponentials, and with FORM.entropy the sum of
+exp(x - maximum) * (x - maximum), which is called its falls. Where programs share a row, all publish the numbers of their split,
+and the last of them alone looks for those of the others: it computes what is missing itself, and nobody waits for it.
+
+Rows are numbered as in a contiguous tensor. Each has `n_ids` chosen columns. Results are those of log_softmax there, to the
+bit; 0 for an id that is `ignored`, and nan for one outside of the row.
+"""
+
+import triton
+import triton.language as tl
+
+from portable_softmax.kernels.addressing import (
+    block_of,
+    edges_of,
+    first_of_split,
+    in_elements,
+    operands_of,
+    past_of_split,
+    pointers,
+    rows_of,
+    shape_of,
+    starts_of,
+)
+from portable_softmax.kernels.exchange import MISSING, is_missing, publish, slots_of, swap, top_of
+from portable_softmax.kernels.exponents import exp, finite, inverse_of, steep, times
+from portable_softmax.kernels.fallback import reduce_again
+from portable_softmax.kernels.form import name_of
+from portable_softmax.kernels.formulas import along, finish, load, of_rows, store
+from portable_softmax.kernels.held import get, load_edges, load_tile
+from portable_softmax.kernels.scores import factors_of, number_of, unscaled
+from portable_softmax.kernels.splits import across_splits, combine, combine_falls, splits_of
+from portable_softmax.kernels.streamed import filled, load_block
+
+
+@triton.jit
+def pick(
+    picked_ptr, ids_ptr, statistics_ptr, workspace_ptr, epoch, a, b, first, second, falls, tile, matrix, rows, lead, split,
+    per_matrix, n_rows, n_cols, all_rows, a_stride, b_stride, factor, n_ids, ignored, FORM: tl.constexpr,
+):  # fmt: skip
+    """Ends with the numbers of a tile's rows, from those of the program's split of them."""
+    number = number_of_row(matrix, rows, per_matrix, FORM)
+    if FORM.splits > 1:
+        slots, step = slots_of(workspace_ptr, tile, matrix, rows, n_rows, FORM)
+        publish(slots, step, split, None, first, second, epoch, FORM)
+        if FORM.entropy:
+            publish(slots + FORM.slots // 2, step, split, None, falls, tl.zeros_like(falls), epoch, FORM)
+        if split == FORM.programs - 1:
+            peak, total, all_falls = whole_rows(
+                slots, step, epoch, a, b, rows, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM
+            )
+            write(
+                picked_ptr, ids_ptr, statistics_ptr, a, b, peak, total, all_falls, number, rows, lead, n_rows, n_cols, all_rows,
+                a_stride, b_stride, factor, n_ids, ignored, FORM,
+            )  # fmt: skip
+    else:
+        write(
+            picked_ptr, ids_ptr, statistics_ptr, a, b, first, second, falls, number, rows, lead, n_rows, n_cols, all_rows,
+            a_stride, b_stride, factor, n_ids, ignored, FORM,
+        )  # fmt: skip
+
+
+@triton.jit
+def number_of_row(matrix, rows, per_matrix, FORM: tl.constexpr):
+    """Returns the number of each of a tile's rows among all rows, [rows]."""
+    return rows.to(tl.int64) if FORM.flat else tl.cast(matrix, tl.int64) * per_matrix + rows
+
+
+@triton.jit
+def chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM: tl.constexpr):
+    """Returns (one chosen column of each row, whether it is one of the row and not ignored), [rows] each."""
+    ids = tl.load(ids_ptr + number * n_ids + at, mask=known, other=0)
+    there = known & (ids != ignored)
+    if not FORM.shard:
+        there = there & (ids >= 0) & (ids < n_cols)
+    return ids, there
+
+
+@triton.jit
+def score_at(ids, there, a, b, lead, a_stride, b_stride, factor, FORM: tl.constexpr):
+    """Returns the score of one column of each row, of the rank of a tile with one column."""
+    cols = tl.expand_dims(ids, FORM.axis) + lead
+    there = tl.expand_dims(there, FORM.axis)
+    score, _ = load(a, b, cols, there, there, a_stride, b_stride, factor, FORM)
+    return score
+
+
+@triton.jit
+def write(
+    picked_ptr, ids_ptr, statistics_ptr, a, b, first, second, falls, number, rows, lead, n_rows, n_cols, all_rows, a_stride,
+    b_stride, factor, n_ids, ignored, FORM: tl.constexpr,
+):  # fmt: skip
+    """Writes the numbers of whole rows: maximum, sum, with FORM.entropy the entropy, and log-probabilities of chosen columns.
+
+    The entropy is log(sum) - falls / sum, of two terms that are not negative.
+    """
+    known = rows < n_rows
+    place = statistics_ptr + number
+    tl.store(place, first, mask=known)
+    tl.store(place + all_rows, second, mask=known)
+    if FORM.entropy:
+        tl.store(place + 2 * all_rows, tl.log(second) - falls / second, mask=known)
+    for at in tl.range(0, n_ids):
+        ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
+        score = score_at(ids, there, a, b, lead, a_stride, b_stride, factor, FORM)
+        result = finish(score, score, first, second, first, first, factor, FORM.axis, FORM)
+        result = tl.where(tl.expand_dims(there, FORM.axis), result, float("nan"))
+        result = tl.where(tl.expand_dims(ids == ignored, FORM.axis), 0.0, result)
+        tl.store(tl.expand_dims(picked_ptr + number * n_ids + at, FORM.axis), result, mask=tl.expand_dims(known, FORM.axis))
+
+
+@triton.jit
+def whole_rows(slots, step, epoch, a, b, rows, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr):
+    """Returns (first, second, falls) of whole rows from what their programs have published; computes itself what is missing."""
+    firsts, seconds, top = swap(slots, step, None, None, None, None, epoch, FORM)
+    falls = firsts
+    late = top == MISSING
+    if FORM.entropy:
+        falls, found, last = swap(slots + FORM.slots // 2, step, None, None, None, None, epoch, FORM)
+        late = late | (last == MISSING)
+        seconds = tl.where(found < 0, -1.0, seconds)
+    if late:
+        for other in tl.range(0, FORM.splits):
+            if is_missing(seconds, other, None, FORM):
+                first, second, more = reduce_again(a, b, rows, lead, other, n_rows, n_cols, a_stride, b_stride, factor, FORM)
+                is_found = splits_of(FORM) == other
+                firsts = tl.where(is_found, across_splits(of_rows(first), FORM), firsts)
+                seconds = tl.where(is_found, across_splits(of_rows(second), FORM), seconds)
+                if FORM.entropy:
+                    falls = tl.where(is_found, across_splits(of_rows(more), FORM), falls)
+        top = top_of(firsts, seconds, FORM)
+    first, second = combine(firsts, seconds, top, factor, FORM)
+    if FORM.entropy:
+        whole = combine_falls(firsts, seconds, falls, first, factor, FORM)
+    else:
+        whole = second
+    return first, second, whole
+
+
+@triton.jit
+def count_above(
+    ranks_ptr, ids_ptr, a, b, tile_a, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_stride, b_stride,
+    factor, n_ids, ignored, FORM: tl.constexpr,
+):  # fmt: skip
+    """Adds to the rank of each chosen column how many elements of the program's split are above it; ranks begin with 0.
+
+    Ahead of `reduce`: chosen scores are on their way while the tile is.
+    """
+    number, known = number_of_row(matrix, rows, per_matrix, FORM), rows < n_rows
+    for at in tl.range(0, n_ids):
+        ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
+        score = score_at(ids, there, a, b, lead, a_stride, b_stride, factor, FORM)
+        block = filled(FORM.width, rows.shape[0], 0.0, FORM).to(tl.int32)
+        if FORM.held:
+            for k in tl.static_range(FORM.blocks):
+                block += (get(tile_a, k, FORM) > score).to(tl.int32)
+        else:
+            for col in tl.range(first_col, past_of_split(first_col, n_cols, FORM), FORM.width):
+                more, _, _, _ = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
+                block += (more > score).to(tl.int32)
+        above = tl.sum(block, axis=FORM.axis)
+        if FORM.unaligned:
+            above += tl.sum((edge_a > score).to(tl.int32), axis=1)  # of a split without edges they are -inf
+        tl.atomic_add(ranks_ptr + number * n_ids + at, above.to(tl.int64), mask=there, sem="relaxed")
+
+
+@triton.jit(repr=name_of)
+def log_probs_backward_kernel(
+    out_ptr, a_ptr, factors_ptr, statistics_ptr, ids_ptr, picked_ptr, entropies_ptr,  # the last two: gradients of these
+    n_lines, length, out_line, a_line, n_matrices, out_matrix, a_matrix, n_batches, out_batch, a_batch,  # as of softmax_kernel
+    factor, n_ids, ignored, FORM: tl.constexpr,
+):  # fmt: skip
+    """Writes the gradient of logits, from these and the numbers of their rows, a tile at a time; `out_ptr` may be `a_ptr`.
+
+    Of scores it is g at a chosen element, less p * (the row's sum of g), and with an entropy less p * h * (log(p) + entropy).
+    """
+    n_rows, n_cols, per_matrix = shape_of(n_lines, length, n_matrices, n_batches, FORM)
+    out_line, a_line = in_elements(out_line, a_line, FORM)
+    out_matrix, a_matrix = in_elements(out_matrix, a_matrix, FORM)
+    out_batch, a_batch = in_elements(out_batch, a_batch, FORM)
+    factor = factors_ptr if FORM.by_row else number_of(factor, FORM)
+    group, groups = tl.program_id(0) // FORM.programs, tl.num_programs(0) // FORM.programs
+    split = tl.program_id(0) % FORM.programs
+    row_tiles = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows
+    tiles = row_tiles if FORM.flat else n_batches * n_matrices * row_tiles
+    end, step = tiles if FORM.walks else group + 1, groups if FORM.walks else 1
+
+    for tile in tl.range(group, end, step, num_stages=FORM.stages):
+        matrix, line, rows = rows_of(tile, row_tiles, per_matrix, FORM)
+        first_col = first_of_split(split, n_cols, FORM) if FORM.programs > 1 else 0
+        a, b, lead = operands_of(
+            a_ptr, None, matrix, line, n_matrices, a_line, a_matrix, a_batch, out_line, out_matrix, out_batch, FORM
+        )
+        out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM.out_axis, FORM)
+        factors = factors_of(factor, matrix, line, per_matrix, n_rows, FORM)
+        number = number_of_row(matrix, rows, per_matrix, FORM)
+        first, second, total, slope = numbers_of(
+            statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, number, rows < n_rows, n_cols,
+            per_matrix * n_matrices * n_batches, n_ids, ignored, FORM,
+        )  # fmt: skip
+        edge_a, _edge_b = load_edges(a, b, rows, lead, split, n_rows, n_cols, out_line, factors, FORM)
+        if FORM.held:
+            tile_a, _tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, out_line, factors, FORM)
+            for k in tl.static_range(FORM.blocks):
+                cols, mask = block_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
+                result = gradient_at(
+                    get(tile_a, k, FORM), cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, rows < n_rows,
+                    n_cols, n_ids, ignored, factors, FORM.axis, FORM,
+                )  # fmt: skip
+                store(pointers(out, cols, out_line, FORM.out_axis), result, mask)
+        else:
+            for col in tl.range(first_col, past_of_split(first_col, n_cols, FORM), FORM.width):
+                block, _, cols, mask = load_block(a, b, rows, col, lead, n_rows, n_cols, a_line, out_line, factors, FORM)
+                result = gradient_at(
+                    block, cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, rows < n_rows, n_cols, n_ids,
+                    ignored, factors, FORM.axis, FORM,
+                )  # fmt: skip
+                store(pointers(out, cols, out_line, FORM.out_axis), result, mask)
+        if FORM.unaligned:
+            if split == 0:
+                edge_cols, edge_mask = edges_of(rows, lead, 0, n_rows, n_cols, FORM)
+                edge_result = gradient_at(
+                    edge_a, edge_cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, rows < n_rows, n_cols,
+                    n_ids, ignored, factors, None, FORM,
+                )  # fmt: skip
+                store(pointers(out, edge_cols, 0, 1), edge_result, edge_mask)
+
+
+@triton.jit
+def numbers_of(
+    statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, number, known, n_cols, all_rows, n_ids, ignored, FORM: tl.constexpr
+):
+    """Returns (maximum, sum, what p is multiplied by, what p * log(p) is), [rows] each."""
+    first = tl.load(statistics_ptr + number, mask=known, other=0.0)
+    second = tl.load(statistics_ptr + all_rows + number, mask=known, other=1.0)
+    total = tl.zeros_like(first)
+    for at in tl.range(0, n_ids):
+        _, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
+        total += tl.load(picked_ptr + number * n_ids + at, mask=there, other=0.0)
+    slope = total
+    if FORM.entropy:
+        slope = tl.load(entropies_ptr + number, mask=known, other=0.0)
+        entropy = tl.load(statistics_ptr + 2 * all_rows + number, mask=known, other=0.0)
+        total = tl.where(slope == 0, total, total + slope * entropy)
+    return first, second, total, slope
+
+
+@triton.jit
+def gradient_at(
+    a, cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, factor,
+    AXIS: tl.constexpr, FORM: tl.constexpr,
+):  # fmt: skip
+    """Returns the gradients of elements. Those of a row whose numbers have none are 0, whatever the row holds."""
+    ACROSS: tl.constexpr = 1 if AXIS is None else AXIS
+    fall = steep(a - along(first, AXIS), factor, ACROSS, FORM)
+    inverse, rest = inverse_of(second, FORM.exact)
+    p = times(exp(fall, FORM.exact), along(inverse, AXIS), along(rest, AXIS), FORM.exact)
+    by = along(total, AXIS)
+    if FORM.entropy:
+        h = along(slope, AXIS)
+        no_gradient = (by == 0) & (h == 0)
+        by = by + h * (finite(fall) - tl.log(along(second, AXIS)))
+    else:
+        no_gradient = by == 0
+    ds = tl.where(no_gradient, 0.0, -p * by)
+    if FORM.many:
+        for at in tl.range(0, n_ids):
+            ds += given_at(cols, lead, at, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS, FORM)
+    else:
+        ds += given_at(cols, lead, 0, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS, FORM)
+    return unscaled(ds, p, factor, ACROSS, FORM)
+
+
+@triton.jit
+def given_at(
+    cols, lead, at, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS: tl.constexpr, FORM: tl.constexpr
+):
+    """Returns the gradient that is given for a chosen column, at that column, and 0 elsewhere."""
+    ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
+    given = tl.load(picked_ptr + number * n_ids + at, mask=there, other=0.0)
+    column = tl.where(there, ids, -1).to(cols.dtype)
+    return tl.where(cols - lead == along(column, AXIS), along(given, AXIS), 0.0)

@@ -1,0 +1,300 @@
+"""Chooses the launch of a row kernel: a few settings are compiled, and the one of the least expected time is taken."""
+
+import copy
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from textwrap import fill
+from typing import Any, NamedTuple
+
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.device import Device
+from portable_softmax.devices.grid import refusal
+from portable_softmax.errors import CompileError, GridError, PlanError
+from portable_softmax.own_kernels.decorators import configurations, jit_function
+from portable_softmax.own_kernels.fits import compiled_for
+from portable_softmax.own_kernels.row_kernels import Form, traffic_of
+from portable_softmax.planning.plan import LINE
+from portable_softmax.planning.problem import next_power_of_2
+from portable_softmax.planning.row_cost import RowLaunch, RowTerms, Traffic, numbers_of, row_cost
+
+BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
+STAGES = 1, 3, 4  # two hide nothing
+EACH, MOST_EACH = 16, 64  # elements of a block for each thread: of the setting that is compiled first, and at most
+COMPILED = 6, 4  # settings that are compiled, without stages and then of all
+OTHER_REGISTERS = 24  # of a thread, that do not grow with its elements
+MANY_ROWS = 2**20  # that a launch is chosen for where it must not depend on their number
+
+
+class Request(NamedTuple):
+    """Request of a launch.
+
+    Args:
+        kernel: with its decorators.
+        form: how it goes over rows.
+        block: its constexpr of that name.
+        arguments: by name, with the constexprs that are given.
+        options: of Triton's backend, that are given.
+        meta: arguments and options that are the same in each call.
+        num_programs: if it is given.
+        rows, cols: sizes.
+    """
+
+    kernel: Any
+    form: Form
+    block: str
+    arguments: dict[str, Any]
+    options: dict[str, Any]
+    meta: dict[str, Any]
+    num_programs: int | None
+    rows: int
+    cols: int
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """A launch of a row kernel, and the reasons for it.
+
+    Args:
+        kernel: its name.
+        size: rows and elements of a row.
+        device: name of the device.
+        num_programs: of the grid; 0 where there are no rows, and nothing is launched.
+        meta: constexprs and options, given or computed: the launch is `kernel[(num_programs,)](*arguments, **meta)`.
+        resources, occupancy: of a program, and how many fit; None in the interpreter.
+        terms: expected microseconds, by what they are for; None in the interpreter.
+        reasons: sentences.
+        config: Triton's Config that was taken.
+    """
+
+    kernel: str
+    size: tuple[int, int]
+    device: str
+    num_programs: int
+    meta: dict[str, Any]
+    resources: KernelResources | None = None
+    occupancy: Occupancy | None = None
+    terms: RowTerms | None = None
+    reasons: tuple[str, ...] = ()
+    config: Any = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        """Gives the launch, its expected time, what a program uses, how many fit, and why, in short lines."""
+        launch = ", ".join(f"{name} {value}" for name, value in {"num_programs": self.num_programs, **self.meta}.items())
+        lines = [f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}"]
+        lines += [f"expected {self.terms}", f"uses {self.resources}", *str(self.occupancy).splitlines()] if self.terms else []
+        return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in (*lines, *self.reasons))
+
+
+class _Setting(NamedTuple):
+    """A configuration, with what it gives the block, the loop that is pipelined, and the warps."""
+
+    config: Any
+    block: int
+    stages: int
+    warps: int | None
+
+
+class _Used(NamedTuple):
+    """Resources that a program of a setting uses, or is expected to."""
+
+    setting: _Setting
+    resources: KernelResources
+    occupancy: Occupancy
+
+
+class _Costed(NamedTuple):
+    """A launch. They compare by whether they spill, then by their time, then by what is simpler."""
+
+    spills: bool
+    us: float
+    stages: int
+    num_programs: int
+    used: _Used
+    terms: RowTerms
+
+
+def interpreted(request: Request, device: Device) -> RowPlan:
+    """Returns the launch in Triton's interpreter, which compiles nothing and runs one program after another."""
+    config = _settings(request, None)[0].config
+    programs = request.num_programs or (1 if request.form.walks else request.rows)
+    name, size = jit_function(request.kernel).__name__, (request.rows, request.cols)
+    return RowPlan(name, size, device.name, programs if request.rows else 0, request.meta | config.kwargs, config=config)
+
+
+class Choice:
+    """The settings of a request on a device; they are compiled when a number of rows first asks for them."""
+
+    def __init__(self, request: Request, device: Device) -> None:
+        self._request, self._device, self._name = request, device, jit_function(request.kernel).__name__
+        self._settings = _settings(request, device)
+        self._compiled: dict[_Setting, _Used] = {}
+        self._traffic = Traffic()
+        self._asked: set[int] = set()
+
+    def plan(self, rows: int) -> RowPlan:
+        """Returns the launch for so many rows; see `Persistent.plan`."""
+        request, device = self._request, self._device
+        of_rows = MANY_ROWS if request.num_programs else max(1, rows)
+        if (asked := next_power_of_2(of_rows)) not in self._asked:
+            self._compile_for(asked)
+            self._asked.add(asked)
+        costed = sorted(self._costed(self._compiled.values(), of_rows), key=lambda each: each[:4])
+        if not costed:
+            raise self._refusal(of_rows)
+        best = costed[0]
+        return RowPlan(
+            self._name,
+            (rows, request.cols),
+            device.name,
+            best.num_programs if rows else 0,
+            request.meta | best.used.setting.config.all_kwargs(),
+            best.used.resources,
+            best.used.occupancy,
+            best.terms,
+            tuple(self._reasons(costed)),
+            best.used.setting.config,
+        )
+
+    def _compile_for(self, rows: int) -> None:
+        """Compiles the settings that are expected to be fastest, first those without stages, from whose use others' follows."""
+        if not self._compiled:
+            self._compile([min(self._settings, key=lambda each: (abs(math.log2(self._each(each) / EACH)), each.stages))])
+        least = min(each.stages for each in self._settings)
+        self._compile_fastest([each for each in self._settings if each.stages == least], COMPILED[0], rows)
+        self._compile_fastest(self._settings, COMPILED[1], rows)
+
+    def _compile_fastest(self, settings: Sequence[_Setting], count: int, rows: int) -> None:
+        expected = sorted(self._costed(map(self._expected, settings), rows), key=lambda each: each[:4])
+        fastest = list(dict.fromkeys(each.used.setting for each in expected))[:count]
+        self._compile([each for each in fastest if each not in self._compiled])
+
+    def _compile(self, settings: Sequence[_Setting]) -> None:
+        request, device = self._request, self._device
+        found = compiled_for(request.kernel, [each.config for each in settings], request.arguments | request.options, device)
+        for setting, compiled in zip(settings, found, strict=True):
+            if not isinstance(compiled, Exception):
+                resources = device.vendor.resources(compiled)
+                self._compiled[setting] = _Used(setting, resources, device.vendor.occupancy(resources, device.hardware))
+            elif self._compiled:
+                self._settings.remove(setting)  # some of a compiler's faults are of few settings
+            else:
+                error = TypeError if isinstance(compiled, TypeError) else CompileError
+                raise error(f"{self._name} for {device.backend}/{device.arch}: {compiled}") from compiled
+            if len(self._compiled) == 1 and not isinstance(compiled, Exception):
+                sizes = request.form.walks, request.rows, request.cols, setting.block
+                self._traffic = traffic_of(compiled.asm["ttir"], request.arguments, *sizes)
+
+    def _each(self, setting: _Setting) -> float:
+        return setting.block / ((setting.warps or 1) * (self._device.hardware.warp_size or 1))
+
+    def _expected(self, setting: _Setting) -> _Used:
+        """Returns what a program should use: registers for each element as the most similar one that was compiled."""
+        if setting in self._compiled:
+            return self._compiled[setting]
+        like = max(self._compiled.values(), key=lambda each: (_size(each.setting) == _size(setting), -each.setting.stages))
+        hardware, wanted = self._device.hardware, like.resources.registers_per_thread
+        if wanted is not None:
+            threads, grows = (setting.warps or 1) * (hardware.warp_size or 1), self._each(setting) / self._each(like.setting)
+            wanted = OTHER_REGISTERS + max(0, math.ceil((wanted - OTHER_REGISTERS) * grows))
+            wanted = min(
+                wanted,
+                hardware.max_registers_per_thread or wanted,
+                (hardware.registers_per_multiprocessor or wanted * threads) // threads,
+            )
+        shared = like.resources.shared_memory_bytes * setting.block // like.setting.block
+        shared += (setting.stages - 1) * int(self._traffic.row * setting.block / self._request.cols)
+        resources = replace(like.resources, num_warps=setting.warps, spilled_bytes_per_thread=0)
+        resources = replace(resources, registers_per_thread=wanted, shared_memory_bytes=shared)
+        return _Used(setting, resources, self._device.vendor.occupancy(resources, hardware))
+
+    def _costed(self, candidates: Iterable[_Used], rows: int) -> Iterator[_Costed]:
+        """Yields all launches that the device takes."""
+        request, device = self._request, self._device
+        for used in candidates:
+            if not (resident := device.resident(used.occupancy)):
+                continue
+            setting, spilled = used.setting, used.resources.spilled_bytes_per_thread
+            grids = [request.num_programs] if request.num_programs else [min(rows, resident), rows]
+            for num_programs in dict.fromkeys(grids if request.form.walks else [rows]):
+                if refusal(device, (num_programs, 1, 1), used.resources.num_warps):
+                    continue
+                per_multiprocessor = used.occupancy.programs_per_multiprocessor
+                launch = RowLaunch(
+                    rows, request.cols, num_programs, per_multiprocessor, setting.warps, setting.block, setting.stages, spilled
+                )
+                terms = row_cost(self._traffic, launch, device)
+                yield _Costed(bool(spilled), terms.total, setting.stages, num_programs, used, terms)
+
+    def _refusal(self, rows: int) -> Exception:
+        """Returns the error of a request that has no launch."""
+        request, device, used = self._request, self._device, list(self._compiled.values())
+        if not any(each.occupancy.programs_per_multiprocessor for each in used):
+            return PlanError(
+                f"no program of {self._name} fits {device.name}: it uses {used[0].resources}; give a smaller block"
+            )
+        programs = request.num_programs or rows
+        return GridError(f"{self._name}: {refusal(device, (programs, 1, 1), used[0].resources.num_warps)}")
+
+    def _reasons(self, costed: Sequence[_Costed]) -> Iterator[str]:
+        request, traffic, best = self._request, self._traffic, costed[0]
+        yield f"a row moves {traffic.row:,.0f} bytes of memory; a program beside them {traffic.program:,.0f}"
+        blocks = -(-request.cols // best.used.setting.block)
+        yield "a row is one block" if blocks == 1 else f"a row is {blocks} blocks, which the kernel loops over"
+        if not request.form.walks:
+            yield "a program takes one row, as the kernel has no loop over rows"
+        others = [each for each in costed[1:] if each.used.setting != best.used.setting][:3]
+        for each in others:
+            yield f"{_words(each)} would take {each.us:.1f} us" + ", and spills" * each.spills
+        measured = numbers_of(self._device)[0]
+        if measured != self._device.profile.name:
+            yield f"numbers of the cost are those of {measured}, as nobody has measured this device's"
+
+
+def _size(setting: _Setting) -> tuple[int, int | None]:
+    return setting.block, setting.warps
+
+
+def _words(costed: _Costed) -> str:
+    meta = {"num_programs": costed.num_programs, **costed.used.setting.config.all_kwargs()}
+    return ", ".join(f"{name} {value}" for name, value in meta.items())
+
+
+def _settings(request: Request, device: Device | None) -> list[_Setting]:
+    """Returns all configurations, of the autotuner or of powers of two, with all blocks and stages that are not given."""
+    import triton
+
+    given, form, whole = request.arguments | request.options, request.form, next_power_of_2(request.cols)
+    warp, threads = (device.hardware.warp_size, device.hardware.max_threads_per_program) if device else (None, None)
+    warps = _powers(1, (threads or warp) // warp) if warp and "num_warps" not in given else [None]
+    blocks = _powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1])) if form.in_blocks else [whole]
+    several = {request.block: blocks} | ({form.stages: STAGES if device else STAGES[:1]} if form.stages else {})
+    plain = [triton.Config({}, each, num_stages=None, num_ctas=None) for each in warps]
+    found = []
+    for base in configurations(request.kernel) or plain:
+        computed = {name: values for name, values in several.items() if name not in {**given, **base.kwargs}}
+        for values in itertools.product(*computed.values()):
+            config = copy.copy(base)
+            config.kwargs = {name: value for name, value in base.kwargs.items() if name not in given} | dict(
+                zip(computed, values, strict=True)
+            )
+            every = given | config.all_kwargs()
+            found.append(_Setting(config, every[request.block], every.get(form.stages, 1), every.get("num_warps")))
+    return _of_few_elements(found, warp or 1)
+
+
+def _of_few_elements(settings: list[_Setting], warp: int) -> list[_Setting]:
+    """Returns the settings that give each thread from one to `MOST_EACH` elements, or those that come nearest."""
+
+    def off(setting: _Setting) -> float:
+        each = setting.block / (warp * (setting.warps or 1))
+        return max(1, each / MOST_EACH, 1 / each)
+
+    least = min(map(off, settings))
+    return [each for each in settings if off(each) == least]
+
+
+def _powers(least: int, most: int) -> list[int]:
+    """Returns the powers of two from one up to another."""
+    return [1 << each for each in range(least.bit_length() - 1, most.bit_length())]

@@ -1,0 +1,22 @@
+"""Log-probabilities of chosen elements, and more numbers of each row, which are wanted in place of a softmax."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogProbs:
+    """Numbers of rows that a launch ends with, or whose gradient it computes.
+
+    Args:
+        entropy: of each row too; for a gradient, its own is given.
+        rank: how many elements are above each chosen one too.
+        gradient: of x, from the gradients of these numbers.
+        many: a gradient: rows have another number of chosen elements than one.
+        shard: a gradient: of a part of rows, whose chosen elements may be in other parts.
+    """
+
+    entropy: bool = False
+    rank: bool = False
+    gradient: bool = False
+    many: bool = False
+    shard: bool = False

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Fits the numbers of planning/row_cost.py to measured launches of row kernels, and prints how well they choose.
+
+The launches are those of scripts/sweeps/own_h100.csv, of kernels in examples/. Regret is by how much the launch of the least
+cost takes longer than the fastest that was timed. Numbers of "other problems" are fitted to four fifths of all problems.
+"""
+
+import argparse
+import csv
+import importlib
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from least_squares import Array, fit
+
+from portable_softmax import Device, inspect_kernel
+from portable_softmax.own_kernels.row_kernels import form_of, traffic_of
+from portable_softmax.planning.row_cost import NUMBERS, RowFacts, RowLaunch, RowNumbers, Traffic, row_facts, row_terms
+
+LONG_US, NEAR, FAR_COUNTS, FOLDS = 20, 1.25, 0.15, 5
+IN_BLOCKS_COUNT = 3  # weight of the few problems whose rows are loops over blocks
+BEGIN = RowNumbers(
+    start_us=4.4, bandwidth=0.93, walking=0.07, overlap=4, latency_us=0.3, ahead=4, thread_ns=5,
+    exponent_ns=18, reduction_us=0.1, program_us=0.4, warp_ns=3, stage_ns=1.4, access_ns=1,
+)  # fmt: skip
+KERNELS = {  # file, kernel, and arguments for a type, rows and columns
+    "rms": ("rms_norm", "rms_norm_kernel", "{x} {w} {x} {rows} {cols} 1e-6"),
+    "rms_bwd": ("rms_norm", "rms_norm_gradient_kernel", "{x} {x} {w} {x} *fp32:16 {rows} {cols} 1e-6"),
+    "ln": ("layer_norm", "layer_norm_kernel", "{x} {w} {w} {x} {rows} {cols} 1e-6"),
+    "ce": ("cross_entropy", "cross_entropy_kernel", "{x} i64[{rows}] f32[{rows}] {rows} {cols}"),
+}
+
+
+class Problem(NamedTuple):
+    """A kernel's name in KERNELS, a size and torch's type."""
+
+    kernel: str
+    n_rows: int
+    n_cols: int
+    dtype: str
+
+
+class Launches(NamedTuple):
+    """Facts and microseconds of launches, the number of the problem of each, and the problems."""
+
+    facts: RowFacts
+    us: Array
+    problem: Array
+    problems: list[Problem]
+
+    @property
+    def fastest(self) -> Array:
+        """Returns the time of the fastest launch of each launch's problem."""
+        least = np.full(len(self.problems), np.inf)
+        np.minimum.at(least, self.problem, self.us)
+        return least[self.problem]
+
+    @property
+    def weights(self) -> Array:
+        """Returns the weight of each launch: those of a problem together weigh as the root of their number."""
+        counts = np.where(self.facts.blocks > 1, IN_BLOCKS_COUNT, 1) / np.sqrt(np.bincount(self.problem)[self.problem])
+        return np.where(self.us < NEAR * self.fastest, 1, FAR_COUNTS) * counts
+
+
+def main() -> None:
+    """Fits, prints tables in Markdown, and writes the numbers if it is asked to."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("csv", nargs="+")
+    parser.add_argument("--profile", default="nvidia/h100-sxm", help="product that the launches were timed on")
+    parser.add_argument("--write", action="store_true", help=f"write {NUMBERS.name}")
+    options = parser.parse_args()
+    launches = read(options.csv, Device.from_profile(options.profile))
+    begin = np.array(BEGIN)
+
+    def fitted(weights: Array, begin: Array) -> tuple[Array, Array]:
+        return fit(lambda numbers: times(launches, numbers), launches.us, weights, begin, begin)
+
+    found, errors = fitted(launches.weights, begin)
+    fold = np.random.default_rng(0).permutation(len(launches.problems))[launches.problem] % FOLDS
+    others = np.empty(len(fold))
+    for each in range(FOLDS):
+        numbers, _ = fitted(np.where(fold == each, 1e-9, launches.weights), found)
+        others[fold == each] = times(launches, numbers)[fold == each]
+    told = {name: [float(f"{a:.4g}"), float(f"{b:.2g}")] for name, a, b in zip(RowNumbers._fields, found, errors, strict=True)}
+    print("\n".join(f"{name} {value} +- {error:.0%}" for name, (value, error) in told.items()))
+    for words, expected in (("these problems", times(launches, found)), ("other problems", others)):
+        print_regret(words, launches, expected)
+    if options.write:
+        known = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
+        source = f"least squares of {len(launches.us)} launches of {len(launches.problems)} problems: {' '.join(options.csv)}"
+        NUMBERS.write_text(json.dumps({**known, options.profile: {"source": source, "numbers": told}}, indent=1) + "\n")
+
+
+def read(paths: list[str], device: Device) -> Launches:
+    """Reads launches that do not spill, of problems that have several."""
+    found: dict[Problem, list[tuple[RowFacts, float]]] = defaultdict(list)
+    traffic: dict[tuple[str, str, int], Traffic] = {}
+    for row in (row for path in paths for row in csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines())):
+        problem = Problem(row["kernel"], int(row["n_rows"]), int(row["n_cols"]), row["dtype"])
+        if not row["registers"] or row["spilled"] != "0":
+            continue
+        key = problem.kernel, problem.dtype, problem.n_cols
+        if key not in traffic:
+            traffic[key] = moved(problem, int(row["block"]), device)
+        sizes = (int(row[name]) for name in ("programs", "resident", "warps", "block", "stages"))
+        launch = RowLaunch(problem.n_rows, problem.n_cols, *sizes)
+        found[problem].append((row_facts(traffic[key], launch, device), float(row["us"])))
+    listed = [(facts, us, at) for at, problem in enumerate(found) for facts, us in found[problem]]
+    facts, us, at = zip(*listed, strict=True)
+    return Launches(RowFacts(*np.array(facts, float).T), np.array(us), np.array(at), list(found))
+
+
+def moved(problem: Problem, block: int, device: Device) -> Traffic:
+    """Returns what a row of a problem takes."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    file, name, words = KERNELS[problem.kernel]
+    kernel, rows, cols = getattr(importlib.import_module(file), name), problem.n_rows, problem.n_cols
+    of = {"bfloat16": "bf16", "float32": "f32"}[problem.dtype]
+    given = words.format(x=f"{of}[{rows},{cols}]", w=f"{of}[{cols}]", rows=rows, cols=cols).split()
+    arguments: dict[str, Any] = dict(zip(kernel.arg_names, given, strict=False))
+    compiled = inspect_kernel(kernel, arguments, {"BLOCK": block, "STAGES": 1}, device=device).launch.compiled
+    sizes = {"n_rows": rows, "n_cols": cols}
+    return traffic_of(compiled.asm["ttir"], sizes, form_of(kernel, "n_rows", "BLOCK").walks, rows, cols, block)
+
+
+def times(launches: Launches, numbers: Array) -> Array:
+    """Returns the expected microseconds of each launch."""
+    return np.asarray(row_terms(launches.facts, RowNumbers(*numbers)).total)
+
+
+def print_regret(words: str, launches: Launches, told: Array) -> None:
+    """Prints how much longer what is chosen takes, and how wrong the expected times are."""
+    near, slower = launches.us < NEAR * launches.fastest, launches.us / launches.fastest
+    error, long = np.abs(np.log(told / launches.us)), launches.fastest >= LONG_US
+    kinds = np.array([launches.problems[at].kernel for at in launches.problem])
+    groups = {"all": long | True, f"{LONG_US} us and more": long} | {kind: (kinds == kind) & long for kind in KERNELS}
+    for group, chosen in groups.items():
+        mine = [np.flatnonzero(launches.problem == at) for at in np.unique(launches.problem[chosen])]
+        regret = np.array([slower[each[told[each].argmin()]] for each in mine]) - 1
+        cells = f"regret {regret.mean():.1%}, {(regret > 0.03).sum()} of {len(regret)} above 3%, worst {regret.max():.1%}"
+        print(f"{words}, {group}: {cells}; error near the fastest {np.quantile(error[near & chosen], [0.5, 0.9]).round(3)}")
+
+
+if __name__ == "__main__":
+    main()

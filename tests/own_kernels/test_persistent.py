@@ -1,0 +1,287 @@
+"""Launches of row kernels that are computed: for devices that are not here, and on the one that is."""
+
+import threading
+
+import pytest
+import row_kernels
+import torch
+import triton
+import triton.language as tl
+from sweep import mostly_slow
+
+from portable_softmax import CompileError, Device, GridError, PlanError, ProfileError, persistent, profiles
+from portable_softmax.own_kernels import row_choice
+
+QUICK = "nvidia/t4", "nvidia/h100-sxm", "amd/mi355x", "amd/rx-7900-xtx"
+ARCHITECTURES = {  # one product of each
+    (device.backend, device.arch): name
+    for name in (*profiles(), *QUICK)
+    if (device := Device.from_profile(name)).backend in ("cuda", "hip")
+}
+X = "bf16[16384,4096]"
+PLANNED = {
+    "rms_norm": ("forward", (X, "bf16[4096]", X, 16384, 4096, 1e-6), {}),
+    "rms_norm gradient": ("backward", (X, X, "bf16[4096]", X, "*fp32:16", 16384, 4096, 1e-6), {}),
+    "layer_norm": ("forward", (X, "bf16[4096]", "bf16[4096]", X, 16384, 4096, 1e-6), {}),
+    "cross_entropy": ("forward", ("f32[2048,128256]", "i64[2048]", "f32[2048]", 2048, 128256), {}),
+    "rotary": ("forward", ("f16[8192,32,128]", "f32[8192,64]", "f32[8192,64]", "f16[8192,32,128]", 8192, 2048), {"HALF": 64}),
+}
+RMS = row_kernels.example("rms_norm")
+
+
+@triton.jit
+def one_row(x, y, n_rows, n_cols, BLOCK: tl.constexpr, SCALE: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    here = tl.program_id(0) * n_cols + at
+    tl.store(y + here, tl.load(x + here, mask=at < n_cols) * SCALE, mask=at < n_cols)
+
+
+scaled = persistent(one_row, rows="n_rows", cols="n_cols", block="BLOCK", SCALE=3)
+
+
+def planned(name, device, **given):
+    launcher, arguments, more = PLANNED[name]
+    return getattr(row_kernels.example(name.split()[0]), launcher).plan(*arguments, device=device, **more, **given)
+
+
+@pytest.mark.parametrize("name", PLANNED)
+@pytest.mark.parametrize("device", mostly_slow(ARCHITECTURES.values(), lambda name: name in QUICK))
+def test_a_plan_for_each_architecture(name, device):
+    """It spills nothing, exceeds no limit, and its programs are as many as rows, or as are resident."""
+    plan, hardware = planned(name, device), Device.from_profile(device).hardware
+    rows, cols = plan.size
+    warps, resident = plan.meta["num_warps"], plan.occupancy.programs_per_multiprocessor * hardware.multiprocessor_count
+    assert plan.resources.spilled_bytes_per_thread == 0
+    assert resident > 0
+    assert warps * hardware.warp_size <= hardware.max_threads_per_program
+    assert plan.num_programs in (rows, min(rows, resident))
+    assert plan.meta["BLOCK"] >= cols or (name == "cross_entropy" and plan.meta["BLOCK"] >= 1024)
+    assert plan.terms.total > 0
+    assert f"num_programs {plan.num_programs}" in str(plan)
+    assert str(plan.terms) in str(plan).replace("\n    ", " ")
+
+
+def test_what_a_kernel_moves_is_read_from_it():
+    moved = {name: planned(name, "nvidia/h100-sxm").reasons[0] for name in PLANNED}
+    assert moved == {
+        "rms_norm": "a row moves 16,384 bytes of memory; a program beside them 0",
+        "rms_norm gradient": "a row moves 24,576 bytes of memory; a program beside them 16,384",
+        "layer_norm": "a row moves 16,384 bytes of memory; a program beside them 0",
+        "cross_entropy": "a row moves 513,036 bytes of memory; a program beside them 0",
+        "rotary": "a row moves 16,896 bytes of memory; a program beside them 0",
+    }
+
+
+def test_what_is_given_wins():
+    given = {"num_warps": 2, "STAGES": 3, "num_programs": 100}
+    plan = planned("rms_norm", "nvidia/h100-sxm", **given)
+    assert (plan.num_programs, plan.meta["num_warps"], plan.meta["STAGES"]) == (100, 2, 3)
+    assert planned("cross_entropy", "nvidia/h100-sxm", BLOCK=4096).meta["BLOCK"] == 4096
+    assert planned("rms_norm", "nvidia/h100-sxm", num_warps=1).meta["num_warps"] == 1, "what spills, too, if it is told"
+    always = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK", num_warps=16)
+    assert always.plan(*PLANNED["rms_norm"][1], device="nvidia/h100-sxm").meta["num_warps"] == 16
+
+
+def test_a_fixed_number_of_programs_makes_rows_independent_of_others():
+    plans = [
+        RMS.forward.plan(
+            f"f32[{rows},2048]", "f32[2048]", f"f32[{rows},2048]", rows, 2048, 1e-6, num_programs=64, device="nvidia/h100-sxm"
+        )
+        for rows in (1, 16, 100, 100_000)
+    ]
+    assert len({(plan.num_programs, *plan.meta.items()) for plan in plans}) == 1
+
+
+def test_a_row_for_each_program():
+    plan = scaled.plan("f32[5000,300]", "f32[5000,300]", 5000, 300, device="amd/mi300x")
+    assert (plan.num_programs, plan.meta["BLOCK"], plan.meta["SCALE"]) == (5000, 512, 3)
+    assert "a program takes one row, as the kernel has no loop over rows" in plan.reasons
+    assert scaled.plan("f32[0,300]", "f32[0,300]", 0, 300, device="amd/mi300x").num_programs == 0
+
+
+def test_what_was_compiled_is_chosen_from_for_other_numbers_of_rows(monkeypatch):
+    run, calls = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK"), []
+    monkeypatch.setattr(
+        row_choice, "compiled_for", lambda *given, of=row_choice.compiled_for: calls.append(given[1]) or of(*given)
+    )
+    sizes = {
+        rows: run.plan("*fp32:16", "*fp32:16", "*fp32:16", rows, 512, 1e-6, device="nvidia/h100-sxm")
+        for rows in (1025, 1500, 2048)
+    }
+    assert sum(map(len, calls)) <= 1 + sum(row_choice.COMPILED)
+    assert {plan.size[0] for plan in sizes.values()} == set(sizes)
+
+
+def test_an_autotuners_configurations_are_the_candidates():
+    configs = [triton.Config({"STAGES": stages}, num_warps=warps) for stages in (1, 2) for warps in (4, 8)]
+    tuned = triton.autotune(configs, ["n_cols"])(RMS.rms_norm_kernel)
+    plan = persistent(tuned, rows="n_rows", cols="n_cols", block="BLOCK").plan(
+        *PLANNED["rms_norm"][1], device="nvidia/h100-sxm"
+    )
+    assert plan.config.kwargs["STAGES"] in (1, 2)
+    assert (plan.meta["num_warps"] in (4, 8), plan.meta["BLOCK"]) == (True, 4096)
+
+
+def test_a_heuristic_gives_what_is_not_computed():
+    heuristic = triton.heuristics({"SCALE": lambda arguments: 5, "BLOCK": lambda arguments: 1 / 0})(one_row)
+    plan = persistent(heuristic, rows="n_rows", cols="n_cols", block="BLOCK").plan(
+        "f32[64,64]", "f32[64,64]", 64, 64, device="amd/mi300x"
+    )
+    assert plan.meta["BLOCK"] == 64
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ({"rows": "rows"}, "rows='rows': one_row has no such parameter; it has x, y, n_rows, n_cols, BLOCK, SCALE"),
+        ({"block": "n_cols"}, "block='n_cols' is no constexpr of one_row; declare n_cols: tl.constexpr"),
+        ({"kernel": len}, "is no @triton.jit function"),
+    ],
+)
+def test_names_that_a_kernel_has_not(named, words):
+    with pytest.raises(TypeError, match=words):
+        persistent(**{"kernel": one_row, "rows": "n_rows", "cols": "n_cols", "block": "BLOCK"} | named)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "error", "words"),
+    [
+        (("*fp32", "*fp32", 4.0, 8), {}, TypeError, "n_rows of one_row should be a number from 0 on, not 4.0"),
+        (("*fp32", "*fp32", 4, -8), {}, TypeError, "n_cols of one_row should be a number from 0 on, not -8"),
+        (("*fp32", "*fp32", 4), {}, TypeError, "n_cols of one_row should be a number from 0 on, not None"),
+        (("*fp32", "*fp32", 4, 8), {"OTHER": 1}, CompileError, "OTHER"),
+        (("*fp32", "*fp32", 4, 8), {"device": "amd/none"}, ProfileError, "amd/none"),
+        (("*fp32", "*fp32", 2**33, 8), {}, GridError, "a grid of 8589934592 x 1 x 1 has 8,589,934,592 programs along x"),
+        (
+            ("*fp32", "*fp32", 4, 8),
+            {"num_programs": 3},
+            PlanError,
+            "num_programs=3 was given, and one_row takes a row a program, 4 of them",
+        ),
+        (("*fp32", "*fp32", 4, 2**21), {}, CompileError, "(?i)1048576"),
+    ],
+)
+def test_refusals(arguments, given, error, words):
+    with pytest.raises(error, match=words):
+        scaled.plan(*arguments, **{"device": "nvidia/h100-sxm"} | given)
+
+
+def test_a_compiler_that_traces_sees_the_kernel(monkeypatch):
+    """In an operator of torch.library.triton_op, for a device that is not here."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    from portable_softmax.own_kernels import persistent as module
+
+    monkeypatch.setattr(module, "chosen", lambda device: Device.from_profile("nvidia/h100-sxm"))
+    monkeypatch.setattr(module, "current_index", lambda: lambda: 0)
+    run, seen = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK"), []
+
+    @torch.library.triton_op("test_persistent::rms_norm", mutates_args={})
+    def rms_norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        run(x, w, y, *x.shape, 1e-6)
+        return y
+
+    def stop(graph, inputs):
+        seen.append(graph.code)
+        raise NotImplementedError("seen")
+
+    compiled = torch.compile(rms_norm, backend=aot_autograd(fw_compiler=stop), fullgraph=True)
+    with pytest.raises(Exception, match="seen"):
+        compiled(torch.empty(64, 1000), torch.empty(1000))
+    plan = run.plan("f32[64,1000]", "f32[1000]", "f32[64,1000]", 64, 1000, 1e-6)
+    assert f"grid = [({plan.num_programs}, 1, 1)]" in seen[0]
+    assert "'BLOCK': 1024" in seen[0]
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("case", row_kernels.CASES)
+@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (7, 40), (33, 1000), (5, 1040), (3, 5000)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_right_on_the_device_here(where, case, rows, cols, dtype):
+    run, arguments, given, exact = case(rows, cols, dtype)
+    placed = [each.to(where) if hasattr(each, "to") else each for each in arguments]
+    run(*placed, **given)
+    row_kernels.assert_right(case, placed, exact)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("num_programs", [1, 3, 50])
+def test_any_number_of_programs_is_right(where, num_programs):
+    for case in row_kernels.CASES:
+        run, arguments, given, exact = case(7, 100, torch.float32)
+        placed = [each.to(where) if hasattr(each, "to") else each for each in arguments]
+        if case is row_kernels.rms_norm_gradient:
+            placed[4] = torch.zeros(num_programs, 100, device=where)
+        run(*placed, **given, num_programs=num_programs)
+        row_kernels.assert_right(case, placed, exact)
+
+
+@pytest.mark.kernel
+def test_arguments_by_name_and_no_rows(where):
+    x = torch.rand(3, 70, device=where)
+    y = torch.empty_like(x)
+    scaled(n_rows=3, n_cols=70, y=y, x=x)
+    assert torch.equal(y, x * 3)
+    scaled(x, y, 3, n_cols=70, SCALE=2)
+    assert torch.equal(y, x * 2)
+    assert scaled(x, torch.empty(0, 70, device=where), 0, 70) is None
+
+
+@pytest.mark.kernel
+def test_decorated_kernels_run(where):
+    configs = [
+        triton.Config({"SCALE": scale}, num_warps=4, pre_hook=lambda arguments: arguments["y"].fill_(1)) for scale in (3, 3)
+    ]
+    x = torch.rand(3, 70, device=where)
+    for kernel in (triton.autotune(configs, ["n_cols"])(one_row), triton.heuristics({"SCALE": lambda arguments: 3})(one_row)):
+        run, y = persistent(kernel, rows="n_rows", cols="n_cols", block="BLOCK"), torch.empty_like(x)
+        for _ in range(2):
+            run(x, y, 3, 70)
+            assert torch.equal(y, x * 3)
+
+
+@pytest.mark.kernel
+def test_from_threads(where):
+    run = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK")
+    wrong = []
+
+    def launch(rows):
+        _, arguments, _, exact = row_kernels.rms_norm(rows, 64, torch.float32)
+        placed = [each.to(where) if hasattr(each, "to") else each for each in arguments]
+        for _ in range(3):
+            run(*placed)
+        try:
+            row_kernels.assert_right(row_kernels.rms_norm, placed, exact)
+        except AssertionError as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=launch, args=(rows,)) for rows in (1, 2, 3, 4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not wrong
+
+
+@pytest.mark.kernel
+@pytest.mark.accelerator
+def test_the_first_call_may_be_captured(where):
+    x = torch.randn(64, 1000, device=where)
+    w, y = torch.rand(1000, device=where), torch.empty_like(x)
+    run, graph = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK"), torch.cuda.CUDAGraph()
+    RMS.forward(x, w, y, 64, 1000, 1e-6)  # loads the code
+    expected = y.clone()
+    y.zero_()
+    with torch.cuda.graph(graph):
+        run(x, w, y, 64, 1000, 1e-6)
+    graph.replay()
+    assert torch.equal(y, expected)
+
+
+@pytest.mark.kernel
+def test_compiled_code_goes_on_around_a_launch(where):
+    module = row_kernels.example("layer_norm")
+    x, w, b = (torch.randn(shape, device=where) for shape in ((8, 100), (100,), (100,)))
+    compiled = torch.compile(lambda x, w, b: module.layer_norm(x * 2, w, b) + 1, backend="eager")
+    torch.testing.assert_close(compiled(x, w, b), torch.nn.functional.layer_norm(x * 2, (100,), w, b) + 1)
