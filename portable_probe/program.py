@@ -12,6 +12,7 @@ from portable_probe.output import delivered
 from portable_probe.page import command as page
 from portable_probe.profiles import list_profiles, new_profile, show_profile
 from portable_probe.scores import OPTIONS
+from portable_probe.tune import command as tune
 
 NO_SOFTMAX = dict.fromkeys(("rows", "cols", "shapes", "dtype", "backward", *OPTIONS))
 NO_KERNEL: dict[str, Any] = {"kernel": None, "arguments": {}, "options": {}, "case": None, "config": None, "suggest": None}
@@ -27,19 +28,11 @@ def main(arguments: list[str] | None = None) -> int:
         SystemExit: wrong usage, with code 2.
     """
     given = sys.argv[1:] if arguments is None else arguments
-    if given[:1] == ["tune"]:
-        return delivered(lambda: _tune(given[1:]))
     options, unknown = parser().parse_known_args(given)
     if unknown:
         options.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.words = given
     return delivered(lambda: said(options))
-
-
-def _tune(words: list[str]) -> int:
-    from portable_probe.tune.__main__ import main as tune
-
-    return tune(words)
 
 
 def parser() -> words.Parser:
@@ -128,6 +121,6 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "diff": ("ask a saved answer again, and show what changed", _diff),
     "profiles": ("hardware profiles: list, show, new", _profiles),
     "report": ("one page of several runs", page.add),
-    "tune": ("fit what launches cost on the device that is here", lambda command: None),  # it has a parser of its own
+    "tune": ("fit what launches cost on the device that is here", tune.add),
     "doctor": ("what is installed, what is wrong, and what to type", _doctor),
 }

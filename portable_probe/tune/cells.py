@@ -3,15 +3,12 @@
 import functools
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import Any
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import problem_of
-
-if TYPE_CHECKING:
-    import torch
 
 FULL = 2**24  # elements
 # Lengths of rows by class, and elements of all rows. So many rows lie side by side as "across" says.
@@ -29,7 +26,6 @@ SHAPES: dict[tuple[str, int], tuple[int, ...]] = {
     ("across 3", FULL): (300,),
     ("transposed", FULL): (64, 512, 4096, 32768),
 }
-DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -56,13 +52,13 @@ def cells_of(device: Device) -> list[Cell]:
     """Returns the cells that the device takes as they lie."""
     found = []
     for (kind, elements), lengths in SHAPES.items():
-        for n_cols, dtype, backward in product(lengths, DTYPES, (False, True)):
+        for n_cols, dtype, backward in product(lengths, ("float32", "bfloat16"), (False, True)):
             cell = Cell(kind, 1, n_cols, dtype, backward)
             found.append(replace(cell, n_rows=max(1, elements // n_cols // cell.unit) * cell.unit))
     return [cell for cell in found if problem_on(cell, device)]
 
 
-def tensors_of(cell: Cell, where: str) -> tuple[tuple["torch.Tensor", ...], int]:
+def tensors_of(cell: Cell, where: str) -> tuple[tuple[Any, ...], int]:
     """Allocates the operands in the kernel's order, (y, x) or (dx, dy, y), not filled; returns them and the softmax's axis."""
     import torch
 

@@ -15,38 +15,33 @@ from portable_probe.tune.processes import Failed, Job, answers
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.planner import ranked
 
-COMPILING = 0.4  # of all seconds
+COMPILING = 0.45  # of all seconds
 BEST, BY_CHANCE = 6, 14  # launches of a problem: those of the least cost by the numbers that there are, and others
 LIMIT_S = 20.0  # that one launch may take to compile, and to be timed
 PROCESSES = max(1, (os.cpu_count() or 2) - 1)
 
-Work = tuple[Callable[..., Launch], Callable[..., Launch]]
 
-
-def timed_launches(device: Device, cells: Sequence[Cell], minutes: float, work: Work = (compiled, timed)) -> list[Launch]:
-    """Returns launches with their times, in an order by chance; all that there are when the minutes are up, or at Ctrl-C.
-
-    Tests give other work than to compile and to time.
-    """
+def timed_launches(device: Device, cells: Sequence[Cell], minutes: float) -> list[Launch]:
+    """Returns launches with their times, in an order by chance; all that there are when the minutes are up, or at Ctrl-C."""
     began, found = time.monotonic(), list[Launch]()
     jobs = [job for turn in zip_longest(*(jobs_of(cell, device) for cell in cells)) for job in turn if job]
     with contextlib.suppress(KeyboardInterrupt):
-        launches = list(_done(work[0], jobs, PROCESSES, began + 60 * COMPILING * minutes))
+        launches = list(_done(compiled, jobs, PROCESSES, began + 60 * COMPILING * minutes))
         print(f"{len(launches)} of {len(jobs)} launches compiled in {time.monotonic() - began:.0f} s", flush=True)
         random.Random(1).shuffle(launches)
-        for launch in _done(work[1], [(each,) for each in launches], 1, began + 60 * minutes):
+        for launch in _done(timed, [(each,) for each in launches], 1, began + 60 * minutes):
             found.append(launch)
     print(f"{len(found)} launches timed in {time.monotonic() - began:.0f} s", flush=True)
     return found
 
 
 def jobs_of(cell: Cell, device: Device) -> list[Job]:
-    """Returns a problem's launches: those of the least cost, and others by chance, each time the same."""
+    """Returns a problem's launches: those of the least cost and others by chance in turn, each time the same."""
     problem = problem_on(cell, device)
     found = [(cell, each.problem, each.tiling) for each in ranked(problem, device)] if problem else []
     others = found[BEST:]
     random.Random(f"{cell.kind} {cell.n_cols} {cell.dtype} {cell.backward}").shuffle(others)  # one length shares kernels
-    return found[:BEST] + others[:BY_CHANCE]
+    return [job for pair in zip_longest(found[:BEST], others[:BY_CHANCE]) for job in pair if job]
 
 
 def _done(function: Callable[..., Launch], jobs: Sequence[Job], n_processes: int, ends: float) -> Iterator[Launch]:

@@ -107,6 +107,9 @@ report . --slower nan | 2 | 'nan' should be 0 or more
 report . --slower -0.1 | 2 | '-0.1' should be 0 or more
 report . --tolerate spills=1 spills=2 | 2 | argument --tolerate: spills stands more than once
 profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'
+tune --refit none.csv --on h200 | 2 | FileNotFoundError: [Errno 2] No such file or directory: 'none.csv'
+tune --refit none.csv --on ascend/910b3 | 2 | ProfileError: ascend/910b3 gives no `cost` to begin with
+tune --refit none.csv | 2 | --refit and --on go together
 """
 COMPLAINTS = COMPLAINTS.strip("\n").replace("\n    ", " ")
 REFUSED = [tuple(part.strip() for part in line.split("|", 2)) for line in COMPLAINTS.splitlines()]
@@ -172,8 +175,6 @@ profiles | 0 | profile target architecture ;; nvidia/h200 cuda/90 Hopper
 profiles list | 0 | nvidia/h200 cuda/90 Hopper
 profiles --json | 0 | "ascend/910b3"
 profiles show MI300X | 0 | multiprocessor_count 304 vendor ;; https://
-tune --refit none.csv --on h200 | 1 | No such file or directory: 'none.csv'
-tune --refit none.csv --on ascend/910b3 | 1 | ProfileError: ascend/910b3 gives no `cost` to begin with
 tune --help | 0 | usage: portable-softmax tune [-h]
 profiles show MI300X --json | 0 | "threads": 4294967295
 """

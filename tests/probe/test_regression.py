@@ -158,7 +158,7 @@ def test_a_run_is_kept_whole_or_not_at_all_and_may_go_to_a_pipe(tmp_path, monkey
     save([], kept)
     before = kept.read_text()
 
-    def cut_short(path, text, write=Path.write_text):
+    def cut_short(path, text, encoding, write=Path.write_text):
         write(path, text[:1])
         raise OSError("no space left")
 

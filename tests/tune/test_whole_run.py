@@ -6,8 +6,9 @@ import msgspec
 import pytest
 import yaml
 
+from portable_probe.program import main
 from portable_probe.tune import files
-from portable_probe.tune.__main__ import checked, main
+from portable_probe.tune.command import checked
 from portable_softmax import Device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.errors import ProfileError
@@ -50,7 +51,7 @@ def test_what_goes_wrong_is_told_and_has_no_line(whole):
 def test_a_table_is_fitted_again_to_the_same_numbers(whole, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv(VARIABLE, "")
     before, after = (folder / "nvidia" / "h100-sxm.yaml" for folder in (whole[0], tmp_path))
-    assert main(["--refit", str(before.with_suffix(".csv")), "--on", "H100-SXM", "--out", str(tmp_path)]) == 0
+    assert main(["tune", "--refit", str(before.with_suffix(".csv")), "--on", "H100-SXM", "--out", str(tmp_path)]) == 0
     one, two = (yaml.safe_load(path.read_text()) for path in (before, after))
     assert one["cost"] == two["cost"]
     assert two["matches"] == ["NVIDIA H100 80GB HBM3"]
@@ -81,7 +82,7 @@ def test_a_table_that_no_run_writes_is_refused(whole, tmp_path, capsys, column, 
     table.write_text("\n".join([header, ",".join(changed), *rows]))
     with pytest.raises(ValueError, match=told):
         files.read(table, DEVICE)
-    assert main(["--refit", str(table), "--on", NAME]) == 1
+    assert main(["tune", "--refit", str(table), "--on", NAME]) == 1
     assert "should be as `portable-softmax tune` writes it" in capsys.readouterr().err
 
 
@@ -104,8 +105,8 @@ def test_devices_whose_cost_cannot_be_fitted_are_refused():
 
 def test_usage(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
-        main(["--refit", "x.csv"])
+        main(["tune", "--refit", "x.csv"])
     assert "--refit and --on go together" in capsys.readouterr().err
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main([]) == 1
-    assert capsys.readouterr().err == "numpy is needed, which solves for the numbers: pip install numpy\n"
+    assert main(["tune"]) == 1
+    assert capsys.readouterr().err == "ImportError: numpy is needed, which solves for the numbers: pip install numpy\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from portable_probe.tune import cells, measuring, run
-from portable_probe.tune.__main__ import keep
+from portable_probe.tune.command import keep
 from portable_probe.tune.files import Launch
 from portable_softmax import Device
 from portable_softmax.planning.estimate import estimated
@@ -59,4 +59,5 @@ if __name__ == "__main__":
     cells.SHAPES.update(SHAPES)
     run.LIMIT_S, run.BEST, run.BY_CHANCE = 100, 2, 2
     device = Device.from_profile(H100)
-    keep(device, run.timed_launches(device, cells.cells_of(device), 5, (as_if_compiled, timed_in_part)), Path(sys.argv[1]))
+    run.compiled, run.timed = as_if_compiled, timed_in_part
+    keep(device, run.timed_launches(device, cells.cells_of(device), 5), Path(sys.argv[1]))

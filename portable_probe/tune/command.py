@@ -1,11 +1,9 @@
-"""The command: fits what launches cost on the device that is here, or with --refit to tables; docs/profiles.md shows both."""
+"""The command `tune`: fits what launches cost on the device that is here, or with --refit to tables."""
 
 import argparse
 import datetime
 import importlib.util
 import os
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,37 +12,31 @@ from portable_probe.report import software
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import COST_NUMBERS
-from portable_softmax.errors import PortableSoftmaxError, ProfileError
+from portable_softmax.errors import ProfileError
 
 VARIABLE = "PORTABLE_SOFTMAX_PROFILES"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Answers the command line, that of the process for None; returns 0, or 1 where something is wrong.
+def add(command: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    command.add_argument("--minutes", type=float, default=3, help="after which it ends; 3 if left out")
+    command.add_argument("--out", type=Path, default=Path("profiles"), metavar="DIR", help="folder of profiles; ./profiles")
+    command.add_argument("--refit", nargs="+", type=Path, metavar="FILE", help="time nothing: fit tables that it wrote")
+    command.add_argument("--on", metavar="NAME", help="the device of these tables")
+    command.set_defaults(answer=tune)
+
+
+def tune(options: argparse.Namespace) -> int:
+    """Fits a device's launches, and writes what comes of it; returns 0.
 
     Raises:
-        SystemExit: wrong usage, with code 2.
+        ProfileError: its launches have no cost to fit.
+        OSError, ValueError, ImportError: a table cannot be read, holds too little, or numpy is missing.
     """
-    parser = argparse.ArgumentParser("portable-softmax tune", description="Fits what launches cost on the device that is here.")
-    parser.add_argument("--minutes", type=float, default=3, help="after which it ends; 3 if left out")
-    parser.add_argument("--out", type=Path, default=Path("profiles"), metavar="DIR", help="folder of profiles; ./profiles")
-    parser.add_argument("--refit", nargs="+", type=Path, metavar="FILE", help="time nothing: fit tables that it wrote")
-    parser.add_argument("--on", metavar="NAME", help="the device of these tables")
-    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     if bool(options.on) != bool(options.refit):
-        parser.error("--refit and --on go together: the tables, and the device that they are of")
+        options.error("--refit and --on go together: the tables, and the device that they are of")
     if not importlib.util.find_spec("numpy"):
-        print("numpy is needed, which solves for the numbers: pip install numpy", file=sys.stderr)
-        return 1
-    try:
-        _tune(options)
-    except (PortableSoftmaxError, OSError, ValueError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _tune(options: argparse.Namespace) -> None:
+        raise ImportError("numpy is needed, which solves for the numbers: pip install numpy")
     from portable_probe.tune import cells, files, run
 
     known = os.environ.get(VARIABLE, "").split(os.pathsep)  # it begins with the numbers of what its file extends
@@ -55,6 +47,7 @@ def _tune(options: argparse.Namespace) -> None:
         fit_launches(device, launches, options.out, ", ".join(map(str, options.refit)))
     else:
         keep(device, run.timed_launches(device, cells.cells_of(device), options.minutes), options.out)
+    return 0
 
 
 def checked(device: Device) -> Device:
@@ -101,7 +94,3 @@ def fit_launches(device: Device, launches: list[Any], directory: Path, about: st
     os.environ[VARIABLE] = str(directory)
     Device.from_profile(files.product_of(device))
     print(f"\n{told}\n{path}: {VARIABLE}={directory} takes it")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
