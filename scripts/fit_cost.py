@@ -9,7 +9,7 @@ import argparse
 import csv
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,13 +106,32 @@ def times(launches: Launches, numbers: Array) -> Array:
 
 
 def fit(launches: Launches, weights: Array, begin: Array | None = None) -> tuple[Array, Array]:
-    """Finds numbers with the least weighted error of the logarithm, by Levenberg and Marquardt, and their relative errors."""
-    first = np.log([getattr(BEGIN, name) for name in NAMES])
-    at, damping = first if begin is None else np.log(begin), 1e-2
-    prior = PRIOR * weights.sum()
+    """Finds the numbers of the cost, and their relative errors."""
+    first = np.array([getattr(BEGIN, name) for name in NAMES])
+    return least_squares(
+        lambda numbers: times(launches, numbers), launches.us, weights, first, first if begin is None else begin
+    )
+
+
+def least_squares(
+    times: Callable[[Array], Array], us: Array, weights: Array, first: Array, begin: Array
+) -> tuple[Array, Array]:
+    """Finds numbers with the least weighted error of the logarithm, by Levenberg and Marquardt.
+
+    Args:
+        times: of all launches, with given numbers.
+        us: as they were measured.
+        weights: of the launches.
+        first: numbers that are preferred where the times do not tell.
+        begin: numbers to begin with.
+
+    Returns:
+        The numbers, and their relative standard errors.
+    """
+    first, at, damping, prior = np.log(first), np.log(begin), 1e-2, PRIOR * weights.sum()
 
     def wrong(numbers: Array) -> Array:
-        return np.log(times(launches, np.exp(numbers)) / launches.us)
+        return np.log(times(np.exp(numbers)) / us)
 
     def loss(error: Array, numbers: Array) -> float:
         squares = np.sqrt(1 + (error / TOLERATED) ** 2) - 1
