@@ -55,13 +55,13 @@ def facts(
     """Returns the facts of a launch; see `cost`."""
     if resident < 1:
         raise PlanError(f"the cost of {tiling} was asked for, of which no program is resident")
-    hardware, element = device.hardware, DTYPE_BYTES[problem.y_dtype if problem.stores else problem.x_dtype]
+    hardware, element = device.hardware, DTYPE_BYTES[problem.x_dtype if problem.log_probs else problem.y_dtype]
     multiprocessors, per_us = hardware.multiprocessor_count or 1, GB_PER_S * (hardware.memory_bandwidth_gb_per_s or 1)
     warps, reads = tiling.num_warps or 1, 2 if problem.backward else 1
     threads = warps * (hardware.warp_size or 1)
     splits = problem.tiles(tiling.tile_rows) * tiling.splits  # of all rows: what programs do one after the other
     operand = problem.n_rows * problem.n_cols * element
-    moved = (reads + problem.stores) * operand
+    moved = (reads + (problem.log_probs is None or problem.stores)) * operand
     beside = min(resident, max(1.0, splits / multiprocessors))
     waves = math.ceil(splits / (multiprocessors * resident))
     covered = tiling.covers(problem.width) // tiling.splits
