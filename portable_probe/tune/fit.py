@@ -66,9 +66,7 @@ def fitted(launches: Launches, weights: Array, begin: Array, prior: Array) -> tu
     return least_squares(lambda numbers: times(launches, numbers), launches.us, weights, prior, begin)
 
 
-def least_squares(
-    told: Callable[[Array], Array], us: Array, weights: Array, first: Array, begin: Array
-) -> tuple[Array, Array]:
+def least_squares(told: Callable[[Array], Array], us: Array, weights: Array, first: Array, begin: Array) -> tuple[Array, Array]:
     """Finds numbers with the least weighted error of the logarithm of times, by Levenberg and Marquardt.
 
     Args:
