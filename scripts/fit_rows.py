@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from least_squares import Array, fit
 
+from portable_probe.tune.fit import FAR_COUNTS, FOLDS, LONG_US, NEAR, Array, least_squares
 from portable_softmax import Device, inspect_kernel
 from portable_softmax.own_kernels.row_kernels import form_of, traffic_of
 from portable_softmax.planning.row_cost import NUMBERS, RowFacts, RowLaunch, RowNumbers, Traffic, row_facts, row_terms
 
-LONG_US, NEAR, FAR_COUNTS, FOLDS = 20, 1.25, 0.15, 5
 IN_BLOCKS_COUNT = 3  # weight of the few problems whose rows are loops over blocks
 BEGIN = RowNumbers(
     start_us=4.4, bandwidth=0.93, walking=0.07, overlap=4, latency_us=0.3, ahead=4, thread_ns=5,
@@ -77,7 +76,7 @@ def main() -> None:
     begin = np.array(BEGIN)
 
     def fitted(weights: Array, begin: Array) -> tuple[Array, Array]:
-        return fit(lambda numbers: times(launches, numbers), launches.us, weights, begin, begin)
+        return least_squares(lambda numbers: times(launches, numbers), launches.us, weights, begin, begin)
 
     found, errors = fitted(launches.weights, begin)
     fold = np.random.default_rng(0).permutation(len(launches.problems))[launches.problem] % FOLDS

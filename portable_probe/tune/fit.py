@@ -1,7 +1,7 @@
 """Least squares of the numbers of a launch's cost, and how well they tell the times of problems that were left out."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,11 +62,27 @@ def times(launches: Launches, numbers: Array) -> Array:
 
 
 def fitted(launches: Launches, weights: Array, begin: Array, prior: Array) -> tuple[Array, Array]:
-    """Finds numbers with the least weighted error of the logarithm, by Levenberg and Marquardt, and their relative errors."""
-    at, first, damping, held = np.log(begin), np.log(prior), 1e-2, PRIOR * weights.sum()
+    """Finds the numbers of the cost, and their relative errors."""
+    return least_squares(lambda numbers: times(launches, numbers), launches.us, weights, prior, begin)
+
+
+def least_squares(told: Callable[[Array], Array], us: Array, weights: Array, first: Array, begin: Array) -> tuple[Array, Array]:
+    """Finds numbers with the least weighted error of the logarithm of times, by Levenberg and Marquardt.
+
+    Args:
+        told: the expected times of all launches, by some numbers.
+        us: as they were measured.
+        weights: of the launches.
+        first: numbers that are preferred where the times do not tell.
+        begin: numbers to begin with.
+
+    Returns:
+        The numbers, and their relative standard errors.
+    """
+    first, at, damping, held = np.log(first), np.log(begin), 1e-2, PRIOR * weights.sum()
 
     def wrong(numbers: Array) -> Array:
-        return np.log(times(launches, np.exp(numbers)) / launches.us)
+        return np.log(told(np.exp(numbers)) / us)
 
     def loss(error: Array, numbers: Array) -> float:
         squares = np.sqrt(1 + (error / TOLERATED) ** 2) - 1

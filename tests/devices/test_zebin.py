@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from portable_softmax import KernelResources
+from portable_softmax import Device, KernelResources
 from portable_softmax.devices.backends import xpu
 from portable_softmax.devices.backends.zebin import kernel_info
 
@@ -94,3 +94,9 @@ def test_native_code_that_triton_made_itself_needs_no_other_compiler(monkeypatch
 def test_what_is_no_zebin_is_refused(binary, kernel, complaint):
     with pytest.raises(ValueError, match=complaint):
         kernel_info(binary, kernel)
+
+
+def test_a_limit_of_registers_is_a_mode_of_intels_compiler():
+    hardware = Device.from_profile("intel/max-1550").hardware
+    modes = {most: xpu.compile_options(4, 2, most, hardware)["grf_mode"] for most in (None, 64, 65, 128)}
+    assert modes == {None: "auto", 64: "small", 65: "large", 128: "large"}
