@@ -216,6 +216,12 @@ def test_inputs_that_no_kernel_reads(where, form, make, error, words):
             ours(x, **given)
 
 
+def test_integers_that_torch_refuses_are_refused_in_its_words(by_torch):
+    for call in (softmax, explain):
+        with pytest.raises(NotImplementedError, match=re.escape(str(outcome(torch.softmax, X.int(), -1)))):
+            call(X.int())
+
+
 def test_dtensors_are_refused(tmp_path):
     from torch.distributed import destroy_process_group, init_process_group
     from torch.distributed.device_mesh import init_device_mesh

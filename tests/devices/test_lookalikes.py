@@ -15,7 +15,7 @@ from test_cuda_driver import KINDS, SIZES, Driver
 from triton.backends.compiler import GPUTarget
 
 from portable_probe.profiles import write_profile
-from portable_softmax import Device, KernelResources, current_device, profiles
+from portable_softmax import Device, DeviceError, KernelResources, current_device, plan, profiles
 from portable_softmax.devices import detect
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.planning import planner
@@ -150,3 +150,18 @@ def test_each_device_of_a_machine_is_told_by_itself(monkeypatch):
     with pytest.warns(UserWarning, match="gfx936 is Hygon's"):
         assert current_device(1).profile.estimated
     assert (own.vendor, own.profile.name) == (BACKENDS["hip"], "amd/mi300x")
+
+
+def test_no_device_of_it(monkeypatch):
+    play(monkeypatch, recorded("lookalike_p800") | {"available": False})
+    with pytest.raises(DeviceError, match=r"xpu driver claims to be active, but torch\.xpu\.is_available\(\) is False"):
+        current_device()
+
+
+@pytest.mark.filterwarnings("ignore:.*another vendor's")
+def test_a_plan_of_a_kernel_that_is_compiled_for_its_warps(monkeypatch):
+    """Stock Triton compiles for warps of 64 as well, though nobody could run that."""
+    play(monkeypatch, recorded("lookalike_c550"))
+    found = plan(64, 781, "float32")
+    assert (found.resources.registers_per_thread, found.occupancy.limited_by) == (None, ("registers (estimated)",))
+    assert any(reason.startswith("registers are estimated") for reason in found.reasons)

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import msgspec
-from random_plans import random_problems
 from sweep import mostly_slow
 
 from portable_softmax import Device, KernelResources, LaunchPlan, profiles
@@ -85,6 +84,8 @@ def heavy(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
 
 def _at_random() -> dict[str, str]:
     """Returns plans of problems of every kind, with kernels that need little and much, and how they are read."""
+    from random_plans import random_problems  # which needs torch's operators
+
     cells = {}
     for profile, measure in itertools.product(
         (H200, MI300X, A2, "nvidia/t4", "nvidia/jetson-agx-orin", "intel/max-1100"), (light, heavy)
