@@ -1,6 +1,7 @@
 """Configurations that a device can run, out of those of an autotuner: what cannot run, or spills, is not tried."""
 
 import contextlib
+import importlib
 import logging
 import os
 import sys
@@ -161,11 +162,18 @@ def compiled_for(kernel: Any, configs: Sequence[Any], given: Mapping[str, Any], 
     outermost = [_alone(kernel, each, given) for each in configs]
     # Triton compiles in threads from 3.4 on; hooks of configurations change the arguments, so each needs its turn.
     in_turn = triton_version() < (3, 4) or any(each.pre_hook for each in configs)
-    with _for(device, jit_function(kernel)), ThreadPoolExecutor(1 if in_turn else os.cpu_count() or 1) as pool:
+    threads = 1 if in_turn else os.cpu_count() or 1
+    with _for(device, jit_function(kernel)), ThreadPoolExecutor(threads, initializer=_on, initargs=(device,)) as pool:
         runs = [pool.submit(each.run, **given, grid=(1,), warmup=True) for each in outermost]
         for run in runs:
             run.exception()  # waits, so that the device is the current one until all have ended
     return [run.exception() or run.result() for run in runs]
+
+
+def _on(device: Device) -> None:
+    """Makes the device the current one of a thread, which begins with the first one."""
+    if device.index:
+        getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
 
 
 def _alone(kernel: Any, config: Any, given: Mapping[str, Any]) -> Any:

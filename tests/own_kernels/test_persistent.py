@@ -7,6 +7,7 @@ import row_kernels
 import torch
 import triton
 import triton.language as tl
+from row_kernels import PLANNED, assert_plan, planned
 from sweep import mostly_slow
 
 from portable_softmax import CompileError, Device, GridError, PlanError, ProfileError, persistent, profiles
@@ -17,14 +18,6 @@ ARCHITECTURES = {  # one product of each
     (device.backend, device.arch): name
     for name in (*profiles(), *QUICK)
     if (device := Device.from_profile(name)).backend in ("cuda", "hip")
-}
-X = "bf16[16384,4096]"
-PLANNED = {
-    "rms_norm": ("forward", (X, "bf16[4096]", X, 16384, 4096, 1e-6), {}),
-    "rms_norm gradient": ("backward", (X, X, "bf16[4096]", X, "*fp32:16", 16384, 4096, 1e-6), {}),
-    "layer_norm": ("forward", (X, "bf16[4096]", "bf16[4096]", X, 16384, 4096, 1e-6), {}),
-    "cross_entropy": ("forward", ("f32[2048,128256]", "i64[2048]", "f32[2048]", 2048, 128256), {}),
-    "rotary": ("forward", ("f16[8192,32,128]", "f32[8192,64]", "f32[8192,64]", "f16[8192,32,128]", 8192, 2048), {"HALF": 64}),
 }
 RMS = row_kernels.example("rms_norm")
 
@@ -39,26 +32,10 @@ def one_row(x, y, n_rows, n_cols, BLOCK: tl.constexpr, SCALE: tl.constexpr):
 scaled = persistent(one_row, rows="n_rows", cols="n_cols", block="BLOCK", SCALE=3)
 
 
-def planned(name, device, **given):
-    launcher, arguments, more = PLANNED[name]
-    return getattr(row_kernels.example(name.split()[0]), launcher).plan(*arguments, device=device, **more, **given)
-
-
 @pytest.mark.parametrize("name", PLANNED)
 @pytest.mark.parametrize("device", mostly_slow(ARCHITECTURES.values(), lambda name: name in QUICK))
 def test_a_plan_for_each_architecture(name, device):
-    """It spills nothing, exceeds no limit, and its programs are as many as rows, or as are resident."""
-    plan, hardware = planned(name, device), Device.from_profile(device).hardware
-    rows, cols = plan.size
-    warps, resident = plan.meta["num_warps"], plan.occupancy.programs_per_multiprocessor * hardware.multiprocessor_count
-    assert plan.resources.spilled_bytes_per_thread == 0
-    assert resident > 0
-    assert warps * hardware.warp_size <= hardware.max_threads_per_program
-    assert plan.num_programs in (rows, min(rows, resident))
-    assert plan.meta["BLOCK"] >= cols or (name == "cross_entropy" and plan.meta["BLOCK"] >= 1024)
-    assert plan.terms.total > 0
-    assert f"num_programs {plan.num_programs}" in str(plan)
-    assert str(plan.terms) in str(plan).replace("\n    ", " ")
+    assert_plan(name, device)
 
 
 def test_what_a_kernel_moves_is_read_from_it():

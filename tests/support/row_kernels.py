@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from portable_softmax import Device
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EPS = 1e-6
 
@@ -81,3 +83,34 @@ def assert_right(case, arguments, exact):
             atol=relative * 1e-2 * size + 1e-6,
             msg=lambda text: f"{case.__name__}: {text}",
         )
+
+
+X = "bf16[16384,4096]"
+PLANNED = {
+    "rms_norm": ("forward", (X, "bf16[4096]", X, 16384, 4096, 1e-6), {}),
+    "rms_norm gradient": ("backward", (X, X, "bf16[4096]", X, "*fp32:16", 16384, 4096, 1e-6), {}),
+    "layer_norm": ("forward", (X, "bf16[4096]", "bf16[4096]", X, 16384, 4096, 1e-6), {}),
+    "cross_entropy": ("forward", ("f32[2048,128256]", "i64[2048]", "f32[2048]", 2048, 128256), {}),
+    "rotary": ("forward", ("f16[8192,32,128]", "f32[8192,64]", "f32[8192,64]", "f16[8192,32,128]", 8192, 2048), {"HALF": 64}),
+}
+
+
+def planned(name, device, **given):
+    """Plans a large call of an example on a device that is not here."""
+    launcher, arguments, more = PLANNED[name]
+    return getattr(example(name.split()[0]), launcher).plan(*arguments, device=device, **more, **given)
+
+
+def assert_plan(name, device):
+    """Plans a call, which spills nothing, exceeds no limit, and has as many programs as rows, or as are resident."""
+    plan, hardware = planned(name, device), Device.from_profile(device).hardware
+    rows, cols = plan.size
+    warps, resident = plan.meta["num_warps"], plan.occupancy.programs_per_multiprocessor * hardware.multiprocessor_count
+    assert plan.resources.spilled_bytes_per_thread == 0
+    assert resident > 0
+    assert warps * hardware.warp_size <= hardware.max_threads_per_program
+    assert plan.num_programs in (rows, min(rows, resident))
+    assert plan.meta["BLOCK"] >= cols or (name == "cross_entropy" and plan.meta["BLOCK"] >= 1024)
+    assert plan.terms.total > 0
+    assert f"num_programs {plan.num_programs}" in str(plan)
+    assert str(plan.terms) in str(plan).replace("\n    ", " ")
