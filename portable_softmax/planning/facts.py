@@ -53,7 +53,7 @@ class Facts(NamedTuple):
 
 
 class _Memory(NamedTuple):
-    """What a problem moves on a device: bytes of an element that are read and written, and sizes of memory."""
+    """Memory that a problem moves on a device: bytes of an element that are read and written, and sizes."""
 
     element: int
     operands: int

@@ -161,7 +161,7 @@ EXTENSION = {"extends": "nvidia/h200", "matches": ["X"], "sources": {"nvl": {"ve
         ({"extends": "nvidia/h2000"}, r"extends: there is no 'nvidia/h2000'; there are .*nvidia/h200\b"),
         ({"sources": {"h200": {"verified": "vendor", "title": "a brief"}}}, r"sources: .* has h200 too"),
         ({"hardware": {"memory_bandwidth_gb_per_s": fact(1, "other")}}, r"its source 'other' is not among `sources`"),
-        ({"numbers": [{"split_registers": 300, "source": "nvl"}]}, r"numbers\[0\].split_registers 300, .* a thread has no"),
+        ({"cost": COST | {"source": "other"}}, r"products.mine.cost: its source 'other' is not among `sources`"),
         ({"extends": "nvidia/mine"}, r"extends: there is no 'nvidia/mine'"),
     ],
 )
