@@ -13,8 +13,11 @@ from portable_probe.loading import load_kernel
 from portable_probe.schema import SoftmaxProblem
 from portable_probe.verify_kernel import placed, verify_case
 from portable_probe.virtual import run_case, verify_softmax
-from portable_softmax import Device, inspect_kernel, plan
+from portable_softmax import Device, inspect_kernel
 from portable_softmax.errors import KernelError
+from portable_softmax.planning.reading import in_pairs
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime.plans import plan_problem
 
 KERNELS = Path(__file__).parents[1] / "support" / "example_kernels.py"
 
@@ -39,8 +42,7 @@ def test_pairs_of_rows_are_verified_as_they_are_planned(monkeypatch, n_rows):
     monkeypatch.setattr(virtual, "MOST_ELEMENTS", 9 * 77)
     device = Device.from_profile("amd/mi300x")
     case = SoftmaxProblem(n_rows=n_rows, n_cols=77, dtype="bfloat16", backward=True)
-    found = plan(n_rows, 77, "bfloat16", device, backward=True)
-    assert found.problem.paired
+    found = plan_problem(in_pairs(contiguous_problem(n_rows, 77, "bfloat16", backward=True)), device)
     outcome = verify_softmax(case, found, device)
     assert (outcome.right, outcome.rows) == (True, 8 + n_rows % 2)
 
