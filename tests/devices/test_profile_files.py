@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from offline import every_launch
 from profile_text import MISSING, TEXT, edited, read, written
 
+from portable_probe.program import main
 from portable_softmax import Device, ProfileError, profiles
 from portable_softmax.devices import profile_files
 from portable_softmax.devices import profiles as room
@@ -240,6 +241,15 @@ def test_profiles_in_a_zip(tmp_path):
     assert outcome.stdout.startswith(str(archive))
     assert "ProfileError: the package's own profiles are not in" in outcome.stderr
     assert "PORTABLE_SOFTMAX_PROFILES" not in outcome.stderr.splitlines()[-1]
+
+
+def test_the_probe_says_once_what_is_wrong(tmp_path, monkeypatch, capsys):
+    written(tmp_path, MINE.replace("warp_size: {value: 32", "warp_size: {value: 33"), "nvidia/mine.yaml")
+    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
+    assert main(["profiles"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"ProfileError: {tmp_path}/nvidia/mine.yaml: 33 is not a power of two - at `$.hardware.warp_size`\n"
 
 
 def paths(content, path=()):
