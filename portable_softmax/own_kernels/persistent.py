@@ -110,7 +110,7 @@ class Persistent:
         with self._lock:
             if key not in self._choices:
                 self._choices[key] = Choice(request, where)
-            return self._choices[key].plan(request.rows)
+            return self._choices[key].plan(request.rows, request.arguments)
 
     def _request(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
         options = {**self._given, **kwargs}

@@ -127,18 +127,18 @@ class Choice:
     """The settings of a request on a device; they are compiled when a number of rows first asks for them."""
 
     def __init__(self, request: Request, device: Device) -> None:
-        self._request, self._device, self._name = request, device, jit_function(request.kernel).__name__
-        self._settings = _settings(request, device)
+        self._request = request._replace(arguments={})  # as tensors may be large, and go
+        self._device, self._name, self._settings = device, jit_function(request.kernel).__name__, _settings(request, device)
         self._compiled: dict[_Setting, _Used] = {}
         self._traffic = Traffic()
         self._asked: set[int] = set()
 
-    def plan(self, rows: int) -> RowPlan:
+    def plan(self, rows: int, arguments: dict[str, Any]) -> RowPlan:
         """Returns the launch for so many rows; see `Persistent.plan`."""
         request, device = self._request, self._device
         of_rows = MANY_ROWS if request.num_programs else max(1, rows)
         if (asked := next_power_of_2(of_rows)) not in self._asked:
-            self._compile_for(asked)
+            self._compile_for(asked, arguments)
             self._asked.add(asked)
         costed = sorted(self._costed(self._compiled.values(), of_rows), key=lambda each: each[:4])
         if not costed:
@@ -157,22 +157,21 @@ class Choice:
             best.used.setting.config,
         )
 
-    def _compile_for(self, rows: int) -> None:
+    def _compile_for(self, rows: int, arguments: dict[str, Any]) -> None:
         """Compiles the settings that are expected to be fastest, first those without stages, from whose use others' follows."""
         if not self._compiled:
-            self._compile([min(self._settings, key=lambda each: (abs(math.log2(self._each(each) / EACH)), each.stages))])
+            first = min(self._settings, key=lambda each: (abs(math.log2(self._each(each) / EACH)), each.stages))
+            self._compile([first], arguments)
         least = min(each.stages for each in self._settings)
-        self._compile_fastest([each for each in self._settings if each.stages == least], COMPILED[0], rows)
-        self._compile_fastest(self._settings, COMPILED[1], rows)
+        for count, most in zip(COMPILED, (least, math.inf), strict=True):
+            settings = [each for each in self._settings if each.stages <= most]
+            expected = sorted(self._costed(map(self._expected, settings), rows), key=lambda each: each[:4])
+            fastest = list(dict.fromkeys(each.used.setting for each in expected))[:count]
+            self._compile([each for each in fastest if each not in self._compiled], arguments)
 
-    def _compile_fastest(self, settings: Sequence[_Setting], count: int, rows: int) -> None:
-        expected = sorted(self._costed(map(self._expected, settings), rows), key=lambda each: each[:4])
-        fastest = list(dict.fromkeys(each.used.setting for each in expected))[:count]
-        self._compile([each for each in fastest if each not in self._compiled])
-
-    def _compile(self, settings: Sequence[_Setting]) -> None:
+    def _compile(self, settings: Sequence[_Setting], arguments: dict[str, Any]) -> None:
         request, device = self._request, self._device
-        found = compiled_for(request.kernel, [each.config for each in settings], request.arguments | request.options, device)
+        found = compiled_for(request.kernel, [each.config for each in settings], arguments | request.options, device)
         for setting, compiled in zip(settings, found, strict=True):
             if not isinstance(compiled, Exception):
                 resources = device.vendor.resources(compiled)
@@ -184,7 +183,7 @@ class Choice:
                 raise error(f"{self._name} for {device.backend}/{device.arch}: {compiled}") from compiled
             if len(self._compiled) == 1 and not isinstance(compiled, Exception):
                 sizes = request.form.walks, request.rows, request.cols, setting.block
-                self._traffic = traffic_of(compiled.asm["ttir"], request.arguments, *sizes)
+                self._traffic = traffic_of(compiled.asm["ttir"], arguments, *sizes)
 
     def _each(self, setting: _Setting) -> float:
         return setting.block / ((setting.warps or 1) * (self._device.hardware.warp_size or 1))

@@ -1,6 +1,8 @@
 """Launches of row kernels that are computed: for devices that are not here, and on the one that is."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 import row_kernels
@@ -87,6 +89,16 @@ def test_what_was_compiled_is_chosen_from_for_other_numbers_of_rows(monkeypatch)
     }
     assert sum(map(len, calls)) <= 1 + sum(row_choice.COMPILED)
     assert {plan.size[0] for plan in sizes.values()} == set(sizes)
+
+
+def test_no_tensor_is_kept():
+    run = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK")
+    x, w = torch.empty(64, 512, device="meta"), torch.empty(512, device="meta")
+    kept = weakref.ref(x)
+    run.plan(x, w, x, 64, 512, 1e-6, device="nvidia/h100-sxm")
+    del x
+    gc.collect()
+    assert kept() is None
 
 
 def test_an_autotuners_configurations_are_the_candidates():
