@@ -11,14 +11,13 @@ import pytest
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale
 from direct import INF, LAYOUTS, NAN, as_they_are, backward, beside, forward, in_folded_lines, launch, result_in, rows_in
-from offline import light
+from offline import light, read_problem
 from sweep import mostly_slow
 
 from portable_softmax import Device
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.reading import in_pairs
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler
 from portable_softmax.runtime.launch import name_of
 
@@ -241,8 +240,8 @@ def test_what_is_planned_for_an_h200(device, where, n_cols):
     """With as many rows as if there were thousands of them."""
     profile = Device.from_profile("nvidia/h200")
     for dtype, is_gradient in ((torch.float32, False), (torch.bfloat16, False), (torch.float32, True)):
-        planned = choose(contiguous_problem(32768, n_cols, name_of(dtype), profile, backward=is_gradient), profile, light)
-        problem = contiguous_problem(5, n_cols, name_of(dtype), profile, backward=is_gradient)
+        planned = choose(read_problem(32768, n_cols, name_of(dtype), profile, backward=is_gradient), profile, light)
+        problem = read_problem(5, n_cols, name_of(dtype), profile, backward=is_gradient)
         skip_what_the_device_lacks(device, "unaligned" if problem.unaligned else "rows", planned.tiling)
         given = [rows_in(5, n_cols, n_cols, dtype, where, NAN, seed)[0] for seed in range(1 + is_gradient)]
         result, assert_guards = result_in(5, n_cols, n_cols, dtype, where)
