@@ -44,7 +44,7 @@ def why_faster(terms: Terms, tiling: Tiling, other: Terms, beside: Tiling, launc
     yield f"times are expected by these numbers: {source}"
     more = {each.name: getattr(other, each.name) - getattr(terms, each.name) for each in fields(Terms)}
     most = max(more, key=lambda name: more[name])
-    slower = f", as {most} takes {more[most]:.1f} more" if round(more[most], 1) else ""
+    slower = f", as {most} takes {more[most]:.1f} more" if round(other.total - terms.total, 1) > 0 else ", which is alike"
     yield f"runner-up of {launches} launches: {beside}: {other.total:.1f} us{slower}"
 
 
