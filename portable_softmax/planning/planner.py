@@ -120,10 +120,13 @@ def spilled_by(used: KernelResources) -> int:
 
 
 def _of_many(problem: Problem) -> Problem:
-    """Returns the problem with many rows if its launch may not depend on their number, else as it is."""
+    """Returns the problem with many rows if its launch may not depend on their number, else as it is.
+
+    Log-probabilities of tokens are then weighed as the log_softmax that has the same bits.
+    """
     if not problem.batch_invariant:
         return problem
-    return replace(problem, n_rows=MANY * problem.inner, lines=None)
+    return replace(problem, n_rows=MANY * problem.inner, lines=None, log_probs=None)
 
 
 def _compiled(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupancy, device: Device) -> Compiled:

@@ -10,9 +10,11 @@ from random_plans import random_problems
 from portable_softmax import Device
 from portable_softmax.planning.budget import MOST_SPLITS
 from portable_softmax.planning.grid import MOST_BLOCKS, MOST_ELEMENTS
+from portable_softmax.planning.lines import lines_of
+from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.planning.request import contiguous_problem, problem_of
 from portable_softmax.runtime.kernel_form import form_of
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -94,3 +96,13 @@ def test_steps_of_sharded_rows_take_whole_tiles_alone(product):
         problem = Problem(n_rows, n_cols, dtype, dtype, 1 if inner < 64 else 4, inner=inner, step=step)
         assert all(each.splits == each.blocks == 1 and not each.is_shared for _, each in every_launch(problem, device))
         assert any(step in reason for reason in choose(problem, device, light).reasons)
+
+
+def test_batch_invariant_log_probabilities_are_cut_as_the_log_softmax_is():
+    """Their bits are equal only then."""
+    device = Device.from_profile(H200)
+    for n_cols in (1000, 12_000, 128_256):
+        lines = lines_of((7, n_cols), 1, [(n_cols, 1)] * 2, True)
+        kind = {"form": "log_softmax", "batch_invariant": True}
+        softmax, tokens = (problem_of(lines, "bfloat16", "float32", log_probs=each, **kind) for each in (None, LogProbs()))
+        assert tilings_of(tokens, device) == tilings_of(softmax, device)
