@@ -54,7 +54,7 @@ def virtual_npu(session: nox.Session) -> None:
             needs(shutil.which("gcc"), "gcc, which links the kernels")
             session.install("--no-compile", "torch==2.13.0")  # by itself and exactly: another may bring gigabytes for GPUs
             session.install("--no-compile", "--no-deps", "triton-ascend==3.2.0", "--editable", ".")  # torch_npu needs CANN
-            session.install("--no-compile", "pybind11", "numpy<2.3", "pytest-xdist>=3.6", *PROJECT)
+            session.install("--no-compile", "pybind11", "numpy<2.3", "pytest-xdist>=3.6", "hypothesis>=6", *PROJECT)
             unpack(Path(session.virtualenv.location, "mlir"), "mlir-19-tools", "libmlir-19", "libllvm19", "llvm-19")
     session.run("python", "-m", "pytest", "tests/virtual", *arguments)
 

@@ -89,7 +89,7 @@ def test_next_smaller_tile_when_the_buffer_overflows(machine, n_cols, dtype):
     """The profile promises 192 KiB of Unified Buffer, the compiler finds 48."""
     device = current_device(machine.index(SMALL_BUFFER))
     chosen = plan(700, n_cols, dtype, device)
-    assert chosen.reasons[0].startswith("passed over ")
+    assert chosen.reasons[0].startswith("rejected ")
     assert "ub overflow, requires" in chosen.reasons[0]
     fits = unified_buffer_bits(machine.compiled[-1], multibuffer=True) // 8
     assert 48 * 2**10 / 2 < fits <= 48 * 2**10  # no smaller than it must be
