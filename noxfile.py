@@ -34,7 +34,13 @@ VERSIONS = [  # Python, torch, Triton: the oldest and the newest of each that th
     nox.param("3.14", "", "", id="3.14"),
 ]
 SHAPES = ("--shapes", "4096x781", "4096x4096", "4096x12672", "128x151936", "--dtype", "float32", "bfloat16")
-PROJECT = ("pytest>=8.3,<9.2", "msgspec>=0.19", "PyYAML>=6", "tabulate>=0.9")  # named, as extras would bring the usual Triton
+PROJECT = (
+    "pytest>=8.3,<9.2",
+    "hypothesis>=6",
+    "msgspec>=0.19",
+    "PyYAML>=6",
+    "tabulate>=0.9",
+)  # named, as extras would bring the usual Triton
 
 
 # Backends of other vendors: their Triton takes the place of the package `triton`.
@@ -54,7 +60,7 @@ def virtual_npu(session: nox.Session) -> None:
             needs(shutil.which("gcc"), "gcc, which links the kernels")
             session.install("--no-compile", "torch==2.13.0")  # by itself and exactly: another may bring gigabytes for GPUs
             session.install("--no-compile", "--no-deps", "triton-ascend==3.2.0", "--editable", ".")  # torch_npu needs CANN
-            session.install("--no-compile", "pybind11", "numpy<2.3", "pytest-xdist>=3.6", "hypothesis>=6", *PROJECT)
+            session.install("--no-compile", "pybind11", "numpy<2.3", "pytest-xdist>=3.6", *PROJECT)
             unpack(Path(session.virtualenv.location, "mlir"), "mlir-19-tools", "libmlir-19", "libllvm19", "llvm-19")
     session.run("python", "-m", "pytest", "tests/virtual", *arguments)
 
