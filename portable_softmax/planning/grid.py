@@ -35,9 +35,9 @@ def grid(problem: Problem, device: Device) -> list[Tiling]:
     budget = Budget(problem, device)
     sizes = device.profile.launch.registers
     found = _with_warps(budget) if device.hardware.warp_size else _of_vector_cores(budget)
-    limited = (replace(each, max_registers=size) for each in found for size in (sizes.value if sizes else (None,)))
-    tilings = (each.of_folded(problem.folded, problem.n_cols) for each in limited)
-    return [each for each in dict.fromkeys(tilings) if is_possible(problem, each)]
+    tilings = (each.of_folded(problem.folded, problem.n_cols) for each in found)
+    possible = [each for each in dict.fromkeys(tilings) if is_possible(problem, each)]
+    return [replace(each, max_registers=size) for each in possible for size in sizes.value] if sizes else possible
 
 
 def is_possible(problem: Problem, tiling: Tiling) -> bool:

@@ -1,6 +1,7 @@
 """The softmax of rows as a kernel sees it: data, and no decision."""
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Literal, get_args
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
@@ -119,7 +120,7 @@ class Problem:
             return "vector"
         return "scalar" if self.vector == 1 else "narrow"
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         """Returns the layout, as rows of numbers name it: rows with neighbouring elements, rows side by side, or transposed."""
         return "transposed" if self.transposed else "across" if self.across else "rows"
@@ -159,7 +160,7 @@ class Problem:
         """Returns the 32-bit registers that an element of one operand takes."""
         return 2 if self.y_dtype == "float64" else 1
 
-    @property
+    @cached_property
     def widest(self) -> int:
         """Returns the most elements of the wider type that one load or store takes."""
         return VECTOR_BYTES // max(DTYPE_BYTES[self.x_dtype], DTYPE_BYTES[self.y_dtype])
@@ -169,14 +170,14 @@ class Problem:
         """Tells whether rows lie side by side, so that neighbouring elements in memory belong to different rows."""
         return self.inner > 1
 
-    @property
+    @cached_property
     def neighbours(self) -> int:
         """Returns the number of rows among which a tile finds its own: all, or those that lie side by side."""
         if self.across:
             return self.n_rows if self.scattered else self.inner
         return self.lines.levels[2][0] if self.numbered and self.lines else self.n_rows
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Returns the columns that a tile of whole rows needs.
 
