@@ -101,7 +101,7 @@ def faults_of_kernel(device, n_cols, dtype, backward):
     edges *= 3 if found.tiling.strategy == "online" else 1
     if found.tiling.tile_rows > 1:
         edges += problem.unaligned * operands * 2 * problem.vector
-    allowed = Counter({element: edges, 8: 10 * (found.tiling.splits > 1)})
+    allowed = Counter({element: edges, 8: (5 if "ptx" in compiled.asm else 10) * (found.tiling.splits > 1)})
     if extra := Counter(width for width, _ in narrow) - allowed:
         yield f"{dict(extra)} bytes: accesses, where {possible} bytes are possible: {sorted(set(narrow))}"
     if not problem.unaligned and found.tiling.tile_rows == 1 and n_cols % found.tiling.tile_cols == 0 and "ptx" in compiled.asm:
