@@ -34,7 +34,7 @@ class Facts(NamedTuple):
         exponents: elements that a program raises e to, with those that are masked.
         sums: numbers that a program's threads give each other.
         steps: blocks that a program waits for, beyond the first.
-        pieces: bytes that cache lines leave out until they are lost, for each that is moved.
+        pieces: bytes that cache lines leave out, for each that is moved.
     """
 
     programs: float
@@ -109,7 +109,7 @@ def facts(
         sums=(_sums(problem, tiling, threads, vector) + edges * math.log2(2 * problem.vector))
         * (min(problem.pairs, 1) if problem.backward else problem.pairs + (problem.pairs > 0)),  # a maximum, and sums
         steps=0 if tiling.held else (2 if twice else 1) * -(-covered // tiling.width) - 1,
-        pieces=pieces if tiling.is_shared or twice or problem.transposed else 0,  # the next program has the others at once
+        pieces=pieces,
     )
 
 
