@@ -13,7 +13,7 @@ from portable_softmax import persistent
 
 
 @triton.jit
-def cross_entropy_kernel(logits, targets, losses, n_rows, n_cols, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+def cross_entropy_kernel(logits, targets, losses, n_rows, n_cols: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     """Computes log(sum(exp(row))) - row[target], with a maximum and a sum that are mended at each block."""
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         start = logits + tl.cast(row, tl.int64) * n_cols

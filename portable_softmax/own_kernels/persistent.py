@@ -16,8 +16,9 @@ from portable_softmax.own_kernels.arguments import NAMES, Pointer
 from portable_softmax.own_kernels.decorators import constexprs_of, decorated, jit_function
 from portable_softmax.own_kernels.launched import by_position, read_arguments
 from portable_softmax.own_kernels.resident import current_index
-from portable_softmax.own_kernels.row_choice import Choice, Request, RowPlan, interpreted
-from portable_softmax.own_kernels.row_kernels import form_of
+from portable_softmax.own_kernels.row_choice import Choice, RowPlan, interpreted
+from portable_softmax.own_kernels.row_kernels import form_of, known_multiple
+from portable_softmax.own_kernels.row_settings import Request
 
 MOST_KEPT = 4096  # launches that are remembered, of all the sizes that were seen
 
@@ -128,7 +129,8 @@ class Persistent:
         if num_programs and not self._form.walks and num_programs != rows:
             one = f"{self._jit.__name__} takes a row a program, {rows} of them"
             raise PlanError(f"num_programs={num_programs} was given, and {one}; let its programs loop over rows")
-        return Request(self.kernel, self._form, self._block, named, options, meta, num_programs, rows, cols)
+        multiple = known_multiple(cols, self._sizes[1] in constexprs_of(self._jit))
+        return Request(self.kernel, self._form, self._block, named, options, meta, num_programs, rows, cols, multiple)
 
     def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         args = tuple(int(each) if isinstance(each, SymInt) else each for each in args)

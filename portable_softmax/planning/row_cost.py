@@ -15,7 +15,6 @@ from portable_softmax.devices.device import Device
 
 NUMBERS = Path(__file__).with_name("row_numbers.json")
 NS, GB_PER_S = 1e-3, 1e3  # microseconds; bytes of a microsecond
-ALIGNED = 16  # multiples that Triton knows: elements of such rows are accessed several at once
 VECTOR_BYTES, ASYNC_BYTES, PACKED_BYTES = 16, 4, 2  # of the widest access; the least that is copied ahead; packed in pairs
 
 
@@ -78,6 +77,7 @@ class RowLaunch(NamedTuple):
 
     Args:
         n_rows, n_cols: of what it goes over.
+        multiple: elements that the compiler knows each row to begin at a multiple of.
         num_programs: of the grid.
         resident: programs that a multiprocessor holds at once.
         num_warps: of a program; None where programs have no warps.
@@ -88,6 +88,7 @@ class RowLaunch(NamedTuple):
 
     n_rows: int
     n_cols: int
+    multiple: int
     num_programs: int
     resident: int
     num_warps: int | None
@@ -186,8 +187,8 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> RowFacts:
     follow, turns = math.ceil(programs / (multiprocessors * launch.resident)), math.ceil(rows / programs)
     spilled = 2 * launch.spilled_bytes * threads * rows
     each = blocks * launch.block / threads
-    aligned = launch.n_cols % ALIGNED == 0
-    access = VECTOR_BYTES / traffic.element if aligned else max(1.0, traffic.element / PACKED_BYTES)  # elements of one
+    at_once = min(VECTOR_BYTES / traffic.element, launch.multiple)
+    access, aligned = max(at_once, traffic.element / PACKED_BYTES), at_once > 1  # elements of one
     loaded = blocks if blocks > 1 else turns  # by the loop that is pipelined
     return RowFacts(
         moved_us=(rows * traffic.row + programs * traffic.program + spilled) / per_us,
