@@ -18,7 +18,7 @@ import numpy as np
 
 from portable_probe.tune.fit import FAR_COUNTS, FOLDS, LONG_US, NEAR, Array, least_squares
 from portable_softmax import Device, inspect_kernel
-from portable_softmax.own_kernels.row_kernels import form_of, known_multiple, traffic_of
+from portable_softmax.own_kernels.row_kernels import form_of, traffic_of
 from portable_softmax.planning.row_cost import NUMBERS, RowFacts, RowLaunch, RowNumbers, Traffic, row_facts, row_terms
 
 IN_BLOCKS_COUNT = 3  # weight of the few problems whose rows are loops over blocks
@@ -27,10 +27,10 @@ BEGIN = RowNumbers(
     exponent_ns=18, reduction_us=0.1, program_us=0.4, warp_ns=3, stage_ns=1.4, access_ns=1,
 )  # fmt: skip
 KERNELS = {  # file, kernel, and arguments for a type, rows and columns
-    "rms": ("rms_norm", "rms_norm_kernel", "{x} {w} {x} {rows} {cols} 1e-6"),
-    "rms_bwd": ("rms_norm", "rms_norm_gradient_kernel", "{x} {x} {w} {x} *fp32:16 {rows} {cols} 1e-6"),
-    "ln": ("layer_norm", "layer_norm_kernel", "{x} {w} {w} {x} {rows} {cols} 1e-6"),
-    "ce": ("cross_entropy", "cross_entropy_kernel", "{x} i64[{rows}] f32[{rows}] {rows} {cols}"),
+    "rms_norm": ("rms_norm", "rms_norm_kernel", "{x} {w} {x} {rows} {cols} 1e-6"),
+    "rms_norm_gradient": ("rms_norm", "rms_norm_gradient_kernel", "{x} {x} {w} {x} *fp32:16 {rows} {cols} 1e-6"),
+    "layer_norm": ("layer_norm", "layer_norm_kernel", "{x} {w} {w} {x} {rows} {cols} 1e-6"),
+    "cross_entropy": ("cross_entropy", "cross_entropy_kernel", "{x} i64[{rows}] f32[{rows}] {rows} {cols}"),
 }
 
 
@@ -106,7 +106,7 @@ def read(paths: list[str], device: Device) -> Launches:
         if key not in traffic:
             traffic[key] = moved(problem, int(row["block"]), device)
         sizes = (int(row[name]) for name in ("programs", "resident", "warps", "block", "stages"))
-        launch = RowLaunch(problem.n_rows, problem.n_cols, known_multiple(problem.n_cols, constant=False), *sizes)
+        launch = RowLaunch(problem.n_rows, problem.n_cols, int(row["multiple"]), *sizes)
         found[problem].append((row_facts(traffic[key], launch, device), float(row["us"])))
     listed = [(facts, us, at) for at, problem in enumerate(found) for facts, us in found[problem]]
     facts, us, at = zip(*listed, strict=True)

@@ -103,7 +103,7 @@ class Persistent:
             ProfileError: there is no profile of that name.
             CompileError, GridError, PlanError, TypeError: as of a call.
         """
-        request = self._request(args, kwargs)
+        request = self.request(*args, **kwargs)
         if (where := chosen(device)).backend == "interpreter":
             return interpreted(request, where)
         kinds = [(name, *_kind(each, self._exact[name])) for name, each in request.arguments.items() if name != self._sizes[0]]
@@ -113,7 +113,8 @@ class Persistent:
                 self._choices[key] = Choice(request, where)
             return self._choices[key].plan(request.rows, request.arguments)
 
-    def _request(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
+    def request(self, *args: Any, **kwargs: Any) -> Request:
+        """Returns what a launch is chosen by; errors as of a call."""
         options = {**self._given, **kwargs}
         named = by_position(self.kernel, args) | {name: options.pop(name) for name in self._exact if name in options}
         named = {name: _stand_in(each) for name, each in named.items()}
