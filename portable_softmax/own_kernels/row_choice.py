@@ -16,7 +16,7 @@ from portable_softmax.own_kernels.row_kernels import KNOWN, traffic_of
 from portable_softmax.own_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.planning.plan import LINE
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.planning.row_cost import RowLaunch, RowTerms, Traffic, numbers_of, row_cost
+from portable_softmax.planning.row_cost import RowLaunch, RowTerms, Traffic, row_cost
 
 EACH = 16  # elements of a block for each thread, of the setting that is compiled first
 COMPILED = 6, 4  # settings that are compiled, without stages and then of all
@@ -212,9 +212,9 @@ class Choice:
         others = [each for each in costed[1:] if each.used.setting != best.used.setting][:3]
         for each in others:
             yield f"{_words(each)} would take {each.us:.1f} us" + ", and spills" * each.spills
-        measured = numbers_of(self._device)[0]
-        if measured != self._device.profile.name:
-            yield f"numbers of the cost are those of {measured}, as nobody has measured this device's"
+        numbers = self._device.profile.launch.rows
+        if numbers and not numbers.errors:
+            yield f"numbers of the cost: {self._device.profile.sources[numbers.source].title}"
 
 
 def _size(setting: Setting) -> tuple[int, int | None]:
