@@ -10,6 +10,7 @@ from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import CompileError, GridError, PlanError
+from portable_softmax.own_kernels.blocks import smaller_block
 from portable_softmax.own_kernels.decorators import jit_function
 from portable_softmax.own_kernels.fits import compiled_for
 from portable_softmax.own_kernels.row_kernels import KNOWN, traffic_of
@@ -35,7 +36,7 @@ class RowPlan:
         num_programs: of the grid; 0 where there are no rows, and nothing is launched.
         meta: constexprs and options, given or computed: the launch is `kernel[(num_programs,)](*arguments, **meta)`.
         resources, occupancy: of a program, and how many fit; None in the interpreter.
-        terms: expected microseconds, by what they are for; None in the interpreter.
+        terms: expected microseconds, by what they are for; None in the interpreter, or if no bandwidth is known.
         reasons: sentences.
         config: Triton's Config that was taken.
     """
@@ -55,7 +56,8 @@ class RowPlan:
         """Gives the launch, its expected time, what a program uses, how many fit, and why, in short lines."""
         launch = ", ".join(f"{name} {value}" for name, value in {"num_programs": self.num_programs, **self.meta}.items())
         lines = [f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}"]
-        lines += [f"expected {self.terms}", f"uses {self.resources}", *str(self.occupancy).splitlines()] if self.terms else []
+        lines += [f"expected {self.terms}"] if self.terms else []
+        lines += [f"uses {self.resources}", *str(self.occupancy).splitlines()] if self.resources else []
         return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in (*lines, *self.reasons))
 
 
@@ -68,14 +70,17 @@ class _Used(NamedTuple):
 
 
 class _Costed(NamedTuple):
-    """A launch. They compare by whether they spill, then by their time, then by what is simpler."""
+    """A launch. They compare by whether they spill or may not fit, then by their time, then by what is simpler.
 
-    spills: bool
+    Where the memory's bandwidth is unknown the time is the number of a row's blocks, and there are no terms.
+    """
+
+    doubtful: bool
     us: float
     stages: int
     num_programs: int
     used: _Used
-    terms: RowTerms
+    terms: RowTerms | None
 
 
 def interpreted(request: Request, device: Device) -> RowPlan:
@@ -105,7 +110,7 @@ class Choice:
             self._asked.add(asked)
         costed = sorted(self._costed(self._compiled.values(), of_rows), key=lambda each: each[:4])
         if not costed:
-            raise self._refusal(of_rows)
+            raise self._refusal(of_rows, arguments)
         best = costed[0]
         return RowPlan(
             self._name,
@@ -165,10 +170,12 @@ class Choice:
                 hardware.max_registers_per_thread or wanted,
                 (hardware.registers_per_multiprocessor or wanted * threads) // threads,
             )
-        shared = like.resources.shared_memory_bytes * setting.block // like.setting.block
+        shared, most = like.resources.shared_memory_bytes, like.resources.shared_memory_most
+        shared = shared * setting.block // like.setting.block
         shared += (setting.stages - 1) * int(self._traffic.row * setting.block / self._request.cols)
+        most = most and most * setting.block // like.setting.block
         resources = replace(like.resources, num_warps=setting.warps, spilled_bytes_per_thread=0)
-        resources = replace(resources, registers_per_thread=wanted, shared_memory_bytes=shared)
+        resources = replace(resources, registers_per_thread=wanted, shared_memory_bytes=shared, shared_memory_most=most)
         return _Used(setting, resources, self._device.vendor.occupancy(resources, hardware))
 
     def _costed(self, candidates: Iterable[_Used], rows: int) -> Iterator[_Costed]:
@@ -187,16 +194,19 @@ class Choice:
                 launch = RowLaunch(
                     *size, num_programs, per_multiprocessor, setting.warps, setting.block, setting.stages, spilled
                 )
-                terms = row_cost(self._traffic, launch, device)
-                yield _Costed(bool(spilled), terms.total, setting.stages, num_programs, used, terms)
+                terms = row_cost(self._traffic, launch, device) if device.hardware.memory_bandwidth_gb_per_s else None
+                us = terms.total if terms else -(-request.cols // setting.block)
+                doubtful = bool(spilled or device.doubt(used.resources))
+                yield _Costed(doubtful, us, setting.stages, num_programs, used, terms)
 
-    def _refusal(self, rows: int) -> Exception:
+    def _refusal(self, rows: int, arguments: dict[str, Any]) -> Exception:
         """Returns the error of a request that has no launch."""
         request, device, used = self._request, self._device, list(self._compiled.values())
         if not any(each.occupancy.programs_per_multiprocessor for each in used):
-            return PlanError(
-                f"no program of {self._name} fits {device.name}: it uses {used[0].resources}; give a smaller block"
-            )
+            told = f"no program of {self._name} fits {device.name}: a block of {used[0].setting.block} uses {used[0].resources}"
+            given = arguments | request.options | used[0].setting.config.kwargs
+            block = given.pop(request.block)
+            return PlanError(f"{told}; {smaller_block(request.kernel, given, request.block, block, device)}")
         programs = request.num_programs or rows
         return GridError(f"{self._name}: {refusal(device, (programs, 1, 1), used[0].resources.num_warps)}")
 
@@ -210,10 +220,12 @@ class Choice:
         if not request.form.walks:
             yield "a program takes one row, as the kernel has no loop over rows"
         others = [each for each in costed[1:] if each.used.setting != best.used.setting][:3]
-        for each in others:
-            yield f"{_words(each)} would take {each.us:.1f} us" + ", and spills" * each.spills
+        for each in others if best.terms else []:
+            yield f"{_words(each)} would take {each.us:.1f} us" + ", and spills" * each.doubtful
+        if why := self._device.doubt(best.used.resources):
+            yield f"{why}: Triton's IR gives bounds only, and no setting certainly fits"
         numbers = self._device.profile.launch.rows
-        if numbers and not numbers.errors:
+        if best.terms and numbers and not numbers.errors:
             yield f"numbers of the cost: {self._device.profile.sources[numbers.source].title}"
 
 

@@ -74,7 +74,12 @@ def settings_of(request: Request, device: Device | None) -> list[Setting]:
 
 
 def _of_few_elements(found: list[Setting], warp: int) -> list[Setting]:
-    """Returns the settings that give each thread from one to `MOST_EACH` elements, or those that come nearest."""
+    """Returns the settings that give each thread from one to `MOST_EACH` elements, or those that come nearest.
+
+    Where programs have no threads it returns all.
+    """
+    if all(each.warps is None for each in found):
+        return found
 
     def off(setting: Setting) -> float:
         each = setting.block / (warp * (setting.warps or 1))

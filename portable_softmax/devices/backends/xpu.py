@@ -1,5 +1,6 @@
 """Intel. A multiprocessor is an Xe core; a warp is a sub-group, run by one hardware thread of an EU; shared memory is SLM.
 
+front_end = base.no_front_end
 Registers are counted per lane, 32 bits each, as elsewhere: 128 GRFs of 64 bytes are 64 registers of each of 32 lanes.
 """
 
