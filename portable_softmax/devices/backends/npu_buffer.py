@@ -218,7 +218,8 @@ class _Program:
         for each in self.buffers:
             each.dies = max(each.dies, each.born)
             only_of_dot = users[id(each)] and all(name.startswith("tt.dot") for name in users[id(each)])
-            each.is_data = each.is_data and not only_of_dot and not each.made_by.startswith(NO_BUFFER)
+            has_none = each.made_by.startswith(NO_BUFFER) and "store" not in users[id(each)]
+            each.is_data = each.is_data and not only_of_dot and not has_none
 
     def least(self) -> int:
         """Returns the bytes without which no plan can be."""
