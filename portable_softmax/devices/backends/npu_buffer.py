@@ -8,7 +8,7 @@ each result has memory of its own, broadcasts are made, reductions take half of 
 loop is there twice, all the time.
 
 Sources: AscendNPU-IR's PlanMemory (buffers share memory if their lifetimes do not overlap; multi-buffers; in-place results) and
-ExtraBufferOpInterface (reductions); docs/notes/unified_buffer.md compares with what the compiler reported.
+ExtraBufferOpInterface (reductions).
 """
 
 import itertools
