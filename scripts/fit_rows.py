@@ -26,16 +26,17 @@ KERNELS = {  # file, kernel, and arguments for a type, rows and columns
     "rms_norm": ("rms_norm", "rms_norm_kernel", "{x} {w} {x} {rows} {cols} 1e-6"),
     "rms_norm_gradient": ("rms_norm", "rms_norm_gradient_kernel", "{x} {x} {w} {x} *fp32:16 {rows} {cols} 1e-6"),
     "layer_norm": ("layer_norm", "layer_norm_kernel", "{x} {w} {w} {x} {rows} {cols} 1e-6"),
-    "cross_entropy": ("cross_entropy", "cross_entropy_kernel", "{x} i64[{rows}] f32[{rows}] {rows} {cols}"),
+    "cross_entropy_by_lane": ("cross_entropy_by_lane", "cross_entropy_kernel", "{x} i64[{rows}] f32[{rows}] {rows} {cols}"),
 }
 
 
 class Problem(NamedTuple):
-    """A kernel's name in KERNELS, a size and torch's type."""
+    """A kernel's name in KERNELS, a size, what rows are known to begin at a multiple of, and torch's type."""
 
     kernel: str
     n_rows: int
     n_cols: int
+    multiple: int
     dtype: str
 
 
@@ -91,14 +92,17 @@ def read(paths: list[str], device: Device) -> Launches:
     found: dict[Problem, list[tuple[RowFacts, float]]] = defaultdict(list)
     traffic: dict[tuple[str, str, int], Traffic] = {}
     for row in (row for path in paths for row in csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines())):
-        problem = Problem(row["kernel"], int(row["n_rows"]), int(row["n_cols"]), row["dtype"])
+        problem = Problem(row["kernel"], int(row["n_rows"]), int(row["n_cols"]), int(row["multiple"]), row["dtype"])
         if not row["registers"] or row["spilled"] != "0":
             continue
         key = problem.kernel, problem.dtype, problem.n_cols
         if key not in traffic:
             traffic[key] = moved(problem, int(row["block"]), device)
-        sizes = (int(row[name]) for name in ("programs", "resident", "warps", "block", "stages"))
-        launch = RowLaunch(problem.n_rows, problem.n_cols, int(row["multiple"]), *sizes)
+        programs, resident, warps, block, stages = (
+            int(row[each]) for each in ("programs", "resident", "warps", "block", "stages")
+        )
+        of, in_blocks = (problem.n_rows, problem.n_cols, problem.multiple), problem.kernel.startswith("cross_entropy")
+        launch = RowLaunch(*of, programs, resident, warps, block, stages, in_blocks)
         found[problem].append((row_facts(traffic[key], launch, device), float(row["us"])))
     listed = [(facts, us, at) for at, problem in enumerate(found) for facts, us in found[problem]]
     facts, us, at = zip(*listed, strict=True)
@@ -107,7 +111,7 @@ def read(paths: list[str], device: Device) -> Launches:
 
 def moved(problem: Problem, block: int, device: Device) -> Traffic:
     """Returns what a row of a problem takes."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    sys.path[:0] = [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parent / "sweeps")]
     file, name, words = KERNELS[problem.kernel]
     kernel, rows, cols = getattr(importlib.import_module(file), name), problem.n_rows, problem.n_cols
     of = {"bfloat16": "bf16", "float32": "f32"}[problem.dtype]

@@ -189,11 +189,10 @@ class Choice:
             for num_programs in dict.fromkeys(grids if request.form.walks else [rows]):
                 if refusal(device, (num_programs, 1, 1), used.resources.num_warps):
                     continue
-                per_multiprocessor = used.occupancy.programs_per_multiprocessor
-                size = rows, request.cols, request.multiple
                 launch = RowLaunch(
-                    *size, num_programs, per_multiprocessor, setting.warps, setting.block, setting.stages, spilled
-                )
+                    rows, request.cols, request.multiple, num_programs, used.occupancy.programs_per_multiprocessor,
+                    setting.warps, setting.block, setting.stages, request.form.in_blocks, spilled,
+                )  # fmt: skip
                 terms = row_cost(self._traffic, launch, device) if device.hardware.memory_bandwidth_gb_per_s else None
                 us = terms.total if terms else -(-request.cols // setting.block)
                 doubtful = bool(spilled or device.doubt(used.resources))

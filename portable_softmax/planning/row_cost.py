@@ -46,7 +46,8 @@ class RowLaunch(NamedTuple):
         resident: programs that a multiprocessor holds at once.
         num_warps: of a program; None where programs have no warps.
         block: elements of a row that a program has at once.
-        num_stages: of the loop that is pipelined.
+        num_stages: of the loop that is pipelined: over the blocks of a row where the kernel has one, else over rows.
+        in_blocks: it has one.
         spilled_bytes: of a thread.
     """
 
@@ -58,6 +59,7 @@ class RowLaunch(NamedTuple):
     num_warps: int | None
     block: int
     num_stages: int = 1
+    in_blocks: bool = False
     spilled_bytes: int = 0
 
 
@@ -146,7 +148,7 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> RowFacts:
     each = blocks * launch.block / threads
     at_once = min(VECTOR_BYTES / traffic.element, launch.multiple)
     access, aligned = max(at_once, traffic.element / PACKED_BYTES), at_once > 1  # elements of one
-    loaded = blocks if blocks > 1 else turns  # by the loop that is pipelined
+    loaded = blocks if launch.in_blocks else turns  # by the loop that is pipelined
     return RowFacts(
         moved_us=(rows * traffic.row + programs * traffic.program + spilled) / per_us,
         walks=1 - 1 / turns,
