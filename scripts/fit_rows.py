@@ -98,9 +98,8 @@ def read(paths: list[str], device: Device) -> Launches:
         key = problem.kernel, problem.dtype, problem.n_cols
         if key not in traffic:
             traffic[key] = moved(problem, int(row["block"]), device)
-        programs, resident, warps, block, stages = (
-            int(row[each]) for each in ("programs", "resident", "warps", "block", "stages")
-        )
+        launched = "programs", "resident", "warps", "block", "stages"
+        programs, resident, warps, block, stages = (int(row[each]) for each in launched)
         of, in_blocks = (problem.n_rows, problem.n_cols, problem.multiple), problem.kernel.startswith("cross_entropy")
         launch = RowLaunch(*of, programs, resident, warps, block, stages, in_blocks)
         found[problem].append((row_facts(traffic[key], launch, device), float(row["us"])))
