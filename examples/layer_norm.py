@@ -13,7 +13,7 @@ from portable_softmax import persistent
 
 
 @triton.jit
-def layer_norm_kernel(x, w, b, y, n_rows, n_cols, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+def layer_norm_kernel(x, w, b, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     """Brings each row to a mean of 0 and a variance of 1, scales it by w and adds b."""
     cols = tl.arange(0, BLOCK)
     mask = cols < n_cols

@@ -14,7 +14,7 @@ from portable_softmax import persistent
 
 
 @triton.jit
-def rms_norm_kernel(x, w, y, n_rows, n_cols, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+def rms_norm_kernel(x, w, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     """Scales each row to a root mean square of 1, and by w."""
     cols = tl.arange(0, BLOCK)
     mask = cols < n_cols
@@ -27,7 +27,7 @@ def rms_norm_kernel(x, w, y, n_rows, n_cols, eps, BLOCK: tl.constexpr, STAGES: t
 
 
 @triton.jit
-def rms_norm_gradient_kernel(dy, x, w, dx, dw, n_rows, n_cols, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+def rms_norm_gradient_kernel(dy, x, w, dx, dw, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     """Computes dx, and in dw a row for each program, which add up to the gradient of w."""
     cols = tl.arange(0, BLOCK)
     mask = cols < n_cols

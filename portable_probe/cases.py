@@ -26,9 +26,10 @@ from portable_softmax.devices.detect import INSTALL, current_device, interpretin
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, GridError, PortableSoftmaxError
 from portable_softmax.own_kernels.arguments import text_of, value_of
+from portable_softmax.own_kernels.blocks import smaller_block
 from portable_softmax.own_kernels.decorators import configurations, jit_function
 from portable_softmax.own_kernels.inspection import dump
-from portable_softmax.own_kernels.launched import Launched, launched
+from portable_softmax.own_kernels.launched import Launched, launched, read_arguments
 from portable_softmax.own_kernels.row_kernels import form_of
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.request import scored_problem
@@ -100,7 +101,8 @@ def _suggested(asked: KernelUse, device: Device, names: dict[str, str]) -> Itera
         plan = persistent(file.kernel, **names).plan(**given, device=device)
         constexprs = {name: text_of(value) for name, value in plan.meta.items() if name in jit_function(file.kernel).arg_names}
         options = {name: value for name, value in plan.meta.items() if name not in constexprs}
-        reasons = [f"num_programs {plan.num_programs}", f"expected {plan.terms}", *plan.reasons]
+        expected = [f"expected {plan.terms}"] if plan.terms else []
+        reasons = [f"num_programs {plan.num_programs}", *expected, *plan.reasons]
         yield msgspec.structs.replace(asked, arguments=asked.arguments | constexprs, options=options, reasons=reasons)
         return
     stages = form_of(jit_function(file.kernel), "", "").stages
@@ -163,11 +165,28 @@ def _report(device: Device, case: Case, wanted: Wanted, file: KernelFile | None)
             added["dump"] = [str(path) for path in dump(compiled, wanted.dump, wanted.out)]
         added["next_step"] = next_step(resources, device)
         fits = device.vendor.occupancy(resources, device.hardware)
+        if file and found.kernel and (resources.shared_memory_most or 0) > (device.hardware.shared_memory_per_program_max or 0):
+            text = f"{added['next_step'].text}; {_smaller(found.kernel, file, device)}"
+            added["next_step"] = msgspec.structs.replace(added["next_step"], text=text)
         if not fits.programs_per_multiprocessor and not found.error:
             added |= {"error": "PlanError", "message": added["next_step"].text}
     if found.verify and not found.verify.right:
         added |= {"error": WRONG, "message": verdict(found.verify)}
     return msgspec.structs.replace(found, **added)
+
+
+def _smaller(used: KernelUse, file: KernelFile, device: Device) -> str:
+    """Says which block of a kernel fits: of the largest constant that has BLOCK in its name."""
+    known = {name: each.value for name, each in used.launch.constants.items()} if used.launch else {}
+    blocks = {name: value for name, value in known.items() if "BLOCK" in name.upper() and type(value) is int}
+    if not blocks:
+        return "give smaller blocks"
+    largest = max(blocks, key=lambda name: blocks[name])
+    given = {**(load_case(file, used.case).arguments if used.case else {}), **used.arguments, **used.options}
+    jit = jit_function(file.kernel)
+    arguments = {name: each for name, each in given.items() if name in jit.arg_names and name != largest}
+    read = {name: each.value for name, each in read_arguments(jit, arguments).items()}
+    return smaller_block(file.kernel, read, largest, blocks[largest], device)
 
 
 def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -> tuple[Report, KernelResources | None, Any]:

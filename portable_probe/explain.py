@@ -23,6 +23,8 @@ def next_step(resources: KernelResources, device: Device) -> NextStep:
     """Finds the least reduction of what binds that lets one more program in."""
     found = device.vendor.occupancy(resources, device.hardware)
     here = found.programs_per_multiprocessor
+    if why := device.doubt(resources):
+        return _none(here, why)
     if spilled := resources.spilled_bytes_per_thread:
         return _none(here, f"spills {spilled} bytes per thread: {SPILLED}")
     binding = [REDUCIBLE[name] for name in found.limited_by if name in REDUCIBLE]

@@ -8,7 +8,6 @@ cost takes longer than the fastest that was timed. Numbers of "other problems" a
 import argparse
 import csv
 import importlib
-import json
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -18,28 +17,26 @@ import numpy as np
 
 from portable_probe.tune.fit import FAR_COUNTS, FOLDS, LONG_US, NEAR, Array, least_squares
 from portable_softmax import Device, inspect_kernel
+from portable_softmax.devices.policy import ROW_NUMBERS, RowNumbers
 from portable_softmax.own_kernels.row_kernels import form_of, traffic_of
-from portable_softmax.planning.row_cost import NUMBERS, RowFacts, RowLaunch, RowNumbers, Traffic, row_facts, row_terms
+from portable_softmax.planning.row_cost import RowFacts, RowLaunch, Traffic, row_facts, row_terms
 
 IN_BLOCKS_COUNT = 3  # weight of the few problems whose rows are loops over blocks
-BEGIN = RowNumbers(
-    start_us=4.4, bandwidth=0.93, walking=0.07, overlap=4, latency_us=0.3, ahead=4, thread_ns=5,
-    exponent_ns=18, reduction_us=0.1, program_us=0.4, warp_ns=3, stage_ns=1.4, access_ns=1,
-)  # fmt: skip
 KERNELS = {  # file, kernel, and arguments for a type, rows and columns
-    "rms": ("rms_norm", "rms_norm_kernel", "{x} {w} {x} {rows} {cols} 1e-6"),
-    "rms_bwd": ("rms_norm", "rms_norm_gradient_kernel", "{x} {x} {w} {x} *fp32:16 {rows} {cols} 1e-6"),
-    "ln": ("layer_norm", "layer_norm_kernel", "{x} {w} {w} {x} {rows} {cols} 1e-6"),
-    "ce": ("cross_entropy", "cross_entropy_kernel", "{x} i64[{rows}] f32[{rows}] {rows} {cols}"),
+    "rms_norm": ("rms_norm", "rms_norm_kernel", "{x} {w} {x} {rows} {cols} 1e-6"),
+    "rms_norm_gradient": ("rms_norm", "rms_norm_gradient_kernel", "{x} {x} {w} {x} *fp32:16 {rows} {cols} 1e-6"),
+    "layer_norm": ("layer_norm", "layer_norm_kernel", "{x} {w} {w} {x} {rows} {cols} 1e-6"),
+    "cross_entropy_by_lane": ("cross_entropy_by_lane", "cross_entropy_kernel", "{x} i64[{rows}] f32[{rows}] {rows} {cols}"),
 }
 
 
 class Problem(NamedTuple):
-    """A kernel's name in KERNELS, a size and torch's type."""
+    """A kernel's name in KERNELS, a size, what rows are known to begin at a multiple of, and torch's type."""
 
     kernel: str
     n_rows: int
     n_cols: int
+    multiple: int
     dtype: str
 
 
@@ -66,14 +63,14 @@ class Launches(NamedTuple):
 
 
 def main() -> None:
-    """Fits, prints tables in Markdown, and writes the numbers if it is asked to."""
+    """Fits, and prints the numbers as a profile has them in `launch.rows`, and how well they choose."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("csv", nargs="+")
     parser.add_argument("--profile", default="nvidia/h100-sxm", help="product that the launches were timed on")
-    parser.add_argument("--write", action="store_true", help=f"write {NUMBERS.name}")
     options = parser.parse_args()
-    launches = read(options.csv, Device.from_profile(options.profile))
-    begin = np.array(BEGIN)
+    device = Device.from_profile(options.profile)
+    launches, known = read(options.csv, device), device.profile.launch.rows
+    begin = np.array([getattr(known, name) for name in ROW_NUMBERS])
 
     def fitted(weights: Array, begin: Array) -> tuple[Array, Array]:
         return least_squares(lambda numbers: times(launches, numbers), launches.us, weights, begin, begin)
@@ -84,14 +81,10 @@ def main() -> None:
     for each in range(FOLDS):
         numbers, _ = fitted(np.where(fold == each, 1e-9, launches.weights), found)
         others[fold == each] = times(launches, numbers)[fold == each]
-    told = {name: [float(f"{a:.4g}"), float(f"{b:.2g}")] for name, a, b in zip(RowNumbers._fields, found, errors, strict=True)}
-    print("\n".join(f"{name} {value} +- {error:.0%}" for name, (value, error) in told.items()))
+    print(", ".join(f"{name}: {value:.4g}" for name, value in zip(ROW_NUMBERS, found, strict=True)))
+    print("errors:", ", ".join(f"{name}: {error:.2g}" for name, error in zip(ROW_NUMBERS, errors, strict=True)))
     for words, expected in (("these problems", times(launches, found)), ("other problems", others)):
         print_regret(words, launches, expected)
-    if options.write:
-        known = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
-        source = f"least squares of {len(launches.us)} launches of {len(launches.problems)} problems: {' '.join(options.csv)}"
-        NUMBERS.write_text(json.dumps({**known, options.profile: {"source": source, "numbers": told}}, indent=1) + "\n")
 
 
 def read(paths: list[str], device: Device) -> Launches:
@@ -99,14 +92,16 @@ def read(paths: list[str], device: Device) -> Launches:
     found: dict[Problem, list[tuple[RowFacts, float]]] = defaultdict(list)
     traffic: dict[tuple[str, str, int], Traffic] = {}
     for row in (row for path in paths for row in csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines())):
-        problem = Problem(row["kernel"], int(row["n_rows"]), int(row["n_cols"]), row["dtype"])
+        problem = Problem(row["kernel"], int(row["n_rows"]), int(row["n_cols"]), int(row["multiple"]), row["dtype"])
         if not row["registers"] or row["spilled"] != "0":
             continue
         key = problem.kernel, problem.dtype, problem.n_cols
         if key not in traffic:
             traffic[key] = moved(problem, int(row["block"]), device)
-        sizes = (int(row[name]) for name in ("programs", "resident", "warps", "block", "stages"))
-        launch = RowLaunch(problem.n_rows, problem.n_cols, *sizes)
+        launched = "programs", "resident", "warps", "block", "stages"
+        programs, resident, warps, block, stages = (int(row[each]) for each in launched)
+        of, in_blocks = (problem.n_rows, problem.n_cols, problem.multiple), problem.kernel.startswith("cross_entropy")
+        launch = RowLaunch(*of, programs, resident, warps, block, stages, in_blocks)
         found[problem].append((row_facts(traffic[key], launch, device), float(row["us"])))
     listed = [(facts, us, at) for at, problem in enumerate(found) for facts, us in found[problem]]
     facts, us, at = zip(*listed, strict=True)
@@ -115,7 +110,7 @@ def read(paths: list[str], device: Device) -> Launches:
 
 def moved(problem: Problem, block: int, device: Device) -> Traffic:
     """Returns what a row of a problem takes."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    sys.path[:0] = [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parent / "sweeps")]
     file, name, words = KERNELS[problem.kernel]
     kernel, rows, cols = getattr(importlib.import_module(file), name), problem.n_rows, problem.n_cols
     of = {"bfloat16": "bf16", "float32": "f32"}[problem.dtype]
@@ -128,7 +123,7 @@ def moved(problem: Problem, block: int, device: Device) -> Traffic:
 
 def times(launches: Launches, numbers: Array) -> Array:
     """Returns the expected microseconds of each launch."""
-    return np.asarray(row_terms(launches.facts, RowNumbers(*numbers)).total)
+    return np.asarray(row_terms(launches.facts, RowNumbers(**dict(zip(ROW_NUMBERS, numbers, strict=True)))).total)
 
 
 def print_regret(words: str, launches: Launches, told: Array) -> None:

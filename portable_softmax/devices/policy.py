@@ -4,6 +4,7 @@ Hardware facts and the compiled kernel say what is possible. What a launch costs
 sheet tells, and that are measured.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -71,6 +72,43 @@ class CostNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 COST_NUMBERS = CostNumbers.__struct_fields__
 
 
+class RowNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The same for kernels of anybody's that go over rows; scripts/fit_rows.py fits them.
+
+    Args:
+        start_us: a launch that moves nothing.
+        bandwidth: that programs of one row get, in parts of the data sheet's.
+        walking: time of moving that is added where programs walk over rows, whose number the fastest cannot share.
+        overlap: exponent with which moving and turns add: 1 is one after the other, more is at the same time.
+        latency_us: of the memory.
+        ahead: how much each block that is loaded ahead hides of it.
+        thread_ns: of a thread, for each element of an operand.
+        exponent_ns: of a thread, for each element that e is raised to.
+        reduction_us: of a warp; log2(threads) / 5 times as much of a program.
+        program_us: until a program that follows another one begins.
+        warp_ns: of a multiprocessor, for each warp and block.
+        stage_ns: the same, where blocks are loaded through shared memory.
+        access_ns: of a multiprocessor, for each access of a warp.
+    """
+
+    start_us: Amount
+    bandwidth: Amount
+    walking: Amount
+    overlap: Exponent
+    latency_us: Amount
+    ahead: Amount
+    thread_ns: Amount
+    exponent_ns: Amount
+    reduction_us: Amount
+    program_us: Amount
+    warp_ns: Amount
+    stage_ns: Amount
+    access_ns: Amount
+
+
+ROW_NUMBERS = RowNumbers.__struct_fields__
+
+
 class Cost(CostNumbers, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """All numbers of a device's cost, and how well they are known.
 
@@ -88,8 +126,23 @@ class Cost(CostNumbers, frozen=True, forbid_unknown_fields=True, kw_only=True):
     source: str
 
     def __post_init__(self) -> None:
-        if unknown := sorted((self.errors or {}).keys() - set(COST_NUMBERS)):
-            raise ValueError(f"errors of {', '.join(unknown)}; the numbers are {', '.join(COST_NUMBERS)}")
+        _check_errors(self.errors or {}, COST_NUMBERS)
+
+
+class RowCost(RowNumbers, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All numbers of a row kernel's cost, and how well they are known; the last fields are those of Cost."""
+
+    errors: dict[str, Amount] | Unset = msgspec.UNSET
+    error_90: Amount | Unset = msgspec.UNSET
+    source: str
+
+    def __post_init__(self) -> None:
+        _check_errors(self.errors or {}, ROW_NUMBERS)
+
+
+def _check_errors(errors: Iterable[str], numbers: Sequence[str]) -> None:
+    if unknown := sorted(set(errors) - set(numbers)):
+        raise ValueError(f"errors of {', '.join(unknown)}; the numbers are {', '.join(numbers)}")
 
 
 class InPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,6 +175,7 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     stream_elements: PowerOfTwo | Unset = msgspec.UNSET  # the same: of a tile of a row that is read twice
     registers: Sizes | Unset = msgspec.UNSET  # of a thread, where the compiler has a few numbers to choose from
     cost: Cost | Unset = msgspec.UNSET  # left out, no time is expected
+    rows: RowCost | Unset = msgspec.UNSET  # the same of kernels of anybody's
 
     def over(self, other: "LaunchPolicy") -> "LaunchPolicy":
         """Returns these preferences, with the other's where they say nothing."""

@@ -21,6 +21,11 @@ PROPERTIES = {
 _one_at_a_time = threading.RLock()  # Triton has one active driver for all threads
 
 
+def front_end(device: Device) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which Triton makes at least its own IR for a device that is not here."""
+    return device.vendor.front_end() if device.detected is None else contextlib.nullcontext()
+
+
 @contextlib.contextmanager
 def absent(device: Device) -> Iterator[object]:
     """Makes Triton's driver name the device as the current one, and launch nothing; yields its key in Triton's caches.

@@ -15,7 +15,7 @@ from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import CompileError
-from portable_softmax.own_kernels.absent import absent
+from portable_softmax.own_kernels.absent import absent, front_end
 from portable_softmax.own_kernels.decorators import decorated, jit_function, layers
 from portable_softmax.own_kernels.launched import forget, read_arguments
 from portable_softmax.runtime.compiler import target_to_compile_for, triton_version
@@ -37,6 +37,7 @@ class _Tried:
         excess: how many times as much as there is it needs of the resource that it lacks most; inf where that is unknown.
         spilled: bytes of each thread.
         warps: resident on a multiprocessor; programs where there are no warps.
+        doubt: why it may not fit, where only bounds are known.
     """
 
     config: Any
@@ -44,6 +45,7 @@ class _Tried:
     excess: float = float("inf")
     spilled: int = 0
     warps: int = 0
+    doubt: str | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Fits:
                 logger.info("%s: %s", each.config, each.why)
         if not (fitting := [each for each in tried if not each.why]):
             raise NoConfigurationFitsError(_none_fits(jit_function(kernel).__name__, tried, device))
-        kept = self._without_spills(fitting)
+        kept = self._without_spills(_without_doubts(fitting))
         if self.ranked:
             kept = sorted(kept, key=lambda each: (-each.warps, each.spilled))
         return [each.config for each in kept]
@@ -114,6 +116,15 @@ class Fits:
                 f"each of {len(tried)} configurations spills, at least {least} bytes a thread; {self.max_spilled} are allowed"
             )
         return kept
+
+
+def _without_doubts(tried: list[_Tried]) -> list[_Tried]:
+    """Leaves out what may not fit, if others certainly do."""
+    certain = [each for each in tried if not each.doubt]
+    for each in tried if certain else []:
+        if each.doubt:
+            logger.info("%s: %s", each.config, each.doubt)
+    return certain or tried
 
 
 fits = Fits()
@@ -158,6 +169,11 @@ def compiled_for(kernel: Any, configs: Sequence[Any], given: Mapping[str, Any], 
     Raises:
         CompileError: this Triton does not compile for the device.
     """
+    with front_end(device):
+        return _compiled_for(kernel, configs, given, device)
+
+
+def _compiled_for(kernel: Any, configs: Sequence[Any], given: Mapping[str, Any], device: Device) -> list[Any]:
     target_to_compile_for(device)
     outermost = [_alone(kernel, each, given) for each in configs]
     # Triton compiles in threads from 3.4 on; hooks of configurations change the arguments, so each needs its turn.
@@ -221,7 +237,7 @@ def _judged(config: Any, compiled: Any, grid: Any, given: Mapping[str, Any], dev
         if why := refusal(device, (x, y, z), used.num_warps, getattr(compiled.metadata, "num_ctas", None) or 1):
             return _Tried(config, why)
     resident = occupancy.warps_per_multiprocessor or occupancy.programs_per_multiprocessor
-    return _Tried(config, spilled=used.spilled_bytes_per_thread, warps=resident)
+    return _Tried(config, spilled=used.spilled_bytes_per_thread, warps=resident, doubt=device.doubt(used))
 
 
 def _lacking(used: KernelResources, device: Device) -> Iterator[tuple[str, int, int]]:

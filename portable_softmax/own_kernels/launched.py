@@ -15,7 +15,7 @@ import msgspec
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PortableSoftmaxError
-from portable_softmax.own_kernels.absent import absent
+from portable_softmax.own_kernels.absent import absent, front_end
 from portable_softmax.own_kernels.arguments import Argument, argument_of, constant_of
 from portable_softmax.own_kernels.decorators import configurations, decorated, jit_function
 from portable_softmax.runtime.compiler import target_of, target_to_compile_for, triton_version
@@ -86,6 +86,13 @@ def launched(
         TypeError: an argument is missing or unknown.
         ValueError: there are several configurations and none was chosen, or no such one.
     """
+    with front_end(device):
+        return _launched(kernel, arguments, options, device, config)
+
+
+def _launched(
+    kernel: Any, arguments: Mapping[str, Any], options: Mapping[str, Any], device: Device, config: int | None
+) -> Launched:
     target_to_compile_for(device)
     jit = jit_function(kernel)
     given = read_arguments(jit, arguments)

@@ -16,8 +16,9 @@ from portable_softmax.own_kernels.arguments import NAMES, Pointer
 from portable_softmax.own_kernels.decorators import constexprs_of, decorated, jit_function
 from portable_softmax.own_kernels.launched import by_position, read_arguments
 from portable_softmax.own_kernels.resident import current_index
-from portable_softmax.own_kernels.row_choice import Choice, Request, RowPlan, interpreted
-from portable_softmax.own_kernels.row_kernels import form_of
+from portable_softmax.own_kernels.row_choice import Choice, RowPlan, interpreted
+from portable_softmax.own_kernels.row_kernels import form_of, known_multiple
+from portable_softmax.own_kernels.row_settings import Request
 
 MOST_KEPT = 4096  # launches that are remembered, of all the sizes that were seen
 
@@ -102,7 +103,7 @@ class Persistent:
             ProfileError: there is no profile of that name.
             CompileError, GridError, PlanError, TypeError: as of a call.
         """
-        request = self._request(args, kwargs)
+        request = self.request(*args, **kwargs)
         if (where := chosen(device)).backend == "interpreter":
             return interpreted(request, where)
         kinds = [(name, *_kind(each, self._exact[name])) for name, each in request.arguments.items() if name != self._sizes[0]]
@@ -112,7 +113,8 @@ class Persistent:
                 self._choices[key] = Choice(request, where)
             return self._choices[key].plan(request.rows, request.arguments)
 
-    def _request(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
+    def request(self, *args: Any, **kwargs: Any) -> Request:
+        """Returns what a launch is chosen by; errors as of a call."""
         options = {**self._given, **kwargs}
         named = by_position(self.kernel, args) | {name: options.pop(name) for name in self._exact if name in options}
         named = {name: _stand_in(each) for name, each in named.items()}
@@ -128,7 +130,8 @@ class Persistent:
         if num_programs and not self._form.walks and num_programs != rows:
             one = f"{self._jit.__name__} takes a row a program, {rows} of them"
             raise PlanError(f"num_programs={num_programs} was given, and {one}; let its programs loop over rows")
-        return Request(self.kernel, self._form, self._block, named, options, meta, num_programs, rows, cols)
+        multiple = known_multiple(cols, self._sizes[1] in constexprs_of(self._jit))
+        return Request(self.kernel, self._form, self._block, named, options, meta, num_programs, rows, cols, multiple)
 
     def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         args = tuple(int(each) if isinstance(each, SymInt) else each for each in args)

@@ -1,7 +1,5 @@
 """Chooses the launch of a row kernel: a few settings are compiled, and the one of the least expected time is taken."""
 
-import copy
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,44 +10,19 @@ from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import CompileError, GridError, PlanError
-from portable_softmax.own_kernels.decorators import configurations, jit_function
+from portable_softmax.own_kernels.blocks import smaller_block
+from portable_softmax.own_kernels.decorators import jit_function
 from portable_softmax.own_kernels.fits import compiled_for
-from portable_softmax.own_kernels.row_kernels import Form, traffic_of
+from portable_softmax.own_kernels.row_kernels import KNOWN, traffic_of
+from portable_softmax.own_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.planning.plan import LINE
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.planning.row_cost import RowLaunch, RowTerms, Traffic, numbers_of, row_cost
+from portable_softmax.planning.row_cost import RowLaunch, RowTerms, Traffic, row_cost
 
-BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
-STAGES = 1, 3, 4  # two hide nothing
-EACH, MOST_EACH = 16, 64  # elements of a block for each thread: of the setting that is compiled first, and at most
+EACH = 16  # elements of a block for each thread, of the setting that is compiled first
 COMPILED = 6, 4  # settings that are compiled, without stages and then of all
 OTHER_REGISTERS = 24  # of a thread, that do not grow with its elements
 MANY_ROWS = 2**20  # that a launch is chosen for where it must not depend on their number
-
-
-class Request(NamedTuple):
-    """Request of a launch.
-
-    Args:
-        kernel: with its decorators.
-        form: how it goes over rows.
-        block: its constexpr of that name.
-        arguments: by name, with the constexprs that are given.
-        options: of Triton's backend, that are given.
-        meta: arguments and options that are the same in each call.
-        num_programs: if it is given.
-        rows, cols: sizes.
-    """
-
-    kernel: Any
-    form: Form
-    block: str
-    arguments: dict[str, Any]
-    options: dict[str, Any]
-    meta: dict[str, Any]
-    num_programs: int | None
-    rows: int
-    cols: int
 
 
 @dataclass(frozen=True)
@@ -63,7 +36,7 @@ class RowPlan:
         num_programs: of the grid; 0 where there are no rows, and nothing is launched.
         meta: constexprs and options, given or computed: the launch is `kernel[(num_programs,)](*arguments, **meta)`.
         resources, occupancy: of a program, and how many fit; None in the interpreter.
-        terms: expected microseconds, by what they are for; None in the interpreter.
+        terms: expected microseconds, by what they are for; None in the interpreter, or if no bandwidth is known.
         reasons: sentences.
         config: Triton's Config that was taken.
     """
@@ -83,41 +56,36 @@ class RowPlan:
         """Gives the launch, its expected time, what a program uses, how many fit, and why, in short lines."""
         launch = ", ".join(f"{name} {value}" for name, value in {"num_programs": self.num_programs, **self.meta}.items())
         lines = [f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}"]
-        lines += [f"expected {self.terms}", f"uses {self.resources}", *str(self.occupancy).splitlines()] if self.terms else []
+        lines += [f"expected {self.terms}"] if self.terms else []
+        lines += [f"uses {self.resources}", *str(self.occupancy).splitlines()] if self.resources else []
         return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in (*lines, *self.reasons))
-
-
-class _Setting(NamedTuple):
-    """A configuration, with what it gives the block, the loop that is pipelined, and the warps."""
-
-    config: Any
-    block: int
-    stages: int
-    warps: int | None
 
 
 class _Used(NamedTuple):
     """Resources that a program of a setting uses, or is expected to."""
 
-    setting: _Setting
+    setting: Setting
     resources: KernelResources
     occupancy: Occupancy
 
 
 class _Costed(NamedTuple):
-    """A launch. They compare by whether they spill, then by their time, then by what is simpler."""
+    """A launch. They compare by whether they spill or may not fit, then by their time, then by what is simpler.
 
-    spills: bool
+    Where the memory's bandwidth is unknown the time is the number of a row's blocks, and there are no terms.
+    """
+
+    doubtful: bool
     us: float
     stages: int
     num_programs: int
     used: _Used
-    terms: RowTerms
+    terms: RowTerms | None
 
 
 def interpreted(request: Request, device: Device) -> RowPlan:
     """Returns the launch in Triton's interpreter, which compiles nothing and runs one program after another."""
-    config = _settings(request, None)[0].config
+    config = settings_of(request, None)[0].config
     programs = request.num_programs or (1 if request.form.walks else request.rows)
     name, size = jit_function(request.kernel).__name__, (request.rows, request.cols)
     return RowPlan(name, size, device.name, programs if request.rows else 0, request.meta | config.kwargs, config=config)
@@ -128,8 +96,8 @@ class Choice:
 
     def __init__(self, request: Request, device: Device) -> None:
         self._request = request._replace(arguments={})  # as tensors may be large, and go
-        self._device, self._name, self._settings = device, jit_function(request.kernel).__name__, _settings(request, device)
-        self._compiled: dict[_Setting, _Used] = {}
+        self._device, self._name, self._settings = device, jit_function(request.kernel).__name__, settings_of(request, device)
+        self._compiled: dict[Setting, _Used] = {}
         self._traffic = Traffic()
         self._asked: set[int] = set()
 
@@ -142,7 +110,7 @@ class Choice:
             self._asked.add(asked)
         costed = sorted(self._costed(self._compiled.values(), of_rows), key=lambda each: each[:4])
         if not costed:
-            raise self._refusal(of_rows)
+            raise self._refusal(of_rows, arguments)
         best = costed[0]
         return RowPlan(
             self._name,
@@ -169,7 +137,7 @@ class Choice:
             fastest = list(dict.fromkeys(each.used.setting for each in expected))[:count]
             self._compile([each for each in fastest if each not in self._compiled], arguments)
 
-    def _compile(self, settings: Sequence[_Setting], arguments: dict[str, Any]) -> None:
+    def _compile(self, settings: Sequence[Setting], arguments: dict[str, Any]) -> None:
         request, device = self._request, self._device
         found = compiled_for(request.kernel, [each.config for each in settings], arguments | request.options, device)
         for setting, compiled in zip(settings, found, strict=True):
@@ -185,10 +153,10 @@ class Choice:
                 sizes = request.form.walks, request.rows, request.cols, setting.block
                 self._traffic = traffic_of(compiled.asm["ttir"], arguments, *sizes)
 
-    def _each(self, setting: _Setting) -> float:
+    def _each(self, setting: Setting) -> float:
         return setting.block / ((setting.warps or 1) * (self._device.hardware.warp_size or 1))
 
-    def _expected(self, setting: _Setting) -> _Used:
+    def _expected(self, setting: Setting) -> _Used:
         """Returns what a program should use: registers for each element as the most similar one that was compiled."""
         if setting in self._compiled:
             return self._compiled[setting]
@@ -202,10 +170,12 @@ class Choice:
                 hardware.max_registers_per_thread or wanted,
                 (hardware.registers_per_multiprocessor or wanted * threads) // threads,
             )
-        shared = like.resources.shared_memory_bytes * setting.block // like.setting.block
+        shared, most = like.resources.shared_memory_bytes, like.resources.shared_memory_most
+        shared = shared * setting.block // like.setting.block
         shared += (setting.stages - 1) * int(self._traffic.row * setting.block / self._request.cols)
+        most = most and most * setting.block // like.setting.block
         resources = replace(like.resources, num_warps=setting.warps, spilled_bytes_per_thread=0)
-        resources = replace(resources, registers_per_thread=wanted, shared_memory_bytes=shared)
+        resources = replace(resources, registers_per_thread=wanted, shared_memory_bytes=shared, shared_memory_most=most)
         return _Used(setting, resources, self._device.vendor.occupancy(resources, hardware))
 
     def _costed(self, candidates: Iterable[_Used], rows: int) -> Iterator[_Costed]:
@@ -219,20 +189,23 @@ class Choice:
             for num_programs in dict.fromkeys(grids if request.form.walks else [rows]):
                 if refusal(device, (num_programs, 1, 1), used.resources.num_warps):
                     continue
-                per_multiprocessor = used.occupancy.programs_per_multiprocessor
                 launch = RowLaunch(
-                    rows, request.cols, num_programs, per_multiprocessor, setting.warps, setting.block, setting.stages, spilled
-                )
-                terms = row_cost(self._traffic, launch, device)
-                yield _Costed(bool(spilled), terms.total, setting.stages, num_programs, used, terms)
+                    rows, request.cols, request.multiple, num_programs, used.occupancy.programs_per_multiprocessor,
+                    setting.warps, setting.block, setting.stages, request.form.in_blocks, spilled,
+                )  # fmt: skip
+                terms = row_cost(self._traffic, launch, device) if device.hardware.memory_bandwidth_gb_per_s else None
+                us = terms.total if terms else -(-request.cols // setting.block)
+                doubtful = bool(spilled or device.doubt(used.resources))
+                yield _Costed(doubtful, us, setting.stages, num_programs, used, terms)
 
-    def _refusal(self, rows: int) -> Exception:
+    def _refusal(self, rows: int, arguments: dict[str, Any]) -> Exception:
         """Returns the error of a request that has no launch."""
         request, device, used = self._request, self._device, list(self._compiled.values())
         if not any(each.occupancy.programs_per_multiprocessor for each in used):
-            return PlanError(
-                f"no program of {self._name} fits {device.name}: it uses {used[0].resources}; give a smaller block"
-            )
+            told = f"no program of {self._name} fits {device.name}: a block of {used[0].setting.block} uses {used[0].resources}"
+            given = arguments | request.options | used[0].setting.config.kwargs
+            block = given.pop(request.block)
+            return PlanError(f"{told}; {smaller_block(request.kernel, given, request.block, block, device)}")
         programs = request.num_programs or rows
         return GridError(f"{self._name}: {refusal(device, (programs, 1, 1), used[0].resources.num_warps)}")
 
@@ -241,59 +214,24 @@ class Choice:
         yield f"a row moves {traffic.row:,.0f} bytes of memory; a program beside them {traffic.program:,.0f}"
         blocks = -(-request.cols // best.used.setting.block)
         yield "a row is one block" if blocks == 1 else f"a row is {blocks} blocks, which the kernel loops over"
+        if request.multiple < math.gcd(request.cols, KNOWN):
+            yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"
         if not request.form.walks:
             yield "a program takes one row, as the kernel has no loop over rows"
         others = [each for each in costed[1:] if each.used.setting != best.used.setting][:3]
-        for each in others:
-            yield f"{_words(each)} would take {each.us:.1f} us" + ", and spills" * each.spills
-        measured = numbers_of(self._device)[0]
-        if measured != self._device.profile.name:
-            yield f"numbers of the cost are those of {measured}, as nobody has measured this device's"
+        for each in others if best.terms else []:
+            yield f"{_words(each)} would take {each.us:.1f} us" + ", and spills" * each.doubtful
+        if why := self._device.doubt(best.used.resources):
+            yield f"{why}: Triton's IR gives bounds only, and no setting certainly fits"
+        numbers = self._device.profile.launch.rows
+        if best.terms and numbers and not numbers.errors:
+            yield f"numbers of the cost: {self._device.profile.sources[numbers.source].title}"
 
 
-def _size(setting: _Setting) -> tuple[int, int | None]:
+def _size(setting: Setting) -> tuple[int, int | None]:
     return setting.block, setting.warps
 
 
 def _words(costed: _Costed) -> str:
     meta = {"num_programs": costed.num_programs, **costed.used.setting.config.all_kwargs()}
     return ", ".join(f"{name} {value}" for name, value in meta.items())
-
-
-def _settings(request: Request, device: Device | None) -> list[_Setting]:
-    """Returns all configurations, of the autotuner or of powers of two, with all blocks and stages that are not given."""
-    import triton
-
-    given, form, whole = request.arguments | request.options, request.form, next_power_of_2(request.cols)
-    warp, threads = (device.hardware.warp_size, device.hardware.max_threads_per_program) if device else (None, None)
-    warps = _powers(1, (threads or warp) // warp) if warp and "num_warps" not in given else [None]
-    blocks = _powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1])) if form.in_blocks else [whole]
-    several = {request.block: blocks} | ({form.stages: STAGES if device else STAGES[:1]} if form.stages else {})
-    plain = [triton.Config({}, each, num_stages=None, num_ctas=None) for each in warps]
-    found = []
-    for base in configurations(request.kernel) or plain:
-        computed = {name: values for name, values in several.items() if name not in {**given, **base.kwargs}}
-        for values in itertools.product(*computed.values()):
-            config = copy.copy(base)
-            config.kwargs = {name: value for name, value in base.kwargs.items() if name not in given} | dict(
-                zip(computed, values, strict=True)
-            )
-            every = given | config.all_kwargs()
-            found.append(_Setting(config, every[request.block], every.get(form.stages, 1), every.get("num_warps")))
-    return _of_few_elements(found, warp or 1)
-
-
-def _of_few_elements(settings: list[_Setting], warp: int) -> list[_Setting]:
-    """Returns the settings that give each thread from one to `MOST_EACH` elements, or those that come nearest."""
-
-    def off(setting: _Setting) -> float:
-        each = setting.block / (warp * (setting.warps or 1))
-        return max(1, each / MOST_EACH, 1 / each)
-
-    least = min(map(off, settings))
-    return [each for each in settings if off(each) == least]
-
-
-def _powers(least: int, most: int) -> list[int]:
-    """Returns the powers of two from one up to another."""
-    return [1 << each for each in range(least.bit_length() - 1, most.bit_length())]

@@ -18,6 +18,7 @@ CARRIED = re.compile(r"(%\w+) = (%\w+)")
 CONSTANT = re.compile(r"(%\w+) = arith\.constant (-?\d+) : i\d+")
 ACCESS = re.compile(r"tt\.(?:descriptor_)?(load|store|atomic_rmw|atomic_cas)\b[^%]*(%\w+).* : \(?(.*?)(?:,| ->|$)")
 VALUE = re.compile(r"%\w+")
+KNOWN = 16  # the multiple that Triton asks numbers and addresses for
 OF_PROGRAM = "tt.get_program_id", "tt.get_num_programs"
 
 
@@ -47,6 +48,17 @@ def form_of(jit: Any, rows: str, block: str) -> Form:
         in_blocks=any(block in _names(loop) for loop in loops),
         stages=min(stages & constexprs_of(jit), default=None),
     )
+
+
+def known_multiple(cols: int, constant: bool) -> int:
+    """Returns how many elements the compiler knows each row of so many to begin at a multiple of.
+
+    Args:
+        cols: elements of a row.
+        constant: they are a constexpr. Of a number that is none Triton knows only whether it is a multiple of 16.
+    """
+    found = math.gcd(cols, KNOWN)
+    return found if constant or found == KNOWN else 1
 
 
 def _names(tree: ast.AST) -> set[str]:

@@ -5,52 +5,15 @@ the memory meanwhile. So a launch takes its start, its first turn, and the large
 other turns, or somewhat more where the two are alike.
 """
 
-import functools
-import json
 import math
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from portable_softmax.devices.device import Device
+from portable_softmax.devices.policy import RowNumbers
+from portable_softmax.errors import PlanError
 
-NUMBERS = Path(__file__).with_name("row_numbers.json")
 NS, GB_PER_S = 1e-3, 1e3  # microseconds; bytes of a microsecond
-ALIGNED = 16  # multiples that Triton knows: elements of such rows are accessed several at once
 VECTOR_BYTES, ASYNC_BYTES, PACKED_BYTES = 16, 4, 2  # of the widest access; the least that is copied ahead; packed in pairs
-
-
-class RowNumbers(NamedTuple):
-    """Numbers of a device that no data sheet tells; scripts/fit_rows.py fits them to measured launches.
-
-    Args:
-        start_us: a launch that moves nothing.
-        bandwidth: that programs of one row get, in parts of the data sheet's.
-        walking: time of moving that is added where programs walk over rows, whose number the fastest cannot share.
-        overlap: exponent with which moving and turns add: 1 is one after the other, more is at the same time.
-        latency_us: of the memory.
-        ahead: how much each block that is loaded ahead hides of it.
-        thread_ns: of a thread, for each element of an operand.
-        exponent_ns: of a thread, for each element that e is raised to.
-        reduction_us: of a warp; log2(threads) / 5 times as much of a program.
-        program_us: until a program that follows another one begins.
-        warp_ns: of a multiprocessor, for each warp and block.
-        stage_ns: the same, where blocks are loaded through shared memory.
-        access_ns: of a multiprocessor, for each access of a warp.
-    """
-
-    start_us: Any
-    bandwidth: Any
-    walking: Any
-    overlap: Any
-    latency_us: Any
-    ahead: Any
-    thread_ns: Any
-    exponent_ns: Any
-    reduction_us: Any
-    program_us: Any
-    warp_ns: Any
-    stage_ns: Any
-    access_ns: Any
 
 
 class Traffic(NamedTuple):
@@ -78,21 +41,25 @@ class RowLaunch(NamedTuple):
 
     Args:
         n_rows, n_cols: of what it goes over.
+        multiple: elements that the compiler knows each row to begin at a multiple of.
         num_programs: of the grid.
         resident: programs that a multiprocessor holds at once.
         num_warps: of a program; None where programs have no warps.
         block: elements of a row that a program has at once.
-        num_stages: of the loop that is pipelined.
+        num_stages: of the loop that is pipelined: over the blocks of a row where the kernel has one, else over rows.
+        in_blocks: it has one.
         spilled_bytes: of a thread.
     """
 
     n_rows: int
     n_cols: int
+    multiple: int
     num_programs: int
     resident: int
     num_warps: int | None
     block: int
     num_stages: int = 1
+    in_blocks: bool = False
     spilled_bytes: int = 0
 
 
@@ -160,21 +127,14 @@ class RowFacts(NamedTuple):
 
 
 def row_cost(traffic: Traffic, launch: RowLaunch, device: Device) -> RowTerms:
-    """Returns what a launch should take; with numbers of another device where nobody has measured this one's."""
-    return row_terms(row_facts(traffic, launch, device), numbers_of(device)[1])
+    """Returns what a launch should take, by the numbers of the device's profile.
 
-
-def numbers_of(device: Device) -> tuple[str, RowNumbers]:
-    """Returns the measured numbers of a device, or else those of one that was measured, and the name of its profile."""
-    known = _measured()
-    name = device.profile.name if device.profile.name in known else next(iter(known))
-    return name, known[name]
-
-
-@functools.cache
-def _measured() -> dict[str, RowNumbers]:
-    found = json.loads(NUMBERS.read_text(encoding="utf-8"))
-    return {name: RowNumbers(**{key: value for key, (value, _) in each["numbers"].items()}) for name, each in found.items()}
+    Raises:
+        PlanError: the profile has none.
+    """
+    if not (numbers := device.profile.launch.rows):
+        raise PlanError(f"{device.profile.name} has no launch.rows, the numbers of a row kernel's cost; take those of another")
+    return row_terms(row_facts(traffic, launch, device), numbers)
 
 
 def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> RowFacts:
@@ -186,9 +146,9 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> RowFacts:
     follow, turns = math.ceil(programs / (multiprocessors * launch.resident)), math.ceil(rows / programs)
     spilled = 2 * launch.spilled_bytes * threads * rows
     each = blocks * launch.block / threads
-    aligned = launch.n_cols % ALIGNED == 0
-    access = VECTOR_BYTES / traffic.element if aligned else max(1.0, traffic.element / PACKED_BYTES)  # elements of one
-    loaded = blocks if blocks > 1 else turns  # by the loop that is pipelined
+    at_once = min(VECTOR_BYTES / traffic.element, launch.multiple)
+    access, aligned = max(at_once, traffic.element / PACKED_BYTES), at_once > 1  # elements of one
+    loaded = blocks if launch.in_blocks else turns  # by the loop that is pipelined
     return RowFacts(
         moved_us=(rows * traffic.row + programs * traffic.program + spilled) / per_us,
         walks=1 - 1 / turns,

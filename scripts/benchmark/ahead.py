@@ -2,27 +2,30 @@
 
 import contextlib
 import multiprocessing
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from typing import Any
 
 import torch
 
-from benchmark.directions import DIRECTIONS, Inputs
-from benchmark.providers import load
 from portable_probe.output import counted_out
 
-Wanted = tuple[str, str, str, int, int]  # direction, sweep, dtype, rows, columns
-# FlagGems is missing here: it tunes itself by time, and needs a device of its own for that.
-COMPILED = ("compile", "textbook", "liger", "quack", "ours")
+Calls = Callable[[Any], Iterable[Callable[[], object]]]
 
 
-def compile_ahead(cells: list[Wanted], names: list[str], where: str, jobs: int) -> None:
-    """Runs each provider once in each cell. It ignores errors: they occur again, and are printed, when a cell is measured."""
-    names = [name for name in names if name in COMPILED]
-    if not jobs or not names:
+def compile_ahead(cells: Sequence[Any], calls: Calls, jobs: int) -> None:
+    """Makes each call once. It ignores errors: they occur again, and are printed, when a cell is measured.
+
+    Args:
+        cells: what is measured.
+        calls: returns those of a cell; other processes import it by its name.
+        jobs: processes; 0 for none.
+    """
+    if not jobs or not cells:
         return
-    run = partial(_run, names, where)
+    run = partial(_run, calls)
     processes = ProcessPoolExecutor(min(jobs, len(cells)), multiprocessing.get_context("spawn"), _start)
     with processes as pool, contextlib.suppress(BrokenProcessPool):
         futures = [pool.submit(run, cell) for cell in cells]
@@ -36,12 +39,10 @@ def _start() -> None:
     config.compile_threads = 1  # there are many processes already
 
 
-def _run(names: list[str], where: str, wanted: Wanted) -> None:
-    name, _, dtype, n_rows, n_cols = wanted
-    for provider in load(names).values():
-        with contextlib.suppress(Exception):
-            given = Inputs.random(n_rows, n_cols, dtype, where)
-            if call := DIRECTIONS[name].call(provider, given):
+def _run(calls: Calls, cell: Any) -> None:
+    with contextlib.suppress(Exception):
+        for call in calls(cell):
+            with contextlib.suppress(Exception):
                 call()
     torch.get_device_module().synchronize()
     torch.get_device_module().empty_cache()

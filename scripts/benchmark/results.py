@@ -16,6 +16,7 @@ OURS = "ours"
 COPY = "copy"  # a provider that moves as many bytes and computes nothing: the ceiling
 DISTURBED = 0.5  # spread above which a result says nothing
 STREAMS = {"forward": 2, "backward": 3, "both": 5, "log_softmax": 2}  # tensors that a direction must read or write
+STREAMS |= {"rms_norm": 2, "layer_norm": 2, "cross_entropy": 1}
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 import torch
 
-from benchmark.ahead import Wanted, compile_ahead
-from benchmark.directions import DIRECTIONS, Inputs, worst_error
+from benchmark.ahead import compile_ahead
+from benchmark.directions import DIRECTIONS, Inputs, Timed, worst_error
 from benchmark.here import here
 from benchmark.host import host_results
 from benchmark.providers import NAMES, Provider, load
@@ -32,6 +32,10 @@ from benchmark.timing import results_of
 from portable_probe.output import counted_out
 from portable_softmax import PortableSoftmaxError, current_device, plan
 from portable_softmax.devices.device import Device
+
+Wanted = tuple[str, str, str, int, int]  # direction, sweep, dtype, rows, columns
+# FlagGems is not compiled ahead: it tunes itself by time, and needs a device of its own for that.
+COMPILED = ("compile", "textbook", "liger", "quack", "ours")
 
 
 def main() -> int:
@@ -73,7 +77,7 @@ def _measured(options: argparse.Namespace, providers: dict[str, Provider], devic
         for shape in SWEEPS[sweep][:: options.every]
     ]
     where, told = device.vendor.torch_device_type, here()
-    compile_ahead(wanted, list(providers), where, options.jobs)
+    compile_ahead(wanted, partial(_calls, [name for name in providers if name in COMPILED], where), options.jobs)
     cells = counted_out(wanted, "cell")
     return write(options.out, (each for cell in cells for each in _results(cell, providers, where, told, options.turns)))
 
@@ -87,6 +91,13 @@ def _results(wanted: Wanted, providers: dict[str, Provider], where: str, told: d
     found = results_of({**told, **cell}, calls, partial(worst_error, given=given, direction=direction), turns)
     launch = _launch(n_rows, n_cols, dtype, name)
     return [msgspec.structs.replace(each, launch=launch) if each.provider == OURS else each for each in found]
+
+
+def _calls(names: list[str], where: str, wanted: Wanted) -> list[Timed]:
+    name, _, dtype, n_rows, n_cols = wanted
+    given = Inputs.random(n_rows, n_cols, dtype, where)
+    calls = (DIRECTIONS[name].call(each, given) for each in load(names).values())
+    return [call for call in calls if call]
 
 
 def _launch(n_rows: int, n_cols: int, dtype: str, direction: str) -> str:

@@ -1,8 +1,8 @@
 """Launches of row kernels that are computed: for devices that are not here, and on the one that is."""
 
 import gc
-import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import row_kernels
@@ -14,6 +14,8 @@ from sweep import mostly_slow
 
 from portable_softmax import CompileError, Device, GridError, PlanError, ProfileError, persistent, profiles
 from portable_softmax.own_kernels import row_choice
+from portable_softmax.own_kernels.row_kernels import known_multiple
+from portable_softmax.planning.row_cost import RowLaunch, Traffic, row_cost
 
 QUICK = "nvidia/t4", "nvidia/h100-sxm", "amd/mi355x", "amd/rx-7900-xtx"
 ARCHITECTURES = {  # one product of each
@@ -49,6 +51,33 @@ def test_what_a_kernel_moves_is_read_from_it():
         "cross_entropy": "a row moves 513,036 bytes of memory; a program beside them 0",
         "rotary": "a row moves 16,896 bytes of memory; a program beside them 0",
     }
+
+
+@pytest.mark.parametrize("name", mostly_slow(ARCHITECTURES.values(), lambda name: name == "nvidia/t4"))
+@pytest.mark.parametrize(("dtype", "cols"), [("bf16", 3000), ("f32", 16384), ("f32", 32)])
+def test_rows_of_other_lengths_fit_each_architecture(name, dtype, cols):
+    hardware, x, w = Device.from_profile(name).hardware, f"{dtype}[8192,{cols}]", f"{dtype}[{cols}]"
+    for plan in (
+        RMS.forward.plan(x, w, x, 8192, cols, 1e-6, device=name),
+        row_kernels.example("cross_entropy").forward.plan(x, "i64[8192]", "f32[8192]", 8192, cols, device=name),
+    ):
+        assert plan.resources.spilled_bytes_per_thread == 0
+        assert plan.occupancy.programs_per_multiprocessor > 0
+        assert plan.meta["num_warps"] * hardware.warp_size <= hardware.max_threads_per_program
+
+
+def test_rows_of_a_known_length_are_read_several_elements_at_once():
+    """3000 elements are a multiple of 8, which Triton knows of a constexpr alone."""
+    known = RMS.forward.plan("bf16[4096,3000]", "bf16[3000]", "bf16[4096,3000]", 4096, 3000, 1e-6, device="nvidia/h100-sxm")
+    unknown = scaled.plan("*bf16:16", "*bf16:16", 4096, 3000, device="nvidia/h100-sxm")
+    told = "rows of 3000 are read an element at a time; more at once, if their length were a tl.constexpr"
+    assert (told in known.reasons, told in unknown.reasons) == (False, True)
+    multiples = {cols: (known_multiple(cols, True), known_multiple(cols, False)) for cols in (3000, 3004, 3001, 4096)}
+    assert multiples == {3000: (8, 1), 3004: (4, 1), 3001: (1, 1), 4096: (16, 16)}
+    traffic, device = Traffic(row=12000, element=2, row_operands=2), Device.from_profile("nvidia/h100-sxm")
+    launches = [RowLaunch(4096, 3000, multiple, 4096, 4, 4, 4096) for multiple in (1, 4, 8)]
+    us = [row_cost(traffic, launch, device).total for launch in launches]
+    assert us[0] > us[1] > us[2]
 
 
 def test_what_is_given_wins():
@@ -231,26 +260,19 @@ def test_decorated_kernels_run(where):
 
 
 @pytest.mark.kernel
+@pytest.mark.accelerator  # the interpreter takes one thread at a time
 def test_from_threads(where):
     run = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK")
-    wrong = []
 
     def launch(rows):
         _, arguments, _, exact = row_kernels.rms_norm(rows, 64, torch.float32)
         placed = [each.to(where) if hasattr(each, "to") else each for each in arguments]
         for _ in range(3):
             run(*placed)
-        try:
-            row_kernels.assert_right(row_kernels.rms_norm, placed, exact)
-        except AssertionError as error:
-            wrong.append(error)
+        row_kernels.assert_right(row_kernels.rms_norm, placed, exact)
 
-    threads = [threading.Thread(target=launch, args=(rows,)) for rows in (1, 2, 3, 4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert not wrong
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(launch, (1, 2, 3, 4))) == [None] * 4
 
 
 @pytest.mark.kernel

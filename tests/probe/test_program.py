@@ -90,7 +90,7 @@ kernel KERNELS:add --on H200 --args x=*fp32:7 | 1 | x=*fp32:7: an argument is a 
 kernel KERNELS:add --on H200 --args n=i33 | 1 | types are fp16, bf16, fp32
 kernel KERNELS:add --on H200 --args x=fp32* | 1 | x=fp32*: an argument is a tensor
 kernel KERNELS:add --on H200 --args x=f99[4] | 1 | x=f99[4]: an argument is a tensor
-kernel KERNELS:add --on ascend/910b3 --args n=1 | 4 | TargetError: this Triton's backends (
+kernel KERNELS:add --on intel/arc-a770 --args n=1 | 4 | TargetError: this Triton's backends (
 kernel KERNELS:tuned --on H200 --args MATRICES | 1 | and none was chosen; --config N takes one:
 kernel DECORATED:tuned --on H200 --config 2 TYPES | 1 | and 2 is none of them
 kernel DECORATED:by_heuristic --on H200 --config 0 TYPES | 1 | configuration 0 was chosen, and the kernel is not under
@@ -159,7 +159,10 @@ kernel DECORATED:plain --on MI300X --args x_ptr=*fp32:16 BLOCK_SIZE=1024 --sugge
 kernel RMS:rms_norm_kernel --on MI300X --args ROWS --suggest rows=n_rows cols=n_cols block=BLOCK | 0 | why num_programs ;;
     expected ;; BLOCK=4096 (given) ;; programs on the device: num_programs where ;; a row moves 16,384 bytes of memory
 kernel KERNELS:add --on H200 MI300X | 1 | nvidia/h200; amd/mi300x: TypeError: add needs
-kernel DECORATED:tuned_once --on H200 ascend/910b3 TYPES | 4 | 8 warps, 2 stages ;; : TargetError: this Triton's backends (
+kernel DECORATED:plain --on ascend/910b3 --args x_ptr=*fp32:16 BLOCK_SIZE=65536 | 1 |
+    0 programs per vector core ;; bytes of Unified Buffer ;; the largest BLOCK_SIZE that certainly
+kernel DECORATED:plain --on ascend/910b3 --args x_ptr=*fp32:16 BLOCK_SIZE=1024 | 0 | 40 programs on the device
+kernel DECORATED:tuned_once --on H200 intel/arc-a770 TYPES | 4 | 8 warps, 2 stages ;; : TargetError: this Triton's backends (
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 --num-warps 1 | 0 |
     add on nvidia/h200; Triton ;; SPILLS ;; next step spills
 kernel DECORATED:plain --on H200 --args x_ptr=*fp32:16 BLOCK_SIZE=8192 --num-warps 64 | 1 |

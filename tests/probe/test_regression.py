@@ -131,7 +131,7 @@ def test_the_schema_of_json_is_published():
     [
         ["plan", "--on", "amd/mi300x", "--explain"],
         [*KERNEL, *TYPES, "--explain"],
-        ["kernel", KERNEL[1], "--on", "nvidia/h200", "ascend/910b3", "--config", "1", *TYPES],
+        ["kernel", KERNEL[1], "--on", "nvidia/h200", "intel/arc-a770", "--config", "1", *TYPES],
         ["profiles"],
         ["plan", "--on", "none/such"],
         ["probe"],

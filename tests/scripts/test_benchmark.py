@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from benchmark import documents, layouts, report, scored_calls, scores, sweeps, timing
+from benchmark import documents, layouts, own, report, scored_calls, scores, sweeps, timing
 from benchmark import run as benchmark_run
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
 from benchmark.providers import load
@@ -174,3 +174,14 @@ def test_scores_are_checked_against_float64(sweep, shape, direction, dtype, wher
     if "torch" in calls:
         assert error_of(calls["torch"]()) < timing.PEER_ERROR
     assert (calls["copy"]() is not None, result.shape) == (True, shape)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm", "cross_entropy"])
+def test_row_kernels_of_ones_own_are_right_and_have_a_ceiling(where, monkeypatch, name):
+    monkeypatch.setattr(timing, "do_bench", lambda call, **_: call() is None or 1.0)
+    found = own.measure({"device": "A"}, (name, "float32", 40, 96), where.type, turns=1)
+    assert [each.provider for each in found][:3] == ["copy", "torch", "compile"]
+    assert all(each.error <= 1 for each in found if each.provider != "copy")
+    assert all(each.gb_per_s for each in found)
+    assert "num_programs=" in found[-1].launch

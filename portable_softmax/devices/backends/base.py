@@ -1,6 +1,7 @@
 """The protocol of a vendor's module, what it answers with, and what a module takes that has no answer of its own."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -27,6 +28,8 @@ class KernelResources:
         stack_frame_bytes: memory that a thread has for itself, for spilled registers or arrays of its own. None if there is no
             such memory (Ascend), or the binary does not say.
         tensor_memory_columns: NVIDIA's Blackwell only; on each SM of a pair. None if the kernel uses none.
+        multiprocessors: that a program takes; 2 vector cores on Ascend, where tl.dot runs on the cube core beside them.
+        shared_memory_most: where only bounds are known, the upper one, and shared_memory_bytes is the lower; else None.
 
     Raises:
         ValueError: a number is negative, or num_warps is 0.
@@ -40,16 +43,19 @@ class KernelResources:
     barriers: int | None = None
     stack_frame_bytes: int | None = None
     tensor_memory_columns: int | None = None
+    multiprocessors: int = 1
+    shared_memory_most: int | None = None
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
-            least = 1 if name == "num_warps" else 0
+            least = 1 if name in ("num_warps", "multiprocessors") else 0
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
 
     def __str__(self) -> str:
-        """Returns the numbers with their names; those that are None are left out."""
-        return ", ".join(f"{name} {value}" for name, value in vars(self).items() if value is not None)
+        """Returns the numbers with their names; those that are None are left out, and a program on one multiprocessor."""
+        told = {name: value for name, value in vars(self).items() if value is not None}
+        return ", ".join(f"{name} {value}" for name, value in told.items() if (name, value) != ("multiprocessors", 1))
 
 
 @dataclass(frozen=True)
@@ -60,12 +66,14 @@ class Occupancy:
         programs_per_multiprocessor: the least of `limits`; 0 if the kernel cannot run at all.
         limits: programs that each resource alone would allow; a resource that sets no limit is absent.
         warps_per_multiprocessor: resident warps; None on devices without warps.
+        multiprocessors: that one program takes.
         limited_by: the names of the limits that equal the minimum, which nobody gives.
     """
 
     programs_per_multiprocessor: int
     limits: Mapping[str, int] = field(hash=False)
     warps_per_multiprocessor: int | None = None
+    multiprocessors: int = 1
     limited_by: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -115,6 +123,9 @@ class Backend(Protocol):
     setup: str  # a hint for errors: how to see that the vendor's software works
     more_programs: str | None  # environment variable that lets Triton launch more than max_programs; None if there is none
     elsewhere: str  # another: which environment compiles for its devices, where this one does not
+
+    def front_end(self) -> AbstractContextManager[None]:
+        """Returns a context in which Triton makes its IR for a device that is not here, even if nothing compiles further."""
 
     def another_vendors(self, arch: Any, warp_size: int) -> str | None:
         """Returns the evidence that a device with this backend is from another vendor; None if there is none.
@@ -170,6 +181,11 @@ class Backend(Protocol):
         Returns:
             launch(stream, operands). For shared rows, the exchange's words and the launch's number follow the operands.
         """
+
+
+def no_front_end() -> AbstractContextManager[None]:
+    """Returns a context that changes nothing: who compiles for the vendor compiles to the end; see Backend.front_end."""
+    return nullcontext()
 
 
 def nobody_elses(arch: Any, warp_size: int) -> None:

@@ -16,6 +16,7 @@ whole_compiler = True
 poll = "volatile"
 setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
 more_programs = None
+front_end = base.no_front_end
 elsewhere = base.WHEEL
 compile_target = base.named_target
 direct_launch = cuda_driver.direct_launch

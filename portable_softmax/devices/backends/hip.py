@@ -17,6 +17,7 @@ whole_compiler = True
 poll = "atomic"  # Triton 3.8 turns a volatile load into a plain one, and LLVM then moves it out of the polling loop
 setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
 more_programs = None
+front_end = base.no_front_end
 elsewhere = base.WHEEL
 compile_target = base.named_target
 direct_launch = base.by_triton_only

@@ -14,6 +14,7 @@ aligned_access = False  # unaligned rows are then read element by element; tests
 scattered_rows = True
 whole_compiler = False
 poll = "volatile"
+front_end = base.no_front_end
 setup = elsewhere = ""
 more_programs = None
 another_vendors = base.nobody_elses

@@ -52,6 +52,7 @@ class Lookalike:
     another_vendors = staticmethod(base.nobody_elses)
     direct_launch = staticmethod(base.by_triton_only)
     known_fault = staticmethod(base.no_known_fault)
+    front_end = staticmethod(base.no_front_end)
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
         """Collects facts that such drivers and torch report; a value that is 0 or missing there is unknown."""

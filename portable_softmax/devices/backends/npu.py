@@ -5,6 +5,9 @@ from typing import Any
 
 from portable_softmax.devices.backends import base
 from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.npu_buffer import bounds
+from portable_softmax.devices.backends.npu_front_end import BINARY
+from portable_softmax.devices.backends.npu_front_end import front_end as front_end
 from portable_softmax.devices.schema import Hardware
 
 torch_device_type = "npu"
@@ -19,10 +22,7 @@ setup = (
     "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
 )
 more_programs = "TRITON_ALL_BLOCKS_PARALLEL"
-elsewhere = (
-    "nothing compiles kernels of yours for Ascend without CANN; if you know the bytes of a program's buffers, "
-    "occupancy(KernelResources(None, None, BYTES), NAME) counts programs"
-)
+elsewhere = "nothing compiles for Ascend without CANN; `portable-softmax kernel` has bounds of what a kernel takes"
 another_vendors = base.nobody_elses
 compile_target = base.named_target
 direct_launch = base.by_triton_only
@@ -61,8 +61,11 @@ def compile_options(
 def resources(compiled: Any) -> KernelResources:
     """Reads the bytes of the Unified Buffer. The compiler reports them only if it is asked to print them; else they are 0.
 
-    A kernel that the compiler accepted fits.
+    A kernel that the compiler accepted fits. Of one that only the front end has seen, bounds are told.
     """
+    if BINARY in compiled.asm:
+        found = bounds(compiled.asm["ttir"])
+        return KernelResources(None, None, found.least, multiprocessors=1 + found.cube, shared_memory_most=found.most)
     return KernelResources(shared_memory_bytes=(getattr(compiled.metadata, "required_ub_bits", 0) or 0) // 8)
 
 
@@ -85,4 +88,4 @@ def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
     limits = {"programs": 1}
     if resources.shared_memory_bytes and hardware.shared_memory_per_program_max:
         limits["unified buffer"] = hardware.shared_memory_per_program_max // resources.shared_memory_bytes
-    return Occupancy(min(limits.values()), limits)
+    return Occupancy(min(limits.values()), limits, multiprocessors=resources.multiprocessors)

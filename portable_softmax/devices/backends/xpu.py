@@ -24,6 +24,7 @@ whole_compiler = False
 poll = "atomic"  # triton-xpu 3.3 turns a volatile load into a plain one
 setup = "Intel: `sycl-ls` lists the devices; ZE_AFFINITY_MASK hides some; /dev/dri must be accessible."
 more_programs = None
+front_end = base.no_front_end
 elsewhere = "an environment of its own does: this package and `pip install triton-xpu==3.3.0b1`, in place of triton"
 direct_launch = base.by_triton_only
 known_fault = base.no_known_fault

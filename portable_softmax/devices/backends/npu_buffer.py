@@ -1,0 +1,255 @@
+"""Bounds of the Unified Buffer that a kernel takes on Ascend, from Triton's IR: the compiler's own plan is part of CANN.
+
+Each tensor is a buffer from where it is made to its last use, with rows of whole blocks of 32 bytes. What follows from program
+ids and ranges alone is an address or a mask of a transfer, and takes none.
+
+At least: results overwrite operands of their size, broadcasts are part of instructions, and nothing is there twice. At most:
+each result has memory of its own, broadcasts are made, reductions take half of their input, and what is loaded or stored in a
+loop is there twice, all the time.
+
+Sources: AscendNPU-IR's PlanMemory (buffers share memory if their lifetimes do not overlap; multi-buffers; in-place results) and
+ExtraBufferOpInterface (reductions).
+"""
+
+import itertools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+LOCATION = re.compile(r"\s*\bloc\([^()]*(?:\([^()]*\)[^()]*)*\)")
+VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
+TENSOR = re.compile(r"tensor<((?:\d+x)+)(?:!tt\.ptr<)?(\w+?)(\d+)\b")
+LOOP = re.compile(r"(?:(%[\w$.-]+)(?::\d+)? = )?scf\.for (%[\w$.-]+) = ")
+CARRIED = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+(?:#\d+)?)")
+NAMED = re.compile(r"(%[\w$.-]+)(?::(\d+))? = ")
+NO_BUFFER = ("tt.splat", "arith.constant", "tt.make_range", "tt.addptr", "tt.get_", "ub.poison")
+SAME_BUFFER = ("tt.expand_dims", "tt.reshape", "tt.unsplat", "tt.bitcast", "arith.bitcast")  # another view of it
+BLOCK = 32  # bytes of the buffer that are taken together
+TWICE = 2  # buffers of what a loop loads or stores
+OF_REDUCTION = 0.5  # of its input
+
+
+class Bounds(NamedTuple):
+    """Bytes of a program's buffers, at least and at most, and whether the cube core works too, for tl.dot."""
+
+    least: int
+    most: int
+    cube: bool
+
+
+@dataclass
+class _Buffer:
+    """A tensor, or all values that a loop carries from one turn to the next.
+
+    Args:
+        bytes: of one copy.
+        made_by: the operation.
+        born, dies: points of the program.
+        inside: loops around the place where it is made, outermost first.
+        reused: its last use may overwrite it.
+        is_data: it holds numbers, not addresses.
+    """
+
+    bytes: int
+    made_by: str
+    born: int
+    inside: tuple["_Loop", ...]
+    dies: int = -1
+    reused: bool = False
+    is_data: bool = False
+    operands: list["_Buffer"] = field(default_factory=list)
+
+
+@dataclass
+class _Loop:
+    """A loop, and what it carries."""
+
+    carried: list["_Buffer | None"]
+    end: int = -1
+
+
+def bounds(ttir: str) -> Bounds:
+    """Returns the bounds of a kernel in Triton's IR."""
+    program = _Program()
+    for line in ttir.splitlines():
+        program.read(LOCATION.sub("", line).strip())
+    program.finish()
+    return Bounds(program.least(), program.most(), program.cube)
+
+
+class _Program:
+    """Reads an IR line by line, each of which is a point of the program."""
+
+    def __init__(self) -> None:
+        self.point, self.cube = 0, False
+        self.names: dict[str, _Buffer | None] = {}
+        self.open: list[_Loop | None] = []  # regions; None for one that is no loop
+        self.buffers: list[_Buffer] = []
+        self.uses: list[tuple[_Buffer, int, tuple[_Loop, ...], str]] = []
+        self.pending: tuple[list[str], list[_Buffer]] = [], []  # of a reduction, whose types follow its body
+        self.stored: list[_Buffer] = []
+        self.reductions: dict[int, int] = {}
+
+    @property
+    def loops(self) -> tuple[_Loop, ...]:
+        return tuple(each for each in self.open if each)
+
+    def read(self, line: str) -> None:
+        """Takes one line, without locations."""
+        self.point += 1
+        if line.startswith("}"):
+            self._close(line)
+        if loop := LOOP.match(line):
+            self._enter(line, loop[1])
+        elif line.endswith("{"):
+            self.open.append(None)
+            if '"tt.reduce"' in line or '"tt.scan"' in line:
+                self.pending = self._results(line), self._operands(line.partition('"(')[2])
+        elif line and not line.startswith(("}", "^", "#", "module")):
+            self._operation(line)
+
+    def _close(self, line: str) -> None:
+        if (closed := self.open.pop()) is not None:
+            closed.end = self.point
+        if line.startswith("}) :"):
+            results, operands = self.pending
+            self._make(results, "reduce", operands, line.rpartition(" -> ")[2])
+            self.reductions[self.point] = sum(each.bytes for each in operands)
+
+    def _enter(self, line: str, results: str | None) -> None:
+        types = TENSOR.findall(line.partition(" -> ")[2])
+        pairs = CARRIED.findall(line.partition("iter_args")[2])
+        carried: list[_Buffer | None] = []
+        scalars = re.findall(r"tensor<[^>]*>+|[\w!]+(?:<[^>]*>)?", line.partition(" -> (")[2].rpartition(")")[0])
+        sizes = iter(types)
+        for name, first in pairs:
+            kind = scalars[len(carried)] if len(carried) < len(scalars) else ""
+            made = self._buffer("carried", [], next(sizes)) if kind.startswith("tensor") else None
+            self._use([self.names.get(first)], "carried")
+            self.names[name] = made
+            carried.append(made)
+        for number, each in enumerate(carried):
+            self.names[f"{results}#{number}"] = each
+        if len(carried) == 1 and results:
+            self.names[results] = carried[0]
+        self.open.append(_Loop(carried))
+
+    def _results(self, line: str) -> list[str]:
+        named = NAMED.match(line)
+        if not named:
+            return []
+        return [named[1]] if not named[2] else [f"{named[1]}#{number}" for number in range(int(named[2]))]
+
+    def _operands(self, text: str) -> list[_Buffer]:
+        return [each for name in VALUE.findall(text) if (each := self.names.get(name))]
+
+    def _operation(self, line: str) -> None:
+        results = self._results(line)
+        body = line.partition(" = ")[2] if results else line
+        name, operands = body.split(" ", 1)[0].split("(", 1)[0], self._operands(body)
+        if name == "scf.yield":
+            self._yield(body)
+        elif name.startswith("tt.store") or "atomic" in name:
+            value = [self.names.get(each) for each in VALUE.findall(body)[1:2]]
+            self._use(value, "store")
+            self.stored += [each for each in value if each]
+        elif results:
+            self.cube |= name.startswith("tt.dot")
+            types = body.rpartition(" -> ")[2] if " -> " in body else body.rpartition(" : ")[2].rpartition(" to ")[2]
+            self._make(results, name, [] if name.startswith(("tt.load", "tt.descriptor_load")) else operands, types)
+
+    def _make(self, results: list[str], name: str, operands: list[_Buffer], types: str) -> None:
+        """Makes the results of an operation, of which types of tensors are told at the end of its line."""
+        found = TENSOR.findall(types)
+        if name in SAME_BUFFER and operands and found:
+            self.names[results[0]] = operands[0]
+            return
+        self._use([*operands], name, self._bytes(found[-1]) if found else 0)
+        kinds = found[-len(results) :] if name == "reduce" or len(results) > 1 else found[-1:]
+        if name.startswith("arith.cmp"):
+            kinds = [(sizes, "i", "1") for sizes, *_ in kinds]
+        for result, kind in itertools.zip_longest(results, kinds):
+            made = kind and self._buffer(name, operands, kind)
+            self.names[result] = made or None
+
+    def _buffer(self, name: str, operands: list[_Buffer], kind: tuple[str, str, str]) -> _Buffer:
+        made = _Buffer(self._bytes(kind), name, self.point, self.loops, operands=operands)
+        made.is_data = kind[1] in ("f", "bf") or name.startswith(("tt.load", "reduce"))
+        self.buffers.append(made)
+        return made
+
+    def _bytes(self, kind: tuple[str, str, str]) -> int:
+        *outer, row = map(int, kind[0].split("x")[:-1])
+        taken = math.ceil(row * int(kind[2]) / 8 / BLOCK) * BLOCK
+        return math.prod(outer) * taken
+
+    def _yield(self, body: str) -> None:
+        loop = self.open[-1]
+        for number, name in enumerate(VALUE.findall(body.partition(" : ")[0])):
+            value = self.names.get(name)
+            self._use([value], "yield")
+            if loop and value and number < len(loop.carried) and (carried := loop.carried[number]):
+                carried.operands.append(value)
+
+    def _use(self, buffers: list[_Buffer | None], name: str, result: int = 0) -> None:
+        for each in buffers:
+            if each:
+                overwrites = name.startswith(("arith.", "math.", "tt.extern", "tt.clampf")) and result == each.bytes
+                self.uses.append((each, self.point, self.loops, name if not overwrites else ""))
+
+    def finish(self) -> None:
+        """Finds which tensors are data, and how long each one lives."""
+        users: defaultdict[int, set[str]] = defaultdict(set)
+        for each, point, loops, name in self.uses:
+            outer = next((loop for loop in loops if loop not in each.inside), None)
+            last = outer.end if outer else point
+            if last >= each.dies:
+                each.dies, each.reused = last, not name and not outer
+            users[id(each)].add(name)
+        for each in self.stored:
+            each.is_data = True
+        for each in reversed(self.buffers):
+            if each.is_data:
+                for operand in each.operands:
+                    operand.is_data = True
+        for each in self.buffers:
+            each.dies = max(each.dies, each.born)
+            only_of_dot = users[id(each)] and all(name.startswith("tt.dot") for name in users[id(each)])
+            has_none = each.made_by.startswith(NO_BUFFER) and "store" not in users[id(each)]
+            each.is_data = each.is_data and not only_of_dot and not has_none
+
+    def least(self) -> int:
+        """Returns the bytes without which no plan can be."""
+        carried = {id(value) for each in self.buffers if each.made_by == "carried" for value in each.operands}
+        free = ("tt.broadcast", "tt.dot")
+        return self._peak(
+            (each.born, each.dies - each.reused, each.bytes)
+            for each in self.buffers
+            if each.is_data and not each.made_by.startswith(free) and id(each) not in carried
+        )
+
+    def most(self) -> int:
+        """Returns the bytes of a plan that shares only what is certain to be over."""
+        stored = {id(each) for each in self.stored}
+        twice = [
+            each
+            for each in self.buffers
+            if each.is_data and each.inside and (each.made_by.startswith("tt.load") or id(each) in stored)
+        ]
+        others = [each for each in self.buffers if each.is_data and id(each) not in set(map(id, twice))]
+        spans = [(each.born, each.dies, each.bytes) for each in others]
+        spans += [(point, point, int(OF_REDUCTION * taken)) for point, taken in self.reductions.items()]
+        return TWICE * sum(each.bytes for each in twice) + self._peak(iter(spans))
+
+    @staticmethod
+    def _peak(spans: Iterator[tuple[int, int, int]]) -> int:
+        """Returns the largest sum of what is alive at one point; a span has its first and last point, and bytes."""
+        changes: defaultdict[int, int] = defaultdict(int)
+        for first, last, taken in spans:
+            if last >= first:
+                changes[first] += taken
+                changes[last + 1] -= taken
+        return max(itertools.accumulate((changes[point] for point in sorted(changes)), initial=0))

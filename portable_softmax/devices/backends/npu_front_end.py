@@ -1,0 +1,56 @@
+"""Triton's front end for Ascend without CANN: it makes the IR of a kernel, of which nothing further is compiled."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+BINARY = "nothing"  # the stage that Triton takes for the last one
+
+
+@contextlib.contextmanager
+def front_end() -> Iterator[None]:
+    """Lets Triton's compiler end with its own IR for Ascend: triton-ascend's, or else that of the release's first backend."""
+    from triton.backends import Backend, backends
+    from triton.backends.compiler import GPUTarget
+
+    name = "ascend" if "ascend" in backends else "nvidia"
+    before = backends.get("ascend")
+    backends["ascend"] = Backend(_ending_with_ir(backends[name].compiler, GPUTarget), backends[name].driver)
+    try:
+        yield
+    finally:
+        backends.pop("ascend")
+        backends.update({"ascend": before} if before else {})
+
+
+def _named(module: Any, metadata: dict[str, Any]) -> Any:
+    """Gives a kernel what later stages would have read from its IR."""
+    found = re.search(r"tt\.func public @([\w$.-]+)", str(module))
+    metadata |= {"name": found[1] if found else "kernel", "shared": 0}
+    return module
+
+
+def _ending_with_ir(compiler: Any, make_target: Any) -> Any:
+    class FrontEnd(compiler):  # type: ignore[misc]
+        def __init__(self, target: Any) -> None:
+            self.target, self.binary_ext = target if compiler.supports_target(target) else make_target("cuda", 80, 32), BINARY
+
+        @staticmethod
+        def supports_target(target: Any) -> bool:
+            return bool(target.backend == "npu")
+
+        def add_stages(self, stages: dict[str, Any], *given: Any) -> None:
+            super().add_stages(stages, *given)
+            make = stages.pop("ttir")
+            stages.clear()
+            stages["ttir"] = lambda source, metadata: _named(make(source, metadata), metadata)
+            stages[BINARY] = lambda source, metadata: b""
+
+        def hash(self) -> str:
+            return f"only IR, {super().hash()}"
+
+        def pack_metadata(self, metadata: Any) -> tuple[()]:
+            return ()
+
+    return FrontEnd

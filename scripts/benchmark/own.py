@@ -1,0 +1,259 @@
+"""Times the row kernels of examples/, launched by `persistent`, against peers' kernels of the same and a copy.
+
+The ceiling is torch's copy of as many bytes. `--launches` times all launches of each kernel too, as an autotuner of any
+patience would, and writes them for scripts/fit_rows.py: the regret is by how much the launch that `persistent` takes is slower
+than the fastest of them. The CSV of peers has the columns of scripts/results/README.md.
+
+    python scripts/benchmark own --out own.csv --launches launches.csv --seconds 60
+"""
+
+import argparse
+import csv
+import importlib
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from triton.testing import do_bench
+
+from benchmark.ahead import compile_ahead
+from benchmark.here import ROOT, here
+from benchmark.report import text_of
+from benchmark.results import COPY, OURS, Result, write
+from benchmark.timing import results_of
+from portable_probe.closeness import allowed_of_any, distance
+from portable_probe.output import counted_out
+from portable_softmax import current_device
+from portable_softmax.own_kernels.fits import compiled_for
+from portable_softmax.own_kernels.persistent import Persistent
+from portable_softmax.own_kernels.row_settings import settings_of
+
+EPS = 1e-6
+ROWS, COLS = (4096, 16384, 65536), (1024, 3000, 4096, 8192, 16384)
+CHECKED = 256  # rows that are compared with float64
+AGAIN = 4  # fastest launches that are timed once more
+STRIDE = 37  # of the problems whose launches are timed first, so that all kinds are among them
+Wanted = tuple[str, str, int, int]  # kernel, dtype, rows, columns
+Call = Callable[["Operands"], torch.Tensor]
+
+
+class Operands(NamedTuple):
+    """Operands of a cell: rows, weights and biases of their columns, and a target for each row."""
+
+    x: torch.Tensor
+    w: torch.Tensor
+    b: torch.Tensor
+    target: torch.Tensor
+    wide: tuple[torch.Tensor, torch.Tensor]  # weights and biases in float32
+
+    @classmethod
+    def random(cls, dtype: str, rows: int, cols: int, where: str) -> "Operands":
+        """Makes operands of a normal distribution."""
+        kind = getattr(torch, dtype)
+        x, w, b = (torch.randn(size, device=where, dtype=kind) for size in ((rows, cols), (cols,), (cols,)))
+        return cls(x, w, b, torch.randint(cols, (rows,), device=where), (w.float(), b.float()))
+
+
+class Kernel(NamedTuple):
+    """A kernel of examples/: how it is launched, and what it computes.
+
+    Args:
+        launcher: of `persistent`.
+        arguments: of the launcher, for operands and a result.
+        result: an empty one, for rows of x.
+        copied: part of the rows that a copy reads and writes, so that it moves as many bytes.
+        plain: the same by torch's operators, in any type.
+        peers: the same by others, by name.
+    """
+
+    launcher: Persistent
+    arguments: Callable[[Operands, torch.Tensor], tuple[Any, ...]]
+    result: Callable[[torch.Tensor], torch.Tensor]
+    copied: float
+    plain: Call
+    peers: dict[str, Call]
+
+
+def _rows_of(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty(x.shape[0], device=x.device)
+
+
+def _rms_norm(o: Operands) -> torch.Tensor:
+    return torch.nn.functional.rms_norm(o.x, o.x.shape[1:], o.w, EPS)
+
+
+def _layer_norm(o: Operands) -> torch.Tensor:
+    return torch.nn.functional.layer_norm(o.x, o.x.shape[1:], o.w, o.b, EPS)
+
+
+def _cross_entropy(o: Operands) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(o.x, o.target, reduction="none")
+
+
+def _liger(name: str) -> dict[str, Call]:
+    """Returns Liger's forward of a kernel, which computes no gradient of what needs none."""
+    try:
+        module = importlib.import_module(f"liger_kernel.ops.{name}")
+    except ImportError as error:
+        print(f"without liger: {error}", file=sys.stderr)
+        return {}
+    calls: dict[str, Call] = {
+        "rms_norm": lambda o: module.rms_norm_forward(o.x, o.w, EPS, 0.0, "llama", None)[0],
+        "layer_norm": lambda o: module.layer_norm_forward(o.x, o.w, o.b, EPS)[0],
+        "cross_entropy": lambda o: module.cross_entropy_forward(o.x, o.target, None, -100, 0.0, 0.0, "none", None, False)[0],
+    }
+    return {"liger": calls[name]}
+
+
+def _quack(name: str) -> dict[str, Call]:
+    """Returns QuACK's forward of a kernel; weights and biases of its layer norm are float32."""
+    try:
+        module = importlib.import_module("quack.cross_entropy" if name == "cross_entropy" else "quack.rmsnorm")
+    except Exception as error:  # it asks for a GPU that it knows
+        print(f"without quack: {type(error).__name__}: {error}", file=sys.stderr)
+        return {}
+    calls: dict[str, Call] = {
+        "rms_norm": lambda o: module.rmsnorm_fwd(o.x, o.w, eps=EPS)[0],
+        "layer_norm": lambda o: module.layernorm_fwd(o.x, *o.wide, EPS),
+        "cross_entropy": lambda o: module.cross_entropy_fwd(o.x, o.target),
+    }
+    return {"quack": calls[name]}
+
+
+@cache
+def kernels() -> dict[str, Kernel]:
+    """Returns the kernels by name, with the peers that can be imported."""
+    sys.path.insert(0, str(ROOT / "examples"))
+
+    def kernel(name: str, arguments: Any, result: Any, copied: float, plain: Call) -> Kernel:
+        peers = {"torch": plain, "compile": torch.compile(plain, dynamic=False), **_liger(name), **_quack(name)}
+        return Kernel(importlib.import_module(name).forward, arguments, result, copied, plain, peers)
+
+    return {
+        "rms_norm": kernel("rms_norm", lambda o, y: (o.x, o.w, y, *o.x.shape, EPS), torch.empty_like, 1, _rms_norm),
+        "layer_norm": kernel("layer_norm", lambda o, y: (o.x, o.w, o.b, y, *o.x.shape, EPS), torch.empty_like, 1, _layer_norm),
+        "cross_entropy": kernel("cross_entropy", lambda o, y: (o.x, o.target, y, *o.x.shape), _rows_of, 0.5, _cross_entropy),
+    }
+
+
+def main() -> int:
+    """Times each kernel, type and size, checks it against float64, and prints tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernel", nargs="+", default=["rms_norm", "layer_norm", "cross_entropy"])
+    parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["bfloat16", "float32"])
+    parser.add_argument("--rows", nargs="+", type=int, default=ROWS)
+    parser.add_argument("--cols", nargs="+", type=int, default=COLS)
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes that compile ahead")
+    parser.add_argument("--launches", type=Path, help="CSV of all launches of each kernel")
+    parser.add_argument("--seconds", type=float, default=60, help="after which no more problems of --launches are timed")
+    parser.add_argument("--out", type=Path, default=Path("own.csv"))
+    options = parser.parse_args()
+    where, told = current_device().vendor.torch_device_type, here()
+    wanted = [
+        (name, kind, m, n) for name in options.kernel for kind in options.dtype for n in options.cols for m in options.rows
+    ]
+    compile_ahead(wanted, partial(_calls, where), options.jobs)
+    cells = counted_out(wanted, "cell")
+    found = write(options.out, (each for cell in cells for each in measure(told, cell, where, options.turns)))
+    print(text_of(found))
+    if options.launches:
+        print_regret(write_launches(options.launches, wanted, where, time.monotonic() + options.seconds))
+    return int(any(each.failure for each in found if each.provider == OURS))
+
+
+def _calls(where: str, wanted: Wanted) -> list[Callable[[], object]]:
+    name, dtype, rows, cols = wanted
+    kernel, given = kernels()[name], Operands.random(dtype, rows, cols, where)
+    ours = partial(kernel.launcher, *kernel.arguments(given, kernel.result(given.x)))
+    return [ours, *(partial(call, given) for call in kernel.peers.values())]
+
+
+def measure(told: dict[str, Any], wanted: Wanted, where: str, turns: int) -> list[Result]:
+    """Returns a result of each provider, and one of the copy."""
+    name, dtype, rows, cols = wanted
+    torch._dynamo.reset()  # torch.compile runs eagerly after too many recompilations
+    kernel, given = kernels()[name], Operands.random(dtype, rows, cols, where)
+    source = given.x[: max(1, int(rows * kernel.copied))]
+
+    def ours() -> torch.Tensor:
+        y = kernel.result(given.x)
+        kernel.launcher(*kernel.arguments(given, y))
+        return y
+
+    calls = {COPY: partial(torch.clone, source)} | {each: partial(call, given) for each, call in kernel.peers.items()}
+    few = given.x[:CHECKED].double()
+    exact = kernel.plain(Operands(few, given.w.double(), given.b.double(), given.target[:CHECKED], given.wide))
+    allowed = allowed_of_any(exact, given.x.dtype)
+
+    def error_of(result: torch.Tensor) -> float:
+        return distance(result[:CHECKED], exact, allowed).worst
+
+    cell = {"sweep": "own", "shape": f"{rows}x{cols}", "dim": 1, "dtype": dtype, "direction": name}
+    found = results_of({**told, **cell}, {**calls, OURS: ours}, error_of, turns)
+    plan = kernel.launcher.plan(*kernel.arguments(given, kernel.result(given.x)))
+    launch = " ".join(f"{key}={value}" for key, value in {"num_programs": plan.num_programs, **plan.meta}.items())
+    return [msgspec.structs.replace(each, launch=launch) if each.provider == OURS else each for each in found]
+
+
+OF_PROBLEM = "kernel", "n_rows", "n_cols", "multiple", "dtype"
+OF_LAUNCH = "block", "warps", "stages", "programs", "registers", "shared", "spilled", "resident", "us"
+
+
+def write_launches(path: Path, wanted: list[Wanted], where: str, until: float) -> dict[Wanted, float]:
+    """Writes all launches of problems until the time is up; returns the regret of each, by the names of its kernel and type."""
+    regrets: dict[Wanted, float] = {}
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow((*OF_PROBLEM, *OF_LAUNCH))
+        for cell in sorted(wanted, key=lambda each: wanted.index(each) * STRIDE % len(wanted)):
+            if time.monotonic() > until:
+                break
+            regrets[cell], rows = _launches(cell, where)
+            writer.writerows(rows)
+            file.flush()
+    return regrets
+
+
+def _launches(wanted: Wanted, where: str) -> tuple[float, list[tuple[Any, ...]]]:
+    """Returns the regret of a problem, and a row for each launch."""
+    name, dtype, rows, cols = wanted
+    kernel, given, device = kernels()[name], Operands.random(dtype, rows, cols, where), current_device()
+    arguments = kernel.arguments(given, kernel.result(given.x))
+    plan, request, jit = kernel.launcher.plan(*arguments), kernel.launcher.request(*arguments), kernel.launcher.kernel
+    settings, times = settings_of(request, device), {}
+    found = compiled_for(jit, [each.config for each in settings], request.arguments, device)
+    for setting, compiled in zip(settings, found, strict=True):
+        if isinstance(compiled, BaseException):
+            continue
+        used = device.vendor.resources(compiled)
+        resident = device.vendor.occupancy(used, device.hardware).programs_per_multiprocessor
+        meta = setting.config.all_kwargs()
+        for programs in sorted({min(rows, (device.hardware.multiprocessor_count or 1) * resident), rows} - {0}):
+            launch = partial(jit[(programs,)], *arguments, **meta)
+            taken = (programs, request.meta | meta) == (plan.num_programs, plan.meta)
+            told = setting.block, setting.warps, setting.stages, programs, used.registers_per_thread, used.shared_memory_bytes
+            row = name, rows, cols, request.multiple, dtype, *told, used.spilled_bytes_per_thread, resident
+            times[row] = _us(launch), launch, taken
+    again = sorted(times, key=lambda each: times[each][0])[:AGAIN] + [each for each in times if times[each][2]]
+    least = {each: min(times[each][0], _us(times[each][1])) for each in dict.fromkeys(again)}  # as the fastest of many is noise
+    ours = min((us for each, us in least.items() if times[each][2]), default=float("nan"))
+    return ours / min(least.values()) - 1, [(*row, round(us, 2)) for row, (us, *_) in times.items()]
+
+
+def _us(launch: Callable[[], Any]) -> float:
+    return 1e3 * float(do_bench(launch, warmup=2, rep=8, return_mode="median"))
+
+
+def print_regret(regrets: dict[Wanted, float]) -> None:
+    """Prints by how much what `persistent` takes is slower than the fastest of all launches, the worst first."""
+    for cell, regret in sorted(regrets.items(), key=lambda each: -each[1]):
+        print(f"{regret:+.1%} {' '.join(map(str, cell))}")
+    print(f"mean regret of {len(regrets)} problems: {statistics.mean(regrets.values()):+.1%}")
