@@ -8,13 +8,13 @@ from functools import partial
 
 import torch
 
-from benchmark.directions import DIRECTIONS, Inputs
+from benchmark.directions import DIRECTIONS
 from benchmark.providers import load
 from portable_probe.output import counted_out
 
 Wanted = tuple[str, str, str, int, int]  # direction, sweep, dtype, rows, columns
 # FlagGems is missing here: it tunes itself by time, and needs a device of its own for that.
-COMPILED = ("compile", "textbook", "liger", "quack", "ours")
+COMPILED = ("compile", "compiled_cross_entropy", "textbook", "liger", "quack", "ours")
 
 
 def compile_ahead(cells: list[Wanted], names: list[str], where: str, jobs: int) -> None:
@@ -40,7 +40,7 @@ def _run(names: list[str], where: str, wanted: Wanted) -> None:
     name, _, dtype, n_rows, n_cols = wanted
     for provider in load(names).values():
         with contextlib.suppress(Exception):
-            given = Inputs.random(n_rows, n_cols, dtype, where)
+            given = DIRECTIONS[name].inputs(n_rows, n_cols, dtype, where)
             if call := DIRECTIONS[name].call(provider, given):
                 call()
     torch.get_device_module().synchronize()
