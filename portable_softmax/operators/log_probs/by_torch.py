@@ -23,7 +23,7 @@ def forward(asked: Asked) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | No
         )
     statistics = logs.new_zeros(asked.statistics_shape)
     if n_cols:
-        scores = _scores(asked).movedim(asked.own_dim, -1)
+        scores = scores_of(asked)
         first = scores.amax(-1)
         fall = steep(scores - torch.where(first == -torch.inf, 0.0, first).unsqueeze(-1), asked, -1)
         statistics[0], statistics[1] = first, fall.exp().sum(-1)
@@ -34,9 +34,8 @@ def forward(asked: Asked) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | No
     chosen = logs.gather(-1, torch.where(ignored, 0, ids))
     ranks = None
     if asked.rank:
-        its = scores.gather(-1, torch.where(ignored, 0, ids))
-        above = [(scores > its[..., at : at + 1]).sum(-1) for at in range(asked.n_ids)]
-        ranks = torch.where(ignored, 0, torch.stack(above, -1) if above else ids).view(asked.ids.shape)
+        above = count_above(scores, scores.gather(-1, torch.where(ignored, 0, ids)))
+        ranks = torch.where(ignored, 0, above).view(asked.ids.shape)
     return torch.where(ignored, 0, chosen).view(asked.ids.shape), statistics, ranks
 
 
@@ -53,7 +52,7 @@ def of_scores(given: AskedGradient) -> torch.Tensor:
     logs, ids = log_probs_of(asked), asked.ids.view(*asked.rows, asked.n_ids)
     if given.shard:
         first, second = given.statistics[:2].unsqueeze(-1)
-        logs = steep(_scores(asked).movedim(asked.own_dim, -1) - first, asked, -1) - second.log()
+        logs = steep(scores_of(asked) - first, asked, -1) - second.log()
     there = (ids != asked.ignore_index) & (ids >= 0) & (ids < logs.shape[-1])
     counted = (ids != asked.ignore_index) if given.shard else there
     by = torch.where(counted, given.dpicked.view(ids.shape), 0.0).sum(-1, keepdim=True)
@@ -100,8 +99,17 @@ def steep(fall: torch.Tensor, asked: Asked, dim: int | None = None) -> torch.Ten
     return torch.where(greedy & (fall < 0), -torch.inf, fall)
 
 
-def _scores(asked: Asked) -> torch.Tensor:
-    return composite.scaled(asked.x.to(asked.compute), asked.own_dim, asked.by, asked.divides)
+def scores_of(asked: Asked) -> torch.Tensor:
+    """Returns x, multiplied or divided, in the type that is computed in, its own axis last."""
+    return composite.scaled(asked.x.to(asked.compute), asked.own_dim, asked.by, asked.divides).movedim(asked.own_dim, -1)
+
+
+def count_above(scores: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """Returns how many scores of a row, [..., n_cols], are above each of its chosen ones, [..., n_ids]."""
+    counts = torch.zeros_like(chosen, dtype=torch.int64)
+    for at in range(chosen.shape[-1]):
+        counts[..., at] = (scores > chosen[..., at : at + 1]).sum(-1)
+    return counts
 
 
 def _factor(asked: Asked) -> float | torch.Tensor:
