@@ -13,7 +13,10 @@ def forward(asked: Asked) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | No
     Raises:
         IndexError: an id is out of range.
     """
-    logs, ids = log_probs_of(asked), asked.ids.view(*asked.rows, asked.n_ids)
+    softmax = AskedSoftmax(
+        asked.x, asked.own_dim, asked.compute, factors=asked.factors, factor=asked.factor, divides=asked.divides
+    )
+    logs, ids = composite.forward("log_softmax", softmax).movedim(asked.own_dim, -1), asked.ids.view(*asked.rows, asked.n_ids)
     ignored, n_cols = ids == asked.ignore_index, logs.shape[-1]
     outside = ~ignored & ((ids < 0) | (ids >= n_cols))
     if outside.any():
@@ -49,10 +52,8 @@ def backward(given: AskedGradient) -> torch.Tensor:
 def of_scores(given: AskedGradient) -> torch.Tensor:
     """Computes the gradient of scores, of x's shape, in the type that is computed in; 0 in greedy rows."""
     asked = given.asked
-    logs, ids = log_probs_of(asked), asked.ids.view(*asked.rows, asked.n_ids)
-    if given.shard:
-        first, second = given.statistics[:2].unsqueeze(-1)
-        logs = steep(scores_of(asked) - first, asked, -1) - second.log()
+    (first, second), ids = given.statistics[:2].unsqueeze(-1), asked.ids.view(*asked.rows, asked.n_ids)
+    logs = steep(scores_of(asked) - first, asked, -1) - second.log()
     there = (ids != asked.ignore_index) & (ids >= 0) & (ids < logs.shape[-1])
     counted = (ids != asked.ignore_index) if given.shard else there
     by = torch.where(counted, given.dpicked.view(ids.shape), 0.0).sum(-1, keepdim=True)
@@ -61,9 +62,8 @@ def of_scores(given: AskedGradient) -> torch.Tensor:
     ds = -probabilities * by
     if given.dentropy is not None:
         slope = given.dentropy.unsqueeze(-1)
-        mean = -given.statistics[2].unsqueeze(-1) if given.shard else _weighted(logs).sum(-1, keepdim=True)
         is_constant = is_constant & (slope == 0)
-        ds = ds - slope * (_weighted(logs) - probabilities * mean)
+        ds = ds - slope * (_weighted(logs) + probabilities * given.statistics[2].unsqueeze(-1))
     ds = torch.where(is_constant, 0.0, ds).scatter_add(-1, torch.where(there, ids, 0), dpicked).movedim(-1, asked.own_dim)
     if asked.divides:
         ds = torch.where(composite.along(_factor(asked), asked.own_dim, ds) == 0, 0.0, ds)
@@ -80,14 +80,6 @@ def of_factors(given: AskedGradient) -> torch.Tensor:
         return (ds * x).sum(asked.own_dim)
     divisor = torch.where(factors == 0, 1.0, factors)
     return -(ds * (x / divisor.unsqueeze(asked.own_dim))).sum(asked.own_dim) / divisor
-
-
-def log_probs_of(asked: Asked) -> torch.Tensor:
-    """Computes the log_softmax of scores, its own axis last."""
-    softmax = AskedSoftmax(
-        asked.x, asked.own_dim, asked.compute, factors=asked.factors, factor=asked.factor, divides=asked.divides
-    )
-    return composite.forward("log_softmax", softmax).movedim(asked.own_dim, -1)
 
 
 def steep(fall: torch.Tensor, asked: Asked, dim: int | None = None) -> torch.Tensor:
