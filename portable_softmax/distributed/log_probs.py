@@ -5,7 +5,7 @@ all ranks; so a loss is computed alike on each, and each has the gradient of its
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -54,17 +54,6 @@ def sharded(x: Any, ids: Any, given: Given, out: Any, groups: Sequence[Any], voc
     return (out.copy_(picked), *more) if more else out.copy_(picked)
 
 
-class _Whole(NamedTuple):
-    """Numbers of whole rows, [n_rows], and of their ids, [n_ids, n_rows]; scores only where ranks are asked for."""
-
-    first: torch.Tensor
-    second: torch.Tensor
-    entropies: torch.Tensor
-    picked: torch.Tensor
-    found: torch.Tensor
-    scores: torch.Tensor
-
-
 class _Sharded(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -72,15 +61,14 @@ class _Sharded(torch.autograd.Function):
         in_place: bool,
     ) -> Found:  # fmt: skip
         asked = rest._replace(x=x, ids=ids, factors=factors)
-        whole = _combined(gathered(_numbers(asked, start), groups), asked)
+        statistics, picked, found, scores = _combined(gathered(_numbers(asked, start), groups), asked)
         by_id = ids.reshape(-1, asked.n_ids)
-        ignored, found = by_id == asked.ignore_index, whole.found.t()
-        picked = torch.where(ignored, 0.0, torch.where(found, whole.picked.t(), float("nan")))
+        ignored = by_id == asked.ignore_index
+        picked = torch.where(ignored, 0.0, torch.where(found, picked, float("nan")))
         local = torch.where(found & ~ignored, by_id - start, NONE).view(ids.shape)
-        statistics = torch.stack((whole.first, whole.second, whole.entropies)[: 2 + asked.entropy]).view(asked.statistics_shape)
-        ranks = None
+        statistics, ranks = statistics.view(asked.statistics_shape), None
         if asked.rank:
-            above = by_torch.count_above(_scores(asked), whole.scores.t().reshape(*asked.rows, asked.n_ids))
+            above = by_torch.count_above(_scores(asked), scores.reshape(*asked.rows, asked.n_ids))
             ranks = torch.where(local == NONE, 0, over(SUM, above.view(ids.shape), groups))
             ctx.mark_non_differentiable(ranks)
         ctx.save_for_backward(x, local, statistics, factors)
@@ -137,8 +125,12 @@ def _scores(asked: Asked) -> torch.Tensor:
     return asked.x.movedim(asked.own_dim, -1) if asked.by is None else by_torch.scores_of(asked)
 
 
-def _combined(numbers: torch.Tensor, asked: Asked) -> _Whole:
-    """Returns the numbers of whole rows from those of all ranks' parts: [ranks, ..., n_rows]."""
+def _combined(numbers: torch.Tensor, asked: Asked) -> tuple[torch.Tensor, ...]:
+    """Returns what rows come to, from the numbers of all ranks' parts: [ranks, ..., n_rows].
+
+    These are statistics, [2 or 3, n_rows]; and of ids log-probabilities, whether a rank has them, and with ranks their scores,
+    [n_rows, n_ids] each.
+    """
     firsts, seconds, by_id = numbers[:, 0], numbers[:, 1], numbers[:, 2 + asked.entropy :]
     falls, scores = by_id[:, : asked.n_ids], by_id[:, asked.n_ids :]
     first = firsts.amax(0)
@@ -146,12 +138,11 @@ def _combined(numbers: torch.Tensor, asked: Asked) -> _Whole:
     lower = by_torch.steep(firsts - torch.where(first == -torch.inf, 0.0, first), flat)
     weights = seconds * lower.exp()
     second = weights.sum(0)
-    entropies = second
+    statistics = [first, second]
     if asked.entropy:
         means = torch.where(weights == 0, 0.0, weights * (numbers[:, 2] + lower))
-        entropies = second.log() - means.sum(0) / second
+        statistics.append(second.log() - means.sum(0) / second)
     here = falls != ELSEWHERE
-    found = here.any(0)
     shifted = by_torch.steep(falls + by_torch.steep(firsts - first, flat).unsqueeze(1), flat)
     picked = torch.where(here, shifted, 0.0).sum(0) - second.log()
-    return _Whole(first, second, entropies, picked, found, scores.sum(0))
+    return torch.stack(statistics), picked.t(), here.any(0).t(), scores.sum(0).t()
