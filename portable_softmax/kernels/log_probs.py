@@ -34,17 +34,15 @@ def pick(
         publish(slots, step, split, None, first, second, epoch, FORM)
         if FORM.entropy:
             publish(slots + FORM.slots // 2, step, split, None, falls, tl.zeros_like(falls), epoch, FORM)
-        if split == FORM.programs - 1:
+    if split == FORM.programs - 1 if FORM.splits > 1 else True:
+        if FORM.splits > 1:
             peak, total, all_falls = whole_rows(
                 slots, step, epoch, a, b, rows, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM
             )
-            write(
-                picked_ptr, ids_ptr, statistics_ptr, a, b, peak, total, all_falls, number, rows, lead, n_rows, n_cols, all_rows,
-                a_stride, b_stride, factor, n_ids, ignored, FORM,
-            )  # fmt: skip
-    else:
+        else:
+            peak, total, all_falls = first, second, falls
         write(
-            picked_ptr, ids_ptr, statistics_ptr, a, b, first, second, falls, number, rows, lead, n_rows, n_cols, all_rows,
+            picked_ptr, ids_ptr, statistics_ptr, a, b, peak, total, all_falls, number, rows, lead, n_rows, n_cols, all_rows,
             a_stride, b_stride, factor, n_ids, ignored, FORM,
         )  # fmt: skip
 
