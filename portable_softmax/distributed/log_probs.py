@@ -11,8 +11,8 @@ import torch
 from torch.compiler import is_dynamo_compiling
 from torch.distributed import get_rank
 
-from portable_softmax.distributed.entry import checked_group
-from portable_softmax.distributed.exchange import SUM, Group, Groups, gathered, over
+from portable_softmax.distributed.entry import named as named_groups
+from portable_softmax.distributed.exchange import SUM, Groups, gathered, over
 from portable_softmax.operators.log_probs import by_torch
 from portable_softmax.operators.log_probs.asked import Asked, AskedGradient
 from portable_softmax.operators.log_probs.call import Found, Given, check_out, named, read
@@ -37,16 +37,17 @@ def sharded(x: Any, ids: Any, given: Given, out: Any, groups: Sequence[Any], voc
     Raises:
         TypeError: a group is something else.
         RuntimeError: the cases of `out`; a temperature needs a gradient; or a rank is lost, as torch.distributed finds it.
+        ValueError: calls differ, in the cases of entry.sharded.
     """
-    groups = [checked_group(each) for each in groups]
     asked = read(x, ids, given)
     if any(each.requires_grad for each in asked.numbers):
         raise RuntimeError(f"{NAME}() of a shard has no gradient of its scale or temperature; give them detached")
     if out is not None:
         check_out(out, asked)
+    told = f"{NAME} of {asked.x.dtype} along dim {asked.own_dim}, ids {[*ids.shape]}, {given.entropy=}, {given.rank=}"
+    several = named_groups(groups, told, asked.x, asked.own_dim)
     start = get_rank(groups[0]) * asked.x.shape[asked.own_dim] if vocab_start is None else vocab_start
     rest = asked._replace(x=None, ids=None, factors=None)  # type: ignore[arg-type]
-    several = tuple(Group(each.group_name, each.size()) for each in groups if each.size() > 1)
     found: Found = _Sharded.apply(asked.x, asked.ids, asked.factors, rest, start, several, given.grad_inplace)
     if out is None:
         return found

@@ -446,6 +446,13 @@ def types_that_differ_while_debugging():
 
 
 @fault
+def log_probs_that_differ_while_debugging():
+    dist.set_debug_level(dist.DebugLevel.INFO)
+    ids, rank = torch.zeros(4, dtype=torch.int64), dist.get_rank() == 1
+    token_log_probs(inputs((4, 8)), ids, rank=rank, group=dist.group.WORLD)
+
+
+@fault
 def a_case_that_is_wrong():
     """A rank's part that is compared with another's."""
     part = shard(inputs((4, sum(SIZES[world()]))))
