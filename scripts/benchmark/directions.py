@@ -133,12 +133,8 @@ def _token_entropy(provider: Provider, given: Tokens) -> Timed | None:
 
 
 def _token_backward(provider: Provider, given: Tokens) -> Timed | None:
-    """Records log-probabilities once, and times their gradient alone."""
-    if not (provider.token_log_probs and provider.cross_entropy):
-        return None
-    leaf = given.x.detach().requires_grad_()
-    log_probs = provider.token_log_probs(leaf, given.ids)
-    return lambda: torch.autograd.grad(log_probs, leaf, given.weights, retain_graph=True)[0]
+    gradient = provider.token_backward
+    return gradient and gradient(given.x, given.ids, given.weights)
 
 
 def _token_both(provider: Provider, given: Tokens) -> Timed | None:

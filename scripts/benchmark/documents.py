@@ -1,12 +1,11 @@
 """Tables of documents, made of the results that are kept: `python scripts/benchmark report --write`."""
 
-import math
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from benchmark.ratios import compared, mean, text, to_best, to_ceiling
-from benchmark.results import CEILINGS, COPY, OURS, Cell, Result, cells_of, read
+from benchmark.results import CEILINGS, COPY, OURS, STREAMS, Cell, Result, cells_of, read
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "scripts" / "results"
@@ -174,15 +173,17 @@ def scores() -> str:
 
 def log_probs() -> str:
     """Returns microseconds and ratios of log-probabilities of tokens, by device and shape, for each call and type."""
-    rows: dict[tuple[str, str], dict[str, str]] = {}
-    for cell in cells_of([each for file in sorted(KEPT.glob("log_probs_*.csv")) for each in read(file)]):
-        us = cell.us.get(OURS, math.nan)
-        call = f"{cell.result.direction.partition('_')[2].replace('_', '-')}, {cell.result.dtype}"
-        told = f"{us:.{int(us < SMALL_US)}f}; {text(to_ceiling(cell))}, {text(to_best(cell))} {cell.best_peer() or ''}"
-        rows.setdefault((cell.result.device, cell.place), {})[call] = told.strip()
+    results = [each for file in sorted(KEPT.glob("log_probs_*.csv")) for each in read(file) if each.sweep == "log_probs"]
+    rows: dict[tuple[str, tuple[int, ...]], dict[str, str]] = {}
+    for cell in cells_of(sorted(results, key=lambda each: list(STREAMS).index(each.direction))):
+        told, us = cell.result, cell.us.get(OURS)
+        ratios = f"{text(to_ceiling(cell))}, {text(to_best(cell))} {cell.best_peer() or ''}".strip()
+        call = f"{told.direction.partition('_')[2].replace('_', '-')}, {told.dtype}"
+        rows.setdefault((told.device, told.sizes), {})[call] = f"{us:.{int(us < SMALL_US)}f}; {ratios}" if us else "-"
     calls = list(dict.fromkeys(call for row in rows.values() for call in row))
-    told_rows = [[*key, *(row.get(call, "-") for call in calls)] for key, row in rows.items()]
-    return _table(told_rows, "device", "logits", *calls) if rows else NOT_KEPT
+    named = [[device, " x ".join(map(str, sizes)), *(row.get(call, "-") for call in calls)]
+             for (device, sizes), row in sorted(rows.items())]  # fmt: skip
+    return _table(named, "device", "logits", *calls) if rows else NOT_KEPT
 
 
 def sharded() -> str:

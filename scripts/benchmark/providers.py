@@ -23,8 +23,9 @@ class Provider:
         backward: dx from dy and y, by its kernel alone.
         log_softmax: log_softmax of x, with no gradient recorded.
         differentiable: y from x, for torch.autograd.
-        token_log_probs: log-probabilities of ids from x and ids; for torch.autograd too, where there is `cross_entropy`.
+        token_log_probs: log-probabilities of ids from x and ids.
         token_entropy: the same, and entropies of rows.
+        token_backward: makes, from x, ids and gradients of log-probabilities, the call that computes dx alone.
         cross_entropy: the mean of log-probabilities from x and ids, for torch.autograd.
         overwrites: the gradient of `cross_entropy` is written over x.
     """
@@ -35,6 +36,7 @@ class Provider:
     differentiable: Function | None = None
     token_log_probs: Function | None = None
     token_entropy: Callable[..., Any] | None = None
+    token_backward: Callable[..., Callable[[], torch.Tensor]] | None = None
     cross_entropy: Function | None = None
     overwrites: bool = False
 
@@ -54,8 +56,13 @@ def _ours() -> Provider:
     from portable_softmax import log_softmax, softmax, token_log_probs
 
     gradient = torch.ops.portable_softmax.softmax_backward
-    tokens = _of_tokens(token_log_probs, partial(token_log_probs, entropy=True))
+    tokens = _of_tokens(token_log_probs, partial(token_log_probs, entropy=True)) | {"token_backward": _our_gradient}
     return Provider(softmax, lambda dy, y: gradient(dy, y, -1, y.dtype), log_softmax, softmax, **tokens)
+
+
+def _our_gradient(x: torch.Tensor, ids: torch.Tensor, dy: torch.Tensor) -> Callable[[], torch.Tensor]:
+    operators = torch.ops.portable_softmax
+    return partial(operators.token_log_probs_backward, x, ids, operators.token_log_probs(x, ids)[1], dy, None, -1)
 
 
 def _copy() -> Provider:
@@ -72,7 +79,7 @@ def _copy() -> Provider:
         def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
             return ctx.saved_tensors[0].clone(), None
 
-    tokens = _of_tokens(Tokens.apply, Tokens.apply)
+    tokens = _of_tokens(Tokens.apply, Tokens.apply) | {"token_backward": lambda x, ids, dy: x.clone}
     return Provider(torch.clone, torch.add, torch.clone, _differentiable(torch.clone, torch.add), **tokens)
 
 
@@ -99,7 +106,14 @@ def _torch() -> Provider:
 
 
 def _of_tokens(log_probs: Callable[..., Any], entropy: Callable[..., Any]) -> dict[str, Any]:
-    return {"token_log_probs": log_probs, "token_entropy": entropy, "cross_entropy": lambda x, ids: log_probs(x, ids).mean()}
+    mean, gradient = lambda x, ids: log_probs(x, ids).mean(), partial(_recorded_gradient, log_probs)
+    return {"token_log_probs": log_probs, "token_entropy": entropy, "token_backward": gradient, "cross_entropy": mean}
+
+
+def _recorded_gradient(log_probs: Function, x: torch.Tensor, ids: torch.Tensor, dy: torch.Tensor) -> Callable[[], torch.Tensor]:
+    leaf = x.detach().requires_grad_()
+    y = log_probs(leaf, ids)
+    return lambda: torch.autograd.grad(y, leaf, dy, retain_graph=True)[0]
 
 
 def _token_log_probs(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -114,7 +128,8 @@ def _token_entropy(x: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, to
 def _cross_entropy() -> Provider:
     """Returns torch's cross-entropy, which rounds log-probabilities to the type of logits."""
     by_row = partial(torch.nn.functional.cross_entropy, reduction="none")
-    return Provider(token_log_probs=by_row, cross_entropy=torch.nn.functional.cross_entropy)
+    gradient = partial(_recorded_gradient, by_row)
+    return Provider(token_log_probs=by_row, token_backward=gradient, cross_entropy=torch.nn.functional.cross_entropy)
 
 
 def _compiled() -> Provider:
@@ -135,7 +150,8 @@ def _compiled_tokens(functions: dict[str, Any]) -> dict[str, Any]:
     """Returns what Inductor makes of functions, whose gradients may be computed again from what was kept."""
     functorch: Any = importlib.import_module("torch._functorch.config")
     functorch.donated_buffer = False
-    return {name: torch.compile(function, dynamic=False) for name, function in functions.items()}
+    compiled = {name: torch.compile(each, dynamic=False) for name, each in functions.items() if name != "token_backward"}
+    return compiled | {"token_backward": partial(_recorded_gradient, compiled["token_log_probs"])}
 
 
 def _naive() -> Provider:
@@ -191,10 +207,15 @@ def _flaggems() -> Provider:
 
 def _quack() -> Provider:
     module = importlib.import_module("quack.softmax")  # the attribute `quack.softmax` is the function with that name
-    cross_entropy = importlib.import_module("quack.cross_entropy").cross_entropy
+    tokens = importlib.import_module("quack.cross_entropy")
+
+    def token_backward(x: torch.Tensor, ids: torch.Tensor, dy: torch.Tensor) -> Callable[[], torch.Tensor]:
+        _, lse = tokens.cross_entropy_fwd(x, ids, return_lse=True)
+        return partial(tokens.cross_entropy_bwd, x, ids, dy, lse)
+
     return Provider(
-        module.softmax_fwd, module.softmax_bwd, differentiable=module.softmax,
-        token_log_probs=partial(cross_entropy, reduction="none"), cross_entropy=cross_entropy,
+        module.softmax_fwd, module.softmax_bwd, differentiable=module.softmax, token_backward=token_backward,
+        token_log_probs=partial(tokens.cross_entropy, reduction="none"), cross_entropy=tokens.cross_entropy,
     )  # fmt: skip
 
 

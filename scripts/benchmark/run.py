@@ -2,9 +2,9 @@
 
 The time is the median of a call with the L2 cache flushed. The providers of a cell take turns in one process, and every result
 is checked against float64. The ceiling is torch's copy of as many bytes: clone forward, add of two tensors backward; of
-log-probabilities, which read logits alone, a copy of half of them, beside `read`, their maximum. `both` and the gradients of
-log-probabilities go through torch.autograd, so the host's time shows for small matrices. `report` reads the CSV, whose columns
-scripts/results/README.md tells.
+log-probabilities, which read logits alone, a copy of half of them, beside `read`, their maximum. `both`, and peers' gradients
+of log-probabilities, go through torch.autograd, so the host's time shows for small matrices. `report` reads the CSV, whose
+columns scripts/results/README.md tells.
 
     python scripts/benchmark --sweep tutorial unaligned --dtype float32 bfloat16 --out rows.csv
     python scripts/benchmark --direction backward both --every 4
