@@ -11,12 +11,12 @@ bit; 0 for an id that is `ignored`, and nan for one outside of the row.
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import edges_of, past_of_split, pointers
+from portable_softmax.kernels.addressing import block_of, edges_of, past_of_split, pointers
 from portable_softmax.kernels.exchange import MISSING, is_missing, publish, slots_of, swap, top_of
 from portable_softmax.kernels.exponents import exp, finite, inverse_of, steep, times
 from portable_softmax.kernels.fallback import reduce_again
 from portable_softmax.kernels.formulas import along, finish, load, of_rows, store
-from portable_softmax.kernels.held import get
+from portable_softmax.kernels.held import get, load_tile
 from portable_softmax.kernels.scores import unscaled
 from portable_softmax.kernels.splits import across_splits, combine, combine_falls, splits_of
 from portable_softmax.kernels.streamed import filled, load_block
@@ -161,21 +161,31 @@ def store_gradients(
     Of scores it is g at a chosen element, less p * (the row's sum of g), and with an entropy less p * h * (log(p) + entropy).
     """
     known = rows < n_rows
-    for col in tl.range(first_col, past_of_split(first_col, n_cols, FORM), FORM.width):
-        block, _, cols, mask = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, out_stride, factor, FORM)
-        result = gradient_at(
-            block, cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, factor,
-            FORM.axis, FORM,
-        )  # fmt: skip
-        store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)
+    if FORM.held:
+        tile, _b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_stride, out_stride, factor, FORM)
+        for k in tl.static_range(FORM.blocks):
+            cols, mask = block_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
+            result = gradient_at(
+                get(tile, k, FORM), cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids,
+                ignored, factor, FORM.axis, FORM,
+            )  # fmt: skip
+            store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)
+    else:
+        for col in tl.range(first_col, past_of_split(first_col, n_cols, FORM), FORM.width):
+            block, _b, cols, mask = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, out_stride, factor, FORM)
+            result = gradient_at(
+                block, cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored,
+                factor, FORM.axis, FORM,
+            )  # fmt: skip
+            store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)
     if FORM.unaligned:
         if split == 0:
-            cols, mask = edges_of(rows, lead, 0, n_rows, n_cols, FORM)
-            result = gradient_at(
-                edge_a, cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored,
-                factor, None, FORM,
+            edge_cols, edge_mask = edges_of(rows, lead, 0, n_rows, n_cols, FORM)
+            edge_result = gradient_at(
+                edge_a, edge_cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids,
+                ignored, factor, None, FORM,
             )  # fmt: skip
-            store(pointers(out, cols, 0, 1), result, mask)
+            store(pointers(out, edge_cols, 0, 1), edge_result, edge_mask)
 
 
 @triton.jit

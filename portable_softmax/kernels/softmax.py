@@ -122,15 +122,15 @@ def softmax_kernel(
             )  # fmt: skip
         else:
             out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM.out_axis, FORM)
-            if FORM.held:
-                store_tile(
-                    out, tile_a, tile_b, base, first, second, rows, first_col, lead, n_rows, n_cols, out_line, factors, FORM
-                )
-            elif FORM.picks == "gradient":
+            if FORM.picks == "gradient":
                 store_gradients(
                     out, a, b, edge_a, first, second, total, slope, ids_ptr, picked_ptr, number, rows, lead, split, first_col,
                     n_rows, n_cols, out_line, a_line, n_ids, ignored, factors, FORM,
                 )  # fmt: skip
+            elif FORM.held:
+                store_tile(
+                    out, tile_a, tile_b, base, first, second, rows, first_col, lead, n_rows, n_cols, out_line, factors, FORM
+                )
             else:
                 store_streamed(
                     out, a, b, first, first, second, rows, lead, first_col, n_rows, n_cols, out_line, a_line, b_stride, factors,

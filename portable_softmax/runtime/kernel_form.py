@@ -62,7 +62,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         tile_rows=tiling.tile_rows,
         width=tiling.width,
         blocks=tiling.blocks,
-        held=tiling.held and not spec.problem.step and not (spec.problem.log_probs and spec.problem.log_probs.gradient),
+        held=tiling.held and not spec.problem.step,
         accumulators=_accumulators(spec, threads),
         walks=tiling.walk,
         counted_in="int64" if spec.many else "uint32",
