@@ -16,7 +16,6 @@ PYTHON = [
     *SCRIPTS.glob("*.py"),
     SCRIPTS / "benchmark",
     SCRIPTS / "benchmark_sharded",
-    SCRIPTS / "benchmark_sharded" / "cost.py",
 ]
 SHELL = [path for path in SCRIPTS.glob("*.sh") if path.name != "environment.sh"]  # that is sourced
 NOT_OF_THE_DEMO = ("matplotlib", "plotly", "pytest", "hypothesis")  # scripts/environment.sh does not install them
