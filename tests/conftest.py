@@ -27,10 +27,10 @@ def where(portable_torch_device):
 
 @pytest.fixture(scope="session", autouse=True)
 def without_needless_work():
-    """Halves the time of Triton's interpreter.
+    """Makes Triton's interpreter two to three times as fast.
 
-    It computes all integers in 64 bits too, for a check that it leaves out where it does not debug, and makes a table of types
-    for each operation.
+    It computes all integers in 64 bits too, for a check that it leaves out where it does not debug, makes a table of types for
+    each operation, and describes the shape of each result anew.
     """
     from portable_softmax.devices.detect import interpreting
 
@@ -39,16 +39,24 @@ def without_needless_work():
     import triton.language as tl
     from triton.runtime import interpreter
 
-    interpreter.interpreter_builder.options = dataclasses.replace(
-        interpreter.interpreter_builder.options, sanitize_overflow=False
-    )
+    builder, described, shapes = interpreter.interpreter_builder, tl.tensor.__init__, {}
+    builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
     of_element = functools.cache(interpreter._get_np_dtype)
 
-    def of(kind):
+    def dtype_of(kind):
         element = kind.element_ty if isinstance(kind, tl.block_type) else kind
         return interpreter.np.dtype("uint64") if isinstance(element, tl.pointer_type) else of_element(element)
 
-    interpreter._get_np_dtype = of
+    def describe(self, handle, type):
+        shape = (*type.shape,) if type.is_block() else ()
+        if shape in shapes:
+            self.handle, self.type, self.dtype = handle, type, type.scalar
+            self.shape, self.numel = shapes[shape]
+        else:
+            described(self, handle, type)
+            shapes[shape] = self.shape, self.numel
+
+    interpreter._get_np_dtype, tl.tensor.__init__ = dtype_of, describe
 
 
 @pytest.fixture
