@@ -70,11 +70,11 @@ def which_softmax(group: argparse._ActionsContainer) -> None:
 
 def which_launch(group: argparse._ActionsContainer) -> None:
     """Adds the options that say how a kernel is launched."""
-    words: dict[str, Any] = {"nargs": "+", "action": Pairs, "dest": "arguments", "default": {}}
     options: dict[str, Any] = {"action": Pairs, "dest": "options", "default": {}}
-    group.add_argument("--args", **words, type=_words, metavar="'NAME=VALUE ...'", help="'x=f16[4096,4096] n=4096 BLOCK=64'")
-    group.add_argument("--signature", **words, type=_pair, metavar="NAME=TYPE", help="x_ptr=*fp32:16 n=i32 ...")
-    group.add_argument("--constexpr", **words, type=_pair, metavar="NAME=VALUE", help="BLOCK_SIZE=1024 EPS=1e-6 ...")
+    group.add_argument(
+        "--args", nargs="+", action=Pairs, dest="arguments", default={}, type=_words,
+        metavar="'NAME=VALUE ...'", help="'x=f16[4096,4096] n=4096 BLOCK=64'",
+    )  # fmt: skip
     group.add_argument("--case", metavar="NAME", help="the function of the kernel's file that makes its arguments")
     group.add_argument("--config", type=_config, metavar="N", help="a configuration of @triton.autotune; all: each of them")
     group.add_argument(

@@ -1,7 +1,7 @@
 """Changes one thing at a time in planning, occupancy, operators and kernels, and counts the changes that their tests see.
 
     python scripts/mutants.py --count 100              # some of all, the same ones each time
-    python scripts/mutants.py --only planning/rows.py --count 0   # every one of a file
+    python scripts/mutants.py --only planning/grid.py --count 0   # every one of a file
     python scripts/mutants.py --show                   # what would be changed; nothing is run
 
 Nothing is written: each change is made in a process of its own, as the module is imported, and pytest runs there until the
@@ -26,16 +26,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PLANNER = ("planner", "candidates", "rows", "budget", "beside", "numbers", "reading")
-OCCUPANCY = ("base", "cuda", "hip", "xpu", "npu")
-FILES = [
-    *(f"planning/{name}.py" for name in PLANNER),
-    *(f"devices/backends/{name}.py" for name in OCCUPANCY),
-    *(
-        f"{room}/{path.name}"
-        for room in ("operators", "kernels")
-        for path in sorted((ROOT / "portable_softmax" / room).glob("*.py"))
-    ),
+FILES = [f"devices/backends/{name}.py" for name in ("base", "cuda", "hip", "xpu", "npu")] + [
+    f"{room}/{path.name}"
+    for room in ("planning", "operators", "kernels")
+    for path in sorted((ROOT / "portable_softmax" / room).glob("*.py"))
 ]
 INTERPRETED = "-m", "kernel and not slow", "--device", "interpreter"
 TESTS = {  # in this order: quick ones that see most come first

@@ -8,82 +8,40 @@ TTIR is Triton's own form of a kernel, the same for all vendors. Nothing is comp
 """
 
 import argparse
+import dataclasses
 import hashlib
 import inspect
 import itertools
 import json
-import math
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from random_plans import random_problems
 
 from portable_softmax import Device
+from portable_softmax.devices.policy import Step
 from portable_softmax.planning import planner
-from portable_softmax.planning.lines import lines_of_scores
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import contiguous_problem, problem_of
-from portable_softmax.planning.scores import Scores
+from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler
 from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
 from portable_softmax.runtime.specialization import KernelSpec
 
-ROWS = (4096, 781), (100_000, 33), (4096, 8192), (4096, 12672), (16, 50_257), (8, 131_072), (1024, 65_536), (2, 10**6)
-SIDE_BY_SIDE = (  # rows side by side, columns, matrices, elements of an access
-    *((512, 19, 64, 4), (4096, 4096, 1, 4), (1024, 50_257, 1, 4), (49, 1000, 64, 1), (8, 10, 500_000, 4), (2048, 16_384, 1, 4)),
-)
-STEPS = (  # of scores, and their gradients
-    Scores(factor="number"),
-    Scores(factor="rows", divides=True),
-    Scores(factor="rows", divides=True, cap=30.0, mask="float16", causal="lower_right", zero_rows=True),
-    Scores(mask="bool", factor="number", sink=True),
-    Scores(causal="upper_left", sink=True, factor="rows"),
-)
+PROBLEMS = 200  # by chance, of every form, layout, type, access and step of scores for which kernels differ
 CANDIDATES = 3  # tilings of each problem
 
 
 def problems(device: Device) -> Iterator[Problem]:
-    """Yields problems of every form, layout, type, access and step for which kernels differ."""
-    for dtype in ("float32", "bfloat16"):
-        for backward in (False, True):
-            for form in ("softmax", "log_softmax", "softmin"):
-                for n_rows, n_cols in ROWS if form != "softmin" else ROWS[:2]:
-                    yield contiguous_problem(n_rows, n_cols, dtype, form, backward)
-            for inner, n_cols, matrices, vector in SIDE_BY_SIDE:
-                sizes, depth = (matrices * inner, n_cols), 1 if matrices == 1 else 2
-                problem = Problem(*sizes, dtype, dtype, vector, True, "softmax", backward, inner=inner, depth=depth)
-                yield problem
-            heads = Problem(8 * 2048 * 16, 128, dtype, dtype, 4, True, "softmax", backward, depth=3)
-            transposed = [
-                Problem(8192, cols, dtype, dtype, 4, True, "softmax", backward, inner=8192, transposed=True)
-                for cols in (512, 4096)
-            ]
-            yield from (heads, *transposed)
-            for step in ("reduce", "map"):
-                yield Problem(4096, 75_968, dtype, dtype, 4, True, "log_softmax", backward, step=step)
-    yield from scored_problems()
-    yield contiguous_problem(4096, 20_000, "float64")
-    yield contiguous_problem(4096, 781, "float64", "softmax", True)
-
-
-def scored_problems() -> Iterator[Problem]:
-    """Yields the softmax of scores, and its gradient: heads, few long rows, and rows side by side; masks are broadcast."""
-    for scores, (shape, dim), dtype in itertools.product(
-        STEPS, (((8, 16, 200, 200), 3), ((2, 100_001), 1), ((8, 4, 128, 512), 2)), ("float32", "bfloat16")
-    ):
-        strides = [math.prod(shape[at + 1 :]) for at in range(len(shape))]
-        mask = (
-            [stride if at != 1 or len(shape) == 2 else 0 for at, stride in enumerate(strides)]
-            if scores.mask
-            else [0] * len(shape)
-        )
-        causal = scores.causal is not None and dim == len(shape) - 1
-        for backward in (False, True):
-            lines = lines_of_scores(shape, dim, [strides] * (3 if backward else 2), mask, causal)
-            if lines and causal is (scores.causal is not None):
-                yield problem_of(lines, dtype, dtype, scores=scores, backward=backward, mask_aligned=True)
+    """Yields random problems, the same each time, and the steps of sharded rows."""
+    yield from itertools.islice(random_problems(device, seed=0), PROBLEMS)
+    for step, backward in itertools.product(get_args(Step), (False, True)):
+        for dtype, n_cols in (("float32", 75_968), ("bfloat16", 75_968), ("bfloat16", 25_129)):
+            rows = contiguous_problem(4096, n_cols, dtype, "log_softmax", backward)
+            yield dataclasses.replace(rows, step=step)
 
 
 def specs(device: Device) -> Iterator[tuple[str, KernelSpec]]:
@@ -92,8 +50,7 @@ def specs(device: Device) -> Iterator[tuple[str, KernelSpec]]:
         for problem, tiling, _ in planner.ranked(given, device)[:CANDIDATES]:
             if tiling.blocks > 1 and tiling.held and compiler.triton_version() < (3, 3):
                 continue  # Triton 3.2 has no tuples of tensors
-            rows = f"{problem.n_rows} x {problem.n_cols} {problem.layout} {problem.inner} {problem.depth} {problem.access}"
-            yield f"{problem.name} {rows}: {tiling}, walks {tiling.walk}", KernelSpec.of(problem, tiling)
+            yield f"{problem}: {tiling}, walks {tiling.walk}", KernelSpec.of(problem, tiling)
 
 
 def ttir(spec: KernelSpec, device: Device) -> str:

@@ -16,7 +16,6 @@ PYTHON = [
     *SCRIPTS.glob("*.py"),
     SCRIPTS / "benchmark",
     SCRIPTS / "benchmark_sharded",
-    SCRIPTS / "benchmark_sharded" / "cost.py",
 ]
 SHELL = [path for path in SCRIPTS.glob("*.sh") if path.name != "environment.sh"]  # that is sourced
 NOT_OF_THE_DEMO = ("matplotlib", "plotly", "pytest", "hypothesis")  # scripts/environment.sh does not install them
@@ -111,7 +110,7 @@ def test_the_demo_names_its_steps_and_ends(tmp_path):
         shutil.copy(SCRIPTS / name, tmp_path / "scripts")
     (tmp_path / "scripts" / "environment.sh").write_text("set_up() { :; }\n")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    outcome = run("bash", tmp_path / "scripts" / "demo.sh", cwd=tmp_path, PATH=path, PYTHONPATH=str(tmp_path))
+    outcome = run("bash", tmp_path / "scripts" / "demo.sh", "--rows", 8, cwd=tmp_path, PATH=path, PYTHONPATH=str(tmp_path))
     assert outcome.returncode == 0, outcome.stderr
     assert [f"== Step {number} of 4: " in outcome.stdout for number in (1, 2, 3, 4)] == [True] * 4
     assert "verify    PASS: max error" in outcome.stdout

@@ -57,7 +57,7 @@ def token_log_probs(
 
     Raises:
         IndexError: there is no such dim; an id is out of range, on the CPU.
-        ValueError: logits have no dimension, or ids another shape; `rank`, `grad_inplace` or `out` is given with a group.
+        ValueError: logits have no dimension, or ids another shape; `out` is given with DTensors.
         TypeError: an argument is of another type; a DTensor is given with a group.
         RuntimeError: `out` has another type, shape or device, or a gradient is needed; a tensor does not broadcast, or is on
             another device; a second derivative is asked for.

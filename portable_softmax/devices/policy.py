@@ -41,7 +41,7 @@ class CostNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         lookup_ns: of a multiprocessor, for each of the statistics that a program reads.
         program_ns: of a multiprocessor, for each program that it starts.
         thread_ns: of a thread, for each element of an operand.
-        edge_ps: of a multiprocessor, for each element on both sides of an unaligned row.
+        alone_ps: of a multiprocessor, for each element with an address or a mask of its own.
         request_ps: of a multiprocessor, for each cache line that a warp asks for.
         exponent_ps: of a multiprocessor, for each element that a softmax raises e to.
         sum_ps: of a multiprocessor, for each number that a thread gives another one, to add up rows.
@@ -59,7 +59,7 @@ class CostNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     lookup_ns: Amount
     program_ns: Amount
     thread_ns: Amount
-    edge_ps: Amount
+    alone_ps: Amount
     request_ps: Amount
     exponent_ps: Amount
     sum_ps: Amount

@@ -51,11 +51,15 @@ def log_probs_of_dtensor(x: Any, ids: Any, given: Given, out: Any) -> Any:
     Args:
         x: logits, of any mesh and placements.
         ids: a DTensor of that mesh, or a tensor that all ranks have alike.
-        given, out: as log_probs.sharded takes them.
+        given: as log_probs.sharded takes it.
+        out: None.
 
     Raises:
-        TypeError, ValueError, RuntimeError: the cases of log_probs.sharded, and a scale or temperature that is a tensor.
+        TypeError, RuntimeError: the cases of log_probs.sharded.
+        ValueError: there is an `out`, or a scale or temperature is a tensor.
     """
+    if out is not None:
+        raise ValueError(f"{NAME}() of a DTensor was asked for with out=; give none")
     if any(isinstance(each, torch.Tensor) for each in (given.scale, given.temperature)):
         raise ValueError(f"{NAME}() of a DTensor was asked for with one number for each row; apply it to logits first")
     dim, mesh = wrap_dim(int_of(NAME, given.dim), x.dim()), x.device_mesh
@@ -66,17 +70,13 @@ def log_probs_of_dtensor(x: Any, ids: Any, given: Given, out: Any) -> Any:
     if not isinstance(ids, DTensor):
         ids = DTensor.from_local(ids, mesh, [Replicate()] * mesh.ndim, run_check=False)
     part = x.to_local() if is_dynamo_compiling() else _Part.apply(x)
-    tokens, groups = (
-        ids.redistribute(placements=rows).to_local(),
-        [mesh.get_group(k) for k, each in enumerate(at) if each == dim],
-    )
+    tokens = ids.redistribute(placements=rows).to_local()
+    groups = [mesh.get_group(k) for k, each in enumerate(at) if each == dim]
     if groups:
         _, offsets = compute_local_shape_and_global_offset(x.shape, mesh, placements)
-        found = sharded_log_probs(part, tokens, given, out, groups, offsets[dim])
-    elif out is None:
-        found = token_log_probs(part, tokens, *given, out)
+        found = sharded_log_probs(part, tokens, given, None, groups, offsets[dim])
     else:
-        raise ValueError(f"{NAME}() of a DTensor was asked for with out=; give none")
+        found = token_log_probs(part, tokens, *given, None)
     others = torch.Size([*x.shape[:dim], *x.shape[dim + 1 :]])
     shapes = ids.shape, *([others] if given.entropy else []), ids.shape
     every = found if isinstance(found, tuple) else (found,)

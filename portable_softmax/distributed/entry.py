@@ -61,13 +61,17 @@ def sharded(
     dtype = dtype or autocast_dtype(x)
     if not {x.dtype, dtype} <= KERNEL_DTYPES:
         raise DtypeError(f"{form} of {x.dtype} as {dtype} was asked for; name a floating-point dtype of 16, 32 or 64 bits")
-    if not is_dynamo_compiling() and get_debug_level() != DebugLevel.OFF:
-        asked = f"{form} of {dtype} along dim {dim}"
-        for each in groups:
-            _compare(each, asked, [*x.shape[:dim], "...", *x.shape[dim + 1 :]])
-    named = tuple([Group(each.group_name, each.size()) for each in groups if checked_group(each).size() > 1])
-    result: torch.Tensor = _Sharded.apply(x, dim, dtype, form, named)
+    result: torch.Tensor = _Sharded.apply(x, dim, dtype, form, named(groups, f"{form} of {dtype} along dim {dim}", x, dim))
     return result
+
+
+def named(groups: Sequence[Any], asked: str, x: torch.Tensor, dim: int) -> Groups:
+    """Returns groups as collectives know them, but those of one rank; what is asked is compared first where torch debugs."""
+    checked = [checked_group(each) for each in groups]
+    if not is_dynamo_compiling() and get_debug_level() != DebugLevel.OFF:
+        for each in checked:
+            _compare(each, asked, [*x.shape[:dim], "...", *x.shape[dim + 1 :]])
+    return tuple([Group(each.group_name, each.size()) for each in checked if each.size() > 1])
 
 
 def _compare(group: ProcessGroup, *said: Any) -> None:
@@ -76,7 +80,7 @@ def _compare(group: ProcessGroup, *said: Any) -> None:
     Raises:
         ValueError: it differs; on all ranks.
     """
-    everyones: list[Any] = [None] * checked_group(group).size()
+    everyones: list[Any] = [None] * group.size()
     all_gather_object(everyones, said, group)
     if any(each != said for each in everyones):
         raise ValueError(

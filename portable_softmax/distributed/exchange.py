@@ -9,7 +9,7 @@ import torch
 from portable_softmax.distributed.steps import combined
 
 # Ranks up to which each gets every other's pair of numbers, in one collective. More get the maximum, then the sum: in two, but
-# their time grows with the logarithm of the nodes, and a row's bytes not at all; see scripts/benchmark_sharded/cost.py.
+# their time grows with the logarithm of the nodes, and a row's bytes not at all; see docs/notes/sharded_at_more_ranks.md.
 MOST_GATHERED = 32
 
 
@@ -49,20 +49,20 @@ def exchanged(numbers: torch.Tensor, groups: Groups) -> torch.Tensor:
         [ranks, 2, n_rows] or [1, 2, n_rows]; [1, 1, n_rows] for a gradient, whose numbers are added up.
     """
     if numbers.shape[1] == 1:
-        return _over(SUM, numbers, groups)
+        return over(SUM, numbers, groups)
     if math.prod([group.size for group in groups]) <= MOST_GATHERED:
-        return _over(_gather, numbers, groups)
-    first = _over(MAX, numbers[:, 0].contiguous(), groups)
-    total = _over(SUM, combined(numbers[:, 0], numbers[:, 1], first), groups)
+        return over(_gather, numbers, groups)
+    first = over(MAX, numbers[:, 0].contiguous(), groups)
+    total = over(SUM, combined(numbers[:, 0], numbers[:, 1], first), groups)
     return torch.stack((first, total), dim=1)
 
 
 def gathered(numbers: torch.Tensor, groups: Groups) -> torch.Tensor:
     """Returns the numbers of all ranks of the groups: [ranks, ...] of [1, ...]."""
-    return _over(_gather, numbers, groups)
+    return over(_gather, numbers, groups)
 
 
-def _over(collective: Collective, numbers: torch.Tensor, groups: Groups) -> torch.Tensor:
+def over(collective: Collective, numbers: torch.Tensor, groups: Groups) -> torch.Tensor:
     """Does a collective over one group after the other."""
     for group in groups:
         numbers = _collectives.wait_tensor(collective(numbers, group))

@@ -11,25 +11,13 @@ bit; 0 for an id that is `ignored`, and nan for one outside of the row.
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import (
-    block_of,
-    edges_of,
-    first_of_split,
-    in_elements,
-    operands_of,
-    past_of_split,
-    pointers,
-    rows_of,
-    shape_of,
-    starts_of,
-)
+from portable_softmax.kernels.addressing import block_of, edges_of, past_of_split, pointers
 from portable_softmax.kernels.exchange import MISSING, is_missing, publish, slots_of, swap, top_of
 from portable_softmax.kernels.exponents import exp, finite, inverse_of, steep, times
 from portable_softmax.kernels.fallback import reduce_again
-from portable_softmax.kernels.form import name_of
 from portable_softmax.kernels.formulas import along, finish, load, of_rows, store
-from portable_softmax.kernels.held import get, load_edges, load_tile
-from portable_softmax.kernels.scores import factors_of, number_of, unscaled
+from portable_softmax.kernels.held import get, load_tile
+from portable_softmax.kernels.scores import unscaled
 from portable_softmax.kernels.splits import across_splits, combine, combine_falls, splits_of
 from portable_softmax.kernels.streamed import filled, load_block
 
@@ -46,17 +34,15 @@ def pick(
         publish(slots, step, split, None, first, second, epoch, FORM)
         if FORM.entropy:
             publish(slots + FORM.slots // 2, step, split, None, falls, tl.zeros_like(falls), epoch, FORM)
-        if split == FORM.programs - 1:
+    if split == FORM.programs - 1 if FORM.splits > 1 else True:
+        if FORM.splits > 1:
             peak, total, all_falls = whole_rows(
                 slots, step, epoch, a, b, rows, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM
             )
-            write(
-                picked_ptr, ids_ptr, statistics_ptr, a, b, peak, total, all_falls, number, rows, lead, n_rows, n_cols, all_rows,
-                a_stride, b_stride, factor, n_ids, ignored, FORM,
-            )  # fmt: skip
-    else:
+        else:
+            peak, total, all_falls = first, second, falls
         write(
-            picked_ptr, ids_ptr, statistics_ptr, a, b, first, second, falls, number, rows, lead, n_rows, n_cols, all_rows,
+            picked_ptr, ids_ptr, statistics_ptr, a, b, peak, total, all_falls, number, rows, lead, n_rows, n_cols, all_rows,
             a_stride, b_stride, factor, n_ids, ignored, FORM,
         )  # fmt: skip
 
@@ -165,66 +151,41 @@ def count_above(
         tl.atomic_add(ranks_ptr + number * n_ids + at, above.to(tl.int64), mask=there, sem="relaxed")
 
 
-@triton.jit(repr=name_of)
-def log_probs_backward_kernel(
-    out_ptr, a_ptr, factors_ptr, statistics_ptr, ids_ptr, picked_ptr, entropies_ptr,  # the last two: gradients of these
-    n_lines, length, out_line, a_line, n_matrices, out_matrix, a_matrix, n_batches, out_batch, a_batch,  # as of softmax_kernel
-    factor, n_ids, ignored, FORM: tl.constexpr,
+@triton.jit
+def store_gradients(
+    out, a, b, edge_a, first, second, total, slope, ids_ptr, picked_ptr, number, rows, lead, split, first_col, n_rows, n_cols,
+    out_stride, a_stride, n_ids, ignored, factor, FORM: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradient of logits, from these and the numbers of their rows, a tile at a time; `out_ptr` may be `a_ptr`.
+    """Writes the gradient of logits, from these and the numbers of their rows; `out` may be `a`.
 
     Of scores it is g at a chosen element, less p * (the row's sum of g), and with an entropy less p * h * (log(p) + entropy).
     """
-    n_rows, n_cols, per_matrix = shape_of(n_lines, length, n_matrices, n_batches, FORM)
-    out_line, a_line = in_elements(out_line, a_line, FORM)
-    out_matrix, a_matrix = in_elements(out_matrix, a_matrix, FORM)
-    out_batch, a_batch = in_elements(out_batch, a_batch, FORM)
-    factor = factors_ptr if FORM.by_row else number_of(factor, FORM)
-    group, groups = tl.program_id(0) // FORM.programs, tl.num_programs(0) // FORM.programs
-    split = tl.program_id(0) % FORM.programs
-    row_tiles = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows
-    tiles = row_tiles if FORM.flat else n_batches * n_matrices * row_tiles
-    end, step = tiles if FORM.walks else group + 1, groups if FORM.walks else 1
-
-    for tile in tl.range(group, end, step, num_stages=FORM.stages):
-        matrix, line, rows = rows_of(tile, row_tiles, per_matrix, FORM)
-        first_col = first_of_split(split, n_cols, FORM) if FORM.programs > 1 else 0
-        a, b, lead = operands_of(
-            a_ptr, None, matrix, line, n_matrices, a_line, a_matrix, a_batch, out_line, out_matrix, out_batch, FORM
-        )
-        out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM.out_axis, FORM)
-        factors = factors_of(factor, matrix, line, per_matrix, n_rows, FORM)
-        number = number_of_row(matrix, rows, per_matrix, FORM)
-        first, second, total, slope = numbers_of(
-            statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, number, rows < n_rows, n_cols,
-            per_matrix * n_matrices * n_batches, n_ids, ignored, FORM,
-        )  # fmt: skip
-        edge_a, _edge_b = load_edges(a, b, rows, lead, split, n_rows, n_cols, out_line, factors, FORM)
-        if FORM.held:
-            tile_a, _tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, out_line, factors, FORM)
-            for k in tl.static_range(FORM.blocks):
-                cols, mask = block_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
-                result = gradient_at(
-                    get(tile_a, k, FORM), cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, rows < n_rows,
-                    n_cols, n_ids, ignored, factors, FORM.axis, FORM,
-                )  # fmt: skip
-                store(pointers(out, cols, out_line, FORM.out_axis), result, mask)
-        else:
-            for col in tl.range(first_col, past_of_split(first_col, n_cols, FORM), FORM.width):
-                block, _, cols, mask = load_block(a, b, rows, col, lead, n_rows, n_cols, a_line, out_line, factors, FORM)
-                result = gradient_at(
-                    block, cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, rows < n_rows, n_cols, n_ids,
-                    ignored, factors, FORM.axis, FORM,
-                )  # fmt: skip
-                store(pointers(out, cols, out_line, FORM.out_axis), result, mask)
-        if FORM.unaligned:
-            if split == 0:
-                edge_cols, edge_mask = edges_of(rows, lead, 0, n_rows, n_cols, FORM)
-                edge_result = gradient_at(
-                    edge_a, edge_cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, rows < n_rows, n_cols,
-                    n_ids, ignored, factors, None, FORM,
-                )  # fmt: skip
-                store(pointers(out, edge_cols, 0, 1), edge_result, edge_mask)
+    known = rows < n_rows
+    if FORM.held:
+        tile, _b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_stride, out_stride, factor, FORM)
+        for k in tl.static_range(FORM.blocks):
+            cols, mask = block_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
+            result = gradient_at(
+                get(tile, k, FORM), cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids,
+                ignored, factor, FORM.axis, FORM,
+            )  # fmt: skip
+            store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)
+    else:
+        for col in tl.range(first_col, past_of_split(first_col, n_cols, FORM), FORM.width):
+            block, _b, cols, mask = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, out_stride, factor, FORM)
+            result = gradient_at(
+                block, cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored,
+                factor, FORM.axis, FORM,
+            )  # fmt: skip
+            store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)
+    if FORM.unaligned:
+        if split == 0:
+            edge_cols, edge_mask = edges_of(rows, lead, 0, n_rows, n_cols, FORM)
+            edge_result = gradient_at(
+                edge_a, edge_cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids,
+                ignored, factor, None, FORM,
+            )  # fmt: skip
+            store(pointers(out, edge_cols, 0, 1), edge_result, edge_mask)
 
 
 @triton.jit

@@ -14,7 +14,7 @@ from portable_softmax.kernels.fallback import do_alone
 from portable_softmax.kernels.folded import split_of
 from portable_softmax.kernels.form import name_of
 from portable_softmax.kernels.held import load_edges, load_tile, reduce, store_edges, store_tile
-from portable_softmax.kernels.log_probs import count_above, pick
+from portable_softmax.kernels.log_probs import count_above, number_of_row, numbers_of, pick, store_gradients
 from portable_softmax.kernels.masks import in_turn, mask_strides, starts_of_mask
 from portable_softmax.kernels.scores import factors_of, number_of, of_each_row, with_sink
 from portable_softmax.kernels.shards import store_statistics, whole_of
@@ -25,7 +25,7 @@ from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
 @triton.jit(repr=name_of)
 def softmax_kernel(
     out_ptr, a_ptr, b_ptr, mask_ptr, factors_ptr, sinks_ptr, statistics_ptr,  # each operand that there is not is None
-    ids_ptr, picked_ptr, ranks_ptr,  # chosen columns of each row, their log-probabilities and ranks
+    ids_ptr, picked_ptr, entropies_ptr, ranks_ptr,  # chosen columns of rows, their log-probabilities or the gradients of these
     n_lines, length, out_line, a_line,  # lines of a matrix, their length, and strides from line to line: in FORM.unit elements
     n_matrices, out_matrix, a_matrix,  # matrices of a batch, and strides
     n_batches, out_batch, a_batch,
@@ -71,6 +71,12 @@ def softmax_kernel(
         edge_a, edge_b = load_edges(a, b, rows, lead, split, n_rows, n_cols, b_stride, factors, FORM)
         if FORM.step == "map":
             first, second = whole_of(statistics_ptr, matrix, rows, n_rows, per_matrix, n_matrices * n_batches, n_groups, FORM)
+        elif FORM.picks == "gradient":
+            number = number_of_row(matrix, rows, per_matrix, FORM)
+            first, second, total, slope = numbers_of(
+                statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, number, rows < n_rows, n_cols,
+                per_matrix * n_matrices * n_batches, n_ids, ignored, FORM,
+            )  # fmt: skip
         elif FORM.held:
             tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, b_stride, factors, FORM)
             if FORM.rank:
@@ -99,7 +105,7 @@ def softmax_kernel(
         first, second = with_sink(first, second, factors, sinks, FORM)
 
         # Pick; or map and store; if a neighbour has not answered in time, compute its statistics first.
-        if FORM.picks != "":
+        if FORM.picks == "forward":
             pick(
                 picked_ptr, ids_ptr, statistics_ptr, workspace_ptr, epoch, a, b, first, second, falls, tile, matrix, rows, lead,
                 split, per_matrix, n_rows, n_cols, per_matrix * n_matrices * n_batches, a_line, b_stride, factors, n_ids,
@@ -107,7 +113,7 @@ def softmax_kernel(
             )  # fmt: skip
         elif FORM.step == "reduce":
             store_statistics(statistics_ptr, matrix, rows, n_rows, per_matrix, n_matrices * n_batches, first, second, FORM)
-        elif top == MISSING if FORM.splits > 1 else False:  # False if no row is shared: the branch is not compiled
+        elif top == MISSING if FORM.splits > 1 and FORM.picks == "" else False:  # False: the branch is not compiled
             again = tile + (top - MISSING)  # equals `tile`; the compiler does not know, and keeps no register alive
             do_alone(
                 out_ptr, a_ptr, b if FORM.mask != "" else b_ptr, workspace_ptr, epoch, firsts, seconds, again, split,
@@ -116,7 +122,12 @@ def softmax_kernel(
             )  # fmt: skip
         else:
             out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM.out_axis, FORM)
-            if FORM.held:
+            if FORM.picks == "gradient":
+                store_gradients(
+                    out, a, b, edge_a, first, second, total, slope, ids_ptr, picked_ptr, number, rows, lead, split, first_col,
+                    n_rows, n_cols, out_line, a_line, n_ids, ignored, factors, FORM,
+                )  # fmt: skip
+            elif FORM.held:
                 store_tile(
                     out, tile_a, tile_b, base, first, second, rows, first_col, lead, n_rows, n_cols, out_line, factors, FORM
                 )
@@ -125,4 +136,5 @@ def softmax_kernel(
                     out, a, b, first, first, second, rows, lead, first_col, n_rows, n_cols, out_line, a_line, b_stride, factors,
                     FORM,
                 )  # fmt: skip
-            store_edges(out, edge_a, edge_b, first, second, rows, lead, split, n_rows, n_cols, factors, FORM)
+            if FORM.picks == "":
+                store_edges(out, edge_a, edge_b, first, second, rows, lead, split, n_rows, n_cols, factors, FORM)

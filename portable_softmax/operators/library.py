@@ -61,13 +61,13 @@ def _forward_fake(form: str, *arguments: Any) -> torch.Tensor:
 def _forward_batched(form: str, info: Any, in_dims: Any, *arguments: Any) -> Any:
     asked, at = Asked(*arguments), cast(Any, Asked(*in_dims))
     dim = wrap_dim(asked.dim, asked.x.dim() - (at.x is not None))
-    x = _batch_first(asked.x, at.x, info.batch_size)
+    x = batch_first(asked.x, at.x, info.batch_size)
     whole = asked._replace(
         x=x if x.dim() > 1 else x.unsqueeze(1),  # a number is a row of one
         dim=dim + 1,
-        mask=None if asked.mask is None else _batch_first(asked.mask, at.mask, 1),
-        factors=_rows(asked.factors, at.factors, info.batch_size),
-        sinks=_rows(asked.sinks, at.sinks, info.batch_size),
+        mask=None if asked.mask is None else batch_first(asked.mask, at.mask, 1),
+        factors=rows_of_batch(asked.factors, at.factors, info.batch_size),
+        sinks=rows_of_batch(asked.sinks, at.sinks, info.batch_size),
     )
     return operator(form)(*whole).view(x.shape), 0
 
@@ -106,24 +106,25 @@ def _check(form: str, asked: AskedGradient) -> None:
 
 def _backward_batched(form: str, info: Any, in_dims: Any, *arguments: Any) -> Any:
     asked, at = AskedGradient(*arguments), cast(Any, AskedGradient(*in_dims))
-    dy, y = _batch_first(asked.dy, at.dy, info.batch_size), _batch_first(asked.y, at.y, info.batch_size)
+    dy, y = batch_first(asked.dy, at.dy, info.batch_size), batch_first(asked.y, at.y, info.batch_size)
     dim = wrap_dim(asked.dim, y.dim() - 1)
     whole = asked._replace(
         dy=dy if y.dim() > 1 else dy.unsqueeze(1),
         y=y if y.dim() > 1 else y.unsqueeze(1),
         dim=dim + 1,
-        factors=_rows(asked.factors, at.factors, info.batch_size),
+        factors=rows_of_batch(asked.factors, at.factors, info.batch_size),
     )
     return operator(f"{form}_backward")(*whole).view(y.shape), 0
 
 
-def _batch_first(each: torch.Tensor, at: int | None, size: int) -> torch.Tensor:
+def batch_first(each: torch.Tensor, at: int | None, size: int) -> torch.Tensor:
     """Returns a tensor of vmap with its batch as the first dimension; of a size if it has none."""
     return each.expand(size, *each.shape) if at is None else each.movedim(at, 0)
 
 
-def _rows(numbers: torch.Tensor | None, at: int | None, size: int) -> torch.Tensor | None:
-    return None if numbers is None else _batch_first(numbers, at, size).contiguous()
+def rows_of_batch(numbers: torch.Tensor | None, at: int | None, size: int) -> torch.Tensor | None:
+    """Returns a number for each row the same way, contiguous; None of none."""
+    return None if numbers is None else batch_first(numbers, at, size).contiguous()
 
 
 def _define(form: str) -> None:

@@ -44,7 +44,7 @@ def terms(given: Facts, numbers: CostNumbers) -> Terms:
     thread = NS * numbers.thread_ns * given.each
     lookups = NS * numbers.lookup_ns * given.lookups
     busy = PS * (
-        numbers.edge_ps * given.edges
+        numbers.alone_ps * given.alone
         + numbers.request_ps * given.requests
         + numbers.exponent_ps * given.exponents
         + numbers.sum_ps * given.sums
@@ -55,7 +55,7 @@ def terms(given: Facts, numbers: CostNumbers) -> Terms:
     once = given.bytes_us / numbers.bandwidth
     pieces, again = once * numbers.line * given.pieces, given.again_us / numbers.again + given.spilled_us / numbers.spilled
     moving = once + pieces + again
-    waits = later * (exchange + thread + steps + (lookups + busy) * given.beside)
+    waits = later * (given.waiting * exchange + thread + steps + (given.waiting * lookups + busy) * given.beside)
     waves = waits / moving
     starting = NS * numbers.program_ns * given.programs / moving
     waves, starting = waves**numbers.overlap, starting**numbers.overlap

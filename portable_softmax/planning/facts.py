@@ -25,9 +25,11 @@ class Facts(NamedTuple):
         again_us: the same for bytes that are read again.
         spilled_us: the same for bytes that are spilled, and read again.
         shared: 1 where programs exchange statistics, else 0.
-        lookups: statistics that a program reads.
+        waiting: part of the programs that share a row which wait for the others and read their statistics.
+        lookups: statistics that such a program reads.
         each: elements of an operand that a thread has, with those that are masked.
-        edges: elements of all operands on both sides of unaligned rows.
+        alone: elements with an address, or a mask, of their own: on both sides of unaligned rows, and each access of rows side
+            by side.
         requests: cache lines that the program's warps ask for, each access apart.
         exponents: elements that a program raises e to, with those that are masked.
         sums: numbers that a program's threads give each other.
@@ -42,9 +44,10 @@ class Facts(NamedTuple):
     again_us: float
     spilled_us: float
     shared: float
+    waiting: float
     lookups: float
     each: float
-    edges: float
+    alone: float
     requests: float
     exponents: float
     sums: float
@@ -66,6 +69,7 @@ class _Memory(NamedTuple):
     warp: int
     line: int
     sector: int
+    cached: int
 
 
 def facts(
@@ -83,23 +87,27 @@ def facts(
     pieces, under, requests = _pieces(problem, tiling, memory, vector)
     read, moved = memory.elements * memory.read, memory.elements * (memory.read + memory.written)
     twice = not tiling.held and problem.reads_again
-    again = under * moved + (read if twice else 0)
+    between = elements * (memory.read + memory.written) * places  # that all programs move meanwhile
+    missed = read * max(0.0, 1 - memory.cached / between) if twice else 0  # the L2 cache has lost it
+    passes = 1 + read / moved if twice else 1
+    again = under * moved * passes + (read - missed if twice else 0)
+    alone = elements / vector if problem.layout != "rows" else 0  # each has an address of its own
     return Facts(
         programs=num_programs / memory.multiprocessors,
         beside=min(resident, max(1.0, tiles / memory.multiprocessors)),
         waves=-(-tiles // places),
-        bytes_us=(moved + memory.elements * memory.mask) / memory.per_us,
+        bytes_us=(moved + missed + memory.elements * memory.mask) / memory.per_us,
         again_us=again / memory.per_us,
         spilled_us=2 * spilled_bytes * threads * tiles / memory.per_us,
         shared=float(tiling.is_shared and problem.pairs > 0),
-        lookups=tiling.tile_rows * tiling.splits * tiling.folded * problem.pairs if tiling.is_shared else 0,
+        waiting=1 if problem.log_probs is None else 1 / tiling.splits,
+        lookups=_lookups(problem, tiling) if tiling.is_shared else 0,
         each=(elements + edges) / threads,
-        edges=memory.operands * edges,
-        requests=requests * elements * (1 + memory.read / (memory.read + memory.written) if twice else 1)
-        + memory.operands * edges / problem.vector,
+        alone=(edges + alone) * passes,
+        requests=requests * elements * passes + memory.operands * edges / problem.vector,
         exponents=0 if problem.backward else elements + edges,
         sums=(_sums(problem, tiling, threads, vector) + edges * math.log2(2 * problem.vector))
-        * (1 if problem.backward else 2),  # a softmax has a maximum and a sum
+        * (min(problem.pairs, 1) if problem.backward else problem.pairs + (problem.pairs > 0)),  # a maximum, and sums
         steps=0 if tiling.held else (2 if twice else 1) * -(-covered // tiling.width) - 1,
         pieces=pieces,
     )
@@ -123,7 +131,14 @@ def _memory(problem: Problem, device: Device) -> _Memory:
         warp=budget.warp,
         line=WORD_BYTES * budget.line,
         sector=WORD_BYTES * budget.sector,
+        cached=hardware.l2_cache_bytes or 0,
     )
+
+
+def _lookups(problem: Problem, tiling: Tiling) -> int:
+    """Returns the statistics that a program reads of others; rows of folded lines lie in two tiles of each other line."""
+    each = 2 * tiling.folded if tiling.folded > 1 else 1
+    return problem.pairs * tiling.tile_rows * tiling.splits * each
 
 
 def _mask(problem: Problem) -> float:
@@ -174,7 +189,8 @@ def _lines(access: int, run: int, most_runs: int, apart: int, element: int, line
     """Returns the cache lines for each element that a warp asks for at once: of runs that start so many elements apart."""
     run = min(access, run)
     runs = min(access // run, most_runs)
-    touched = min(runs * max(1, run * element / line), max(1, runs * apart * element / line))
+    begun = 1 - math.gcd(apart * element, line) / line  # a run that starts within a line ends in one more
+    touched = min(runs * max(1, run * element / line + begun), max(1, runs * apart * element / line))
     return touched / (run * runs)
 
 

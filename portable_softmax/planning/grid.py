@@ -65,7 +65,8 @@ def _with_warps(budget: Budget) -> Iterator[Tiling]:
         places = [*product([rows], warps, blocks, splits, [True])]
         if (beside and is_long) or 2 * tile * budget.operands * problem.registers_per_element > budget.registers:
             places += product([rows], warps, each[::-1], splits, [False])
-        yield from (tiling for place in places for tiling in _tilings(budget, Place(*place)))
+        found = dict.fromkeys(_tiling(budget, Place(*place)) for place in places)
+        yield from (Tiling(*given[:5], blocks=given[5], held=given[6]) for given in found if given)
     yield _smallest(budget)
 
 
@@ -86,27 +87,31 @@ def _rows(budget: Budget) -> list[int]:
     return powers(min(budget.most_rows, word * budget.sector), min(budget.most_rows, 2 * word * budget.line))
 
 
-def _tilings(budget: Budget, place: Place) -> Iterator[Tiling]:
-    """Yields the tiling of blocks of so many elements a thread; of one of a row, or split, where it is as wide as that."""
-    problem, threads = budget.problem, place.warps * budget.warp
-    width = place.each * threads // place.rows
-    split = -(-problem.width // place.splits)
+def _tiling(budget: Budget, place: Place) -> tuple[int, int, int, int, int, int, bool] | None:
+    """Returns the arguments of a tiling of blocks of so many elements a thread, of one of a row or split where it is as wide.
+
+    None if nothing is gained by it, or its threads have fewer registers.
+    """
+    problem, threads, (rows, warps, each, splits, held) = budget.problem, place.warps * budget.warp, place
+    width, split = each * threads // rows, -(-problem.width // splits)
     if width < problem.vector and problem.layout == "rows":
-        return
+        return None
     width = max(1, min(width, next_power_of_2(split)))
     blocks = -(-split // width)
-    splits = -(-problem.width // (blocks * width))
-    tiling = Tiling(place.rows, width, place.warps, 1, splits, blocks=blocks, held=place.held)
-    elements = tiling.elements * budget.operands
-    if splits > 1 and place.rows * tiling.tile_cols * budget.operands < LEAST_SHARED * threads:
-        return  # programs would exchange for little
-    if not place.held and tiling.elements < NARROWEST_TILE:
-        return
-    if not place.held and splits > 1 and (blocks == 1 or _are_enough(budget, place)):
-        return  # it would be read once more, or be exchanged, for nothing
-    in_use = place.rows * min(tiling.tile_cols, problem.width) >= threads  # or some threads have nothing
-    if (in_use or place.warps == 1) and 2 * elements * problem.registers_per_element <= _registers(budget, threads):
-        yield tiling
+    cols = blocks * width
+    splits = -(-problem.width // cols)
+    elements = rows * (cols if held else width)
+    if 2 * elements * budget.operands * problem.registers_per_element > _registers(budget, threads):
+        return None
+    if splits > 1 and rows * cols * budget.operands < LEAST_SHARED * threads:
+        return None  # programs would exchange for little
+    if not held and elements < NARROWEST_TILE:
+        return None
+    if not held and splits > 1 and (blocks == 1 or _are_enough(budget, place)):
+        return None  # it would be read once more, or be exchanged, for nothing
+    if warps > 1 and rows * min(cols, problem.width) < threads:
+        return None  # some threads would have nothing
+    return rows, width, warps, 1, splits, blocks, held
 
 
 def _registers(budget: Budget, threads: int) -> int:

@@ -84,8 +84,8 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
             rejected.append(f"{left.tiling}: does not compile: {error}")
             continue
         occupancy = device.vendor.occupancy(resources, device.hardware)
-        if unfit := _unfit(left.problem, left.tiling, occupancy, device):
-            rejected.append(f"{left.tiling}: {unfit}")
+        if reason := unfit(left.problem, left.tiling, occupancy, device):
+            rejected.append(f"{left.tiling}: {reason}")
         else:
             found.append(_compiled(left.problem, left.tiling, resources, occupancy, device))
     if not found:
@@ -109,7 +109,7 @@ def ranked(problem: Problem, device: Device) -> list[Ranked]:
                 continue
             used = estimated(reading, tiling, device)
             occupancy = device.vendor.occupancy(used, device.hardware)
-            if not _unfit(reading, tiling, occupancy, device):
+            if not unfit(reading, tiling, occupancy, device):
                 found.append(Ranked(reading, tiling, _compiled(reading, tiling, used, occupancy, device).terms))
     return sorted(found, key=lambda each: each.us)
 
@@ -117,6 +117,17 @@ def ranked(problem: Problem, device: Device) -> list[Ranked]:
 def spilled_by(used: KernelResources) -> int:
     """Returns the bytes of memory that each thread spills into: its stack frame, if the compiler tells it."""
     return used.spilled_bytes_per_thread if used.stack_frame_bytes is None else used.stack_frame_bytes
+
+
+def unfit(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> str | None:
+    """Says why a launch that was compiled cannot run, or not without waiting for long; None if it can."""
+    if not fit.programs_per_multiprocessor:
+        return f"does not fit: {', '.join(fit.limited_by)}"
+    most = min(device.resident(fit), _most_programs(tiling, device))
+    together = tiling.splits
+    if problem.folded > 1:
+        together *= min(problem.tiles(tiling.tile_rows), GROUPS_AT_ONCE * problem.folded)
+    return f"only {most} programs are resident at once" if most < together else None
 
 
 def _of_many(problem: Problem) -> Problem:
@@ -155,17 +166,6 @@ def _told_once(rejected: list[str]) -> list[str]:
     if len(reasons) > 1 and all(reason.startswith("does not compile") for reason in reasons):
         return [f"{len(reasons)} launches, and each {reasons[0]}"]
     return rejected
-
-
-def _unfit(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> str | None:
-    """Says why a candidate cannot be launched; None if it can."""
-    if not fit.programs_per_multiprocessor:
-        return f"does not fit: {', '.join(fit.limited_by)}"
-    most = min(device.resident(fit), _most_programs(tiling, device))
-    together = tiling.splits
-    if problem.folded > 1:
-        together *= min(problem.tiles(tiling.tile_rows), GROUPS_AT_ONCE * problem.folded)
-    return f"only {most} programs are resident at once" if most < together else None
 
 
 def _plan(best: Compiled, others: list[Compiled], order: list[Ranked], rejected: list[str], device: Device) -> LaunchPlan:

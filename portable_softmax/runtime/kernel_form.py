@@ -18,10 +18,6 @@ def kernel_of(spec: KernelSpec) -> Any:
         from portable_softmax.kernels.pairs import pairs_backward_kernel
 
         return pairs_backward_kernel
-    if spec.problem.log_probs and spec.problem.log_probs.gradient:
-        from portable_softmax.kernels.log_probs import log_probs_backward_kernel
-
-        return log_probs_backward_kernel
     from portable_softmax.kernels.softmax import softmax_kernel
 
     return softmax_kernel

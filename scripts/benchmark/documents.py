@@ -4,17 +4,18 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from benchmark.ratios import compared, mean, text, to_best
-from benchmark.results import COPY, OURS, Cell, Result, cells_of, read
+from benchmark.ratios import compared, mean, text, to_best, to_ceiling
+from benchmark.results import CEILINGS, COPY, OURS, STREAMS, Cell, Result, cells_of, read
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "scripts" / "results"
 SPEED = sorted(KEPT.glob("speed_*.csv"))
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "speed.md", ROOT / "docs" / "sharded.md")
+DOCUMENTS = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("speed", "sharded", "log_probs")))
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 DIRECTIONS = ("forward", "backward")
 BEHIND = 0.98  # of a peer: below it we are slower by more than 2%
 MOST_BEHIND = 4  # lines of the list
+NOT_KEPT = "Not in the kept results."
 SMALL_US = 20  # a cell below it takes little more than a launch
 
 
@@ -70,7 +71,7 @@ def _installed(group: list[Result]) -> list[str]:
 
 def _providers(group: Iterable[Result]) -> list[str]:
     names = {each.provider: f"{each.provider} {each.version}".strip() for each in group if each.median_us}
-    return [words for name, words in names.items() if name not in (OURS, COPY)]
+    return [words for name, words in names.items() if name not in (OURS, *CEILINGS)]
 
 
 def classes() -> str:
@@ -137,7 +138,7 @@ def host() -> str:
         kinds[each.direction] = None
         groups.setdefault((each.device, each.provider), {})[each.direction] = f"{each.median_us:.1f}"
     if not groups:
-        return "Not in the kept results."
+        return NOT_KEPT
     return _table(
         [[*key, *(times.get(kind, "-") for kind in kinds)] for key, times in groups.items()], "device", "provider", *kinds
     )
@@ -170,6 +171,21 @@ def scores() -> str:
     return _table(rows, "device", "call, columns", *dtypes, "behind a peer")
 
 
+def log_probs() -> str:
+    """Returns microseconds and ratios of log-probabilities of tokens, by device and shape, for each call and type."""
+    results = [each for file in sorted(KEPT.glob("log_probs_*.csv")) for each in read(file) if each.sweep == "log_probs"]
+    rows: dict[tuple[str, tuple[int, ...]], dict[str, str]] = {}
+    for cell in cells_of(sorted(results, key=lambda each: list(STREAMS).index(each.direction))):
+        told, us = cell.result, cell.us.get(OURS)
+        ratios = f"{text(to_ceiling(cell))}, {text(to_best(cell))} {cell.best_peer() or ''}".strip()
+        call = f"{told.direction.partition('_')[2].replace('_', '-')}, {told.dtype}"
+        rows.setdefault((told.device, told.sizes), {})[call] = f"{us:.{int(us < SMALL_US)}f}; {ratios}" if us else "-"
+    calls = list(dict.fromkeys(call for row in rows.values() for call in row))
+    named = [[device, " x ".join(map(str, sizes)), *(row.get(call, "-") for call in calls)]
+             for (device, sizes), row in sorted(rows.items())]  # fmt: skip
+    return _table(named, "device", "logits", *calls) if rows else NOT_KEPT
+
+
 def sharded() -> str:
     """Returns milliseconds of sharded rows, by shape, direction and provider."""
     results = [each for file in sorted(KEPT.glob("sharded*.csv")) for each in read(file)]
@@ -185,5 +201,5 @@ def sharded() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    each.__name__: each for each in (measured, classes, behind, host, numbers, scores, sharded)
+    each.__name__: each for each in (measured, classes, behind, host, numbers, scores, log_probs, sharded)
 }

@@ -1,4 +1,4 @@
-"""Implementations of softmax for the benchmark: those that can be imported."""
+"""Implementations of softmax and of log-probabilities of tokens for the benchmark: those that can be imported."""
 
 import importlib
 import sys
@@ -16,17 +16,29 @@ Function = Callable[..., torch.Tensor]
 class Provider:
     """Functions of one implementation, along the last dimension of a matrix; None if it has no such function.
 
+    A cross-entropy of each row serves as its log-probability, whose sign is the other one.
+
     Args:
         forward: y from x, with no gradient recorded.
         backward: dx from dy and y, by its kernel alone.
         log_softmax: log_softmax of x, with no gradient recorded.
         differentiable: y from x, for torch.autograd.
+        token_log_probs: log-probabilities of ids from x and ids.
+        token_entropy: the same, and entropies of rows.
+        token_backward: makes, from x, ids and gradients of log-probabilities, the call that computes dx alone.
+        cross_entropy: the mean of log-probabilities from x and ids, for torch.autograd.
+        overwrites: the gradient of `cross_entropy` is written over x.
     """
 
-    forward: Function
+    forward: Function | None = None
     backward: Function | None = None
     log_softmax: Function | None = None
     differentiable: Function | None = None
+    token_log_probs: Function | None = None
+    token_entropy: Callable[..., Any] | None = None
+    token_backward: Callable[..., Callable[[], torch.Tensor]] | None = None
+    cross_entropy: Function | None = None
+    overwrites: bool = False
 
 
 def load(names: Iterable[str]) -> dict[str, Provider]:
@@ -41,15 +53,43 @@ def load(names: Iterable[str]) -> dict[str, Provider]:
 
 
 def _ours() -> Provider:
-    from portable_softmax import log_softmax, softmax
+    from portable_softmax import log_softmax, softmax, token_log_probs
 
     gradient = torch.ops.portable_softmax.softmax_backward
-    return Provider(softmax, lambda dy, y: gradient(dy, y, -1, y.dtype), log_softmax, softmax)
+    tokens = _of_tokens(token_log_probs, partial(token_log_probs, entropy=True)) | {"token_backward": _our_gradient}
+    return Provider(softmax, lambda dy, y: gradient(dy, y, -1, y.dtype), log_softmax, softmax, **tokens)
+
+
+def _our_gradient(x: torch.Tensor, ids: torch.Tensor, dy: torch.Tensor) -> Callable[[], torch.Tensor]:
+    operators = torch.ops.portable_softmax
+    return partial(operators.token_log_probs_backward, x, ids, operators.token_log_probs(x, ids)[1], dy, None, -1)
 
 
 def _copy() -> Provider:
     """Returns the ceiling, which moves as many bytes and computes nothing."""
-    return Provider(torch.clone, torch.add, torch.clone, _differentiable(torch.clone, torch.add))
+
+    class Tokens(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            x.view(-1)[: x.numel() // 2].clone()  # as many bytes as reading x
+            return x.new_empty(len(x), dtype=torch.float32)
+
+        @staticmethod
+        def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return ctx.saved_tensors[0].clone(), None
+
+    tokens = _of_tokens(Tokens.apply, Tokens.apply) | {"token_backward": lambda x, ids, dy: x.clone}
+    return Provider(torch.clone, torch.add, torch.clone, _differentiable(torch.clone, torch.add), **tokens)
+
+
+def _read() -> Provider:
+    """Returns the ceiling of what reads as many bytes, and writes next to nothing."""
+
+    def read(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return x.amax()
+
+    return Provider(token_log_probs=read, token_entropy=read)
 
 
 def _torch() -> Provider:
@@ -61,14 +101,57 @@ def _torch() -> Provider:
     def log_softmax(x: torch.Tensor) -> torch.Tensor:
         return torch.log_softmax(x, -1)
 
-    return Provider(softmax, lambda dy, y: gradient(dy, y, -1, y.dtype), log_softmax, softmax)
+    tokens = _of_tokens(_token_log_probs, _token_entropy)
+    return Provider(softmax, lambda dy, y: gradient(dy, y, -1, y.dtype), log_softmax, softmax, **tokens)
+
+
+def _of_tokens(log_probs: Callable[..., Any], entropy: Callable[..., Any]) -> dict[str, Any]:
+    mean, gradient = lambda x, ids: log_probs(x, ids).mean(), partial(_recorded_gradient, log_probs)
+    return {"token_log_probs": log_probs, "token_entropy": entropy, "token_backward": gradient, "cross_entropy": mean}
+
+
+def _recorded_gradient(log_probs: Function, x: torch.Tensor, ids: torch.Tensor, dy: torch.Tensor) -> Callable[[], torch.Tensor]:
+    leaf = x.detach().requires_grad_()
+    y = log_probs(leaf, ids)
+    return lambda: torch.autograd.grad(y, leaf, dy, retain_graph=True)[0]
+
+
+def _token_log_probs(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    return torch.log_softmax(x, -1, dtype=torch.float32).gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+
+
+def _token_entropy(x: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    logs = torch.log_softmax(x, -1, dtype=torch.float32)
+    return logs.gather(-1, ids.unsqueeze(-1)).squeeze(-1), -(logs.exp() * logs).sum(-1)
+
+
+def _cross_entropy() -> Provider:
+    """Returns torch's cross-entropy, which rounds log-probabilities to the type of logits."""
+    by_row = partial(torch.nn.functional.cross_entropy, reduction="none")
+    gradient = partial(_recorded_gradient, by_row)
+    return Provider(token_log_probs=by_row, token_backward=gradient, cross_entropy=torch.nn.functional.cross_entropy)
 
 
 def _compiled() -> Provider:
     """Returns torch.compile's softmax, compiled by Inductor for each shape."""
     compiled = partial(torch.compile, dynamic=False)
     softmax = compiled(lambda x: torch.softmax(x, -1))
-    return Provider(softmax, compiled(_naive_gradient), compiled(lambda x: torch.log_softmax(x, -1)), softmax)
+    log_softmax, gradient = compiled(lambda x: torch.log_softmax(x, -1)), compiled(_naive_gradient)
+    tokens = _of_tokens(_token_log_probs, _token_entropy)
+    return Provider(softmax, gradient, log_softmax, softmax, **_compiled_tokens(tokens))
+
+
+def _compiled_cross_entropy() -> Provider:
+    by_row, mean = _cross_entropy().token_log_probs, _cross_entropy().cross_entropy
+    return Provider(**_compiled_tokens({"token_log_probs": by_row, "cross_entropy": mean}))
+
+
+def _compiled_tokens(functions: dict[str, Any]) -> dict[str, Any]:
+    """Returns what Inductor makes of functions, whose gradients may be computed again from what was kept."""
+    functorch: Any = importlib.import_module("torch._functorch.config")
+    functorch.donated_buffer = False
+    compiled = {name: torch.compile(each, dynamic=False) for name, each in functions.items() if name != "token_backward"}
+    return compiled | {"token_backward": partial(_recorded_gradient, compiled["token_log_probs"])}
 
 
 def _naive() -> Provider:
@@ -100,7 +183,11 @@ def _liger() -> Provider:
         result: torch.Tensor = ops._softmax_backward(dy, y, *ops.calculate_settings(y.shape[-1]), False)
         return result
 
-    return Provider(lambda x: ops._softmax_forward(x)[0], gradient, differentiable=ops.LigerSoftmaxFunction.apply)
+    cross_entropy = importlib.import_module("liger_kernel.transformers.functional").liger_cross_entropy
+    return Provider(
+        lambda x: ops._softmax_forward(x)[0], gradient, differentiable=ops.LigerSoftmaxFunction.apply,
+        cross_entropy=cross_entropy, overwrites=True,
+    )  # fmt: skip
 
 
 def _flaggems() -> Provider:
@@ -120,7 +207,16 @@ def _flaggems() -> Provider:
 
 def _quack() -> Provider:
     module = importlib.import_module("quack.softmax")  # the attribute `quack.softmax` is the function with that name
-    return Provider(module.softmax_fwd, module.softmax_bwd, differentiable=module.softmax)
+    tokens = importlib.import_module("quack.cross_entropy")
+
+    def token_backward(x: torch.Tensor, ids: torch.Tensor, dy: torch.Tensor) -> Callable[[], torch.Tensor]:
+        _, lse = tokens.cross_entropy_fwd(x, ids, return_lse=True)
+        return partial(tokens.cross_entropy_bwd, x, ids, dy, lse)
+
+    return Provider(
+        module.softmax_fwd, module.softmax_bwd, differentiable=module.softmax, token_backward=token_backward,
+        token_log_probs=partial(tokens.cross_entropy, reduction="none"), cross_entropy=tokens.cross_entropy,
+    )  # fmt: skip
 
 
 def _differentiable(forward: Function, backward: Function) -> Function:
@@ -141,8 +237,11 @@ def _differentiable(forward: Function, backward: Function) -> Function:
 
 _LOADERS: dict[str, Callable[[], Provider]] = {
     "copy": _copy,
+    "read": _read,
     "torch": _torch,
+    "cross_entropy": _cross_entropy,
     "compile": _compiled,
+    "compiled_cross_entropy": _compiled_cross_entropy,
     "naive": _naive,
     "textbook": _textbook,
     "liger": _liger,

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable
 
-from benchmark.results import Cell
+from benchmark.results import CEILINGS, Cell
 
 
 def mean(ratios: Iterable[float]) -> float:
@@ -16,6 +16,11 @@ def mean(ratios: Iterable[float]) -> float:
 def to_best(cell: Cell) -> float:
     """Returns how many times as fast as the best peer we are; nan without a peer."""
     return cell.ratio(cell.best_peer())
+
+
+def to_ceiling(cell: Cell) -> float:
+    """Returns which part of the speed of the fastest ceiling ours is; nan without one."""
+    return min((cell.ratio(each) for each in CEILINGS if each in cell.us), default=math.nan)
 
 
 def compared(cells: Iterable[Cell]) -> list[Cell]:

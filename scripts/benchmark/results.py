@@ -14,9 +14,12 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 
 OURS = "ours"
 COPY = "copy"  # a provider that moves as many bytes and computes nothing: the ceiling
+CEILINGS = (COPY, "read")  # the other one reads them
 DISTURBED = 0.5  # spread above which a result says nothing
-STREAMS = {"forward": 2, "backward": 3, "both": 5, "log_softmax": 2}  # tensors that a direction must read or write
-STREAMS |= {"rms_norm": 2, "layer_norm": 2, "cross_entropy": 1}
+STREAMS = {  # tensors that a direction must read or write
+    "forward": 2, "backward": 3, "both": 5, "log_softmax": 2, "token_log_probs": 1, "token_entropy": 1, "token_backward": 2,
+    "token_both": 3, "rms_norm": 2, "layer_norm": 2, "cross_entropy": 1,
+}  # fmt: skip
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,12 +29,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         device, driver, triton, torch: what it ran on; names and versions.
         commit, date: of this package, and of the run, as year-month-day.
         sweep: list of shapes that the cell is of.
-        provider, version: the implementation: `ours`, `copy`, or a peer and its release.
+        provider, version: the implementation: `ours`, a ceiling (`copy`, `read`), or a peer and its release.
         shape: of the tensor that softmax gets, as 8x16x2048x128.
         layout: how that tensor lies in memory: `contiguous`, or the view of torch that makes it so, as transpose(1, 2).
         dim: of the softmax, counted from 0.
         dtype: by torch's name.
-        direction: `forward`, `backward` (the gradient alone), `both`, `log_softmax`, or another call, in words.
+        direction: `forward`, `backward` (the gradient alone), `both`, one of STREAMS, or another call, in words.
         launch: this package's tiling.
         median_us: microseconds, the median over turns.
         spread: slowest less fastest turn, as a part of the median.
@@ -107,8 +110,8 @@ class Cell:
         return {name: rate for name, rate in rates.items() if rate}
 
     def best_peer(self) -> str | None:
-        """Returns the fastest provider that is neither the ceiling nor ours; None if there is none."""
-        peers = {name: us for name, us in self.us.items() if name not in (COPY, OURS)}
+        """Returns the fastest provider that is neither a ceiling nor ours; None if there is none."""
+        peers = {name: us for name, us in self.us.items() if name not in (*CEILINGS, OURS)}
         return min(peers, key=lambda name: peers[name], default=None)
 
     def ratio(self, other: str | None) -> float:

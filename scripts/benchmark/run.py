@@ -1,12 +1,14 @@
 """Times softmax against its peers on the device here: contiguous rows, ratios to a copy and to the best peer.
 
 The time is the median of a call with the L2 cache flushed. The providers of a cell take turns in one process, and every result
-is checked against float64. The ceiling is torch's copy of as many bytes: clone forward, add of two tensors backward. `both`
-goes through torch.autograd, so the host's time shows for small matrices. `report` reads the CSV, whose columns
-scripts/results/README.md tells.
+is checked against float64. The ceiling is torch's copy of as many bytes: clone forward, add of two tensors backward; of
+log-probabilities, which read logits alone, a copy of half of them, beside `read`, their maximum. `both`, and peers' gradients
+of log-probabilities, go through torch.autograd, so the host's time shows for small matrices. `report` reads the CSV, whose
+columns scripts/results/README.md tells.
 
     python scripts/benchmark --sweep tutorial unaligned --dtype float32 bfloat16 --out rows.csv
     python scripts/benchmark --direction backward both --every 4
+    python scripts/benchmark --sweep log_probs --direction token_log_probs token_entropy token_backward token_both
     python scripts/benchmark --quick         # under a minute
     python scripts/benchmark --host          # time of a call on the host, without waiting for the device
 """
@@ -21,7 +23,7 @@ import msgspec
 import torch
 
 from benchmark.ahead import compile_ahead
-from benchmark.directions import DIRECTIONS, Inputs, Timed, worst_error
+from benchmark.directions import DIRECTIONS, Timed, worst_error
 from benchmark.here import here
 from benchmark.host import host_results
 from benchmark.providers import NAMES, Provider, load
@@ -35,7 +37,7 @@ from portable_softmax.devices.device import Device
 
 Wanted = tuple[str, str, str, int, int]  # direction, sweep, dtype, rows, columns
 # FlagGems is not compiled ahead: it tunes itself by time, and needs a device of its own for that.
-COMPILED = ("compile", "textbook", "liger", "quack", "ours")
+COMPILED = ("compile", "compiled_cross_entropy", "textbook", "liger", "quack", "ours")
 
 
 def main() -> int:
@@ -85,7 +87,8 @@ def _measured(options: argparse.Namespace, providers: dict[str, Provider], devic
 def _results(wanted: Wanted, providers: dict[str, Provider], where: str, told: dict[str, Any], turns: int) -> list[Result]:
     name, sweep, dtype, n_rows, n_cols = wanted
     torch._dynamo.reset()  # torch.compile runs eagerly after too many recompilations
-    given, direction = Inputs.random(n_rows, n_cols, dtype, where), DIRECTIONS[name]
+    direction = DIRECTIONS[name]
+    given = direction.inputs(n_rows, n_cols, dtype, where)
     cell = {"sweep": sweep, "shape": f"{n_rows}x{n_cols}", "dim": 1, "dtype": dtype, "direction": name}
     calls = {each: direction.call(provider, given) for each, provider in providers.items()}
     found = results_of({**told, **cell}, calls, partial(worst_error, given=given, direction=direction), turns)
@@ -95,12 +98,14 @@ def _results(wanted: Wanted, providers: dict[str, Provider], where: str, told: d
 
 def _calls(names: list[str], where: str, wanted: Wanted) -> list[Timed]:
     name, _, dtype, n_rows, n_cols = wanted
-    given = Inputs.random(n_rows, n_cols, dtype, where)
+    given = DIRECTIONS[name].inputs(n_rows, n_cols, dtype, where)
     calls = (DIRECTIONS[name].call(each, given) for each in load(names).values())
     return [call for call in calls if call]
 
 
 def _launch(n_rows: int, n_cols: int, dtype: str, direction: str) -> str:
+    if direction.startswith("token"):
+        return ""  # `plan` takes none
     form = "log_softmax" if direction == "log_softmax" else "softmax"
     try:
         return str(plan(n_rows, n_cols, dtype, form=form, backward=direction == "backward").tiling)

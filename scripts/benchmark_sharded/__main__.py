@@ -2,7 +2,6 @@
 
     torchrun --standalone --nproc-per-node 2 scripts/benchmark_sharded --out sharded.csv
     torchrun --standalone --nproc-per-node 2 scripts/benchmark_sharded --shapes 16x400    # without GPUs: over Gloo
-    python scripts/benchmark_sharded/cost.py                                              # the cost at more ranks, on paper
 
 `forward` is log_softmax; `both` adds its gradient for any dy; `loss` is the mean cross entropy with its gradient. Tokens per
 second are rows divided by the slowest rank's median time. The name of a provider ends in ` x1` if each rank computes all
@@ -31,10 +30,10 @@ from benchmark import results
 from benchmark.here import here
 
 from benchmark_sharded.checks import check
-from benchmark_sharded.kernels import time_steps, time_tiles
+from benchmark_sharded.kernels import time_steps
 from benchmark_sharded.providers import DIRECTIONS, Given, Provider, call_of, providers
-from benchmark_sharded.tables import table_of_tiles, tables
-from benchmark_sharded.timing import slowest, time_call
+from benchmark_sharded.tables import tables
+from benchmark_sharded.timing import time_call
 from portable_softmax import log_softmax
 
 WORDS = {"forward": "log_softmax", "both": "log_softmax and gradient", "loss": "cross entropy and gradient"}
@@ -59,9 +58,6 @@ def main() -> int:
         run["runs"].append(f"{shape}: {_late(given, options.runs)}")
         _write(run, options.out)
     _tell(tables(run))
-    if options.tiles and where.type == "cuda" and slowest(time.monotonic() - began, where) < options.limit / 2:
-        run["tiles"] = time_tiles(options.shapes[0], where, began + 0.8 * options.limit)
-        _tell(table_of_tiles(run["tiles"]))
     if options.graph and where.type == "cuda":
         run["graph"] = _graph(where)
         _tell(f"CUDA graph: {run['graph']}")
@@ -83,7 +79,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=20, help="in which one rank comes late, and whose bits are compared")
     parser.add_argument("--limit", type=float, default=170, help="seconds after which the process ends")
     parser.add_argument("--graph", action=switch, default=True, help="capture a CUDA graph, last of all")
-    parser.add_argument("--tiles", action=switch, default=True, help="time both kernels in tiles of other sizes")
     parser.add_argument("--cpu", action="store_true", help="Gloo, though there are GPUs")
     return parser.parse_args()
 

@@ -38,8 +38,3 @@ def _table(title: str, cells: list[dict[str, Any]]) -> str:
         right = f"{cell['worst_error']:.2g}", f"{cell['beyond']} of {cell['elements']}"
         rows.append([cell["provider"], f"{cell['ms']:.3f}", f"{rate:.4g}", *ratios, *right])
     return tabulate(rows, (title, *HEAD), disable_numparse=True)
-
-
-def table_of_tiles(cases: list[dict[str, Any]]) -> str:
-    """Returns a table of the results of `time_tiles`."""
-    return tabulate([list(case.values()) for case in cases], list(cases[0]) if cases else (), floatfmt=".1f")

@@ -10,7 +10,6 @@ import pytest
 import torch
 from closeness import assert_close, expected, terms_of
 from pairs import FLOATS
-from torch.testing._internal.common_methods_invocations import op_db
 
 from portable_softmax import DeviceError, DtypeError, batch_invariant, override_aten, patch_torch
 from portable_softmax.operators import aten
@@ -44,6 +43,8 @@ def x(where):
 
 
 def samples(name, device, dtype, requires_grad):
+    from torch.testing._internal.common_methods_invocations import op_db  # which takes a second, of tests that need it
+
     infos = [info for info in op_db if info.name == name and dtype in info.supported_dtypes(device.type)]
     assert infos, f"torch has no OpInfo {name} of {dtype}"
     return [(info, sample) for info in infos for sample in info.sample_inputs(device, dtype, requires_grad=requires_grad)]

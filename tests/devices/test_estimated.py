@@ -59,7 +59,8 @@ def test_no_kernel_is_promised_more_programs_than_there_are(record_count, profil
     estimated, hw = held_out(known), known.hardware
     edges = {hw.shared_memory_per_multiprocessor // n + odd for n in (1, 2, 3, 5, 8, 16, 32) for odd in (-1024, 0, 1)}
     sizes = sorted({0, 16, 48 * 1024, hw.shared_memory_per_program_max} | edges)
-    registers = range(1, hw.max_registers_per_thread + 2)
+    granule = 4  # of which those of all vendors are multiples: within it nothing changes
+    registers = [count for count in range(1, hw.max_registers_per_thread + 2) if count % granule < 2]
     grid = [KernelResources(*case) for case in product((1, 2, 3, 4, 8, 16, 32), registers, sizes)]
     promised_more = [resources for resources in grid if programs(resources, estimated) > programs(resources, known)]
     record_count("programs on an unknown architecture, never more than there are", len(grid), len(promised_more))

@@ -51,8 +51,7 @@ def test_an_option_lifts_the_limit_of_a_launch(monkeypatch):
     assert refusal(Device.from_profile("nvidia/h200"), (1, 65536, 1))
 
 
-@pytest.mark.parametrize("profile", sorted(name for name in profiles() if not name.startswith("triton/")))
-def test_a_refusal_names_its_source(profile):
-    device = Device.from_profile(profile)
-    found = refusal(device, (2**40, 1, 1), num_warps=1)
-    assert any(source.title in found for source in device.profile.origins.values())
+def test_a_refusal_names_its_source():
+    for device in map(Device.from_profile, (name for name in profiles() if not name.startswith("triton/"))):
+        found = refusal(device, (2**40, 1, 1), num_warps=1)
+        assert any(source.title in found for source in device.profile.origins.values()), device.name

@@ -1,6 +1,7 @@
 """Directories of profiles: nothing in them is ignored in silence, and whatever a file holds, loading works or says why not."""
 
 import copy
+import functools
 import json
 import os
 import re
@@ -219,7 +220,7 @@ def test_threads_whose_first_calls_come_at_once_read_the_files_once(monkeypatch)
 def test_both_loaders(loader):
     """Checks that they read plain numbers and shipped files alike, and are as strict."""
     assert yaml.load("[0, 132, -5, +7, 1.5, 1.0e+3, '0132']", loader) == [0, 132, -5, 7, 1.5, 1000.0, "0132"]
-    for path, content in CONTENTS.items():
+    for path, content in contents().items():
         assert yaml.load(path.read_text(), loader) == content
     for text, words in (
         ("a: 1\na: 2", "found the key 'a' twice"),
@@ -261,7 +262,14 @@ def paths(content, path=()):
 
 
 FILES = sorted(SHIPPED.glob("*/*.yaml"))
-CONTENTS = {path: yaml.safe_load(path.read_text()) for path in FILES}
+
+
+@functools.cache
+def contents():
+    """What is in each file, as the plain loader reads it."""
+    return {path: yaml.safe_load(path.read_text()) for path in FILES}
+
+
 NUMBERS = st.one_of(st.sampled_from([-1, 0, 1, 2, 3, 32, 33, 64, 1024, 2**20, 2**21, 2**63]), st.integers())
 HOSTILE = st.recursive(
     st.one_of(
@@ -298,7 +306,7 @@ def load(path):
 @given(data=st.data())
 def test_hostile_values(tmp_path, data):
     path = tmp_path / "mutated.yaml"
-    content = copy.deepcopy(CONTENTS[data.draw(st.sampled_from(FILES))])
+    content = copy.deepcopy(contents()[data.draw(st.sampled_from(FILES))])
     for _ in range(data.draw(st.integers(1, 3))):
         *way, last = data.draw(st.sampled_from([each for each in paths(content) if each]))
         holder = content
@@ -335,7 +343,7 @@ def power_of_two(value):
 def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
     """Launches of numbers that are all in range: programs of a power of two of warps, tiles of a power of two of rows."""
     path = tmp_path / "mutated.yaml"
-    content = copy.deepcopy(CONTENTS[data.draw(st.sampled_from(FILES))])
+    content = copy.deepcopy(contents()[data.draw(st.sampled_from(FILES))])
     told = [fact for group in ("hardware", "launch") for fact in content[group].values() if isinstance(fact, dict)]
     chosen = [(holder, key) for holder in told for key in holder]
     numbers = [(holder, key) for holder, key in chosen if isinstance(holder[key], int)]

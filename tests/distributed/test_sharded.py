@@ -44,6 +44,7 @@ def test_an_error_in_a_case_is_seen(by_torch):
         ("a_rank_that_never_comes", "Timed out waiting"),
         ("shapes_that_differ_while_debugging", "ValueError: ranks of one group differ"),
         ("types_that_differ_while_debugging", "of torch.float64"),
+        ("log_probs_that_differ_while_debugging", "given.rank=True"),
         ("shapes_that_differ", ""),  # in Gloo's words, which ends the first rank's process
     ],
 )

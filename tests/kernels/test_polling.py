@@ -32,14 +32,13 @@ def compiled_for(device, n_rows=4096, n_cols=65_536, dtype="bfloat16", backward=
 @pytest.mark.each_value
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("profile", foremost(GPUS))
-def test_the_loop_that_polls_reads_memory_each_time(profile, backward):
-    device = Device.from_profile(profile)
-    for n_rows, n_cols in ((16, 65_536), (4096, 50_257), (4096, 10**6)):
-        compiled, tiling = compiled_for(device, n_rows, n_cols, backward=backward)
-        if tiling.splits > 1:
-            assert len(polling_loops(compiled)) == 1, tiling
-        else:
-            assert n_cols == 10**6, "more splits than a small GPU holds"
+@pytest.mark.parametrize(("n_rows", "n_cols"), [(16, 65_536), (4096, 50_257), (4096, 10**6)])
+def test_the_loop_that_polls_reads_memory_each_time(profile, n_rows, n_cols, backward):
+    compiled, tiling = compiled_for(Device.from_profile(profile), n_rows, n_cols, backward=backward)
+    if tiling.splits > 1:
+        assert len(polling_loops(compiled)) == 1, tiling
+    else:
+        assert n_cols == 10**6, "more splits than a small GPU holds"
 
 
 @pytest.mark.each_value

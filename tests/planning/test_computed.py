@@ -18,7 +18,7 @@ from portable_softmax.planning.request import contiguous_problem, problem_of
 from portable_softmax.runtime.kernel_form import form_of
 from portable_softmax.runtime.specialization import KernelSpec
 
-COUNT = 200  # random problems of each product
+COUNT = 60  # random problems of each product
 
 
 def assert_triton_has(tiling, hardware):
@@ -66,12 +66,12 @@ def tilings_of(problem, device):
 def test_batch_invariant_rows_are_cut_by_their_length_alone(product):
     device = Device.from_profile(product)
     lengths = 1, 20, 64, 500, 781, 4096, 16384, 20_480, 20_484, 32_768, 32_769, 50_257, 10**6
-    for n_cols, backward, dtype in itertools.product(lengths, (False, True), ("float32", "float16")):
+    for n_cols, (backward, dtype) in itertools.product(lengths, ((False, "float16"), (True, "float32"))):
         cut = [
             tilings_of(contiguous_problem(n_rows, n_cols, dtype, backward=backward, batch_invariant=True), device)
-            for n_rows in (1, 132, 10**6, 2**31)
+            for n_rows in (1, 132, 2**31)
         ]
-        assert cut[0] == cut[1] == cut[2] == cut[3]
+        assert cut[0] == cut[1] == cut[2]
 
 
 @pytest.mark.parametrize("kind", [{"inner": 2**9}, {"inner": 2**9, "transposed": True}, {"transposed": True}], ids=str)

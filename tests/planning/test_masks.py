@@ -55,7 +55,7 @@ def unmasked_past(spec: KernelSpec, tiling: Tiling, n_cols: int) -> int:
 
 
 @pytest.mark.parametrize("profile", ["nvidia/h200", "nvidia/t4", "amd/mi300x", "amd/rx-7900-xtx"])
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(problem=problems())
 def test_what_reaches_past_a_row_is_masked(profile, problem):
     device = Device.from_profile(profile)

@@ -16,7 +16,7 @@ from portable_softmax.planning.planner import MOST_COMPILED, choose
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import plans
 
-PROBLEMS = 150  # of each product and compiler
+PROBLEMS = 40  # of each product and compiler
 MOST_COMPILATIONS = 24  # where many do not compile
 
 
@@ -91,15 +91,15 @@ def test_random_problems_are_of_every_kind():
     device = Device.from_profile(H200)
     found = Counter(
         kind
-        for problem in itertools.islice(random_problems(device, seed=0), 4000)
+        for problem in itertools.islice(random_problems(device, seed=0), 800)
         for kind in kinds_of(choose(problem, device, light))
     )
     every = {*get_args(Strategy), *get_args(Layout), *get_args(Access), "forward", "backward", "depth 1", "depth 2", "depth 3"}
     every |= {"shared, held", "shared, read twice", "in place", "not aligned", "folded", "scattered", "scores"}
     every |= {"batch invariant", "two types"}
     assert found.keys() == every
-    assert min(found.values()) >= 10, found
-    assert found["in place"] < 1000, "most problems are not in place"
+    assert min(found.values()) >= 5, found
+    assert found["in place"] < 200, "most problems are not in place"
 
 
 def test_of_launches_that_spill_that_of_the_least_time_is_taken():

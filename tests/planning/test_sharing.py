@@ -59,19 +59,3 @@ def test_a_small_device_shares_the_longest_row_among_as_many_programs_as_run_at_
     assert (plan.tiling.strategy, plan.tiling.held) == ("shared", False)
     assert plan.tiling.splits <= device.resident(plan.occupancy)
     assert device.hardware.multiprocessor_count <= 2 * plan.tiling.splits, "at most half of the multiprocessors are idle"
-
-
-@pytest.mark.parametrize(
-    ("profile", "inner", "tiling", "backward", "accumulators"),
-    [
-        (H200, 1, Tiling(1, 4096, 4, held=False), False, 128 * 4),  # threads, and elements of an access
-        (H200, 1, Tiling(1, 256, 4, held=False), False, 256),
-        (H200, 64, Tiling(64, 128, 8, held=False), True, 256 * 4 // 64),
-        (H200, 64, Tiling(64, 128, 1, held=False), False, 32 * 4 // 64),
-        (A2, 1, Tiling(1, 4096, held=False), False, 1),
-        (A2, 1, Tiling(1, 4096, held=False), True, 4096),
-    ],
-)
-def test_columns_of_one_thread_share_a_place(profile, inner, tiling, backward, accumulators):
-    problem = Problem(1024, 8192, "float32", "float32", 4, inner=inner, backward=backward)
-    assert form_of(KernelSpec.of(problem, tiling), Device.from_profile(profile)).accumulators == accumulators

@@ -24,11 +24,11 @@ SCRIPT = ROOT / "scripts" / "probe_device.py"
 VECTORS = "x=f32[4096] y=f32[4096] z=f32[4096] n=4096"
 MATRICES = "a=f16[512,512] b=f16[512,512] c=f16[512,512] M=512 N=512 K=512 sam=512 sak=1 sbk=512 sbn=1 scm=512 scn=1"
 NAMES = {"KERNELS": SUPPORT / "launched_kernels.py", "DECORATED": SUPPORT / "decorated_kernels.py", "H200": "nvidia/h200"}
-NAMES |= {"EXAMPLES": SUPPORT / "example_kernels.py", "BLOCKS": "--constexpr BLOCK_M=16 BLOCK_N=16 BLOCK_K=16 GROUP_M=1"}
+NAMES |= {"EXAMPLES": SUPPORT / "example_kernels.py", "BLOCKS": "--args BLOCK_M=16 BLOCK_N=16 BLOCK_K=16 GROUP_M=1"}
 NAMES |= {"MI300X": "amd/mi300x", "MATRICES": MATRICES, "VECTORS": VECTORS}
 NAMES["RMS"] = ROOT / "examples" / "rms_norm.py"
 NAMES["ROWS"] = "x=bf16[16384,4096] w=bf16[4096] y=bf16[16384,4096] n_rows=16384 n_cols=4096 eps=1e-6"
-TYPES = "--signature", "x_ptr=*fp32:16", "y_ptr=*fp32:16", "out_ptr=*fp32:16", "n_elements=i32:16"
+TYPES = "--args", "x_ptr=*fp32:16", "y_ptr=*fp32:16", "out_ptr=*fp32:16", "n_elements=i32:16"
 NAMES["TYPES"] = " ".join(TYPES)
 WRONG = Verified(max_error=0.5, worst=7.0, overwritten=0, right=False)
 
@@ -80,7 +80,7 @@ kernel f.py --on H200 | 2 | argument FILE:NAME: a kernel is named FILE:NAME, not
 kernel f.py:k --config x | 2 | 'x' should be the number of a configuration, from 0, or all
 kernel f.py:k --rows 4 | 2 | unrecognized arguments: --rows 4
 kernel f.py:k --args n=1 n=2 | 2 | argument --args: n stands more than once; leave out all but one
-kernel f.py:k --signature n=i32 --constexpr n=4 | 2 | argument --constexpr: n stands more than once
+kernel f.py:k --args n=i32 --args n=4 | 2 | argument --args: n stands more than once
 kernel f.py:k --num-warps 2 --option num_warps=4 | 2 | argument --option: num_warps stands more than once
 kernel nowhere.py:k --on H200 | 2 | UnknownKernelError:
 kernel KERNELS:add | 1 | DeviceError: a kernel needs a device: --on NAME. No accelerator
@@ -152,7 +152,7 @@ kernel DECORATED:tuned --on H200 --config 0 TYPES | 0 | num_warps 4
 kernel DECORATED:tuned --on H200 --config 1 --num-warps 2 TYPES | 0 | num_warps 2
 kernel DECORATED:tuned_once --on H200 TYPES | 0 | num_warps 8
 kernel DECORATED:by_heuristic --on H200 TYPES | 0 | num_warps 4
-kernel DECORATED:by_arguments --on H200 --constexpr BLOCK_SIZE=256 TYPES | 0 | num_warps 4
+kernel DECORATED:by_arguments --on H200 --args BLOCK_SIZE=256 TYPES | 0 | num_warps 4
 kernel DECORATED:logged --on H200 TYPES | 0 | num_warps 8
 kernel KERNELS:tuned --on H200 --args MATRICES --config all --option num_stages=16 | 1 | 0/SM ;; does not fit: a program needs
 kernel DECORATED:plain --on MI300X --args x_ptr=*fp32:16 BLOCK_SIZE=1024 --suggest | 0 | 16 warps, 4 stages

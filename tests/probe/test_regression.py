@@ -18,7 +18,7 @@ from portable_softmax import Device
 ROOT = Path(__file__).parents[2]
 CASES = ["plan", "--on", "nvidia/h200", "amd/mi300x", "--shapes", "64x781", "4096x8192", "--dtype", "bfloat16", "float32"]
 KERNEL = ["kernel", f"{ROOT}/tests/support/decorated_kernels.py:tuned", "--on", "nvidia/h200", "--config", "1"]
-TYPES = ["--signature", "x_ptr=*fp32:16", "y_ptr=*fp32:16", "out_ptr=*fp32:16", "n_elements=i32:16"]
+TYPES = ["--args", "x_ptr=*fp32:16", "y_ptr=*fp32:16", "out_ptr=*fp32:16", "n_elements=i32:16"]
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ def wrong(compile_kernel):
 
 def test_a_kernel_of_ones_own_in_the_interpreter(run, monkeypatch, tmp_path):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    kernel = "verify", "--kernel", f"{KERNELS}:add_kernel", "--case", "add_case", "--constexpr", "BLOCK_SIZE=64"
+    kernel = "verify", "--kernel", f"{KERNELS}:add_kernel", "--case", "add_case", "--args", "BLOCK_SIZE=64"
     code, out, _ = run(*kernel, "--save", f"{tmp_path}/kept.json")
     assert (code, out[:14]) == (0, "verify    PASS")
     told = run("diff", f"{tmp_path}/kept.json", "--kernel", kernel[2])

@@ -76,6 +76,15 @@ def assert_picked(found, x, ids, temperature=None, dim=-1):
         assert torch.equal(ranks.view(ids.shape)[known], exact[2][known])
 
 
+def assert_gradient(dx, x, ids, dpicked, dentropy, temperature=None):
+    """Checks the gradient of logits in rows of a matrix."""
+    logs = expected(x, ids, temperature)[3]
+    exact, size = expected_gradient(logs, ids, dpicked, dentropy)
+    by = 1.0 if temperature is None else temperature.double()
+    size = size * (1 + logs.nan_to_num(0, 0, 0).abs())  # exp(score - maximum) - the sum's logarithm is taken of it
+    assert_close(dx, exact / by, size / by)
+
+
 def launched(device, x, ids, tiling, wanted, temperature=None, results=None, num_programs=None, vector=None, prepare=prepare):
     """Launches what is wanted of rows with a tiling; `results` are operands behind logits and temperatures."""
     name = name_of(x.dtype)
@@ -110,9 +119,5 @@ def both(device, x, ids, tiling, temperature=None, entropy=True, rank=True, **ho
     gradient = LogProbs(entropy=entropy, gradient=True, many=ids.shape[1] > 1)
     given = [dx, statistics, ids, dpicked, *([dentropy] if entropy else [])]
     launched(device, x, ids, tiling, gradient, temperature, given, **how)
-    logs = expected(x, ids, along)[3]
-    exact, size = expected_gradient(logs, ids, dpicked, dentropy if entropy else None)
-    by = 1.0 if along is None else along.double()
-    size = size * (1 + logs.nan_to_num(0, 0, 0).abs())  # exp(score - maximum) - the sum's logarithm is taken of it
-    assert_close(dx, exact / by, size / by)
+    assert_gradient(dx, x, ids, dpicked, dentropy if entropy else None, along)
     return picked, statistics, ranks, dx

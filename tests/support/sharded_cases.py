@@ -130,6 +130,11 @@ def masked_shards_and_special_values():
         assert torch.equal(y.isnan(), like.isnan())
 
 
+def assert_same_bits(one, other):
+    assert one.isnan().equal(other.isnan())
+    assert one.nan_to_num().equal(other.nan_to_num())
+
+
 def tokens_of(n_ids, n):
     """Returns ids of 8 rows; one is ignored, one is the first of all, and one is in no shard."""
     ids = torch.randint(0, n, (8, n_ids), generator=torch.Generator().manual_seed(1))
@@ -148,9 +153,10 @@ def log_probs_of_tokens():
             ids = tokens_of(n_ids, n)
             given, group = x.to(dtype).requires_grad_(), {"group": dist.group.WORLD, "vocab_start": start}
             part = shard(given.detach()).clone().requires_grad_()
-            ours = token_log_probs(part, ids, temperature=by, entropy=True, **group)
-            exact = token_log_probs(given, torch.where(ids == n, -100, ids), temperature=by, entropy=True)
+            *ours, ranks = token_log_probs(part, ids, temperature=by, entropy=True, rank=True, **group)
+            *exact, right = token_log_probs(given, torch.where(ids == n, -100, ids), temperature=by, entropy=True, rank=True)
             assert ours[0].isnan().equal(ids == n)
+            assert ranks.equal(right)
             for mine, right in zip(ours, exact, strict=True):
                 torch.testing.assert_close(mine.nan_to_num(0.0, INF, -INF), right, rtol=1e-5, atol=2e-5)
             weights = inputs((8, n_ids), torch.float32, seed=2)
@@ -162,6 +168,14 @@ def log_probs_of_tokens():
                 torch.testing.assert_close(found, shard(wanted), rtol=2e-2 if dtype == torch.bfloat16 else 1e-4, atol=1e-5)
             alone = token_log_probs(part, ids[:, 0], temperature=by, **group)
             torch.testing.assert_close(alone, ours[0][:, 0].detach(), equal_nan=True)
+            written = torch.full(ids.shape, NAN, dtype=alone.dtype, device=WHERE[0])
+            assert token_log_probs(part.detach(), ids, temperature=by, out=written, **group) is written
+            assert_same_bits(written, ours[0].detach())
+            logits = part.detach().clone()
+            wide = token_log_probs(logits.requires_grad_(), ids, temperature=by, grad_inplace=True, entropy=True, **group)
+            (over,) = torch.autograd.grad((wide[0].nan_to_num() * weights).sum() + wide[1].sum(), logits)
+            assert over.data_ptr() == logits.data_ptr()
+            assert_same_bits(over, found)
 
 
 @case()
@@ -172,9 +186,13 @@ def log_probs_of_even_shards():
     torch.testing.assert_close(found, x.log_softmax(-1).gather(-1, ids.unsqueeze(1)).squeeze(1), rtol=1e-5, atol=2e-5)
     compiled = torch.compile(token_log_probs, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(mine, ids, group=dist.group.WORLD), found)
-    for refused in ({"rank": True}, {"grad_inplace": True}, {"out": torch.empty(8)}):
-        with pytest.raises(ValueError, match="whole rows alone"):
-            token_log_probs(mine, ids, group=dist.group.WORLD, **refused)
+    everything = compiled(mine, ids, group=dist.group.WORLD, entropy=True, rank=True)
+    for one, other in zip(everything, token_log_probs(x, ids, entropy=True, rank=True), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-5)
+    with pytest.raises(RuntimeError, match="out must be torch"):
+        token_log_probs(mine, ids, group=dist.group.WORLD, out=torch.empty(9, device=WHERE[0]))
+    with pytest.raises(RuntimeError, match="out"):
+        token_log_probs(mine.clone().requires_grad_(), ids, group=dist.group.WORLD, out=torch.empty(8, device=WHERE[0]))
     with pytest.raises(RuntimeError, match="no gradient of its scale or temperature"):
         token_log_probs(mine, ids, temperature=torch.ones(8, 1, requires_grad=True), group=dist.group.WORLD)
 
@@ -188,15 +206,17 @@ def log_probs_of_dtensors():
         every = [Shard(2)], [Shard(0)], [Replicate()], [Shard(1)]
         for placements in every if mesh.ndim == 1 else ([Shard(0), Shard(2)], [Shard(2), Shard(2)], [Shard(2), Replicate()]):
             leaf, given = x.clone().requires_grad_(), distribute_tensor(x, mesh, placements).requires_grad_()
-            exact = token_log_probs(leaf, ids, temperature=0.7, entropy=True)
+            exact = token_log_probs(leaf, ids, temperature=0.7, entropy=True, rank=True)
             for tokens in (ids, distribute_tensor(ids, mesh, [Replicate()] * mesh.ndim)):
-                found = token_log_probs(given, tokens, temperature=0.7, entropy=True)
+                found = token_log_probs(given, tokens, temperature=0.7, entropy=True, rank=True)
                 for mine, right in zip(found, exact, strict=True):
                     torch.testing.assert_close(mine.full_tensor(), right, rtol=1e-5, atol=1e-5)
             plain = distribute_tensor(weights, mesh, found[0].placements)
             (dx,) = torch.autograd.grad((found[0] * plain).sum() + found[1].sum(), given)
             (right,) = torch.autograd.grad((exact[0] * weights).sum() + exact[1].sum(), leaf)
             torch.testing.assert_close(dx.full_tensor(), right, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="was asked for with out="):
+        token_log_probs(given, ids, out=torch.empty(6, 5))
     with pytest.raises(ValueError, match="one number for each row"):
         token_log_probs(given, ids, temperature=torch.ones(6, 5, 1))
 
@@ -423,6 +443,13 @@ def shapes_that_differ_while_debugging():
 def types_that_differ_while_debugging():
     dist.set_debug_level(dist.DebugLevel.INFO)
     softmax(inputs((4, 8)), dtype=(torch.float32, torch.float64)[dist.get_rank() % 2], group=dist.group.WORLD)
+
+
+@fault
+def log_probs_that_differ_while_debugging():
+    dist.set_debug_level(dist.DebugLevel.INFO)
+    ids, rank = torch.zeros(4, dtype=torch.int64), dist.get_rank() == 1
+    token_log_probs(inputs((4, 8)), ids, rank=rank, group=dist.group.WORLD)
 
 
 @fault

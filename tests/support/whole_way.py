@@ -6,6 +6,7 @@ A vendor's test file takes these tests (`from whole_way import *`), and its conf
 from typing import NamedTuple
 
 import closeness
+import log_probs
 import pytest
 import torch
 from closeness import expected, expected_gradient, gradient_scale, terms_of
@@ -18,6 +19,7 @@ from portable_softmax.operators import memory
 from portable_softmax.operators.library import operator
 from portable_softmax.planning.plan import Tiling
 
+OPERATORS = torch.ops.portable_softmax
 FORMS = ("softmax", "log_softmax", "softmin")
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -126,4 +128,29 @@ def test_scores(machine, monkeypatch, device, direction, strategy, name, form, d
     if tiling:
         choose(monkeypatch, tiling)
     direction(machine.where(device), name, form, dtype, cols, closeness.assert_close)
+    memory.forget()
+
+
+@pytest.mark.parametrize("device", FIRST)
+@pytest.mark.parametrize("strategy", PLANNED if BACKEND == "npu" else TILINGS)
+@pytest.mark.parametrize("n_ids", [1, 3])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_log_probs(machine, monkeypatch, device, strategy, n_ids, dtype):
+    """With entropies and ranks, of hostile rows and temperatures; and their gradient."""
+    tiling, cols = (PLANNED if BACKEND == "npu" else TILINGS)[strategy]
+    if tiling:
+        choose(monkeypatch, tiling)
+    cols += n_ids > 1  # odd rows: vectors between two edges
+    x, where = log_probs.hostile(cols).to(dtype), machine.where(device)
+    ids = torch.randint(0, cols, (len(x), n_ids), generator=torch.Generator().manual_seed(3))
+    ids[0, -1], ids[2, 0] = log_probs.IGNORED, 0
+    by = torch.tensor([1, 0.5, 2, 1e-3, 30, 0.7, 1, 1, 1])  # gradients fit float16
+    given = x.to(where), ids.to(where), -1, by.to(where), None, True, log_probs.IGNORED
+    picked, statistics, ranks = OPERATORS.token_log_probs(*given, True, True)
+    log_probs.assert_picked((picked.cpu(), statistics.cpu()[2], ranks.cpu()), x, ids, by.unsqueeze(1))
+    dpicked, dentropy = log_probs.random(*ids.shape, seed=1), log_probs.random(len(x), seed=2)
+    gradients = given[0], given[1], statistics, dpicked.to(where), dentropy.to(where), *given[2:]
+    dx = OPERATORS.token_log_probs_backward(*gradients)
+    assert machine.launches[-1].kernel == "log_probs_backward_kernel"
+    log_probs.assert_gradient(dx.cpu(), x, ids, dpicked, dentropy, by.unsqueeze(1))
     memory.forget()

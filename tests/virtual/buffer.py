@@ -9,7 +9,7 @@ import re
 import subprocess
 
 BLOCK_BYTES = 32  # a narrower row is padded to it
-BITS = {"f32": 32, "f16": 16, "bf16": 16, "i8": 8}
+BITS = {"f32": 32, "f16": 16, "bf16": 16, "i64": 64, "i32": 32, "i8": 8}
 LOADED = re.compile(r"memref\.alloc\(\).* : memref<([\dx]+)x(\w+)>")
 STORED = re.compile(r"tensor\.extract_slice .* : tensor<([\dx]+)x(\w+)> to")
 

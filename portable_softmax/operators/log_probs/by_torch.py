@@ -13,7 +13,10 @@ def forward(asked: Asked) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | No
     Raises:
         IndexError: an id is out of range.
     """
-    logs, ids = log_probs_of(asked), asked.ids.view(*asked.rows, asked.n_ids)
+    softmax = AskedSoftmax(
+        asked.x, asked.own_dim, asked.compute, factors=asked.factors, factor=asked.factor, divides=asked.divides
+    )
+    logs, ids = composite.forward("log_softmax", softmax).movedim(asked.own_dim, -1), asked.ids.view(*asked.rows, asked.n_ids)
     ignored, n_cols = ids == asked.ignore_index, logs.shape[-1]
     outside = ~ignored & ((ids < 0) | (ids >= n_cols))
     if outside.any():
@@ -23,7 +26,7 @@ def forward(asked: Asked) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | No
         )
     statistics = logs.new_zeros(asked.statistics_shape)
     if n_cols:
-        scores = _scores(asked).movedim(asked.own_dim, -1)
+        scores = scores_of(asked)
         first = scores.amax(-1)
         fall = steep(scores - torch.where(first == -torch.inf, 0.0, first).unsqueeze(-1), asked, -1)
         statistics[0], statistics[1] = first, fall.exp().sum(-1)
@@ -34,9 +37,8 @@ def forward(asked: Asked) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | No
     chosen = logs.gather(-1, torch.where(ignored, 0, ids))
     ranks = None
     if asked.rank:
-        its = scores.gather(-1, torch.where(ignored, 0, ids))
-        above = [(scores > its[..., at : at + 1]).sum(-1) for at in range(asked.n_ids)]
-        ranks = torch.where(ignored, 0, torch.stack(above, -1) if above else ids).view(asked.ids.shape)
+        above = count_above(scores, scores.gather(-1, torch.where(ignored, 0, ids)))
+        ranks = torch.where(ignored, 0, above).view(asked.ids.shape)
     return torch.where(ignored, 0, chosen).view(asked.ids.shape), statistics, ranks
 
 
@@ -50,10 +52,8 @@ def backward(given: AskedGradient) -> torch.Tensor:
 def of_scores(given: AskedGradient) -> torch.Tensor:
     """Computes the gradient of scores, of x's shape, in the type that is computed in; 0 in greedy rows."""
     asked = given.asked
-    logs, ids = log_probs_of(asked), asked.ids.view(*asked.rows, asked.n_ids)
-    if given.shard:
-        first, second = given.statistics[:2].unsqueeze(-1)
-        logs = steep(_scores(asked).movedim(asked.own_dim, -1) - first, asked, -1) - second.log()
+    (first, second), ids = given.statistics[:2].unsqueeze(-1), asked.ids.view(*asked.rows, asked.n_ids)
+    logs = steep(scores_of(asked) - first, asked, -1) - second.log()
     there = (ids != asked.ignore_index) & (ids >= 0) & (ids < logs.shape[-1])
     counted = (ids != asked.ignore_index) if given.shard else there
     by = torch.where(counted, given.dpicked.view(ids.shape), 0.0).sum(-1, keepdim=True)
@@ -62,9 +62,8 @@ def of_scores(given: AskedGradient) -> torch.Tensor:
     ds = -probabilities * by
     if given.dentropy is not None:
         slope = given.dentropy.unsqueeze(-1)
-        mean = -given.statistics[2].unsqueeze(-1) if given.shard else _weighted(logs).sum(-1, keepdim=True)
         is_constant = is_constant & (slope == 0)
-        ds = ds - slope * (_weighted(logs) - probabilities * mean)
+        ds = ds - slope * (_weighted(logs) + probabilities * given.statistics[2].unsqueeze(-1))
     ds = torch.where(is_constant, 0.0, ds).scatter_add(-1, torch.where(there, ids, 0), dpicked).movedim(-1, asked.own_dim)
     if asked.divides:
         ds = torch.where(composite.along(_factor(asked), asked.own_dim, ds) == 0, 0.0, ds)
@@ -83,14 +82,6 @@ def of_factors(given: AskedGradient) -> torch.Tensor:
     return -(ds * (x / divisor.unsqueeze(asked.own_dim))).sum(asked.own_dim) / divisor
 
 
-def log_probs_of(asked: Asked) -> torch.Tensor:
-    """Computes the log_softmax of scores, its own axis last."""
-    softmax = AskedSoftmax(
-        asked.x, asked.own_dim, asked.compute, factors=asked.factors, factor=asked.factor, divides=asked.divides
-    )
-    return composite.forward("log_softmax", softmax).movedim(asked.own_dim, -1)
-
-
 def steep(fall: torch.Tensor, asked: Asked, dim: int | None = None) -> torch.Tensor:
     """Returns differences to a maximum, -inf in place of all below 0 in greedy rows; `dim` is another one than that of rows."""
     if not asked.divides:
@@ -100,8 +91,17 @@ def steep(fall: torch.Tensor, asked: Asked, dim: int | None = None) -> torch.Ten
     return torch.where(greedy & (fall < 0), -torch.inf, fall)
 
 
-def _scores(asked: Asked) -> torch.Tensor:
-    return composite.scaled(asked.x.to(asked.compute), asked.own_dim, asked.by, asked.divides)
+def scores_of(asked: Asked) -> torch.Tensor:
+    """Returns x, multiplied or divided, in the type that is computed in, its own axis last."""
+    return composite.scaled(asked.x.to(asked.compute), asked.own_dim, asked.by, asked.divides).movedim(asked.own_dim, -1)
+
+
+def count_above(scores: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """Returns how many scores of a row, [..., n_cols], are above each of its chosen ones, [..., n_ids]."""
+    counts = torch.zeros_like(chosen, dtype=torch.int64)
+    for at in range(chosen.shape[-1]):
+        counts[..., at] = (scores > chosen[..., at : at + 1]).sum(-1)
+    return counts
 
 
 def _factor(asked: Asked) -> float | torch.Tensor:

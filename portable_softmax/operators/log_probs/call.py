@@ -18,7 +18,7 @@ from portable_softmax.operators.log_probs.library import backward_operator, chec
 from portable_softmax.operators.memory import find, nobody_listens, remember, repeat_like, repeat_of, repeated_pair
 from portable_softmax.operators.options import factor_of
 from portable_softmax.operators.out import check_differentiable
-from portable_softmax.operators.overlap import are_disjoint, overlap_of
+from portable_softmax.operators.overlap import are_disjoint
 
 Found = torch.Tensor | tuple[torch.Tensor, ...]
 NAME = "token_log_probs"
@@ -77,7 +77,7 @@ def _anew(x: Any, ids: Any, given: Given, out: Any, key: tuple[Any, ...] | None)
         return _into(out, asked)
     if not all(nobody_listens(each, autocast=False) for each in (asked.x, asked.ids, *asked.numbers)):
         picked, statistics, ranks = operator(*asked)
-        return _named(asked, picked, statistics, ranks)
+        return named(asked, picked, statistics, ranks)
     invariant = is_batch_invariant()
     if by_torch(asked.x):
         run: Run = partial(_by_torch, _without_tensors(asked), invariant)
@@ -88,7 +88,7 @@ def _anew(x: Any, ids: Any, given: Given, out: Any, key: tuple[Any, ...] | None)
     rest = _without_tensors(asked)._replace(factor=None if factors else asked.factor)
     function: Any
     if asked.x.requires_grad or any(each.requires_grad for each in factors):
-        kind = _Kind(run, rest, given.grad_inplace)
+        kind = _Kind(run, rest, given.grad_inplace, {})
         # Function.apply asks for torch.func's levels, and there are none.
         function = partial(super(torch.autograd.Function, _Recorded).apply, kind)
     elif isinstance(run, Forward) and run.of_nothing is None and not factors and not asked.rank:
@@ -127,7 +127,7 @@ def read(x: Any, ids: Any, given: Given) -> Asked:
     )
 
 
-def _named(asked: Asked, picked: torch.Tensor, statistics: torch.Tensor, ranks: torch.Tensor | None) -> Found:
+def named(asked: Asked, picked: torch.Tensor, statistics: torch.Tensor, ranks: torch.Tensor | None) -> Found:
     """Returns what a caller gets: entropies are the last numbers of rows."""
     if asked.entropy:
         return (picked, statistics[2], ranks) if asked.rank and ranks is not None else (picked, statistics[2])
@@ -156,30 +156,16 @@ def _without_tensors(asked: Asked) -> Asked:
 
 
 def _unrecorded(run: Run, rest: Asked, *tensors: torch.Tensor) -> Found:
-    return _named(rest, *run(*tensors))
+    return named(rest, *run(*tensors))
 
 
-class _Kind:
+class _Kind(NamedTuple):
     """A call that autograd records, and its gradients' launches: without an entropy's gradient, and with one."""
 
-    def __init__(self, run: Run, rest: Asked, in_place: bool) -> None:
-        self.run, self.rest, self.in_place = run, rest, in_place
-        self.launches: dict[bool, Backward] = {}
-
-    def gradient(self, given: AskedGradient) -> torch.Tensor:
-        """Computes the gradient of logits, in their memory or elsewhere."""
-        if by_torch(given.x) or not given.x.numel():
-            dx = backward(given)
-            return given.x.detach().copy_(dx) if self.in_place else dx
-        is_given = given.dentropy is not None
-        if is_given not in self.launches:
-            if self.in_place:
-                overlap_of(given.x, given.x)  # raises where elements share memory
-            self.launches[is_given] = Backward(given, self.in_place)
-        dx = self.launches[is_given](given)
-        if self.in_place:
-            increment_version(given.x)
-        return dx
+    run: Run
+    rest: Asked
+    in_place: bool
+    launches: dict[bool, Backward]
 
 
 class _Recorded(torch.autograd.Function):
@@ -193,7 +179,7 @@ class _Recorded(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, ids, statistics, *factors)
         ctx.kind = kind
-        return _named(kind.rest, picked, statistics, ranks)
+        return named(kind.rest, picked, statistics, ranks)
 
     @staticmethod
     def backward(ctx: Any, dpicked: torch.Tensor | None, *more: torch.Tensor | None) -> tuple[Any, ...]:
@@ -206,12 +192,12 @@ class _Recorded(torch.autograd.Function):
         dfactors = [torchs.of_factors(given) if needs[3] else None for _ in factors]
         dx = None
         if needs[1]:
-            dx = backward_operator(*given) if torch.is_grad_enabled() else kind.gradient(given)
+            dx = backward_operator(*given) if torch.is_grad_enabled() else backward(given, kind.in_place, kind.launches)
         return None, dx, None, *dfactors
 
 
-def _into(out: Any, asked: Asked) -> Found:
-    """Writes log-probabilities to `out`, or refuses it."""
+def check_out(out: Any, asked: Asked) -> None:
+    """Raises an error for an `out` that log-probabilities cannot be written to."""
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"{NAME}(): argument 'out' must be Tensor, not {type(out).__name__}")
     check_layout(NAME, out)
@@ -220,6 +206,11 @@ def _into(out: Any, asked: Asked) -> Found:
         found = f"{out.dtype}, {tuple(out.shape)}, on {out.device}"
         raise RuntimeError(f"{NAME}(): out must be {wanted[0]}, {tuple(wanted[1])}, on {wanted[2]}, and is {found}")
     check_differentiable(NAME, asked.x, out, *asked.numbers)
+
+
+def _into(out: Any, asked: Asked) -> Found:
+    """Writes log-probabilities to `out`, or refuses it."""
+    check_out(out, asked)
     read = asked.x, asked.ids, *asked.numbers
     if (
         all(nobody_listens(each, autocast=False) for each in (out, *read))
@@ -230,6 +221,6 @@ def _into(out: Any, asked: Asked) -> Found:
         run = Forward(asked, is_batch_invariant())
         if run.of_nothing is None:
             increment_version(out)
-            return _named(asked, *run.into(out, asked.x, asked.ids, *run.factors))
+            return named(asked, *run.into(out, asked.x, asked.ids, *run.factors))
     picked, statistics, ranks = operator(*asked)
-    return _named(asked, out.copy_(picked), statistics, ranks)
+    return named(asked, out.copy_(picked), statistics, ranks)

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from portable_softmax.operators.arguments import device_of
 from portable_softmax.operators.launching import bound, by_torch
 from portable_softmax.operators.log_probs import by_torch as torchs
 from portable_softmax.operators.log_probs.asked import Asked, AskedGradient, call_of, call_of_gradient
+from portable_softmax.operators.overlap import overlap_of
 from portable_softmax.runtime.allocation import allocator
 from portable_softmax.runtime.guard import guard_of
 
@@ -91,17 +93,31 @@ class Forward:
         return picked, statistics, None
 
 
-def backward(given: AskedGradient) -> torch.Tensor:
-    """Computes the gradient of x: a new contiguous tensor.
+def backward(given: AskedGradient, in_place: bool = False, launches: "dict[bool, Backward] | None" = None) -> torch.Tensor:
+    """Computes the gradient of x: a new contiguous tensor, or x itself, which it is written over.
+
+    Args:
+        given: the gradient that is asked for.
+        in_place: True to write it over x.
+        launches: those of gradients like it, without an entropy's and with one, which are kept for more calls.
 
     Raises:
+        RuntimeError: elements of x share memory, and it is to be written over.
         DtypeError, DeviceError, PlanError, CompileError: no kernel computes it.
     """
-    if not given.x.numel():
-        return torch.empty_like(given.x, memory_format=torch.contiguous_format)
-    if by_torch(given.x):
-        return torchs.backward(given)
-    return Backward(given, False)(given)
+    x, launches, is_given = given.x, {} if launches is None else launches, given.dentropy is not None
+    if not x.numel():
+        return x.detach() if in_place else torch.empty_like(x, memory_format=torch.contiguous_format)
+    if by_torch(x):
+        return x.detach().copy_(torchs.backward(given)) if in_place else torchs.backward(given)
+    if is_given not in launches:
+        if in_place:
+            overlap_of(x, x)
+        launches[is_given] = Backward(given, in_place)
+    dx = launches[is_given](given)
+    if in_place:
+        increment_version(x)
+    return dx
 
 
 class Backward:

@@ -11,6 +11,7 @@ from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators.arguments import KERNEL_DTYPES, check_layout
 from portable_softmax.operators.autograd import at_autograd_key
+from portable_softmax.operators.library import batch_first, rows_of_batch
 from portable_softmax.operators.log_probs import by_torch, launching
 from portable_softmax.operators.log_probs.asked import BACKWARD_SCHEMA, SCHEMA, Asked, AskedGradient
 
@@ -67,10 +68,10 @@ def _forward_fake(*arguments: Any) -> Results:
 
 def _forward_batched(info: Any, in_dims: Any, *arguments: Any) -> Any:
     asked, at = Asked(*arguments), cast(Any, Asked(*in_dims))
-    x = _first(asked.x, at.x, info.batch_size)
+    x = batch_first(asked.x, at.x, info.batch_size)
     whole = asked._replace(
-        x=x, ids=_first(asked.ids, at.ids, info.batch_size), dim=_dim_of(asked.dim, x),
-        factors=None if asked.factors is None else _first(asked.factors, at.factors, info.batch_size).contiguous(),
+        x=x, ids=batch_first(asked.ids, at.ids, info.batch_size), dim=_dim_of(asked.dim, x),
+        factors=rows_of_batch(asked.factors, at.factors, info.batch_size),
     )  # fmt: skip
     return operator(*whole), (0, 1, 0 if asked.rank else None)
 
@@ -95,19 +96,14 @@ def _backward_fake(*arguments: Any) -> torch.Tensor:
 def _backward_batched(info: Any, in_dims: Any, *arguments: Any) -> Any:
     given, at = AskedGradient(*arguments), cast(Any, AskedGradient(*in_dims))
     size = info.batch_size
-    x = _first(given.x, at.x, size)
+    x = batch_first(given.x, at.x, size)
     whole = given._replace(
-        x=x, ids=_first(given.ids, at.ids, size), dim=_dim_of(given.dim, x),
-        statistics=_first(given.statistics, at.statistics, size).movedim(0, 1).contiguous(),
-        dpicked=_first(given.dpicked, at.dpicked, size),
-        dentropy=None if given.dentropy is None else _first(given.dentropy, at.dentropy, size),
-        factors=None if given.factors is None else _first(given.factors, at.factors, size).contiguous(),
+        x=x, ids=batch_first(given.ids, at.ids, size), dim=_dim_of(given.dim, x),
+        statistics=batch_first(given.statistics, at.statistics, size).movedim(0, 1).contiguous(),
+        dpicked=batch_first(given.dpicked, at.dpicked, size),
+        dentropy=rows_of_batch(given.dentropy, at.dentropy, size), factors=rows_of_batch(given.factors, at.factors, size),
     )  # fmt: skip
     return backward_operator(*whole), 0
-
-
-def _first(each: torch.Tensor, at: int | None, size: int) -> torch.Tensor:
-    return each.expand(size, *each.shape) if at is None else each.movedim(at, 0)
 
 
 def _dim_of(dim: int, x: torch.Tensor) -> int:
