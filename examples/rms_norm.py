@@ -18,11 +18,11 @@ def rms_norm_kernel(x, w, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.conste
     """Scales each row to a root mean square of 1, and by w."""
     cols = tl.arange(0, BLOCK)
     mask = cols < n_cols
-    weight = tl.load(w + cols, mask=mask, other=0.0).to(tl.float32)
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=STAGES):
         at = tl.cast(row, tl.int64) * n_cols + cols
         value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
         scale = 1 / tl.sqrt(tl.sum(value * value, 0) / n_cols + eps)
+        weight = tl.load(w + cols, mask=mask, other=0.0).to(tl.float32)  # here it takes registers for a moment only
         tl.store(y + at, value * scale * weight, mask=mask)
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Fits the numbers of planning/row_cost.py to measured launches of row kernels, and prints how well they choose.
 
-The launches are those of scripts/sweeps/own_h100.csv, of kernels in examples/. Regret is by how much the launch of the least
-cost takes longer than the fastest that was timed. Numbers of "other problems" are fitted to four fifths of all problems.
+The launches are those of scripts/sweeps/own_h100.csv, of kernels in examples/ and of swept.py beside it. Regret is by how much
+the launch of the least cost takes longer than the fastest that was timed. Numbers of "other problems" are fitted to four
+fifths of all problems.
 """
 
 import argparse
@@ -22,16 +23,16 @@ from portable_softmax.own_kernels.row_kernels import form_of, traffic_of
 from portable_softmax.planning.row_cost import RowFacts, RowLaunch, Traffic, row_facts, row_terms
 
 IN_BLOCKS_COUNT = 3  # weight of the few problems whose rows are loops over blocks
-KERNELS = {  # file, kernel, and arguments for a type, rows and columns
-    "rms_norm": ("rms_norm", "rms_norm_kernel", "{x} {w} {x} {rows} {cols} 1e-6"),
-    "rms_norm_gradient": ("rms_norm", "rms_norm_gradient_kernel", "{x} {x} {w} {x} *fp32:16 {rows} {cols} 1e-6"),
-    "layer_norm": ("layer_norm", "layer_norm_kernel", "{x} {w} {w} {x} {rows} {cols} 1e-6"),
-    "cross_entropy_by_lane": ("cross_entropy_by_lane", "cross_entropy_kernel", "{x} i64[{rows}] f32[{rows}] {rows} {cols}"),
+ARGUMENTS = {  # of a kernel, for a type, rows and columns
+    "rms_norm": "{x} {w} {x} {rows} {cols} 1e-6",
+    "rms_norm_gradient": "{x} {x} {w} {x} *fp32:16 {rows} {cols} 1e-6",
+    "layer_norm": "{x} {w} {w} {x} {rows} {cols} 1e-6",
+    "cross_entropy": "{x} i64[{rows}] f32[{rows}] {rows} {cols}",
 }
 
 
 class Problem(NamedTuple):
-    """A kernel's name in KERNELS, a size, what rows are known to begin at a multiple of, and torch's type."""
+    """The name of a kernel of examples/ or swept.py, a size, what rows are known to begin at a multiple of, and the type."""
 
     kernel: str
     n_rows: int
@@ -100,7 +101,7 @@ def read(paths: list[str], device: Device) -> Launches:
             traffic[key] = moved(problem, int(row["block"]), device)
         launched = "programs", "resident", "warps", "block", "stages"
         programs, resident, warps, block, stages = (int(row[each]) for each in launched)
-        of, in_blocks = (problem.n_rows, problem.n_cols, problem.multiple), problem.kernel.startswith("cross_entropy")
+        of, in_blocks = (problem.n_rows, problem.n_cols, problem.multiple), problem.kernel.endswith("cross_entropy")
         launch = RowLaunch(*of, programs, resident, warps, block, stages, in_blocks)
         found[problem].append((row_facts(traffic[key], launch, device), float(row["us"])))
     listed = [(facts, us, at) for at, problem in enumerate(found) for facts, us in found[problem]]
@@ -111,10 +112,13 @@ def read(paths: list[str], device: Device) -> Launches:
 def moved(problem: Problem, block: int, device: Device) -> Traffic:
     """Returns what a row of a problem takes."""
     sys.path[:0] = [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parent / "sweeps")]
-    file, name, words = KERNELS[problem.kernel]
-    kernel, rows, cols = getattr(importlib.import_module(file), name), problem.n_rows, problem.n_cols
-    of = {"bfloat16": "bf16", "float32": "f32"}[problem.dtype]
-    given = words.format(x=f"{of}[{rows},{cols}]", w=f"{of}[{cols}]", rows=rows, cols=cols).split()
+    of_examples = problem.kernel in ARGUMENTS
+    of = problem.kernel if of_examples else problem.kernel.split("_", 2)[2]  # behind weights_first_ and by_lane_
+    file = of.removesuffix("_gradient") if of_examples else "swept"
+    kernel, words = getattr(importlib.import_module(file), f"{problem.kernel}_kernel"), ARGUMENTS[of]
+    rows, cols = problem.n_rows, problem.n_cols
+    kind = {"bfloat16": "bf16", "float32": "f32"}[problem.dtype]
+    given = words.format(x=f"{kind}[{rows},{cols}]", w=f"{kind}[{cols}]", rows=rows, cols=cols).split()
     arguments: dict[str, Any] = dict(zip(kernel.arg_names, given, strict=False))
     compiled = inspect_kernel(kernel, arguments, {"BLOCK": block, "STAGES": 1}, device=device).launch.compiled
     sizes = {"n_rows": rows, "n_cols": cols}
@@ -131,7 +135,8 @@ def print_regret(words: str, launches: Launches, told: Array) -> None:
     near, slower = launches.us < NEAR * launches.fastest, launches.us / launches.fastest
     error, long = np.abs(np.log(told / launches.us)), launches.fastest >= LONG_US
     kinds = np.array([launches.problems[at].kernel for at in launches.problem])
-    groups = {"all": long | True, f"{LONG_US} us and more": long} | {kind: (kinds == kind) & long for kind in KERNELS}
+    groups = {"all": long | True, f"{LONG_US} us and more": long}
+    groups |= {kind: (kinds == kind) & long for kind in dict.fromkeys(each.kernel for each in launches.problems)}
     for group, chosen in groups.items():
         mine = [np.flatnonzero(launches.problem == at) for at in np.unique(launches.problem[chosen])]
         regret = np.array([slower[each[told[each].argmin()]] for each in mine]) - 1

@@ -1,12 +1,27 @@
 # mypy: ignore-errors
-"""The cross-entropy whose launches are in own_h100.csv: each lane of a block has a maximum and a sum of its own."""
+"""Row kernels whose launches are in own_h100.csv, beside those of examples/."""
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def cross_entropy_kernel(logits, targets, losses, n_rows, n_cols: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+def weights_first_rms_norm_kernel(x, w, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+    """Scales each row to a root mean square of 1, and by w."""
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n_cols
+    weight = tl.load(w + cols, mask=mask, other=0.0).to(tl.float32)
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=STAGES):
+        at = tl.cast(row, tl.int64) * n_cols + cols
+        value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+        scale = 1 / tl.sqrt(tl.sum(value * value, 0) / n_cols + eps)
+        tl.store(y + at, value * scale * weight, mask=mask)
+
+
+@triton.jit
+def by_lane_cross_entropy_kernel(
+    logits, targets, losses, n_rows, n_cols: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr
+):
     """Computes log(sum(exp(row))) - row[target], with a maximum and a sum that are mended at each block."""
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         start = logits + tl.cast(row, tl.int64) * n_cols
