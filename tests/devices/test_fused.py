@@ -31,6 +31,7 @@ def count(profile, tiling, form, options=lambda named: named):
     return len(re.findall(pattern, compiled.asm[stage]))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("profile", FUSED)
 @pytest.mark.parametrize(("tiling", "form"), CASES.values(), ids=CASES.keys())
 def test_products_and_sums_are_fused_whatever_the_default(monkeypatch, profile, tiling, form):
