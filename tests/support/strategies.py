@@ -45,8 +45,8 @@ def test_rows_that_are_masked_or_not_finite(run_on, product, name, direction):
 
 
 @pytest.mark.parametrize(("dtype", "form"), OTHERS, ids=str)
-def test_types_and_forms(run_on, turn, dtype, form, direction):
-    product, name = turn
+@pytest.mark.parametrize("name", CASES)
+def test_types_and_forms(run_on, product, name, dtype, form, direction):
     compare(direction, run_on(product), name, form, dtype, special=as_they_are)
 
 
