@@ -110,7 +110,7 @@ def ranked(problem: Problem, device: Device) -> list[Ranked]:
             used = estimated(reading, tiling, device)
             occupancy = device.vendor.occupancy(used, device.hardware)
             if not unfit(reading, tiling, occupancy, device):
-                found.append(Ranked(reading, tiling, _compiled(reading, tiling, used, occupancy, device).terms))
+                found.append(Ranked(reading, tiling, _expected(reading, tiling, used, occupancy, device)))
     return sorted(found, key=lambda each: each.us)
 
 
