@@ -75,6 +75,30 @@ def test_what_costs_more(cheaper, dearer):
     assert costs(**cheaper).total < costs(**dearer).total
 
 
+def test_of_log_probabilities_the_last_program_of_a_row_waits_and_of_their_gradient_none():
+    device = Device.from_profile(H100)
+    asked, softmax, gradient = (
+        facts(contiguous_problem(4096, 8192, "bfloat16", form=form, backward=backward), SPLITS, 4096 * SPLITS.splits, 8, device)
+        for form, backward in (("token_log_probs", False), ("log_softmax", False), ("token_log_probs", True))
+    )
+    assert (asked.shared, asked.lookups, asked.sums) == (softmax.shared, softmax.lookups, softmax.sums)
+    assert softmax.waiting == asked.waiting * SPLITS.splits == 1
+    assert (gradient.shared, gradient.lookups, gradient.sums) == (0, 0, 0)
+
+
+def test_what_the_l2_cache_has_lost_is_read_again_from_memory():
+    twice = Tiling(1, 1024, 4, 1, held=False)
+    problem = contiguous_problem(4096, 65536, "bfloat16")
+    read, all_cached, none_cached = (
+        facts(problem, tiling, 4096, 8, with_hardware(H100, l2_cache_bytes=size))
+        for tiling, size in ((TILES, 2**20), (twice, 2**40), (twice, 1))
+    )
+    assert all_cached.bytes_us == read.bytes_us
+    assert all_cached.again_us == pytest.approx(read.bytes_us / 2)
+    assert none_cached.bytes_us == pytest.approx(1.5 * read.bytes_us)
+    assert none_cached.again_us == pytest.approx(0, abs=1e-3)
+
+
 @pytest.mark.parametrize("tiling", [TILES, SPLITS, Tiling(4, 1024, 8, 1), Tiling(1, 256, 4, 1, held=False)], ids=str)
 @pytest.mark.parametrize("resident", [1, 3, 8])
 def test_more_bytes_are_never_cheaper(tiling, resident):
