@@ -65,8 +65,7 @@ def _with_warps(budget: Budget) -> Iterator[Tiling]:
         places = [*product([rows], warps, blocks, splits, [True])]
         if (beside and is_long) or 2 * tile * budget.operands * problem.registers_per_element > budget.registers:
             places += product([rows], warps, each[::-1], splits, [False])
-        found = dict.fromkeys(_tiling(budget, Place(*place)) for place in places)
-        yield from (Tiling(*given[:5], blocks=given[5], held=given[6]) for given in found if given)
+        yield from (tiling for place in places if (tiling := _tiling(budget, Place(*place))))
     yield _smallest(budget)
 
 
@@ -87,8 +86,8 @@ def _rows(budget: Budget) -> list[int]:
     return powers(min(budget.most_rows, word * budget.sector), min(budget.most_rows, 2 * word * budget.line))
 
 
-def _tiling(budget: Budget, place: Place) -> tuple[int, int, int, int, int, int, bool] | None:
-    """Returns the arguments of a tiling of blocks of so many elements a thread, of one of a row or split where it is as wide.
+def _tiling(budget: Budget, place: Place) -> Tiling | None:
+    """Returns the tiling of blocks of so many elements a thread, or of one of a row or split where it is as wide.
 
     None if nothing is gained by it, or its threads have fewer registers.
     """
@@ -111,7 +110,7 @@ def _tiling(budget: Budget, place: Place) -> tuple[int, int, int, int, int, int,
         return None  # it would be read once more, or be exchanged, for nothing
     if warps > 1 and rows * min(cols, problem.width) < threads:
         return None  # some threads would have nothing
-    return rows, width, warps, 1, splits, blocks, held
+    return Tiling(rows, width, warps, 1, splits, blocks=blocks, held=held)
 
 
 def _registers(budget: Budget, threads: int) -> int:
