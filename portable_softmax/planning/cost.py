@@ -1,9 +1,9 @@
 """Expected microseconds of a launch: a sum of terms, from facts and a few numbers that were measured on a device.
 
 A multiprocessor takes its programs in waves: so many at once. A program waits, for the sums of its threads and for other
-programs, and moves its bytes. Others use the memory meanwhile, unless all are in step, as they are in the first waves. So a
-launch takes: its start, the waiting that nothing hides, and the largest of moving all bytes, going through all waves, and
-starting all programs, or somewhat more where two of them are alike.
+programs, and moves its bytes. Others use the memory meanwhile, unless all are in step, as they are in the first waves; in
+the units of a multiprocessor its programs take turns. So a launch takes: its start, the waiting that nothing hides, and the
+largest of moving all bytes, going through all waves, and starting all programs, or somewhat more where two of them are alike.
 """
 
 from portable_softmax.devices.device import Device
@@ -66,7 +66,7 @@ def terms(given: Facts, numbers: CostNumbers) -> Terms:
         pieces=pieces,
         again=again,
         exchange=(exchange + lookups) * in_step,
-        threads=(thread + busy) * in_step,
+        threads=thread * in_step + busy * (in_step - 1 + given.beside),
         steps=steps * in_step,
         waves=hidden_not * waves / (waves + starting),
         starting=hidden_not * starting / (waves + starting),

@@ -11,10 +11,11 @@ from typing import NamedTuple
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.budget import MOST_SPLITS, WORD_BYTES, Budget
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Problem, next_power_of_2
+from portable_softmax.planning.problem import VECTOR_BYTES, Problem, next_power_of_2
 
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 MOST_BLOCKS = 40  # of a tile that is held: each is code of its own, and hundreds compile for minutes
+BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # that a program of a shared row holds
 LEAST_SHARED = 16  # elements that each thread of programs that share rows has: all launches of scripts/sweeps near the fastest
 NARROWEST_TILE = 1024  # elements; narrower ones of rows that are read twice add up more, and round more
 NARROW_WARPS = 4  # of a program of such a tile
@@ -57,16 +58,29 @@ def _with_warps(budget: Budget) -> Iterator[Tiling]:
     for rows in _rows(budget):
         tile = rows * problem.width if beside or rows == 1 else 0
         is_long = tile >= budget.most_threads * problem.vector  # an access for each thread there may be
-        splits = powers(1, MOST_SPLITS) if is_long and budget.shares and not problem.step else [1]
+        is_shared = is_long and budget.shares and not problem.step
         whole = [] if beside else [rows * next_power_of_2(problem.width)]  # one block, if one thread held it
         blocks = (
             [problem.vector, *whole] if anywhere else [*whole, *each[::-1]]
         )  # the first of those that cost the same is taken
-        places = [*product([rows], warps, blocks, splits, [True])]
+        places = [Place(*each) for each in product([rows], warps, blocks, [1], [True])]
+        if is_shared:
+            places += _shared(problem, rows, warps, [problem.vector] if anywhere else each, budget)
         if (beside and is_long) or 2 * tile * budget.operands * problem.registers_per_element > budget.registers:
-            places += product([rows], warps, each[::-1], splits, [False])
-        yield from (tiling for place in places if (tiling := _tiling(budget, Place(*place))))
+            splits = powers(1, MOST_SPLITS) if is_shared else [1]
+            places += (Place(*each) for each in product([rows], warps, each[::-1], splits, [False]))
+        yield from (tiling for place in places if (tiling := _tiling(budget, place)))
     yield _smallest(budget)
+
+
+def _shared(problem: Problem, rows: int, warps: list[int], each: list[int], budget: Budget) -> Iterator[Place]:
+    """Yields places of programs that share rows, by blocks that each holds: small ones first, which need fewer registers."""
+    small = min(each[0], VECTOR_BYTES // WORD_BYTES)
+    for num_warps, size, blocks in product(warps, dict.fromkeys([small, *each]), BLOCKS):
+        cols = max(1, size * num_warps * budget.warp // rows) * blocks
+        splits = -(-problem.width // cols)
+        if 1 < splits <= MOST_SPLITS:
+            yield Place(rows, num_warps, size, splits, held=True)
 
 
 def _smallest(budget: Budget) -> Tiling:
