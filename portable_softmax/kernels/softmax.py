@@ -14,7 +14,15 @@ from portable_softmax.kernels.fallback import do_alone
 from portable_softmax.kernels.folded import split_of
 from portable_softmax.kernels.form import name_of
 from portable_softmax.kernels.held import load_edges, load_tile, reduce, store_edges, store_tile
-from portable_softmax.kernels.log_probs import chosen_first, count_above, number_of_row, numbers_of, pick, score_at, store_gradients
+from portable_softmax.kernels.log_probs import (
+    chosen_first,
+    count_above,
+    number_of_row,
+    numbers_of,
+    pick,
+    score_at,
+    store_gradients,
+)
 from portable_softmax.kernels.masks import in_turn, mask_strides, starts_of_mask
 from portable_softmax.kernels.scores import factors_of, number_of, of_each_row, with_sink
 from portable_softmax.kernels.shards import store_statistics, whole_of
