@@ -16,7 +16,7 @@ from portable_softmax.kernels.exchange import MISSING, is_missing, publish, slot
 from portable_softmax.kernels.exponents import exp, finite, inverse_of, steep, times
 from portable_softmax.kernels.fallback import reduce_again
 from portable_softmax.kernels.formulas import along, finish, load, of_rows, store
-from portable_softmax.kernels.held import get, load_tile
+from portable_softmax.kernels.held import get
 from portable_softmax.kernels.scores import unscaled
 from portable_softmax.kernels.splits import across_splits, combine, combine_falls, splits_of
 from portable_softmax.kernels.streamed import filled, load_block
@@ -165,8 +165,8 @@ def count_above(
 
 @triton.jit
 def store_gradients(
-    out, a, b, edge_a, first, second, total, slope, ids_ptr, picked_ptr, number, rows, lead, split, first_col, n_rows, n_cols,
-    out_stride, a_stride, n_ids, ignored, factor, FORM: tl.constexpr,
+    out, a, b, tile_a, edge_a, first, second, total, slope, ids_ptr, picked_ptr, number, rows, lead, split, first_col, n_rows,
+    n_cols, out_stride, a_stride, n_ids, ignored, factor, FORM: tl.constexpr,
 ):  # fmt: skip
     """Writes the gradient of logits, from these and the numbers of their rows; `out` may be `a`.
 
@@ -174,12 +174,11 @@ def store_gradients(
     """
     known = rows < n_rows
     if FORM.held:
-        tile, _b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_stride, out_stride, factor, FORM)
         for k in tl.static_range(FORM.blocks):
             cols, mask = block_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
             result = gradient_at(
-                get(tile, k, FORM), cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids,
-                ignored, factor, FORM.axis, FORM,
+                get(tile_a, k, FORM), cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols,
+                n_ids, ignored, factor, FORM.axis, FORM,
             )  # fmt: skip
             store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)
     else:
@@ -210,7 +209,8 @@ def numbers_of(
     total = tl.zeros_like(first)
     for at in tl.range(0, n_ids):
         _, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
-        total += tl.load(picked_ptr + number * n_ids + at, mask=there, other=0.0)
+        given = tl.load(picked_ptr + number * n_ids + at, mask=known, other=0.0)  # it need not wait for ids
+        total += tl.where(there, given, 0.0)
     slope = total
     if FORM.entropy:
         slope = tl.load(entropies_ptr + number, mask=known, other=0.0)

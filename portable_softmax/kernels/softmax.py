@@ -82,6 +82,14 @@ def softmax_kernel(
 
         # Load, and reduce to two statistics per row: (maximum, sum of exponentials), or (sum, 0) for a gradient.
         edge_a, edge_b = load_edges(a, b, rows, lead, split, n_rows, n_cols, b_stride, factors, FORM)
+        tile_a, tile_b = None, None
+        if FORM.held:
+            tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, b_stride, factors, FORM)
+        if FORM.rank:
+            count_above(
+                ranks_ptr, ids_ptr, a, b, tile_a, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_line,
+                b_stride, factors, n_ids, ignored, FORM,
+            )  # fmt: skip
         if FORM.step == "map":
             first, second = whole_of(statistics_ptr, matrix, rows, n_rows, per_matrix, n_matrices * n_batches, n_groups, FORM)
         elif FORM.picks == "gradient":
@@ -90,19 +98,8 @@ def softmax_kernel(
                 per_matrix * n_matrices * n_batches, n_ids, ignored, FORM,
             )  # fmt: skip
         elif FORM.held:
-            tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, b_stride, factors, FORM)
-            if FORM.rank:
-                count_above(
-                    ranks_ptr, ids_ptr, a, b, tile_a, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_line,
-                    b_stride, factors, n_ids, ignored, FORM,
-                )  # fmt: skip
             tile_b, base, first, second, falls = reduce(tile_a, tile_b, edge_a, edge_b, split, n_cols, factors, FORM)
         else:
-            if FORM.rank:
-                count_above(
-                    ranks_ptr, ids_ptr, a, b, None, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_line,
-                    b_stride, factors, n_ids, ignored, FORM,
-                )  # fmt: skip
             first, second, falls = reduce_streamed(
                 a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_line, b_stride, factors, FORM
             )
@@ -139,8 +136,8 @@ def softmax_kernel(
             out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM.out_axis, FORM)
             if FORM.picks == "gradient":
                 store_gradients(
-                    out, a, b, edge_a, first, second, total, slope, ids_ptr, picked_ptr, number, rows, lead, split, first_col,
-                    n_rows, n_cols, out_line, a_line, n_ids, ignored, factors, FORM,
+                    out, a, b, tile_a, edge_a, first, second, total, slope, ids_ptr, picked_ptr, number, rows, lead, split,
+                    first_col, n_rows, n_cols, out_line, a_line, n_ids, ignored, factors, FORM,
                 )  # fmt: skip
             elif FORM.held:
                 store_tile(
