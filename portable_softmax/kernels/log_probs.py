@@ -16,7 +16,7 @@ from portable_softmax.kernels.exchange import MISSING, is_missing, publish, slot
 from portable_softmax.kernels.exponents import exp, finite, inverse_of, steep, times
 from portable_softmax.kernels.fallback import reduce_again
 from portable_softmax.kernels.formulas import along, finish, load, of_rows, store
-from portable_softmax.kernels.held import get, load_tile
+from portable_softmax.kernels.held import get
 from portable_softmax.kernels.scores import unscaled
 from portable_softmax.kernels.splits import across_splits, combine, combine_falls, splits_of
 from portable_softmax.kernels.streamed import filled, load_block
@@ -24,11 +24,13 @@ from portable_softmax.kernels.streamed import filled, load_block
 
 @triton.jit
 def pick(
-    picked_ptr, ids_ptr, statistics_ptr, workspace_ptr, epoch, a, b, first, second, falls, tile, matrix, rows, lead, split,
-    per_matrix, n_rows, n_cols, all_rows, a_stride, b_stride, factor, n_ids, ignored, FORM: tl.constexpr,
+    picked_ptr, ids_ptr, statistics_ptr, workspace_ptr, epoch, a, b, ids, there, score, first, second, falls, tile, matrix,
+    number, rows, lead, split, n_rows, n_cols, all_rows, a_stride, b_stride, factor, n_ids, ignored, FORM: tl.constexpr,
 ):  # fmt: skip
-    """Ends with the numbers of a tile's rows, from those of the program's split of them."""
-    number = number_of_row(matrix, rows, per_matrix, FORM)
+    """Ends with the numbers of a tile's rows, from those of the program's split of them.
+
+    The first chosen column of each row, and its score, are known: `chosen_first`.
+    """
     if FORM.splits > 1:
         slots, step = slots_of(workspace_ptr, tile, matrix, rows, n_rows, FORM)
         publish(slots, step, split, None, first, second, epoch, FORM)
@@ -42,8 +44,8 @@ def pick(
         else:
             peak, total, all_falls = first, second, falls
         write(
-            picked_ptr, ids_ptr, statistics_ptr, a, b, peak, total, all_falls, number, rows, lead, n_rows, n_cols, all_rows,
-            a_stride, b_stride, factor, n_ids, ignored, FORM,
+            picked_ptr, ids_ptr, statistics_ptr, a, b, ids, there, score, peak, total, all_falls, number, rows, lead, n_rows,
+            n_cols, all_rows, a_stride, b_stride, factor, n_ids, ignored, FORM,
         )  # fmt: skip
 
 
@@ -55,12 +57,22 @@ def number_of_row(matrix, rows, per_matrix, FORM: tl.constexpr):
 
 @triton.jit
 def chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM: tl.constexpr):
-    """Returns (one chosen column of each row, whether it is one of the row and not ignored), [rows] each."""
+    """Returns (one chosen column of each row, whether it is one of the row and not ignored), [rows] each; 0 past the last."""
+    known = known & (at < n_ids)
     ids = tl.load(ids_ptr + number * n_ids + at, mask=known, other=0)
     there = known & (ids != ignored)
     if not FORM.shard:
         there = there & (ids >= 0) & (ids < n_cols)
     return ids, there
+
+
+@triton.jit
+def chosen_first(ids_ptr, number, rows, split, n_rows, n_cols, n_ids, ignored, FORM: tl.constexpr):
+    """Returns `chosen_of` for the first chosen column, of none in a program that does not `write`.
+
+    Ahead of the tile's elements: memory takes as long for this number as for all of them.
+    """
+    return chosen_of(ids_ptr, number, 0, (rows < n_rows) & (split == FORM.programs - 1), n_cols, n_ids, ignored, FORM)
 
 
 @triton.jit
@@ -74,12 +86,12 @@ def score_at(ids, there, a, b, lead, a_stride, b_stride, factor, FORM: tl.conste
 
 @triton.jit
 def write(
-    picked_ptr, ids_ptr, statistics_ptr, a, b, first, second, falls, number, rows, lead, n_rows, n_cols, all_rows, a_stride,
-    b_stride, factor, n_ids, ignored, FORM: tl.constexpr,
+    picked_ptr, ids_ptr, statistics_ptr, a, b, ids, there, score, first, second, falls, number, rows, lead, n_rows, n_cols,
+    all_rows, a_stride, b_stride, factor, n_ids, ignored, FORM: tl.constexpr,
 ):  # fmt: skip
     """Writes the numbers of whole rows: maximum, sum, with FORM.entropy the entropy, and log-probabilities of chosen columns.
 
-    The entropy is log(sum) - falls / sum, of two terms that are not negative.
+    The entropy is log(sum) - falls / sum, of two terms that are not negative. Each score is loaded a column ahead.
     """
     known = rows < n_rows
     place = statistics_ptr + number
@@ -88,12 +100,12 @@ def write(
     if FORM.entropy:
         tl.store(place + 2 * all_rows, tl.log(second) - falls / second, mask=known)
     for at in tl.range(0, n_ids):
-        ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
-        score = score_at(ids, there, a, b, lead, a_stride, b_stride, factor, FORM)
         result = finish(score, score, first, second, first, first, factor, FORM.axis, FORM)
         result = tl.where(tl.expand_dims(there, FORM.axis), result, float("nan"))
         result = tl.where(tl.expand_dims(ids == ignored, FORM.axis), 0.0, result)
         tl.store(tl.expand_dims(picked_ptr + number * n_ids + at, FORM.axis), result, mask=tl.expand_dims(known, FORM.axis))
+        ids, there = chosen_of(ids_ptr, number, at + 1, known, n_cols, n_ids, ignored, FORM)
+        score = score_at(ids, there, a, b, lead, a_stride, b_stride, factor, FORM)
 
 
 @triton.jit
@@ -153,8 +165,8 @@ def count_above(
 
 @triton.jit
 def store_gradients(
-    out, a, b, edge_a, first, second, total, slope, ids_ptr, picked_ptr, number, rows, lead, split, first_col, n_rows, n_cols,
-    out_stride, a_stride, n_ids, ignored, factor, FORM: tl.constexpr,
+    out, a, b, tile_a, edge_a, first, second, total, slope, ids_ptr, picked_ptr, number, rows, lead, split, first_col, n_rows,
+    n_cols, out_stride, a_stride, n_ids, ignored, factor, FORM: tl.constexpr,
 ):  # fmt: skip
     """Writes the gradient of logits, from these and the numbers of their rows; `out` may be `a`.
 
@@ -162,12 +174,11 @@ def store_gradients(
     """
     known = rows < n_rows
     if FORM.held:
-        tile, _b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_stride, out_stride, factor, FORM)
         for k in tl.static_range(FORM.blocks):
             cols, mask = block_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
             result = gradient_at(
-                get(tile, k, FORM), cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids,
-                ignored, factor, FORM.axis, FORM,
+                get(tile_a, k, FORM), cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols,
+                n_ids, ignored, factor, FORM.axis, FORM,
             )  # fmt: skip
             store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)
     else:
@@ -198,7 +209,8 @@ def numbers_of(
     total = tl.zeros_like(first)
     for at in tl.range(0, n_ids):
         _, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
-        total += tl.load(picked_ptr + number * n_ids + at, mask=there, other=0.0)
+        given = tl.load(picked_ptr + number * n_ids + at, mask=known, other=0.0)  # it need not wait for ids
+        total += tl.where(there, given, 0.0)
     slope = total
     if FORM.entropy:
         slope = tl.load(entropies_ptr + number, mask=known, other=0.0)

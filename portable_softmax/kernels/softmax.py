@@ -14,7 +14,15 @@ from portable_softmax.kernels.fallback import do_alone
 from portable_softmax.kernels.folded import split_of
 from portable_softmax.kernels.form import name_of
 from portable_softmax.kernels.held import load_edges, load_tile, reduce, store_edges, store_tile
-from portable_softmax.kernels.log_probs import count_above, number_of_row, numbers_of, pick, store_gradients
+from portable_softmax.kernels.log_probs import (
+    chosen_first,
+    count_above,
+    number_of_row,
+    numbers_of,
+    pick,
+    score_at,
+    store_gradients,
+)
 from portable_softmax.kernels.masks import in_turn, mask_strides, starts_of_mask
 from portable_softmax.kernels.scores import factors_of, number_of, of_each_row, with_sink
 from portable_softmax.kernels.shards import store_statistics, whole_of
@@ -56,7 +64,7 @@ def softmax_kernel(
     tiles = row_tiles if FORM.flat else n_batches * n_matrices * row_tiles
     end, step = tiles if FORM.walks else group + 1, groups if FORM.walks else 1
 
-    for tile in tl.range(group, end, step, num_stages=FORM.stages):
+    for tile in tl.range(group, end, step, num_stages=FORM.stages if FORM.held else 1):
         # Locate: the tile's rows, this program's columns, and the start of each row.
         matrix, line, rows = rows_of(in_turn(tile, tiles, row_tiles, n_matrices, FORM), row_tiles, per_matrix, FORM)
         first_col = first_of_split(split, n_cols, FORM) if FORM.programs > 1 else 0
@@ -67,33 +75,37 @@ def softmax_kernel(
             b = starts_of_mask(mask_ptr, matrix, line, lead, n_matrices, mask_col, mask_row, mask_matrix, mask_batch, FORM)
         factors = factors_of(factor, matrix, line, per_matrix, n_rows, FORM)
 
+        if FORM.picks != "":
+            number = number_of_row(matrix, rows, per_matrix, FORM)
+        if FORM.picks == "forward":
+            ids, there = chosen_first(ids_ptr, number, rows, split, n_rows, n_cols, n_ids, ignored, FORM)
+
         # Load, and reduce to two statistics per row: (maximum, sum of exponentials), or (sum, 0) for a gradient.
         edge_a, edge_b = load_edges(a, b, rows, lead, split, n_rows, n_cols, b_stride, factors, FORM)
+        tile_a, tile_b = None, None
+        if FORM.held:
+            tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, b_stride, factors, FORM)
+        if FORM.rank:
+            count_above(
+                ranks_ptr, ids_ptr, a, b, tile_a, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_line,
+                b_stride, factors, n_ids, ignored, FORM,
+            )  # fmt: skip
         if FORM.step == "map":
             first, second = whole_of(statistics_ptr, matrix, rows, n_rows, per_matrix, n_matrices * n_batches, n_groups, FORM)
         elif FORM.picks == "gradient":
-            number = number_of_row(matrix, rows, per_matrix, FORM)
             first, second, total, slope = numbers_of(
                 statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, number, rows < n_rows, n_cols,
                 per_matrix * n_matrices * n_batches, n_ids, ignored, FORM,
             )  # fmt: skip
         elif FORM.held:
-            tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, b_stride, factors, FORM)
-            if FORM.rank:
-                count_above(
-                    ranks_ptr, ids_ptr, a, b, tile_a, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_line,
-                    b_stride, factors, n_ids, ignored, FORM,
-                )  # fmt: skip
             tile_b, base, first, second, falls = reduce(tile_a, tile_b, edge_a, edge_b, split, n_cols, factors, FORM)
         else:
-            if FORM.rank:
-                count_above(
-                    ranks_ptr, ids_ptr, a, b, None, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_line,
-                    b_stride, factors, n_ids, ignored, FORM,
-                )  # fmt: skip
             first, second, falls = reduce_streamed(
                 a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_line, b_stride, factors, FORM
             )
+
+        if FORM.picks == "forward":
+            score = score_at(ids, there, a, b, lead, a_line, b_stride, factors, FORM)
 
         # Exchange them with the programs that have the other splits of these rows.
         if FORM.splits > 1 and FORM.picks == "":
@@ -107,9 +119,9 @@ def softmax_kernel(
         # Pick; or map and store; if a neighbour has not answered in time, compute its statistics first.
         if FORM.picks == "forward":
             pick(
-                picked_ptr, ids_ptr, statistics_ptr, workspace_ptr, epoch, a, b, first, second, falls, tile, matrix, rows, lead,
-                split, per_matrix, n_rows, n_cols, per_matrix * n_matrices * n_batches, a_line, b_stride, factors, n_ids,
-                ignored, FORM,
+                picked_ptr, ids_ptr, statistics_ptr, workspace_ptr, epoch, a, b, ids, there, score, first, second, falls, tile,
+                matrix, number, rows, lead, split, n_rows, n_cols, per_matrix * n_matrices * n_batches, a_line, b_stride,
+                factors, n_ids, ignored, FORM,
             )  # fmt: skip
         elif FORM.step == "reduce":
             store_statistics(statistics_ptr, matrix, rows, n_rows, per_matrix, n_matrices * n_batches, first, second, FORM)
@@ -124,8 +136,8 @@ def softmax_kernel(
             out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM.out_axis, FORM)
             if FORM.picks == "gradient":
                 store_gradients(
-                    out, a, b, edge_a, first, second, total, slope, ids_ptr, picked_ptr, number, rows, lead, split, first_col,
-                    n_rows, n_cols, out_line, a_line, n_ids, ignored, factors, FORM,
+                    out, a, b, tile_a, edge_a, first, second, total, slope, ids_ptr, picked_ptr, number, rows, lead, split,
+                    first_col, n_rows, n_cols, out_line, a_line, n_ids, ignored, factors, FORM,
                 )  # fmt: skip
             elif FORM.held:
                 store_tile(

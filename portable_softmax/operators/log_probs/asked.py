@@ -75,7 +75,7 @@ class Asked(NamedTuple):
         return self.ids.shape[-1] if self.ids.dim() == self.x.dim() else 1
 
     @property
-    def numbers(self) -> tuple[torch.Tensor, ...]:
+    def numbers(self) -> Operands:
         """Returns the factors, if there are any."""
         return () if self.factors is None else (self.factors,)
 
@@ -107,6 +107,17 @@ class AskedGradient(NamedTuple):
         """Returns what the gradient is of."""
         entropy = self.dentropy is not None
         return Asked(self.x, self.ids, self.dim, self.factors, self.factor, self.divides, self.ignore_index, entropy)
+
+    @property
+    def numbers(self) -> Operands:
+        """Returns the factors, if there are any."""
+        return () if self.factors is None else (self.factors,)
+
+    @property
+    def of_rows(self) -> Operands:
+        """Returns the numbers of rows as a launch takes them."""
+        of_rows = self.statistics, self.ids, self.dpicked
+        return of_rows if self.dentropy is None else (*of_rows, self.dentropy)
 
 
 def call_of(asked: Asked, batch_invariant: bool) -> tuple[Call, Operands]:

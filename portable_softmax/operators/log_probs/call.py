@@ -1,5 +1,6 @@
 """One call of token_log_probs: past torch's dispatcher where only autograd needs to see it, or through it."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from portable_softmax.operators.arguments import check_layout, int_of, wrap_dim
 from portable_softmax.operators.launching import by_torch
 from portable_softmax.operators.log_probs import by_torch as torchs
 from portable_softmax.operators.log_probs.asked import Asked, AskedGradient
-from portable_softmax.operators.log_probs.launching import Backward, Forward, Results, Run, backward, forward
+from portable_softmax.operators.log_probs.launching import Forward, Gradient, Results, Run, backward, forward
 from portable_softmax.operators.log_probs.library import backward_operator, check, operator
 from portable_softmax.operators.memory import find, nobody_listens, remember, repeat_like, repeat_of, repeated_pair
 from portable_softmax.operators.options import factor_of
@@ -83,18 +84,11 @@ def _anew(x: Any, ids: Any, given: Given, out: Any, key: tuple[Any, ...] | None)
         run: Run = partial(_by_torch, _without_tensors(asked), invariant)
         factors = asked.numbers
     else:
-        run = bound = Forward(asked, invariant)
-        factors = bound.factors
+        bound = Forward(asked, invariant)
+        run, factors = bound.quickly, bound.factors
     rest = _without_tensors(asked)._replace(factor=None if factors else asked.factor)
-    function: Any
-    if asked.x.requires_grad or any(each.requires_grad for each in factors):
-        kind = _Kind(run, rest, given.grad_inplace, {})
-        # Function.apply asks for torch.func's levels, and there are none.
-        function = partial(super(torch.autograd.Function, _Recorded).apply, kind)
-    elif isinstance(run, Forward) and run.of_nothing is None and not factors and not asked.rank:
-        function = run.plainly(asked.entropy)
-    else:
-        function = partial(_unrecorded, run, rest)
+    recorded = asked.x.requires_grad or any(each.requires_grad for each in factors)
+    function: Any = _recording(run, rest, given.grad_inplace) if recorded else _unrecorded(run, rest)
     given_tensors = [each for each in (x, ids, given.temperature) if isinstance(each, torch.Tensor)]
     if key and _are_same([asked.x, asked.ids, *factors], given_tensors):
         remember(key, repeat_like(given_tensors, function))
@@ -155,45 +149,50 @@ def _without_tensors(asked: Asked) -> Asked:
     return asked._replace(x=None, ids=None, factors=None)  # type: ignore[arg-type]
 
 
-def _unrecorded(run: Run, rest: Asked, *tensors: torch.Tensor) -> Found:
-    return named(rest, *run(*tensors))
+def _unrecorded(run: Run, rest: Asked) -> Callable[..., Found]:
+    """Returns `run` with the results that a caller gets."""
+    if rest.entropy or rest.rank:
+        return lambda *tensors: named(rest, *run(*tensors))
+    return lambda *tensors: run(*tensors)[0]
 
 
-class _Kind(NamedTuple):
-    """A call that autograd records, and its gradients' launches: without an entropy's gradient, and with one."""
+def _recording(run: Run, rest: Asked, in_place: bool) -> Callable[..., Found]:
+    """Returns the same as autograd records it; its gradient lies in place of logits if the caller allows it."""
+    gradients: dict[bool, Gradient] = {}
+    several = rest.entropy or rest.rank
 
-    run: Run
-    rest: Asked
-    in_place: bool
-    launches: dict[bool, Backward]
+    class Recorded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Found:
+            picked, statistics, ranks = run(x, ids, *factors)
+            ctx.save_for_backward(x, ids, statistics, *factors)
+            if not several:
+                return picked
+            ctx.set_materialize_grads(False)
+            if ranks is not None:
+                ctx.mark_non_differentiable(ranks)
+            return named(rest, picked, statistics, ranks)
 
+        @staticmethod
+        def backward(ctx: Any, dpicked: torch.Tensor | None, *more: torch.Tensor | None) -> tuple[Any, ...]:
+            x, ids, statistics, *factors = ctx.saved_tensors
+            dpicked = statistics.new_zeros(ids.shape) if dpicked is None else dpicked.contiguous()
+            dentropy = more[0].contiguous() if rest.entropy and more[0] is not None else None
+            traced = torch.is_grad_enabled() or is_dynamo_compiling()  # for a second derivative, or by compiled autograd
+            if not traced and not factors and (gradient := gradients.get(dentropy is not None)):
+                numbers = () if dentropy is None else (dentropy,)
+                return gradient(x, (), statistics, ids, dpicked, *numbers), None
+            by = factors[0] if factors else None
+            given = AskedGradient(x, ids, statistics, dpicked, dentropy, rest.dim, by, *rest[4:7])
+            needs_x, _, *need = ctx.needs_input_grad
+            dx = None
+            if needs_x:
+                dx = backward_operator(*given) if traced else backward(given, in_place, gradients)
+            return dx, None, *(torchs.of_factors(given) if each else None for each in need)
 
-class _Recorded(torch.autograd.Function):
-    """A call, as autograd records it; with its gradient in place of logits where the caller allows it."""
-
-    @staticmethod
-    def forward(ctx: Any, kind: _Kind, x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Found:
-        picked, statistics, ranks = kind.run(x, ids, *factors)
-        if ranks is not None:
-            ctx.mark_non_differentiable(ranks)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, ids, statistics, *factors)
-        ctx.kind = kind
-        return named(kind.rest, picked, statistics, ranks)
-
-    @staticmethod
-    def backward(ctx: Any, dpicked: torch.Tensor | None, *more: torch.Tensor | None) -> tuple[Any, ...]:
-        x, ids, statistics, *factors = ctx.saved_tensors
-        kind, needs = ctx.kind, ctx.needs_input_grad
-        dpicked = statistics.new_zeros(ids.shape) if dpicked is None else dpicked.contiguous()
-        dentropy = more[0].contiguous() if kind.rest.entropy and more[0] is not None else None
-        by = factors[0] if factors else None
-        given = AskedGradient(x, ids, statistics, dpicked, dentropy, kind.rest.dim, by, *kind.rest[4:7])
-        dfactors = [torchs.of_factors(given) if needs[3] else None for _ in factors]
-        dx = None
-        if needs[1]:
-            dx = backward_operator(*given) if torch.is_grad_enabled() else backward(given, kind.in_place, kind.launches)
-        return None, dx, None, *dfactors
+    # Function.apply asks for torch.func's levels, and there are none.
+    apply: Callable[..., Found] = super(torch.autograd.Function, Recorded).apply
+    return apply
 
 
 def check_out(out: Any, asked: Asked) -> None:

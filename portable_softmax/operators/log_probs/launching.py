@@ -1,12 +1,12 @@
 """Log-probabilities and their gradient by one launch each; or by torch, for tensors on the CPU."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.autograd.graph import increment_version
 
 from portable_softmax.operators.arguments import device_of
+from portable_softmax.operators.call import Operands
 from portable_softmax.operators.launching import bound, by_torch
 from portable_softmax.operators.log_probs import by_torch as torchs
 from portable_softmax.operators.log_probs.asked import Asked, AskedGradient, call_of, call_of_gradient
@@ -16,6 +16,7 @@ from portable_softmax.runtime.guard import guard_of
 
 Results = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 Run = Callable[..., Results]
+Gradient = Callable[..., torch.Tensor]  # of x, factors in a tuple, and the numbers of rows, AskedGradient.of_rows
 
 
 def forward(asked: Asked, batch_invariant: bool) -> Results:
@@ -67,18 +68,20 @@ class Forward:
                 return self(x, ids, *factors)
         return self.into(self.empty(self.ids_shape, self.ids_strides, self.dtype), x, ids, *factors)
 
-    def plainly(self, entropy: bool) -> Callable[..., Any]:
-        """Returns the same without factors and ranks, in fewer steps: log-probabilities, or (log-probabilities, entropies)."""
-        current, number, made_current, launch, empty = self.current, self.number, self.made_current, self.launch, self.empty
+    @property
+    def quickly(self) -> Run:
+        """Returns a function that does the same, in fewer steps where there are neither factors nor ranks."""
+        if self.of_nothing is not None or self.factors or self.ranked:
+            return self
+        current, number, launch, empty = self.current, self.number, self.launch, self.empty
         ids_shape, ids_strides, shape, strides, dtype = self.ids_shape, self.ids_strides, self.shape, self.strides, self.dtype
 
-        def run(x: torch.Tensor, ids: torch.Tensor) -> Any:
+        def run(x: torch.Tensor, ids: torch.Tensor) -> Results:
             if current() != number:
-                with made_current():
-                    return run(x, ids)
+                return self(x, ids)
             picked, statistics = empty(ids_shape, ids_strides, dtype), empty(shape, strides, dtype)
             launch(x, statistics, ids, picked)
-            return (picked, statistics[2]) if entropy else picked
+            return picked, statistics, None
 
         return run
 
@@ -93,65 +96,53 @@ class Forward:
         return picked, statistics, None
 
 
-def backward(given: AskedGradient, in_place: bool = False, launches: "dict[bool, Backward] | None" = None) -> torch.Tensor:
+def backward(given: AskedGradient, in_place: bool = False, gradients: dict[bool, Gradient] | None = None) -> torch.Tensor:
     """Computes the gradient of x: a new contiguous tensor, or x itself, which it is written over.
 
     Args:
         given: the gradient that is asked for.
         in_place: True to write it over x.
-        launches: those of gradients like it, without an entropy's and with one, which are kept for more calls.
+        gradients: those like it, without an entropy's and with one, which are kept for more calls.
 
     Raises:
         RuntimeError: elements of x share memory, and it is to be written over.
         DtypeError, DeviceError, PlanError, CompileError: no kernel computes it.
     """
-    x, launches, is_given = given.x, {} if launches is None else launches, given.dentropy is not None
+    x, is_given = given.x, given.dentropy is not None
     if not x.numel():
         return x.detach() if in_place else torch.empty_like(x, memory_format=torch.contiguous_format)
     if by_torch(x):
-        return x.detach().copy_(torchs.backward(given)) if in_place else torchs.backward(given)
-    if is_given not in launches:
+        dx = torchs.backward(given)
+        return x.detach().copy_(dx) if in_place else dx
+    gradients = {} if gradients is None else gradients
+    if is_given not in gradients:
         if in_place:
             overlap_of(x, x)
-        launches[is_given] = Backward(given, in_place)
-    dx = launches[is_given](given)
-    if in_place:
-        increment_version(x)
-    return dx
+        gradients[is_given] = _gradient_like(given, in_place)
+    return gradients[is_given](x, given.numbers, *given.of_rows)
 
 
-class Backward:
-    """A launch of gradients like one, and what it allocates.
+def _gradient_like(given: AskedGradient, in_place: bool) -> Gradient:
+    """Returns gradient(x, factors, *numbers), a launch of gradients like one of a tensor on an accelerator."""
+    call, (x, *factors) = call_of_gradient(given)
+    own = () if given.numbers else tuple(factors)  # made of a number
+    shape, strides, dtype, empty = tuple(x.shape), torch.empty(x.shape, device="meta").stride(), x.dtype, allocator(x.device)
+    current, number, made_current = guard_of(device_of(x))
+    with made_current():
+        out = x if in_place else empty(shape, strides, dtype)
+        launch = bound(call, (x, *factors, *given.of_rows), out)
 
-    Args:
-        given: the gradient that is asked for, of a tensor on an accelerator.
-        in_place: True for one that is written over x.
-    """
-
-    def __init__(self, given: AskedGradient, in_place: bool) -> None:
-        x, numbers = given.x, (given.statistics, given.ids, given.dpicked)
-        call, operands = call_of_gradient(given)
-        self.factors, self.in_place, self.empty, self.dtype = operands[1:], in_place, allocator(x.device), x.dtype
-        self.shape, self.strides = tuple(x.shape), torch.empty(x.shape, device="meta").stride()
-        self.current, self.number, self.made_current = guard_of(device_of(x))
-        operands = (*operands, *numbers) if given.dentropy is None else (*operands, *numbers, given.dentropy)
-        with self.made_current():
-            out = x if in_place else self.empty(self.shape, self.strides, self.dtype)
-            self.launch = bound(call, operands, out)
-
-    def __call__(self, given: AskedGradient) -> torch.Tensor:
-        """Returns the gradient, in the memory of x or in its own."""
-        if self.current() != self.number:
-            with self.made_current():
-                return self(given)
-        x, ids, statistics, dpicked, dentropy, *_ = given
-        factors = self.factors if given.factors is None else (given.factors,)
-        out = x if self.in_place else self.empty(self.shape, self.strides, self.dtype)
-        if dentropy is None:
-            self.launch(out, x, *factors, statistics, ids, dpicked)
-        else:
-            self.launch(out, x, *factors, statistics, ids, dpicked, dentropy)
+    def gradient(x: torch.Tensor, factors: Operands, *numbers: torch.Tensor) -> torch.Tensor:
+        if current() != number:
+            with made_current():
+                return gradient(x, factors, *numbers)
+        out = x if in_place else empty(shape, strides, dtype)
+        launch(out, x, *(factors or own), *numbers)
+        if in_place:
+            increment_version(x)
         return out
+
+    return gradient
 
 
 def _of_nothing(asked: Asked) -> Results:
