@@ -17,7 +17,7 @@ from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.workspace import next_number
 
-INTEGERS = {"i32": np.int32, "i64": np.int64}
+NUMBERS = {"i32": np.int32, "i64": np.int64, "fp32": np.float32}
 Edit = Callable[[bytes], bytes]
 KERNELS: set[bytes] = set()  # that ran, as they were compiled
 
@@ -47,7 +47,7 @@ def run(compiled: Any, grid: tuple[int, int, int], arguments: Sequence[Any], edi
 def run_spirv(spirv: bytes, metadata: Any, kinds: Sequence[str], grid: tuple[int, int, int], arguments: Sequence[Any]) -> None:
     kernel = kernel_of(spirv)
     given = [
-        pointer(value) if kind.startswith("*") else INTEGERS[kind](value) for kind, value in zip(kinds, arguments, strict=True)
+        pointer(value) if kind.startswith("*") else NUMBERS[kind](value) for kind, value in zip(kinds, arguments, strict=True)
     ]
     if metadata.shared:
         given.append(cl.LocalMemory(metadata.shared))

@@ -55,7 +55,7 @@ FIRST = {  # one of each number of lanes
     "xpu": ("driver_max1100", "driver_b580"),
 }[BACKEND]
 FLAGS = {"driver_max1100": "-cl-intel-128-GRF-per-thread"}  # the planned register mode, whatever the driver would choose
-LONG = {"hip": ((2, 60_000), "shared"), "npu": ((5, 10_000), "online"), "xpu": ((2, 20_000), "shared")}[BACKEND]
+LONG = {"hip": ((2, 60_000), "shared"), "npu": ((5, 10_000), "online"), "xpu": ((2, 60_000), "shared")}[BACKEND]
 SHAPES = {(16, 781): "tile", (70, 64): "tile", LONG[0]: LONG[1]}
 TILINGS = {  # tiling, columns; the NPU's are planned
     "held": (Tiling(2, 256, 2), 200),
