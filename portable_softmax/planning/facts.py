@@ -202,8 +202,11 @@ def _vector(problem: Problem, tiling: Tiling, threads: int) -> int:
 
 
 def _sums(problem: Problem, tiling: Tiling, threads: int, vector: int) -> float:
-    """Returns the numbers that threads give each other to add up the rows of a tile: half of all, then half of these."""
-    if problem.layout == "rows":
+    """Returns the numbers that threads give each other to add up the rows of a tile: half of all, then half of these.
+
+    Neighbouring threads have neighbouring elements, or columns, where Triton does not see that rows are neighbours.
+    """
+    if problem.layout == "rows" or (problem.scattered and vector == 1):
         lanes = min(threads, max(1, tiling.width // vector))
         return max(threads, tiling.tile_rows * lanes) * math.log2(lanes)
     beside = min(threads, max(1, tiling.tile_rows // vector))
