@@ -24,7 +24,7 @@ class Facts(NamedTuple):
         bytes_us: moving all bytes once, at the data sheet's bandwidth.
         again_us: the same for bytes that are read again.
         spilled_us: the same for bytes that are spilled, and read again.
-        shared: 1 where programs exchange statistics, else 0.
+        shared: 1 where programs exchange statistics, or read those of tokens for a gradient, else 0.
         waiting: part of the programs that share a row which wait for the others and read their statistics.
         lookups: statistics that such a program reads.
         each: elements of an operand that a thread has, with those that are masked.
@@ -87,6 +87,7 @@ def facts(
     pieces, under, requests = _pieces(problem, tiling, memory, vector)
     read, moved = memory.elements * memory.read, memory.elements * (memory.read + memory.written)
     twice = not tiling.held and problem.reads_again
+    is_gradient = problem.log_probs is not None and problem.log_probs.gradient
     between = elements * (memory.read + memory.written) * places  # that all programs move meanwhile
     missed = read * max(0.0, 1 - memory.cached / between) if twice else 0  # the L2 cache has lost it
     passes = 1 + read / moved if twice else 1
@@ -99,8 +100,8 @@ def facts(
         bytes_us=(moved + missed + memory.elements * memory.mask) / memory.per_us,
         again_us=again / memory.per_us,
         spilled_us=2 * spilled_bytes * threads * tiles / memory.per_us,
-        shared=float(tiling.is_shared and problem.pairs > 0),
-        waiting=1 if problem.log_probs is None else 1 / tiling.splits,
+        shared=float((tiling.is_shared and problem.pairs > 0) or is_gradient),
+        waiting=1 if problem.log_probs is None or is_gradient else 1 / tiling.splits,
         lookups=_lookups(problem, tiling) if tiling.is_shared else 0,
         each=(elements + edges) / threads,
         alone=(edges + alone) * passes,
