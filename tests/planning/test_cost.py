@@ -75,7 +75,7 @@ def test_what_costs_more(cheaper, dearer):
     assert costs(**cheaper).total < costs(**dearer).total
 
 
-def test_of_log_probabilities_the_last_program_of_a_row_waits_and_of_their_gradient_none():
+def test_of_log_probabilities_the_last_program_of_a_row_waits_and_of_their_gradient_each_for_its_tokens():
     device = Device.from_profile(H100)
     asked, softmax, gradient = (
         facts(contiguous_problem(4096, 8192, "bfloat16", form=form, backward=backward), SPLITS, 4096 * SPLITS.splits, 8, device)
@@ -83,7 +83,7 @@ def test_of_log_probabilities_the_last_program_of_a_row_waits_and_of_their_gradi
     )
     assert (asked.shared, asked.lookups, asked.sums) == (softmax.shared, softmax.lookups, softmax.sums)
     assert softmax.waiting == asked.waiting * SPLITS.splits == 1
-    assert (gradient.shared, gradient.lookups, gradient.sums) == (0, 0, 0)
+    assert (gradient.shared, gradient.waiting, gradient.lookups, gradient.sums) == (1, 1, 0, 0)
 
 
 def test_what_the_l2_cache_has_lost_is_read_again_from_memory():
