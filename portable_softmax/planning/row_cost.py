@@ -179,7 +179,7 @@ def row_terms(given: RowFacts, numbers: RowNumbers) -> RowTerms:
 
     moving = given.moved_us / numbers.bandwidth
     walking = moving * numbers.walking * given.walks
-    turn = waits + busy * given.beside + given.begins * (numbers.program_us + program)
+    turn = waits + busy * given.beside + given.begins * (NS * numbers.begin_ns * given.warps + program)
     turns = given.later * turn / (moving + walking)
     hidden_not = (moving + walking) * ((1 + turns**numbers.overlap) ** (1 / numbers.overlap) - 1)
     return RowTerms(numbers.start_us, waits + busy + program, moving, walking, hidden_not)
