@@ -13,21 +13,22 @@ from portable_softmax import persistent
 
 
 @triton.jit
-def cross_entropy_kernel(logits, targets, losses, n_rows, n_cols: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """Computes log(sum(exp(row))) - row[target], with a maximum and sums that are mended at each block."""
+def cross_entropy_kernel(logits, targets, losses, n_rows, n_cols: tl.constexpr, BLOCK: tl.constexpr):
+    """Computes log(sum(exp(row))) - row[target], with a maximum and a sum that are mended at each block."""
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         start = logits + tl.cast(row, tl.int64) * n_cols
+        label = tl.load(targets + row)
         highest = tl.full((), -float("inf"), tl.float32)
-        total = tl.zeros((BLOCK,), tl.float32)
-        for first in tl.range(0, n_cols, BLOCK, num_stages=STAGES):
+        total = tl.zeros((), tl.float32)
+        for first in range(0, n_cols, BLOCK):
             cols = first + tl.arange(0, BLOCK)
             part = tl.load(start + cols, mask=cols < n_cols, other=-float("inf")).to(tl.float32)
             higher = tl.maximum(highest, tl.max(part, 0))
             base = tl.where(higher > -float("inf"), higher, 0.0)
-            total = total * tl.exp(highest - base) + tl.exp(part - base)
+            total = total * tl.exp(highest - base) + tl.sum(tl.exp(part - base), 0)
             highest = higher
-        target = tl.load(start + tl.load(targets + row)).to(tl.float32)
-        tl.store(losses + row, highest + tl.log(tl.sum(total, 0)) - target)
+        target = tl.load(start + label).to(tl.float32)
+        tl.store(losses + row, highest + tl.log(total) - target)
 
 
 forward = persistent(cross_entropy_kernel, rows="n_rows", cols="n_cols", block="BLOCK")

@@ -20,6 +20,7 @@ from portable_probe.tune.fit import FAR_COUNTS, FOLDS, LONG_US, NEAR, Array, lea
 from portable_softmax import Device, inspect_kernel
 from portable_softmax.devices.policy import ROW_NUMBERS, RowNumbers
 from portable_softmax.own_kernels.row_kernels import form_of, traffic_of
+from portable_softmax.own_kernels.row_settings import BLOCKS
 from portable_softmax.planning.row_cost import RowFacts, RowLaunch, Traffic, row_facts, row_terms
 
 IN_BLOCKS_COUNT = 3  # weight of the few problems whose rows are loops over blocks
@@ -107,12 +108,12 @@ def read(paths: list[str], device: Device) -> Launches:
         problem = Problem(row["kernel"], int(row["n_rows"]), int(row["n_cols"]), int(row["multiple"]), row["dtype"])
         if not row["registers"] or row["spilled"] != "0":
             continue
-        key = problem.kernel, problem.dtype, problem.n_cols
+        key, in_blocks = (problem.kernel, problem.dtype, problem.n_cols), problem.kernel.endswith("cross_entropy")
         if key not in traffic:
-            traffic[key] = moved(problem, int(row["block"]), device)
+            traffic[key] = moved(problem, BLOCKS[0] if in_blocks else int(row["block"]), device)
         launched = "programs", "resident", "warps", "block", "stages"
         programs, resident, warps, block, stages = (int(row[each]) for each in launched)
-        of, in_blocks = (problem.n_rows, problem.n_cols, problem.multiple), problem.kernel.endswith("cross_entropy")
+        of = problem.n_rows, problem.n_cols, problem.multiple
         launch = RowLaunch(*of, programs, resident, warps, block, stages, in_blocks)
         found[problem].append((row_facts(traffic[key], launch, device), float(row["us"])))
     listed = [(facts, us, at) for at, problem in enumerate(found) for facts, us in found[problem]]
@@ -131,7 +132,8 @@ def moved(problem: Problem, block: int, device: Device) -> Traffic:
     kind = {"bfloat16": "bf16", "float32": "f32"}[problem.dtype]
     given = words.format(x=f"{kind}[{rows},{cols}]", w=f"{kind}[{cols}]", rows=rows, cols=cols).split()
     arguments: dict[str, Any] = dict(zip(kernel.arg_names, given, strict=False))
-    compiled = inspect_kernel(kernel, arguments, {"BLOCK": block, "STAGES": 1}, device=device).launch.compiled
+    values = {name: value for name, value in (("BLOCK", block), ("STAGES", 1)) if name in kernel.arg_names}
+    compiled = inspect_kernel(kernel, arguments, values, device=device).launch.compiled
     sizes = {"n_rows": rows, "n_cols": cols}
     return traffic_of(compiled.asm["ttir"], sizes, form_of(kernel, "n_rows", "BLOCK").walks, rows, cols, block)
 

@@ -81,11 +81,11 @@ class RowNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         walking: time of moving that is added where programs walk over rows, whose number the fastest cannot share.
         overlap: exponent with which moving and turns add: 1 is one after the other, more is at the same time.
         latency_us: of the memory.
-        ahead: how much each block that is loaded ahead hides of it.
+        ahead: how much each row that is loaded ahead hides of it.
         thread_ns: of a thread, for each element of an operand.
         exponent_ns: of a thread, for each element that e is raised to.
         reduction_us: of a warp; log2(threads) / 5 times as much of a program.
-        program_us: until a program that follows another one begins.
+        begin_ns: until a program that follows another one begins, for each of its warps.
         warp_ns: of a multiprocessor, for each warp and block.
         stage_ns: the same, where blocks are loaded through shared memory.
         access_ns: of a multiprocessor, for each access of a warp.
@@ -100,7 +100,7 @@ class RowNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     thread_ns: Amount
     exponent_ns: Amount
     reduction_us: Amount
-    program_us: Amount
+    begin_ns: Amount
     warp_ns: Amount
     stage_ns: Amount
     access_ns: Amount

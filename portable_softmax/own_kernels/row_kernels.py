@@ -138,7 +138,8 @@ class _Reader:
         if access:
             self._access(turns, *access.groups())
         elif 'tt.reduce"' in body:
-            self.found["reductions"] += turns
+            of_blocks = self.blocks > 1 and self.blocks in self.open
+            self.found["block_reductions" if of_blocks else "reductions"] += turns / (self.blocks if of_blocks else 1)
         elif re.search(r"math\.exp2?\b", body):
             self.found["exponents"] += turns * self._elements(body)
 

@@ -23,7 +23,7 @@ class Traffic(NamedTuple):
         row, program: bytes that memory moves; not those that a cache has, of weights or of a row that is read once more.
         element: bytes of the largest part of them.
         row_operands, program_operands: loads and stores of all elements of a row.
-        reductions: of a row.
+        reductions, block_reductions: of a row, and of each block of a row that the kernel loops over.
         exponents: elements of a row, for each exp that is taken of them.
     """
 
@@ -33,6 +33,7 @@ class Traffic(NamedTuple):
     row_operands: float = 0
     program_operands: float = 0
     reductions: float = 0
+    block_reductions: float = 0
     exponents: float = 0
 
 
@@ -102,7 +103,7 @@ class RowFacts(NamedTuple):
         beside: programs that a multiprocessor has at once.
         warps: of a program.
         blocks: of a row.
-        ahead: blocks that are loaded ahead.
+        ahead: rows that are loaded ahead; blocks of a row are not, as other programs hide their latency as well.
         staged: 1 where they are loaded through shared memory, else 0.
         each: elements of all operands that a thread has.
         exponents: of a thread.
@@ -147,8 +148,8 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> RowFacts:
     spilled = 2 * launch.spilled_bytes * threads * rows
     each = blocks * launch.block / threads
     at_once = min(VECTOR_BYTES / traffic.element, launch.multiple)
+    reductions = traffic.reductions + blocks * traffic.block_reductions
     access, aligned = max(at_once, traffic.element / PACKED_BYTES), at_once > 1  # elements of one
-    loaded = blocks if launch.in_blocks else turns  # by the loop that is pipelined
     return RowFacts(
         moved_us=(rows * traffic.row + programs * traffic.program + spilled) / per_us,
         walks=1 - 1 / turns,
@@ -157,11 +158,11 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> RowFacts:
         beside=min(launch.resident, max(1.0, programs / multiprocessors)),
         warps=warps,
         blocks=blocks,
-        ahead=max(0, min(launch.num_stages - 2, loaded - 1)) if aligned else 0,
+        ahead=max(0, min(launch.num_stages - 2, turns - 1)) if aligned and not launch.in_blocks else 0,
         staged=float(launch.num_stages > 1 and (aligned or traffic.element >= ASYNC_BYTES)),
         each=each * traffic.row_operands,
         exponents=each * traffic.exponents / launch.n_cols,
-        reductions=traffic.reductions * math.log2(threads) / math.log2(max(2, lanes)),
+        reductions=reductions * math.log2(threads) / math.log2(max(2, lanes)),
         accesses=warps * each * traffic.row_operands / access,
         program_accesses=warps * each / blocks * traffic.program_operands / access,
     )
@@ -178,7 +179,7 @@ def row_terms(given: RowFacts, numbers: RowNumbers) -> RowTerms:
 
     moving = given.moved_us / numbers.bandwidth
     walking = moving * numbers.walking * given.walks
-    turn = waits + busy * given.beside + given.begins * (numbers.program_us + program)
+    turn = waits + busy * given.beside + given.begins * (NS * numbers.begin_ns * given.warps + program)
     turns = given.later * turn / (moving + walking)
     hidden_not = (moving + walking) * ((1 + turns**numbers.overlap) ** (1 / numbers.overlap) - 1)
     return RowTerms(numbers.start_us, waits + busy + program, moving, walking, hidden_not)

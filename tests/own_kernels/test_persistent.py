@@ -85,6 +85,24 @@ def test_rows_of_a_known_length_are_read_several_elements_at_once():
     assert us[0] > us[1] > us[2]
 
 
+def test_a_row_is_one_block_where_registers_hold_it():
+    """Each block of several reduces, and waits for the one before it."""
+    forward, device = row_kernels.example("cross_entropy").forward, "nvidia/h100-sxm"
+    arguments = "bf16[16384,8192]", "i64[16384]", "f32[16384]", 16384, 8192
+    us = [forward.plan(*arguments, BLOCK=block, device=device).terms.total for block in (1024, 8192)]
+    assert us[0] > us[1]
+    assert "a row is one block" in forward.plan(*arguments, device=device).reasons
+    assert planned("cross_entropy", device).meta["BLOCK"] < 128256
+
+
+@pytest.mark.parametrize(("in_blocks", "hides"), [(False, True), (True, False)])
+def test_stages_hide_latency_of_rows_and_not_of_blocks(in_blocks, hides):
+    traffic, device = Traffic(row=16384, element=2, row_operands=2, reductions=1), Device.from_profile("nvidia/h100-sxm")
+    launches = [RowLaunch(16384, 4096, 16, 528, 4, 4, 1024, stages, in_blocks) for stages in (1, 4)]
+    us = [row_cost(traffic, launch, device).total for launch in launches]
+    assert (us[1] < us[0]) == hides
+
+
 def test_what_is_given_wins():
     given = {"num_warps": 2, "STAGES": 3, "num_programs": 100}
     plan = planned("rms_norm", "nvidia/h100-sxm", **given)
