@@ -320,8 +320,8 @@ def in_place_by_programs_that_read_all_splits_again(turns):
 
 @situation
 def in_place_beside_other_launches(turns):
-    streams = [torch.cuda.Stream(priority=-(n % 6)) for n in range(9)]
-    on_streams(_cases(Case.step_in_place), streams, turns, Case.step_in_place)
+    cases = _cases(Case.step_in_place)
+    on_streams(cases, [torch.cuda.Stream(priority=-(n % 6)) for n, _ in enumerate(cases)], turns, Case.step_in_place)
 
 
 @situation
