@@ -21,9 +21,9 @@ def layer_norm_kernel(x, w, b, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.c
         at = tl.cast(row, tl.int64) * n_cols + cols
         value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
         weight = tl.load(w + cols, mask=mask, other=0.0)
-        bias = tl.load(b + cols, mask=mask, other=0.0)
         centred = tl.where(mask, value - tl.sum(value, 0) / n_cols, 0.0)
         scale = 1 / tl.sqrt(tl.sum(centred * centred, 0) / n_cols + eps)
+        bias = tl.load(b + cols, mask=mask, other=0.0)
         tl.store(y + at, centred * scale * weight.to(tl.float32) + bias.to(tl.float32), mask=mask)
 
 

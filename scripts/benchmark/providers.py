@@ -61,8 +61,12 @@ def _ours() -> Provider:
 
 
 def _our_gradient(x: torch.Tensor, ids: torch.Tensor, dy: torch.Tensor) -> Callable[[], torch.Tensor]:
-    operators = torch.ops.portable_softmax
-    return partial(operators.token_log_probs_backward, x, ids, operators.token_log_probs(x, ids)[1], dy, None, -1)
+    """Returns what autograd calls: a launch that is kept from call to call."""
+    from portable_softmax.operators.log_probs.asked import AskedGradient
+    from portable_softmax.operators.log_probs.launching import backward
+
+    statistics = torch.ops.portable_softmax.token_log_probs(x, ids)[1]
+    return partial(backward, AskedGradient(x, ids, statistics, dy, None, -1), gradients={})
 
 
 def _copy() -> Provider:

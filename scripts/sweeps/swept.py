@@ -34,6 +34,21 @@ def weights_first_layer_norm_kernel(x, w, b, y, n_rows, n_cols: tl.constexpr, ep
 
 
 @triton.jit
+def weights_beside_layer_norm_kernel(x, w, b, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+    """Brings each row to a mean of 0 and a variance of 1, scales it by w and adds b."""
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n_cols
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=STAGES):
+        at = tl.cast(row, tl.int64) * n_cols + cols
+        value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+        weight = tl.load(w + cols, mask=mask, other=0.0)
+        bias = tl.load(b + cols, mask=mask, other=0.0)
+        centred = tl.where(mask, value - tl.sum(value, 0) / n_cols, 0.0)
+        scale = 1 / tl.sqrt(tl.sum(centred * centred, 0) / n_cols + eps)
+        tl.store(y + at, centred * scale * weight.to(tl.float32) + bias.to(tl.float32), mask=mask)
+
+
+@triton.jit
 def weights_last_layer_norm_kernel(x, w, b, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     """Brings each row to a mean of 0 and a variance of 1, scales it by w and adds b."""
     cols = tl.arange(0, BLOCK)
