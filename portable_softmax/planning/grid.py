@@ -1,4 +1,4 @@
-"""Launches of a problem on a grid: powers of two of rows, warps, splits and columns, held or read twice.
+"""Launches of a problem on a grid: powers of two of rows, warps and columns, and some more of blocks, held or read twice.
 
 There is no order of preference among them: what one is worth is its cost.
 """
@@ -15,7 +15,7 @@ from portable_softmax.planning.problem import VECTOR_BYTES, Problem, next_power_
 
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 MOST_BLOCKS = 40  # of a tile that is held: each is code of its own, and hundreds compile for minutes
-BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # that a program of a shared row holds
+MOST_SHARED_BLOCKS = 32  # that a program of a shared row holds
 LEAST_SHARED = 16  # elements that each thread of programs that share rows has: all launches of scripts/sweeps near the fastest
 NARROWEST_TILE = 1024  # elements; narrower ones of rows that are read twice add up more, and round more
 NARROW_WARPS = 4  # of a program of such a tile
@@ -75,8 +75,9 @@ def _with_warps(budget: Budget) -> Iterator[Tiling]:
 
 def _shared(problem: Problem, rows: int, warps: list[int], each: list[int], budget: Budget) -> Iterator[Place]:
     """Yields places of programs that share rows, by blocks that each holds: small ones first, which need fewer registers."""
-    small = min(each[0], VECTOR_BYTES // WORD_BYTES)
-    for num_warps, size, blocks in product(warps, dict.fromkeys([small, *each]), BLOCKS):
+    sizes = dict.fromkeys([min(each[0], VECTOR_BYTES // WORD_BYTES), *each])
+    counts = sorted([*powers(1, MOST_SHARED_BLOCKS), *powers(3, MOST_SHARED_BLOCKS)])
+    for num_warps, size, blocks in product(warps, sizes, counts):
         cols = max(1, size * num_warps * budget.warp // rows) * blocks
         splits = -(-problem.width // cols)
         if 1 < splits <= MOST_SPLITS:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from offline import with_hardware
 
-from portable_probe.tune.cells import cells_of, problem_on
+from portable_probe.tune.cells import Cell, cells_of, problem_on
 from portable_softmax import Device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.errors import PlanError
@@ -26,6 +26,7 @@ from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.specialization import KernelSpec
 
 H100 = "nvidia/h100-sxm"
+H100_DEVICE = Device.from_profile(H100)
 LAUNCHES = Path(__file__).parents[2] / "scripts" / "sweeps" / "h100.csv"
 TILES = Tiling(1, 1024, 4, 1)
 SPLITS = Tiling(1, 1024, 4, 1, splits=8)
@@ -167,6 +168,40 @@ def test_every_number_counts_and_has_a_sign(name):
         changes.append(terms(given, more).total - terms(given, numbers).total)
     assert any(changes)
     assert all(change <= 0 if name in FASTER else change >= 0 for change in changes)
+
+
+def test_programs_of_a_multiprocessor_take_turns_in_its_units():
+    """One wave of two programs and of eight: what each adds up and asks for is done one after the other."""
+    device = Device.from_profile(H100)
+    given = facts(contiguous_problem(264, 1024, "float32"), TILES, 264, 8, device)
+    two, eight = (terms(given._replace(beside=beside, waves=1), device.profile.launch.cost).threads for beside in (2, 8))
+    alone = terms(given._replace(beside=1, waves=1, sums=0, requests=0, exponents=0), device.profile.launch.cost).threads
+    assert eight - alone == pytest.approx(4 * (two - alone))
+
+
+def test_threads_of_scattered_rows_have_neighbouring_columns():
+    """Triton does not see that they are neighbours, unless a vector of them is: so more threads add up a wide block."""
+    odd, even = (
+        next(each for each in readings(problem, H100_DEVICE) if each.scattered)
+        for problem in (problem_on(Cell(f"across {inner}", 2**16 * inner, 64, "float32"), H100_DEVICE) for inner in (3, 4))
+    )
+    sums = {
+        (problem.inner, width): facts(problem, Tiling(16, width, 2, 1, blocks=64 // width), 1, 1, H100_DEVICE).sums
+        for problem in (odd, even)
+        for width in (8, 64)
+    }
+    assert sums[3, 64] > 8 * sums[3, 8]
+    assert sums[4, 64] < 8 * sums[4, 8]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_programs_share_a_row_by_any_number_of_blocks_of_four_elements_a_thread(dtype):
+    found = {
+        each.blocks
+        for each in grid(contiguous_problem(48, 129280, dtype), H100_DEVICE)
+        if each.is_shared and each.held and each.width == 4 * 32 * each.num_warps
+    }
+    assert found >= {4, 6, 8, 12, 16}
 
 
 def test_no_program_and_no_numbers():
