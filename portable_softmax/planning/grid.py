@@ -63,23 +63,23 @@ def _with_warps(budget: Budget) -> Iterator[Tiling]:
         blocks = (
             [problem.vector, *whole] if anywhere else [*whole, *each[::-1]]
         )  # the first of those that cost the same is taken
-        places = [Place(*each) for each in product([rows], warps, blocks, [1], [True])]
+        places = [*product([rows], warps, blocks, [1], [True])]
         if is_shared:
-            places += _shared(problem, rows, warps, [problem.vector] if anywhere else each, budget)
+            places += _shared(budget, rows, warps, [problem.vector] if anywhere else each)
         if (beside and is_long) or 2 * tile * budget.operands * problem.registers_per_element > budget.registers:
             splits = powers(1, MOST_SPLITS) if is_shared else [1]
-            places += (Place(*each) for each in product([rows], warps, each[::-1], splits, [False]))
-        yield from (tiling for place in places if (tiling := _tiling(budget, place)))
+            places += product([rows], warps, each[::-1], splits, [False])
+        yield from (tiling for place in places if (tiling := _tiling(budget, Place(*place))))
     yield _smallest(budget)
 
 
-def _shared(problem: Problem, rows: int, warps: list[int], each: list[int], budget: Budget) -> Iterator[Place]:
+def _shared(budget: Budget, rows: int, warps: list[int], each: list[int]) -> Iterator[Place]:
     """Yields places of programs that share rows, by blocks that each holds: small ones first, which need fewer registers."""
     sizes = dict.fromkeys([min(each[0], VECTOR_BYTES // WORD_BYTES), *each])
     counts = sorted([*powers(1, MOST_SHARED_BLOCKS), *powers(3, MOST_SHARED_BLOCKS)])
     for num_warps, size, blocks in product(warps, sizes, counts):
         cols = max(1, size * num_warps * budget.warp // rows) * blocks
-        splits = -(-problem.width // cols)
+        splits = -(-budget.problem.width // cols)
         if 1 < splits <= MOST_SPLITS:
             yield Place(rows, num_warps, size, splits, held=True)
 
