@@ -124,15 +124,14 @@ def read(paths: list[str], device: Device) -> Launches:
 def moved(problem: Problem, block: int, device: Device) -> Traffic:
     """Returns what a row of a problem takes."""
     sys.path[:0] = [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parent / "sweeps")]
-    of_examples = problem.kernel in ARGUMENTS
-    of = problem.kernel if of_examples else problem.kernel.split("_", 2)[2]  # behind weights_first_ and by_lane_
-    file = of.removesuffix("_gradient") if of_examples else "swept"
-    kernel, words = getattr(importlib.import_module(file), f"{problem.kernel}_kernel"), ARGUMENTS[of]
+    of = next(name for name in ARGUMENTS if problem.kernel.endswith(name))
+    way = problem.kernel.removesuffix(of).removesuffix("_")  # of swept.py
+    kernel = getattr(importlib.import_module("swept" if way else of.removesuffix("_gradient")), f"{of}_kernel")
     rows, cols = problem.n_rows, problem.n_cols
     kind = {"bfloat16": "bf16", "float32": "f32"}[problem.dtype]
-    given = words.format(x=f"{kind}[{rows},{cols}]", w=f"{kind}[{cols}]", rows=rows, cols=cols).split()
+    given = ARGUMENTS[of].format(x=f"{kind}[{rows},{cols}]", w=f"{kind}[{cols}]", rows=rows, cols=cols).split()
     arguments: dict[str, Any] = dict(zip(kernel.arg_names, given, strict=False))
-    values = {name: value for name, value in (("BLOCK", block), ("STAGES", 1)) if name in kernel.arg_names}
+    values = {name: value for name, value in (("BLOCK", block), ("STAGES", 1), ("WAY", way)) if name in kernel.arg_names}
     compiled = inspect_kernel(kernel, arguments, values, device=device).launch.compiled
     sizes = {"n_rows": rows, "n_cols": cols}
     return traffic_of(compiled.asm["ttir"], sizes, form_of(kernel, "n_rows", "BLOCK").walks, rows, cols, block)

@@ -64,7 +64,7 @@ def softmax_kernel(
     tiles = row_tiles if FORM.flat else n_batches * n_matrices * row_tiles
     end, step = tiles if FORM.walks else group + 1, groups if FORM.walks else 1
 
-    for tile in tl.range(group, end, step, num_stages=FORM.stages if FORM.held else 1):
+    for tile in tl.range(group, end, step, num_stages=FORM.stages):
         # Locate: the tile's rows, this program's columns, and the start of each row.
         matrix, line, rows = rows_of(in_turn(tile, tiles, row_tiles, n_matrices, FORM), row_tiles, per_matrix, FORM)
         first_col = first_of_split(split, n_cols, FORM) if FORM.programs > 1 else 0

@@ -76,7 +76,7 @@ def reduce_streamed(
         second = filled(FORM.accumulators, rows.shape[0], 0.0, FORM)
         factors = tl.expand_dims(factor, FORM.axis) if FORM.divides else factor
     falls = second
-    for col in tl.range(first_col, past_of_split(first_col, n_cols, FORM), FORM.width, num_stages=FORM.stages):
+    for col in tl.range(first_col, past_of_split(first_col, n_cols, FORM), FORM.width):
         block_a, block_b, _, _ = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
         if FORM.backward:
             second = add_by_accumulator(second, block_a, block_b, FORM)

@@ -8,7 +8,7 @@ from portable_softmax.planning.problem import Problem
 REGISTER_BYTES = 4
 # Registers of a thread: lines through the compiled launches of scripts/sweeps (Triton 3.6, sm_90).
 ANY = 16
-SHARED, SHARED_BESIDE = 4, 70  # that programs of shared rows need more; if rows lie side by side, a thread has several
+SHARED, SHARED_BESIDE = 4, 70  # more, where programs share rows: at the least, as what is told too many is never compiled
 EDGES = 10  # of unaligned rows
 READ_TWICE = 16
 ADDRESS, ADDRESS_BESIDE = 0.5, 1.4  # of each element that is read alone

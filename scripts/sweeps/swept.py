@@ -1,13 +1,13 @@
 # mypy: ignore-errors
-"""Row kernels whose launches are in own_h100.csv, beside those of examples/."""
+"""Row kernels whose launches are in own_h100.csv beside those of examples/: weights_first_layer_norm is one by its WAY."""
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def weights_first_rms_norm_kernel(x, w, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """Scales each row to a root mean square of 1, and by w."""
+def rms_norm_kernel(x, w, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+    """Scales each row to a root mean square of 1, and by w, which is loaded ahead of all rows."""
     cols = tl.arange(0, BLOCK)
     mask = cols < n_cols
     weight = tl.load(w + cols, mask=mask, other=0.0).to(tl.float32)
@@ -19,54 +19,31 @@ def weights_first_rms_norm_kernel(x, w, y, n_rows, n_cols: tl.constexpr, eps, BL
 
 
 @triton.jit
-def weights_first_layer_norm_kernel(x, w, b, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """Brings each row to a mean of 0 and a variance of 1, scales it by w and adds b."""
+def layer_norm_kernel(
+    x, w, b, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr, WAY: tl.constexpr
+):
+    """Brings each row to a mean of 0 and a variance of 1, scales it by w and adds b, which are loaded where WAY says."""
     cols = tl.arange(0, BLOCK)
     mask = cols < n_cols
-    weight = tl.load(w + cols, mask=mask, other=0.0).to(tl.float32)
-    bias = tl.load(b + cols, mask=mask, other=0.0).to(tl.float32)
-    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=STAGES):
-        at = tl.cast(row, tl.int64) * n_cols + cols
-        value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
-        centred = tl.where(mask, value - tl.sum(value, 0) / n_cols, 0.0)
-        scale = 1 / tl.sqrt(tl.sum(centred * centred, 0) / n_cols + eps)
-        tl.store(y + at, centred * scale * weight + bias, mask=mask)
-
-
-@triton.jit
-def weights_beside_layer_norm_kernel(x, w, b, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """Brings each row to a mean of 0 and a variance of 1, scales it by w and adds b."""
-    cols = tl.arange(0, BLOCK)
-    mask = cols < n_cols
-    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=STAGES):
-        at = tl.cast(row, tl.int64) * n_cols + cols
-        value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
-        weight = tl.load(w + cols, mask=mask, other=0.0)
-        bias = tl.load(b + cols, mask=mask, other=0.0)
-        centred = tl.where(mask, value - tl.sum(value, 0) / n_cols, 0.0)
-        scale = 1 / tl.sqrt(tl.sum(centred * centred, 0) / n_cols + eps)
-        tl.store(y + at, centred * scale * weight.to(tl.float32) + bias.to(tl.float32), mask=mask)
-
-
-@triton.jit
-def weights_last_layer_norm_kernel(x, w, b, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """Brings each row to a mean of 0 and a variance of 1, scales it by w and adds b."""
-    cols = tl.arange(0, BLOCK)
-    mask = cols < n_cols
-    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=STAGES):
-        at = tl.cast(row, tl.int64) * n_cols + cols
-        value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
-        centred = tl.where(mask, value - tl.sum(value, 0) / n_cols, 0.0)
-        scale = 1 / tl.sqrt(tl.sum(centred * centred, 0) / n_cols + eps)
+    if WAY == "weights_first":
         weight = tl.load(w + cols, mask=mask, other=0.0).to(tl.float32)
         bias = tl.load(b + cols, mask=mask, other=0.0).to(tl.float32)
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=STAGES):
+        at = tl.cast(row, tl.int64) * n_cols + cols
+        value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+        if WAY == "weights_beside":
+            weight = tl.load(w + cols, mask=mask, other=0.0).to(tl.float32)
+            bias = tl.load(b + cols, mask=mask, other=0.0).to(tl.float32)
+        centred = tl.where(mask, value - tl.sum(value, 0) / n_cols, 0.0)
+        scale = 1 / tl.sqrt(tl.sum(centred * centred, 0) / n_cols + eps)
+        if WAY == "weights_last":
+            weight = tl.load(w + cols, mask=mask, other=0.0).to(tl.float32)
+            bias = tl.load(b + cols, mask=mask, other=0.0).to(tl.float32)
         tl.store(y + at, centred * scale * weight + bias, mask=mask)
 
 
 @triton.jit
-def by_lane_cross_entropy_kernel(
-    logits, targets, losses, n_rows, n_cols: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr
-):
+def cross_entropy_kernel(logits, targets, losses, n_rows, n_cols: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     """Computes log(sum(exp(row))) - row[target], with a maximum and a sum that are mended at each block."""
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         start = logits + tl.cast(row, tl.int64) * n_cols

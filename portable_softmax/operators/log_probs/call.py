@@ -88,7 +88,11 @@ def _anew(x: Any, ids: Any, given: Given, out: Any, key: tuple[Any, ...] | None)
         run, factors = bound.quickly, bound.factors
     rest = _without_tensors(asked)._replace(factor=None if factors else asked.factor)
     recorded = asked.x.requires_grad or any(each.requires_grad for each in factors)
-    function: Any = _recording(run, rest, given.grad_inplace) if recorded else _unrecorded(run, rest)
+    function: Any = _unrecorded(run, rest)
+    if recorded:
+        kind = _Kind(run, rest, given.grad_inplace, {}, rest.entropy or rest.rank)
+        # Function.apply asks for torch.func's levels, and there are none.
+        function = partial(super(torch.autograd.Function, _Recorded).apply, kind)
     given_tensors = [each for each in (x, ids, given.temperature) if isinstance(each, torch.Tensor)]
     if key and _are_same([asked.x, asked.ids, *factors], given_tensors):
         remember(key, repeat_like(given_tensors, function))
@@ -156,43 +160,48 @@ def _unrecorded(run: Run, rest: Asked) -> Callable[..., Found]:
     return lambda *tensors: run(*tensors)[0]
 
 
-def _recording(run: Run, rest: Asked, in_place: bool) -> Callable[..., Found]:
-    """Returns the same as autograd records it; its gradient lies in place of logits if the caller allows it."""
-    gradients: dict[bool, Gradient] = {}
-    several = rest.entropy or rest.rank
+class _Kind(NamedTuple):
+    """A call that autograd records, and its gradients' launches: without an entropy's gradient, and with one."""
 
-    class Recorded(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Found:
-            picked, statistics, ranks = run(x, ids, *factors)
-            ctx.save_for_backward(x, ids, statistics, *factors)
-            if not several:
-                return picked
-            ctx.set_materialize_grads(False)
-            if ranks is not None:
-                ctx.mark_non_differentiable(ranks)
-            return named(rest, picked, statistics, ranks)
+    run: Run
+    rest: Asked
+    in_place: bool
+    gradients: dict[bool, Gradient]
+    several: bool
 
-        @staticmethod
-        def backward(ctx: Any, dpicked: torch.Tensor | None, *more: torch.Tensor | None) -> tuple[Any, ...]:
-            x, ids, statistics, *factors = ctx.saved_tensors
-            dpicked = statistics.new_zeros(ids.shape) if dpicked is None else dpicked.contiguous()
-            dentropy = more[0].contiguous() if rest.entropy and more[0] is not None else None
-            traced = torch.is_grad_enabled() or is_dynamo_compiling()  # for a second derivative, or by compiled autograd
-            if not traced and not factors and (gradient := gradients.get(dentropy is not None)):
-                numbers = () if dentropy is None else (dentropy,)
-                return gradient(x, (), statistics, ids, dpicked, *numbers), None
-            by = factors[0] if factors else None
-            given = AskedGradient(x, ids, statistics, dpicked, dentropy, rest.dim, by, *rest[4:7])
-            needs_x, _, *need = ctx.needs_input_grad
-            dx = None
-            if needs_x:
-                dx = backward_operator(*given) if traced else backward(given, in_place, gradients)
-            return dx, None, *(torchs.of_factors(given) if each else None for each in need)
 
-    # Function.apply asks for torch.func's levels, and there are none.
-    apply: Callable[..., Found] = super(torch.autograd.Function, Recorded).apply
-    return apply
+class _Recorded(torch.autograd.Function):
+    """A call, as autograd records it; its gradient lies in place of logits if the caller allows it."""
+
+    @staticmethod
+    def forward(ctx: Any, kind: _Kind, x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Found:
+        picked, statistics, ranks = kind.run(x, ids, *factors)
+        ctx.save_for_backward(x, ids, statistics, *factors)
+        ctx.kind = kind
+        if not kind.several:
+            return picked
+        ctx.set_materialize_grads(False)
+        if ranks is not None:
+            ctx.mark_non_differentiable(ranks)
+        return named(kind.rest, picked, statistics, ranks)
+
+    @staticmethod
+    def backward(ctx: Any, dpicked: torch.Tensor | None, *more: torch.Tensor | None) -> tuple[Any, ...]:
+        x, ids, statistics, *factors = ctx.saved_tensors
+        _, rest, in_place, gradients, _ = ctx.kind
+        dpicked = statistics.new_zeros(ids.shape) if dpicked is None else dpicked.contiguous()
+        dentropy = more[0].contiguous() if rest.entropy and more[0] is not None else None
+        traced = torch.is_grad_enabled() or is_dynamo_compiling()  # for a second derivative, or by compiled autograd
+        if not traced and not factors and (gradient := gradients.get(dentropy is not None)):
+            numbers = () if dentropy is None else (dentropy,)
+            return None, gradient(x, (), statistics, ids, dpicked, *numbers), None
+        by = factors[0] if factors else None
+        given = AskedGradient(x, ids, statistics, dpicked, dentropy, rest.dim, by, *rest[4:7])
+        _, needs_x, _, *need = ctx.needs_input_grad
+        dx = None
+        if needs_x:
+            dx = backward_operator(*given) if traced else backward(given, in_place, gradients)
+        return None, dx, None, *(torchs.of_factors(given) if each else None for each in need)
 
 
 def check_out(out: Any, asked: Asked) -> None:
