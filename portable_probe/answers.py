@@ -17,7 +17,7 @@ from portable_probe.text import as_text, verified_alone
 from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, NoDeviceError, ProfileError, TargetError
-from portable_softmax.own_kernels.inspection import UnknownStageError
+from portable_softmax.row_kernels.inspection import UnknownStageError
 
 ELSEWHERE = 4  # exit code: nothing is broken, and this Triton does not compile for the device
 

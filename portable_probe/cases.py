@@ -25,14 +25,14 @@ from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, GridError, PortableSoftmaxError
-from portable_softmax.own_kernels.arguments import text_of, value_of
-from portable_softmax.own_kernels.blocks import smaller_block
-from portable_softmax.own_kernels.decorators import configurations, jit_function
-from portable_softmax.own_kernels.inspection import dump
-from portable_softmax.own_kernels.launched import Launched, launched, read_arguments
-from portable_softmax.own_kernels.row_kernels import form_of
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.request import scored_problem
+from portable_softmax.row_kernels.arguments import text_of, value_of
+from portable_softmax.row_kernels.blocks import smaller_block
+from portable_softmax.row_kernels.decorators import configurations, jit_function
+from portable_softmax.row_kernels.inspection import dump
+from portable_softmax.row_kernels.launched import Launched, launched, read_arguments
+from portable_softmax.row_kernels.ttir import form_of
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan, plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
@@ -96,7 +96,7 @@ def _suggested(asked: KernelUse, device: Device, names: dict[str, str]) -> Itera
     file = load_kernel(asked.name, device)
     if names:
         given = {**(load_case(file, asked.case).arguments if asked.case else {}), **asked.arguments, **asked.options}
-        from portable_softmax.own_kernels.persistent import persistent  # needs torch
+        from portable_softmax.row_kernels.persistent import persistent  # needs torch
 
         plan = persistent(file.kernel, **names).plan(**given, device=device)
         constexprs = {name: text_of(value) for name, value in plan.meta.items() if name in jit_function(file.kernel).arg_names}

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from portable_probe.loading import KernelFile
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import Grid, refusal
-from portable_softmax.own_kernels.arguments import argument_of, constant_of
-from portable_softmax.own_kernels.decorators import constexprs_of
-from portable_softmax.own_kernels.launched import Launched
+from portable_softmax.row_kernels.arguments import argument_of, constant_of
+from portable_softmax.row_kernels.decorators import constexprs_of
+from portable_softmax.row_kernels.launched import Launched
 
 
 class KernelCase(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.own_kernels.absent import absent
+from portable_softmax.row_kernels.absent import absent
 
 
 class UnknownKernelError(ValueError):

@@ -23,8 +23,8 @@ from portable_probe.schema import (
 )
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
-from portable_softmax.own_kernels.launched import Chosen, Launched
 from portable_softmax.planning.plan import LaunchPlan
+from portable_softmax.row_kernels.launched import Chosen, Launched
 
 PACKAGES = ("portable-softmax", "torch", "triton", "triton-ascend", "triton-xpu", "torch-npu", "numpy")
 Case = SoftmaxProblem | KernelUse

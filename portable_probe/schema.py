@@ -8,9 +8,9 @@ from msgspec import UNSET, UnsetType
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.policy import Strategy
 from portable_softmax.devices.schema import Source
-from portable_softmax.own_kernels.launched import Chosen
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.scores import Scores
+from portable_softmax.row_kernels.launched import Chosen
 
 SCHEMA_VERSION = 4
 

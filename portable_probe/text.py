@@ -9,7 +9,7 @@ from portable_probe.report import triton_of, use_of, warps_of, words_of
 from portable_probe.schema import Fact, FactValue, KernelLaunch, KernelUse, Report, Time, Verified
 from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.errors import GridError
-from portable_softmax.own_kernels.launched import Chosen
+from portable_softmax.row_kernels.launched import Chosen
 
 ALWAYS = ("num_warps", "num_stages", "num_ctas")  # of a kernel's options
 SIDES = ("runtime", "profile", "used")

@@ -15,7 +15,7 @@ from portable_probe.schema import Verified
 from portable_probe.trial import outcome
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError
-from portable_softmax.own_kernels.decorators import decorated
+from portable_softmax.row_kernels.decorators import decorated
 
 LONGEST = 60.0  # seconds that a launch may take
 

@@ -12,9 +12,9 @@ from portable_probe.schema import SoftmaxProblem, Verified
 from portable_probe.trial import GUARD, trial
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError
-from portable_softmax.own_kernels.launched import Launched
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.reading import read_as
+from portable_softmax.row_kernels.launched import Launched
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.launch import sizes_of
 from portable_softmax.runtime.specialization import KernelSpec

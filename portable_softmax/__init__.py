@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from portable_softmax.api.override import override_aten
     from portable_softmax.api.patch import patch_torch
     from portable_softmax.operators.memory import watch_calls
-    from portable_softmax.own_kernels.fits import fits
-    from portable_softmax.own_kernels.inspection import inspect_kernel
-    from portable_softmax.own_kernels.persistent import persistent
-    from portable_softmax.own_kernels.resident import resident_programs
+    from portable_softmax.row_kernels.fits import fits
+    from portable_softmax.row_kernels.inspection import inspect_kernel
+    from portable_softmax.row_kernels.persistent import persistent
+    from portable_softmax.row_kernels.resident import resident_programs
     from portable_softmax.runtime.warmup import warm_up
 
 __all__ = [
@@ -85,13 +85,13 @@ _MODULES = {
     "LogSoftmax": "api.modules",
     "Softmax": "api.modules",
     "explain": "api.explain",
-    "fits": "own_kernels.fits",
-    "inspect_kernel": "own_kernels.inspection",
+    "fits": "row_kernels.fits",
+    "inspect_kernel": "row_kernels.inspection",
     "log_softmax": "api.functional",
     "override_aten": "api.override",
     "patch_torch": "api.patch",
-    "persistent": "own_kernels.persistent",
-    "resident_programs": "own_kernels.resident",
+    "persistent": "row_kernels.persistent",
+    "resident_programs": "row_kernels.resident",
     "softmax": "api.functional",
     "softmin": "api.functional",
     "token_log_probs": "api.log_probs",

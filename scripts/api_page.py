@@ -16,7 +16,7 @@ ROOMS = {  # headings, by the beginning of the module, in portable_softmax or be
     "Compute": ("api.", "invariance"),
     "Launches": ("runtime.", "planning.", "operators.memory"),
     "Devices and occupancy": ("devices.",),
-    "Any kernel": ("own_kernels.", "portable_probe."),
+    "Any kernel": ("row_kernels.", "portable_probe."),
     "Errors": ("errors",),
 }
 BESIDE = (  # what is not imported from portable_softmax itself: classes that its names give or take, and the probe's names
@@ -24,11 +24,11 @@ BESIDE = (  # what is not imported from portable_softmax itself: classes that it
     "portable_softmax.planning.plan.Tiling",
     "portable_softmax.devices.schema.Hardware",
     "portable_softmax.devices.limits.Limits",
-    "portable_softmax.own_kernels.fits.Fits",
-    "portable_softmax.own_kernels.inspection.Inspected",
-    "portable_softmax.own_kernels.persistent.Persistent",
-    "portable_softmax.own_kernels.row_choice.RowPlan",
-    "portable_softmax.own_kernels.resident.ResidentPrograms",
+    "portable_softmax.row_kernels.fits.Fits",
+    "portable_softmax.row_kernels.inspection.Inspected",
+    "portable_softmax.row_kernels.persistent.Persistent",
+    "portable_softmax.row_kernels.row_choice.RowPlan",
+    "portable_softmax.row_kernels.resident.ResidentPrograms",
     "portable_probe.testing.assert_occupancy",
     "portable_probe.testing.assert_plan_unchanged",
 )

@@ -19,9 +19,9 @@ import numpy as np
 from portable_probe.tune.fit import FAR_COUNTS, FOLDS, LONG_US, NEAR, Array, least_squares
 from portable_softmax import Device, inspect_kernel
 from portable_softmax.devices.policy import ROW_NUMBERS, RowNumbers
-from portable_softmax.own_kernels.row_kernels import form_of, traffic_of
-from portable_softmax.own_kernels.row_settings import BLOCKS
 from portable_softmax.planning.row_cost import RowFacts, RowLaunch, Traffic, row_facts, row_terms
+from portable_softmax.row_kernels.row_settings import BLOCKS
+from portable_softmax.row_kernels.ttir import form_of, traffic_of
 
 IN_BLOCKS_COUNT = 3  # weight of the few problems whose rows are loops over blocks
 ARGUMENTS = {  # of a kernel, for a type, rows and columns

@@ -18,9 +18,9 @@ from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, TargetError
-from portable_softmax.own_kernels.arguments import text_of
-from portable_softmax.own_kernels.decorators import jit_function
-from portable_softmax.own_kernels.inspection import Inspected, inspect_kernel
+from portable_softmax.row_kernels.arguments import text_of
+from portable_softmax.row_kernels.decorators import jit_function
+from portable_softmax.row_kernels.inspection import Inspected, inspect_kernel
 
 HOW_TO_SAVE = "pytest --save-plans writes it"
 _saving = False

@@ -31,9 +31,9 @@ from benchmark.timing import results_of
 from portable_probe.closeness import allowed_of_any, distance
 from portable_probe.output import counted_out
 from portable_softmax import current_device
-from portable_softmax.own_kernels.fits import compiled_for
-from portable_softmax.own_kernels.persistent import Persistent
-from portable_softmax.own_kernels.row_settings import settings_of
+from portable_softmax.row_kernels.fits import compiled_for
+from portable_softmax.row_kernels.persistent import Persistent
+from portable_softmax.row_kernels.row_settings import settings_of
 
 EPS = 1e-6
 ROWS, COLS = (4096, 16384, 65536), (1024, 3000, 4096, 8192, 16384)

@@ -16,7 +16,7 @@ import portable_softmax
 from portable_probe import answers, doctor, program
 from portable_probe.schema import SCHEMA_VERSION, Verified
 from portable_softmax import DeviceError, plan
-from portable_softmax.own_kernels.arguments import value_of
+from portable_softmax.row_kernels.arguments import value_of
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"

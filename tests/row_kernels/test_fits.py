@@ -9,7 +9,7 @@ from example_kernels import add_kernel, matmul_kernel
 from sweep import mostly_slow
 
 from portable_softmax import ProfileError, fits, inspect_kernel
-from portable_softmax.own_kernels.fits import NoConfigurationFitsError
+from portable_softmax.row_kernels.fits import NoConfigurationFitsError
 
 ARGUMENTS = {"a_ptr": "*fp16:16", "b_ptr": "*fp16:16", "c_ptr": "*fp16:16", "m": 1024, "n": 1024, "k": 1024}
 CONFIGS = [  # blocks, warps, stages

@@ -10,7 +10,7 @@ import triton.language as tl
 from ascend_reports import COMPILES, OVERFLOWS, REPORTS, SIZES, argmax_prob, of, swiglu
 
 from portable_softmax import Device, PlanError, fits, inspect_kernel, persistent
-from portable_softmax.own_kernels.fits import NoConfigurationFitsError
+from portable_softmax.row_kernels.fits import NoConfigurationFitsError
 
 DEVICE = "ascend/910b3"
 THERE = Device.from_profile(DEVICE).hardware.shared_memory_per_program_max

@@ -15,9 +15,9 @@ import msgspec
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PortableSoftmaxError
-from portable_softmax.own_kernels.absent import absent, front_end
-from portable_softmax.own_kernels.arguments import Argument, argument_of, constant_of
-from portable_softmax.own_kernels.decorators import configurations, decorated, jit_function
+from portable_softmax.row_kernels.absent import absent, front_end
+from portable_softmax.row_kernels.arguments import Argument, argument_of, constant_of
+from portable_softmax.row_kernels.decorators import configurations, decorated, jit_function
 from portable_softmax.runtime.compiler import target_of, target_to_compile_for, triton_version
 
 OF_BACKEND = {"num_warps": "4", "num_stages": "3"}  # that a kernel may have as parameters too, with a number to begin with
@@ -75,7 +75,7 @@ def launched(
 
     Args:
         kernel: the @triton.jit function, with its decorators.
-        arguments: by name, constexprs too; text is read as own_kernels/arguments.py says.
+        arguments: by name, constexprs too; text is read as row_kernels/arguments.py says.
         options: of the backend, None for Triton's choice; they and `arguments` win over a decorator's.
         device: the target; it need not be here.
         config: number of one of the configurations of @triton.autotune.

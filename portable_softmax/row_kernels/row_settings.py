@@ -5,9 +5,9 @@ import itertools
 from typing import Any, NamedTuple
 
 from portable_softmax.devices.device import Device
-from portable_softmax.own_kernels.decorators import configurations
-from portable_softmax.own_kernels.row_kernels import Form
 from portable_softmax.planning.problem import next_power_of_2
+from portable_softmax.row_kernels.decorators import configurations
+from portable_softmax.row_kernels.ttir import Form
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
 STAGES = 1, 3, 4  # two hide nothing

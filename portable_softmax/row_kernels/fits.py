@@ -15,9 +15,9 @@ from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import CompileError
-from portable_softmax.own_kernels.absent import absent, front_end
-from portable_softmax.own_kernels.decorators import decorated, jit_function, layers
-from portable_softmax.own_kernels.launched import forget, read_arguments
+from portable_softmax.row_kernels.absent import absent, front_end
+from portable_softmax.row_kernels.decorators import decorated, jit_function, layers
+from portable_softmax.row_kernels.launched import forget, read_arguments
 from portable_softmax.runtime.compiler import target_to_compile_for, triton_version
 
 logger = logging.getLogger("portable_softmax.fits")

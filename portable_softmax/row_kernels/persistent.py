@@ -12,13 +12,13 @@ from torch.library import wrap_triton
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
-from portable_softmax.own_kernels.arguments import NAMES, Pointer
-from portable_softmax.own_kernels.decorators import constexprs_of, decorated, jit_function
-from portable_softmax.own_kernels.launched import by_position, read_arguments
-from portable_softmax.own_kernels.resident import current_index
-from portable_softmax.own_kernels.row_choice import Choice, RowPlan, interpreted
-from portable_softmax.own_kernels.row_kernels import form_of, known_multiple
-from portable_softmax.own_kernels.row_settings import Request
+from portable_softmax.row_kernels.arguments import NAMES, Pointer
+from portable_softmax.row_kernels.decorators import constexprs_of, decorated, jit_function
+from portable_softmax.row_kernels.launched import by_position, read_arguments
+from portable_softmax.row_kernels.resident import current_index
+from portable_softmax.row_kernels.row_choice import Choice, RowPlan, interpreted
+from portable_softmax.row_kernels.row_settings import Request
+from portable_softmax.row_kernels.ttir import form_of, known_multiple
 
 MOST_KEPT = 4096  # launches that are remembered, of all the sizes that were seen
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from portable_softmax import CompileError, Device, current_device, inspect_kernel
-from portable_softmax.own_kernels.absent import absent
-from portable_softmax.own_kernels.arguments import argument_of
-from portable_softmax.own_kernels.decorators import jit_function
-from portable_softmax.own_kernels.launched import Chosen
+from portable_softmax.row_kernels.absent import absent
+from portable_softmax.row_kernels.arguments import argument_of
+from portable_softmax.row_kernels.decorators import jit_function
+from portable_softmax.row_kernels.launched import Chosen
 from portable_softmax.runtime.compiler import triton_version
 
 DEVICES = ("nvidia/h200", "nvidia/a100-80gb-sxm", "amd/mi300x", "amd/rx-7900-xtx")

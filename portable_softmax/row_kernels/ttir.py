@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from portable_softmax.own_kernels.decorators import constexprs_of
 from portable_softmax.planning.row_cost import Traffic
+from portable_softmax.row_kernels.decorators import constexprs_of
 
 LOCATION = re.compile(r"\bloc\([^()]*(?:\([^()]*\)[^()]*)*\)")
 LOOP = re.compile(r"scf\.for (%\w+) = (%\w+) to (%\w+) step (%\w+)")

@@ -10,14 +10,14 @@ from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import CompileError, GridError, PlanError
-from portable_softmax.own_kernels.blocks import smaller_block
-from portable_softmax.own_kernels.decorators import jit_function
-from portable_softmax.own_kernels.fits import compiled_for
-from portable_softmax.own_kernels.row_kernels import KNOWN, traffic_of
-from portable_softmax.own_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.planning.plan import LINE
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.planning.row_cost import RowLaunch, RowTerms, Traffic, row_cost
+from portable_softmax.row_kernels.blocks import smaller_block
+from portable_softmax.row_kernels.decorators import jit_function
+from portable_softmax.row_kernels.fits import compiled_for
+from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
+from portable_softmax.row_kernels.ttir import KNOWN, traffic_of
 
 EACH = 16  # elements of a block for each thread, of the setting that is compiled first
 COMPILED = 6, 4  # settings that are compiled, without stages and then of all

@@ -14,9 +14,9 @@ from row_kernels import PLANNED, assert_plan, planned
 from sweep import mostly_slow
 
 from portable_softmax import CompileError, Device, GridError, PlanError, ProfileError, persistent, profiles
-from portable_softmax.own_kernels import row_choice
-from portable_softmax.own_kernels.row_kernels import known_multiple
 from portable_softmax.planning.row_cost import RowLaunch, Traffic, row_cost
+from portable_softmax.row_kernels import row_choice
+from portable_softmax.row_kernels.ttir import known_multiple
 
 QUICK = "nvidia/t4", "nvidia/h100-sxm", "amd/mi355x", "amd/rx-7900-xtx"
 ARCHITECTURES = {  # one product of each
@@ -211,7 +211,7 @@ def test_a_compiler_that_traces_sees_the_kernel(monkeypatch):
     """In an operator of torch.library.triton_op, for a device that is not here."""
     from torch._dynamo.backends.common import aot_autograd
 
-    from portable_softmax.own_kernels import persistent as module
+    from portable_softmax.row_kernels import persistent as module
 
     monkeypatch.setattr(module, "chosen", lambda device: Device.from_profile("nvidia/h100-sxm"))
     monkeypatch.setattr(module, "current_index", lambda: lambda: 0)

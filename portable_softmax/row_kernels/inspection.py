@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
-from portable_softmax.own_kernels.arguments import Argument
-from portable_softmax.own_kernels.launched import Launched, by_position, launched
+from portable_softmax.row_kernels.arguments import Argument
+from portable_softmax.row_kernels.launched import Launched, by_position, launched
 
 
 class UnknownStageError(ValueError):
