@@ -209,7 +209,7 @@ def in_venv(session: nox.Session, *extras: str) -> dict[str, str]:
 
 @nox.session(python=False)
 def offline(session: nox.Session) -> None:
-    """Plans of every profile and the static quality of their kernels; what changed since LAST; a page, in RESULTS."""
+    """Plans of every profile and the static quality of their kernels; what changed since LAST."""
     venv = in_venv(session, "--group", "test")
     quality = "tests/runtime/test_static_quality.py", "-k", "not every", f"--junit-xml={RESULTS}/quality.xml"
     session.run("python", "-m", "pytest", "-n", "2", "--dist", "loadgroup", *quality, env=venv)
@@ -217,7 +217,7 @@ def offline(session: nox.Session) -> None:
     names = [each.split()[0] for each in listed if not each.startswith("intel/")]  # triton-xpu is of the session intel
     session.run("portable-softmax", "plan", "--on", *names, *SHAPES, "--save", f"{RESULTS}/plans.json", env=venv, silent=True)
     runs = [each for each in (LAST, RESULTS) if Path(each).is_dir()]
-    told = session.run("portable-softmax", "report", *runs, "--html", f"{RESULTS}/page.html", env=venv, silent=True)
+    told = session.run("portable-softmax", "report", *runs, env=venv, silent=True)
     print(told)
     with Path(os.environ.get("GITHUB_STEP_SUMMARY", os.devnull)).open("a") as summary:
         summary.write(str(told))

@@ -17,7 +17,6 @@ PURPOSES = {
 }
 EXTRAS = {
     "numpy": ("Triton's interpreter, the virtual AMD device and `portable-softmax tune`", "pip install 'numpy<2.4'"),
-    "plotly": ("pages of `portable-softmax report --html`", "pip install plotly jinja2"),
     "pytest": ("tests of your kernels", "pip install pytest"),
 }
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from portable_probe import options as words
+from portable_probe import summary
 from portable_probe.answers import differences, launches, said
 from portable_probe.doctor import doctor
 from portable_probe.output import delivered
-from portable_probe.page import command as page
 from portable_probe.profiles import list_profiles, new_profile, show_profile
 from portable_probe.scores import OPTIONS
 from portable_probe.tune import command as tune
@@ -120,7 +120,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "verify": ("run the softmax or a kernel of yours, and compare", _verify),
     "diff": ("ask a saved answer again, and show what changed", _diff),
     "profiles": ("hardware profiles: list, show, new", _profiles),
-    "report": ("one page of several runs", page.add),
+    "report": ("Markdown of several runs: devices by cases, and what changed", summary.add),
     "tune": ("fit what launches cost on the device that is here", tune.add),
     "doctor": ("what is installed, what is wrong, and what to type", _doctor),
 }

@@ -25,7 +25,7 @@ summary() { # Markdown, for people: the step summary on GitHub, and the output
 setup() {
     [ -z "$PACKAGES" ] || "${PYTHON:-python3}" -m pip install $PACKAGES
     set_up --group test
-    python -m pip install --quiet --disable-pip-version-check --editable ".[report${EXTRAS:+,$EXTRAS}]"
+    python -m pip install --quiet --disable-pip-version-check --editable ".${EXTRAS:+[$EXTRAS]}"
 }
 
 probe() {
@@ -60,17 +60,17 @@ benchmark() {
     fi
 }
 
-page() {
+report() {
     local runs=("$RESULTS")
     [ ! -d "$LAST" ] || runs=("$LAST" "$RESULTS")
-    portable-softmax report "${runs[@]}" --html "$RESULTS/page.html" | summary
+    portable-softmax report "${runs[@]}" | summary
 }
 
 [ $# -gt 0 ] || set -- all
-[ "$1" != all ] || set -- setup probe regression tests benchmark page
+[ "$1" != all ] || set -- setup probe regression tests benchmark report
 [ "$1" = setup ] || PATH=$PWD/.venv/bin:$PATH
 for step; do
-    case $step in setup | probe | regression | tests | benchmark | page) ;; *) echo "no step $step; there are setup, probe, regression, tests, benchmark, page" >&2; exit 2 ;; esac
+    case $step in setup | probe | regression | tests | benchmark | report) ;; *) echo "no step $step; there are setup, probe, regression, tests, benchmark, report" >&2; exit 2 ;; esac
     echo "== $step" >&2
     "$step"
 done

@@ -84,13 +84,6 @@ def test_kept_results_have_one_form_and_are_named_in_their_readme():
     assert all(f"`{name}`" in told for name in COLUMNS)
 
 
-def test_the_page_of_runs_reads_the_kept_results(capsys):
-    from portable_probe import program
-
-    assert program.main(["report", str(documents.KEPT)]) == 0
-    assert "cannot be read" not in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("document", documents.DOCUMENTS, ids=lambda path: path.name)
 def test_tables_of_documents_are_those_of_the_kept_results(document):
     """If not: python scripts/benchmark report --write."""

@@ -1,1 +1,0 @@
-"""A page of several runs and devices: `portable-softmax report RUN...` makes HTML and Markdown of what they left behind."""
