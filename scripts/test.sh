@@ -16,7 +16,7 @@ if [ "$all" ]; then
 else
     quick=" and not slow"
     echo "6 minutes on two idle cores, without what is downloaded first. Left out, and in \`bash scripts/test.sh --all\` (45 minutes):
-whole sweeps, of which each value or each pair of values is here, and what else has the mark slow, and plans with another Triton." >&2
+whole sweeps, of which each value or each pair of values is here, and what else has the mark slow, and more plans with other Tritons." >&2
 fi
 results() { [ -z "${RESULTS:-}" ] || echo "--junit-xml=$RESULTS/$1.xml"; }
 step() { echo "== $SECONDS s: $*" >&2; }
@@ -26,10 +26,13 @@ make_venv
 install nox
 .venv/bin/nox --sessions virtual_npu --install-only ${REQUIRE_VIRTUAL_NPU:+-- --required} & # two environments at a time
 set_up --group test
+for release in 3.2.0 3.3.1 3.6.0 3.9.0; do bash scripts/with_triton.sh $release -c "" || true; done & # of tests/runtime/test_other_tritons.py
+tritons=$!
 step lint and types
 ruff check .
 ruff format --check .
 mypy
+wait $tritons
 step no kernel runs
 python -m pytest -n auto --dist loadgroup -m "not kernel$quick" $(results offline) "$@"
 step kernels

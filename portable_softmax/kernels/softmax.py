@@ -82,7 +82,8 @@ def softmax_kernel(
 
         # Load, and reduce to two statistics per row: (maximum, sum of exponentials), or (sum, 0) for a gradient.
         edge_a, edge_b = load_edges(a, b, rows, lead, split, n_rows, n_cols, b_stride, factors, FORM)
-        tile_a, tile_b = None, None
+        tile_a = None
+        tile_b = None
         if FORM.held:
             tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, b_stride, factors, FORM)
         if FORM.rank:

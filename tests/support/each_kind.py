@@ -1,0 +1,39 @@
+"""Compiles a plan of each kind with the Triton that is installed, for a device of each vendor that it compiles for offline."""
+
+import sys
+
+import triton
+
+from portable_softmax import Device
+from portable_softmax.errors import TargetError
+from portable_softmax.planning.request import TOKEN_LOG_PROBS, contiguous_problem, scored_problem
+from portable_softmax.planning.scores import Scores
+from portable_softmax.runtime.plans import plan_problem
+
+DEVICES = "nvidia/h100-sxm", "amd/mi300x"
+SCORES = Scores(factor="number", mask="bool", causal="upper_left")
+PROBLEMS = {
+    "softmax": contiguous_problem(8, 50_257, "bfloat16"),  # programs share unaligned rows
+    "gradient": contiguous_problem(4096, 151_936, "bfloat16", backward=True),  # which are read twice
+    "scores": scored_problem(4096, 2048, "float32", SCORES),
+    "log-probabilities": contiguous_problem(4096, 32_768, "bfloat16", TOKEN_LOG_PROBS),
+}
+
+
+def main() -> None:
+    """Prints Triton's version, and a line for each device."""
+    print(f"triton {triton.__version__}")
+    for name in DEVICES:
+        try:
+            for kind, problem in PROBLEMS.items():
+                found = plan_problem(problem, Device.from_profile(name))
+                failed = [each for each in found.reasons if "does not compile" in each and "has no tuples" not in each]
+                assert not failed, (name, kind, failed)
+        except TargetError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+        else:
+            print(f"{name}: {len(PROBLEMS)} plans")
+
+
+if __name__ == "__main__":
+    main()
