@@ -73,7 +73,7 @@ COST_NUMBERS = CostNumbers.__struct_fields__
 
 
 class RowNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The same for kernels of anybody's that go over rows; scripts/fit_rows.py fits them.
+    """The same for kernels of anybody's that go over rows.
 
     Args:
         start_us: a launch that moves nothing.

@@ -6,7 +6,7 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 
 REGISTER_BYTES = 4
-# Registers of a thread: lines through the compiled launches of scripts/sweeps (Triton 3.6, sm_90).
+# Registers of a thread: lines through compiled launches of Triton 3.6, sm_90.
 ANY = 16
 SHARED, SHARED_BESIDE = 4, 70  # more, where programs share rows: at the least, as what is told too many is never compiled
 EDGES = 10  # of unaligned rows

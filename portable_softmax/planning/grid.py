@@ -16,7 +16,7 @@ from portable_softmax.planning.problem import VECTOR_BYTES, Problem, next_power_
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 MOST_BLOCKS = 40  # of a tile that is held: each is code of its own, and hundreds compile for minutes
 MOST_SHARED_BLOCKS = 32  # that a program of a shared row holds
-LEAST_SHARED = 16  # elements that each thread of programs that share rows has: all launches of scripts/sweeps near the fastest
+LEAST_SHARED = 16  # elements that each thread of programs that share rows has: all launches near the fastest
 NARROWEST_TILE = 1024  # elements; narrower ones of rows that are read twice add up more, and round more
 NARROW_WARPS = 4  # of a program of such a tile
 

@@ -1,19 +1,14 @@
 """Times the row kernels of examples/, launched by `persistent`, against peers' kernels of the same and a copy.
 
-The ceiling is torch's copy of as many bytes. `--launches` times all launches of each kernel too, as an autotuner of any
-patience would, and writes them for scripts/fit_rows.py: the regret is by how much the launch that `persistent` takes is slower
-than the fastest of them. The CSV of peers has the columns of scripts/results/README.md.
+The ceiling is torch's copy of as many bytes. The CSV has the columns of scripts/results/README.md.
 
-    python scripts/benchmark own --out own.csv --launches launches.csv --seconds 60
+    python scripts/benchmark own --out own.csv
 """
 
 import argparse
-import csv
 import importlib
 import os
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -21,7 +16,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import torch
-from triton.testing import do_bench
 
 from benchmark.ahead import compile_ahead
 from benchmark.here import ROOT, here
@@ -31,15 +25,11 @@ from benchmark.timing import results_of
 from portable_probe.closeness import allowed_of_any, distance
 from portable_probe.output import counted_out
 from portable_softmax import current_device
-from portable_softmax.row_kernels.fits import compiled_for
 from portable_softmax.row_kernels.persistent import Persistent
-from portable_softmax.row_kernels.row_settings import settings_of
 
 EPS = 1e-6
 ROWS, COLS = (4096, 16384, 65536), (1024, 3000, 4096, 8192, 16384)
 CHECKED = 256  # rows that are compared with float64
-AGAIN = 4  # fastest launches that are timed once more
-STRIDE = 37  # of the problems whose launches are timed first, so that all kinds are among them
 Wanted = tuple[str, str, int, int]  # kernel, dtype, rows, columns
 Call = Callable[["Operands"], torch.Tensor]
 
@@ -152,8 +142,6 @@ def main() -> int:
     parser.add_argument("--cols", nargs="+", type=int, default=COLS)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes that compile ahead")
-    parser.add_argument("--launches", type=Path, help="CSV of all launches of each kernel")
-    parser.add_argument("--seconds", type=float, default=60, help="after which no more problems of --launches are timed")
     parser.add_argument("--out", type=Path, default=Path("own.csv"))
     options = parser.parse_args()
     where, told = current_device().vendor.torch_device_type, here()
@@ -164,8 +152,6 @@ def main() -> int:
     cells = counted_out(wanted, "cell")
     found = write(options.out, (each for cell in cells for each in measure(told, cell, where, options.turns)))
     print(text_of(found))
-    if options.launches:
-        print_regret(write_launches(options.launches, wanted, where, time.monotonic() + options.seconds))
     return int(any(each.failure for each in found if each.provider == OURS))
 
 
@@ -201,59 +187,3 @@ def measure(told: dict[str, Any], wanted: Wanted, where: str, turns: int) -> lis
     plan = kernel.launcher.plan(*kernel.arguments(given, kernel.result(given.x)))
     launch = " ".join(f"{key}={value}" for key, value in {"num_programs": plan.num_programs, **plan.meta}.items())
     return [msgspec.structs.replace(each, launch=launch) if each.provider == OURS else each for each in found]
-
-
-OF_PROBLEM = "kernel", "n_rows", "n_cols", "multiple", "dtype"
-OF_LAUNCH = "block", "warps", "stages", "programs", "registers", "shared", "spilled", "resident", "us"
-
-
-def write_launches(path: Path, wanted: list[Wanted], where: str, until: float) -> dict[Wanted, float]:
-    """Writes all launches of problems until the time is up; returns the regret of each, by the names of its kernel and type."""
-    regrets: dict[Wanted, float] = {}
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow((*OF_PROBLEM, *OF_LAUNCH))
-        for cell in sorted(wanted, key=lambda each: wanted.index(each) * STRIDE % len(wanted)):
-            if time.monotonic() > until:
-                break
-            regrets[cell], rows = _launches(cell, where)
-            writer.writerows(rows)
-            file.flush()
-    return regrets
-
-
-def _launches(wanted: Wanted, where: str) -> tuple[float, list[tuple[Any, ...]]]:
-    """Returns the regret of a problem, and a row for each launch."""
-    name, dtype, rows, cols = wanted
-    kernel, given, device = kernels()[name], Operands.random(dtype, rows, cols, where), current_device()
-    arguments = kernel.arguments(given, kernel.result(given.x))
-    plan, request, jit = kernel.launcher.plan(*arguments), kernel.launcher.request(*arguments), kernel.launcher.kernel
-    settings, times = settings_of(request, device), {}
-    found = compiled_for(jit, [each.config for each in settings], request.arguments, device)
-    for setting, compiled in zip(settings, found, strict=True):
-        if isinstance(compiled, BaseException):
-            continue
-        used = device.vendor.resources(compiled)
-        resident = device.vendor.occupancy(used, device.hardware).programs_per_multiprocessor
-        meta = setting.config.all_kwargs()
-        for programs in sorted({min(rows, (device.hardware.multiprocessor_count or 1) * resident), rows} - {0}):
-            launch = partial(jit[(programs,)], *arguments, **meta)
-            taken = (programs, request.meta | meta) == (plan.num_programs, plan.meta)
-            told = setting.block, setting.warps, setting.stages, programs, used.registers_per_thread, used.shared_memory_bytes
-            row = name, rows, cols, request.multiple, dtype, *told, used.spilled_bytes_per_thread, resident
-            times[row] = _us(launch), launch, taken
-    again = sorted(times, key=lambda each: times[each][0])[:AGAIN] + [each for each in times if times[each][2]]
-    least = {each: min(times[each][0], _us(times[each][1])) for each in dict.fromkeys(again)}  # as the fastest of many is noise
-    ours = min((us for each, us in least.items() if times[each][2]), default=float("nan"))
-    return ours / min(least.values()) - 1, [(*row, round(us, 2)) for row, (us, *_) in times.items()]
-
-
-def _us(launch: Callable[[], Any]) -> float:
-    return 1e3 * float(do_bench(launch, warmup=2, rep=8, return_mode="median"))
-
-
-def print_regret(regrets: dict[Wanted, float]) -> None:
-    """Prints by how much what `persistent` takes is slower than the fastest of all launches, the worst first."""
-    for cell, regret in sorted(regrets.items(), key=lambda each: -each[1]):
-        print(f"{regret:+.1%} {' '.join(map(str, cell))}")
-    print(f"mean regret of {len(regrets)} problems: {statistics.mean(regrets.values()):+.1%}")
