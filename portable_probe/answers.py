@@ -11,7 +11,7 @@ from portable_probe.loading import UnknownKernelError
 from portable_probe.options import complaints, named
 from portable_probe.regression import REGRESSED, as_table, check_kernel, compare, load, save
 from portable_probe.report import Case, software, use_of, words_of
-from portable_probe.schema import SCHEMA_VERSION, Failure, KernelUse, NoDevice, Report, encoded, in_lines
+from portable_probe.report_types import SCHEMA_VERSION, KernelUse, Report, encoded, in_lines
 from portable_probe.table import as_csv, as_tables, worst_last
 from portable_probe.text import as_text, verified_alone
 from portable_softmax.devices.detect import current_device, interpreting
@@ -40,7 +40,7 @@ def said(options: argparse.Namespace) -> int:
         raise
     except BROKEN as error:
         if options.json:
-            print(encoded(Failure(schema_version=SCHEMA_VERSION, error=type(error).__name__, message=str(error))))
+            print(encoded({"schema_version": SCHEMA_VERSION, "error": type(error).__name__, "message": str(error)}))
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return _code(error)
 
@@ -142,7 +142,8 @@ def _without_accelerator(error: NoDeviceError, options: argparse.Namespace) -> i
     if complaint := _needs_a_device(options):
         raise DeviceError(f"{complaint}. No accelerator: {error}")
     if options.json:
-        print(encoded(NoDevice(schema_version=SCHEMA_VERSION, software=software(), device=None, message=str(error))))
+        told = {"schema_version": SCHEMA_VERSION, "software": software(), "device": None, "message": str(error)}
+        print(encoded(told))
     else:
         print(
             f"No accelerator: {error}\n`portable-softmax plan --on NAME` plans for a device that is not here, and "

@@ -18,7 +18,7 @@ from portable_probe.kernel_case import KernelCase, grid_of, load_case, refused_g
 from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.output import counted_out, few_lines_of_compilers
 from portable_probe.report import Case, describe, json_value, launch_of, launch_of_kernel, without_answer
-from portable_probe.schema import KernelUse, Report, SoftmaxProblem, Verified
+from portable_probe.report_types import KernelUse, Report, SoftmaxProblem, Verified
 from portable_probe.text import verdict
 from portable_probe.times import time_of
 from portable_softmax.devices.backends.base import KernelResources

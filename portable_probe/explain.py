@@ -4,7 +4,7 @@ import bisect
 from dataclasses import replace
 
 from portable_probe.output import many
-from portable_probe.schema import NextStep
+from portable_probe.report_types import NextStep
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
 

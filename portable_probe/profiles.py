@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from portable_probe.output import as_columns
-from portable_probe.schema import SCHEMA_VERSION, Known, encoded
+from portable_probe.report_types import SCHEMA_VERSION, encoded
 from portable_probe.text import shortened
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
@@ -28,7 +28,7 @@ def list_profiles(options: argparse.Namespace) -> int:
     """Prints the products that have a profile, with what they are, and how many facts are known and measured; returns 0."""
     known = profiles()
     if options.json:
-        print(encoded(Known(schema_version=SCHEMA_VERSION, profiles=list(known))))
+        print(encoded({"schema_version": SCHEMA_VERSION, "profiles": list(known)}))
         return 0
     rows = []
     for name, profile in known.items():

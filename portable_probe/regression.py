@@ -9,7 +9,7 @@ import msgspec
 
 from portable_probe.output import as_columns, many, write_whole
 from portable_probe.report import use_of, words_of
-from portable_probe.schema import (
+from portable_probe.report_types import (
     SCHEMA_VERSION,
     Change,
     Comparison,

@@ -10,7 +10,7 @@ import msgspec
 
 from portable_probe import scores
 from portable_probe.output import many
-from portable_probe.schema import (
+from portable_probe.report_types import (
     SCHEMA_VERSION,
     DeviceInfo,
     Fact,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from portable_probe.output import as_columns
 from portable_probe.regression import CHANGE_HEADER, REGRESSED, change_row, compare, load
 from portable_probe.report import launch_words, use_of, words_of
-from portable_probe.schema import Change, Report
+from portable_probe.report_types import Change, Report
 
 Key = tuple[str, str]  # profile and case
 

@@ -8,7 +8,7 @@ from typing import Any
 from portable_probe.output import as_columns
 from portable_probe.regression import values_of
 from portable_probe.report import launch_words, triton_of, use_of, warps_of, words_of
-from portable_probe.schema import Report
+from portable_probe.report_types import Report
 from portable_probe.text import shortened, verification
 from portable_softmax.devices.schema import Hardware
 

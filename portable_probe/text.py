@@ -6,7 +6,7 @@ from typing import Any
 
 from portable_probe.output import as_columns, many
 from portable_probe.report import triton_of, use_of, warps_of, words_of
-from portable_probe.schema import Fact, FactValue, KernelLaunch, KernelUse, Report, Time, Verified
+from portable_probe.report_types import Fact, FactValue, KernelLaunch, KernelUse, Report, Time, Verified
 from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.errors import GridError
 from portable_softmax.row_kernels.launched import Chosen

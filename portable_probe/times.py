@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from portable_probe.schema import Time
+from portable_probe.report_types import Time
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.facts import GB_PER_S, facts
 from portable_softmax.planning.plan import LaunchPlan

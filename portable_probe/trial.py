@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from portable_probe.closeness import Distance, Terms, allowed_of_terms, distance
-from portable_probe.schema import SoftmaxProblem, Verified
+from portable_probe.report_types import SoftmaxProblem, Verified
 from portable_probe.scores import as_launched
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.lines import lines_of, lines_of_scores

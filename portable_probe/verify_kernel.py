@@ -11,7 +11,7 @@ import torch
 
 from portable_probe.closeness import Distance, allowed_of_any, distance, same
 from portable_probe.kernel_case import KernelCase
-from portable_probe.schema import Verified
+from portable_probe.report_types import Verified
 from portable_probe.trial import outcome
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError

@@ -8,7 +8,7 @@ import msgspec
 import torch
 
 from portable_probe.kernel_case import KernelCase, grid_of
-from portable_probe.schema import SoftmaxProblem, Verified
+from portable_probe.report_types import SoftmaxProblem, Verified
 from portable_probe.trial import GUARD, trial
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError

@@ -13,7 +13,7 @@ from portable_probe.kernel_case import KernelCase, grid_of, refused_grid
 from portable_probe.output import as_columns
 from portable_probe.regression import CHANGE_HEADER, KINDS, change_row, compare, load, save
 from portable_probe.report import describe, json_value, launch_of_kernel, without_answer
-from portable_probe.schema import KernelUse, Report
+from portable_probe.report_types import KernelUse, Report
 from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device

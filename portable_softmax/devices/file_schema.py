@@ -1,4 +1,4 @@
-"""Contents of a file of device_profiles/; device_profiles/schema.json is generated from ProfileFile."""
+"""Contents of a file of device_profiles/."""
 
 from typing import Literal
 

@@ -82,7 +82,7 @@ class PowerOfTwo(Fact, frozen=True, forbid_unknown_fields=True):
         ValueError: the number is not a power of two.
     """
 
-    value: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE, extra_json_schema={"enum": [2**power for power in range(21)]})]
+    value: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE)]
 
     def __post_init__(self) -> None:
         if self.value.bit_count() != 1:

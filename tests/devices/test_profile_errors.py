@@ -2,19 +2,15 @@
 
 import json
 import re
-from pathlib import Path
 
-import msgspec
 import pytest
 from profile_text import MISSING, TEXT, edited, fact, read, written
 
 from portable_softmax import ProfileError, profiles
-from portable_softmax.devices.file_schema import ProfileFile
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.devices.profile_checks import RELATIONS
 from portable_softmax.devices.profiles import read_profiles
 
-SHIPPED = Path(__file__).parents[2] / "device_profiles"
 HW, CARD = "hardware.", "products.card."
 
 
@@ -170,11 +166,3 @@ def test_a_bad_extension_is_refused(tmp_path, monkeypatch, changes, complaint):
     monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
     with pytest.raises(ProfileError, match=rf"(?s)nvidia/mine\.yaml: .*{complaint}"):
         profiles()
-
-
-def test_the_json_schema_is_that_of_the_struct():
-    schema = json.loads((SHIPPED / "schema.json").read_text())
-    assert schema == msgspec.json.schema(ProfileFile), (
-        "run: python -c 'import json, msgspec; from portable_softmax.devices.file_schema import ProfileFile; "
-        "print(json.dumps(msgspec.json.schema(ProfileFile), indent=2))' > device_profiles/schema.json"
-    )

@@ -6,7 +6,7 @@ from lost_maximum import *  # noqa: F403
 
 from intel import machine
 from intel.spirv import edited, instructions, never_published, opcode
-from portable_probe.schema import SoftmaxProblem
+from portable_probe.report_types import SoftmaxProblem
 from portable_probe.trial import trial
 from portable_softmax import Device
 from portable_softmax.runtime import launch, prepared

@@ -5,7 +5,7 @@ import torch
 from closeness import assert_close
 
 from portable_probe.closeness import softmax_in_float64
-from portable_probe.schema import SoftmaxProblem
+from portable_probe.report_types import SoftmaxProblem
 from portable_probe.trial import verify_here
 from portable_softmax.runtime.launch import softmax_rows
 

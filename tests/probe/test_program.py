@@ -14,7 +14,7 @@ import pytest
 
 import portable_softmax
 from portable_probe import answers, doctor, program
-from portable_probe.schema import SCHEMA_VERSION, Verified
+from portable_probe.report_types import SCHEMA_VERSION, Verified
 from portable_softmax import DeviceError, plan
 from portable_softmax.row_kernels.arguments import value_of
 

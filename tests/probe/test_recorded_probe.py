@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from portable_probe.cases import Wanted, reports_of
-from portable_probe.schema import SoftmaxProblem
+from portable_probe.report_types import SoftmaxProblem
 from portable_softmax import Device
 
 RECORDED = sorted((Path(__file__).parents[1] / "support" / "recorded").glob("probe_*.json"))

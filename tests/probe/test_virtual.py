@@ -10,7 +10,7 @@ import torch
 from portable_probe import answers, virtual
 from portable_probe.kernel_case import load_case
 from portable_probe.loading import load_kernel
-from portable_probe.schema import SoftmaxProblem
+from portable_probe.report_types import SoftmaxProblem
 from portable_probe.verify_kernel import placed, verify_case
 from portable_probe.virtual import run_case, verify_softmax
 from portable_softmax import Device, inspect_kernel

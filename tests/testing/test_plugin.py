@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language  # noqa: F401
 
-from portable_probe.schema import SCHEMA_VERSION
+from portable_probe.report_types import SCHEMA_VERSION
 
 KERNELS = """
 import triton

@@ -7,7 +7,7 @@ import pytest
 import torch
 from lost_maximum import *  # noqa: F403
 
-from portable_probe.schema import SoftmaxProblem
+from portable_probe.report_types import SoftmaxProblem
 from portable_probe.trial import trial
 from portable_softmax import current_device
 from portable_softmax.runtime import prepared

@@ -7,7 +7,7 @@ import pytest
 from lost_maximum import *  # noqa: F403
 
 from portable_probe import virtual
-from portable_probe.schema import SoftmaxProblem
+from portable_probe.report_types import SoftmaxProblem
 from portable_softmax import Device, plan
 from portable_softmax.errors import KernelError
 

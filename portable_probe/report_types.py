@@ -1,4 +1,4 @@
-"""Types of the probe's JSON; docs/probe.schema.json is generated from them."""
+"""Types of the reports that --json prints and --save writes."""
 
 from typing import Any, Literal
 
@@ -175,39 +175,6 @@ class Comparison(Fields, frozen=True, kw_only=True):
     regressed: bool  # some change is not tolerated
     error: str | UnsetType = UNSET  # with a message, if it is so
     message: str | UnsetType = UNSET
-
-
-class NoDevice(Fields, frozen=True, kw_only=True):
-    """The answer where there is no accelerator."""
-
-    schema_version: int
-    software: dict[str, str]
-    device: None
-    message: str
-
-
-class Failure(Fields, frozen=True, kw_only=True):
-    """The answer where something is broken."""
-
-    schema_version: int
-    error: str
-    message: str
-
-
-class Known(Fields, frozen=True, kw_only=True):
-    """The names of all profiles."""
-
-    schema_version: int
-    profiles: list[str]
-
-
-ANSWERS = Report, list[Report], Comparison, NoDevice, Failure, Known
-
-
-def json_schema() -> dict[str, Any]:
-    """Returns the JSON Schema of what --json prints."""
-    alternatives, components = msgspec.json.schema_components(ANSWERS, ref_template="#/$defs/{name}")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "oneOf": list(alternatives), "$defs": components}
 
 
 def in_lines(reports: list[Report]) -> str:
