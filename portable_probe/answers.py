@@ -145,9 +145,11 @@ def _without_accelerator(error: NoDeviceError, options: argparse.Namespace) -> i
         told = {"schema_version": SCHEMA_VERSION, "software": software(), "device": None, "message": str(error)}
         print(encoded(told))
     else:
+        installed = ", ".join(f"{name} {version}" for name, version in software().items())
         print(
-            f"No accelerator: {error}\n`portable-softmax plan --on NAME` plans for a device that is not here, and "
-            "`portable-softmax profiles` lists them; `portable-softmax verify` runs the kernel in Triton's interpreter."
+            f"No accelerator: {error}\nInstalled: {installed}\n"
+            "`portable-softmax plan --on NAME` plans for a device that is not here, and `portable-softmax profiles` lists "
+            "them; `portable-softmax verify` runs the kernel in Triton's interpreter."
         )
     return 0
 

@@ -8,7 +8,6 @@ from typing import Any
 from portable_probe import options as words
 from portable_probe import summary
 from portable_probe.answers import differences, launches, said
-from portable_probe.doctor import doctor
 from portable_probe.output import delivered
 from portable_probe.profiles import list_profiles, new_profile, show_profile
 from portable_probe.scores import OPTIONS
@@ -109,10 +108,6 @@ def _profiles(command: words.Parser) -> None:
     new.set_defaults(answer=lambda options: new_profile(options.directory))
 
 
-def _doctor(command: words.Parser) -> None:
-    command.set_defaults(answer=lambda options: doctor())
-
-
 COMMANDS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "probe": ("the device that is here, its facts, and a softmax on it", _probe),
     "plan": ("the launches of softmaxes on devices, and why", _plan),
@@ -122,5 +117,4 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "profiles": ("hardware profiles: list, show, new", _profiles),
     "report": ("Markdown of several runs: devices by cases, and what changed", summary.add),
     "tune": ("fit what launches cost on the device that is here", tune.add),
-    "doctor": ("what is installed, what is wrong, and what to type", _doctor),
 }
