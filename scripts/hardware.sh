@@ -4,13 +4,12 @@
 #   PROFILE  the profile that the device must be taken for, if it matters
 #   SETUP    shell command before each step, such as `source .../set_env.sh`
 #   PACKAGES for the Python that is there, before .venv is made: a build of torch and Triton for the device, if there is none
-#   EXTRAS   of this package, as `bench`
 #   RESULTS, LAST  folders: of this run (results), and of the last one, if there is any (last)
 #   ACCEPT   1 makes this run's plans the baseline, whatever they are: a regression fails until then
 set -euo pipefail
 [ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
-: "${DEVICE:?is cuda, hip, npu, xpu or interpreter}" "${PROFILE:=}" "${SETUP:=true}" "${PACKAGES:=}" "${EXTRAS:=}" "${RESULTS:=results}" "${LAST:=last}" "${ACCEPT:=}"
+: "${DEVICE:?is cuda, hip, npu, xpu or interpreter}" "${PROFILE:=}" "${SETUP:=true}" "${PACKAGES:=}" "${RESULTS:=results}" "${LAST:=last}" "${ACCEPT:=}"
 set +u
 eval "$SETUP"
 set -u
@@ -25,7 +24,6 @@ summary() { # Markdown, for people: the step summary on GitHub, and the output
 setup() {
     [ -z "$PACKAGES" ] || "${PYTHON:-python3}" -m pip install $PACKAGES
     set_up --group test
-    python -m pip install --quiet --disable-pip-version-check --editable ".${EXTRAS:+[$EXTRAS]}"
 }
 
 probe() {

@@ -36,7 +36,6 @@ class Leg(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     torch: Text  # version, or where it comes from
     triton: Text
     packages: list[Text] = []  # for the image's own Python, before anything else
-    extras: list[Text] = []  # of this package
 
 
 class Matrix(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -79,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _gitlab_job(leg: Leg) -> dict[str, Any]:
     """Returns a leg as GitLab has it. Options of containers are its runners' own business: their config.toml has them."""
     variables = {"DEVICE": leg.device, "PROFILE": leg.profile or "", "SETUP": leg.setup}
-    variables |= {"PACKAGES": " ".join(leg.packages), "EXTRAS": ",".join(leg.extras)}
+    variables["PACKAGES"] = " ".join(leg.packages)
     job: dict[str, Any] = {"tags": leg.runner, "variables": variables, "script": ["bash scripts/hardware.sh all"]}
     if leg.container:
         job["image"] = leg.container.image

@@ -18,7 +18,7 @@ PYTHON = [
     SCRIPTS / "benchmark_sharded",
 ]
 SHELL = [path for path in SCRIPTS.glob("*.sh") if path.name != "environment.sh"]  # that is sourced
-NOT_OF_THE_DEMO = ("matplotlib", "pytest", "hypothesis")  # scripts/environment.sh does not install them
+NOT_OF_THE_DEMO = ("pytest", "hypothesis")  # scripts/environment.sh does not install them
 
 
 def run(*command, cwd=ROOT, **environment):

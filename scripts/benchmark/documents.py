@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 from benchmark.ratios import compared, mean, text, to_best, to_ceiling
@@ -9,7 +10,8 @@ from benchmark.results import CEILINGS, COPY, OURS, STREAMS, Cell, Result, cells
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "scripts" / "results"
-SPEED = sorted(KEPT.glob("speed_*.csv"))
+TABLES_OF_CARDS = sorted(KEPT.glob("nvidia_*.csv"))
+OTHERS = {"host", "attention", "sampling", "log_probs"}  # sweeps that the table of classes does not have
 DOCUMENTS = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("speed", "sharded", "log_probs")))
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 DIRECTIONS = ("forward", "backward")
@@ -34,8 +36,14 @@ def filled(document: str) -> str:
     return BLOCK.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n\n", document)
 
 
+@cache
+def kept() -> list[Result]:
+    """Returns all results that are kept."""
+    return [each for file in TABLES_OF_CARDS for each in read(file)]
+
+
 def _cells(directions: Iterable[str] = DIRECTIONS) -> list[Cell]:
-    results = [each for file in SPEED for each in read(file) if each.sweep != "host"]
+    results = [each for each in kept() if each.sweep not in OTHERS]
     return [cell for cell in cells_of(results) if cell.result.direction in directions and OURS in cell.us]
 
 
@@ -54,7 +62,7 @@ def _table(rows: list[list[str]], *header: str) -> str:
 def measured() -> str:
     """Returns a row for each device: what was installed, the days, and how many cells were timed."""
     groups: dict[str, list[Result]] = {}
-    for each in (each for file in SPEED for each in read(file)):
+    for each in (each for each in kept() if each.sweep not in OTHERS - {"host"}):
         groups.setdefault(each.device, []).append(each)
     rows = [[device, *_installed(group), str(len({each.cell for each in group}))] for device, group in groups.items()]
     return _table(rows, "device", "driver", "Triton", "torch", "dates", "peers", "cells")
@@ -134,7 +142,7 @@ def host() -> str:
     """Returns the host's time of a call, by device and provider."""
     groups: dict[tuple[str, str], dict[str, str]] = {}
     kinds: dict[str, None] = {}
-    for each in (each for file in SPEED for each in read(file) if each.sweep == "host" and each.median_us):
+    for each in (each for each in kept() if each.sweep == "host"):
         kinds[each.direction] = None
         groups.setdefault((each.device, each.provider), {})[each.direction] = f"{each.median_us:.1f}"
     if not groups:
@@ -158,7 +166,7 @@ def numbers() -> str:
 def scores() -> str:
     """Returns ratios of the softmax of scores for each device and kind of call, by type."""
     groups: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells_of([each for file in sorted(KEPT.glob("scores_*.csv")) for each in read(file)]):
+    for cell in cells_of([each for each in kept() if each.sweep in ("attention", "sampling")]):
         call = cell.result.direction.partition(", ")[0]
         if call != "plain":
             groups.setdefault((cell.result.device, call), []).append(cell)
@@ -173,7 +181,7 @@ def scores() -> str:
 
 def log_probs() -> str:
     """Returns microseconds and ratios of log-probabilities of tokens, by device and shape, for each call and type."""
-    results = [each for file in sorted(KEPT.glob("log_probs_*.csv")) for each in read(file) if each.sweep == "log_probs"]
+    results = [each for each in kept() if each.sweep == "log_probs"]
     rows: dict[tuple[str, tuple[int, ...]], dict[str, str]] = {}
     for cell in cells_of(sorted(results, key=lambda each: list(STREAMS).index(each.direction))):
         told, us = cell.result, cell.us.get(OURS)

@@ -1,23 +1,22 @@
-"""Prints ratios and draws plots from results, and writes the tables of documents. Neither torch nor a device is needed.
+"""Prints ratios of results, and writes the tables of documents. Neither torch nor a device is needed.
 
-The best peer is the fastest provider of a cell that is neither the ceiling nor ours. Without files: those that docs/speed.md
-is made of, scripts/results/speed_*.csv.
+The best peer is the fastest provider of a cell that is neither the ceiling nor ours. Without files: those of scripts/results,
+which the tables of documents are made of.
 
-    python scripts/benchmark report rows.csv --plots plots
+    python scripts/benchmark report rows.csv
+    python scripts/benchmark report *.csv --keep scripts/results/nvidia_h100.csv
     python scripts/benchmark report --write          # the tables between <!-- table: NAME --> and <!-- end -->
 """
 
 import argparse
-import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from tabulate import tabulate
 
 from benchmark import documents
 from benchmark.ratios import compared, mean, text, to_best
-from benchmark.results import COPY, OURS, Cell, Result, cells_of, read
+from benchmark.results import COPY, OURS, Cell, Result, cells_of, keep, read
 
 HEADER = ("direction", "sweep", "dtype", "cells", "to copy", "to torch", "to best peer", "below it", "worst")
 
@@ -26,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Reads the files that the command line names, and prints their report. `arguments` None takes those of the process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--plots", type=Path, help="folder for a PNG of each device, direction and type")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="write a compact table of the files: a row for each cell")
     parser.add_argument("--sweep", nargs="+", help="only these sweeps of the files")
     parser.add_argument("--markdown", action="store_true", help="the ratios alone, as a table in Markdown")
     parser.add_argument("--write", action="store_true", help="write the tables of README.md and docs/ from the kept results")
@@ -34,10 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
     if options.write:
         documents.write()
         return 0
-    files = options.files or documents.SPEED
+    files = options.files or documents.TABLES_OF_CARDS
     results = [each for file in files for each in read(file) if each.sweep in (options.sweep or [each.sweep])]
-    if options.plots:
-        plot(results, options.plots)
+    if options.keep:
+        keep(options.keep, results)
+        return 0
     print(markdown(results) if options.markdown else text_of(results))
     return 0
 
@@ -93,33 +93,3 @@ def below(cells: list[Cell]) -> list[str]:
         for cell in compared(cells)
         if to_best(cell) < 1
     ]
-
-
-def plot(results: Iterable[Result], directory: Path) -> None:
-    """Writes a PNG for each device, direction and type, with a panel for each sweep; GB/s, so for calls that have them."""
-    from matplotlib.figure import Figure
-
-    directory.mkdir(parents=True, exist_ok=True)
-    groups: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
-    for cell in cells_of(each for each in results if each.gb_per_s):
-        told = cell.result
-        groups.setdefault((told.device, told.direction, told.dtype), {}).setdefault(told.sweep, []).append(cell)
-    for (device, direction, dtype), sweeps in groups.items():
-        names = list(dict.fromkeys(name for cells in sweeps.values() for cell in cells for name in cell.us))
-        figure = Figure(figsize=(11, 4 * len(sweeps)), layout="constrained")
-        panels = figure.subplots(len(sweeps), squeeze=False)[:, 0]
-        for panel, (sweep, cells) in zip(panels, sweeps.items(), strict=True):
-            _draw(panel, cells, names)
-            panel.set(title=f"{device}, {direction}, {dtype}, {sweep}", ylabel="GB/s", ylim=(0, None))
-        panels[0].legend(ncols=3)
-        figure.savefig(directory / f"{device.lower().replace(' ', '_')}_{direction}_{dtype}.png", dpi=110)
-
-
-def _draw(panel: Any, cells: list[Cell], names: list[str]) -> None:
-    """Draws shapes in order, at equal distances: some sweeps grow by addition, some by doubling, some by rows."""
-    for i, name in enumerate(names):
-        style = {"color": "black", "linewidth": 2} if name == OURS else {"color": f"C{i}", "linewidth": 1}
-        panel.plot([cell.gb_per_s.get(name, math.nan) for cell in cells], ".-", label=name, **style)
-    ticks = range(0, len(cells), -(-len(cells) // 20))
-    panel.set_xticks(ticks, [cells[i].place for i in ticks], rotation=45, ha="right")
-    panel.grid(alpha=0.3)

@@ -1,4 +1,4 @@
-"""Measured times in the one form that all benchmarks write: CSV with a row for each provider in each cell."""
+"""Measured times: CSV with a row for each provider in each cell, as written, or a row for each cell, as kept."""
 
 import csv
 import math
@@ -86,6 +86,19 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 COLUMNS = Result.__struct_fields__
+CELL = (
+    "device",
+    "driver",
+    "triton",
+    "torch",
+    "date",
+    "sweep",
+    "shape",
+    "layout",
+    "dim",
+    "dtype",
+    "direction",
+)  # of a kept table
 
 
 @dataclass(frozen=True)
@@ -136,7 +149,7 @@ def _times(group: list[Result]) -> dict[str, float]:
 
 
 def read(path: Path) -> list[Result]:
-    """Reads a file of results.
+    """Reads a file of results, or a kept table.
 
     Raises:
         OSError: it cannot be read.
@@ -144,9 +157,33 @@ def read(path: Path) -> list[Result]:
     """
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise ValueError(f"columns should be {','.join(COLUMNS)}, not {','.join(reader.fieldnames or ())}")
-        return [_result(row, number) for number, row in enumerate(reader, 2)]
+        columns = tuple(reader.fieldnames or ())
+        rows = list(enumerate(reader, 2))
+    if columns == COLUMNS:
+        return [_result(row, number) for number, row in rows]
+    if columns[: len(CELL)] == CELL:
+        return [each for number, row in rows for each in _of_cell(row, number)]
+    raise ValueError(f"columns should be {','.join(COLUMNS)}, not {','.join(columns)}")
+
+
+def _of_cell(row: dict[str, str], number: int) -> list[Result]:
+    """Returns the result of each provider that has a time in a row of a kept table."""
+    cell = {name: row[name] for name in CELL}
+    times = {tuple(name.split(" ")[1:]): us for name, us in row.items() if name not in CELL and us}
+    return [_result({**cell, "provider": name, "version": "".join(release), "median_us": us}, number)
+            for (name, *release), us in times.items()]  # fmt: skip
+
+
+def keep(path: Path, results: Iterable[Result]) -> None:
+    """Writes a table with a row for each cell and a column of microseconds for each provider, as `us liger 0.8.5`."""
+    results = list(results)
+    names = {f"us {each.provider} {each.version}".strip(): each.provider for each in results if each.median_us}
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow((*CELL, *names))
+        for cell in cells_of(results):
+            times = (_text(cell.us.get(provider)) for provider in names.values())
+            writer.writerow((*(getattr(cell.result, name) for name in CELL), *times))
 
 
 def _result(row: dict[str, str], number: int) -> Result:

@@ -12,7 +12,7 @@ from benchmark import documents, layouts, own, report, scored_calls, scores, swe
 from benchmark import run as benchmark_run
 from benchmark.directions import DIRECTIONS, Inputs, worst_error
 from benchmark.providers import load
-from benchmark.results import COLUMNS, Result, cells_of, read, write
+from benchmark.results import COLUMNS, Result, cells_of, keep, read, write
 from msgspec.structs import replace
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -75,13 +75,18 @@ def test_a_file_of_another_form_is_refused(tmp_path, row, complaint):
     assert str(refused.value).startswith(complaint)
 
 
-def test_kept_results_have_one_form_and_are_named_in_their_readme():
-    kept = sorted(documents.KEPT.glob("*.csv"))
+def test_kept_tables_and_all_columns_are_named_in_their_readme():
     told = (documents.KEPT / "README.md").read_text()
-    assert kept
-    assert [path.name for path in kept if f"`{path.name}`" not in told] == []
-    assert all(read(path) for path in kept)
+    assert [path.name for path in documents.KEPT.glob("*.csv") if f"`{path.name}`" not in told] == []
     assert all(f"`{name}`" in told for name in COLUMNS)
+
+
+def test_a_kept_table_gives_the_same_cells(tmp_path):
+    first, *others = results()
+    written = [replace(first, version="1.0"), replace(first, provider="liger", spread=1.2), *others]
+    keep(tmp_path / "kept.csv", written)
+    assert [each.us for each in cells_of(read(tmp_path / "kept.csv"))] == [each.us for each in cells_of(written)]
+    assert read(tmp_path / "kept.csv")[0] == replace(first, version="1.0")
 
 
 @pytest.mark.parametrize("document", documents.DOCUMENTS, ids=lambda path: path.name)
@@ -95,17 +100,16 @@ def test_tables_of_documents_are_those_of_the_kept_results(document):
 
 
 def test_the_report_needs_no_torch(tmp_path):
-    """It reads several files, as of a run in parts, and draws each direction."""
+    """It reads several files, as of a run in parts."""
     one, two = tmp_path / "one.csv", tmp_path / "two.csv"
     write(one, results()[:3])
     write(two, results()[3:])
     (tmp_path / "torch.py").write_text("raise RuntimeError('the report imports torch')")
     path = os.pathsep.join([str(tmp_path), str(SCRIPTS.parent)])
-    outcome = run(SCRIPTS / "benchmark", "report", one, two, "--plots", tmp_path / "plots", "--markdown", PYTHONPATH=path)
+    outcome = run(SCRIPTS / "benchmark", "report", one, two, "--markdown", PYTHONPATH=path)
     assert outcome.returncode == 0, outcome.stderr
     row = outcome.stdout.splitlines()[2].split("|")
     assert [cell.strip() for cell in row[1:6]] == ["forward", "wide", "float32", "2", "0.50"]
-    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"a_forward_float32.png", "a_backward_float32.png"}
 
 
 def test_a_whole_run_writes_a_file_that_reads_again(monkeypatch, tmp_path):
