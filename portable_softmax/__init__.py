@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from portable_softmax.api.log_probs import token_log_probs
     from portable_softmax.api.modules import LogSoftmax, Softmax
     from portable_softmax.api.override import override_aten
-    from portable_softmax.api.patch import patch_torch
     from portable_softmax.operators.memory import watch_calls
     from portable_softmax.row_kernels.fits import fits
     from portable_softmax.row_kernels.inspection import inspect_kernel
@@ -66,7 +65,6 @@ __all__ = [
     "log_softmax",
     "occupancy",
     "override_aten",
-    "patch_torch",
     "persistent",
     "plan",
     "profiles",
@@ -89,7 +87,6 @@ _MODULES = {
     "inspect_kernel": "row_kernels.inspection",
     "log_softmax": "api.functional",
     "override_aten": "api.override",
-    "patch_torch": "api.patch",
     "persistent": "row_kernels.persistent",
     "resident_programs": "row_kernels.resident",
     "softmax": "api.functional",

@@ -23,7 +23,7 @@ env -u TRITON_INTERPRET python -m portable_probe "${fleet[@]}" ||
 step 4 "what to try next"
 cat <<'END'
 source .venv/bin/activate
-TRITON_INTERPRET=1 python examples/patch_model.py                  softmax in your own code; examples/README.md lists more
+TRITON_INTERPRET=1 python examples/sampler.py                      softmax in your own code; examples/README.md lists more
 portable-softmax profiles                                          the devices that can be planned for
 portable-softmax plan --on ascend/910b3 --cols 50257 --facts       one of them, with the facts of its hardware
 portable-softmax profiles show ascend/910b3                        each fact's source

@@ -21,8 +21,8 @@ SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py") if not path.name.st
 # Those that compile for devices that are not here, which the interpreter cannot.
 COMPILE = {"my_kernel.py", "new_device.py", "softmax_and_plan.py", "warm_up_at_start.py"}
 WORKFLOW = yaml.safe_load((EXAMPLES / "ci_three_vendors.yml").read_text())
-INTERPRETED = "patch_model.py"  # in the default run
-FIRST = {"my_kernel.py", "patch_model.py", "softmax_and_plan.py"}  # there too, on a CPU or offline
+INTERPRETED = "sampler.py"  # in the default run
+FIRST = {"my_kernel.py", "sampler.py", "softmax_and_plan.py"}  # there too, on a CPU or offline
 SECONDS = 120
 
 

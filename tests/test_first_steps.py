@@ -40,11 +40,11 @@ def test_tab_completion_finds_the_product_and_a_name_is_imported_once():
     code = "import portable_softmax as p; first = p.softmax; print(*dir(p), vars(p).get('softmax') is first)"
     *names, once = run(sys.executable, "-c", code).stdout.split()
     assert once == "True"
-    assert {"softmax", "patch_torch", "warm_up", "limits", "__version__"} <= set(names)
+    assert {"softmax", "override_aten", "warm_up", "limits", "__version__"} <= set(names)
     assert [name for name in names if name in ("Any", "TYPE_CHECKING", "importlib")] == []
 
 
-@pytest.mark.parametrize("name", ["softmax", "patch_torch"])
+@pytest.mark.parametrize("name", ["softmax", "override_aten"])
 def test_without_torch_an_import_says_what_to_install(name):
     code = f"import sys; sys.modules['torch'] = None; from portable_softmax import {name}"
     outcome = run(sys.executable, "-c", code)

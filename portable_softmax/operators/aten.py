@@ -123,7 +123,7 @@ def newest() -> Kernels:
     if not hasattr(torch.library, "get_kernel"):
         raise NotImplementedError(
             f"override_aten was called with torch {torch.__version__}; torch 2.9 is the first that hands out its own kernels, "
-            "for what this package does not compute. Install a newer torch, or use patch_torch()"
+            "for what this package does not compute. Install a newer torch"
         )
     keys = [key for key in DISPATCH_KEYS.values() if torch._C._dispatch_has_kernel_for_dispatch_key("aten::_softmax", key)]
     if not keys:
