@@ -120,7 +120,7 @@ def differences(options: argparse.Namespace) -> int:
     after = reports_of(asked)
     if options.save:
         save(after, Path(options.save))
-    comparison = compare(before, after, options.tolerate)
+    comparison = compare(before, after)
     print(encoded(comparison) if options.json else as_table(comparison, "github" if options.markdown else "plain"))
     return REGRESSED if comparison.regressed else 0
 

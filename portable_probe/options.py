@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from portable_probe.regression import KINDS
 from portable_probe.scores import OPTIONS, which_scores
 from portable_probe.scores import complaints as scores_complaints
 from portable_softmax.devices.backends import BACKENDS
@@ -121,14 +120,6 @@ def keep(group: argparse._ActionsContainer) -> None:
     group.add_argument("--save", metavar="FILE", help="also write the answer there, to compare with later")
 
 
-def tolerate(group: argparse._ActionsContainer) -> None:
-    """Adds what is no regression."""
-    group.add_argument(
-        "--tolerate", type=_tolerated, nargs="+", action=Pairs, default={}, metavar="KIND[=BY]",
-        help=f"changes that are no regression, of {', '.join(KINDS)}: KIND=BY by that much at most, KIND or KIND=any by any",
-    )  # fmt: skip
-
-
 def named(names: Sequence[str]) -> str:
     """Returns names of options as they are typed."""
     return ", ".join(f"--{name.replace('_', '-')}" for name in sorted(names))
@@ -201,27 +192,6 @@ def _shape(text: str) -> tuple[int, int]:
     if not times:
         raise argparse.ArgumentTypeError(f"{text!r} should be ROWSxCOLS")
     return _positive(rows), _positive(cols)
-
-
-def _tolerated(text: str) -> tuple[str, float | None]:
-    """Parses KIND or KIND=BY: a kind of change, and by how much worse is still all right (None: any)."""
-    kind, equals, by = text.partition("=")
-    if kind not in KINDS:
-        raise argparse.ArgumentTypeError(f"{kind!r} should be one of {', '.join(KINDS)}")
-    if by == "any":
-        return kind, None
-    if equals and kind == "plan":
-        raise argparse.ArgumentTypeError("a plan is the same or not; leave out the number")
-    if equals and not _is_least_0(by):
-        raise argparse.ArgumentTypeError(f"{by!r} of {kind} should be 0 or more, or any")
-    return kind, float(by) if equals else None
-
-
-def _is_least_0(text: str) -> bool:
-    try:
-        return float(text) >= 0
-    except ValueError:
-        return False
 
 
 def _words(text: str) -> list[tuple[str, str]]:

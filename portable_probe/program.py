@@ -88,7 +88,6 @@ def _diff(command: words.Parser) -> None:
     command.add_argument("file", type=Path, metavar="FILE", help="what --save wrote; it is asked again")
     command.add_argument("--kernel", metavar="FILE:NAME", help="the kernel whose file may be loaded")
     words.require(command)
-    words.tolerate(command)
     words.keep(command)
     words.json_or_markdown(command.add_mutually_exclusive_group())
     command.set_defaults(answer=differences)

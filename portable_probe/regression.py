@@ -1,7 +1,7 @@
 """Saved reports, and what a new run changes of them."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,29 +9,16 @@ import msgspec
 
 from portable_probe.output import as_columns, many, write_whole
 from portable_probe.report import use_of, words_of
-from portable_probe.report_types import (
-    SCHEMA_VERSION,
-    Change,
-    Comparison,
-    Report,
-    Versioned,
-    encoded,
-)
+from portable_probe.report_types import SCHEMA_VERSION, Change, Comparison, Report, Scalar, Versioned, encoded
 
-RESOURCES = {
-    "registers_per_thread": "registers",
-    "scalar_registers": "registers",
-    "shared_memory_bytes": "memory",
-    "tensor_memory_columns": "memory",
-    "stack_frame_bytes": "memory",
-    "spilled_bytes_per_thread": "spills",
-}
-KINDS = ("plan", "registers", "memory", "spills", "occupancy", "accuracy", "time")
-CHANGE_HEADER = ("device", "case", "kind", "", "before", "after", "verdict")
+RESOURCES = (
+    "registers_per_thread", "scalar_registers", "shared_memory_bytes", "tensor_memory_columns", "stack_frame_bytes",
+    "spilled_bytes_per_thread",
+)  # fmt: skip
+PLAN = ("num_programs", "num_warps", "num_stages")  # with the fields of a tiling
+CHANGE_HEADER = ("device", "case", "", "before", "after", "")
 REGRESSED = 3  # exit code
 HOW_TO_SAVE = "`portable-softmax plan --save FILE` writes such reports, and so do probe, kernel and verify"
-TOLERATED = {"accuracy": 0.1, "time": 0.5}  # of what is allowed: another order of the same sums; microseconds
-Value = bool | int | float | str | None
 Answer = TypeVar("Answer", Versioned, Report)
 
 
@@ -91,17 +78,11 @@ def check_kernel(reports: list[Report], named: str | None, path: Path) -> None:
     )
 
 
-def compare(before: list[Report], after: list[Report], tolerated: Mapping[str, float | None]) -> Comparison:
-    """Compares reports pairwise.
-
-    Args:
-        before, after: of the same cases in the same order.
-        tolerated: by kind of change, by how much worse is still all right; None for any change.
-    """
-    limits = {**TOLERATED, **tolerated}
-    found = [change for pair in zip(before, after, strict=True) for change in _changes(*pair, limits)]
-    worse = [change for change in found if not change.tolerated]
-    told = {"error": "Regression", "message": f"{many(len(worse), 'change')} not tolerated"} if worse else {}
+def compare(before: list[Report], after: list[Report]) -> Comparison:
+    """Compares reports of the same cases in the same order pairwise."""
+    found = [change for pair in zip(before, after, strict=True) for change in _changes(*pair)]
+    worse = [change for change in found if change.worse]
+    told = {"error": "Regression", "message": f"{many(len(worse), 'change')} for the worse"} if worse else {}
     return Comparison(
         schema_version=SCHEMA_VERSION,
         before=before[0].software if before else {},
@@ -115,9 +96,8 @@ def compare(before: list[Report], after: list[Report], tolerated: Mapping[str, f
 
 def as_table(comparison: Comparison, form: str = "plain") -> str:
     """Returns a comparison as text, or as Markdown with the form "github"."""
-    new = [change for change in comparison.changes if not change.tolerated]
-    number, cases = many(len(comparison.changes), "change"), many(comparison.cases, "case")
-    verdict = f"{number} in {cases}, {len(new)} of them {'a regression' if len(new) == 1 else 'regressions'}"
+    worse = sum(change.worse for change in comparison.changes)
+    verdict = f"{many(len(comparison.changes), 'change')} in {many(comparison.cases, 'case')}, {worse} for the worse"
     old, now = comparison.before, comparison.after
     moved = [f"{name} {old.get(name)} -> {now.get(name)}" for name in sorted(old | now) if old.get(name) != now.get(name)]
     rows = [change_row(change) for change in comparison.changes]
@@ -127,57 +107,51 @@ def as_table(comparison: Comparison, form: str = "plain") -> str:
 
 def change_row(change: Change) -> tuple[str, ...]:
     """Returns a change as a row below CHANGE_HEADER."""
-    ends: tuple[Value, Value] = change.before, change.after
+    ends: tuple[Scalar, Scalar] = change.before, change.after
     values = ("-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value) for value in ends)
-    verdict = "worse, tolerated" if change.tolerated and change.verdict == "worse" else change.verdict
-    return change.device, change.case, change.kind, change.what, *values, verdict
+    return change.device, change.case, change.what, *values, "worse" if change.worse else ""
 
 
-def _changes(before: Report, after: Report, tolerated: Mapping[str, float | None]) -> Iterator[Change]:
+def _changes(before: Report, after: Report) -> Iterator[Change]:
     """Yields the numbers of a case that differ, of those that both sides have."""
     case, old, new = before.problem or before.kernel, values_of(before), values_of(after)
-    for kind, what in (key for key in old if key in new and old[key] != new[key]):
-        was, now = old[kind, what], new[kind, what]
-        worse_by, limit = _worse_by(kind, was, now), tolerated.get(kind, 0)
+    plan = {*PLAN, *(vars(after.plan.tiling) if after.plan else ())}
+    for what in (key for key in old if key in new and old[key] != new[key]):
         yield Change(
             device=after.device.profile,
             case=words_of(case) if case else "",
-            kind=kind,
             what=what,
-            before=was,
-            after=now,
-            verdict="changed" if worse_by is None else "worse" if worse_by > 0 else "better",
-            tolerated=limit is None or (worse_by is not None and worse_by <= limit),
+            before=old[what],
+            after=new[what],
+            worse=what in plan or _is_worse(what, old[what], new[what]),
         )
 
 
-def _worse_by(kind: str, was: Value, now: Value) -> float | None:
-    """Returns by how much a value is worse; None where two values are not better or worse than each other."""
-    if kind == "error":
-        return -1 if now is None else 1
-    if kind == "plan" or not isinstance(was, int | float) or not isinstance(now, int | float):
-        return None
-    return was - now if kind == "occupancy" else now - was
+def _is_worse(what: str, was: Scalar, now: Scalar) -> bool:
+    """True for a new error, more spilled bytes, or fewer resident programs."""
+    if what == "error":
+        return now is not None
+    if not isinstance(was, int) or not isinstance(now, int):
+        return False
+    return now > was if what == "spilled_bytes_per_thread" else now < was if what == "programs_per_multiprocessor" else False
 
 
-def values_of(report: Report) -> dict[tuple[str, str], Value]:
-    """Returns what is compared, by kind and name."""
+def values_of(report: Report) -> dict[str, Scalar]:
+    """Returns what is compared, by name."""
     wrong = report.verify and not report.verify.right
     message = report.message if isinstance(report.message, str) else "wrong result" if wrong else None
-    found: dict[tuple[str, str], Value] = {("error", ""): message}
+    found: dict[str, Scalar] = {"error": message}
     if report.plan:
-        found |= {("plan", name): value for name, value in vars(report.plan.tiling).items()}
-        found["plan", "num_programs"] = report.plan.num_programs
+        found |= vars(report.plan.tiling) | {"num_programs": report.plan.num_programs}
     if use := use_of(report):
         resources, occupancy = use
-        found["plan", "num_warps"] = resources.num_warps
+        found["num_warps"] = resources.num_warps
         if report.kernel and report.kernel.launch:
-            found |= {("plan", name): each.value for name, each in report.kernel.launch.options.items() if name == "num_stages"}
-        used = {(kind, name): getattr(resources, name) for name, kind in RESOURCES.items()}
-        found |= {key: value for key, value in used.items() if value is not None}  # older reports tell less
-        found["occupancy", "programs_per_multiprocessor"] = occupancy.programs_per_multiprocessor
+            found |= {name: each.value for name, each in report.kernel.launch.options.items() if name == "num_stages"}
+        found |= {name: value for name in RESOURCES if (value := getattr(resources, name)) is not None}
+        found["programs_per_multiprocessor"] = occupancy.programs_per_multiprocessor
     if report.time and report.time.expected_us is not None:
-        found["time", "expected_us"] = round(report.time.expected_us, 2)
+        found["expected_us"] = round(report.time.expected_us, 2)
     if report.verify:
-        found |= {("accuracy", "worst"): report.verify.worst, ("accuracy", "overwritten"): report.verify.overwritten}
+        found |= {"worst": report.verify.worst, "overwritten": report.verify.overwritten}
     return found

@@ -1,6 +1,6 @@
 """Types of the reports that --json prints and --save writes."""
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -12,7 +12,7 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.scores import Scores
 from portable_softmax.row_kernels.launched import Chosen
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,12 +156,10 @@ class Change(Fields, frozen=True, kw_only=True):
 
     device: str
     case: str
-    kind: str  # plan, registers, memory, spills, occupancy, accuracy, error
-    what: str
-    before: bool | int | float | str | None
-    after: bool | int | float | str | None
-    verdict: Literal["worse", "better", "changed"]
-    tolerated: bool  # an improvement always is
+    what: str  # the number's name, or error
+    before: Scalar
+    after: Scalar
+    worse: bool  # another plan, fewer resident programs, more spilled bytes, or a new error
 
 
 class Comparison(Fields, frozen=True, kw_only=True):
@@ -172,7 +170,7 @@ class Comparison(Fields, frozen=True, kw_only=True):
     after: dict[str, str]
     cases: int
     changes: list[Change]
-    regressed: bool  # some change is not tolerated
+    regressed: bool  # some change is for the worse
     error: str | UnsetType = UNSET  # with a message, if it is so
     message: str | UnsetType = UNSET
 

@@ -39,7 +39,7 @@ def report(options: argparse.Namespace) -> int:
     runs = [read(path) for path in options.runs]
     changes = list(changes_of(runs))
     print(markdown(runs, changes))
-    return REGRESSED if any(not change.tolerated for change in changes) else 0
+    return REGRESSED if any(change.worse for change in changes) else 0
 
 
 def read(path: Path) -> Run:
@@ -68,7 +68,7 @@ def changes_of(runs: list[Run]) -> Iterator[Change]:
     for run in runs:
         for now in run.reports:
             if before := known.get(_key(now)):
-                yield from compare([before], [now], {}).changes
+                yield from compare([before], [now]).changes
             known[_key(now)] = now
 
 

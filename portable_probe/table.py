@@ -123,7 +123,7 @@ def _microseconds(report: Report) -> str | None:
 def _numbers(report: Report) -> dict[str, Any]:
     case, use = report.problem or report.kernel, use_of(report)
     row: dict[str, Any] = {"device": report.device.profile, "case": words_of(case) if case else ""}
-    row |= {what: value for (kind, what), value in values_of(report).items() if kind != "error"}
+    row |= {what: value for what, value in values_of(report).items() if what != "error"}
     row |= {"floor_us": round(report.time.floor_us, 3)} if report.time else {}
     row |= (
         {"warps_per_multiprocessor": use[1].warps_per_multiprocessor, "limited_by": " ".join(use[1].limited_by)} if use else {}

@@ -11,7 +11,7 @@ import msgspec
 from portable_probe.explain import next_step
 from portable_probe.kernel_case import KernelCase, grid_of, refused_grid
 from portable_probe.output import as_columns
-from portable_probe.regression import CHANGE_HEADER, KINDS, change_row, compare, load, save
+from portable_probe.regression import CHANGE_HEADER, change_row, compare, load, save
 from portable_probe.report import describe, json_value, launch_of_kernel, without_answer
 from portable_probe.report_types import KernelUse, Report
 from portable_softmax.devices.backends.base import Occupancy
@@ -92,26 +92,20 @@ def assert_plan_unchanged(
     signature: Mapping[str, Any],
     constexprs: Mapping[str, Any] | None = None,
     config: int | None = None,
-    tolerate: Mapping[str, float | None] | None = None,
     **options: Any,
 ) -> None:
-    """Compiles a kernel as Triton launches it; asserts that warps, registers, memory, spills and occupancy are those of a file.
+    """Compiles a kernel as Triton launches it; asserts the warps and stages of a file, and that nothing got worse.
 
     Args:
         kernel, device, signature, constexprs, config, options: as in `assert_occupancy`.
         file: reports of any number of kernels and devices, in the form of --save; `pytest --save-plans` writes it.
-        tolerate: for each kind of change (plan, registers, memory, spills, occupancy), how much worse is allowed. None allows
-            any change; a plan takes None only.
 
     Raises:
-        AssertionError: something is worse, the plan is another one, or the file has no such kernel and device; or the kernel
-            does not compile.
-        ValueError: the file is from another version, or `tolerate` has an unknown kind or number; and as in
-            `assert_occupancy`.
+        AssertionError: there are other warps or stages, fewer resident programs or more spilled bytes; the file has no such
+            kernel and device; or the kernel does not compile.
+        ValueError: the file is from another version; and as in `assert_occupancy`.
     """
     __tracebackhide__ = True
-    limits = dict(tolerate or {})
-    _check_limits(limits)
     device, path = _compiled_for(device), Path(file)
     now = _report(kernel, device, signature, constexprs or {}, config, options)
     if _saving:
@@ -122,7 +116,7 @@ def assert_plan_unchanged(
     if not before:
         case = f"{_name(kernel)} on {device.profile.name} with these types and constexprs"
         raise AssertionError(f"{path} has no {case}; {HOW_TO_SAVE}")
-    found = compare(before[:1], [now], limits)
+    found = compare(before[:1], [now])
     if found.regressed:
         table = as_columns(CHANGE_HEADER, map(change_row, found.changes))
         raise AssertionError(f"{table}\n{path} has the earlier results; {HOW_TO_SAVE} anew")
@@ -144,15 +138,6 @@ def _inspected(
         raise unittest.SkipTest(str(error)) from None
     except CompileError as error:
         raise AssertionError(f"it does not compile: {error}") from None
-
-
-def _check_limits(limits: Mapping[str, float | None]) -> None:
-    for kind, by in limits.items():
-        if kind not in KINDS:
-            raise ValueError(f"tolerate has {kind!r}; the kinds of change are {', '.join(KINDS)}")
-        if by is not None and (kind == "plan" or not by >= 0):
-            wanted = "None for any plan" if kind == "plan" else "0 or more, or None for any"
-            raise ValueError(f"tolerate has {by!r} for {kind}; it should be {wanted}")
 
 
 def _readable(path: Path, strict: bool = False) -> list[Report]:
