@@ -143,34 +143,9 @@ def launcher(compiled: Any, constexprs: Mapping[str, Any], device_index: int | N
 
 
 def load(compiled: Any) -> None:
-    """Loads a compiled kernel onto the current device, once; Triton itself would let a second thread see half of it.
-
-    Triton's launcher is left for when Triton launches: some releases have a C compiler build one for each signature.
-    """
-    if triton_version() < (3, 5):
-        with _loading:
-            compiled._init_handles()
-        return
-    from triton.runtime import driver
-
-    active = driver.active
+    """Loads a compiled kernel onto the current device, once; Triton itself would let a second thread see half of it."""
     with _loading:
-        make = active.launcher_cls
-        active.launcher_cls = functools.partial(_LaterLauncher, make)
-        try:
-            compiled._init_handles()
-        finally:
-            active.launcher_cls = make
-
-
-class _LaterLauncher:
-    """Triton's launcher of a kernel, made at its first launch."""
-
-    def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
-        self._make = functools.cache(lambda: make(*arguments))
-
-    def __call__(self, *arguments: Any) -> Any:
-        return self._make()(*arguments)
+        compiled._init_handles()  # `run` would be a launcher without a function after a load that failed
 
 
 def source_of(kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str, Any]) -> Any:

@@ -17,28 +17,17 @@ class Compiled:
     function, packed_metadata = "function", "metadata"
 
     def __init__(self, *parameters):
-        self.loaded, self.launchers, self.ran, self.launched = 0, 0, [], []
+        self.loaded, self.ran, self.launched = 0, [], []
         self.src = SimpleNamespace(fn=SimpleNamespace(arg_names=parameters))
 
     def _init_handles(self):
-        from triton.runtime import driver
-
         self.loaded += 1
-        self._run = driver.active.launcher_cls(self, "metadata")
 
-    @property
-    def run(self):
-        return self._run
+    def run(self, *arguments):
+        self.ran.append(arguments)
 
     def __getitem__(self, grid):
         return lambda *arguments: self.launched.append((grid, *arguments))
-
-
-def launcher(compiled, metadata):
-    """Triton's launcher, which takes a while to be built."""
-    assert metadata == "metadata"
-    compiled.launchers += 1
-    return lambda *arguments: compiled.ran.append(arguments)
 
 
 @pytest.fixture
@@ -47,7 +36,7 @@ def driver():
     from triton.runtime import driver
 
     before = driver._active
-    driver.set_active(SimpleNamespace(get_current_stream=lambda index: 100 + index, launcher_cls=launcher))
+    driver.set_active(SimpleNamespace(get_current_stream=lambda index: 100 + index))
     yield driver
     driver._active = before
 
@@ -58,52 +47,28 @@ def test_a_launch_is_on_the_stream_of_its_device(driver):
     launch(GRID, "y", "x", 7)
     launch(GRID, "y", "x", 9)
     assert compiled.ran == [(*GRID, 103, "function", "metadata", None, None, None, "y", "x", 8, size, None) for size in (7, 9)]
-    assert compiled.loaded == compiled.launchers == 1
-    assert driver.active.launcher_cls is launcher
+    assert compiled.loaded == 1
 
 
-class Vendor:
-    """Launches by itself, or not, and records what it is asked for."""
-
-    def __init__(self, direct):
-        self.direct, self.asked = direct, []
-
-    def direct_launch(self, compiled, kinds, grid, sizes):
-        self.asked.append((compiled.loaded, kinds[:2], grid, sizes))
-        return self.direct
-
-
-def prepared(monkeypatch, direct, index=0, parameters=("y", "x", "n", "TILE")):
-    compiled, vendor = Compiled(*parameters), Vendor(direct)
+def prepared(monkeypatch, parameters):
+    compiled = Compiled(*parameters)
     monkeypatch.setattr("portable_softmax.runtime.prepared.compile_kernel", lambda spec, device: compiled)
     monkeypatch.setattr("portable_softmax.runtime.prepared.constexprs_of", lambda spec, device: {"TILE": 8})
     spec = SimpleNamespace(signature=lambda: {"y": "*fp32", "x": "*fp32", "n": "i64"})
-    spec.backward, device = False, SimpleNamespace(vendor=vendor, index=index)
-    return prepare(spec, device, GRID, (7,)), compiled, vendor
+    return prepare(spec, SimpleNamespace(index=0), GRID, (7,)), compiled
 
 
-def test_the_vendors_own_launch_is_prepared_once_and_gets_the_stream(driver, monkeypatch):
-    launched = []
-    launch, compiled, vendor = prepared(monkeypatch, lambda *given: launched.append(given))
-    assert not compiled.loaded  # the device may be another one's yet
-    for _ in range(3):
-        launch("y", "x")
-    assert launched == [(100, ("y", "x"))] * 3
-    assert vendor.asked == [(1, ("*fp32", "*fp32"), GRID, (7,))]
-    assert not compiled.launchers
-
-
-def test_triton_launches_where_the_vendor_has_no_way_of_its_own(driver, monkeypatch):
-    launch, compiled, _ = prepared(monkeypatch, None, parameters=("y", "x", "n", "words", "launch", "TILE"))
+def test_sizes_stand_between_the_operands_and_the_words_of_a_launch(driver, monkeypatch):
+    launch, compiled = prepared(monkeypatch, ("y", "x", "n", "words", "launch", "TILE"))
+    assert not compiled.loaded  # the device may not be the current one yet
     launch("y", "x", "words", 5)
     assert compiled.ran == [(*GRID, 100, "function", "metadata", None, None, None, "y", "x", 7, "words", 5, 8)]
 
 
-def test_triton_launches_while_a_hook_listens_and_the_vendor_after(driver, monkeypatch):
+def test_triton_launches_while_a_hook_listens(driver, monkeypatch):
     from triton import knobs
 
-    launched = []
-    launch, compiled, _ = prepared(monkeypatch, lambda *given: launched.append(given))
+    launch, compiled = prepared(monkeypatch, ("y", "x", "n", "TILE"))
     launch("y", "x")
     knobs.runtime.launch_enter_hook.add(print)
     try:
@@ -112,4 +77,4 @@ def test_triton_launches_while_a_hook_listens_and_the_vendor_after(driver, monke
         knobs.runtime.launch_enter_hook.remove(print)
     assert compiled.launched == [(GRID, "y", "x", 7, 8)]
     launch("y", "x")
-    assert launched == [(100, ("y", "x"))] * 2
+    assert len(compiled.ran) == 2

@@ -1,6 +1,6 @@
 """The protocol of a vendor's module, what it answers with, and what a module takes that has no answer of its own."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -8,8 +8,6 @@ from typing import Any, Protocol
 from portable_softmax.devices.schema import Hardware
 
 DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # torch's names
-
-DirectLaunch = Callable[[int, Sequence[Any]], None]  # takes a handle of a stream, and the arguments that change
 
 
 @dataclass(frozen=True)
@@ -166,22 +164,6 @@ class Backend(Protocol):
     def known_fault(self, compiled: Any) -> str | None:
         """Returns the known compiler bug that this kernel shows; None if it shows none. A faulty kernel is not used."""
 
-    def direct_launch(
-        self, compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int], sizes: Sequence[int]
-    ) -> DirectLaunch | None:
-        """Prepares a launch that is faster than Triton's launcher; returns None if there is none.
-
-        Args:
-            compiled: Triton's CompiledKernel, loaded on the current device.
-            kinds: Triton's types of the run-time parameters, in order: the operands, i32 and i64, and for shared rows a pointer
-                and an i64.
-            grid: numbers of programs.
-            sizes: values of the parameters that follow the operands.
-
-        Returns:
-            launch(stream, operands). For shared rows, the exchange's words and the launch's number follow the operands.
-        """
-
 
 def no_front_end() -> AbstractContextManager[None]:
     """Returns a context that changes nothing: who compiles for the vendor compiles to the end; see Backend.front_end."""
@@ -208,7 +190,3 @@ def named_options(num_warps: int | None, num_stages: int | None) -> dict[str, An
     that programs share, are known for fused ones only.
     """
     return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "enable_fp_fusion": True}
-
-
-def by_triton_only(compiled: Any, kinds: Sequence[str], grid: tuple[int, int, int], sizes: Sequence[int]) -> None:
-    """Returns None: Triton launches the kernels; see Backend.direct_launch."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from portable_softmax.devices.backends import base, cubin, cuda_driver, ptxas, simt
+from portable_softmax.devices.backends import base, cubin, ptxas, simt
 from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
@@ -19,7 +19,6 @@ more_programs = None
 front_end = base.no_front_end
 elsewhere = base.WHEEL
 compile_target = base.named_target
-direct_launch = cuda_driver.direct_launch
 
 FEWEST_COLUMNS = 32  # of tensor memory, that tcgen05.alloc takes
 

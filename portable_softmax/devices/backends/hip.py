@@ -20,7 +20,6 @@ more_programs = None
 front_end = base.no_front_end
 elsewhere = base.WHEEL
 compile_target = base.named_target
-direct_launch = base.by_triton_only
 known_fault = base.no_known_fault
 
 HYGON = r"gfx9([23].|46)(:.*)?"  # third_party/hcu/backend of flagos-ai/FlagTree: gfx928, gfx92a, gfx936, gfx938, gfx946

@@ -19,7 +19,6 @@ setup = elsewhere = ""
 more_programs = None
 another_vendors = base.nobody_elses
 compile_target = base.named_target
-direct_launch = base.by_triton_only
 known_fault = base.no_known_fault
 
 

@@ -50,7 +50,6 @@ class Lookalike:
     more_programs: str | None = None
     compile_target = staticmethod(base.named_target)
     another_vendors = staticmethod(base.nobody_elses)
-    direct_launch = staticmethod(base.by_triton_only)
     known_fault = staticmethod(base.no_known_fault)
     front_end = staticmethod(base.no_front_end)
 

@@ -25,7 +25,6 @@ more_programs = "TRITON_ALL_BLOCKS_PARALLEL"
 elsewhere = "nothing compiles for Ascend without CANN; `portable-softmax kernel` has bounds of what a kernel takes"
 another_vendors = base.nobody_elses
 compile_target = base.named_target
-direct_launch = base.by_triton_only
 known_fault = base.no_known_fault
 
 

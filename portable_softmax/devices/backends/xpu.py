@@ -26,7 +26,6 @@ setup = "Intel: `sycl-ls` lists the devices; ZE_AFFINITY_MASK hides some; /dev/d
 more_programs = None
 front_end = base.no_front_end
 elsewhere = "an environment of its own does: this package and `pip install triton-xpu==3.3.0b1`, in place of triton"
-direct_launch = base.by_triton_only
 known_fault = base.no_known_fault
 
 OCLOC = "ocloc"  # Intel's offline compiler
