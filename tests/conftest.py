@@ -10,7 +10,6 @@ from sweep import pytest_collection_modifyitems  # noqa: F401  (hook)
 
 os.environ.pop("PORTABLE_SOFTMAX_PROFILES", None)  # the tests are of the shipped profiles, and of those that they write
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest's processes share the cores; torch's threads would wait for each other
-os.environ["PORTABLE_SOFTMAX_CACHE"] = "off"  # what is compiled in a test is compiled there; tests/runtime/test_on_disk.py asks
 
 
 @pytest.fixture(scope="session")

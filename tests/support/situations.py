@@ -252,16 +252,15 @@ def several_processes(turns):
 
 @contextlib.contextmanager
 def publishing(replacement, swap=None):
-    """Makes kernels that are compiled within publish by `replacement`, a @triton.jit function; none comes from the disk.
+    """Makes kernels that are compiled within publish by `replacement`, a @triton.jit function.
 
     They exchange numbers by another function than `exchange.swap`, if one is given.
     """
     from portable_softmax.kernels import exchange, fallback, softmax
     from portable_softmax.operators import memory
     from portable_softmax.runtime import compiled as spec
-    from portable_softmax.runtime import on_disk
 
-    replaced, rooms = (replacement, swap), (exchange, fallback, softmax, on_disk)
+    replaced, rooms = (replacement, swap), (exchange, fallback, softmax)
     before = [dict(vars(room)) for room in rooms]
 
     def forget():
@@ -271,7 +270,6 @@ def publishing(replacement, swap=None):
     try:
         exchange.publish = fallback.publish = replacement
         softmax.swap = swap or softmax.swap
-        on_disk.load = on_disk.keep = lambda *_: None
         for room in rooms:  # make new functions of all that publish: a @triton.jit function keeps the old one
             for name, value in list(vars(room).items()):
                 if isinstance(value, triton.JITFunction) and value not in replaced and value.fn.__module__ == room.__name__:

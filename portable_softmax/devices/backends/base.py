@@ -116,7 +116,6 @@ class Backend(Protocol):
     required: tuple[str, ...]  # fields of Hardware without which launches cannot be planned
     aligned_access: bool  # True: a thread's widest load must start on a multiple of its size
     scattered_rows: bool  # True: the rows of a tile may lie at more than one distance from each other
-    whole_compiler: bool  # True: Triton's wheel holds all that compiles, so no other software decides what a kernel becomes
     poll: str  # how a kernel reads a word of another program: by a "volatile" load or an "atomic" operation
     setup: str  # a hint for errors: how to see that the vendor's software works
     more_programs: str | None  # environment variable that lets Triton launch more than max_programs; None if there is none

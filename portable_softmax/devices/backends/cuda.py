@@ -12,7 +12,6 @@ dtypes = tuple(base.DTYPE_BYTES)
 required = simt.REQUIRED
 aligned_access = True
 scattered_rows = True
-whole_compiler = True
 poll = "volatile"
 setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
 more_programs = None

@@ -12,7 +12,6 @@ dtypes = tuple(base.DTYPE_BYTES)
 required = ("multiprocessor_count",)
 aligned_access = False  # unaligned rows are then read element by element; tests run the unaligned kernel by itself
 scattered_rows = True
-whole_compiler = False
 poll = "volatile"
 front_end = base.no_front_end
 setup = elsewhere = ""

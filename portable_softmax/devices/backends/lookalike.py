@@ -44,7 +44,6 @@ class Lookalike:
     required: tuple[str, ...] = simt.REQUIRED
     aligned_access: bool = True
     scattered_rows: bool = True
-    whole_compiler: bool = False
     elsewhere: str = "its vendor's own Triton does, on the device"
     poll: str = "atomic"  # no compiler may move it out of a loop
     more_programs: str | None = None

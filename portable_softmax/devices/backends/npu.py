@@ -15,7 +15,6 @@ dtypes = ("float16", "bfloat16", "float32")  # the vector unit has no fp64
 required = ("multiprocessor_count", "shared_memory_per_program_max", "memory_alignment", "max_programs")
 aligned_access = False
 scattered_rows = False  # its compiler would load the elements one by one
-whole_compiler = False
 poll = "volatile"
 setup = (
     "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "

@@ -20,7 +20,6 @@ dtypes = tuple(base.DTYPE_BYTES)
 required = simt.REQUIRED
 aligned_access = True
 scattered_rows = True
-whole_compiler = False
 poll = "atomic"  # triton-xpu 3.3 turns a volatile load into a plain one
 setup = "Intel: `sycl-ls` lists the devices; ZE_AFFINITY_MASK hides some; /dev/dri must be accessible."
 more_programs = None
