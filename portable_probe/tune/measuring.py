@@ -1,4 +1,4 @@
-"""Work of the processes: what a launch uses, and its result and time."""
+"""Measures one launch: the resources it uses, its result and its time."""
 
 import functools
 import timeit

@@ -1,38 +1,55 @@
-"""A run: compiles a designed set of launches, and times as many of them as there are minutes for."""
+"""A run: compiles and times one launch after another, for as many minutes as there are."""
 
 import contextlib
-import os
+import logging
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Sequence
+from itertools import chain, zip_longest
 
 from portable_probe.tune.cells import Cell, problem_on
 from portable_probe.tune.files import Launch
 from portable_probe.tune.measuring import compiled, timed
-from portable_probe.tune.processes import Failed, Job, answers
 from portable_softmax.devices.device import Device
+from portable_softmax.errors import PortableSoftmaxError
+from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import ranked
+from portable_softmax.planning.problem import Problem
 
-COMPILING = 0.45  # of all seconds
 BEST, BY_CHANCE = 6, 14  # launches of a problem: those of the least cost by the numbers that there are, and others
-LIMIT_S = 20.0  # that one launch may take to compile, and to be timed
-PROCESSES = max(1, (os.cpu_count() or 2) - 1)
+Job = tuple[Cell, Problem, Tiling]
 
 
 def timed_launches(device: Device, cells: Sequence[Cell], minutes: float) -> list[Launch]:
-    """Returns launches with their times, in an order by chance; all that there are when the minutes are up, or at Ctrl-C."""
+    """Returns launches with their times: all that there are when the minutes are up, at Ctrl-C, or when the device fails.
+
+    A launch that does not compile, or whose result is wrong, is printed and left out. After any other error the device may be
+    unusable, so it ends the run.
+    """
     began, found = time.monotonic(), list[Launch]()
-    jobs = [job for turn in zip_longest(*(jobs_of(cell, device) for cell in cells)) for job in turn if job]
+    jobs = _in_turns(cells, device)
+    logging.getLogger("portable_softmax").setLevel(logging.ERROR)  # most launches are slow ones on purpose
     with contextlib.suppress(KeyboardInterrupt):
-        launches = list(_done(compiled, jobs, PROCESSES, began + 60 * COMPILING * minutes))
-        print(f"{len(launches)} of {len(jobs)} launches compiled in {time.monotonic() - began:.0f} s", flush=True)
-        random.Random(1).shuffle(launches)
-        for launch in _done(timed, [(each,) for each in launches], 1, began + 60 * minutes):
-            found.append(launch)
-    print(f"{len(found)} launches timed in {time.monotonic() - began:.0f} s", flush=True)
+        for job in jobs:
+            if time.monotonic() - began > 60 * minutes:
+                break
+            try:
+                found.append(timed(compiled(*job)))
+            except Exception as error:
+                print(f"{', '.join(map(str, job))}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                if not isinstance(error, PortableSoftmaxError):
+                    break
+    print(f"{len(found)} of {len(jobs)} launches timed in {time.monotonic() - began:.0f} s", flush=True)
     return found
+
+
+def _in_turns(cells: Sequence[Cell], device: Device) -> list[Job]:
+    """Returns a launch of each problem in an order by chance, then the next one of each."""
+    turns = [[job for job in turn if job] for turn in zip_longest(*(jobs_of(cell, device) for cell in cells))]
+    for number, turn in enumerate(turns):
+        random.Random(number).shuffle(turn)
+    return list(chain.from_iterable(turns))
 
 
 def jobs_of(cell: Cell, device: Device) -> list[Job]:
@@ -42,12 +59,3 @@ def jobs_of(cell: Cell, device: Device) -> list[Job]:
     others = found[BEST:]
     random.Random(f"{cell.kind} {cell.n_cols} {cell.dtype} {cell.backward}").shuffle(others)  # one length shares kernels
     return [job for pair in zip_longest(found[:BEST], others[:BY_CHANCE]) for job in pair if job]
-
-
-def _done(function: Callable[..., Launch], jobs: Sequence[Job], n_processes: int, ends: float) -> Iterator[Launch]:
-    """Yields what jobs give, and tells of those that fail."""
-    for job, found in answers(function, jobs, n_processes, LIMIT_S, ends):
-        if isinstance(found, Failed):
-            print(f"{', '.join(map(str, job))}: {found.reason}", file=sys.stderr, flush=True)
-        else:
-            yield found

@@ -90,7 +90,7 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
         sizes = f"{problem.size}, {problem.layout}"
         _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, found.tiling, found.warning)
     if device.index is not None and _is_assumed(device):
-        notice = f"what launches cost on {device.profile.name} is assumed; `portable-softmax tune` measures it in 3 minutes"
+        notice = f"what launches cost on {device.profile.name} is assumed; `portable-softmax tune` measures it"
         _notify(notice)
         found = dataclasses.replace(found, reasons=(*found.reasons, notice))
     return found

@@ -9,7 +9,7 @@ from portable_softmax import Device
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import plans
 
-NOTICE = "what launches cost on {} is assumed; `portable-softmax tune` measures it in 3 minutes"
+NOTICE = "what launches cost on {} is assumed; `portable-softmax tune` measures it"
 
 
 @pytest.fixture(autouse=True)

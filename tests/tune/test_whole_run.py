@@ -5,9 +5,10 @@ import dataclasses
 import msgspec
 import pytest
 import yaml
+from tiny import as_if_compiled
 
 from portable_probe.program import main
-from portable_probe.tune import files
+from portable_probe.tune import cells, files, run
 from portable_probe.tune.command import checked
 from portable_softmax import Device
 from portable_softmax.devices.policy import COST_NUMBERS
@@ -34,18 +35,26 @@ def test_the_package_takes_the_file_at_once(whole, monkeypatch):
         assert told in source.title
 
 
-def test_what_goes_wrong_is_told_and_has_no_line(whole):
+def test_what_goes_wrong_is_printed_and_has_no_line(whole):
     directory, printed = whole
-    assert "row 16 x 64 float32 forward" in next(
-        line for line in printed.splitlines() if ": the process ended by signal 6" in line
-    )
-    assert "row 16 x 64 bfloat16 forward" in next(
-        line for line in printed.splitlines() if ": WrongResultError: the result" in line
-    )
-    n_compiled, n_timed = (
-        int(line.split()[0]) for line in printed.splitlines() if "launches compiled" in line or "launches timed" in line
-    )
-    assert len(files.read(directory / "nvidia" / "h100-sxm.csv", DEVICE)) == n_timed == n_compiled - 2
+    assert [line[:28] for line in printed.splitlines() if "WrongResultError: " in line] == ["row 16 x 64 bfloat16 forward"]
+    words = next(line for line in printed.splitlines() if "launches timed" in line).split()
+    assert len(files.read(directory / "nvidia" / "h100-sxm.csv", DEVICE)) == int(words[0]) == int(words[2]) - 1
+
+
+def test_an_error_of_the_device_ends_the_run_and_keeps_what_was_timed(monkeypatch, capsys):
+    left = [1.0] * 5
+
+    def broken(launch):
+        if not left:
+            raise RuntimeError("the device is lost")
+        return launch._replace(us=left.pop())
+
+    monkeypatch.setattr(run, "compiled", as_if_compiled)
+    monkeypatch.setattr(run, "timed", broken)
+    assert len(run.timed_launches(DEVICE, cells.cells_of(DEVICE)[:8], 3)) == 5
+    assert "RuntimeError: the device is lost" in capsys.readouterr().err
+    assert run.timed_launches(DEVICE, cells.cells_of(DEVICE)[:8], -1) == [], "no minutes"
 
 
 def test_a_table_is_fitted_again_to_the_same_numbers(whole, tmp_path, capsys, monkeypatch):
