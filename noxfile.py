@@ -173,7 +173,7 @@ def versions(session: nox.Session, torch: str, triton: str) -> None:
     session.run("portable-softmax", "plan", "--on", "nvidia/h100-sxm", "--shapes", "4096x781", "128x151936", "--markdown")
     # Not all tests: many compile for devices that an old Triton does not know.
     session.run("pytest", "-q", "tests/planning/test_numbers_of_profiles.py", "tests/devices/test_occupancy.py")
-    session.run("python", "scripts/random_plans.py", "--problems", "20")
+    session.run("pytest", "-q", "tests/planning/test_never_refused.py", "-k", "compilers and h200")
     kernels = "tests/kernels/test_accuracy.py", "tests/operators/test_calls.py", "tests/operators/test_derivatives.py"
     session.run("pytest", "-q", *kernels, "-m", "kernel and not slow", "--device", "interpreter")
 
@@ -232,12 +232,6 @@ def coverage(session: nox.Session) -> None:
         session.run("coverage", "run", "-m", "pytest", "-q", "-m", chosen, *options[2:], env=venv)
     session.run("coverage", "combine", "--quiet", env=venv)
     session.run("coverage", "report", env=venv)
-
-
-@nox.session(python=False)
-def mutants(session: nox.Session) -> None:
-    """Changes of the package that tests should see: a hundred; scripts/mutants.py --help."""
-    session.run("python", "scripts/mutants.py", *session.posargs, env=in_venv(session, "--group", "test"))
 
 
 @nox.session(python=False)

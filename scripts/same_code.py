@@ -10,6 +10,7 @@ TTIR is Triton's own form of a kernel, the same for all vendors. Nothing is comp
 import argparse
 import dataclasses
 import hashlib
+import importlib
 import inspect
 import itertools
 import json
@@ -19,8 +20,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
-
-from random_plans import random_problems
 
 from portable_softmax import Device
 from portable_softmax.devices.policy import Step
@@ -35,9 +34,15 @@ PROBLEMS = 200  # by chance, of every form, layout, type, access and step of sco
 CANDIDATES = 3  # tilings of each problem
 
 
+def _random_problems(device: Device, seed: int) -> Iterator[Problem]:
+    sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+    problems: Iterator[Problem] = importlib.import_module("random_plans").random_problems(device, seed)
+    return problems
+
+
 def problems(device: Device) -> Iterator[Problem]:
     """Yields random problems, the same each time, and the steps of sharded rows."""
-    yield from itertools.islice(random_problems(device, seed=0), PROBLEMS)
+    yield from itertools.islice(_random_problems(device, seed=0), PROBLEMS)
     for step, backward in itertools.product(get_args(Step), (False, True)):
         for dtype, n_cols in (("float32", 75_968), ("bfloat16", 75_968), ("bfloat16", 25_129)):
             rows = contiguous_problem(4096, n_cols, dtype, "log_softmax", backward)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs Python with another Triton than .venv's, whose compiler makes other code and spills elsewhere:
-#   bash scripts/with_triton.sh 3.6.0 scripts/random_plans.py nvidia/h200 --problems 40
+#   bash scripts/with_triton.sh 3.6.0 -m pytest tests/planning/test_never_refused.py -k compilers
 # Triton is unpacked in .tritons and seen by this command alone.
 set -euo pipefail
 [ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }

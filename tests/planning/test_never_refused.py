@@ -68,6 +68,18 @@ def test_every_problem_has_a_launch_after_a_few_compilations(product, compiler):
     assert len([warning for warning in slow if warning]) >= len(slow) / 4, "spills are slow, but of small problems"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("product", [H200, MI300X])
+def test_compilers_refuse_no_random_problem(product):
+    device = Device.from_profile(product)
+    for problem in itertools.islice(random_problems(device, seed=0), PROBLEMS):
+        try:
+            plans.plan_problem(problem, device)
+        except PlanError:
+            if "bfloat16" not in (problem.x_dtype, problem.y_dtype):  # whose conversions older compilers lack
+                raise
+
+
 def kinds_of(plan):
     """Returns what a plan is an example of: its strategy, how rows lie and are read, and what else planning decides by."""
     problem, tiling = plan.problem, plan.tiling

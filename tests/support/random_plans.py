@@ -1,35 +1,19 @@
-"""Plans random problems with the installed compiler, for devices that need not be on this machine, and counts the outcomes.
+"""Random problems of every kind, for any device."""
 
-    python scripts/random_plans.py nvidia/h200 amd/mi300x --problems 200
-
-The table has one row per device: problems, and those in place; refused problems; bfloat16 problems that this Triton does not
-compile for the device; slow problems, for which all compiled launches spill; launches of each strategy; the most compilations
-and the most seconds of a plan. Without names it takes one product of each architecture that this Triton compiles for. It ends
-with 1 if a problem is refused.
-"""
-
-import argparse
-import os
 import random
-import sys
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
 import torch
-from tabulate import tabulate
 
-from portable_softmax import Device, PlanError, plan, profiles
-from portable_softmax.devices.detect import chosen
-from portable_softmax.devices.policy import Strategy
-from portable_softmax.errors import CompileError, LayoutError
+from portable_softmax import Device
+from portable_softmax.errors import LayoutError
 from portable_softmax.operators.call import Call, Operands
 from portable_softmax.operators.launching import described
 from portable_softmax.operators.layout import AS_THEY_LIE
-from portable_softmax.planning import planner
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.problem import FORMS, MAX_COLS, Problem
 from portable_softmax.planning.scores import Causal, Scores
-from portable_softmax.runtime import plans
 from portable_softmax.runtime.launch import problem_from
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
@@ -113,75 +97,3 @@ def _length(draw: random.Random, power: int) -> int:
     """Returns a length of at most 2**power with a uniform logarithm, often near a power of two or a multiple of 8."""
     length = int(2 ** draw.uniform(0, power))
     return max(1, draw.choice((length, length // 8 * 8, 1 << length.bit_length() - 1)) + draw.choice((-1, 0, 0, 0, 1)))
-
-
-def of_each_architecture() -> list[str]:
-    """Returns a product of each architecture that this Triton compiles for."""
-    found: dict[tuple[str, str], str] = {}
-    for name, profile in profiles().items():
-        device = Device.from_profile(name)
-        if profile.backend in ("cuda", "hip") and not profile.estimated:
-            try:
-                plan(64, 64, "float32", device)
-            except (CompileError, PlanError):
-                continue
-            found.setdefault((profile.backend, profile.arch), name)
-    return list(found.values())
-
-
-def counted(name: str, count: int, seed: int) -> dict[str, object]:
-    """Plans `count` problems for a device; returns a row of the table, and prints refused and slow problems."""
-    device = chosen(name)
-    compiled = [0]
-
-    def measure(*asked: object) -> object:
-        compiled[-1] += 1
-        return plans._measure(*asked)  # type: ignore[arg-type]
-
-    in_place, refused, uncompiled, slow, slowest = 0, 0, 0, 0, (0.0, "")
-    strategies = dict.fromkeys(get_args(Strategy), 0)
-    for problem, _ in zip(random_problems(device, seed), range(count), strict=False):
-        compiled.append(0)
-        in_place += problem.in_place
-        began = _seconds()
-        words = f"{name} {problem.name} {problem.layout} {problem.n_rows} x {problem.n_cols}, {problem.inner} side by side"
-        try:
-            found = planner.choose(problem, device, measure)  # type: ignore[arg-type]
-        except PlanError as error:
-            lacking = "bfloat16" in (problem.x_dtype, problem.y_dtype) or "install Triton" in str(error)
-            if lacking and "each does not compile" in str(error):  # this compiler has no such conversion
-                uncompiled += 1
-                continue
-            refused += 1
-            print(f"REFUSED {words}: {str(error)[:2000]}", file=sys.stderr)
-        else:
-            strategies[found.tiling.strategy] += 1
-            if found.warning:
-                slow += 1
-                print(f"{words}: {found.tiling}: {found.warning}", file=sys.stderr)
-        slowest = max(slowest, (_seconds() - began, words))
-    print(f"slowest: {slowest[1]}", file=sys.stderr)
-    most = f"{slowest[0]:.1f}"
-    row = {"device": name, "problems": count, "in place": in_place, "refused": refused, "uncompiled": uncompiled, "slow": slow}
-    return row | strategies | {"compilations": max(compiled), "seconds": most}
-
-
-def _seconds() -> float:
-    """Returns the processor time of this process and of the compilers that it has started."""
-    return sum(os.times()[:4])
-
-
-def main() -> int:
-    """Prints the table; see the module's docstring."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("devices", nargs="*", help="profiles' names")
-    parser.add_argument("--problems", type=int, default=100, help="for each device")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    rows = [counted(name, options.problems, options.seed) for name in options.devices or of_each_architecture()]
-    print(tabulate(rows, headers="keys", tablefmt="github"))
-    return 1 if any(row["refused"] for row in rows) else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
