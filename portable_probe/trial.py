@@ -23,11 +23,11 @@ FACTOR = 1.25  # of 1 over it, and of scores: what is far apart stays so
 SOME = 0.7  # of a mask's elements
 
 
-def guarded(values: torch.Tensor, gap: int = GUARD) -> torch.Tensor:
-    """Copies a matrix into memory of its own, with `gap` elements between rows, GUARD behind the last, and nan in them."""
+def guarded(values: torch.Tensor) -> torch.Tensor:
+    """Copies a matrix into memory of its own, with GUARD elements of nan behind each row."""
     n_rows, n_cols = values.shape
-    memory = torch.full((n_rows * (n_cols + gap) + GUARD,), torch.nan, dtype=values.dtype, device=values.device)
-    return memory.as_strided((n_rows, n_cols), (n_cols + gap, 1)).copy_(values)
+    memory = torch.full((n_rows * (n_cols + GUARD) + GUARD,), torch.nan, dtype=values.dtype, device=values.device)
+    return memory.as_strided((n_rows, n_cols), (n_cols + GUARD, 1)).copy_(values)
 
 
 def compared(result: torch.Tensor, exact: torch.Tensor, terms: Terms = 0.0) -> Verified:
@@ -96,7 +96,7 @@ def verify_here(case: SoftmaxProblem, device: Device) -> Verified:
     return tried.compared()
 
 
-def trial(case: SoftmaxProblem, n_rows: int, device: Device, where: "torch.device | str", gap: int = GUARD) -> Trial:
+def trial(case: SoftmaxProblem, n_rows: int, device: Device, where: "torch.device | str") -> Trial:
     """Makes a trial of so many of a case's rows.
 
     Args:
@@ -104,7 +104,6 @@ def trial(case: SoftmaxProblem, n_rows: int, device: Device, where: "torch.devic
         n_rows: at most those of the case.
         device: what the launch is for.
         where: torch's name of the device of the operands.
-        gap: elements between rows.
     """
     scores, dtype = as_launched(case.scores), getattr(torch, case.dtype)
     x = wide_rows(n_rows, case.n_cols, dtype, where)
@@ -113,10 +112,10 @@ def trial(case: SoftmaxProblem, n_rows: int, device: Device, where: "torch.devic
     if case.backward:
         y, dy = exact.nan_to_num(0.0).to(dtype), given.random(dtype)
         exact, terms = given.gradient(dy, y)
-        operands = tuple(guarded(each, gap) for each in (torch.full_like(dy, torch.nan), dy, y))
+        operands = tuple(guarded(each) for each in (torch.full_like(dy, torch.nan), dy, y))
         more: tuple[torch.Tensor | None, ...] = (given.factors,)
     else:
-        operands = tuple(guarded(each, gap) for each in (torch.full_like(x, torch.nan), x))
+        operands = tuple(guarded(each) for each in (torch.full_like(x, torch.nan), x))
         more = given.mask, given.factors, given.sinks
     problem = _described(operands, scores, None if case.backward else given.mask, device)
     operands += tuple(each for each in more if each is not None)

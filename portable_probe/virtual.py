@@ -9,7 +9,7 @@ import torch
 
 from portable_probe.kernel_case import KernelCase, grid_of
 from portable_probe.report_types import SoftmaxProblem, Verified
-from portable_probe.trial import GUARD, trial
+from portable_probe.trial import trial
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.planning.plan import LaunchPlan
@@ -39,8 +39,7 @@ def verify_softmax(case: SoftmaxProblem, found: LaunchPlan, device: Device) -> V
     """
     tiling, spec = found.tiling, KernelSpec.of(found.problem, found.tiling)
     rows = min(case.n_rows, max(FEWEST_ROWS, tiling.tile_rows, MOST_ELEMENTS // case.n_cols))
-    rows -= (case.n_rows - rows) % 2  # of pairs the last one stays whole, or half
-    tried = trial(case, rows, device, "cpu", 0 if found.problem.paired else GUARD)
+    tried = trial(case, rows, device, "cpu")
     fewer = read_as(tried.problem, found.problem, device)
     groups = min(fewer.tiles(tiling.tile_rows), found.num_programs // tiling.splits)
     run = _runner(compile_kernel(spec, device), (groups * tiling.splits, 1, 1))

@@ -41,7 +41,7 @@ class Launch(NamedTuple):
 
 def reading_of(problem: Problem) -> str:
     """Names the way in which a problem is read."""
-    ways = (name for name in ("unaligned", "paired", "scattered") if getattr(problem, name))
+    ways = (name for name in ("unaligned", "scattered") if getattr(problem, name))
     return next(ways, "folded" if problem.folded > 1 else "plain")
 
 

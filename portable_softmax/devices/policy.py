@@ -15,7 +15,7 @@ MOST_POLLS = 2**16  # a choice of this project: some hundredths of a second
 
 Strategy = Literal["tile", "online", "shared"]
 Direction = Literal["forward", "backward"]
-Access = Literal["vector", "narrow", "scalar", "unaligned", "paired"]
+Access = Literal["vector", "narrow", "scalar", "unaligned"]
 Layout = Literal["rows", "across", "transposed"]
 Step = Literal["reduce", "map"]
 Unset = msgspec.UnsetType

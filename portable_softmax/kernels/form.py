@@ -48,7 +48,6 @@ class Form:
     walks: bool  # a program takes more than one tile
     counted_in: str  # type in which tiles, and with axis 0 or scores matrices, are counted
     stages: int  # pipeline stages of the loop over tiles
-    last_alone: bool = False  # rows are read in pairs, and their number is odd
 
     # Scores, of which the softmax is taken in place of x: see scores.py.
     scored: bool = False  # there are scores

@@ -42,12 +42,10 @@ def grid(problem: Problem, device: Device) -> list[Tiling]:
 
 
 def is_possible(problem: Problem, tiling: Tiling) -> bool:
-    """Tells whether there is a kernel for it: sharded rows go tile by tile, whatever that is called; pairs are read once."""
+    """Tells whether there is a kernel for it: sharded rows go tile by tile, whatever that is called."""
     if tiling.elements > MOST_ELEMENTS or (tiling.held and tiling.blocks > MOST_BLOCKS):
         return False
-    if problem.step:
-        return not tiling.is_shared and tiling.blocks == 1
-    return tiling.strategy == "tile" or not problem.paired
+    return not problem.step or (not tiling.is_shared and tiling.blocks == 1)
 
 
 def _with_warps(budget: Budget) -> Iterator[Tiling]:

@@ -42,10 +42,9 @@ class Problem:
         step: None for the whole softmax in one launch. For rows that are sharded over devices, "reduce" computes the maximum
             and sum of this device's shard, and "map" computes results from the statistics of all shards.
         lines: how the operands lie; None where nothing but a plan is wanted.
-        unaligned, paired, last_alone, scattered, folded: how a launch reads it, which planning chooses (reading.py).
+        unaligned, scattered, folded: how a launch reads it, which planning chooses (reading.py).
             unaligned: rows start anywhere, but those of all operands alike, and are read in vectors between two edges; `vector`
-            is what 16 bytes hold. paired: two rows of an odd length are read as one; `n_rows` and `n_cols` are those of pairs,
-            and `vector` is 2. last_alone: the last pair is half of one. scattered: a tile takes rows of several matrices.
+            is what 16 bytes hold. scattered: a tile takes rows of several matrices.
             folded: so many lines are read as one; `n_rows` counts places in lines, `inner` those of one, and `n_cols` lines.
         scores: what becomes of x first; none for the plain softmax.
         in_place: the result overwrites x, or dy; or y.
@@ -70,8 +69,6 @@ class Problem:
     step: Step | None = None
     lines: Lines | None = None
     unaligned: bool = False
-    paired: bool = False
-    last_alone: bool = False
     scattered: bool = False
     folded: int = 1
     scores: Scores = NONE
@@ -108,12 +105,7 @@ class Problem:
 
     @property
     def access(self) -> Access:
-        """Returns how a thread reads a row: in vectors of 16 bytes, also between two edges, in narrower ones, or in elements.
-
-        Two rows in one are "paired", however wide.
-        """
-        if self.paired:
-            return "paired"
+        """Returns how a thread reads a row: in vectors of 16 bytes, also between two edges, in narrower ones, or alone."""
         if self.unaligned:
             return "unaligned"
         if self.vector == self.widest:

@@ -1,4 +1,4 @@
-"""Ways to read rows: as they lie, two in one, between two edges, from several matrices, or in folded lines."""
+"""Ways to read rows: as they lie, between two edges, from several matrices, or in folded lines."""
 
 import math
 from dataclasses import replace
@@ -13,10 +13,10 @@ GROUPS_AT_ONCE = 6  # of tiles with nearly the same rows in folded lines: a tile
 def readings(problem: Problem, device: Device) -> list[Problem]:
     """Returns the problem once for each way in which the device can read its rows, as they lie first.
 
-    Rows of a batch-invariant problem are neither paired nor unaligned: the order in which their elements are added up would
-    depend on how many there are, or on where one starts.
+    Rows of a batch-invariant problem are not unaligned: the order in which their elements are added up would depend on where
+    one starts.
     """
-    if problem.unaligned or problem.paired or problem.folded > 1 or problem.scattered:
+    if problem.unaligned or problem.folded > 1 or problem.scattered:
         return [problem]  # it is read so already
     found = [problem]
     if problem.across and not problem.numbered:
@@ -27,8 +27,6 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     deep = problem.depth > 1 and not problem.numbered  # plain rows of matrices are read as they lie
     if problem.batch_invariant or not problem.aligned or problem.layout != "rows" or deep:
         return found
-    if _may_be_paired(problem):
-        found.append(in_pairs(problem))
     if device.vendor.aligned_access and _may_be_unaligned(problem):
         found.append(replace(problem, vector=problem.widest, unaligned=True))
     return found
@@ -40,8 +38,8 @@ def read_as(problem: Problem, other: Problem, device: Device) -> Problem:
     return next((each for each in readings(problem, device) if _way(each) == way), problem)
 
 
-def _way(problem: Problem) -> tuple[bool, bool, bool, int]:
-    return problem.unaligned, problem.paired, problem.scattered, problem.folded
+def _way(problem: Problem) -> tuple[bool, bool, int]:
+    return problem.unaligned, problem.scattered, problem.folded
 
 
 def _together(problem: Problem, device: Device) -> int | None:
@@ -67,22 +65,6 @@ def folded(problem: Problem, count: int) -> Problem:
     vector = math.gcd(lines.length, *lines.strides, problem.widest)
     n_rows, n_cols, inner = problem.n_rows * count, problem.n_cols // count, problem.inner * count
     return replace(problem, lines=lines, n_rows=n_rows, n_cols=n_cols, inner=inner, vector=vector, folded=count)
-
-
-def in_pairs(problem: Problem) -> Problem:
-    """Returns the problem with two rows in one."""
-    whole, left = divmod(problem.n_rows, 2)
-    return replace(problem, n_rows=whole + left, n_cols=2 * problem.n_cols, vector=2, paired=True, last_alone=left == 1)
-
-
-def _may_be_paired(problem: Problem) -> bool:
-    """Tells whether rows of a gradient are odd, and each directly follows the one before.
-
-    Steps of rows that are sharded over devices are other kernels, which have no pairs.
-    """
-    follows = problem.lines and set(problem.lines.levels[2][1]) == {problem.n_cols}
-    odd = problem.n_cols % 2 == 1 and problem.n_rows > 1
-    return bool(follows and odd and problem.backward and not problem.step and not problem.scores)
 
 
 def _may_be_unaligned(problem: Problem) -> bool:

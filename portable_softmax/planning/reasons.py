@@ -15,8 +15,6 @@ def why(
     """Yields sentences: how rows are read, the tile, num_warps, unknown registers, and num_programs."""
     if problem.unaligned:
         yield f"unaligned: rows start anywhere, and are read in vectors of {problem.vector} elements between two edges"
-    if problem.paired:
-        yield f"paired: two rows of {problem.n_cols // 2} columns are read as one, in accesses of {problem.vector} elements"
     if problem.folded > 1:
         yield (
             f"folded: {problem.folded} lines of {problem.inner // problem.folded} elements are read as one of whole accesses; "

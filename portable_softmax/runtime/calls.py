@@ -17,7 +17,7 @@ NOTHING_NOTED = (
     "Watch on an accelerator, or with TRITON_INTERPRET=1, which notes the launches of any device"
 )
 POWERS = frozenset(2**power for power in range(VECTOR_BYTES.bit_length()))
-AS_ASKED = {"unaligned": False, "paired": False, "last_alone": False, "scattered": False, "folded": 1}  # how a plan reads it
+AS_ASKED = {"unaligned": False, "scattered": False, "folded": 1}  # how a plan reads it
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):

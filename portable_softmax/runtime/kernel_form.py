@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 
 def kernel_of(spec: KernelSpec) -> Any:
     """Returns the @triton.jit function. The first one takes a while to be read, so it is asked for when it is compiled."""
-    if spec.problem.paired:
-        from portable_softmax.kernels.pairs import pairs_backward_kernel
-
-        return pairs_backward_kernel
     from portable_softmax.kernels.softmax import softmax_kernel
 
     return softmax_kernel
@@ -67,7 +63,6 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         walks=tiling.walk,
         counted_in="int64" if spec.many else "uint32",
         stages=tiling.num_stages or 1,
-        last_alone=spec.problem.last_alone,
         scored=bool(scores),
         divides=scores.divides and scores.factor == "rows",
         by_row=scores.factor == "rows",

@@ -123,8 +123,6 @@ def sizes_of(problem: Problem) -> tuple[int, ...]:
     if lines is None:
         raise ValueError(f"a {problem.name} of {problem.size} is launched, whose lines are not known")
     (n_batches, batches), (n_matrices, matrices), (n_lines, within) = lines.levels
-    if problem.paired:
-        return n_lines, lines.length
     unit = 1 if problem.unaligned else problem.vector
     out_and_a = slice(2) if problem.stores else slice(1, None, -1)  # (a, b) is reduced: b lies where a result would
     in_units = [tuple(stride // unit for stride in each[out_and_a]) for each in (within, matrices, batches)]

@@ -81,13 +81,6 @@ class KernelSpec:
         problem, scores = self.problem, self.problem.scores
         result, given = (problem.x_dtype, problem.y_dtype) if problem.backward else (problem.y_dtype, problem.x_dtype)
         operands = {"out": result, "a": given, "b": problem.y_dtype}
-        if problem.paired:
-            names = ("dx_ptr", "dy_ptr", "y_ptr")
-            return {
-                **dict(zip(names, map(self._pointer, operands.values()), strict=True)),
-                "n_rows": "i64",
-                "row_length": "i32",
-            }
         if not problem.stores:
             del operands["out"]
         if not problem.backward:

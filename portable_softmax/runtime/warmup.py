@@ -40,8 +40,7 @@ def warm_up(
     Or of shapes: for tensors as torch allocates them, contiguous, and the softmax along the last dim. A tensor that starts off
     a multiple of 16 bytes or has gaps between its rows, another dim, or a `dtype=` may need a kernel of its own; `watch_calls`
     notes such too. No kernel depends on sizes: other shapes whose rows are cut into the same tiles, with the same number of
-    elements per access, are ready too; a gradient of short rows of an odd length may need one kernel for even and one for odd
-    numbers of rows. The choice of `batch_invariant` that is in force holds.
+    elements per access, are ready too. The choice of `batch_invariant` that is in force holds.
 
     Args:
         shapes: shapes of the tensors; (n_rows, n_cols) is one. Or calls, or the path of a file of them.

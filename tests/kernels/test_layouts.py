@@ -17,7 +17,6 @@ from sweep import mostly_slow
 from portable_softmax import Device
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
-from portable_softmax.planning.reading import in_pairs
 from portable_softmax.runtime import compiler
 from portable_softmax.runtime.launch import name_of
 
@@ -75,16 +74,6 @@ CASES = {
         "shared": Case(Tiling(1, 16, splits=4), 45),
         "shared in blocks": Case(Tiling(1, 16, splits=3, blocks=3), 99),
     },
-    "pairs": {  # the last row of an odd number is alone, in a full tile or in one that ends with it
-        "whole": Case(Tiling(1, 64), 21, 7),
-        "several": Case(Tiling(2, 64), 21, 9),
-        "an even number": Case(Tiling(2, 64), 21, 6),
-        "one pair": Case(Tiling(2, 64), 21, 2),
-        "blocks, one of both rows": Case(Tiling(2, 16, blocks=3), 21, 7),
-        "blocks of one word": Case(Tiling(4, 2, blocks=5), 5, 9),
-        "one each": Case(Tiling(1, 64, walk=False), 21, 7),
-        "no columns beyond": Case(Tiling(2, 2), 1, 7),
-    },
     **dict.fromkeys(LAYOUTS, SIDE_BY_SIDE),
     "folded": {  # of 40 columns in 10 lines of four, or 5 of eight
         name: Case(tiling, sizes)
@@ -109,11 +98,9 @@ NAMES = [(layout, name) for layout in CASES for name in CASES[layout]]
 def combined():
     """Cases in turn with each type and form, two for each tiling and direction, of which the second and some more are slow.
 
-    Programs share no rows of float64, nor are its lines folded; pairs are of gradients.
+    Programs share no rows of float64, nor are its lines folded.
     """
     for turn, ((layout, name), direction) in enumerate((each, way) for each in NAMES for way in DIRECTIONS):
-        if layout == "pairs" and direction is forward:
-            continue
         shared_or_folded = layout == "folded" or CASES[layout][name].tiling.splits > 1
         kinds = [kind for kind in KINDS if kind[0] != torch.float64 or not shared_or_folded]
         for number in range(2):
@@ -180,18 +167,11 @@ def run(device, where):
         if layout == "folded":
             count = vector if tiling.splits > 1 else 4  # a block of five lines of eight would lie beyond them
             return in_folded_lines(direction, count, launched, *given, special)
-        if layout == "pairs":
-            return direction(functools.partial(launch_pairs, device), *given, 2, n_rows=n_rows, special=special)
         if layout == "unaligned":  # with an odd stride, so that rows of every lead follow each other
             return direction(launched, *given, vector, sizes + 3 - sizes % 2, max(n_rows, 12), special)
         return direction(launched, *given, vector if layout == "vectors" else 1, n_rows=max(n_rows, 12), special=special)
 
     return run
-
-
-def launch_pairs(device, operands, problem, tiling, programs):
-    pairs = in_pairs(problem)
-    launch(device, operands, pairs, tiling, programs if tiling.walk else pairs.tiles(tiling.tile_rows))
 
 
 def skip_what_the_device_lacks(device, layout, tiling):
@@ -216,8 +196,8 @@ def test_hostile_rows(run, layout, name, dtype, direction, form):
 @pytest.mark.parametrize(
     ("layout", "name", "direction"),
     mostly_slow(
-        [(*each, way) for each in NAMES for way in DIRECTIONS if each[0] != "pairs" or way is backward],
-        lambda layout, name, direction: layout == "pairs" or (layout not in LAYOUTS and direction is forward and "," in name),
+        [(*each, way) for each in NAMES for way in DIRECTIONS],
+        lambda layout, name, direction: layout not in LAYOUTS and direction is forward and "," in name,
     ),
 )
 def test_a_row_does_not_see_the_others(run, layout, name, direction):

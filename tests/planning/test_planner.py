@@ -1,13 +1,13 @@
 """The planner's decisions: arithmetic over a profile, and a function in place of the compiler."""
 
 import pytest
-from offline import A2, H200, MI300X, light, planned
+from offline import A2, H200, MI300X, planned
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reading import in_pairs, readings
+from portable_softmax.planning.reading import readings
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -80,13 +80,6 @@ def test_what_has_no_plan_is_named_by_its_form():
     gradient = Problem(64, 4096, "float32", "float32", 1, form="log_softmax", backward=True)
     with pytest.raises(PlanError, match="no launch of a gradient of a float32 log_softmax of 64 x 4096"):
         choose(gradient, Device.from_profile(MI300X), lambda *_: KernelResources(4, 32, 10**6))
-
-
-def test_pairs_are_planned_as_rows_of_both_and_say_so():
-    plan = choose(in_pairs(contiguous_problem(10**6, 33, "bfloat16", backward=True)), Device.from_profile(H200), light)
-    assert (plan.problem.n_rows, plan.problem.n_cols) == (10**6 // 2, 66)
-    assert plan.num_programs == 10**6 // 2 // plan.tiling.tile_rows
-    assert "paired: two rows of 33 columns are read as one, in accesses of 2 elements" in plan.reasons
 
 
 def test_a_reason_that_stands_against_every_launch_is_told_once():

@@ -10,14 +10,10 @@ import torch
 from portable_probe import answers, virtual
 from portable_probe.kernel_case import load_case
 from portable_probe.loading import load_kernel
-from portable_probe.report_types import SoftmaxProblem
 from portable_probe.verify_kernel import placed, verify_case
-from portable_probe.virtual import run_case, verify_softmax
+from portable_probe.virtual import run_case
 from portable_softmax import Device, inspect_kernel
 from portable_softmax.errors import KernelError
-from portable_softmax.planning.reading import in_pairs
-from portable_softmax.planning.request import contiguous_problem
-from portable_softmax.runtime.plans import plan_problem
 
 KERNELS = Path(__file__).parents[1] / "support" / "example_kernels.py"
 
@@ -34,17 +30,6 @@ def test_the_softmax_of_a_device_that_is_not_here(run, monkeypatch, profile):
     found = json.loads(out)["verify"]
     assert (code, found["right"], found["rows"], found["executed"]) == (0, True, 3, f"ran {arch} code on a CPU emulator")
     assert found["instructions"] > 100
-
-
-@pytest.mark.parametrize("n_rows", [10**5, 10**5 + 1])
-def test_pairs_of_rows_are_verified_as_they_are_planned(monkeypatch, n_rows):
-    """More of them are planned than run: the last pair is whole or half in both."""
-    monkeypatch.setattr(virtual, "MOST_ELEMENTS", 9 * 77)
-    device = Device.from_profile("amd/mi300x")
-    case = SoftmaxProblem(n_rows=n_rows, n_cols=77, dtype="bfloat16", backward=True)
-    found = plan_problem(in_pairs(contiguous_problem(n_rows, 77, "bfloat16", backward=True)), device)
-    outcome = verify_softmax(case, found, device)
-    assert (outcome.right, outcome.rows) == (True, 8 + n_rows % 2)
 
 
 def test_a_wrong_result_is_told(run, monkeypatch):

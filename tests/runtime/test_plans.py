@@ -8,15 +8,12 @@ import torch
 from assembly import loops
 
 from portable_softmax import CompileError, Device, DtypeError, NoDeviceError, occupancy, plan, warm_up
-from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import MAX_COLS, Problem
-from portable_softmax.planning.reading import readings
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler as compiler_module
 from portable_softmax.runtime import plans as launch_module
 from portable_softmax.runtime.compiled import compile_kernel
-from portable_softmax.runtime.launch import problem_from
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -183,12 +180,3 @@ def test_a_launch_that_must_walk_has_a_kernel_of_its_own():
     assert [found.tiling.walk for found in plans] == [False, True]
     kernels = [compile_kernel(KernelSpec.of(found.problem, found.tiling), device).asm["amdgcn"] for found in plans]
     assert [len(loops(kernel)) for kernel in kernels] == [0, 1]
-
-
-def test_steps_of_sharded_rows_are_not_paired():
-    """They are other kernels, which would take two rows for one."""
-    operands = tuple(torch.zeros(64, 33, dtype=torch.bfloat16) for _ in range(3))
-    lines = lines_of((64, 33), 1, [each.stride() for each in operands], True)
-    described, device = (operands, lines, "log_softmax", True, False), Device.from_profile("nvidia/h200")
-    assert any(each.paired for each in readings(problem_from(*described), device))
-    assert not any(each.paired for step in ("reduce", "map") for each in readings(problem_from(*described, step), device))

@@ -39,8 +39,6 @@ def sizes_of(operands, problem):
         return runtime.sizes_of(problem)
     unit = 1 if problem.unaligned else problem.vector
     n_rows, n_cols = operands[0].shape
-    if problem.paired:
-        return n_rows, n_cols
     one = [1, 0, 0]
     return (n_rows, n_cols // unit, *(each.stride(0) // unit for each in operands[:2]), *one, *one)
 

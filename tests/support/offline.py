@@ -63,7 +63,7 @@ def every_launch(problem: Problem, device: Device) -> list[tuple[Problem, Tiling
 
 def read_widely(problem: Problem, device: Device) -> Problem:
     """Returns the problem in vectors between two edges, or with rows of several matrices in a tile, if it can be read so."""
-    return [each for each in readings(problem, device) if not each.paired and each.folded == 1][-1]
+    return [each for each in readings(problem, device) if each.folded == 1][-1]
 
 
 def read_problem(n_rows, n_cols, dtype, device, *form, **kind) -> Problem:

@@ -69,7 +69,7 @@ def test_a_table_is_fitted_again_to_the_same_numbers(whole, tmp_path, capsys, mo
 
 def test_a_table_holds_what_was_timed(whole):
     lines = files.read(whole[0] / "nvidia" / "h100-sxm.csv", DEVICE)
-    assert {files.reading_of(line.problem) for line in lines} == {"plain", "unaligned", "paired"}
+    assert {files.reading_of(line.problem) for line in lines} == {"plain", "unaligned"}
     assert files.table_of(lines) == (whole[0] / "nvidia" / "h100-sxm.csv").read_text()
 
 
