@@ -1,8 +1,7 @@
-"""Six commands; each prints its options with --help.
+"""Five commands; each prints its options with --help.
 
 python scripts/benchmark              times softmax against its peers (run.py)
 python scripts/benchmark report       prints ratios and plots, writes the tables of documents; needs no device (report.py)
-python scripts/benchmark layouts      times tensors that are not a matrix of contiguous rows (layouts.py)
 python scripts/benchmark scores       times scales, masks and temperatures, as attention and sampling call softmax (scores.py)
 python scripts/benchmark own          times row kernels of one's own beside peers' (own.py)
 python scripts/benchmark states       times states of this package side by side (states.py)
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from portable_softmax import PortableSoftmaxError
 
-COMMANDS = ("report", "layouts", "scores", "own", "states")
+COMMANDS = ("report", "scores", "own", "states")
 
 
 def main() -> int:

@@ -176,10 +176,6 @@ def _naive_gradient(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y * (dy - (dy * y).sum(-1, keepdim=True))
 
 
-def _textbook() -> Provider:
-    return Provider(importlib.import_module("benchmark.textbook").softmax)
-
-
 def _liger() -> Provider:
     ops = importlib.import_module("liger_kernel.ops.softmax")
 
@@ -247,7 +243,6 @@ _LOADERS: dict[str, Callable[[], Provider]] = {
     "compile": _compiled,
     "compiled_cross_entropy": _compiled_cross_entropy,
     "naive": _naive,
-    "textbook": _textbook,
     "liger": _liger,
     "flaggems": _flaggems,
     "quack": _quack,

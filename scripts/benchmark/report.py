@@ -27,7 +27,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--keep", type=Path, metavar="FILE", help="write a compact table of the files: a row for each cell")
     parser.add_argument("--sweep", nargs="+", help="only these sweeps of the files")
-    parser.add_argument("--markdown", action="store_true", help="the ratios alone, as a table in Markdown")
     parser.add_argument("--write", action="store_true", help="write the tables of README.md and docs/ from the kept results")
     options = parser.parse_args(arguments)
     if options.write:
@@ -38,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.keep:
         keep(options.keep, results)
         return 0
-    print(markdown(results) if options.markdown else text_of(results))
+    print(text_of(results))
     return 0
 
 
@@ -48,9 +47,8 @@ def text_of(results: Iterable[Result]) -> str:
     return "\n".join([_table(times(cells)), "", "below the best peer:", *below(cells), "", _table([HEADER, *summary(cells)])])
 
 
-def _table(rows: list[tuple[str, ...]], form: str = "plain") -> str:
-    """Returns rows of text, with the header first, as a table in one of tabulate's forms."""
-    return tabulate(rows, headers="firstrow", tablefmt=form, disable_numparse=True)
+def _table(rows: list[tuple[str, ...]]) -> str:
+    return tabulate(rows, headers="firstrow", tablefmt="plain", disable_numparse=True)
 
 
 def times(cells: list[Cell]) -> list[tuple[str, ...]]:
@@ -63,11 +61,6 @@ def times(cells: list[Cell]) -> list[tuple[str, ...]]:
         ratios = text(cell.ratio(COPY)), text(to_best(cell))
         table.append((cell.result.direction, cell.result.dtype, cell.place, *known, f"{rate:.0f}" if rate else "-", *ratios))
     return table
-
-
-def markdown(results: Iterable[Result]) -> str:
-    """Returns the ratios of each sweep as a table in Markdown."""
-    return _table([HEADER, *summary(cells_of(results))], "github")
 
 
 def summary(cells: list[Cell]) -> list[tuple[str, ...]]:

@@ -37,7 +37,7 @@ from portable_softmax.devices.device import Device
 
 Wanted = tuple[str, str, str, int, int]  # direction, sweep, dtype, rows, columns
 # FlagGems is not compiled ahead: it tunes itself by time, and needs a device of its own for that.
-COMPILED = ("compile", "compiled_cross_entropy", "textbook", "liger", "quack", "ours")
+COMPILED = ("compile", "compiled_cross_entropy", "liger", "quack", "ours")
 
 
 def main() -> int:

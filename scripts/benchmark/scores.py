@@ -10,21 +10,20 @@ softmax of the same types. The CSV has the columns of scripts/results/README.md;
 
 import argparse
 import math
-import multiprocessing
 import os
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
 
+from benchmark.ahead import compile_ahead
 from benchmark.here import here
 from benchmark.ratios import mean, text
 from benchmark.report import text_of
 from benchmark.results import OURS, Result, cells_of, write
 from benchmark.scored_calls import Problem, timed
-from benchmark.timing import results_of
+from benchmark.timing import Call, results_of
 from portable_probe.output import counted_out
 from portable_softmax import current_device
 
@@ -56,10 +55,7 @@ def main() -> int:
     options = parser.parse_args()
     where, told = current_device().vendor.torch_device_type, here()
     wanted = list(problems(options.sweep, options.dtype))
-    if options.jobs:
-        with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=8) as pool:
-            for future in counted_out([pool.submit(_compile, where, problem) for problem in wanted], "compiled"):
-                future.result()
+    compile_ahead(wanted, partial(_calls, where), options.jobs)
 
     def measured() -> Iterator[Result]:
         for problem in counted_out(wanted, "problem"):
@@ -74,17 +70,8 @@ def main() -> int:
     return int(any(each.failure for each in found if each.provider == OURS))
 
 
-def _compile(where: str, problem: Problem) -> None:
-    """Runs each provider once, so that its kernels are in caches on disk; errors occur again when it is timed."""
-    from torch._inductor import config
-
-    config.compile_threads = 1  # there are many processes already
-    with suppress(torch.OutOfMemoryError):  # other processes have it
-        for call in timed(problem, where).calls.values():
-            with suppress(Exception):
-                call()
-    torch._dynamo.reset()
-    torch.get_device_module().empty_cache()
+def _calls(where: str, problem: Problem) -> list[Call]:
+    return list(timed(problem, where).calls.values())
 
 
 def _beside_plain(found: list[Result]) -> str:

@@ -21,8 +21,6 @@ ROOT = Path(__file__).parents[2]
         ([], ["offline", "nvidia-h200", "amd-mi300x", "ascend-910b3", "intel-max-1100"]),
         (["--backend", "hip", "npu"], ["amd-mi300x", "ascend-910b3"]),
         (["--runner", "ubuntu-24.04"], ["offline"]),
-        (["--offline"], ["offline"]),
-        (["--offline", "--backend", "cuda"], []),
         (["--runner", "self-hosted", "amd-mi300x", "other"], ["amd-mi300x"]),
         (["--runner", "self-hosted"], []),
         (["--backend", "cuda", "--runner", "ubuntu-24.04"], []),
@@ -36,7 +34,7 @@ def test_the_matrix_has_the_legs_that_are_wanted_and_that_a_runner_takes(capsys,
 
 
 def test_images_are_pinned_and_containers_have_their_vendors_devices():
-    legs = {leg["device"]: leg for leg in json.loads((ROOT / ".github" / "matrix.json").read_text())["include"]}
+    by_device = {leg["device"]: leg for leg in legs()}
     needed = {
         "cuda": ["--gpus all"],
         "hip": ["/dev/kfd", "/dev/dri", "--group-add video", "--group-add render"],
@@ -44,22 +42,22 @@ def test_images_are_pinned_and_containers_have_their_vendors_devices():
         "npu": ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"],
     }
     for device, options in needed.items():
-        container = legs[device]["container"]
+        container = by_device[device]["container"]
         assert container["image"].partition(":")[2] not in ("", "latest"), device
         assert all(option in container["options"] for option in options), device
-    assert any("npu-smi" in volume for volume in legs["npu"]["container"]["volumes"])
+    assert any("npu-smi" in volume for volume in by_device["npu"]["container"]["volumes"])
 
 
 def test_each_profile_of_a_leg_is_there():
-    assert {leg.profile for leg in legs() if leg.profile} <= profiles().keys()
+    assert {leg["profile"] for leg in legs() if leg["profile"]} <= profiles().keys()
 
 
 def test_gitlab_gets_the_same_legs(capsys):
     assert main(["--gitlab", "--backend", "hip", "interpreter"]) == 0
     jobs = json.loads(capsys.readouterr().out)
-    job, leg = jobs["amd-mi300x"], next(leg for leg in legs() if leg.name == "amd-mi300x")
+    job, leg = jobs["amd-mi300x"], next(leg for leg in legs() if leg["name"] == "amd-mi300x")
     assert (jobs.keys(), "image" in jobs["offline"]) == ({"offline", "amd-mi300x"}, False)
-    assert (job["tags"], job["image"], job["variables"]["PROFILE"]) == (leg.runner, leg.container.image, "amd/mi300x")
+    assert (job["tags"], job["image"], job["variables"]["PROFILE"]) == (leg["runner"], leg["container"]["image"], "amd/mi300x")
     assert job["variables"].keys() == {"DEVICE", "PROFILE", "SETUP", "PACKAGES"}
 
 
