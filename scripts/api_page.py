@@ -54,12 +54,16 @@ def _entry(name: str, value: Any) -> str:
     """Returns signature and docstring; of a class its methods and properties too."""
     if not inspect.isclass(value):
         function = value if inspect.isfunction(value) else type(value).__call__  # of an instance that is called
-        return f"```python\n{_signature(name, function)}\n```\n\n~~~text\n{inspect.cleandoc(value.__doc__)}\n~~~"
+        return f"```python\n{_signature(name, function)}\n```\n\n~~~text\n{_text(value)}\n~~~"
     members = [(key, inspect.unwrap(getattr(each, "fget", None) or getattr(each, "__func__", each)))
                for key, each in vars(value).items() if not key.startswith("_")]  # fmt: skip
     lines = [f"* `{key if isinstance(vars(value)[key], property) else _signature(key, each)}`: {_summary(each)}"
              for key, each in members if inspect.isfunction(each) and each.__doc__]  # fmt: skip
-    return "\n\n".join([f"~~~text\n{inspect.cleandoc(value.__doc__)}\n~~~", *(["\n".join(lines)] if lines else [])])
+    return "\n\n".join([f"~~~text\n{_text(value)}\n~~~", *(["\n".join(lines)] if lines else [])])
+
+
+def _text(value: Any) -> str:
+    return inspect.cleandoc(value.__doc__ or "")
 
 
 def _signature(name: str, function: Any) -> str:

@@ -9,7 +9,7 @@ import torch
 from portable_softmax.distributed.steps import combined
 
 # Ranks up to which each gets every other's pair of numbers, in one collective. More get the maximum, then the sum: in two, but
-# their time grows with the logarithm of the nodes, and a row's bytes not at all; see docs/notes/sharded_at_more_ranks.md.
+# their time grows with the logarithm of the nodes, and a row's bytes not at all.
 MOST_GATHERED = 32
 
 
