@@ -125,5 +125,4 @@ import_with_torch(
     "portable_softmax.operators.log_probs.library",
     "portable_softmax.operators.saved",
     "portable_softmax.operators.out",
-    "portable_softmax.distributed.operators",
 )

@@ -8,7 +8,6 @@ TTIR is Triton's own form of a kernel, the same for all vendors. Nothing is comp
 """
 
 import argparse
-import dataclasses
 import hashlib
 import importlib
 import inspect
@@ -19,13 +18,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from portable_softmax import Device
-from portable_softmax.devices.policy import Step
 from portable_softmax.planning import planner
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler
 from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
 from portable_softmax.runtime.specialization import KernelSpec
@@ -41,12 +38,8 @@ def _random_problems(device: Device, seed: int) -> Iterator[Problem]:
 
 
 def problems(device: Device) -> Iterator[Problem]:
-    """Yields random problems, the same each time, and the steps of sharded rows."""
+    """Yields random problems, the same each time."""
     yield from itertools.islice(_random_problems(device, seed=0), PROBLEMS)
-    for step, backward in itertools.product(get_args(Step), (False, True)):
-        for dtype, n_cols in (("float32", 75_968), ("bfloat16", 75_968), ("bfloat16", 25_129)):
-            rows = contiguous_problem(4096, n_cols, dtype, "log_softmax", backward)
-            yield dataclasses.replace(rows, step=step)
 
 
 def specs(device: Device) -> Iterator[tuple[str, KernelSpec]]:

@@ -15,7 +15,6 @@ SCRIPTS = ROOT / "scripts"
 PYTHON = [
     *SCRIPTS.glob("*.py"),
     SCRIPTS / "benchmark",
-    SCRIPTS / "benchmark_sharded",
 ]
 SHELL = [path for path in SCRIPTS.glob("*.sh") if path.name != "environment.sh"]  # that is sourced
 NOT_OF_THE_DEMO = ("pytest", "hypothesis")  # scripts/environment.sh does not install them

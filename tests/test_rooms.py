@@ -23,11 +23,9 @@ ARROWS = {
     "runtime": {"planning", "devices", "invariance", "errors"},
     "row_kernels": {"runtime", "planning", "devices", "errors"},
     "operators": {"runtime", "planning", "devices", "invariance", "errors"},
-    "distributed": {"operators", "runtime", "planning", "devices", "invariance", "errors"},
-    "api": {"distributed", "operators", "devices"},
+    "api": {"operators", "devices"},
     SOFTMAX: {
         "api",
-        "distributed",
         "operators",
         "row_kernels",
         "runtime",

@@ -49,7 +49,7 @@ def explain(
         reasons.
 
     Raises:
-        TypeError: x is not a tensor, or one that is sharded over devices: explain x.to_local().
+        TypeError: x is not a tensor, or it is a DTensor: explain x.to_local().
         IndexError, TypeError, ValueError, RuntimeError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the call
             would raise it; or ids are given with what token_log_probs does not take.
         TypeError, ProfileError: the device, in the cases in which `plan` raises them.
@@ -57,7 +57,7 @@ def explain(
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"explain(): argument 'x' must be Tensor, not {type(x).__name__}")
     if hasattr(x, "device_mesh"):
-        raise TypeError("explain(): a DTensor was given, whose shards have kernels of their own; give x.to_local()")
+        raise TypeError("explain(): argument 'x' is a DTensor; give x.to_local()")
     given = Options(scale, temperature, mask, causal, softcap, sink, masked_rows)
     planned_for = None if device is None else chosen(device)
     if ids is not None:

@@ -8,11 +8,10 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from portable_softmax.operators.dispatch import call, call_with
-from portable_softmax.operators.options import Options, refuse_shards
+from portable_softmax.operators.options import Options, check_local
 from portable_softmax.operators.out import call_into
 
 if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
     from typing_extensions import Unpack
 
 Numbers = float | torch.Tensor | None
@@ -28,7 +27,6 @@ class Keywords(TypedDict, total=False):
     softcap: float | None
     sink: Numbers
     masked_rows: str
-    group: "ProcessGroup | None"
     out: torch.Tensor | None
 
 
@@ -63,20 +61,18 @@ def softmax(
         masked_rows: "nan" for rows all of whose scores are -inf to be nan, as torch has it, or "zero" for 0, or -inf of
             log_softmax, and gradients of 0. With a sink they are so anyway. Under a boolean mask or causal, gradients of rows
             that are nan are 0 either way, as those of masked_fill are; so are those of a row with a nan that is not masked.
-        group: a process group whose ranks each hold a part of the input along `dim`, and of the result; see docs/sharded.md.
-            A DTensor needs none.
         out: what the result is written to, of its type and device, and any strides; the input itself for a softmax in place. Of
-            another shape, it is resized, with torch's warning if elements are lost. Not differentiable, and not for rows that
-            are sharded. Where it lies so that no kernel takes it, the result is computed elsewhere and copied.
+            another shape, it is resized, with torch's warning if elements are lost. Not differentiable. Where it lies so that
+            no kernel takes it, the result is computed elsewhere and copied.
 
     Returns:
-        A contiguous tensor of the input's shape; a DTensor for a DTensor; `out` if it is given.
+        A contiguous tensor of the input's shape; `out` if it is given. A DTensor is computed by torch.softmax.
 
     Raises:
         IndexError, ValueError: there is no such dim, or it has more than 64 bits.
-        TypeError: `input` is not a tensor, `dim` no integer, or `dtype` no dtype, as torch has it.
-        ValueError: `causal`, `softcap` or `masked_rows` is none of the above; or `out`, or anything
-            from `scale` to `masked_rows`, is given for rows that are sharded.
+        TypeError: `input` is not a tensor, `dim` no integer, or `dtype` no dtype, as torch has it; or a tensor is a DTensor,
+            and anything from `scale` on is given.
+        ValueError: `causal`, `softcap` or `masked_rows` is none of the above.
         RuntimeError: `out` has another type or device, its elements lie under each other or partly under the input's, or a
             gradient is needed; a tensor does not broadcast, has not 1 along `dim`, or is on another device; in torch's words.
         DtypeError: the device does not compute that type; a NotImplementedError, as torch's.
@@ -113,10 +109,8 @@ def softmin(
     return _general(softmin, input, dim, dtype, **keywords)
 
 
-def _general(
-    function: Any, x: Any, dim: Any, dtype: Any, *, group: Any = None, out: torch.Tensor | None = None, **given: Any
-) -> torch.Tensor:
-    """Computes a form of softmax by what is given: with options or without, of whole rows or of shards, into `out` or not."""
+def _general(function: Any, x: Any, dim: Any, dtype: Any, *, out: torch.Tensor | None = None, **given: Any) -> torch.Tensor:
+    """Computes a form of softmax by what is given: with options or without, into `out` or not."""
     form = function.__name__
     options = _options(form, given) if given else None
     if options and not isinstance(x, Tensor):
@@ -124,8 +118,8 @@ def _general(
             result: torch.Tensor = handle_torch_function(function, (x,), x, dim, dtype, **options._asdict())
             return result
         raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
-    if group is not None or (type(x) is not Tensor and isinstance(x, Tensor) and hasattr(x, "device_mesh")):
-        return _sharded(form, x, dim, dtype, group, out, options)
+    if out is not None or options:
+        check_local(form, input=x, out=out, **options._asdict() if options else {})
     if out is not None:
         return call_into(form, x, dim, dtype, out, options)
     return call_with(form, x, dim, dtype, options) if options else call(form, x, dim, dtype)
@@ -139,25 +133,10 @@ def _options(form: str, given: dict[str, Any]) -> Options | None:
     return None if options.are_default else options
 
 
-def _sharded(form: str, x: Any, dim: Any, dtype: Any, group: Any, out: Any, options: Options | None) -> torch.Tensor:
-    """Computes the softmax of rows of which other ranks hold parts."""
-    if options:
-        refuse_shards(form, options, "shard" if group is not None else "DTensor")
-    if out is not None:
-        raise ValueError(f"{form} into out= was asked for rows that are sharded; give no out=")
-    if group is not None:
-        from portable_softmax.distributed.entry import sharded
-
-        return sharded(form, x, dim, dtype, [group])
-    from portable_softmax.distributed.dtensor import of_dtensor
-
-    return of_dtensor(form, x, dim, dtype)
-
-
 def _signature() -> inspect.Signature:
     """Returns the signature with each keyword by its name, as help() shows it."""
     positional = [*inspect.signature(softmax).parameters.values()][:-1]
-    defaults = {**Options._field_defaults, "group": None, "out": None}
+    defaults = {**Options._field_defaults, "out": None}
     keywords = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=annotation)
         for name, annotation in Keywords.__annotations__.items()

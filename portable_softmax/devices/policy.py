@@ -17,7 +17,6 @@ Strategy = Literal["tile", "online", "shared"]
 Direction = Literal["forward", "backward"]
 Access = Literal["vector", "narrow", "scalar", "unaligned"]
 Layout = Literal["rows", "across", "transposed"]
-Step = Literal["reduce", "map"]
 Unset = msgspec.UnsetType
 Amount = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 Exponent = Annotated[float, msgspec.Meta(ge=1, le=20)]  # of a power that stays a float

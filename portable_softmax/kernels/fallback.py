@@ -27,7 +27,7 @@ def do_alone(
     A mask comes as pointers to its rows, in place of b_ptr.
     """
     row_tiles = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows
-    matrix, line, rows = rows_of(in_turn(tile, 0, row_tiles, n_matrices, FORM), row_tiles, per_matrix, FORM)
+    matrix, line, rows = rows_of(in_turn(tile, row_tiles, n_matrices, FORM), row_tiles, per_matrix, FORM)
     a, b, lead = operands_of(
         a_ptr, b_ptr, matrix, line, n_matrices, a_line, a_matrix, a_batch, out_line, out_matrix, out_batch, FORM
     )

@@ -22,11 +22,9 @@ class Form:
     exact: bool  # exponentials and quotients to the last bit, for float32 and float64
     compute: str  # type of all arithmetic
     rounded_to: str  # type of y: an input is rounded to it first
-    step: str = ""  # of a shard: "reduce" ends with the numbers of its rows, "map" begins with those of whole rows
     picks: str = ""  # "forward" ends with log-probabilities of chosen elements; "gradient" is theirs: see log_probs.py
     entropy: bool = False  # of each row too; a gradient: it has one
     rank: bool = False  # elements above each chosen one too
-    shard: bool = False  # a gradient: of a part of rows, whose chosen elements may be in other parts
     many: bool = False  # a gradient: rows have another number of chosen elements than one
 
     # How rows lie in memory.
@@ -78,8 +76,6 @@ class Form:
         """Returns the name that profilers see."""
         if self.picks:
             return "log_probs_backward_kernel" if self.picks == "gradient" else "log_probs_kernel"
-        if self.step:
-            return f"{self.step}_kernel"
         return f"{'scored' if self.scored else 'softmax'}{'_backward' if self.backward else ''}_kernel"
 
     @property

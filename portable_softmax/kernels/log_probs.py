@@ -60,10 +60,7 @@ def chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM: tl.const
     """Returns (one chosen column of each row, whether it is one of the row and not ignored), [rows] each; 0 past the last."""
     known = known & (at < n_ids)
     ids = tl.load(ids_ptr + number * n_ids + at, mask=known, other=0)
-    there = known & (ids != ignored)
-    if not FORM.shard:
-        there = there & (ids >= 0) & (ids < n_cols)
-    return ids, there
+    return ids, known & (ids != ignored) & (ids >= 0) & (ids < n_cols)
 
 
 @triton.jit

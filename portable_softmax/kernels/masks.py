@@ -7,15 +7,12 @@ from portable_softmax.kernels.folded import folded_turn
 
 
 @triton.jit
-def in_turn(tile, tiles, row_tiles, n_matrices, FORM: tl.constexpr):
+def in_turn(tile, row_tiles, n_matrices, FORM: tl.constexpr):
     """Returns the tile to take when it is the turn of `tile`.
 
     With FORM.mask_shared the matrices of a batch take turns; in folded lines, tiles with the same rows follow each other.
-    Shards are mapped from their end: the tiles that were reduced last are still in a cache.
     """
-    if FORM.step == "map":
-        place = tiles - 1 - tile
-    elif FORM.mask_shared:
+    if FORM.mask_shared:
         row_tiles = tl.cast(row_tiles, FORM.counted_in)
         n_matrices = tl.cast(n_matrices, FORM.counted_in)
         within = tl.cast(tile, FORM.counted_in) % (row_tiles * n_matrices)

@@ -1,4 +1,4 @@
-"""The fused softmax, its gradient, that of scores, and the steps of sharded rows: one kernel.
+"""The fused softmax, its gradient, and that of scores: one kernel.
 
 A program takes tiles of rows. For each tile it loads a (x, or dy) and b (y, for a gradient), and reduces them to two statistics
 per row. If other programs have other splits of the same rows, they exchange these statistics. Then the program computes the
@@ -25,7 +25,6 @@ from portable_softmax.kernels.log_probs import (
 )
 from portable_softmax.kernels.masks import in_turn, mask_strides, starts_of_mask
 from portable_softmax.kernels.scores import factors_of, number_of, of_each_row, with_sink
-from portable_softmax.kernels.shards import store_statistics, whole_of
 from portable_softmax.kernels.splits import combine
 from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
 
@@ -39,7 +38,6 @@ def softmax_kernel(
     n_batches, out_batch, a_batch,
     mask_col, mask_row, mask_matrix, mask_batch,  # a mask's strides, 0 along what it is the same for
     factor,  # the bits of the factor of all rows of scores
-    n_groups,  # devices, or groups of them, whose statistics of each row "map" takes
     n_ids, ignored,  # chosen columns of a row, and the number that stands for none
     workspace_ptr, epoch,  # memory of the exchange, and this launch's number
     FORM: tl.constexpr,  # see form.py
@@ -66,7 +64,7 @@ def softmax_kernel(
 
     for tile in tl.range(group, end, step, num_stages=FORM.stages):
         # Locate: the tile's rows, this program's columns, and the start of each row.
-        matrix, line, rows = rows_of(in_turn(tile, tiles, row_tiles, n_matrices, FORM), row_tiles, per_matrix, FORM)
+        matrix, line, rows = rows_of(in_turn(tile, row_tiles, n_matrices, FORM), row_tiles, per_matrix, FORM)
         first_col = first_of_split(split, n_cols, FORM) if FORM.programs > 1 else 0
         a, b, lead = operands_of(
             a_ptr, b_ptr, matrix, line, n_matrices, a_line, a_matrix, a_batch, out_line, out_matrix, out_batch, FORM
@@ -91,9 +89,7 @@ def softmax_kernel(
                 ranks_ptr, ids_ptr, a, b, tile_a, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_line,
                 b_stride, factors, n_ids, ignored, FORM,
             )  # fmt: skip
-        if FORM.step == "map":
-            first, second = whole_of(statistics_ptr, matrix, rows, n_rows, per_matrix, n_matrices * n_batches, n_groups, FORM)
-        elif FORM.picks == "gradient":
+        if FORM.picks == "gradient":
             first, second, total, slope = numbers_of(
                 statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, number, rows < n_rows, n_cols,
                 per_matrix * n_matrices * n_batches, n_ids, ignored, FORM,
@@ -124,8 +120,6 @@ def softmax_kernel(
                 matrix, number, rows, lead, split, n_rows, n_cols, per_matrix * n_matrices * n_batches, a_line, b_stride,
                 factors, n_ids, ignored, FORM,
             )  # fmt: skip
-        elif FORM.step == "reduce":
-            store_statistics(statistics_ptr, matrix, rows, n_rows, per_matrix, n_matrices * n_batches, first, second, FORM)
         elif top == MISSING if FORM.splits > 1 and FORM.picks == "" else False:  # False: the branch is not compiled
             again = tile + (top - MISSING)  # equals `tile`; the compiler does not know, and keeps no register alive
             do_alone(

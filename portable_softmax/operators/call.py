@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from portable_softmax.devices.policy import Step
 from portable_softmax.operators.arguments import wrap_dim
 from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.scores import NONE, Causal, Factor, Scores
@@ -141,12 +140,11 @@ class Call(NamedTuple):
     Args:
         form: softmax, log_softmax or softmin.
         dim: the axis of the softmax, counted from 0.
-        dtype: type of the result; of y, for a step of sharded rows.
+        dtype: type of the result.
         batch_invariant: True if a row's bits may not depend on the other rows.
         scores: what becomes of x first. A factor is one number for each row, or a positive one that multiplies.
         factor: that one.
         backward: True for the gradient.
-        step: of sharded rows.
         log_probs: what is computed in place of a result for each element, or its gradient.
         n_ids, ignored: chosen elements of each row, and the id that stands for none.
     """
@@ -158,7 +156,6 @@ class Call(NamedTuple):
     scores: Scores = NONE
     factor: float | None = None
     backward: bool = False
-    step: Step | None = None
     log_probs: LogProbs | None = None
     n_ids: int = 1
     ignored: int = 0
@@ -166,7 +163,7 @@ class Call(NamedTuple):
     @property
     def stores(self) -> bool:
         """Tells whether a result for each element is written, not numbers of each row alone."""
-        return self.step != "reduce" and (self.log_probs is None or self.log_probs.gradient)
+        return self.log_probs is None or self.log_probs.gradient
 
 
 def call_of(form: str, asked: Asked, batch_invariant: bool) -> tuple[Call, Operands]:

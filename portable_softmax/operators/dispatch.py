@@ -17,11 +17,11 @@ from portable_softmax.operators.options import Options, read
 
 
 def call(form: str, x: Any, dim: Any, dtype: Any) -> torch.Tensor:
-    """Computes a form of softmax of a tensor that holds whole rows; arguments and errors are those of api.functional.softmax.
+    """Computes a form of softmax of a tensor; arguments and errors are those of api.functional.softmax.
 
     Args:
         form: softmax, log_softmax or softmin.
-        x: a tensor, or what has __torch_function__; no DTensor.
+        x: a tensor, or what has __torch_function__.
         dim: the axis along which the result sums to 1.
         dtype: type of the result; None for that of x.
     """
@@ -34,7 +34,7 @@ def call(form: str, x: Any, dim: Any, dtype: Any) -> torch.Tensor:
         if y is not None:
             return y
     if isinstance(x, torch.Tensor):
-        if by_torch(x):
+        if by_torch(x) or hasattr(x, "device_mesh"):  # a DTensor
             return BY_TORCH[form](x, dim, dtype=dtype)
         dim, dtype = arguments.read(form, x, dim, dtype)
     elif not has_torch_function_unary(x):

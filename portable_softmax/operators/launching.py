@@ -85,7 +85,7 @@ def bound(call: Call, operands: Operands, out: torch.Tensor | None = None) -> Ru
     Args:
         call: what is computed.
         operands: those that there are of (x, mask, factors, sinks), the mask of x's shape, by strides of 0; of (dy, y, factors)
-            for a gradient; (x, numbers) or (dy, y, numbers) for a step of sharded rows.
+            for a gradient.
         out: what the result is written to: of its shape and type, and any strides; x itself, or memory of no operand.
 
     Returns:
@@ -114,7 +114,7 @@ def _bind(key: Key, call: Call, operands: Operands, out: torch.Tensor | None) ->
         if not call.scores:
             raise
         return _in_slices(call, out is not None)
-    numbers = (len(operands[-1]),) if call.step == "map" else _numbers(call, problem)
+    numbers = _numbers(call, problem)
     if call.log_probs:
         numbers += call.n_ids, call.ignored
     launch = bind_problem(problem, device, x.device, numbers)
@@ -128,7 +128,7 @@ def _bind(key: Key, call: Call, operands: Operands, out: torch.Tensor | None) ->
 
 
 def _in_rows(call: Call, operands: Operands, result: torch.Tensor | None) -> Operands:
-    """Returns what holds rows, the result first; a reduction has none, and takes what a map would read."""
+    """Returns what holds rows, the result first; log-probabilities have none, and take x twice."""
     inputs = operands[: 1 + call.backward]
     if result is None:
         return inputs if call.backward else inputs * 2
@@ -148,9 +148,9 @@ def described(call: Call, taken: Operands, device: Device, mask: torch.Tensor | 
         LayoutError: they have more levels than one launch.
     """
     way, taken, lines = arranged(call, taken, device, mask)
-    y_dtype = call.dtype if call.step or not call.stores else None
+    y_dtype = None if call.stores else call.dtype
     problem = problem_from(
-        taken, lines, call.form, call.backward, call.batch_invariant, call.step, y_dtype, call.scores, mask, call.log_probs
+        taken, lines, call.form, call.backward, call.batch_invariant, y_dtype, call.scores, mask, call.log_probs
     )
     return way, problem
 
@@ -191,7 +191,7 @@ def _allocating(launch: Callable[..., None], result: torch.Tensor, n_operands: i
 
 
 def _writing(launch: Callable[..., None], guard: Guard) -> Run:
-    """Returns run(out, *operands), and for a reduction run(*operands), which returns its first argument."""
+    """Returns run(out, *operands), and for log-probabilities run(*operands), which returns its first argument."""
     current, number, made_current = guard
 
     def run(*given: torch.Tensor) -> torch.Tensor:

@@ -69,7 +69,7 @@ def _lines(call: Call, operands: Operands, device: Device, mask: torch.Tensor | 
         lines = lines_of_scores(shape, call.dim, strides, of_mask, bool(call.scores.causal))
     else:
         lines = lines_of(shape, call.dim, strides, device.vendor.scattered_rows)
-    if lines and ((call.step and lines.transposed) or (call.batch_invariant and not _as_if_contiguous(call, operands, lines))):
+    if lines and call.batch_invariant and not _as_if_contiguous(call, operands, lines):
         return None
     return lines
 

@@ -3,7 +3,7 @@
 import itertools
 import math
 from numbers import Real
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 
@@ -37,13 +37,11 @@ class Options(NamedTuple):
         )  # fmt: skip
 
 
-def refuse_shards(form: str, options: Options, kind: str = "DTensor") -> NoReturn:
-    """Raises the ValueError that options are of rows which one device holds whole."""
-    asked = ", ".join(name for name, each in options._asdict().items() if each is not Options._field_defaults[name])
-    raise ValueError(
-        f"{form}() of a {kind} was asked for with {asked}; apply these to the input first, or give local tensors that hold "
-        "whole rows"
-    )
+def check_local(form: str, **arguments: Any) -> None:
+    """Raises a TypeError for an argument that is a DTensor."""
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor) and hasattr(value, "device_mesh"):
+            raise TypeError(f"{form}(): argument '{name}' is a DTensor; give local tensors that hold whole rows")
 
 
 def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, options: Options) -> tuple[str, Asked]:
@@ -59,8 +57,6 @@ def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, option
     Raises:
         TypeError, ValueError, RuntimeError, DtypeError: the cases of api.functional.softmax.
     """
-    if any(isinstance(each, torch.Tensor) and hasattr(each, "device_mesh") for each in options):
-        refuse_shards(form, options)
     form, x = converted(form, x, dtype)
     dtype = dtype or autocast_dtype(x)
     if not {x.dtype, dtype} <= KERNEL_DTYPES:

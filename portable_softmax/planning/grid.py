@@ -37,15 +37,13 @@ def grid(problem: Problem, device: Device) -> list[Tiling]:
     sizes = device.profile.launch.registers
     found = _with_warps(budget) if device.hardware.warp_size else _of_vector_cores(budget)
     tilings = (each.of_folded(problem.folded, problem.n_cols) for each in found)
-    possible = [each for each in dict.fromkeys(tilings) if is_possible(problem, each)]
+    possible = [each for each in dict.fromkeys(tilings) if is_possible(each)]
     return [replace(each, max_registers=size) for each in possible for size in sizes.value] if sizes else possible
 
 
-def is_possible(problem: Problem, tiling: Tiling) -> bool:
-    """Tells whether there is a kernel for it: sharded rows go tile by tile, whatever that is called."""
-    if tiling.elements > MOST_ELEMENTS or (tiling.held and tiling.blocks > MOST_BLOCKS):
-        return False
-    return not problem.step or (not tiling.is_shared and tiling.blocks == 1)
+def is_possible(tiling: Tiling) -> bool:
+    """Tells whether there is a kernel for it."""
+    return tiling.elements <= MOST_ELEMENTS and not (tiling.held and tiling.blocks > MOST_BLOCKS)
 
 
 def _with_warps(budget: Budget) -> Iterator[Tiling]:
@@ -56,7 +54,7 @@ def _with_warps(budget: Budget) -> Iterator[Tiling]:
     for rows in _rows(budget):
         tile = rows * problem.width if beside or rows == 1 else 0
         is_long = tile >= budget.most_threads * problem.vector  # an access for each thread there may be
-        is_shared = is_long and budget.shares and not problem.step
+        is_shared = is_long and budget.shares
         whole = [] if beside else [rows * next_power_of_2(problem.width)]  # one block, if one thread held it
         blocks = (
             [problem.vector, *whole] if anywhere else [*whole, *each[::-1]]

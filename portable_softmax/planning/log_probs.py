@@ -12,11 +12,9 @@ class LogProbs:
         rank: how many elements are above each chosen one too.
         gradient: of x, from the gradients of these numbers.
         many: a gradient: rows have another number of chosen elements than one.
-        shard: a gradient: of a part of rows, whose chosen elements may be in other parts.
     """
 
     entropy: bool = False
     rank: bool = False
     gradient: bool = False
     many: bool = False
-    shard: bool = False

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.devices.policy import Access, Direction, Layout, Step
+from portable_softmax.devices.policy import Access, Direction, Layout
 from portable_softmax.planning.lines import Lines
 from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.scores import NONE, Scores
@@ -39,8 +39,6 @@ class Problem:
         batch_invariant: whether the tile must not depend on n_rows.
         depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in batches.
         transposed: x, or dy, lies the other way than y and the result: its rows side by side if theirs are not, and back.
-        step: None for the whole softmax in one launch. For rows that are sharded over devices, "reduce" computes the maximum
-            and sum of this device's shard, and "map" computes results from the statistics of all shards.
         lines: how the operands lie; None where nothing but a plan is wanted.
         unaligned, scattered, folded: how a launch reads it, which planning chooses (reading.py).
             unaligned: rows start anywhere, but those of all operands alike, and are read in vectors between two edges; `vector`
@@ -66,7 +64,6 @@ class Problem:
     batch_invariant: bool = False
     depth: int = 1
     transposed: bool = False
-    step: Step | None = None
     lines: Lines | None = None
     unaligned: bool = False
     scattered: bool = False
@@ -133,7 +130,7 @@ class Problem:
     @property
     def stores(self) -> bool:
         """Tells whether a result for each element is written, not numbers of each row alone."""
-        return self.step != "reduce" and (self.log_probs is None or self.log_probs.gradient)
+        return self.log_probs is None or self.log_probs.gradient
 
     @property
     def reads_again(self) -> bool:
@@ -184,13 +181,12 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """Returns words for error messages: the step, the output's type, the form and the direction."""
-        step = f"{self.step} of a shard for a " if self.step else ""
+        """Returns words for error messages: the output's type, the form and the direction."""
         form = f"{self.form} of scores" if self.scores else self.form
         if self.log_probs:
             numbers = f"log-probabilities of tokens{' and entropy' if self.log_probs.entropy else ''}"
             return f"gradient of {numbers} in {self.y_dtype}" if self.log_probs.gradient else f"{self.y_dtype} {numbers}"
-        return f"{step}gradient of a {self.y_dtype} {form}" if self.backward else f"{step}{self.y_dtype} {form}"
+        return f"gradient of a {self.y_dtype} {form}" if self.backward else f"{self.y_dtype} {form}"
 
     def tiles(self, tile_rows: int) -> int:
         """Returns the number of tiles of `tile_rows` rows that cover all rows."""

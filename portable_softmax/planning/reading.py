@@ -50,7 +50,7 @@ def _together(problem: Problem, device: Device) -> int | None:
     budget = Budget(problem, device)
     count = budget.sector // math.gcd(budget.sector, problem.inner)
     follow = problem.lines and set(problem.lines.levels[2][1]) == {problem.inner}
-    plain = problem.layout == "across" and problem.aligned and not problem.step and not problem.batch_invariant
+    plain = problem.layout == "across" and problem.aligned and not problem.batch_invariant
     if not (budget.shares and follow and plain) or problem.n_cols % count or not device.hardware.warp_size:
         return None
     counted = count * problem.inner * MOST_SPLITS <= MAX_COLS  # words of a row's splits, in 32 bits

@@ -56,9 +56,6 @@ def _why_in_place(tiling: Tiling, device: Device) -> Iterator[str]:
 
 
 def _why_tile(problem: Problem, tiling: Tiling) -> str:
-    if problem.step:
-        taken = f"rows of {problem.n_cols} columns are taken in tiles of {tiling.tile_rows} x {tiling.tile_cols}"
-        return f"{problem.step}: {taken}, for rows that are sharded over devices"
     if tiling.strategy == "online":
         times = "twice" if problem.reads_again else "once"
         return f"online: a row of {problem.n_cols} columns is taken {tiling.tile_cols} at a time, and read {times}"

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.policy import Step
 from portable_softmax.planning.lines import Lines, lines_of, lines_of_scores
 from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.problem import FORMS, VECTOR_BYTES, Problem
@@ -82,7 +81,6 @@ def problem_of(
     form: str = "softmax",
     backward: bool = False,
     batch_invariant: bool = False,
-    step: Step | None = None,
     scores: Scores = NONE,
     in_place: bool = False,
     mask_aligned: bool = False,
@@ -93,7 +91,7 @@ def problem_of(
     Args:
         lines: how the operands lie.
         x_dtype, y_dtype: torch's names of the types of input and output.
-        aligned, form, backward, batch_invariant, step, scores, in_place, log_probs: see Problem.
+        aligned, form, backward, batch_invariant, scores, in_place, log_probs: see Problem.
         mask_aligned: whether a mask starts on a multiple of 16 bytes.
 
     Raises:
@@ -116,7 +114,6 @@ def problem_of(
         batch_invariant=batch_invariant,
         depth=lines.depth,
         transposed=lines.transposed,
-        step=step,
         lines=lines,
         scores=scores,
         in_place=in_place,

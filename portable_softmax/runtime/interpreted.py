@@ -41,18 +41,14 @@ def interpreted(
     wide = torch.float64 if spec.problem.y_dtype == "float64" else torch.float32
     read_as = torch.bfloat16 if spec.problem.y_dtype == "bfloat16" and not spec.problem.backward else None
     constexprs = constexprs_of(spec, device, in_float32=True)
-    results = int(spec.problem.stores)  # the first operands; a step's numbers are the last one, and no bfloat16
-    tensors = n_operands - (1 if spec.problem.step else 0)
+    results = int(spec.problem.stores)  # the first operands
     own = 3 if spec.problem.backward else 2  # behind them, those of scores
     names = tuple(spec.signature())
 
     def launch(*given: Any) -> None:
-        taken = [
-            _widened(each, wide, read_as if results <= at < own or spec.problem.step else None)
-            for at, each in enumerate(given[:tensors])
-        ]
+        taken = [_widened(each, wide, read_as if results <= at < own else None) for at, each in enumerate(given[:n_operands])]
         with _interpreting, patched_once(), np.errstate(all="ignore"):  # a GPU does not warn of nan either
-            arguments = *taken, *given[tensors:n_operands], *sizes, *given[n_operands:]
+            arguments = *taken, *sizes, *given[n_operands:]
             kernel(**dict(zip(names, arguments, strict=True)), **constexprs)
         if results and taken[0] is not given[0]:
             given[0].copy_(taken[0])

@@ -47,7 +47,6 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         exact=DTYPE_BYTES[spec.problem.y_dtype] > 2,
         compute="float64" if spec.problem.y_dtype == "float64" else "float32",
         rounded_to=spec.problem.y_dtype,
-        step=spec.problem.step or "",
         axis=axis,
         out_axis=1 - axis if spec.problem.transposed else axis,
         depth=spec.problem.depth,
@@ -58,7 +57,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         tile_rows=tiling.tile_rows,
         width=tiling.width,
         blocks=tiling.blocks,
-        held=tiling.held and not spec.problem.step,
+        held=tiling.held,
         accumulators=_accumulators(spec, threads),
         walks=tiling.walk,
         counted_in="int64" if spec.many else "uint32",
@@ -117,7 +116,7 @@ def _masks(spec: KernelSpec, threads: int) -> dict[str, Any]:
 def _log_probs(wanted: LogProbs) -> dict[str, Any]:
     """Returns the fields of a form for what is wanted in place of a softmax."""
     picks = "gradient" if wanted.gradient else "forward"
-    return {"picks": picks, "entropy": wanted.entropy, "rank": wanted.rank, "many": wanted.many, "shard": wanted.shard}
+    return {"picks": picks, "entropy": wanted.entropy, "rank": wanted.rank, "many": wanted.many}
 
 
 def _access(spec: KernelSpec, threads: int) -> int:

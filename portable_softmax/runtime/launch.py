@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.policy import Step
 from portable_softmax.errors import LayoutError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.lines import Lines, lines_of
@@ -144,13 +143,12 @@ def problem_from(
     form: str,
     backward: bool,
     batch_invariant: bool,
-    step: Step | None = None,
     y_dtype: "torch.dtype | None" = None,
     scores: Scores = NONE,
     mask: "torch.Tensor | None" = None,
     log_probs: LogProbs | None = None,
 ) -> Problem:
-    """Describes what `bind` plans, of scores or not; or what has no result of x's shape but `y_dtype`: a step, `log_probs`."""
+    """Describes what `bind` plans, of scores or not; or what has no result of x's shape but `y_dtype`: `log_probs`."""
     x, y = (operands[0], operands[-1]) if backward else (operands[1], operands[0])
     return problem_of(
         lines,
@@ -160,9 +158,8 @@ def problem_from(
         form=form,
         backward=backward,
         batch_invariant=batch_invariant,
-        step=step,
         scores=scores,
-        in_place=not step and not log_probs and any(_at_one_place(operands[0], each) for each in operands[1:]),
+        in_place=not log_probs and any(_at_one_place(operands[0], each) for each in operands[1:]),
         mask_aligned=mask is not None and mask.data_ptr() % VECTOR_BYTES == 0,
         log_probs=log_probs,
     )

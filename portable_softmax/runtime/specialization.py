@@ -91,7 +91,7 @@ class KernelSpec:
         there |= {"mask_ptr": self._mask()} if scores.mask and own else {}
         picks = problem.log_probs
         number = "*fp64" if problem.y_dtype == "float64" else "*fp32"
-        numbers = {"factors_ptr": by_row, "sinks_ptr": scores.sink and own, "statistics_ptr": problem.step or picks}
+        numbers = {"factors_ptr": by_row, "sinks_ptr": scores.sink and own, "statistics_ptr": picks}
         there |= {name: number for name, present in numbers.items() if present}
         if picks:
             there |= {"ids_ptr": "*i64", "picked_ptr": number}
@@ -100,7 +100,6 @@ class KernelSpec:
         there |= SIZES
         there |= dict.fromkeys(MASK_STRIDES if scores.mask and own else (), "i64")
         there |= {"factor": "i64"} if scores and not by_row else {}
-        there |= {"n_groups": "i64"} if problem.step == "map" else {}
         there |= {"n_ids": "i32", "ignored": "i64"} if picks else {}
         return there | ({"workspace_ptr": "*i64:16", "epoch": "i64"} if self.exchanges else {})
 

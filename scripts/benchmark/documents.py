@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "scripts" / "results"
 TABLES_OF_CARDS = sorted(KEPT.glob("nvidia_*.csv"))
 OTHERS = {"host", "attention", "sampling", "log_probs"}  # sweeps that the table of classes does not have
-DOCUMENTS = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("speed", "sharded", "log_probs")))
+DOCUMENTS = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("speed", "log_probs")))
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 DIRECTIONS = ("forward", "backward")
 BEHIND = 0.98  # of a peer: below it we are slower by more than 2%
@@ -194,20 +194,6 @@ def log_probs() -> str:
     return _table(named, "device", "logits", *calls) if rows else NOT_KEPT
 
 
-def sharded() -> str:
-    """Returns milliseconds of sharded rows, by shape, direction and provider."""
-    results = [each for file in sorted(KEPT.glob("sharded*.csv")) for each in read(file)]
-    shapes = list(dict.fromkeys(each.shape for each in results))
-    columns = [(shape, direction) for shape in shapes for direction in dict.fromkeys(each.direction for each in results)]
-    times = {(each.provider, each.shape, each.direction): each.median_us for each in results if each.median_us}
-    providers = list(dict.fromkeys(each.provider for each in results))
-    rows = [
-        [provider, *(f"{us / 1e3:.2f}" if (us := times.get((provider, *column))) else "-" for column in columns)]
-        for provider in providers
-    ]
-    return _table(rows, "milliseconds", *(f"{shape.replace('x', ' x ')} {direction}" for shape, direction in columns))
-
-
 TABLES: dict[str, Callable[[], str]] = {
-    each.__name__: each for each in (measured, classes, behind, host, numbers, scores, log_probs, sharded)
+    each.__name__: each for each in (measured, classes, behind, host, numbers, scores, log_probs)
 }

@@ -9,7 +9,7 @@ import torch
 from calls import on, place
 from pairs import PAIRS
 
-from portable_softmax import DtypeError, LayoutError, explain, softmax
+from portable_softmax import DtypeError, LayoutError, explain, softmax, token_log_probs
 from portable_softmax.operators import launching
 
 __all__ = ["place"]
@@ -171,9 +171,6 @@ REFUSED = {
     "a result elsewhere": ({"out": META}, RuntimeError, "Expected out tensor to have device .*, but got meta instead"),
     "a sparse result": ({"out": X.to_sparse()}, LayoutError, "into a tensor that is of layout torch.sparse_coo .*; give"),
     "a result that is no tensor": ({"out": 1.0}, TypeError, "out"),
-    **{f"a shard's {name}": ({"group": object(), name: each}, ValueError, f"of a shard was asked for with {name}; apply these")
-       for name, each in (("scale", 2.0), ("causal", True), ("mask", ONES(5, dtype=torch.bool)))},
-    "a shard into a tensor": ({"group": object(), "out": X}, ValueError, "into out= was asked for rows that are sharded"),
 }  # fmt: skip
 
 
@@ -192,7 +189,7 @@ def test_what_does_not_fit_is_refused(place, form, given, error, words):
     with pytest.raises(error, match=words) as refused:
         PAIRS[form][0](input, **given)
     assert isinstance(refused.value, IndexError | DtypeError) or "out" in given or str(refused.value).startswith(f"{form}()")
-    if form == "softmax" and "group" not in given:
+    if form == "softmax":
         told = outcome(explain, input, **given)
         assert type(told) is error
         assert error is DtypeError or words_of(told) == words_of(refused.value)
@@ -219,7 +216,7 @@ def test_integers_that_torch_refuses_are_refused_in_its_words(by_torch):
             call(X.int())
 
 
-def test_dtensors_are_refused(tmp_path):
+def test_dtensors_are_torchs_or_refused(tmp_path):
     from torch.distributed import destroy_process_group, init_process_group
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, distribute_tensor
@@ -227,12 +224,15 @@ def test_dtensors_are_refused(tmp_path):
     init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         x = distribute_tensor(X, init_device_mesh("cpu", (1,)), [Replicate()])
-        for error, words, call in (
-            (ValueError, "of a DTensor was asked for with scale, causal; .* local", lambda: softmax(x, scale=2.0, causal=True)),
-            (ValueError, "of a DTensor was asked for with mask", lambda: softmax(X, mask=x)),
-            (TypeError, r"give x.to_local\(\)", lambda: explain(x)),
+        assert torch.equal(softmax(x).to_local(), torch.softmax(X, -1))
+        for words, call in (
+            ("argument 'input' is a DTensor; give local tensors", lambda: softmax(x, scale=2.0, causal=True)),
+            ("argument 'mask' is a DTensor", lambda: softmax(X, mask=x)),
+            ("argument 'out' is a DTensor", lambda: softmax(X, out=x)),
+            ("argument 'logits' is a DTensor", lambda: token_log_probs(x, X[..., 0].long())),
+            (r"give x.to_local\(\)", lambda: explain(x)),
         ):
-            with pytest.raises(error, match=words):
+            with pytest.raises(TypeError, match=words):
                 call()
     finally:
         destroy_process_group()

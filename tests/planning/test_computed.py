@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from offline import H200, PRODUCTS, every_launch, foremost, light
+from offline import H200, PRODUCTS, every_launch, foremost
 from random_plans import random_problems
 
 from portable_softmax import Device
@@ -12,7 +12,6 @@ from portable_softmax.planning.budget import MOST_SPLITS
 from portable_softmax.planning.grid import MOST_BLOCKS, MOST_ELEMENTS
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.log_probs import LogProbs
-from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem, problem_of
 from portable_softmax.runtime.kernel_form import form_of
@@ -83,19 +82,6 @@ def test_batch_invariant_rows_side_by_side_are_cut_by_their_length_alone(kind):
             for n_rows in (2**9, 2**12, 2**20)
         ]
         assert cut[0] == cut[1] == cut[2]
-
-
-@pytest.mark.parametrize("product", foremost(PRODUCTS))
-def test_steps_of_sharded_rows_take_whole_tiles_alone(product):
-    """Their kernels go tile by tile, and know neither splits nor blocks, nor numbers by place."""
-    device = Device.from_profile(product)
-    columns, rows = (20, 781, 2000, 16384, 131_072), ((32, 1), (32, 32), (4096, 32), (64_000, 64))
-    for step, (n_rows, inner), n_cols, dtype in itertools.product(
-        ("reduce", "map"), rows, columns, {"float32", "float16"} & set(device.profile.dtypes)
-    ):
-        problem = Problem(n_rows, n_cols, dtype, dtype, 1 if inner < 64 else 4, inner=inner, step=step)
-        assert all(each.splits == each.blocks == 1 and not each.is_shared for _, each in every_launch(problem, device))
-        assert any(step in reason for reason in choose(problem, device, light).reasons)
 
 
 def test_batch_invariant_log_probabilities_are_cut_as_the_log_softmax_is():

@@ -219,7 +219,7 @@ def test_launches_of_the_grid_have_a_kernel_each_once_and_in_one_order():
             assert found == grid(problem, device)
             assert len(set(found)) == len(found)
             for tiling in found:
-                assert is_possible(problem, tiling)
+                assert is_possible(tiling)
                 assert KernelSpec.of(problem, tiling)
 
 

@@ -43,7 +43,6 @@ def of(shape, dtype="float32", backward=False, line=None, **fields):
         (of((5, 20_000, 333), in_place=True), 8),
         (of((5, 20_000, 333), aligned=False), 1),
         (of((5, 20_000, 333), batch_invariant=True), 1),
-        (of((5, 20_000, 333), step="reduce"), 1),
     ],
     ids=lambda value: value.size if hasattr(value, "size") else str(value),
 )

@@ -187,7 +187,7 @@ def test_a_file_with_just_what_has_no_default_is_read(tmp_path):
         for fields in (
             {"x_dtype": "x"}, {"x_dtype": "int8"}, {"n_rows": 0}, {"form": "softplus"}, {"folded": 0}, {"folded": 2},
             {"unaligned": True}, {"vector": 0}, {"vector": 3}, {"vector": 64}, {"inner": 0}, {"depth": 4}, {"mask_vector": 0},
-            {"scores": {"mask": "int32"}}, {"step": "both"},
+            {"scores": {"mask": "int32"}},
         )
     ],
 )  # fmt: skip

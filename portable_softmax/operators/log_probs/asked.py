@@ -15,7 +15,7 @@ SCHEMA = (
 )
 BACKWARD_SCHEMA = (
     "(Tensor input, Tensor ids, Tensor statistics, Tensor dpicked, Tensor? dentropy, int dim, Tensor? factors=None, "
-    "float? factor=None, bool divides=False, int ignore_index=-100, bool shard=False) -> Tensor"
+    "float? factor=None, bool divides=False, int ignore_index=-100) -> Tensor"
 )
 
 
@@ -86,7 +86,6 @@ class AskedGradient(NamedTuple):
     Args:
         x, ids, dim, factors, factor, divides, ignore_index: as in Asked.
         statistics: as the forward gave them; with the entropy if dentropy is given.
-        shard: True for a part of rows, of which the numbers are those of whole rows; ids of other parts are outside of it.
         dpicked, dentropy: contiguous gradients of log-probabilities, of the shape of ids, and of entropies, or None.
     """
 
@@ -100,7 +99,6 @@ class AskedGradient(NamedTuple):
     factor: float | None = None
     divides: bool = False
     ignore_index: int = -100
-    shard: bool = False
 
     @property
     def asked(self) -> Asked:
@@ -129,7 +127,7 @@ def call_of(asked: Asked, batch_invariant: bool) -> tuple[Call, Operands]:
 def call_of_gradient(given: AskedGradient) -> tuple[Call, Operands]:
     """Returns the same for a gradient, which has one result for each element, whatever other rows there are."""
     asked = given.asked
-    wanted = LogProbs(entropy=asked.entropy, gradient=True, many=asked.n_ids != 1, shard=given.shard)
+    wanted = LogProbs(entropy=asked.entropy, gradient=True, many=asked.n_ids != 1)
     return _call(asked, asked.x.dtype, False, wanted)
 
 

@@ -55,9 +55,8 @@ def of_scores(given: AskedGradient) -> torch.Tensor:
     (first, second), ids = given.statistics[:2].unsqueeze(-1), asked.ids.view(*asked.rows, asked.n_ids)
     logs = steep(scores_of(asked) - first, asked, -1) - second.log()
     there = (ids != asked.ignore_index) & (ids >= 0) & (ids < logs.shape[-1])
-    counted = (ids != asked.ignore_index) if given.shard else there
-    by = torch.where(counted, given.dpicked.view(ids.shape), 0.0).sum(-1, keepdim=True)
     dpicked = torch.where(there, given.dpicked.view(ids.shape), 0.0)
+    by = dpicked.sum(-1, keepdim=True)
     is_constant, probabilities = by == 0, logs.exp()
     ds = -probabilities * by
     if given.dentropy is not None:

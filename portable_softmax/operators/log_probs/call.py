@@ -17,7 +17,7 @@ from portable_softmax.operators.log_probs.asked import Asked, AskedGradient
 from portable_softmax.operators.log_probs.launching import Forward, Gradient, Results, Run, backward, forward
 from portable_softmax.operators.log_probs.library import backward_operator, check, operator
 from portable_softmax.operators.memory import find, nobody_listens, remember, repeat_like, repeat_of, repeated_pair
-from portable_softmax.operators.options import factor_of
+from portable_softmax.operators.options import check_local, factor_of
 from portable_softmax.operators.out import check_differentiable
 from portable_softmax.operators.overlap import are_disjoint
 
@@ -104,8 +104,7 @@ def read(x: Any, ids: Any, given: Given) -> Asked:
     for name, each in (("logits", x), ("ids", ids)):
         if not isinstance(each, torch.Tensor):
             raise TypeError(f"{NAME}(): argument '{name}' must be Tensor, not {type(each).__name__}")
-        if hasattr(each, "device_mesh"):
-            raise TypeError(f"{NAME}(): argument '{name}' is a DTensor; give DTensors alone, or {name}.to_local()")
+    check_local(NAME, logits=x, ids=ids, scale=given.scale, temperature=given.temperature)
     check_layout(NAME, x)
     if ids.dtype is torch.bool or ids.is_floating_point() or ids.is_complex():
         raise DtypeError(f"{NAME}(): argument 'ids' must hold integers, not {ids.dtype}")
