@@ -27,16 +27,10 @@ def beside(direction):
 @pytest.mark.each_value
 @pytest.mark.parametrize("towards", [np.inf, -np.inf, 0], ids=["up", "down", "either"])
 @pytest.mark.parametrize("arch", sorted(FOREMOST))
-@pytest.mark.parametrize("form", ["softmax", pytest.param("log_softmax", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["softmax", "log_softmax"])
 def test_results_beside_the_nearest_are_good_enough(monkeypatch, arch, towards, form):
     monkeypatch.setattr(arithmetic, "rounded", beside(towards))
     for name in NAMES:
         compare(forward, in_virtual_device(arch), name, form=form)
     compare(forward, in_virtual_device(arch), "rows", form=form, dtype=torch.bfloat16, special=as_they_are)
     compare(backward, in_virtual_device(arch), "rows", form=form)
-
-
-def test_larger_errors_are_not(monkeypatch):
-    monkeypatch.setattr(arithmetic, "rounded", lambda x: (x * (1 + 1e-5)).astype(np.float32))
-    with pytest.raises(AssertionError, match="of what is allowed"):
-        compare(forward, in_virtual_device("gfx942"), "rows", form="log_softmax")
