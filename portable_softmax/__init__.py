@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from portable_softmax.api.log_probs import token_log_probs
     from portable_softmax.api.modules import LogSoftmax, Softmax
     from portable_softmax.api.override import override_aten
-    from portable_softmax.operators.memory import watch_calls
     from portable_softmax.row_kernels.fits import fits
     from portable_softmax.row_kernels.inspection import inspect_kernel
     from portable_softmax.row_kernels.persistent import persistent
@@ -74,7 +73,6 @@ __all__ = [
     "softmin",
     "token_log_probs",
     "warm_up",
-    "watch_calls",
 ]
 __version__ = "1.0.0"
 
@@ -93,7 +91,6 @@ _MODULES = {
     "softmin": "api.functional",
     "token_log_probs": "api.log_probs",
     "warm_up": "runtime.warmup",
-    "watch_calls": "operators.memory",
 }
 
 

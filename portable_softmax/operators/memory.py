@@ -5,8 +5,7 @@ ones of its shape, by torch's own guard of tensors. That is in every call, so it
 slow in CPython, for one tensor. Functions of torch are bound when this is imported, because a call asks them all.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,8 +24,6 @@ from torch.compiler import is_dynamo_compiling
 
 from portable_softmax.operators.overlap import span_of
 from portable_softmax.planning.problem import VECTOR_BYTES
-from portable_softmax.runtime import calls as noted
-from portable_softmax.runtime.calls import Calls
 
 MOST_CALLS = 8192  # kept, two of most shapes; a process sees few, or so many that planning anew does not matter
 MOST_REPEATS = 8  # of one kind and shape, each a guard to ask: with and without a gradient, aligned or not, strides
@@ -67,24 +64,6 @@ def keep(key: tuple[Any, ...], call: Any) -> None:
 def forget() -> None:
     """Forgets all calls."""
     _calls.clear()
-
-
-@contextlib.contextmanager
-def watch_calls() -> Iterator[Calls]:
-    """Makes a context that notes each launch in it, in any thread, gradients too: `with watch_calls() as calls: model(x)`.
-
-    `calls.save(path)` writes them to a file, and `warm_up(path)` in another process, or `warm_up(calls)` in this one, prepares
-    them for its device, which may be another one. They are launches of exactly these shapes, types, strides and alignments: a
-    model is best watched with each size of batch that it will be called with. What a CUDA graph replays is not seen, nor is
-    what torch computes, as for tensors on the CPU.
-    """
-    calls = Calls()
-    forget()  # a call that is repeated says no more what it is
-    noted.begin(calls)
-    try:
-        yield calls
-    finally:
-        noted.end(calls)
 
 
 def nobody_listens(x: torch.Tensor, autocast: bool = True) -> bool:

@@ -11,7 +11,6 @@ from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.planning.request import problem_of
 from portable_softmax.planning.scores import NONE, Scores
-from portable_softmax.runtime.calls import note
 from portable_softmax.runtime.guard import guard_of, launch_on
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import prepare
@@ -106,7 +105,6 @@ def bind_problem(
     """
     from portable_softmax.runtime.workspace import with_workspace
 
-    note(problem)
     planned = plan_problem(problem, device)
     problem, tiling, sizes = planned.problem, planned.tiling, (*sizes_of(planned.problem), *more_sizes)
     spec = KernelSpec.of(problem, tiling)

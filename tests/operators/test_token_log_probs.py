@@ -4,7 +4,7 @@ import pytest
 import torch
 from calls import place
 
-from portable_softmax import explain, plan, token_log_probs, warm_up, watch_calls
+from portable_softmax import explain, plan, token_log_probs
 from portable_softmax.operators import memory
 
 __all__ = ["place"]
@@ -183,12 +183,3 @@ def test_plans_and_explanations():
     assert "nothing is computed" in explain(x, ids=ids)
     with pytest.raises(ValueError, match="scale and temperature alone"):
         explain(x, ids=ids, causal=True)
-
-
-@pytest.mark.kernel
-def test_calls_are_noted_and_prepared(where):
-    x, ids = random(3, 50).to(where).requires_grad_(), ids_of(3).to(where)
-    with watch_calls() as calls:
-        token_log_probs(x, ids).sum().backward()
-    assert [problem.log_probs.gradient for problem in calls] == [False, True]
-    assert len(warm_up(calls)) == 2
