@@ -22,7 +22,6 @@ from portable_softmax.errors import (
 )
 from portable_softmax.invariance import batch_invariant, is_batch_invariant, set_batch_invariant
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.registration import import_with_torch
 from portable_softmax.runtime.plans import occupancy, plan
 
 if TYPE_CHECKING:
@@ -115,11 +114,3 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """Lists the public names, also those that are imported on first use."""
     return [*__all__, *(name for name in globals() if name.startswith("__"))]
-
-
-import_with_torch(
-    "portable_softmax.operators.library",
-    "portable_softmax.operators.log_probs.library",
-    "portable_softmax.operators.saved",
-    "portable_softmax.operators.out",
-)

@@ -12,10 +12,9 @@ ROOT = Path(__file__).parents[1]
 SOFTMAX, PROBE, EMULATOR = "portable_softmax", "portable_probe", "amdgcn_cpu"
 FILES = {path.relative_to(ROOT).as_posix(): path for house in (SOFTMAX, PROBE) for path in sorted((ROOT / house).rglob("*.py"))}
 
-# Each room and those that its files may import, at any level of a file. Three are files: errors, invariance, registration.
+# Each room and those that its files may import, at any level of a file. Two are files: errors, invariance.
 ARROWS = {
     "errors": set(),
-    "registration": set(),
     "invariance": set(),
     "kernels": set(),
     "devices": {"errors"},
@@ -32,7 +31,6 @@ ARROWS = {
         "planning",
         "devices",
         "invariance",
-        "registration",
         "errors",
     },
     PROBE: {SOFTMAX, "row_kernels", "runtime", "planning", "devices", "errors"},

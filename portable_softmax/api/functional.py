@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from torch import Tensor
-from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from portable_softmax.operators.dispatch import call, call_with
 from portable_softmax.operators.options import Options, check_local
@@ -114,9 +113,6 @@ def _general(function: Any, x: Any, dim: Any, dtype: Any, *, out: torch.Tensor |
     form = function.__name__
     options = _options(form, given) if given else None
     if options and not isinstance(x, Tensor):
-        if has_torch_function_unary(x):
-            result: torch.Tensor = handle_torch_function(function, (x,), x, dim, dtype, **options._asdict())
-            return result
         raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
     if out is not None or options:
         check_local(form, input=x, out=out, **options._asdict() if options else {})
@@ -147,5 +143,3 @@ def _signature() -> inspect.Signature:
 _SIGNATURE = _signature()
 for _function in (softmax, log_softmax, softmin):
     _function.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
-    # In torch.jit.script a call of it is one of the operator.
-    torch.jit._builtins._register_builtin(_function, f"portable_softmax::{_function.__name__}")

@@ -20,6 +20,8 @@ class Softmax(torch.nn.Module):
         TypeError: `scale` or `temperature` is a tensor.
     """
 
+    _function: Callable[..., torch.Tensor] = staticmethod(softmax)
+
     def __init__(
         self,
         dim: int = -1,
@@ -37,7 +39,6 @@ class Softmax(torch.nn.Module):
         self.dim = dim
         self.scale, self.temperature, self.causal, self.softcap = scale, temperature, causal, softcap
         self.masked_rows = masked_rows
-        self.is_plain = not self._options()
 
     def forward(
         self,
@@ -48,18 +49,9 @@ class Softmax(torch.nn.Module):
         sink: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Computes functional.softmax of a tensor of any shape; tensors that are given stand for the module's numbers."""
-        if torch.jit.is_scripting():  # type: ignore[attr-defined]
-            self._check_script(mask, scale, temperature, sink)
-            y = softmax(input, self.dim)
-        else:
-            y = self._computed(softmax, input, mask, scale, temperature, sink)
-        return y
-
-    def _computed(
-        self, function: Callable[..., torch.Tensor], x: torch.Tensor, mask: Any, scale: Any, temperature: Any, sink: Any
-    ) -> torch.Tensor:
         given = {"mask": mask, "scale": scale, "temperature": temperature, "sink": sink}
-        return function(x, self.dim, **self._options() | {name: each for name, each in given.items() if each is not None})
+        tensors = {name: each for name, each in given.items() if each is not None}
+        return self._function(input, self.dim, **self._options() | tensors)
 
     def _options(self) -> dict[str, Any]:
         """Returns what is not the default."""
@@ -67,16 +59,6 @@ class Softmax(torch.nn.Module):
         options: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
         options |= {"causal": self.causal} if self.causal is not False else {}
         return options | ({"masked_rows": self.masked_rows} if self.masked_rows != "nan" else {})
-
-    def _check_script(
-        self,
-        mask: torch.Tensor | None,
-        scale: torch.Tensor | None,
-        temperature: torch.Tensor | None,
-        sink: torch.Tensor | None,
-    ) -> None:
-        if not self.is_plain or mask is not None or scale is not None or temperature is not None or sink is not None:
-            raise NotImplementedError("torch.jit.script takes only a module's dim; use torch.export or torch.compile")
 
     def extra_repr(self) -> str:
         """Names the dim in the module's repr, and what else was chosen."""
@@ -86,18 +68,4 @@ class Softmax(torch.nn.Module):
 class LogSoftmax(Softmax):
     """Module of log_softmax along `dim`, like torch.nn.LogSoftmax; arguments are those of Softmax."""
 
-    def forward(
-        self,
-        input: torch.Tensor,
-        mask: torch.Tensor | None = None,
-        scale: torch.Tensor | None = None,
-        temperature: torch.Tensor | None = None,
-        sink: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Computes functional.log_softmax of a tensor of any shape; tensors that are given stand for the module's numbers."""
-        if torch.jit.is_scripting():  # type: ignore[attr-defined]
-            self._check_script(mask, scale, temperature, sink)
-            y = log_softmax(input, self.dim)
-        else:
-            y = self._computed(log_softmax, input, mask, scale, temperature, sink)
-        return y
+    _function = staticmethod(log_softmax)

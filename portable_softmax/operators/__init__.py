@@ -13,11 +13,8 @@ launching.py   the only place that plans a call: one launch, kept
 bypass.py      past the dispatcher, where nobody but autograd listens
 autograd.py    gradients, at the dispatcher's Autograd key
 library.py     everything else that a dispatcher can ask of the operators
-saved.py       operators that only saved programs name
 out.py         the softmax written where a caller wants it
 aten.py        kernels for torch's own operators, where override_aten puts them
 explained.py   how a call is computed, in words
 dispatch.py    a call: repeated, past the dispatcher, or through it
 """
-
-import torch  # noqa: F401 - first, as it imports the operators, which do not find half of one of these modules

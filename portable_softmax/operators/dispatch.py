@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from torch.compiler import is_dynamo_compiling
-from torch.overrides import has_torch_function_unary
 
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators import arguments
@@ -21,7 +20,7 @@ def call(form: str, x: Any, dim: Any, dtype: Any) -> torch.Tensor:
 
     Args:
         form: softmax, log_softmax or softmin.
-        x: a tensor, or what has __torch_function__.
+        x: a tensor.
         dim: the axis along which the result sums to 1.
         dtype: type of the result; None for that of x.
     """
@@ -33,12 +32,11 @@ def call(form: str, x: Any, dim: Any, dtype: Any) -> torch.Tensor:
         y = plainly(form, x, dim, dtype, batch_invariant)
         if y is not None:
             return y
-    if isinstance(x, torch.Tensor):
-        if by_torch(x) or hasattr(x, "device_mesh"):  # a DTensor
-            return BY_TORCH[form](x, dim, dtype=dtype)
-        dim, dtype = arguments.read(form, x, dim, dtype)
-    elif not has_torch_function_unary(x):
+    if not isinstance(x, torch.Tensor):
         raise TypeError(f"{form}(): argument 'input' must be Tensor, not {type(x).__name__}")
+    if by_torch(x) or hasattr(x, "device_mesh"):  # a DTensor
+        return BY_TORCH[form](x, dim, dtype=dtype)
+    dim, dtype = arguments.read(form, x, dim, dtype)
     result: torch.Tensor = operator(form)(x, dim, dtype)
     return result
 

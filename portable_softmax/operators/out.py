@@ -12,12 +12,11 @@ from torch._C import _dispatch_isTensorSubclassLike
 from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 from torch.compiler import is_dynamo_compiling
-from torch.overrides import has_torch_function
 
 from portable_softmax.errors import LayoutError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators import arguments, launching
-from portable_softmax.operators.arguments import check_layout, dtype_of, int_of, wrap_dim
+from portable_softmax.operators.arguments import check_layout, wrap_dim
 from portable_softmax.operators.bypass import Kind, directly, kind_of
 from portable_softmax.operators.call import OUT_SCHEMA, Asked
 from portable_softmax.operators.launching import by_torch
@@ -53,11 +52,8 @@ def call_into(form: str, x: Any, dim: Any, dtype: Any, out: Any, options: Option
         increment_version(out)
         return out
     for name, given in (("input", x), ("out", out)):
-        if not isinstance(given, torch.Tensor) and not has_torch_function((given,)):
+        if not isinstance(given, torch.Tensor):
             raise TypeError(f"{form}(): argument '{name}' must be Tensor, not {type(given).__name__}")
-    if not isinstance(x, torch.Tensor) or not isinstance(out, torch.Tensor):
-        operator(f"{form}_out")(x, int_of(form, dim), dtype_of(form, dtype), out=out)
-        return out
     dim, dtype = arguments.read(form, x, dim, dtype)
     check_differentiable(form, x, out, *(each for each in options or () if isinstance(each, torch.Tensor)))
     check_out(form, x, dtype, out)

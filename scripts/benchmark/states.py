@@ -135,7 +135,7 @@ def _calls(problem: Problem, peers: bool) -> dict[str, Any]:
     """Returns the state's own call, by no name, and those of the peers."""
     import torch
 
-    import portable_softmax
+    from portable_softmax import softmax
 
     where = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
     shape = list(problem.shape)
@@ -147,7 +147,7 @@ def _calls(problem: Problem, peers: bool) -> dict[str, Any]:
     out, dim = torch.empty(x.shape, device=where, dtype=x.dtype), problem.dim
     if problem.direction == "forward":
         others = {"copy": lambda: out.copy_(x), "torch": lambda: torch.softmax(x, dim)}
-        return {"": lambda: portable_softmax.softmax(x, dim)} | (others if peers else {})
+        return {"": lambda: softmax(x, dim)} | (others if peers else {})
     y = torch.softmax(x.contiguous(), dim)
     others = {
         "copy": lambda: torch.add(x, y, out=out),

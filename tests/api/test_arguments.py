@@ -89,16 +89,6 @@ def test_types_that_torch_converts(where, form, dtype):
         torch.testing.assert_close(leaves[0].grad.to(torch.complex64), leaves[1].grad.to(torch.complex64), rtol=0.3, atol=1e-5)
 
 
-@pytest.mark.kernel
-def test_objects_with_a_torch_function_are_asked(where, form):
-    class Duck:
-        @classmethod
-        def __torch_function__(cls, function, types, args=(), kwargs=None):
-            return function
-
-    assert PAIRS[form][0](Duck(), 0) is getattr(torch.ops.portable_softmax, form).default
-
-
 X = torch.zeros(2, 3, 4, 5)
 ONES, META = torch.ones, torch.ones(4, 5, device="meta")
 LAYOUTS = {  # of an input that torch's operators may compute, and no kernel

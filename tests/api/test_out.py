@@ -323,15 +323,3 @@ def test_autocast_keeps_the_type_as_torch_does(x):
     out = torch.empty_like(x, dtype=torch.bfloat16)
     with torch.autocast(x.device.type, torch.bfloat16):
         assert softmax(x.bfloat16(), 1, out=out).dtype is torch.bfloat16
-
-
-def test_an_object_with_a_torch_function_is_asked(x):
-    class Duck:
-        @classmethod
-        def __torch_function__(cls, function, types, args=(), kwargs=None):
-            asked.append(function)
-
-    asked = []
-    for given, out in ((Duck(), x), (x, Duck())):
-        assert softmax(given, 1, out=out) is out
-    assert asked == [torch.ops.portable_softmax.softmax_out.default] * 2

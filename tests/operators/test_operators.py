@@ -1,11 +1,7 @@
-"""The operators do all that torch asks: compilers, tracing, scripts, modes, tensors without memory."""
+"""The operators do all that torch asks: compilers, tracing, modes, tensors without memory."""
 
 import contextlib
-import io
-import pickle
-import warnings
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +20,6 @@ from portable_softmax.operators.options import Options, read
 __all__ = ["place"]
 SHAPE = 2, 3, 4, 5
 random = partial(normal, dtype=torch.float64)
-RECORDED = Path(__file__).parents[1] / "support/recorded"
 
 
 EVERYTHING = {
@@ -137,50 +132,13 @@ def test_export_and_make_fx(place):
         assert code.count("ops.portable_softmax.") == (2 if "softmin" not in code else 3)
 
 
-def test_symbolic_traces_hold_the_call(place, form):
-    ours, theirs = PAIRS[form]
-    x = random(3, 5).to(place)
-    traced = torch.fx.symbolic_trace(lambda x, dim: ours(x * 2, dim, torch.float64))
-    assert f"torch.ops.portable_softmax.{form}.default(" in traced.code
-    torch.testing.assert_close(traced(x, 0), theirs(x * 2, 0, dtype=torch.float64))
-    traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Identity(), Softmax(1)))
-    assert [node.target.namespace for node in traced.graph.nodes if node.op == "call_function"] == ["portable_softmax"]
-    torch.testing.assert_close(pickle.loads(pickle.dumps(traced))(x), torch.softmax(x, 1))
-    traced = torch.fx.symbolic_trace(lambda x: ours(x, 0, scale=2.0))
-    assert any(node.target is ours for node in traced.graph.nodes)
-    torch.testing.assert_close(traced(x), ours(x, 0, scale=2.0))
-
-
-def every_form(x: torch.Tensor) -> torch.Tensor:
-    return softmax(input=x, dim=0, dtype=torch.float64) + log_softmax(x, 1) + softmin(x)
-
-
 @pytest.mark.kernel
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_scripts_hold_the_operator(where):
+@pytest.mark.filterwarnings("ignore")
+def test_traces_hold_the_operator(where):
     x = random(3, 5).to(where)
-    scripted = torch.jit.script(every_form)
-    assert str(scripted.graph).count("portable_softmax::") == 3
-    torch.testing.assert_close(scripted(x), every_form(x))
-    for ours, theirs in ((Softmax(1), torch.nn.Softmax(1)), (LogSoftmax(), torch.nn.LogSoftmax(-1))):
-        scripted, kept = torch.jit.script(torch.nn.Sequential(torch.nn.Identity(), ours)), io.BytesIO()
-        assert str(scripted.inlined_graph).count("portable_softmax::") == 1
-        torch.jit.save(scripted, kept)
-        kept.seek(0)
-        for module in (scripted, torch.jit.load(kept)):
-            leaves = [x.clone().requires_grad_() for _ in range(2)]
-            results = module(leaves[0]), theirs(leaves[1])
-            for result in results:
-                result.square().sum().backward()
-            torch.testing.assert_close(*results)
-            torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
-    with pytest.raises(torch.jit.Error, match="takes only a module's dim"):
-        torch.jit.script(Softmax(scale=0.5))(x)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for _ in range(2):  # a call could be repeated
-            traced = torch.jit.trace(lambda x: softmax(x, 0), x)
-            softmax(x, 0)
+    for _ in range(2):  # a call could be repeated
+        traced = torch.jit.trace(lambda x: softmax(x, 0), x)
+        softmax(x, 0)
     assert "portable_softmax::softmax" in str(traced.graph)
 
 
@@ -240,16 +198,3 @@ def test_who_listens_sees_the_operator_though_a_call_could_be_repeated(where, mo
         exact = torch.softmax(tensor.detach().double() * given.get("scale", 1.0), 0)
         torch.testing.assert_close(result.detach().double(), exact)
         assert dispatched.pop(), f"{name} was not asked"
-
-
-@pytest.mark.parametrize("name", ["plain", "scored"])
-def test_programs_that_version_1_0_saved_are_loaded(name):
-    """Their graphs hold portable_softmax::scored, and operators of fewer arguments."""
-    x, mask, temperature = random(4, 6).float(), torch.ones(4, 6, dtype=torch.bool).tril(), random(4, 1).float().abs() + 0.5
-    module = torch.export.load(RECORDED / f"{name}_1_0.pt2").module()
-    if name == "plain":
-        y, exact = module(x), log_softmax(x, 0) + softmax(x, -1)
-    else:
-        first = softmax(x, mask=mask, temperature=temperature, softcap=3.0, sink=0.5)
-        y, exact = module(x, mask, temperature), first + softmin(x, 1, scale=2.0, masked_rows="zero")
-    torch.testing.assert_close(y, exact)
