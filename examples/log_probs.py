@@ -65,8 +65,8 @@ def compute_topk_logprobs(
     """
     likeliest = logits.topk(num_logprobs, dim=-1).indices
     token_ids = torch.cat((sampled_token_ids.unsqueeze(-1), likeliest), dim=-1)
-    logprobs, ranks = token_log_probs(logits, token_ids, rank=True)
-    return token_ids, logprobs, ranks[:, 0]
+    ranks = (logits > logits.gather(-1, sampled_token_ids.unsqueeze(-1))).sum(-1)
+    return token_ids, token_log_probs(logits, token_ids), ranks
 
 
 def main() -> None:

@@ -27,7 +27,6 @@ def explain(
     out: torch.Tensor | None = None,
     ids: torch.Tensor | None = None,
     entropy: bool = False,
-    rank: bool = False,
     device: Device | str | None = None,
 ) -> str:
     """Says which kernel computes softmax(x, dim, dtype, ...), with the plan of its launch, or why torch computes it.
@@ -41,7 +40,7 @@ def explain(
         dim: the axis along which the result sums to 1.
         dtype: the type of the result, as softmax takes it.
         scale, temperature, mask, causal, softcap, sink, masked_rows, out: as softmax takes them.
-        ids, entropy, rank: as token_log_probs takes them; with ids it is that call which is explained.
+        ids, entropy: as token_log_probs takes them; with ids it is that call which is explained.
         device: the device to plan for instead, in the forms that `plan` takes.
 
     Returns:
@@ -65,5 +64,5 @@ def explain(
             raise ValueError(
                 "explain(): ids were given, and of softmax's options token_log_probs takes scale and temperature alone"
             )
-        return log_probs_explained(x, ids, Given(dim, scale, temperature, entropy=entropy, rank=rank), planned_for)
+        return log_probs_explained(x, ids, Given(dim, scale, temperature, entropy=entropy), planned_for)
     return explained(x, int_of("explain", dim), dtype_of("explain", dtype), given, out, planned_for)

@@ -15,7 +15,6 @@ def token_log_probs(
     temperature: Numbers = None,
     ignore_index: int = -100,
     entropy: bool = False,
-    rank: bool = False,
     grad_inplace: bool = False,
     out: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
@@ -34,15 +33,14 @@ def token_log_probs(
             gradient of such a tensor is composed of torch's operators, with tensors of the shape of logits.
         ignore_index: the id that stands for none: its log-probability is 0, and has no gradient.
         entropy: True to return the entropy of each row too, ignored or not. Logits of -inf, as a mask leaves them, add 0 to it.
-        rank: True to return how many of a row's scaled logits are above that of each id; 0 for ids that are ignored.
         grad_inplace: True to write the gradient over logits, which are lost then. Where torch.compile or torch.func trace the
             call, they say where a gradient is written.
         out: what log-probabilities are written to: float32, or float64 of float64, of the shape of ids. Not differentiable.
 
     Returns:
-        Log-probabilities of the shape of ids, in float32, or float64 of float64. With `entropy` or `rank` a tuple of them, the
-        entropies in the same type and in the shape of logits without `dim`, and the ranks, int64 in the shape of ids: those
-        that are asked for, in this order. On an accelerator an id out of range gives nan, and no gradient.
+        Log-probabilities of the shape of ids, in float32, or float64 of float64. With `entropy` a tuple of them and the
+        entropies, in the same type and in the shape of logits without `dim`. On an accelerator an id out of range gives nan,
+        and no gradient.
 
     Raises:
         IndexError: there is no such dim; an id is out of range, on the CPU.
@@ -54,4 +52,4 @@ def token_log_probs(
         LayoutError: a tensor is nested, sparse or of another layout than strided.
         DeviceError, PlanError, CompileError: the kernel cannot run on the device of logits.
     """
-    return call(logits, ids, dim, scale, temperature, ignore_index, entropy, rank, grad_inplace, out)
+    return call(logits, ids, dim, scale, temperature, ignore_index, entropy, grad_inplace, out)

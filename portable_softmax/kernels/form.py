@@ -24,7 +24,6 @@ class Form:
     rounded_to: str  # type of y: an input is rounded to it first
     picks: str = ""  # "forward" ends with log-probabilities of chosen elements; "gradient" is theirs: see log_probs.py
     entropy: bool = False  # of each row too; a gradient: it has one
-    rank: bool = False  # elements above each chosen one too
     many: bool = False  # a gradient: rows have another number of chosen elements than one
 
     # How rows lie in memory.

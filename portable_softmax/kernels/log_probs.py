@@ -19,7 +19,7 @@ from portable_softmax.kernels.formulas import along, finish, load, of_rows, stor
 from portable_softmax.kernels.held import get
 from portable_softmax.kernels.scores import unscaled
 from portable_softmax.kernels.splits import across_splits, combine, combine_falls, splits_of
-from portable_softmax.kernels.streamed import filled, load_block
+from portable_softmax.kernels.streamed import load_block
 
 
 @triton.jit
@@ -131,33 +131,6 @@ def whole_rows(slots, step, epoch, a, b, rows, lead, n_rows, n_cols, a_stride, b
     else:
         whole = second
     return first, second, whole
-
-
-@triton.jit
-def count_above(
-    ranks_ptr, ids_ptr, a, b, tile_a, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_stride, b_stride,
-    factor, n_ids, ignored, FORM: tl.constexpr,
-):  # fmt: skip
-    """Adds to the rank of each chosen column how many elements of the program's split are above it; ranks begin with 0.
-
-    Ahead of `reduce`: chosen scores are on their way while the tile is.
-    """
-    number, known = number_of_row(matrix, rows, per_matrix, FORM), rows < n_rows
-    for at in tl.range(0, n_ids):
-        ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
-        score = score_at(ids, there, a, b, lead, a_stride, b_stride, factor, FORM)
-        block = filled(FORM.width, rows.shape[0], 0.0, FORM).to(tl.int32)
-        if FORM.held:
-            for k in tl.static_range(FORM.blocks):
-                block += (get(tile_a, k, FORM) > score).to(tl.int32)
-        else:
-            for col in tl.range(first_col, past_of_split(first_col, n_cols, FORM), FORM.width):
-                more, _, _, _ = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
-                block += (more > score).to(tl.int32)
-        above = tl.sum(block, axis=FORM.axis)
-        if FORM.unaligned:
-            above += tl.sum((edge_a > score).to(tl.int32), axis=1)  # of a split without edges they are -inf
-        tl.atomic_add(ranks_ptr + number * n_ids + at, above.to(tl.int64), mask=there, sem="relaxed")
 
 
 @triton.jit

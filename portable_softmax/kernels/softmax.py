@@ -16,7 +16,6 @@ from portable_softmax.kernels.form import name_of
 from portable_softmax.kernels.held import load_edges, load_tile, reduce, store_edges, store_tile
 from portable_softmax.kernels.log_probs import (
     chosen_first,
-    count_above,
     number_of_row,
     numbers_of,
     pick,
@@ -32,7 +31,7 @@ from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
 @triton.jit(repr=name_of)
 def softmax_kernel(
     out_ptr, a_ptr, b_ptr, mask_ptr, factors_ptr, sinks_ptr, statistics_ptr,  # each operand that there is not is None
-    ids_ptr, picked_ptr, entropies_ptr, ranks_ptr,  # chosen columns of rows, their log-probabilities or the gradients of these
+    ids_ptr, picked_ptr, entropies_ptr,  # chosen columns of rows, their log-probabilities or the gradients of these
     n_lines, length, out_line, a_line,  # lines of a matrix, their length, and strides from line to line: in FORM.unit elements
     n_matrices, out_matrix, a_matrix,  # matrices of a batch, and strides
     n_batches, out_batch, a_batch,
@@ -84,11 +83,6 @@ def softmax_kernel(
         tile_b = None
         if FORM.held:
             tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, b_stride, factors, FORM)
-        if FORM.rank:
-            count_above(
-                ranks_ptr, ids_ptr, a, b, tile_a, edge_a, matrix, rows, lead, first_col, per_matrix, n_rows, n_cols, a_line,
-                b_stride, factors, n_ids, ignored, FORM,
-            )  # fmt: skip
         if FORM.picks == "gradient":
             first, second, total, slope = numbers_of(
                 statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, number, rows < n_rows, n_cols,

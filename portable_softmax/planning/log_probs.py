@@ -9,12 +9,10 @@ class LogProbs:
 
     Args:
         entropy: of each row too; for a gradient, its own is given.
-        rank: how many elements are above each chosen one too.
         gradient: of x, from the gradients of these numbers.
         many: a gradient: rows have another number of chosen elements than one.
     """
 
     entropy: bool = False
-    rank: bool = False
     gradient: bool = False
     many: bool = False

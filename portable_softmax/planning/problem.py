@@ -134,8 +134,8 @@ class Problem:
 
     @property
     def reads_again(self) -> bool:
-        """Tells whether a program that does not hold its rows reads them twice: for results, or to count what is above one."""
-        return self.log_probs is None or self.log_probs.rank
+        """Tells whether a program that does not hold its rows reads them twice, for results."""
+        return self.log_probs is None
 
     @property
     def pairs(self) -> int:

@@ -116,7 +116,7 @@ def _masks(spec: KernelSpec, threads: int) -> dict[str, Any]:
 def _log_probs(wanted: LogProbs) -> dict[str, Any]:
     """Returns the fields of a form for what is wanted in place of a softmax."""
     picks = "gradient" if wanted.gradient else "forward"
-    return {"picks": picks, "entropy": wanted.entropy, "rank": wanted.rank, "many": wanted.many}
+    return {"picks": picks, "entropy": wanted.entropy, "many": wanted.many}
 
 
 def _access(spec: KernelSpec, threads: int) -> int:

@@ -96,7 +96,6 @@ class KernelSpec:
         if picks:
             there |= {"ids_ptr": "*i64", "picked_ptr": number}
             there |= {"entropies_ptr": number} if picks.gradient and picks.entropy else {}
-            there |= {"ranks_ptr": "*i64"} if picks.rank else {}
         there |= SIZES
         there |= dict.fromkeys(MASK_STRIDES if scores.mask and own else (), "i64")
         there |= {"factor": "i64"} if scores and not by_row else {}

@@ -1,4 +1,4 @@
-"""Log-probabilities of chosen tokens, entropies, ranks and their gradient, of launches and calls, compared with float64."""
+"""Log-probabilities of chosen tokens, entropies and their gradient, of launches and calls, compared with float64."""
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def test_every_tiling(device, where, tiling, dtype, temperature, n_ids):
 @pytest.mark.parametrize("tiling", TILINGS.values(), ids=TILINGS)
 def test_programs_that_walk(device, where, tiling):
     ids = torch.tensor([[5], [IGNORED], [0], [99], [7]], device=where)
-    both(device, random(5, 100).to(where), ids, tiling, entropy=False, rank=False, num_programs=2 * tiling.splits)
+    both(device, random(5, 100).to(where), ids, tiling, entropy=False, num_programs=2 * tiling.splits)
 
 
 @pytest.mark.parametrize("tiling", [TILINGS[name] for name in ("blocks", "splits in blocks", "splits read again")])
@@ -82,7 +82,7 @@ def test_what_no_program_has_published_is_computed(device, where, monkeypatch, n
 def test_bits_of_log_softmax(device, where, name):
     """The same launch of log_softmax stores the same bits."""
     x, ids = random(4, 100).to(where), torch.arange(100, device=where).expand(4, 100).contiguous()
-    picked = both(device, x, ids, TILINGS[name], entropy=False, rank=False)[0]
+    picked = both(device, x, ids, TILINGS[name], entropy=False)[0]
     y = torch.empty_like(x)
     lines = lines_of_scores(x.shape, 1, [x.stride()] * 2, (0, 0), False)
     problem, tiling = problem_of(lines, "float32", "float32", form="log_softmax"), TILINGS[name]
@@ -109,11 +109,11 @@ def test_logits_that_lie_anywhere(where, layout, dtype):
     x = layout(random(3, 6, 40).to(where, dtype))
     ids = torch.randint(0, x.shape[-1], x.shape[:-1], generator=torch.Generator().manual_seed(3)).to(where)
     leaf = x.detach().requires_grad_()
-    found = token_log_probs(leaf, ids, entropy=True, rank=True)
+    found = token_log_probs(leaf, ids, entropy=True)
     assert_picked(found, x, ids.unsqueeze(-1))
     grads = [random(*each.shape, seed=4).to(each) for each in found[:2]]
     (dx,) = torch.autograd.grad(found[:2], leaf, grads)
-    exact, size = expected_gradient(expected(x, ids.unsqueeze(-1))[3], ids.unsqueeze(-1), grads[0].unsqueeze(-1), grads[1])
+    exact, size = expected_gradient(expected(x, ids.unsqueeze(-1))[2], ids.unsqueeze(-1), grads[0].unsqueeze(-1), grads[1])
     assert_close(dx, exact, 10 * size)
 
 
@@ -144,7 +144,7 @@ def test_hostile_rows(where, kinds, n_cols, n_ids, dtype, temperature, seed):
     ids = torch.randint(0, n_cols, (len(kinds), n_ids or 1), generator=torch.Generator().manual_seed(seed)).to(where)
     ids[seed % len(kinds), 0] = IGNORED
     by = None if temperature is None else torch.full((len(kinds), 1), temperature, device=where)
-    given = {"temperature": by, "ignore_index": IGNORED, "entropy": True, "rank": True}
+    given = {"temperature": by, "ignore_index": IGNORED, "entropy": True}
     found = token_log_probs(x, ids if n_ids else ids[:, 0], **given)
     assert_picked(found, x, ids, by)
 

@@ -24,7 +24,7 @@ def ids_of(*shape, n_cols=50):
 def test_opcheck(by_torch, n_ids, needs):
     x, ids = random(3, 4, 50), ids_of(3, 4) if n_ids is None else ids_of(3, 4, n_ids)
     factors = random(3, 4, seed=1).abs() + 0.5
-    given = x.requires_grad_(needs), ids, -1, factors.requires_grad_(needs), None, True, -100, True, True
+    given = x.requires_grad_(needs), ids, -1, factors.requires_grad_(needs), None, True, -100, True
     torch.library.opcheck(OPERATORS.token_log_probs.default, given)
     torch.library.opcheck(OPERATORS.token_log_probs.default, (x, ids))
     statistics = OPERATORS.token_log_probs(x.detach(), ids, entropy=True)[1]
@@ -33,7 +33,7 @@ def test_opcheck(by_torch, n_ids, needs):
 
 
 def everything(x, ids, temperature=None):
-    return token_log_probs(x, ids, temperature=temperature, entropy=True, rank=True)
+    return token_log_probs(x, ids, temperature=temperature, entropy=True)
 
 
 def assert_same(ours, theirs):
@@ -49,7 +49,7 @@ def test_vmap_and_func(place):
     assert_same(torch.vmap(everything, in_dims=(1, 1, None))(x, ids, t[:, 0]), everything(*turned))
 
     def loss(x, ids, t):
-        picked, entropies, _ = everything(x, ids, t)
+        picked, entropies = everything(x, ids, t)
         return picked.sum() + entropies.square().sum()
 
     found = torch.vmap(torch.func.grad(loss, argnums=(0, 2)))(x, ids, t)
@@ -170,8 +170,8 @@ def test_ids_out_of_range_are_refused_on_the_cpu(by_torch):
 
 def test_nothing_to_compute(place):
     assert token_log_probs(random(0, 50).to(place), ids_of(0).to(place)).shape == (0,)
-    picked, entropies, ranks = everything(random(2, 0).to(place), torch.full((2,), -100, device=place))
-    assert (picked.tolist(), entropies.tolist(), ranks.tolist()) == ([0, 0], [0, 0], [0, 0])
+    picked, entropies = everything(random(2, 0).to(place), torch.full((2,), -100, device=place))
+    assert (picked.tolist(), entropies.tolist()) == ([0, 0], [0, 0])
 
 
 def test_plans_and_explanations():

@@ -32,7 +32,7 @@ def hostile(n_cols):
 
 
 def expected(x, ids, temperature=None, dim=-1):
-    """Returns (log-probabilities, entropies, ranks, log_softmax, scores) in float64; ids have one more dimension."""
+    """Returns (log-probabilities, entropies, log_softmax, scores) in float64; ids have one more dimension."""
     scores = x.double().movedim(dim, -1)
     if temperature is not None:  # the kernel's scores are rounded
         compute = torch.promote_types(x.dtype, torch.float32)
@@ -41,9 +41,7 @@ def expected(x, ids, temperature=None, dim=-1):
     there = ids != IGNORED
     picked = torch.where(there, logs.gather(-1, torch.where(there, ids, 0)), 0.0)
     entropies = -(logs.exp() * logs.clamp(min=-1e300)).sum(-1)
-    its = scores.gather(-1, torch.where(there, ids, 0))
-    ranks = torch.where(there, (scores.unsqueeze(-2) > its.unsqueeze(-1)).sum(-1), 0)
-    return picked, entropies, ranks, logs, scores
+    return picked, entropies, logs, scores
 
 
 def expected_gradient(logs, ids, dpicked, dentropy):
@@ -63,22 +61,19 @@ def expected_gradient(logs, ids, dpicked, dentropy):
 
 
 def assert_picked(found, x, ids, temperature=None, dim=-1):
-    """Checks (log-probabilities, entropies, ranks); each is as near as float32 lets a difference of scores be."""
-    picked, entropies, ranks = found
+    """Checks (log-probabilities, entropies); each is as near as float32 lets a difference of scores be."""
+    picked, entropies = found
     *exact, _, scores = expected(x, ids, temperature, dim)
     top = scores.nan_to_num(NAN, 0, 0).abs().amax(-1).nan_to_num(0)
     fall = (scores - scores.amax(-1, keepdim=True)).nan_to_num(0, 0, 0).abs().amax(-1)
     assert_close(picked, exact[0].view(picked.shape), (1 + fall).unsqueeze(-1).expand(ids.shape).reshape(picked.shape))
     if entropies is not None:
         assert_close(entropies, exact[1].view(entropies.shape), (1 + torch.minimum(top, fall)).view(entropies.shape))
-    if ranks is not None:
-        known = ~scores.isnan().any(-1, keepdim=True).expand(ids.shape)
-        assert torch.equal(ranks.view(ids.shape)[known], exact[2][known])
 
 
 def assert_gradient(dx, x, ids, dpicked, dentropy, temperature=None):
     """Checks the gradient of logits in rows of a matrix."""
-    logs = expected(x, ids, temperature)[3]
+    logs = expected(x, ids, temperature)[2]
     exact, size = expected_gradient(logs, ids, dpicked, dentropy)
     by = 1.0 if temperature is None else temperature.double()
     size = size * (1 + logs.nan_to_num(0, 0, 0).abs())  # exp(score - maximum) - the sum's logarithm is taken of it
@@ -103,16 +98,15 @@ def launched(device, x, ids, tiling, wanted, temperature=None, results=None, num
     run(*ahead, x, *([] if temperature is None else [temperature]), *results)
 
 
-def both(device, x, ids, tiling, temperature=None, entropy=True, rank=True, **how):
+def both(device, x, ids, tiling, temperature=None, entropy=True, **how):
     """Computes numbers of rows by a launch and their gradient by another, and compares both with float64."""
     where, compute = x.device, torch.promote_types(x.dtype, torch.float32)
     statistics = torch.full((2 + entropy, len(x)), NAN, dtype=compute, device=where)
     picked = torch.full(ids.shape, NAN, dtype=compute, device=where)
-    ranks = torch.zeros_like(ids)
-    forward = LogProbs(entropy=entropy, rank=rank)
-    launched(device, x, ids, tiling, forward, temperature, [statistics, ids, picked, *([ranks] if rank else [])], **how)
+    forward = LogProbs(entropy=entropy)
+    launched(device, x, ids, tiling, forward, temperature, [statistics, ids, picked], **how)
     along = None if temperature is None else temperature.unsqueeze(1)
-    assert_picked((picked, statistics[2] if entropy else None, ranks if rank else None), x, ids, along)
+    assert_picked((picked, statistics[2] if entropy else None), x, ids, along)
 
     dpicked, dentropy = random(*ids.shape, seed=1).to(where, compute), random(len(x), seed=2).to(where, compute)
     dx = torch.full((len(x), x.stride(0)), NAN, dtype=x.dtype, device=where)[:, : x.shape[1]]
@@ -120,4 +114,4 @@ def both(device, x, ids, tiling, temperature=None, entropy=True, rank=True, **ho
     given = [dx, statistics, ids, dpicked, *([dentropy] if entropy else [])]
     launched(device, x, ids, tiling, gradient, temperature, given, **how)
     assert_gradient(dx, x, ids, dpicked, dentropy if entropy else None, along)
-    return picked, statistics, ranks, dx
+    return picked, statistics, dx

@@ -136,7 +136,7 @@ def test_scores(machine, monkeypatch, device, direction, strategy, name, form, d
 @pytest.mark.parametrize("n_ids", [1, 3])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_log_probs(machine, monkeypatch, device, strategy, n_ids, dtype):
-    """With entropies and ranks, of hostile rows and temperatures; and their gradient."""
+    """With entropies, of hostile rows and temperatures; and their gradient."""
     tiling, cols = (PLANNED if BACKEND == "npu" else TILINGS)[strategy]
     if tiling:
         choose(monkeypatch, tiling)
@@ -146,8 +146,8 @@ def test_log_probs(machine, monkeypatch, device, strategy, n_ids, dtype):
     ids[0, -1], ids[2, 0] = log_probs.IGNORED, 0
     by = torch.tensor([1, 0.5, 2, 1e-3, 30, 0.7, 1, 1, 1])  # gradients fit float16
     given = x.to(where), ids.to(where), -1, by.to(where), None, True, log_probs.IGNORED
-    picked, statistics, ranks = OPERATORS.token_log_probs(*given, True, True)
-    log_probs.assert_picked((picked.cpu(), statistics.cpu()[2], ranks.cpu()), x, ids, by.unsqueeze(1))
+    picked, statistics = OPERATORS.token_log_probs(*given, True)
+    log_probs.assert_picked((picked.cpu(), statistics.cpu()[2]), x, ids, by.unsqueeze(1))
     dpicked, dentropy = log_probs.random(*ids.shape, seed=1), log_probs.random(len(x), seed=2)
     gradients = given[0], given[1], statistics, dpicked.to(where), dentropy.to(where), *given[2:]
     dx = OPERATORS.token_log_probs_backward(*gradients)

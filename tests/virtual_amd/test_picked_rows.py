@@ -40,4 +40,4 @@ def test_numbers_and_gradients(product, tiling, n_ids, dtype):
     ids = torch.randint(0, 100, (9, n_ids), generator=torch.Generator().manual_seed(3))
     ids[0, -1], ids[2, 0], ids[1] = IGNORED, 0, 50
     temperatures = torch.tensor([1, 0.5, 2, 1e-6, 30, 0.7, 1, 1, 1]) if n_ids == 1 else None
-    both(Device.from_profile(product), x.to(CPU), ids, tiling, temperatures, rank=n_ids == 2, prepare=in_virtual_device)
+    both(Device.from_profile(product), x.to(CPU), ids, tiling, temperatures, prepare=in_virtual_device)

@@ -1,1 +1,1 @@
-"""Log-probabilities of chosen elements of rows, with their entropies and ranks, and their gradient."""
+"""Log-probabilities of chosen elements of rows, with their entropies, and their gradient."""

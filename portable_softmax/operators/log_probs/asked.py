@@ -11,7 +11,7 @@ from portable_softmax.planning.scores import Scores
 
 SCHEMA = (
     "(Tensor input, Tensor ids, int dim=-1, Tensor? factors=None, float? factor=None, bool divides=False, "
-    "int ignore_index=-100, bool entropy=False, bool rank=False) -> (Tensor, Tensor, Tensor)"
+    "int ignore_index=-100, bool entropy=False) -> (Tensor, Tensor)"
 )
 BACKWARD_SCHEMA = (
     "(Tensor input, Tensor ids, Tensor statistics, Tensor dpicked, Tensor? dentropy, int dim, Tensor? factors=None, "
@@ -31,7 +31,6 @@ class Asked(NamedTuple):
         divides: x is divided by it, else multiplied.
         ignore_index: the id that stands for none.
         entropy: of each row too.
-        rank: how many scores are above each chosen one too.
     """
 
     x: torch.Tensor
@@ -42,7 +41,6 @@ class Asked(NamedTuple):
     divides: bool = False
     ignore_index: int = -100
     entropy: bool = False
-    rank: bool = False
 
     @property
     def by(self) -> float | torch.Tensor | None:
@@ -51,7 +49,7 @@ class Asked(NamedTuple):
 
     @property
     def compute(self) -> torch.dtype:
-        """Returns the type of all results but ranks: float32, or float64 of float64."""
+        """Returns the type of all results: float32, or float64 of float64."""
         return torch.promote_types(self.x.dtype, torch.float32)
 
     @property
@@ -120,7 +118,7 @@ class AskedGradient(NamedTuple):
 
 def call_of(asked: Asked, batch_invariant: bool) -> tuple[Call, Operands]:
     """Returns what is asked for as a launch takes it, and (x, factors), with factors if there are some."""
-    wanted = LogProbs(entropy=asked.entropy, rank=asked.rank)
+    wanted = LogProbs(entropy=asked.entropy)
     return _call(asked, asked.compute, batch_invariant, wanted)
 
 

@@ -7,8 +7,8 @@ from portable_softmax.operators.call import Asked as AskedSoftmax
 from portable_softmax.operators.log_probs.asked import Asked, AskedGradient
 
 
-def forward(asked: Asked) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Computes (log-probabilities, numbers of rows, ranks); ranks are None where none are asked for.
+def forward(asked: Asked) -> tuple[torch.Tensor, torch.Tensor]:
+    """Computes (log-probabilities, numbers of rows).
 
     Raises:
         IndexError: an id is out of range.
@@ -33,13 +33,9 @@ def forward(asked: Asked) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | No
     if asked.entropy:
         statistics[2] = -_weighted(logs).sum(-1)
     if not n_cols:
-        return logs.new_zeros(asked.ids.shape), statistics, torch.zeros_like(asked.ids) if asked.rank else None
+        return logs.new_zeros(asked.ids.shape), statistics
     chosen = logs.gather(-1, torch.where(ignored, 0, ids))
-    ranks = None
-    if asked.rank:
-        above = count_above(scores, scores.gather(-1, torch.where(ignored, 0, ids)))
-        ranks = torch.where(ignored, 0, above).view(asked.ids.shape)
-    return torch.where(ignored, 0, chosen).view(asked.ids.shape), statistics, ranks
+    return torch.where(ignored, 0, chosen).view(asked.ids.shape), statistics
 
 
 def backward(given: AskedGradient) -> torch.Tensor:
@@ -93,14 +89,6 @@ def steep(fall: torch.Tensor, asked: Asked, dim: int | None = None) -> torch.Ten
 def scores_of(asked: Asked) -> torch.Tensor:
     """Returns x, multiplied or divided, in the type that is computed in, its own axis last."""
     return composite.scaled(asked.x.to(asked.compute), asked.own_dim, asked.by, asked.divides).movedim(asked.own_dim, -1)
-
-
-def count_above(scores: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-    """Returns how many scores of a row, [..., n_cols], are above each of its chosen ones, [..., n_ids]."""
-    counts = torch.zeros_like(chosen, dtype=torch.int64)
-    for at in range(chosen.shape[-1]):
-        counts[..., at] = (scores > chosen[..., at : at + 1]).sum(-1)
-    return counts
 
 
 def _factor(asked: Asked) -> float | torch.Tensor:

@@ -33,7 +33,6 @@ class Given(NamedTuple):
     temperature: Any = None
     ignore_index: Any = -100
     entropy: Any = False
-    rank: Any = False
     grad_inplace: Any = False
 
 
@@ -45,11 +44,10 @@ def call(
     temperature: Any,
     ignore_index: Any,
     entropy: Any,
-    rank: Any,
     grad_inplace: Any,
     out: Any,
 ) -> Found:
-    """Computes log-probabilities, or a tuple of them, entropies and ranks, those that are asked for.
+    """Computes log-probabilities, or a tuple of them and entropies.
 
     Arguments and errors are those of api.log_probs.token_log_probs.
     """
@@ -57,18 +55,18 @@ def call(
     if (
         out is None and scale is None and (temperature is None or type(temperature) in (float, torch.Tensor))
         and not is_dynamo_compiling() and type(x) is torch.Tensor and type(dim) is int and type(ignore_index) is int
-        and type(entropy) is bool and type(rank) is bool and type(grad_inplace) is bool
+        and type(entropy) is bool and type(grad_inplace) is bool
     ):  # fmt: skip
         by_row = type(temperature) is torch.Tensor
         by = "rows" if by_row else temperature
-        key = NAME, dim, by, ignore_index, entropy, rank, grad_inplace, is_batch_invariant(), x.shape
+        key = NAME, dim, by, ignore_index, entropy, grad_inplace, is_batch_invariant(), x.shape
         if not by_row:
             found: Any = repeated_pair(key, x, ids)
             if found is not None:
                 return found
         elif isinstance(ids, torch.Tensor) and (repeat := repeat_of(find(key), [x, ids, temperature])):
             return repeat(x, ids, temperature)
-    return _anew(x, ids, Given(dim, scale, temperature, ignore_index, entropy, rank, grad_inplace), out, key)
+    return _anew(x, ids, Given(dim, scale, temperature, ignore_index, entropy, grad_inplace), out, key)
 
 
 def _anew(x: Any, ids: Any, given: Given, out: Any, key: tuple[Any, ...] | None) -> Found:
@@ -77,8 +75,7 @@ def _anew(x: Any, ids: Any, given: Given, out: Any, key: tuple[Any, ...] | None)
     if out is not None:
         return _into(out, asked)
     if not all(nobody_listens(each, autocast=False) for each in (asked.x, asked.ids, *asked.numbers)):
-        picked, statistics, ranks = operator(*asked)
-        return named(asked, picked, statistics, ranks)
+        return named(asked, *operator(*asked))
     invariant = is_batch_invariant()
     if by_torch(asked.x):
         run: Run = partial(_by_torch, _without_tensors(asked), invariant)
@@ -90,7 +87,7 @@ def _anew(x: Any, ids: Any, given: Given, out: Any, key: tuple[Any, ...] | None)
     recorded = asked.x.requires_grad or any(each.requires_grad for each in factors)
     function: Any = _unrecorded(run, rest)
     if recorded:
-        kind = _Kind(run, rest, given.grad_inplace, {}, rest.entropy or rest.rank)
+        kind = _Kind(run, rest, given.grad_inplace, {})
         # Function.apply asks for torch.func's levels, and there are none.
         function = partial(super(torch.autograd.Function, _Recorded).apply, kind)
     given_tensors = [each for each in (x, ids, given.temperature) if isinstance(each, torch.Tensor)]
@@ -108,14 +105,14 @@ def read(x: Any, ids: Any, given: Given) -> Asked:
     check_layout(NAME, x)
     if ids.dtype is torch.bool or ids.is_floating_point() or ids.is_complex():
         raise DtypeError(f"{NAME}(): argument 'ids' must hold integers, not {ids.dtype}")
-    for name in ("entropy", "rank", "grad_inplace"):
+    for name in ("entropy", "grad_inplace"):
         if not isinstance(getattr(given, name), bool):
             raise TypeError(f"{NAME}(): argument '{name}' must be bool, not {type(getattr(given, name)).__name__}")
     if not isinstance(given.ignore_index, int | torch.SymInt) or isinstance(given.ignore_index, bool):
         raise TypeError(f"{NAME}(): argument 'ignore_index' must be int, not {type(given.ignore_index).__name__}")
     dim = wrap_dim(int_of(NAME, given.dim), x.dim())
     ignored: Any = given.ignore_index
-    asked = Asked(x, ids.to(torch.int64), dim, ignore_index=ignored, entropy=given.entropy, rank=given.rank)
+    asked = Asked(x, ids.to(torch.int64), dim, ignore_index=ignored, entropy=given.entropy)
     check(asked)
     x, by, divides = factor_of(NAME, x, dim, asked.compute, given.scale, given.temperature)
     rows = by if isinstance(by, torch.Tensor) else None
@@ -124,11 +121,9 @@ def read(x: Any, ids: Any, given: Given) -> Asked:
     )
 
 
-def named(asked: Asked, picked: torch.Tensor, statistics: torch.Tensor, ranks: torch.Tensor | None) -> Found:
+def named(asked: Asked, picked: torch.Tensor, statistics: torch.Tensor) -> Found:
     """Returns what a caller gets: entropies are the last numbers of rows."""
-    if asked.entropy:
-        return (picked, statistics[2], ranks) if asked.rank and ranks is not None else (picked, statistics[2])
-    return (picked, ranks) if asked.rank and ranks is not None else picked
+    return (picked, statistics[2]) if asked.entropy else picked
 
 
 def _by_torch(rest: Asked, batch_invariant: bool, x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Results:
@@ -154,7 +149,7 @@ def _without_tensors(asked: Asked) -> Asked:
 
 def _unrecorded(run: Run, rest: Asked) -> Callable[..., Found]:
     """Returns `run` with the results that a caller gets."""
-    if rest.entropy or rest.rank:
+    if rest.entropy:
         return lambda *tensors: named(rest, *run(*tensors))
     return lambda *tensors: run(*tensors)[0]
 
@@ -166,7 +161,6 @@ class _Kind(NamedTuple):
     rest: Asked
     in_place: bool
     gradients: dict[bool, Gradient]
-    several: bool
 
 
 class _Recorded(torch.autograd.Function):
@@ -174,20 +168,18 @@ class _Recorded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kind: _Kind, x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Found:
-        picked, statistics, ranks = kind.run(x, ids, *factors)
+        picked, statistics = kind.run(x, ids, *factors)
         ctx.save_for_backward(x, ids, statistics, *factors)
         ctx.kind = kind
-        if not kind.several:
+        if not kind.rest.entropy:
             return picked
         ctx.set_materialize_grads(False)
-        if ranks is not None:
-            ctx.mark_non_differentiable(ranks)
-        return named(kind.rest, picked, statistics, ranks)
+        return named(kind.rest, picked, statistics)
 
     @staticmethod
     def backward(ctx: Any, dpicked: torch.Tensor | None, *more: torch.Tensor | None) -> tuple[Any, ...]:
         x, ids, statistics, *factors = ctx.saved_tensors
-        _, rest, in_place, gradients, _ = ctx.kind
+        _, rest, in_place, gradients = ctx.kind
         dpicked = statistics.new_zeros(ids.shape) if dpicked is None else dpicked.contiguous()
         dentropy = more[0].contiguous() if rest.entropy and more[0] is not None else None
         traced = torch.is_grad_enabled() or is_dynamo_compiling()  # for a second derivative, or by compiled autograd
@@ -229,5 +221,5 @@ def _into(out: Any, asked: Asked) -> Found:
         if run.of_nothing is None:
             increment_version(out)
             return named(asked, *run.into(out, asked.x, asked.ids, *run.factors))
-    picked, statistics, ranks = operator(*asked)
-    return named(asked, out.copy_(picked), statistics, ranks)
+    picked, statistics = operator(*asked)
+    return named(asked, out.copy_(picked), statistics)

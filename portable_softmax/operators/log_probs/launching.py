@@ -14,7 +14,7 @@ from portable_softmax.operators.overlap import overlap_of
 from portable_softmax.runtime.allocation import allocator
 from portable_softmax.runtime.guard import guard_of
 
-Results = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+Results = tuple[torch.Tensor, torch.Tensor]
 Run = Callable[..., Results]
 Gradient = Callable[..., torch.Tensor]  # of x, factors in a tuple, and the numbers of rows, AskedGradient.of_rows
 
@@ -27,8 +27,7 @@ def forward(asked: Asked, batch_invariant: bool) -> Results:
         batch_invariant: True if a row's bits may not depend on the other rows.
 
     Returns:
-        (log-probabilities, of the shape of ids; numbers of rows, of `asked.statistics_shape`; ranks, int64, of the shape of
-        ids, or None where none are asked for).
+        (log-probabilities, of the shape of ids; numbers of rows, of `asked.statistics_shape`).
 
     Raises:
         IndexError, DtypeError, DeviceError, PlanError, CompileError: the cases of api.log_probs.token_log_probs.
@@ -49,7 +48,7 @@ class Forward:
 
     def __init__(self, asked: Asked, batch_invariant: bool) -> None:
         call, (x, *factors) = call_of(asked, batch_invariant)
-        self.factors, self.ranked, self.dtype, self.empty = tuple(factors), asked.rank, asked.compute, allocator(x.device)
+        self.factors, self.dtype, self.empty = tuple(factors), asked.compute, allocator(x.device)
         self.ids_shape, self.ids_strides = tuple(asked.ids.shape), asked.ids.stride()
         self.shape = tuple(asked.statistics_shape)
         self.strides = torch.empty(self.shape, device="meta").stride()
@@ -57,7 +56,7 @@ class Forward:
         if self.of_nothing is None:
             self.current, self.number, self.made_current = guard_of(device_of(x))
             some = x.new_empty(0, dtype=self.dtype)
-            self.launch = bound(call, (x, *factors, some, asked.ids, some, *((asked.ids,) if asked.rank else ())))
+            self.launch = bound(call, (x, *factors, some, asked.ids, some))
 
     def __call__(self, x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Results:
         """Returns what `forward` does, of tensors like those of the call."""
@@ -70,8 +69,8 @@ class Forward:
 
     @property
     def quickly(self) -> Run:
-        """Returns a function that does the same, in fewer steps where there are neither factors nor ranks."""
-        if self.of_nothing is not None or self.factors or self.ranked:
+        """Returns a function that does the same, in fewer steps where there are no factors."""
+        if self.of_nothing is not None or self.factors:
             return self
         current, number, launch, empty = self.current, self.number, self.launch, self.empty
         ids_shape, ids_strides, shape, strides, dtype = self.ids_shape, self.ids_strides, self.shape, self.strides, self.dtype
@@ -81,19 +80,15 @@ class Forward:
                 return self(x, ids)
             picked, statistics = empty(ids_shape, ids_strides, dtype), empty(shape, strides, dtype)
             launch(x, statistics, ids, picked)
-            return picked, statistics, None
+            return picked, statistics
 
         return run
 
     def into(self, picked: torch.Tensor, x: torch.Tensor, ids: torch.Tensor, *factors: torch.Tensor) -> Results:
         """Does the same, and writes log-probabilities to `picked`: contiguous, of the shape of ids."""
         statistics = self.empty(self.shape, self.strides, self.dtype)
-        if self.ranked:
-            ranks = self.empty(self.ids_shape, self.ids_strides, torch.int64).zero_()
-            self.launch(x, *factors, statistics, ids, picked, ranks)
-            return picked, statistics, ranks
         self.launch(x, *factors, statistics, ids, picked)
-        return picked, statistics, None
+        return picked, statistics
 
 
 def backward(given: AskedGradient, in_place: bool = False, gradients: dict[bool, Gradient] | None = None) -> torch.Tensor:
@@ -150,4 +145,4 @@ def _of_nothing(asked: Asked) -> Results:
     ids = asked.ids
     found = torch.where(ids == asked.ignore_index, 0.0, float("nan")).to(asked.compute)
     statistics = asked.x.new_zeros(asked.statistics_shape, dtype=asked.compute)
-    return found, statistics, torch.zeros_like(ids) if asked.rank else None
+    return found, statistics

@@ -15,7 +15,7 @@ from portable_softmax.operators.library import batch_first, rows_of_batch
 from portable_softmax.operators.log_probs import by_torch, launching
 from portable_softmax.operators.log_probs.asked import BACKWARD_SCHEMA, SCHEMA, Asked, AskedGradient
 
-Results = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # of no ranks where none are asked for
+Results = tuple[torch.Tensor, torch.Tensor]
 _library = torch.library.Library("portable_softmax", "FRAGMENT")
 NAME, BACKWARD = "token_log_probs", "token_log_probs_backward"
 for _name, _schema in ((NAME, SCHEMA), (BACKWARD, BACKWARD_SCHEMA)):
@@ -54,16 +54,14 @@ def check(asked: Asked) -> None:
 def _forward(*arguments: Any) -> Results:
     asked = Asked(*arguments)
     check(asked)
-    picked, statistics, ranks = launching.forward(asked._replace(ids=asked.ids.contiguous()), is_batch_invariant())
-    return picked, statistics, asked.ids.new_empty(0) if ranks is None else ranks
+    return launching.forward(asked._replace(ids=asked.ids.contiguous()), is_batch_invariant())
 
 
 def _forward_fake(*arguments: Any) -> Results:
     asked = Asked(*arguments)
     check(asked)
     new = asked.x.new_empty
-    ranks = new(asked.ids.shape if asked.rank else (0,), dtype=torch.int64)
-    return new(asked.ids.shape, dtype=asked.compute), new(asked.statistics_shape, dtype=asked.compute), ranks
+    return new(asked.ids.shape, dtype=asked.compute), new(asked.statistics_shape, dtype=asked.compute)
 
 
 def _forward_batched(info: Any, in_dims: Any, *arguments: Any) -> Any:
@@ -73,7 +71,7 @@ def _forward_batched(info: Any, in_dims: Any, *arguments: Any) -> Any:
         x=x, ids=batch_first(asked.ids, at.ids, info.batch_size), dim=_dim_of(asked.dim, x),
         factors=rows_of_batch(asked.factors, at.factors, info.batch_size),
     )  # fmt: skip
-    return operator(*whole), (0, 1, 0 if asked.rank else None)
+    return operator(*whole), (0, 1)
 
 
 def _backward(*arguments: Any) -> torch.Tensor:
@@ -116,14 +114,13 @@ class _Recorded(torch.autograd.Function):
     def forward(ctx: Any, below: Any, _: str, batch_invariant: bool, *arguments: Any) -> Results:
         asked = Asked(*arguments)
         results: Results = below(*arguments, batch_invariant=batch_invariant)
-        ctx.mark_non_differentiable(results[2])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(asked.x, asked.ids, results[1], asked.factors)
         ctx.asked, ctx.n_arguments = asked._replace(x=None, ids=None, factors=None), len(arguments)  # type: ignore[arg-type]
         return results
 
     @staticmethod
-    def backward(ctx: Any, dpicked: torch.Tensor | None, dstatistics: torch.Tensor | None, _: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, dpicked: torch.Tensor | None, dstatistics: torch.Tensor | None) -> tuple[Any, ...]:
         x, ids, statistics, factors = ctx.saved_tensors
         asked, needs = ctx.asked, Asked(*ctx.needs_input_grad[3:])
         dpicked = statistics.new_zeros(ids.shape) if dpicked is None else dpicked
@@ -132,7 +129,7 @@ class _Recorded(torch.autograd.Function):
         found = Asked(
             backward_operator(*given) if needs.x else None, None, None,  # type: ignore[arg-type]
             factors=by_torch.of_factors(given) if needs.factors else None,
-            divides=None, ignore_index=None, entropy=None, rank=None,  # type: ignore[arg-type]
+            divides=None, ignore_index=None, entropy=None,  # type: ignore[arg-type]
         )  # fmt: skip
         return None, None, None, *found[: ctx.n_arguments]
 
