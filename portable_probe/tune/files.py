@@ -41,8 +41,7 @@ class Launch(NamedTuple):
 
 def reading_of(problem: Problem) -> str:
     """Names the way in which a problem is read."""
-    ways = (name for name in ("unaligned", "scattered") if getattr(problem, name))
-    return next(ways, "folded" if problem.folded > 1 else "plain")
+    return next((name for name in ("unaligned", "scattered") if getattr(problem, name)), "plain")
 
 
 def table_of(launches: Iterable[Launch]) -> str:

@@ -125,7 +125,7 @@ def first_of_split(split, n_cols, FORM: tl.constexpr):
 def past_of_split(first_col, n_cols, FORM: tl.constexpr):
     """Returns a column past the last block of a split that begins at first_col, or of the row, if one program has it whole."""
     end = n_cols + FORM.vector if FORM.held else n_cols  # rows have no more blocks than this
-    return tl.minimum(first_col + FORM.tile_cols, end) if FORM.programs > 1 or FORM.held else n_cols
+    return tl.minimum(first_col + FORM.tile_cols, end) if FORM.splits > 1 or FORM.held else n_cols
 
 
 @triton.jit
@@ -161,7 +161,7 @@ def mask_of(rows, cols, lead, n_rows, n_cols, FIRST: tl.constexpr, LAST: tl.cons
 def block_of(rows, first_col, lead, n_rows, n_cols, BLOCK: tl.constexpr, FORM: tl.constexpr):
     """Returns (columns, mask) of one block of a tile that begins at first_col."""
     FIRST: tl.constexpr = BLOCK == 0
-    LAST: tl.constexpr = (FORM.blocks - 1 == BLOCK or FORM.programs > 1) and FORM.padded
+    LAST: tl.constexpr = (FORM.blocks - 1 == BLOCK or FORM.splits > 1) and FORM.padded
     cols = tl.expand_dims(first_col + tl.arange(0, FORM.width) + BLOCK * FORM.width, 1 - FORM.axis)
     return cols, mask_of(rows, cols, lead, n_rows, n_cols, FIRST, LAST, FORM)
 

@@ -13,7 +13,6 @@ Each split of each row has two 64-bit slots, which are written and read whole. F
 neighbours, and one load reads both. For several rows, the first slots of all rows of a split are neighbours, and all second
 slots follow all first slots. A slot holds a 32-bit number and, above it, half of the launch's number. So anything else in that
 memory (slots of an earlier or a concurrent launch, elements of any tensor) counts as missing, and nothing has to be cleared.
-Where lines are folded, the rows of a matrix have slots in common, as each tile has other splits of them.
 
 A program publishes the statistics of its split and looks for those of the others, a bounded number of times. If some are still
 missing, the program computes them itself and publishes them, so that not every program computes them again. After "Decoupled
@@ -41,45 +40,34 @@ def slot_of(number, half):
 
 
 @triton.jit
-def slots_of(workspace_ptr, tile, matrix, rows, n_rows, FORM: tl.constexpr):
-    """Returns (pointers to the slots of the first split of a tile's rows, slots from split to split of a row).
-
-    A single row has a scalar pointer. Rows of folded lines have slots of their own, wherever a tile finds them.
-    """
-    if FORM.folded > 1:
-        row_tiles, step = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows, n_rows // FORM.folded
-        slots = workspace_ptr + tl.cast(matrix, tl.int64) * row_tiles * FORM.slots + rows % step
-    else:
-        step = FORM.tile_rows
-        slots = workspace_ptr + tl.cast(tile, tl.int64) * FORM.slots
-        if not FORM.one_row:
-            slots += tl.arange(0, FORM.tile_rows)
-    return slots, step
+def slots_of(workspace_ptr, tile, FORM: tl.constexpr):
+    """Returns pointers to the slots of the first split of a tile's rows; a single row has a scalar pointer."""
+    slots = workspace_ptr + tl.cast(tile, tl.int64) * FORM.slots
+    if not FORM.one_row:
+        slots += tl.arange(0, FORM.tile_rows)
+    return slots
 
 
 @triton.jit
-def publish(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
-    """Writes the two statistics of a split of each row, [rows] each, into the slots.
-
-    In folded lines each row has a split of its own, and only those that are `known` have slots.
-    """
+def publish(slots, split, first, second, epoch, FORM: tl.constexpr):
+    """Writes the two statistics of a split of each row, [rows] each, into the slots."""
     if FORM.one_row:
         tl.atomic_xchg(slots + 2 * split, slot_of(of_rows(first), epoch), sem="relaxed")
         tl.atomic_xchg(slots + 2 * split + 1, slot_of(of_rows(second), epoch >> 32), sem="relaxed")
     else:
         statistics = tl.join(slot_of(first, epoch), slot_of(second, epoch >> 32))
-        known = tl.expand_dims(known, 1) if FORM.folded > 1 else None
-        tl.atomic_xchg(both_of(slots, step, split, FORM), statistics, mask=known, sem="relaxed")
+        tl.atomic_xchg(both_of(slots, split, FORM), statistics, sem="relaxed")
 
 
 @triton.jit
-def both_of(slots, step, split, FORM: tl.constexpr):
+def both_of(slots, split, FORM: tl.constexpr):
     """Returns pointers to both slots of a split of each of several rows: [rows, 2]."""
-    return tl.expand_dims(slots + split * step, 1) + FORM.splits * step * tl.expand_dims(tl.arange(0, 2), 0)
+    first = tl.expand_dims(slots + split * FORM.tile_rows, 1)
+    return first + FORM.splits * FORM.tile_rows * tl.expand_dims(tl.arange(0, 2), 0)
 
 
 @triton.jit
-def in_order(slots, step, split, known, SEM: tl.constexpr, FORM: tl.constexpr):
+def in_order(slots, split, SEM: tl.constexpr, FORM: tl.constexpr):
     """Completes, for all programs to see, what this one has read and written, ahead of what it reads and writes next.
 
     Those threads that published the slots of `split` have a fence, and all others wait for them.
@@ -88,9 +76,8 @@ def in_order(slots, step, split, known, SEM: tl.constexpr, FORM: tl.constexpr):
     if FORM.one_row:
         tl.atomic_or(slots + 2 * split, 0, sem=SEM)
     else:
-        known = tl.expand_dims(known, 1) if FORM.folded > 1 else None
-        ptrs = both_of(slots, step, split, FORM)
-        tl.atomic_or(ptrs, tl.zeros(ptrs.shape, tl.int64), mask=known, sem=SEM)
+        ptrs = both_of(slots, split, FORM)
+        tl.atomic_or(ptrs, tl.zeros(ptrs.shape, tl.int64), sem=SEM)
     tl.debug_barrier()
 
 
@@ -105,7 +92,7 @@ def _read(ptrs, mask, half, FORM: tl.constexpr):
 
 
 @triton.jit
-def look(slots, step, epoch, firsts, seconds, FORM: tl.constexpr):
+def look(slots, epoch, FORM: tl.constexpr):
     """Returns (first statistics, second statistics) of all splits of rows: FORM.lanes each, in the shape of `splits_of`.
 
     A second number of -1 marks a split that is not published yet: real sums are never negative. Lanes beyond the last split
@@ -120,17 +107,11 @@ def look(slots, step, epoch, firsts, seconds, FORM: tl.constexpr):
         are_ours = tl.min(are_ours.to(tl.int32), axis=1) != 0
     else:
         is_split = tl.broadcast_to(splits, (FORM.splits_read, FORM.tile_rows)) < FORM.splits
-        ptrs = tl.expand_dims(slots, 0) + splits * step
-        if FORM.folded > 1:  # slots are read one by one, so those that are there need not be read again
-            missing = is_split & (seconds < 0)
-        else:
-            missing = is_split
-        first, is_first = _read(ptrs, missing, epoch, FORM)
-        second, is_second = _read(ptrs + FORM.splits * step, missing, epoch >> 32, FORM)
+        ptrs = tl.expand_dims(slots, 0) + splits * FORM.tile_rows
+        first, is_first = _read(ptrs, is_split, epoch, FORM)
+        second, is_second = _read(ptrs + FORM.splits * FORM.tile_rows, is_split, epoch >> 32, FORM)
         are_ours = is_first & is_second
     second = tl.where(are_ours, second, -1.0)
-    if FORM.folded > 1:
-        first, second = tl.where(seconds < 0, first, firsts), tl.where(seconds < 0, second, seconds)
     padding = 0.0 if FORM.backward else -float("inf")
     return tl.where(is_split, first, padding), tl.where(is_split, second, 0.0)
 
@@ -150,52 +131,47 @@ def top_of(firsts, seconds, FORM: tl.constexpr):
 
 
 @triton.jit
-def swap(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
+def swap(slots, split, first, second, epoch, FORM: tl.constexpr):
     """Publishes the statistics of a split, [rows] each, and looks for those of all splits, at most FORM.polls times.
 
     It publishes none that are None. Returns (firsts, seconds) as `look` does, and their `top_of`.
     """
     if first is not None:
-        publish(slots, step, split, known, first, second, epoch, FORM)
+        publish(slots, split, first, second, epoch, FORM)
     if FORM.in_place:
-        in_order(slots, step, split, known, "release", FORM)
+        in_order(slots, split, "release", FORM)
     firsts = tl.zeros((FORM.lanes,) if FORM.one_row else (FORM.splits_read, FORM.tile_rows), tl.float32)
     seconds = firsts - 1.0
     top = MISSING
     polls = 0
     while (top == MISSING) & (polls < FORM.polls):
-        firsts, seconds = look(slots, step, epoch, firsts, seconds, FORM)
+        firsts, seconds = look(slots, epoch, FORM)
         top = top_of(firsts, seconds, FORM)
         polls += 1
     return firsts, seconds, top
 
 
 @triton.jit
-def is_missing(seconds, split, here, FORM: tl.constexpr):
-    """Tells whether the statistics of one split are missing, of any row; of those that are `here`, if this is not None."""
-    missing = (splits_of(FORM) == split) & (seconds < 0)
-    if here is not None:
-        missing = missing & across_splits(here, FORM)
-    missing = missing.to(tl.int32)
+def is_missing(seconds, split, FORM: tl.constexpr):
+    """True if the statistics of one split are missing, of any row."""
+    missing = ((splits_of(FORM) == split) & (seconds < 0)).to(tl.int32)
     return (tl.max(missing, axis=0) if FORM.one_row else tl.max(missing)) != 0
 
 
 @triton.jit
-def found(slots, step, split, here, first, second, firsts, seconds, epoch, FORM: tl.constexpr):
-    """Returns (firsts, seconds) with the statistics of one more split, of the rows that are `here`, where lines are folded.
+def found(slots, split, first, second, firsts, seconds, epoch, FORM: tl.constexpr):
+    """Returns (firsts, seconds) with the statistics of one more split.
 
     The result also has the statistics that other programs have published meanwhile.
     """
     is_found = splits_of(FORM) == split
-    if FORM.folded > 1:
-        is_found = is_found & across_splits(here, FORM)
     firsts = tl.where(is_found, across_splits(of_rows(first), FORM), firsts)
     seconds = tl.where(is_found, across_splits(of_rows(second), FORM), seconds)
-    return looked_again(slots, step, firsts, seconds, epoch, FORM)
+    return looked_again(slots, firsts, seconds, epoch, FORM)
 
 
 @triton.jit
-def looked_again(slots, step, firsts, seconds, epoch, FORM: tl.constexpr):
+def looked_again(slots, firsts, seconds, epoch, FORM: tl.constexpr):
     """Returns (firsts, seconds) with the statistics that other programs have published meanwhile."""
-    more_firsts, more_seconds = look(slots, step, epoch, firsts, seconds, FORM)
+    more_firsts, more_seconds = look(slots, epoch, FORM)
     return tl.where(seconds < 0, more_firsts, firsts), tl.where(seconds < 0, more_seconds, seconds)

@@ -9,11 +9,10 @@ import triton.language as tl
 from portable_softmax.kernels.addressing import first_of_split, operands_of, rows_of, starts_of
 from portable_softmax.kernels.exchange import found, in_order, is_missing, looked_again, publish, slots_of, top_of
 from portable_softmax.kernels.exponents import base_of
-from portable_softmax.kernels.folded import at_lanes, split_of, tile_near
 from portable_softmax.kernels.held import load_edges, store_edges
 from portable_softmax.kernels.masks import in_turn
 from portable_softmax.kernels.scores import with_sink
-from portable_softmax.kernels.splits import across_splits, by_row, combine, reduce_split, splits_of
+from portable_softmax.kernels.splits import by_row, combine, reduce_split, splits_of
 from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
 
 
@@ -33,29 +32,21 @@ def do_alone(
     )
     if FORM.mask != "":
         b = b_ptr
-    slots, step = slots_of(workspace_ptr, tile, matrix, rows, n_rows, FORM)
-    own = split_of(split, rows, n_rows, FORM)
-    if FORM.folded > 1:
-        firsts, seconds = find_folded(
-            a_ptr, b_ptr, workspace_ptr, slots, step, own, epoch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices,
-            out_line, a_line, out_matrix, a_matrix, out_batch, a_batch, b_stride, factors, FORM,
-        )  # fmt: skip
-    else:
-        for other in tl.range(0, FORM.splits):
-            if is_missing(seconds, other, None, FORM):
-                first, second, _ = reduce_again(a, b, rows, lead, other, n_rows, n_cols, a_line, b_stride, factors, FORM)
-                if FORM.in_place:
-                    in_order(slots, step, own, True, "acq_rel", FORM)
-                    firsts, seconds = looked_again(slots, step, firsts, seconds, epoch, FORM)
-                if is_missing(seconds, other, None, FORM) if FORM.in_place else True:
-                    publish(slots, step, other, True, first, second, epoch, FORM)
-                    firsts, seconds = found(slots, step, other, True, first, second, firsts, seconds, epoch, FORM)
+    slots = slots_of(workspace_ptr, tile, FORM)
+    for other in tl.range(0, FORM.splits):
+        if is_missing(seconds, other, FORM):
+            first, second, _ = reduce_again(a, b, rows, lead, other, n_rows, n_cols, a_line, b_stride, factors, FORM)
+            if FORM.in_place:
+                in_order(slots, split, "acq_rel", FORM)
+                firsts, seconds = looked_again(slots, firsts, seconds, epoch, FORM)
+            if is_missing(seconds, other, FORM) if FORM.in_place else True:
+                publish(slots, other, first, second, epoch, FORM)
+                firsts, seconds = found(slots, other, first, second, firsts, seconds, epoch, FORM)
     first, second = combine(firsts, seconds, top_of(firsts, seconds, FORM), factors, FORM)
     first, second = with_sink(first, second, factors, sinks, FORM)
     base = first
     if FORM.held:
-        own = across_splits(own, FORM) if FORM.folded > 1 else own
-        own = tl.where(splits_of(FORM) == own, firsts, -float("inf"))
+        own = tl.where(splits_of(FORM) == split, firsts, -float("inf"))
         base = by_row(base_of(tl.max(own, axis=0)), FORM)
     out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM.out_axis, FORM)
     edge_a, edge_b = load_edges(a, b, rows, lead, split, n_rows, n_cols, b_stride, factors, FORM)
@@ -80,41 +71,3 @@ def reduce_again(a, b, rows, lead, split, n_rows, n_cols, a_stride, b_stride, fa
             a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_stride, b_stride, factors, FORM
         )
     return first, second, falls
-
-
-@triton.jit
-def find_folded(
-    a_ptr, b_ptr, workspace_ptr, slots, step, own, epoch, firsts, seconds, matrix, rows, n_rows, n_cols, n_matrices, out_line,
-    a_line, out_matrix, a_matrix, out_batch, a_batch, b_stride, factors, FORM: tl.constexpr,
-):  # fmt: skip
-    """Returns (firsts, seconds) with what is missing of rows of folded lines: statistics of all tiles that have such a row."""
-    for other in tl.range(0, FORM.splits):
-        if is_missing(seconds, other, None, FORM):
-            for near in tl.range(0, 4):
-                tile, lanes, here = tile_near(rows, n_rows, other % FORM.folded, near, FORM)
-                if tl.max(here.to(tl.int32), axis=0) != 0:
-                    there, split = tile * FORM.tile_rows + tl.arange(0, FORM.tile_rows), other // FORM.folded
-                    a, b, lead = operands_of(
-                        a_ptr,
-                        b_ptr,
-                        matrix,
-                        there,
-                        n_matrices,
-                        a_line,
-                        a_matrix,
-                        a_batch,
-                        out_line,
-                        out_matrix,
-                        out_batch,
-                        FORM,
-                    )
-                    first, second, _ = reduce_again(a, b, there, lead, split, n_rows, n_cols, a_line, b_stride, factors, FORM)
-                    if FORM.in_place:
-                        in_order(slots, step, own, rows < n_rows, "acq_rel", FORM)
-                        firsts, seconds = looked_again(slots, step, firsts, seconds, epoch, FORM)
-                    if is_missing(seconds, other, here, FORM) if FORM.in_place else True:
-                        their, _ = slots_of(workspace_ptr, tile, matrix, there, n_rows, FORM)
-                        publish(their, step, split_of(split, there, n_rows, FORM), there < n_rows, first, second, epoch, FORM)
-                        first, second = at_lanes(first, lanes, FORM), at_lanes(second, lanes, FORM)
-                        firsts, seconds = found(slots, step, other, here, first, second, firsts, seconds, epoch, FORM)
-    return firsts, seconds

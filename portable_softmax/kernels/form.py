@@ -34,7 +34,6 @@ class Form:
     vector: int  # elements of one access; they divide the lengths and strides of lines
     unaligned: bool  # rows start anywhere, alike in all operands: a body of whole vectors between two edges
     padded: bool  # the last tile reaches past the end of its rows, so its columns are masked
-    folded: int = 1  # lines that are read as one, so that vectors fit: each row has so many places in it, see folded.py
 
     # What a program takes.
     tile_rows: int
@@ -63,7 +62,7 @@ class Form:
     voids: bool = False  # a gradient: those of rows that are nan too, as these may be hidden whole
 
     # Programs that share the rows of a tile.
-    splits: int = 1  # of each row: one for each program of a tile, and for each of its places in a folded line
+    splits: int = 1  # of each row: one for each program of a tile
     slots: int = 0  # 64-bit words in which the programs of one tile exchange numbers
     lanes: int = 1  # numbers of one look, at least one per thread: all warps take part, so all see the same
     poll: str = "volatile"  # how a look reads a word: by a "volatile" load or an "atomic" operation
@@ -91,11 +90,6 @@ class Form:
     def tile_cols(self) -> int:
         """Returns the number of columns of a tile, or of a program's split of it."""
         return self.blocks * self.width
-
-    @property
-    def programs(self) -> int:
-        """Returns the number of programs that share a tile."""
-        return self.splits // self.folded
 
     @property
     def one_row(self) -> bool:

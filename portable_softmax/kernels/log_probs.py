@@ -32,14 +32,14 @@ def pick(
     The first chosen column of each row, and its score, are known: `chosen_first`.
     """
     if FORM.splits > 1:
-        slots, step = slots_of(workspace_ptr, tile, matrix, rows, n_rows, FORM)
-        publish(slots, step, split, None, first, second, epoch, FORM)
+        slots = slots_of(workspace_ptr, tile, FORM)
+        publish(slots, split, first, second, epoch, FORM)
         if FORM.entropy:
-            publish(slots + FORM.slots // 2, step, split, None, falls, tl.zeros_like(falls), epoch, FORM)
-    if split == FORM.programs - 1 if FORM.splits > 1 else True:
+            publish(slots + FORM.slots // 2, split, falls, tl.zeros_like(falls), epoch, FORM)
+    if split == FORM.splits - 1 if FORM.splits > 1 else True:
         if FORM.splits > 1:
             peak, total, all_falls = whole_rows(
-                slots, step, epoch, a, b, rows, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM
+                slots, epoch, a, b, rows, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM
             )
         else:
             peak, total, all_falls = first, second, falls
@@ -69,7 +69,7 @@ def chosen_first(ids_ptr, number, rows, split, n_rows, n_cols, n_ids, ignored, F
 
     Ahead of the tile's elements: memory takes as long for this number as for all of them.
     """
-    return chosen_of(ids_ptr, number, 0, (rows < n_rows) & (split == FORM.programs - 1), n_cols, n_ids, ignored, FORM)
+    return chosen_of(ids_ptr, number, 0, (rows < n_rows) & (split == FORM.splits - 1), n_cols, n_ids, ignored, FORM)
 
 
 @triton.jit
@@ -106,18 +106,18 @@ def write(
 
 
 @triton.jit
-def whole_rows(slots, step, epoch, a, b, rows, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr):
+def whole_rows(slots, epoch, a, b, rows, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr):
     """Returns (first, second, falls) of whole rows from what their programs have published; computes itself what is missing."""
-    firsts, seconds, top = swap(slots, step, None, None, None, None, epoch, FORM)
+    firsts, seconds, top = swap(slots, None, None, None, epoch, FORM)
     falls = firsts
     late = top == MISSING
     if FORM.entropy:
-        falls, found, last = swap(slots + FORM.slots // 2, step, None, None, None, None, epoch, FORM)
+        falls, found, last = swap(slots + FORM.slots // 2, None, None, None, epoch, FORM)
         late = late | (last == MISSING)
         seconds = tl.where(found < 0, -1.0, seconds)
     if late:
         for other in tl.range(0, FORM.splits):
-            if is_missing(seconds, other, None, FORM):
+            if is_missing(seconds, other, FORM):
                 first, second, more = reduce_again(a, b, rows, lead, other, n_rows, n_cols, a_stride, b_stride, factor, FORM)
                 is_found = splits_of(FORM) == other
                 firsts = tl.where(is_found, across_splits(of_rows(first), FORM), firsts)

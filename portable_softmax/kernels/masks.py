@@ -3,22 +3,18 @@
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.folded import folded_turn
-
 
 @triton.jit
 def in_turn(tile, row_tiles, n_matrices, FORM: tl.constexpr):
     """Returns the tile to take when it is the turn of `tile`.
 
-    With FORM.mask_shared the matrices of a batch take turns; in folded lines, tiles with the same rows follow each other.
+    With FORM.mask_shared the matrices of a batch take turns.
     """
     if FORM.mask_shared:
         row_tiles = tl.cast(row_tiles, FORM.counted_in)
         n_matrices = tl.cast(n_matrices, FORM.counted_in)
         within = tl.cast(tile, FORM.counted_in) % (row_tiles * n_matrices)
         place = tl.cast(tile, FORM.counted_in) - within + within % n_matrices * row_tiles + within // n_matrices
-    elif FORM.folded > 1:
-        place = folded_turn(tl.cast(tile, FORM.counted_in), tl.cast(row_tiles, FORM.counted_in), FORM)
     else:
         place = tile
     return place

@@ -11,7 +11,6 @@ import triton.language as tl
 from portable_softmax.kernels.addressing import first_of_split, in_elements, operands_of, rows_of, shape_of, starts_of
 from portable_softmax.kernels.exchange import MISSING, slots_of, swap
 from portable_softmax.kernels.fallback import do_alone
-from portable_softmax.kernels.folded import split_of
 from portable_softmax.kernels.form import name_of
 from portable_softmax.kernels.held import load_edges, load_tile, reduce, store_edges, store_tile
 from portable_softmax.kernels.log_probs import (
@@ -55,8 +54,8 @@ def softmax_kernel(
         mask_col, mask_row, mask_matrix, mask_batch = mask_strides(mask_col, mask_row, mask_matrix, mask_batch, FORM)
     b_stride = mask_col if FORM.mask != "" else out_line
     factor = factors_ptr if FORM.by_row else number_of(factor, FORM)
-    group, groups = tl.program_id(0) // FORM.programs, tl.num_programs(0) // FORM.programs
-    split = tl.program_id(0) % FORM.programs  # the split of each row of the tile that this program takes
+    group, groups = tl.program_id(0) // FORM.splits, tl.num_programs(0) // FORM.splits
+    split = tl.program_id(0) % FORM.splits  # the split of each row of the tile that this program takes
     row_tiles = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows
     tiles = row_tiles if FORM.flat else n_batches * n_matrices * row_tiles
     end, step = tiles if FORM.walks else group + 1, groups if FORM.walks else 1
@@ -64,7 +63,7 @@ def softmax_kernel(
     for tile in tl.range(group, end, step, num_stages=FORM.stages):
         # Locate: the tile's rows, this program's columns, and the start of each row.
         matrix, line, rows = rows_of(in_turn(tile, row_tiles, n_matrices, FORM), row_tiles, per_matrix, FORM)
-        first_col = first_of_split(split, n_cols, FORM) if FORM.programs > 1 else 0
+        first_col = first_of_split(split, n_cols, FORM) if FORM.splits > 1 else 0
         a, b, lead = operands_of(
             a_ptr, b_ptr, matrix, line, n_matrices, a_line, a_matrix, a_batch, out_line, out_matrix, out_batch, FORM
         )
@@ -100,9 +99,8 @@ def softmax_kernel(
 
         # Exchange them with the programs that have the other splits of these rows.
         if FORM.splits > 1 and FORM.picks == "":
-            slots, to_next = slots_of(workspace_ptr, tile, matrix, rows, n_rows, FORM)
-            own = split_of(split, rows, n_rows, FORM)
-            firsts, seconds, top = swap(slots, to_next, own, rows < n_rows, first, second, epoch, FORM)
+            slots = slots_of(workspace_ptr, tile, FORM)
+            firsts, seconds, top = swap(slots, split, first, second, epoch, FORM)
             first, second = combine(firsts, seconds, top, factors, FORM)
         sinks = of_each_row(sinks_ptr, matrix, line, per_matrix, n_rows, FORM) if FORM.sink else 0.0
         first, second = with_sink(first, second, factors, sinks, FORM)

@@ -25,8 +25,5 @@ class Budget:
 
     @property
     def most_rows(self) -> int:
-        """Returns a power of two of rows that is enough for all neighbours, or that has each row of folded lines once."""
-        problem = self.problem
-        if problem.folded > 1:
-            return 1 << (problem.inner // problem.folded).bit_length() - 1
-        return next_power_of_2(problem.neighbours)
+        """Returns a power of two of rows that is enough for all neighbours."""
+        return next_power_of_2(self.problem.neighbours)

@@ -102,7 +102,7 @@ def facts(
         spilled_us=2 * spilled_bytes * threads * tiles / memory.per_us,
         shared=float((tiling.is_shared and problem.pairs > 0) or is_gradient),
         waiting=1 if problem.log_probs is None or is_gradient else 1 / tiling.splits,
-        lookups=_lookups(problem, tiling) if tiling.is_shared else 0,
+        lookups=problem.pairs * tiling.tile_rows * tiling.splits if tiling.is_shared else 0,
         each=(elements + edges) / threads,
         alone=(edges + alone) * passes,
         requests=requests * elements * passes + memory.operands * edges / problem.vector,
@@ -134,12 +134,6 @@ def _memory(problem: Problem, device: Device) -> _Memory:
         sector=WORD_BYTES * budget.sector,
         cached=hardware.l2_cache_bytes or 0,
     )
-
-
-def _lookups(problem: Problem, tiling: Tiling) -> int:
-    """Returns the statistics that a program reads of others; rows of folded lines lie in two tiles of each other line."""
-    each = 2 * tiling.folded if tiling.folded > 1 else 1
-    return problem.pairs * tiling.tile_rows * tiling.splits * each
 
 
 def _mask(problem: Problem) -> float:

@@ -36,8 +36,7 @@ def grid(problem: Problem, device: Device) -> list[Tiling]:
     budget = Budget(problem, device)
     sizes = device.profile.launch.registers
     found = _with_warps(budget) if device.hardware.warp_size else _of_vector_cores(budget)
-    tilings = (each.of_folded(problem.folded, problem.n_cols) for each in found)
-    possible = [each for each in dict.fromkeys(tilings) if is_possible(each)]
+    possible = [each for each in dict.fromkeys(found) if is_possible(each)]
     return [replace(each, max_registers=size) for each in possible for size in sizes.value] if sizes else possible
 
 

@@ -37,12 +37,6 @@ class Lines(NamedTuple):
         """Returns all strides that lead somewhere."""
         return [stride for size, strides in self.levels if size > 1 for stride in strides]
 
-    def folded(self, count: int) -> "Lines":
-        """Returns the lines with so many, one directly after another, as one."""
-        batches, matrices, (n_lines, strides) = self.levels
-        lines = n_lines // count, tuple(stride * count for stride in strides)
-        return self._replace(levels=(batches, matrices, lines), length=self.length * count)
-
 
 def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], scattered: bool) -> Lines | None:
     """Describes operands of a softmax along `dim`, which is counted from 0; None if some must be copied first.

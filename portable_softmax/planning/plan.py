@@ -1,6 +1,6 @@
 """A launch: how rows are cut into tiles, what it should take, and the plan that is made of it."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from textwrap import fill
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
@@ -26,7 +26,6 @@ class Tiling:
         blocks: of a split. 1 where one program reads whole rows twice: it takes as many as there are, by the same kernel.
         held: False where splits are read twice.
         walk: a program may take more than one tile, as fewer programs than tiles must.
-        folded: lines that are read as one: each row has so many places in a tile, and their programs exchange numbers.
     """
 
     tile_rows: int
@@ -38,7 +37,6 @@ class Tiling:
     blocks: int = 1
     held: bool = True
     walk: bool = True
-    folded: int = 1
 
     def __post_init__(self) -> None:
         if self.strategy == "online":
@@ -64,17 +62,11 @@ class Tiling:
     @property
     def is_shared(self) -> bool:
         """Tells whether programs exchange numbers."""
-        return self.splits * self.folded > 1
+        return self.splits > 1
 
     def covers(self, n_cols: int) -> int:
         """Returns how many columns the programs of a tile take of rows of `n_cols`, with those that are masked."""
         return -(-n_cols // self.width) * self.width if self.strategy == "online" else self.splits * self.tile_cols
-
-    def of_folded(self, count: int, n_cols: int) -> "Tiling":
-        """Returns the tiling for rows of `n_cols` in lines of which `count` are read as one; for 1 it is the same."""
-        if count == 1:
-            return self
-        return replace(self, folded=count, blocks=max(self.blocks, -(-n_cols // (self.splits * self.width))))
 
     @property
     def reads_splits_twice(self) -> bool:

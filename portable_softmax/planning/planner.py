@@ -16,7 +16,7 @@ from portable_softmax.planning.estimate import estimated
 from portable_softmax.planning.grid import grid
 from portable_softmax.planning.plan import LaunchPlan, Terms, Tiling
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reading import GROUPS_AT_ONCE, readings
+from portable_softmax.planning.reading import readings
 from portable_softmax.planning.reasons import why, why_faster
 
 UNLIMITED = 2**63 - 1
@@ -124,10 +124,7 @@ def unfit(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> s
     if not fit.programs_per_multiprocessor:
         return f"does not fit: {', '.join(fit.limited_by)}"
     most = min(device.resident(fit), _most_programs(tiling, device))
-    together = tiling.splits
-    if problem.folded > 1:
-        together *= min(problem.tiles(tiling.tile_rows), GROUPS_AT_ONCE * problem.folded)
-    return f"only {most} programs are resident at once" if most < together else None
+    return f"only {most} programs are resident at once" if most < tiling.splits else None
 
 
 def _of_many(problem: Problem) -> Problem:

@@ -40,10 +40,9 @@ class Problem:
         depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in batches.
         transposed: x, or dy, lies the other way than y and the result: its rows side by side if theirs are not, and back.
         lines: how the operands lie; None where nothing but a plan is wanted.
-        unaligned, scattered, folded: how a launch reads it, which planning chooses (reading.py).
+        unaligned, scattered: how a launch reads it, which planning chooses (reading.py).
             unaligned: rows start anywhere, but those of all operands alike, and are read in vectors between two edges; `vector`
             is what 16 bytes hold. scattered: a tile takes rows of several matrices.
-            folded: so many lines are read as one; `n_rows` counts places in lines, `inner` those of one, and `n_cols` lines.
         scores: what becomes of x first; none for the plain softmax.
         in_place: the result overwrites x, or dy; or y.
         log_probs: what is computed in place of a result for each element, or what x has a gradient of; None for neither.
@@ -67,7 +66,6 @@ class Problem:
     lines: Lines | None = None
     unaligned: bool = False
     scattered: bool = False
-    folded: int = 1
     scores: Scores = NONE
     in_place: bool = False
     mask_step: int | None = 1
@@ -176,8 +174,8 @@ class Problem:
 
     @property
     def size(self) -> str:
-        """Returns rows x columns, as they are without folded lines."""
-        return f"{self.n_rows // self.folded} x {self.n_cols * self.folded}"
+        """Returns rows x columns."""
+        return f"{self.n_rows} x {self.n_cols}"
 
     @property
     def name(self) -> str:

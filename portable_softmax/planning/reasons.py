@@ -15,11 +15,6 @@ def why(
     """Yields sentences: how rows are read, the tile, num_warps, unknown registers, and num_programs."""
     if problem.unaligned:
         yield f"unaligned: rows start anywhere, and are read in vectors of {problem.vector} elements between two edges"
-    if problem.folded > 1:
-        yield (
-            f"folded: {problem.folded} lines of {problem.inner // problem.folded} elements are read as one of whole accesses; "
-            f"each row has {problem.folded} places in it, whose programs tell each other what they find"
-        )
     if problem.in_place:
         yield from _why_in_place(tiling, device)
     yield _why_tile(problem, tiling)
@@ -63,8 +58,8 @@ def _why_tile(problem: Problem, tiling: Tiling) -> str:
         again = ", and read it twice" if not tiling.held and problem.reads_again else ""
         exchange = ", which exchange max and sum" if problem.pairs else ""
         return (
-            f"shared: each row of {problem.n_cols * problem.folded} columns is split over {tiling.splits * problem.folded} "
-            f"programs of {tiling.tile_cols}{exchange}{again}"
+            f"shared: each row of {problem.n_cols} columns is split over {tiling.splits} programs of "
+            f"{tiling.tile_cols}{exchange}{again}"
         )
     rows = "one row" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows"
     blocks = f"{tiling.blocks} x {tiling.width}" if tiling.blocks > 1 else f"{tiling.tile_cols}"

@@ -37,8 +37,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
 
     tiling, scores, polls = spec.tiling, spec.problem.scores, device.profile.launch.polls
     threads = _most_threads(spec, device)
-    splits = tiling.splits * tiling.folded
-    numbers = tiling.tile_rows * next_power_of_2(splits)
+    numbers = tiling.tile_rows * next_power_of_2(tiling.splits)
     axis = 0 if spec.problem.across else 1
     return Form(
         backward=spec.problem.backward,
@@ -66,8 +65,7 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         divides=scores.divides and scores.factor == "rows",
         by_row=scores.factor == "rows",
         **({"hides": scores.hides, "voids": scores.voids} if spec.problem.backward else _masks(spec, threads)),
-        folded=tiling.folded,
-        splits=splits,
+        splits=tiling.splits,
         slots=tiling.slots_per_tile * spec.problem.pairs,
         lanes=max(threads, numbers) if tiling.is_shared else 1,
         poll=device.vendor.poll,

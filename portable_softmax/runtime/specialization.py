@@ -41,16 +41,12 @@ class KernelSpec:
         """Returns the kernel for any problem of the same types, alignment, form and tiling.
 
         Raises:
-            ValueError: the tiling's programs together hold less than a row, or a block of a row lies past its end; or it is
-                for other folded lines; or an unaligned row may lie inside one vector.
+            ValueError: the tiling's programs together hold less than a row, or a block of a row lies past its end; or an
+                unaligned row may lie inside one vector.
         """
         if problem.unaligned and problem.n_cols < problem.vector:
             raise ValueError(
                 f"rows of {problem.n_cols} columns may lie inside a vector of {problem.vector}: they cannot be unaligned"
-            )
-        if tiling.folded != problem.folded:
-            raise ValueError(
-                f"{problem.folded} lines are read as one, and a tiling is for {tiling.folded}; see Tiling.of_folded"
             )
         covered = tiling.covers(problem.n_cols)
         if covered < problem.n_cols:
@@ -60,9 +56,7 @@ class KernelSpec:
             raise ValueError(f"{tiling} has whole blocks past the {problem.n_cols} columns; give it fewer blocks")
         inner, in_place = 2 if problem.across else 1, problem.in_place and tiling.is_shared  # else nobody reads it again
         return cls(
-            problem=replace(
-                problem, n_rows=1, n_cols=1, inner=inner, folded=1, lines=None, batch_invariant=False, in_place=in_place
-            ),
+            problem=replace(problem, n_rows=1, n_cols=1, inner=inner, lines=None, batch_invariant=False, in_place=in_place),
             tiling=tiling,
             many=not problem.numbered or problem.n_rows >= 2**31,
             padded=problem.unaligned or covered != problem.n_cols,

@@ -71,7 +71,7 @@ def layouts():
     yield "across lines in matrices", lambda dtype: random((3, 50, 40), dtype), 1
     yield "across short lines", lambda dtype: random((200, 21, 5), dtype), 1
     yield "across many lines", lambda dtype: random((2, 20_000, 16), dtype), 1
-    yield "across folded lines", lambda dtype: random((1, 2400, 33), dtype), 1
+    yield "across lines of an odd length", lambda dtype: random((1, 2400, 33), dtype), 1
 
 
 DIES = {  # launches, and why they do not run here; all other types and directions of each layout do

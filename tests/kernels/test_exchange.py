@@ -13,12 +13,10 @@ import triton
 import triton.language as tl
 from direct import (
     NAN,
-    as_they_are,
     assert_close,
     backward,
     expected,
     forward,
-    in_folded_lines,
     launch,
     overwriting,
     problem_of,
@@ -31,7 +29,6 @@ from triton.runtime.errors import InterpreterError
 
 from portable_softmax.kernels import exchange, fallback
 from portable_softmax.kernels.exchange import in_order, publish
-from portable_softmax.planning.plan import Tiling
 
 pytestmark = pytest.mark.kernel
 BLIND = 0  # looks, ahead of the one that comes when a split has been read again: so each program reads the splits of all others
@@ -113,9 +110,9 @@ def searches(monkeypatch):
     """The splits that programs find by themselves."""
     made = []
 
-    def recorded(words, step, split, *arguments, found=exchange.found):
+    def recorded(words, split, *arguments, found=exchange.found):
         made.append(split)
-        return found(words, step, split, *arguments)
+        return found(words, split, *arguments)
 
     monkeypatch.setattr(fallback, "found", recorded)
     return made
@@ -136,9 +133,9 @@ def test_each_program_whose_words_are_lost(interpreter, direction, searches, mon
     case, run = Case("no mask", direction), at_once(looking(interpreter, 40), 3)
     right = case(run)
 
-    def published(words, step, split, *arguments):
+    def published(words, split, *arguments):
         if tl.program_id(0) != lost:
-            publish(words, step, split, *arguments)
+            publish(words, split, *arguments)
 
     publish_by(monkeypatch, published)
     assert_same(case(run), right)
@@ -165,11 +162,11 @@ def operand(request, case):
 
 
 @triton.jit
-def held(words, step, split, known, SEM: tl.constexpr, FORM: tl.constexpr):
+def held(words, split, SEM: tl.constexpr, FORM: tl.constexpr):
     """Holds a program between its reading and the second look."""
     for _ in range(LATE):
         tl.atomic_or(words, 0 if FORM.one_row else tl.zeros(words.shape, tl.int64), sem="relaxed")
-    in_order(words, step, split, known, SEM, FORM)
+    in_order(words, split, SEM, FORM)
 
 
 @pytest.mark.each_value
@@ -193,22 +190,11 @@ def test_results_that_overwrite_what_others_read(
     assert_same(case(overwriting(run, operand)), untroubled)
 
 
-def test_rows_of_which_one_tile_has_some_and_another_has_the_others(interpreter, direction):
-    """In folded lines: one of these tiles is overwritten when a program reads both, the other is not yet."""
-
-    def result(run):
-        tiling, where = Tiling(4, 2, walk=False), torch.device("cpu")
-        return in_folded_lines(direction, 4, run, "softmax", torch.float32, where, (1, 8, 33), tiling, None, as_they_are)
-
-    run = at_once(looking(interpreter, BLIND), 1, resident=1, order=shuffled)
-    assert_same(result(overwriting(run, 1)), result(at_once(interpreter, 1)))
-
-
-@pytest.mark.parametrize("name", ["no mask", "rows side by side", "folded lines"])
+@pytest.mark.parametrize("name", ["no mask", "rows side by side"])
 @pytest.mark.parametrize("way", [forward, backward])
 def test_without_the_second_look_results_would_be_wrong(interpreter, monkeypatch, name, way):
     """So the tests above can fail."""
-    monkeypatch.setattr(fallback, "looked_again", lambda words, step, firsts, seconds, *rest: (firsts, seconds))
+    monkeypatch.setattr(fallback, "looked_again", lambda words, firsts, seconds, *rest: (firsts, seconds))
     with pytest.raises(AssertionError):
         Case(name, way)(overwriting(at_once(looking(interpreter, BLIND), 1, resident=1), 1))
 

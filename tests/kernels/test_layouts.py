@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale
-from direct import INF, LAYOUTS, NAN, as_they_are, backward, beside, forward, in_folded_lines, launch, result_in, rows_in
+from direct import INF, LAYOUTS, NAN, as_they_are, backward, beside, forward, launch, result_in, rows_in
 from offline import light, read_problem
 from sweep import mostly_slow
 
@@ -75,21 +75,6 @@ CASES = {
         "shared in blocks": Case(Tiling(1, 16, splits=3, blocks=3), 99),
     },
     **dict.fromkeys(LAYOUTS, SIDE_BY_SIDE),
-    "folded": {  # of 40 columns in 10 lines of four, or 5 of eight
-        name: Case(tiling, sizes)
-        for name, tiling, sizes in (
-            ("one program", Tiling(16, 16, walk=False), (1, 40, 17)),
-            ("in blocks", Tiling(16, 4, blocks=3, walk=False), (1, 40, 17)),
-            ("fewer programs than tiles", Tiling(16, 4, splits=3), (1, 40, 17)),
-            ("two splits in blocks", Tiling(16, 4, splits=2, blocks=2, walk=False), (1, 40, 17)),
-            ("read twice", Tiling(16, 4, blocks=3, held=False, walk=False), (1, 40, 17)),
-            ("two splits read twice", Tiling(8, 2, splits=2, blocks=4, held=False, walk=False), (1, 40, 9)),
-            ("splits beyond the last line", Tiling(8, 4, splits=4, walk=False), (1, 40, 9)),
-            ("longer, several matrices", Tiling(16, 8, splits=3, walk=False), (2, 80, 9)),
-            ("more rows than columns", Tiling(8, 4, held=False, walk=False), (1, 16, 51)),
-            ("as many lines as are read", Tiling(16, 8, splits=3, walk=False), (1, 40, 12)),  # without a need
-        )
-    },
 }
 KINDS = [(dtype, form) for form in ("softmax", "log_softmax", "softmin") for dtype in DTYPES]
 NAMES = [(layout, name) for layout in CASES for name in CASES[layout]]
@@ -98,11 +83,11 @@ NAMES = [(layout, name) for layout in CASES for name in CASES[layout]]
 def combined():
     """Cases in turn with each type and form, two for each tiling and direction, of which the second and some more are slow.
 
-    Programs share no rows of float64, nor are its lines folded.
+    Programs share no rows of float64.
     """
     for turn, ((layout, name), direction) in enumerate((each, way) for each in NAMES for way in DIRECTIONS):
-        shared_or_folded = layout == "folded" or CASES[layout][name].tiling.splits > 1
-        kinds = [kind for kind in KINDS if kind[0] != torch.float64 or not shared_or_folded]
+        is_shared = CASES[layout][name].tiling.splits > 1
+        kinds = [kind for kind in KINDS if kind[0] != torch.float64 or not is_shared]
         for number in range(2):
             dtype, form = kinds[(5 * turn + 7 * number) % len(kinds)]
             like_across = layout in ("to rows", "from rows") and (turn // 2 + (layout == "to rows")) % 2
@@ -164,9 +149,6 @@ def run(device, where):
         given = form, dtype, where, sizes, tiling, programs
         if layout in LAYOUTS:
             return beside(direction, layout, device, launched, *given, special)
-        if layout == "folded":
-            count = vector if tiling.splits > 1 else 4  # a block of five lines of eight would lie beyond them
-            return in_folded_lines(direction, count, launched, *given, special)
         if layout == "unaligned":  # with an odd stride, so that rows of every lead follow each other
             return direction(launched, *given, vector, sizes + 3 - sizes % 2, max(n_rows, 12), special)
         return direction(launched, *given, vector if layout == "vectors" else 1, n_rows=max(n_rows, 12), special=special)
@@ -181,7 +163,6 @@ def skip_what_the_device_lacks(device, layout, tiling):
         pytest.skip("this Triton has no tuples of tensors")
     lacks = {
         "unaligned": not device.vendor.aligned_access,
-        "folded": not device.hardware.warp_size,
         **dict.fromkeys(LAYOUTS, not device.vendor.scattered_rows),
     }
     if lacks.get(layout):

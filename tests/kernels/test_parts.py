@@ -1,4 +1,4 @@
-"""Device functions by themselves: the order of folded tiles, sums over splits, and where a split begins."""
+"""Device functions by themselves: sums over splits, and where a split begins."""
 
 import functools
 
@@ -10,41 +10,9 @@ from direct import INF, NAN
 from forms import in_kernel
 
 from portable_softmax.kernels.addressing import first_of_split
-from portable_softmax.kernels.folded import folded_turn
 from portable_softmax.kernels.splits import sum_over_splits
 
 pytestmark = pytest.mark.kernel
-
-
-@triton.jit
-def turns(out_ptr, tiles, FORM: tl.constexpr):
-    turn = tl.program_id(0)
-    tl.store(out_ptr + turn, folded_turn(turn, tiles, FORM))
-
-
-def order_of(tiles, count, where, matrices=1):
-    order = torch.full((matrices * tiles,), -1, dtype=torch.int32, device=where)
-    turns[(matrices * tiles,)](order, tiles, in_kernel(folded=count, axis=0))
-    return order.tolist()
-
-
-@pytest.mark.parametrize("count", [2, 4, 8])
-@pytest.mark.parametrize("tiles", [1, 2, 3, 7, 8, 9, 41, 64])
-def test_each_tile_is_taken_once(where, tiles, count):
-    for at, matrix in enumerate(torch.tensor(order_of(tiles, count, where, 2)).view(2, tiles).tolist()):
-        assert sorted(matrix) == list(range(at * tiles, (at + 1) * tiles))
-
-
-@pytest.mark.parametrize(
-    ("count", "inner", "tile_rows"), [(8, 333, 64), (8, 333, 16), (4, 338, 16), (2, 1332, 16), (8, 201, 16)]
-)
-def test_tiles_with_the_same_rows_are_taken_in_turn(where, count, inner, tile_rows):
-    """No tile waits for one that is more than five groups behind, wherever a place of the line begins in a tile."""
-    tiles = -(-count * inner // tile_rows)
-    turn = {tile: turn for turn, tile in enumerate(order_of(tiles, count, where))}
-    for row in range(inner):
-        of_row = [turn[(place * inner + row) // tile_rows] for place in range(count)]
-        assert max(of_row) - min(of_row) < 5 * count
 
 
 @triton.jit

@@ -31,7 +31,7 @@ def assert_triton_has(tiling, hardware):
 
 def assert_covers(tiling, problem):
     """No split is empty."""
-    assert (tiling.strategy == "shared") == (tiling.splits > 1 or problem.folded > 1)
+    assert (tiling.strategy == "shared") == (tiling.splits > 1)
     if tiling.strategy == "online":
         assert tiling.splits == 1
     else:

@@ -89,7 +89,6 @@ def kinds_of(plan):
         "shared, read twice": tiling.is_shared and not tiling.held,
         "in place": problem.in_place,
         "not aligned": not problem.aligned,
-        "folded": problem.folded > 1,
         "scattered": problem.scattered,
         "scores": bool(problem.scores),
         "batch invariant": problem.batch_invariant,
@@ -107,7 +106,7 @@ def test_random_problems_are_of_every_kind():
         for kind in kinds_of(choose(problem, device, light))
     )
     every = {*get_args(Strategy), *get_args(Layout), *get_args(Access), "forward", "backward", "depth 1", "depth 2", "depth 3"}
-    every |= {"shared, held", "shared, read twice", "in place", "not aligned", "folded", "scattered", "scores"}
+    every |= {"shared, held", "shared, read twice", "in place", "not aligned", "scattered", "scores"}
     every |= {"batch invariant", "two types"}
     assert found.keys() == every
     assert min(found.values()) >= 5, found

@@ -25,15 +25,6 @@ def test_a_tiling_that_does_not_cover_its_rows_is_refused(n_cols, tile_cols, spl
         assert spec(n_cols, tile_cols, splits).padded == (tile_cols * splits != n_cols)
 
 
-def test_a_tiling_of_other_folded_lines_is_refused():
-    problem = Problem(64, 40, "float32", "float32", 4, inner=8, folded=4)
-    with pytest.raises(ValueError, match="4 lines are read as one, and a tiling is for 1"):
-        KernelSpec.of(problem, Tiling(1, 64))
-    assert KernelSpec.of(problem, Tiling(1, 64).of_folded(4, 40)).tiling.is_shared
-    streamed = Tiling(1, 16, held=False).of_folded(4, 40)
-    assert (streamed.strategy, streamed.tile_cols, str(streamed)) == ("shared", 48, "shared 1 x 48 of 3 blocks, read twice")
-
-
 @given(st.integers(1, 40), st.integers(1, 20), st.integers(2, 8))
 def test_a_tile_with_a_block_past_its_rows_is_refused(n_cols, block, blocks):
     """Only the last block has a mask: others would read and write what lies behind a row."""

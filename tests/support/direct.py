@@ -1,6 +1,5 @@
 """Launches of the kernels with a tiling that a test chooses, compared with float64."""
 
-import math
 from dataclasses import replace
 
 import torch
@@ -9,7 +8,6 @@ from offline import read_widely
 
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reading import folded
 from portable_softmax.runtime import launch as runtime
 from portable_softmax.runtime.launch import name_of
 from portable_softmax.runtime.prepared import prepare
@@ -172,29 +170,4 @@ def beside(direction, layout, device, run, form, dtype, where, sizes, tiling, pr
     outside = torch.ones_like(memory, dtype=torch.bool)
     (outside[..., :n_cols].transpose(1, 2) if result_in_rows else outside[..., :n_side]).fill_(False)
     assert (memory[outside] == GUARD).all(), "something was written outside of the lines"
-    return close(result, inputs, form, 1)
-
-
-def in_folded_lines(direction, count, run, form, dtype, where, sizes, tiling, programs, special=None):
-    """Does the same as `beside` for [matrices, columns, rows] of lines that follow each other, `count` of them read as one."""
-    backward_too = direction is backward
-
-    def tensor(outside):
-        memory = torch.full((32 + math.prod(sizes) + 32,), outside, dtype=dtype, device=where)
-        return memory[32:-32].view(sizes), memory
-
-    inputs = [tensor(NAN)[0] for _ in range(1 + backward_too)]
-    for at, x in enumerate(inputs):
-        rows = torch.randn(sizes[0] * sizes[2], sizes[1], generator=torch.Generator().manual_seed(sizes[1] + at))
-        if at == 0:
-            (special or (one_nan if backward_too else masked_and_not_finite))(rows, -1 if form == "softmin" else 1)
-        x.copy_(rows.view(sizes[0], sizes[2], sizes[1]).transpose(1, 2))
-    result, memory = tensor(GUARD)
-    result.fill_(-3.0)
-    operands = result, *inputs
-    problem = folded(problem_across(operands, form, backward_too), count)
-    tiling = tiling.of_folded(count, problem.n_cols)
-    run(operands, problem, tiling, programs if tiling.walk else problem.tiles(tiling.tile_rows) * tiling.splits)
-    assert (memory[:32] == GUARD).all(), "something was written ahead of the lines"
-    assert (memory[-32:] == GUARD).all(), "something was written behind the lines"
     return close(result, inputs, form, 1)

@@ -15,93 +15,89 @@ LATE = tl.constexpr(100 if os.environ.get("TRITON_INTERPRET") == "1" else 3000)
 
 
 @triton.jit
-def publish_half(slots, step, split, known, numbers, epoch, half, FORM: tl.constexpr):
+def publish_half(slots, split, numbers, epoch, half, FORM: tl.constexpr):
     """Writes the first numbers of a split of each row, half 0, or the second ones, half 1."""
-    ptrs = slots + 2 * split + half if FORM.one_row else slots + (half * FORM.splits + split) * step
-    mask = known if FORM.folded > 1 else None
-    tl.atomic_xchg(ptrs, slot_of(of_rows(numbers), epoch >> (32 * half)), mask=mask, sem="relaxed")
+    ptrs = slots + 2 * split + half if FORM.one_row else slots + (half * FORM.splits + split) * FORM.tile_rows
+    tl.atomic_xchg(ptrs, slot_of(of_rows(numbers), epoch >> (32 * half)), sem="relaxed")
 
 
 @triton.jit
-def swap_blindly(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
+def swap_blindly(slots, split, first, second, epoch, FORM: tl.constexpr):
     """Looks for slots of another launch, so that a program sees none of its own one before it has read all splits again."""
-    publish(slots, step, split, known, first, second, epoch, FORM)
+    publish(slots, split, first, second, epoch, FORM)
     if FORM.in_place:
-        in_order(slots, step, split, known, "release", FORM)
-    firsts = tl.zeros((FORM.lanes,) if FORM.one_row else (FORM.splits_read, FORM.tile_rows), tl.float32)
-    firsts, seconds = look(slots, step, ~epoch, firsts, firsts - 1.0, FORM)
+        in_order(slots, split, "release", FORM)
+    firsts, seconds = look(slots, ~epoch, FORM)
     return firsts, seconds, top_of(firsts, seconds, FORM)
 
 
 @triton.jit
-def every_seventh_lost(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
+def every_seventh_lost(slots, split, first, second, epoch, FORM: tl.constexpr):
     if tl.program_id(0) % 7 != 3:
-        publish(slots, step, split, known, first, second, epoch, FORM)
+        publish(slots, split, first, second, epoch, FORM)
 
 
 @triton.jit
-def all_of_a_split_lost(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
-    if FORM.folded > 1:
-        publish(slots, step, split, known & (split != 1), first, second, epoch, FORM)
-    elif split != 1:
-        publish(slots, step, split, known, first, second, epoch, FORM)
+def all_of_a_split_lost(slots, split, first, second, epoch, FORM: tl.constexpr):
+    if split != 1:
+        publish(slots, split, first, second, epoch, FORM)
 
 
 @triton.jit
-def all_lost(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
+def all_lost(slots, split, first, second, epoch, FORM: tl.constexpr):
     pass
 
 
 @triton.jit
-def first_lost(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
-    publish_half(slots, step, split, known, second, epoch, 1, FORM)
+def first_lost(slots, split, first, second, epoch, FORM: tl.constexpr):
+    publish_half(slots, split, second, epoch, 1, FORM)
 
 
 @triton.jit
-def second_lost(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
-    publish_half(slots, step, split, known, first, epoch, 0, FORM)
+def second_lost(slots, split, first, second, epoch, FORM: tl.constexpr):
+    publish_half(slots, split, first, epoch, 0, FORM)
 
 
 @triton.jit
-def late(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
+def late(slots, split, first, second, epoch, FORM: tl.constexpr):
     """After others have looked in vain, and most are done."""
     if tl.program_id(0) % 3 == 1:
         for _ in range(LATE):
             tl.atomic_or(slots + split, 0, sem="relaxed")
-    publish(slots, step, split, known, first, second, epoch, FORM)
+    publish(slots, split, first, second, epoch, FORM)
 
 
 @triton.jit
-def halves_apart(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
-    publish_half(slots, step, split, known, second, epoch, 1, FORM)
+def halves_apart(slots, split, first, second, epoch, FORM: tl.constexpr):
+    publish_half(slots, split, second, epoch, 1, FORM)
     for _ in range(LATE // 3):
         tl.atomic_or(slots + split, 0, sem="relaxed")
-    publish_half(slots, step, split, known, first, epoch, 0, FORM)
+    publish_half(slots, split, first, epoch, 0, FORM)
 
 
 @triton.jit
-def twice(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
-    publish(slots, step, split, known, first, second, epoch, FORM)
-    publish(slots, step, split, known, first, second, epoch, FORM)
+def twice(slots, split, first, second, epoch, FORM: tl.constexpr):
+    publish(slots, split, first, second, epoch, FORM)
+    publish(slots, split, first, second, epoch, FORM)
 
 
 @triton.jit
-def of_another_launch(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
-    publish(slots, step, split, known, first + 1, second * 2, epoch + (1 << 33) + 2, FORM)
+def of_another_launch(slots, split, first, second, epoch, FORM: tl.constexpr):
+    publish(slots, split, first + 1, second * 2, epoch + (1 << 33) + 2, FORM)
 
 
 @triton.jit
-def overwritten(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
-    publish(slots, step, split, known, first, second, epoch, FORM)
+def overwritten(slots, split, first, second, epoch, FORM: tl.constexpr):
+    publish(slots, split, first, second, epoch, FORM)
     if tl.program_id(0) % 2 == 0:
-        of_another_launch(slots, step, split, known, first, second, epoch, FORM)
+        of_another_launch(slots, split, first, second, epoch, FORM)
 
 
 @triton.jit
-def half_overwritten(slots, step, split, known, first, second, epoch, FORM: tl.constexpr):
+def half_overwritten(slots, split, first, second, epoch, FORM: tl.constexpr):
     """The first slot of even programs, and the second of odd ones."""
-    publish(slots, step, split, known, first, second, epoch, FORM)
-    publish_half(slots, step, split, known, first + 1, epoch + (1 << 33) + 2, tl.program_id(0) % 2, FORM)
+    publish(slots, split, first, second, epoch, FORM)
+    publish_half(slots, split, first + 1, epoch + (1 << 33) + 2, tl.program_id(0) % 2, FORM)
 
 
 def publish_by(monkeypatch, replacement):

@@ -63,7 +63,7 @@ def every_launch(problem: Problem, device: Device) -> list[tuple[Problem, Tiling
 
 def read_widely(problem: Problem, device: Device) -> Problem:
     """Returns the problem in vectors between two edges, or with rows of several matrices in a tile, if it can be read so."""
-    return [each for each in readings(problem, device) if each.folded == 1][-1]
+    return readings(problem, device)[-1]
 
 
 def read_problem(n_rows, n_cols, dtype, device, *form, **kind) -> Problem:
@@ -111,7 +111,7 @@ def _side_by_side() -> dict[str, str]:
         lines = lines_of((5, 20_000, 333), 1, [(20_000 * 333, 333, 1)] * (3 if backward else 2), True)
         for profile in (H200, MI300X):
             plan = choose(problem_of(lines, dtype, dtype, backward=backward), Device.from_profile(profile), light)
-            name = f"{profile}: {dtype} {'gradient' if backward else 'softmax'} of 5 x 20000 x 333, folded"
+            name = f"{profile}: {dtype} {'gradient' if backward else 'softmax'} of 5 x 20000 x 333"
             cells[name] = f"{plan.tiling}, {plan.num_programs} programs"
     return cells
 

@@ -73,7 +73,7 @@ def _operands(draw: random.Random, backward: bool, dtypes: Sequence[torch.dtype]
             ((n_rows, n_cols), (1, 0)),
             ((max(1, n_rows // inner), n_cols, inner), (0, 1, 2)),
             ((max(1, n_rows // inner), n_cols, inner), (0, 2, 1)),
-            ((draw.choice((1, 5)), 8 * n_cols, draw.choice((77, 333, 1001))), (0, 1, 2)),  # lines that are folded, if long
+            ((draw.choice((1, 5)), 8 * n_cols, draw.choice((77, 333, 1001))), (0, 1, 2)),  # lines of an odd length
             ((draw.choice((1, 4)), draw.choice((2, 16)), min(n_rows, 2048), n_cols), (0, 2, 1, 3)),
         )
     )

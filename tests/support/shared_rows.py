@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 import torch
-from direct import beside, in_folded_lines, sizes_of
+from direct import beside, sizes_of
 from together import Together
 
 from portable_softmax import current_device
@@ -24,7 +24,6 @@ def shared(tile_cols, splits, blocks=1, walk=True):
 
 
 BESIDE = {"rows side by side": "across", TRANSPOSED: "to rows", "rows read twice": "across"}  # in two matrices, by name
-FOLDED = "folded lines", "folded lines, one program", "folded lines read twice"  # four lines as one
 CASES = {  # what `forward` and `backward` take, all but the programs
     "beyond the end": ("log_softmax", torch.float32, 40, shared(16, 4, walk=False), 1, None),
     "no mask": ("softmin", torch.bfloat16, 48, shared(16, 3), 8, None),
@@ -32,12 +31,6 @@ CASES = {  # what `forward` and `backward` take, all but the programs
     "rows side by side": ("softmax", torch.float32, (2, 40, 3), Tiling(4, 8, splits=3, blocks=2), 1, None),
     TRANSPOSED: ("log_softmax", torch.bfloat16, (2, 48, 8), Tiling(8, 16, splits=3, walk=False), 1, None),
     "rows read twice": ("softmax", torch.float32, (2, 40, 5), Tiling(4, 4, splits=3, blocks=4, held=False), 1, None),
-    "folded lines": ("softmin", torch.float32, (2, 20, 5), Tiling(4, 2, splits=2, blocks=2, walk=False), 4, None),
-    "folded lines, one program": ("softmax", torch.bfloat16, (2, 8, 5), Tiling(4, 2, walk=False), 4, None),
-    "folded lines read twice": (
-        *("log_softmax", torch.float32, (1, 16, 9)),
-        *(Tiling(8, 1, splits=2, blocks=2, held=False, walk=False), 4, None),
-    ),
     "a row read twice": ("softmax", torch.float32, 85, Tiling(1, 16, 1, splits=3, blocks=2, held=False), 4, 87),
 }
 
@@ -51,8 +44,6 @@ class Case:
         """The result for two rows, compared with float64."""
         form, dtype, n_cols, tiling, vector, stride = CASES[self.name]
         where = torch.device("cpu")  # the interpreter's
-        if self.name in FOLDED:
-            return in_folded_lines(self.direction, vector, run, form, dtype, where, n_cols, tiling, 2 * tiling.splits)
         if self.name in BESIDE:
             how = form, dtype, where, n_cols, tiling, 2 * tiling.splits
             return beside(self.direction, BESIDE[self.name], current_device(), run, *how)

@@ -79,7 +79,7 @@ def test_a_table_holds_what_was_timed(whole):
         ("n_rows", "many", r"line 2, .*: .*Expected `int`, got `str` - at `\$.n_rows`"),
         ("us", "0", r"line 2, .*: .*0.0 microseconds are no time"),
         ("us", "", r"line 2, .*: KeyError\('us'\)"),
-        ("reading", "folded", r"line 2, .*: KeyError\('folded'\)"),
+        ("reading", "paired", r"line 2, .*: KeyError\('paired'\)"),
         ("dtype", "x" * 200_000, r"field larger than field limit"),
     ],
     ids=["text", "zero", "missing", "reading", "long"],
