@@ -10,7 +10,7 @@ from typing import Any
 
 from portable_softmax.devices.backends import BACKENDS, broken_installation
 from portable_softmax.devices.backends.base import Backend
-from portable_softmax.devices.backends.lookalike import Lookalike, lookalike
+from portable_softmax.devices.backends.lookalike import is_lookalike, lookalike
 from portable_softmax.devices.device import Device, merge
 from portable_softmax.devices.profiles import match_profile
 from portable_softmax.errors import DeviceError, NoDeviceError
@@ -84,10 +84,9 @@ def _active_backend() -> tuple[str, Backend]:
 
 
 def _vendor(target: Any) -> Backend:
-    """Returns the backend that a target names. On another vendor's device it returns a stand-in."""
-    vendor = BACKENDS[target.backend]
-    evidence = vendor.another_vendors(target.arch, target.warp_size)
-    return lookalike(vendor, evidence) if evidence else vendor
+    """Returns the backend that a target names, or a stand-in on another vendor's device."""
+    vendor: Backend = BACKENDS[target.backend]
+    return lookalike(vendor) if is_lookalike(target.backend, target.arch, target.warp_size) else vendor
 
 
 @functools.cache
@@ -113,10 +112,10 @@ def _device(backend: str, index: int) -> Device:
             raise DeviceError(f"Triton's {backend} driver cannot describe device {index}: {error}") from error
         detected = vendor.describe(index, target.arch, properties)
     profile = match_profile(backend, str(detected.arch), detected.name, detected.driver.get("warp_size"))
-    if isinstance(vendor, Lookalike) and profile.estimated:
+    if detected.lookalike and profile.estimated:
         warnings.warn(
-            f"{detected.name or 'this device'} is {backend}/{detected.arch} to Triton, but another vendor's "
-            f"({vendor.evidence}): plans lean on the cautious estimates of {profile.name}; "
+            f"{detected.name or 'this device'} is {backend}/{detected.arch} to Triton, but another vendor's: "
+            f"plans lean on the cautious estimates of {profile.name}; "
             "`portable-softmax profiles new DIR` writes a profile of the device to complete",
             stacklevel=2,
         )

@@ -124,13 +124,6 @@ class Backend(Protocol):
     def front_end(self) -> AbstractContextManager[None]:
         """Returns a context in which Triton makes its IR for a device that is not here, even if nothing compiles further."""
 
-    def another_vendors(self, arch: Any, warp_size: int) -> str | None:
-        """Returns the evidence that a device with this backend is from another vendor; None if there is none.
-
-        Args:
-            arch, warp_size: from Triton's target.
-        """
-
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
         """Describes the device with that index; `arch` and `properties` come from Triton's driver."""
 
@@ -167,10 +160,6 @@ class Backend(Protocol):
 def no_front_end() -> AbstractContextManager[None]:
     """Returns a context that changes nothing: who compiles for the vendor compiles to the end; see Backend.front_end."""
     return nullcontext()
-
-
-def nobody_elses(arch: Any, warp_size: int) -> None:
-    """Returns None: no other vendor's Triton is known to use this backend's name; see Backend.another_vendors."""
 
 
 def named_target(arch: int | str, index: int | None, hardware: Hardware) -> int | str:

@@ -35,11 +35,6 @@ TORCH_FACTS = {
 }
 
 
-def another_vendors(arch: Any, warp_size: int) -> str | None:
-    """Checks the warp size: 32 on all NVIDIA devices, 64 on Iluvatar's and MetaX's, 1 in Kunlunxin's Triton."""
-    return None if warp_size == 32 else f"no GPU of NVIDIA's has warps of {warp_size}"
-
-
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
     """Collects the device's facts from Triton's driver and torch; see Backend."""
     import torch

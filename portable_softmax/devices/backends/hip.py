@@ -21,13 +21,7 @@ elsewhere = base.WHEEL
 compile_target = base.named_target
 known_fault = base.no_known_fault
 
-HYGON = r"gfx9([23].|46)(:.*)?"  # third_party/hcu/backend of flagos-ai/FlagTree: gfx928, gfx92a, gfx936, gfx938, gfx946
 WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64
-
-
-def another_vendors(arch: Any, warp_size: int) -> str | None:
-    """Checks the architecture: some are Hygon's. gfx906 is AMD's own."""
-    return f"{arch} is Hygon's" if re.fullmatch(HYGON, str(arch)) else None
 
 
 def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:

@@ -16,7 +16,6 @@ poll = "volatile"
 front_end = base.no_front_end
 setup = elsewhere = ""
 more_programs = None
-another_vendors = base.nobody_elses
 compile_target = base.named_target
 known_fault = base.no_known_fault
 

@@ -22,7 +22,6 @@ setup = (
 )
 more_programs = "TRITON_ALL_BLOCKS_PARALLEL"
 elsewhere = "nothing compiles for Ascend without CANN; `portable-softmax kernel` has bounds of what a kernel takes"
-another_vendors = base.nobody_elses
 compile_target = base.named_target
 known_fault = base.no_known_fault
 

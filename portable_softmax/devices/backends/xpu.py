@@ -31,11 +31,6 @@ OCLOC = "ocloc"  # Intel's offline compiler
 FULL_SIZE_LANES = 32  # with fewer lanes and the large register mode, a program may have only half of the threads
 
 
-def another_vendors(arch: Any, warp_size: int) -> str | None:
-    """Checks the warp size: 1 in Kunlunxin's Triton, because its device has no warps."""
-    return "no GPU of Intel's has sub-groups of 1" if warp_size == 1 else None
-
-
 def describe(index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:
     """Collects the device's facts from torch and Triton's driver; see Backend.
 
