@@ -26,8 +26,3 @@ def moved(dtype, vector, backward, transposed):
 @pytest.mark.parametrize(("dtype", "vector"), [("float32", 4), ("bfloat16", 8)])
 def test_the_tile_keeps_its_layout(dtype, vector, backward):
     assert not moved(dtype, vector, backward, transposed=False)
-
-
-def test_a_tile_that_is_moved_is_seen():
-    """A transposed one is, on its way to the result: each of its 8 blocks, and those that are read again."""
-    assert len(moved("float32", 4, backward=False, transposed=True)) >= 8

@@ -1,12 +1,8 @@
 """Faults that a vendor's compiler is known to have: kernels with such code are refused, and none of ours has it."""
 
-import functools
-
 import pytest
-import torch
 import triton
 import triton.language as tl
-from direct import as_they_are, backward, beside, launch
 from offline import H200
 
 from portable_softmax import Device
@@ -55,16 +51,6 @@ def test_columns_of_splits_are_not_taken_for_16_bits(tiling, direction):
     problem = Problem(8192, tiling.splits * tiling.tile_cols - 72, "float32", "float32", 4, inner=8192, backward=direction)
     compiled = compile_kernel(KernelSpec.of(problem, tiling), Device.from_profile(H200))
     assert PAIRS_OF_16_BITS not in compiled.asm["ptx"]
-
-
-@pytest.mark.kernel
-@pytest.mark.parametrize("tiling", ODD_SPLITS, ids=str)
-def test_each_block_of_such_splits_is_stored_in_its_place(device, where, tiling):
-    if device.backend != "interpreter" and not device.vendor.scattered_rows:
-        pytest.skip(f"{device.backend} has no such tiles")
-    sizes = 1, tiling.splits * tiling.tile_cols - 72, 32
-    launched = functools.partial(launch, device)
-    beside(backward, "across", device, launched, "softmax", torch.float32, where, sizes, tiling, tiling.splits, as_they_are)
 
 
 @pytest.mark.parametrize(("x_dtype", "y_dtype", "backward"), [("float64", "float16", False), ("bfloat16", "float64", True)])

@@ -17,8 +17,8 @@ LENGTHS = (1, 2, 7, 8, 16, 33, 64, 100, 128, 200, 256, 500, 512, 776, 781, 1000,
            32768, 50257, 65536, 131072)  # fmt: skip
 DTYPES = ("float16", "bfloat16", "float32")
 ALL = tuple(product(LENGTHS, DTYPES))  # in the slow runs, of two devices; the others have some, here and in the default run
-FORWARD = tuple(zip((1, 7, 500, 781, 1024, 4096, 12672, 32768, 50257, 65536), cycle(DTYPES)))
-BACKWARD = tuple(zip((33, 781, 4096, 12672, 65536), cycle(DTYPES)))
+FORWARD = tuple(zip((7, 781, 1024, 12672, 50257, 65536), cycle(DTYPES)))
+BACKWARD = tuple(zip((33, 781, 4096, 65536), cycle(DTYPES)))
 N_ROWS = 4096
 PROFILES = [(name, profiles()[name]) for name in PRODUCTS if profiles()[name].backend != "xpu"]
 PTX_ACCESS = r"\b((?:ld|st)\.global[\w.:]*?(?:\.v(\d))?\.[bfu](\d+))\b"
@@ -117,21 +117,3 @@ def access_widths(asm):
         widths = [(text, AMD_BYTES.get(kind) or int(re.sub(r"\D", "", kind)) // 8) for text, kind in found]
     assert widths, "a softmax reads and writes global memory"
     return widths
-
-
-PTX = """
-    ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd1];
-    ld.global.L1::evict_first.v2.b64 {%rd1, %rd2}, [%rd3];
-    st.global.b16 [%rd1], %rs1;
-"""
-AMDGCN = """
-    buffer_load_dwordx4 v[0:3], v4, s[0:3], 0 offen
-    global_store_b128 v0, v[1:4], s[0:1]
-    buffer_load_u16 v1, v2, s[0:3], 0 offen
-    global_load_short_d16_hi v1, v2, s[0:1]
-"""
-
-
-@pytest.mark.parametrize(("asm", "widths"), [({"ptx": PTX}, [16, 16, 2]), ({"amdgcn": AMDGCN}, [16, 16, 2, 2])])
-def test_widths_are_read_from_assembly(asm, widths):
-    assert [width for _, width in access_widths(asm)] == widths
