@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from closeness import expected, expected_gradient, gradient_scale, terms_of
+from direct import planned
 from offline import GPUS, read_problem
 
 from intel import machine
@@ -18,7 +19,6 @@ from portable_softmax.devices.backends import xpu
 from portable_softmax.devices.backends.base import Detected
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.profiles import match_profile
-from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime import compiled as memory
 from portable_softmax.runtime import launch, plans, prepared
@@ -51,8 +51,7 @@ def planned_launches(monkeypatch, recorded):
 
 
 def run(operands, dim, device, form="softmax", backward=False):
-    lines = lines_of(operands[0].shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
-    launch.bind(operands, lines, form, backward, device, False)(*operands)
+    planned(device, operands, form, backward, dim)
 
 
 def random(shape, dtype, seed=0):

@@ -7,9 +7,9 @@ from threading import Barrier
 import pytest
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale
+from direct import planned
 
 from portable_softmax import softmax
-from portable_softmax.runtime.launch import softmax_backward_rows
 
 pytestmark = pytest.mark.kernel
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
@@ -43,7 +43,7 @@ def test_a_gradient_of_another_type_than_its_output(device, where, x_dtype, y_dt
     dy, _ = framed(shape, y_dtype, where, normal(shape, 2))
     y, _ = framed(shape, y_dtype, where, torch.softmax(normal(shape, 3), -1))
     dx, memory = framed(shape, x_dtype, where, -3.0)
-    softmax_backward_rows(dy, y, dx, device)
+    planned(device, (dx, dy, y), backward=True)
     computed = dx.float() if x_dtype == torch.float64 != y_dtype else dx  # as exact as what it is computed in
     assert_close(computed, expected_gradient("softmax", dy, y), gradient_scale("softmax", dy, y))
     assert_only_rows_changed(dx, memory)

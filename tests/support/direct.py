@@ -9,6 +9,7 @@ from offline import read_widely
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime import launch as runtime
+from portable_softmax.runtime.guard import guard_of, launch_on
 from portable_softmax.runtime.launch import name_of
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec
@@ -46,6 +47,13 @@ def launch(device, operands, problem, tiling, num_programs):
     if tiling.is_shared:
         run = with_workspace(run, problem, tiling, operands[0].device)
     run(*operands)
+
+
+def planned(device, operands, form="softmax", backward=False, dim=1):
+    """Plans and launches the softmax of (y, x), or the gradient of (dx, dy, y)."""
+    lines = lines_of(operands[0].shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
+    problem, where = runtime.problem_from(operands, lines, form, backward, False), operands[0].device
+    launch_on(guard_of(device), runtime.bind_problem(problem, device, where), *operands)
 
 
 def overwriting(run, operand):

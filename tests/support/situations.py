@@ -13,10 +13,10 @@ import time
 import torch
 import triton
 import triton.language as tl
+from direct import planned
 from faults import FAULTS, IN_PLACE, publish, swap_blindly
 
 from portable_softmax import current_device, plan, softmax
-from portable_softmax.runtime.launch import softmax_backward_rows
 from portable_softmax.runtime.workspace import next_number
 
 LONG, FULL, FEW = (600, 65_536), (24, 131_072), (3, 200_000)  # more programs than run at once; about as many; few
@@ -64,7 +64,7 @@ class Case:
         y, dx = self.x.detach().clone(), self.dy.clone()
         softmax(y, self.dim, out=y)
         given = (dx, self.y) if self.dim else (dx[None], self.y[None])
-        softmax_backward_rows(*given, given[0], current_device())
+        planned(current_device(), (given[0], *given), backward=True)
         return y, dx
 
     def check(self, y, dx):
