@@ -13,10 +13,17 @@ Dtype = Literal["float16", "bfloat16", "float32", "float64"]
 class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A device that can be bought. What it gives hides the same of its architecture."""
 
-    matches: list[Text]  # regular expressions; one must match the whole name that the runtime reports
+    matches: list[Text] = []  # regular expressions; one must match the whole name that the runtime reports
     hardware: HardwareFacts = HardwareFacts()
     arch: Text | msgspec.UnsetType = msgspec.UNSET  # Triton's target, if the products of an architecture have different targets
     cost: Cost | msgspec.UnsetType = msgspec.UNSET
+
+
+class Overlay(Product, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A product in a file of its own, named after the file: only what differs from the architecture or product it extends."""
+
+    extends: Text
+    sources: dict[str, Source] = {}
 
 
 class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,18 +35,8 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     multiprocessor: Text  # the vendor's word for it, for reports
     sources: dict[str, Source]
     hardware: HardwareFacts
-    launch: LaunchPolicy
+    extends: Text | msgspec.UnsetType = msgspec.UNSET  # an architecture, of which launches are what `launch` does not give
+    launch: LaunchPolicy = LaunchPolicy()
     dtypes: list[Dtype] | msgspec.UnsetType = msgspec.UNSET  # types that it computes; all of the backend's, if absent
     first_triton: Release | msgspec.UnsetType = msgspec.UNSET  # first release that compiles for it without a device
     products: dict[str, Product] = {}
-
-
-class Extension(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One product that a user adds, in a file of its own. The file's name is the product's name."""
-
-    extends: Text  # an architecture or a product, by its name: nvidia/sm90, nvidia/h200
-    matches: list[Text] = []  # like those of a product; if absent, no live device matches
-    sources: dict[str, Source] = {}  # in addition to those of the profile that it extends
-    hardware: HardwareFacts = HardwareFacts()
-    cost: Cost | msgspec.UnsetType = msgspec.UNSET
-    arch: Text | msgspec.UnsetType = msgspec.UNSET

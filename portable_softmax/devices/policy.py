@@ -164,7 +164,6 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     What a file leaves out is that of the architecture which it extends.
     """
 
-    extends: str | Unset = msgspec.UNSET  # an architecture by name, as nvidia/estimated
     grid: Grid | Unset = msgspec.UNSET
     polls: Polls | Unset = msgspec.UNSET  # looks for a neighbour's numbers; then a program computes them itself
     in_place: InPlace | Unset = msgspec.UNSET  # left out, no programs share rows that they overwrite
@@ -179,7 +178,7 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     def over(self, other: "LaunchPolicy") -> "LaunchPolicy":
         """Returns these preferences, with the other's where they say nothing."""
         mine = {key: value for key in FACTS if (value := getattr(self, key)) is not msgspec.UNSET}
-        return msgspec.structs.replace(other, **mine, extends=msgspec.UNSET)
+        return msgspec.structs.replace(other, **mine)
 
 
-FACTS = tuple(key for key in LaunchPolicy.__struct_fields__ if key != "extends")
+FACTS = LaunchPolicy.__struct_fields__

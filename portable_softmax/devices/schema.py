@@ -61,11 +61,7 @@ class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All sizes that exist, in ascending order, and the key of their source.
-
-    Raises:
-        ValueError: they are not in ascending order.
-    """
+    """All sizes that exist, in ascending order, and the key of their source."""
 
     value: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)]
     source: str
@@ -76,11 +72,7 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PowerOfTwo(Fact, frozen=True, forbid_unknown_fields=True):
-    """A number that Triton needs as a power of two: threads of a warp, elements of a tile.
-
-    Raises:
-        ValueError: the number is not a power of two.
-    """
+    """A number that Triton needs as a power of two: threads of a warp, elements of a tile."""
 
     value: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE)]
 

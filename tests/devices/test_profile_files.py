@@ -5,10 +5,7 @@ import functools
 import json
 import os
 import re
-import subprocess
-import sys
 import threading
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,7 +19,6 @@ from profile_text import MISSING, TEXT, edited, read, written
 
 from portable_probe.program import main
 from portable_softmax import Device, ProfileError, profiles
-from portable_softmax.devices import profile_files
 from portable_softmax.devices import profiles as room
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.policy import COST_NUMBERS, FACTS
@@ -56,55 +52,28 @@ def use(tmp_path, monkeypatch):
     return use
 
 
-ELSEWHERE = r"/mine\.ya?ml: would be ignored here; a profile belongs in its vendor's folder, .*/<vendor>/"
-
-
-@pytest.mark.parametrize(
-    ("files", "complaint"),
-    [
-        *(({"nvidia/mine.yaml": MINE, name: MINE}, ELSEWHERE) for name in ("mine.yaml", "mine.yml", "nvidia/x/mine.yaml")),
-        ({"nvidia/a.yaml": MINE, "nvidia/b.yaml": MINE}, r"nvidia/b\.yaml: nvidia/h100-sxm is described in .*/a\.yaml too"),
-        ({"nvidia/a.yaml": HEAD, "nvidia/a.yml": HEAD}, r"nvidia/a\.yml: nvidia/a is described in .*nvidia/a\.yaml too"),
-        ({"nvidia/mine.yaml": HEAD, "nvidia/z.yaml": MINE}, r"/z\.yaml: nvidia/mine is described in .*/mine\.yaml too"),
-        ({"nvidia/mine.yaml": AMD}, r"backend: 'hip' in the folder of a vendor with 'cuda' \(.*/nvidia/.*\.yaml\)"),
-    ],
-)
-def test_a_directory_that_is_wrong(use, files, complaint):
-    with pytest.raises(ProfileError, match=complaint):
-        use(files)
-
-
 @pytest.mark.parametrize(
     ("make", "complaint"),
-    [
-        (Path.mkdir, "is no regular file"),
-        (os.mkfifo, "is no regular file"),  # it is not waited for
-        (lambda path: path.symlink_to("nowhere"), "No such file"),
-        pytest.param(
-            lambda path: path.touch(0),
-            "Permission denied",
-            marks=pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything"),
-        ),
-    ],
+    [(Path.mkdir, "Is a directory"), (lambda path: path.symlink_to("nowhere"), "No such file")],
 )
 def test_a_file_that_cannot_be_read(tmp_path, use, make, complaint):
     (tmp_path / "nvidia").mkdir()
     make(tmp_path / "nvidia" / "mine.yaml")
-    with pytest.raises(ProfileError, match=rf"nvidia/mine\.yaml: cannot be read: {complaint}"):
+    with pytest.raises(ProfileError, match=rf"nvidia/mine\.yaml: .*{complaint}"):
         use()
 
 
 def test_a_directory_that_is_not_there(tmp_path, use):
-    with pytest.raises(ProfileError, match=r"nowhere is not a directory; is PORTABLE_SOFTMAX_PROFILES right"):
+    with pytest.raises(ProfileError, match=r"nowhere is not a directory; is the package installed"):
         use(folders=[tmp_path / "nowhere"])
 
 
 @pytest.mark.parametrize(
     ("files", "more"),
     [
-        *(({name: MINE}, {f"{name.partition('/')[0]}/mine"}) for name in ("nvidia/m.yml", "nvidia/m.YML", "cluster/m.yaml")),
+        *(({name: MINE}, {f"{name.partition('/')[0]}/mine"}) for name in ("nvidia/m.yaml", "cluster/m.yaml")),
         ({"nvidia/a.yaml": MINE, "cluster/a.yaml": MINE}, {"nvidia/mine", "cluster/mine"}),
-        (dict.fromkeys((".config.yml", ".git/x.yaml", "nvidia/.m.yaml", "nvidia/README.md", "README.md"), "a"), set()),
+        (dict.fromkeys((".git/x.yaml", "nvidia/.m.yaml", "nvidia/README.md"), "a"), set()),
         ({"nvidia/nvl.yaml": NVL}, {"nvidia/nvl"}),
     ],
 )
@@ -148,14 +117,14 @@ def test_an_extension_of_an_architecture_or_of_an_extension(use):
 
 @pytest.mark.parametrize("vendor", ["nvidia", "amd"])
 def test_preferences_for_launches_may_be_another_architectures(use, vendor):
-    (estimate,) = (each for each in read_profiles(SHIPPED / vendor / "estimated.yaml") if each.estimated)
-    found = use({"nvidia/x.yaml": edited("launch", {"extends": f"{vendor}/estimated"})})
+    (estimate,) = (each for each in read_profiles([SHIPPED / vendor / "estimated.yaml"]) if each.estimated)
+    found = use({"nvidia/x.yaml": edited("launch", MISSING, "extends", f"{vendor}/estimated")})
     assert found["nvidia/card"].launch == estimate.launch
 
 
 def test_what_a_file_says_of_launches_goes_before_what_it_extends(tmp_path):
     mine = read(tmp_path, edited("launch.polls.value", 9))[0].launch
-    (estimate,) = read_profiles(SHIPPED / "nvidia" / "estimated.yaml")
+    (estimate,) = read_profiles([SHIPPED / "nvidia" / "estimated.yaml"])
     assert mine.polls.value == 9
     assert (mine.grid, mine.line_elements) == (estimate.launch.grid, estimate.launch.line_elements)
     assert mine.cost == estimate.launch.cost
@@ -199,49 +168,21 @@ def test_live_devices_match_product_then_architecture_then_estimate(use):
 def test_threads_whose_first_calls_come_at_once_read_the_files_once(monkeypatch):
     reads, barrier = [], threading.Barrier(8, timeout=60)
 
-    def read(paths, _profiles=room._profiles):
+    def read(paths, read_profiles=room.read_profiles):
         reads.append(paths)
-        return _profiles(paths)
+        return read_profiles(paths)
 
     def first_call(_):
         barrier.wait()
-        return room.profiles()
+        return room.every_profile()
 
-    monkeypatch.setattr(room, "_profiles", read)
+    monkeypatch.setattr(room, "read_profiles", read)
     room._read.cache_clear()
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(first_call, range(8)))
     room._read.cache_clear()
     assert len(reads) == 1
-    assert all(each == found[0] for each in found)
-
-
-@pytest.mark.parametrize("loader", [profile_files._QuickLoader, profile_files._StrictLoader])
-def test_both_loaders(loader):
-    """Checks that they read plain numbers and shipped files alike, and are as strict."""
-    assert yaml.load("[0, 132, -5, +7, 1.5, 1.0e+3, '0132']", loader) == [0, 132, -5, 7, 1.5, 1000.0, "0132"]
-    for path, content in contents().items():
-        assert yaml.load(path.read_text(), loader) == content
-    for text, words in (
-        ("a: 1\na: 2", "found the key 'a' twice"),
-        ("1: a", "the key '1' is not text"),
-        ("a: 0x_", "cannot be read"),
-    ):
-        with pytest.raises(yaml.YAMLError, match=words):
-            yaml.load(text, loader)
-
-
-def test_profiles_in_a_zip(tmp_path):
-    """A wheel on sys.path: the package is imported, and its profiles are no files."""
-    archive = tmp_path / "package.whl"
-    with zipfile.ZipFile(archive, "w") as file:
-        for path in (SHIPPED.parent / "portable_softmax").rglob("*.py"):
-            file.write(path, path.relative_to(SHIPPED.parent))
-    code = f"import sys; sys.path.insert(0, {str(archive)!r}); import portable_softmax as p; print(p.__file__); p.profiles()"
-    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert outcome.stdout.startswith(str(archive))
-    assert "ProfileError: the package's own profiles are not in" in outcome.stderr
-    assert "PORTABLE_SOFTMAX_PROFILES" not in outcome.stderr.splitlines()[-1]
+    assert all(each is found[0] for each in found)
 
 
 def test_the_probe_says_once_what_is_wrong(tmp_path, monkeypatch, capsys):
@@ -293,7 +234,7 @@ def attempt(function, *arguments):
 
 def load(path):
     """The devices of a file: it works, or it is said of the file why not, or of a product what it lacks."""
-    found, words = attempt(read_profiles, path)
+    found, words = attempt(read_profiles, [path])
     assert words is None or re.match(re.escape(f"{path}: ") + "...", words)
     for profile in found or ():
         device, words = attempt(merge, profile, None, None)
@@ -344,7 +285,7 @@ def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
     """Launches of numbers that are all in range: programs of a power of two of warps, tiles of a power of two of rows."""
     path = tmp_path / "mutated.yaml"
     content = copy.deepcopy(contents()[data.draw(st.sampled_from(FILES))])
-    told = [fact for group in ("hardware", "launch") for fact in content[group].values() if isinstance(fact, dict)]
+    told = [fact for group in ("hardware", "launch") for fact in content.get(group, {}).values() if isinstance(fact, dict)]
     chosen = [(holder, key) for holder in told for key in holder]
     numbers = [(holder, key) for holder, key in chosen if isinstance(holder[key], int)]
     for holder, key in data.draw(st.lists(st.sampled_from(numbers), min_size=1, max_size=3)):

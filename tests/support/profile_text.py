@@ -10,6 +10,7 @@ TEXT = """\
 backend: cuda
 architecture: Example
 arch: "90"
+extends: nvidia/estimated
 multiprocessor: SM
 first_triton: 3.2.0
 sources: {mine: {verified: measured, title: one card on 2026-11-21}}
@@ -26,7 +27,6 @@ hardware:
   shared_memory_per_multiprocessor: {value: 8192, source: mine}
   shared_memory_granule: {value: 128, source: mine}
 launch:
-  extends: nvidia/estimated
   polls: {value: 256, source: mine}
 products:
   card:
@@ -66,4 +66,4 @@ def written(folder, text, name="nvidia/example.yaml"):
 
 def read(folder, text):
     """Returns the profiles of a file with that text."""
-    return read_profiles(written(folder, text))
+    return read_profiles([written(folder, text)])
