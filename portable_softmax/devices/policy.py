@@ -144,13 +144,6 @@ def _check_errors(errors: Iterable[str], numbers: Sequence[str]) -> None:
         raise ValueError(f"errors of {', '.join(unknown)}; the numbers are {', '.join(numbers)}")
 
 
-class InPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Launches that overwrite x. `shared`: programs may share its rows, as a fence orders what is seen of them."""
-
-    value: Literal["shared"]
-    source: str
-
-
 class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Number of programs. `tile`: one per tile. `resident`: as many as the device holds at once, and each walks over tiles."""
 
@@ -166,7 +159,6 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     grid: Grid | Unset = msgspec.UNSET
     polls: Polls | Unset = msgspec.UNSET  # looks for a neighbour's numbers; then a program computes them itself
-    in_place: InPlace | Unset = msgspec.UNSET  # left out, no programs share rows that they overwrite
     line_elements: PowerOfTwo | Unset = msgspec.UNSET  # elements that a tile takes of each line, for rows side by side
     min_line_elements: PowerOfTwo | Unset = msgspec.UNSET  # the fewest that it takes, if it holds whole rows
     tile_elements: PowerOfTwo | Unset = msgspec.UNSET  # of devices without warps: the most of a tile of whole rows

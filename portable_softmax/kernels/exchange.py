@@ -17,11 +17,6 @@ memory (slots of an earlier or a concurrent launch, elements of any tensor) coun
 A program publishes the statistics of its split and looks for those of the others, a bounded number of times. If some are still
 missing, the program computes them itself and publishes them, so that not every program computes them again. After "Decoupled
 Fallback: A Portable Single-Pass GPU Scan" (Smith, Levien, Owens, SPAA 2025).
-
-In place (FORM.in_place) a split that is read again may be overwritten by then. Each program overwrites its own split alone, and
-once its slots are there for all to see. So a program that has read a split again looks once more: if any of its slots is still
-missing, nothing of the split was overwritten while it was read; if all are there, they are taken and the reading is dropped.
-For this a fence stands between slots and results, and one between the reading and that look: in_order.
 """
 
 import triton
@@ -64,21 +59,6 @@ def both_of(slots, split, FORM: tl.constexpr):
     """Returns pointers to both slots of a split of each of several rows: [rows, 2]."""
     first = tl.expand_dims(slots + split * FORM.tile_rows, 1)
     return first + FORM.splits * FORM.tile_rows * tl.expand_dims(tl.arange(0, 2), 0)
-
-
-@triton.jit
-def in_order(slots, split, SEM: tl.constexpr, FORM: tl.constexpr):
-    """Completes, for all programs to see, what this one has read and written, ahead of what it reads and writes next.
-
-    Those threads that published the slots of `split` have a fence, and all others wait for them.
-    """
-    tl.debug_barrier()
-    if FORM.one_row:
-        tl.atomic_or(slots + 2 * split, 0, sem=SEM)
-    else:
-        ptrs = both_of(slots, split, FORM)
-        tl.atomic_or(ptrs, tl.zeros(ptrs.shape, tl.int64), sem=SEM)
-    tl.debug_barrier()
 
 
 @triton.jit
@@ -138,8 +118,6 @@ def swap(slots, split, first, second, epoch, FORM: tl.constexpr):
     """
     if first is not None:
         publish(slots, split, first, second, epoch, FORM)
-    if FORM.in_place:
-        in_order(slots, split, "release", FORM)
     firsts = tl.zeros((FORM.lanes,) if FORM.one_row else (FORM.splits_read, FORM.tile_rows), tl.float32)
     seconds = firsts - 1.0
     top = MISSING
@@ -167,11 +145,5 @@ def found(slots, split, first, second, firsts, seconds, epoch, FORM: tl.constexp
     is_found = splits_of(FORM) == split
     firsts = tl.where(is_found, across_splits(of_rows(first), FORM), firsts)
     seconds = tl.where(is_found, across_splits(of_rows(second), FORM), seconds)
-    return looked_again(slots, firsts, seconds, epoch, FORM)
-
-
-@triton.jit
-def looked_again(slots, firsts, seconds, epoch, FORM: tl.constexpr):
-    """Returns (firsts, seconds) with the statistics that other programs have published meanwhile."""
     more_firsts, more_seconds = look(slots, epoch, FORM)
     return tl.where(seconds < 0, more_firsts, firsts), tl.where(seconds < 0, more_seconds, seconds)

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.addressing import first_of_split, operands_of, rows_of, starts_of
-from portable_softmax.kernels.exchange import found, in_order, is_missing, looked_again, publish, slots_of, top_of
+from portable_softmax.kernels.exchange import found, is_missing, publish, slots_of, top_of
 from portable_softmax.kernels.exponents import base_of
 from portable_softmax.kernels.held import load_edges, store_edges
 from portable_softmax.kernels.masks import in_turn
@@ -36,12 +36,8 @@ def do_alone(
     for other in tl.range(0, FORM.splits):
         if is_missing(seconds, other, FORM):
             first, second, _ = reduce_again(a, b, rows, lead, other, n_rows, n_cols, a_line, b_stride, factors, FORM)
-            if FORM.in_place:
-                in_order(slots, split, "acq_rel", FORM)
-                firsts, seconds = looked_again(slots, firsts, seconds, epoch, FORM)
-            if is_missing(seconds, other, FORM) if FORM.in_place else True:
-                publish(slots, other, first, second, epoch, FORM)
-                firsts, seconds = found(slots, other, first, second, firsts, seconds, epoch, FORM)
+            publish(slots, other, first, second, epoch, FORM)
+            firsts, seconds = found(slots, other, first, second, firsts, seconds, epoch, FORM)
     first, second = combine(firsts, seconds, top_of(firsts, seconds, FORM), factors, FORM)
     first, second = with_sink(first, second, factors, sinks, FORM)
     base = first

@@ -67,7 +67,6 @@ class Form:
     lanes: int = 1  # numbers of one look, at least one per thread: all warps take part, so all see the same
     poll: str = "volatile"  # how a look reads a word: by a "volatile" load or an "atomic" operation
     polls: int = 1  # looks, at most; then the program computes the missing numbers itself
-    in_place: bool = False  # each overwrites its split once its words are there for all to see
 
     @property
     def kernel_name(self) -> str:

@@ -15,8 +15,8 @@ def why(
     """Yields sentences: how rows are read, the tile, num_warps, unknown registers, and num_programs."""
     if problem.unaligned:
         yield f"unaligned: rows start anywhere, and are read in vectors of {problem.vector} elements between two edges"
-    if problem.in_place:
-        yield from _why_in_place(tiling, device)
+    if problem.in_place and device.profile.launch.polls:
+        yield "in place: no programs share a row, as one may read again what another has overwritten"
     yield _why_tile(problem, tiling)
     if tiling.num_warps is not None and device.hardware.warp_size:
         elements = tiling.elements / (tiling.num_warps * device.hardware.warp_size)
@@ -39,15 +39,6 @@ def why_faster(terms: Terms, tiling: Tiling, other: Terms, beside: Tiling, launc
     most = max(more, key=lambda name: more[name])
     slower = f", as {most} takes {more[most]:.1f} more" if round(other.total - terms.total, 1) > 0 else ", which is alike"
     yield f"runner-up of {launches} launches: {beside}: {other.total:.1f} us{slower}"
-
-
-def _why_in_place(tiling: Tiling, device: Device) -> Iterator[str]:
-    launch = device.profile.launch
-    if not launch.in_place and launch.polls:
-        yield "in place: no programs share a row, as nothing tells that one's words are seen ahead of what it overwrites"
-    elif launch.in_place and tiling.is_shared:
-        source = device.profile.sources[launch.in_place.source].title
-        yield f"in place: each program's words are seen ahead of what it overwrites ({source})"
 
 
 def _why_tile(problem: Problem, tiling: Tiling) -> str:

@@ -70,7 +70,6 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         lanes=max(threads, numbers) if tiling.is_shared else 1,
         poll=device.vendor.poll,
         polls=polls.value if polls else 1,
-        in_place=spec.problem.in_place,
         **(_log_probs(spec.problem.log_probs) if spec.problem.log_probs else {}),
     )
 

@@ -54,9 +54,9 @@ class KernelSpec:
         unmasked = tiling.tile_cols - tiling.width if tiling.splits == 1 else 0  # all blocks but the last
         if unmasked > problem.n_cols:
             raise ValueError(f"{tiling} has whole blocks past the {problem.n_cols} columns; give it fewer blocks")
-        inner, in_place = 2 if problem.across else 1, problem.in_place and tiling.is_shared  # else nobody reads it again
+        inner = 2 if problem.across else 1
         return cls(
-            problem=replace(problem, n_rows=1, n_cols=1, inner=inner, lines=None, batch_invariant=False, in_place=in_place),
+            problem=replace(problem, n_rows=1, n_cols=1, inner=inner, lines=None, batch_invariant=False, in_place=False),
             tiling=tiling,
             many=not problem.numbered or problem.n_rows >= 2**31,
             padded=problem.unaligned or covered != problem.n_cols,

@@ -1,7 +1,7 @@
 """Rows shared by several programs, which run at once, in any order, one after another: the same bits, and none waits.
 
-Whatever becomes of the words that they publish: lost, late, twice, stale or overwritten; and where they overwrite what others
-read. In the interpreter, where any step of a program may come between those of another; test_order.py looks at compiled code.
+Whatever becomes of the words that they publish: lost, late, twice, stale or overwritten. In the interpreter, where any step of
+a program may come between those of another.
 """
 
 import functools
@@ -9,7 +9,6 @@ import random
 
 import pytest
 import torch
-import triton
 import triton.language as tl
 from direct import (
     NAN,
@@ -18,20 +17,17 @@ from direct import (
     expected,
     forward,
     launch,
-    overwriting,
     problem_of,
     result_in,
     rows_in,
 )
-from faults import IN_PLACE, LATE, LOSSES, publish_by, twice
-from shared_rows import CASES, STALE, TRANSPOSED, Case, assert_same, at_once, looking, shared
-from triton.runtime.errors import InterpreterError
+from faults import LOSSES, publish_by, twice
+from shared_rows import CASES, STALE, Case, assert_same, at_once, looking, shared
 
 from portable_softmax.kernels import exchange, fallback
-from portable_softmax.kernels.exchange import in_order, publish
+from portable_softmax.kernels.exchange import publish
 
 pytestmark = pytest.mark.kernel
-BLIND = 0  # looks, ahead of the one that comes when a split has been read again: so each program reads the splits of all others
 
 
 @pytest.fixture
@@ -150,70 +146,6 @@ def test_memory_that_others_left(interpreter, direction, searches):
         del searches[:]
         assert_same(case(at_once(interpreter, 5, left, resident=1)), right)
         assert searches == [1, 2] * 2, f"of each row, the first of three programs finds two splits beside {name}"
-
-
-@pytest.fixture(params=[1, 2], ids=["over x or dy", "over y"])
-def operand(request, case):
-    if request.param == 2 and case.direction is forward:
-        pytest.skip("a softmax has one operand")
-    if request.param == 1 and case.name == TRANSPOSED:
-        pytest.skip("its result cannot lie where x does")
-    return request.param
-
-
-@triton.jit
-def held(words, split, SEM: tl.constexpr, FORM: tl.constexpr):
-    """Holds a program between its reading and the second look."""
-    for _ in range(LATE):
-        tl.atomic_or(words, 0 if FORM.one_row else tl.zeros(words.shape, tl.int64), sem="relaxed")
-    in_order(words, split, SEM, FORM)
-
-
-@pytest.mark.each_value
-@pytest.mark.parametrize(
-    ("polls", "seed", "resident", "order", "trouble"),
-    [
-        (BLIND, 1, None, sorted, None),  # programs see no words but those of the second look, and run at once
-        (BLIND, 2, 1, shuffled, None),  # or one by one
-        (BLIND, 1, None, sorted, held),
-        *(pytest.param(2, 5, None, sorted, trouble, marks=pytest.mark.slow) for trouble in IN_PLACE),
-    ],
-)
-def test_results_that_overwrite_what_others_read(
-    interpreter, case, operand, untroubled, monkeypatch, polls, seed, resident, order, trouble
-):
-    if trouble is held:  # meanwhile the owner's word and results arrive: what was read is whole, half or wrong, and is dropped
-        monkeypatch.setattr(fallback, "in_order", held)
-    elif trouble:
-        publish_by(monkeypatch, trouble)
-    run = at_once(looking(interpreter, polls), seed, resident=resident, order=order, every_load=True)
-    assert_same(case(overwriting(run, operand)), untroubled)
-
-
-@pytest.mark.parametrize("name", ["no mask", "rows side by side"])
-@pytest.mark.parametrize("way", [forward, backward])
-def test_without_the_second_look_results_would_be_wrong(interpreter, monkeypatch, name, way):
-    """So the tests above can fail."""
-    monkeypatch.setattr(fallback, "looked_again", lambda words, firsts, seconds, *rest: (firsts, seconds))
-    with pytest.raises(AssertionError):
-        Case(name, way)(overwriting(at_once(looking(interpreter, BLIND), 1, resident=1), 1))
-
-
-def test_results_ahead_of_words_would_be_wrong(interpreter, monkeypatch):
-    """A word that is lost while its split is overwritten, which no launch may do: its memory belongs to the call."""
-    publish_by(monkeypatch, lambda *arguments: None)
-    with pytest.raises(AssertionError):
-        Case("no mask", forward)(overwriting(at_once(looking(interpreter, 1), 1, resident=1), 1))
-
-
-def test_a_launch_elsewhere_has_no_fence(interpreter, monkeypatch, direction):
-    def not_called(*arguments):
-        raise AssertionError("only launches in place pay for the order")
-
-    monkeypatch.setattr("portable_softmax.kernels.exchange.in_order", not_called)
-    Case("no mask", direction)(at_once(interpreter, 1))
-    with pytest.raises(InterpreterError, match="only launches in place"):
-        Case("no mask", direction)(overwriting(at_once(interpreter, 1), 1))
 
 
 def test_programs_that_would_wait_are_seen(interpreter, direction, where, monkeypatch):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from faults import FAULTS, IN_PLACE
+from faults import FAULTS
 
 pytestmark = [pytest.mark.kernel, pytest.mark.accelerator]
 WATCHDOG = 150  # seconds, compiling included
@@ -23,8 +23,6 @@ SITUATIONS = (
     "threads_with_streams_of_their_own",
     "several_processes",
     *FAULTS,
-    *(f"in_place_{fault.fn.__name__}" for fault in IN_PLACE),
-    "in_place_by_programs_that_read_all_splits_again",
     "in_place_beside_other_launches",
     "memory_full_of_words_of_launches_before",
     "sixty_four_streams",

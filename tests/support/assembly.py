@@ -8,24 +8,6 @@ READS = {
     "amdgcn": r"_load_.*\b(glc|sc1|SCOPE_DEV|SCOPE_SYS)\b|_atomic_or.*\b(glc|sc0|TH_ATOMIC_RETURN)\b",
 }
 WRITES = {"ptx": r"\batom\.\S*\.exch\.", "amdgcn": r"_atomic_swap"}
-MARKS = {  # letters of lines, see test_order.py; a fence of AMD's is the wait for all words, ahead of an atomic operation
-    "ptx": {
-        "w": r"\batom\.\S*\.exch\.",
-        "f": r"\b(atom|red)\.\S*(release|acq_rel)\S*\.or\.",
-        "b": r"\bbar\.sync|\bbarrier\.",
-        "l": r"\bld\.volatile\.global",
-        "x": r"\bld\.global",
-        "r": r"\bst\.global",
-    },
-    "amdgcn": {
-        "w": WRITES["amdgcn"],
-        "f": r"(s_waitcnt vmcnt\(0\)|s_waitcnt_vscnt null, 0x0|s_wait_storecnt 0x0)",
-        "b": r"\bs_barrier",
-        "l": READS["amdgcn"] + r"|_atomic_add_.*\b(glc|sc0|TH_ATOMIC_RETURN)\b",
-        "x": r"\b(buffer|global|flat)_load_",
-        "r": r"(buffer|global)_store",
-    },
-}
 BRANCH = r"\b(?:bra(?:\.uni)?|s_c?branch\w*)\s+(\S*BB\d+_\d+)"
 ENDS = r"^(?!@).*\b(?:bra(?:\.uni)?\s|s_branch\s|ret;|s_endpgm|s_setpc_b64)"
 
@@ -89,11 +71,3 @@ def is_bounded(condition, body, most):
         and counted[1] in ends.groups()[1:3]
         and re.search(rf"arith\.addi {re.escape(counted[2])}, %c1_i32\S* : i32", body)
     )
-
-
-def marks(compiled):
-    """Returns the letters in MARKS of a kernel's lines."""
-    kind = "ptx" if "ptx" in compiled.asm else "amdgcn"
-    lines = compiled.asm[kind].splitlines()
-    found = (next((letter for letter, pattern in MARKS[kind].items() if re.search(pattern, line)), "") for line in lines)
-    return re.sub("fl(f?b)", r"f\1", "".join(found))  # some fences of AMD's have an atomic operation that returns what is there

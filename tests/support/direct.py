@@ -1,7 +1,5 @@
 """Launches of the kernels with a tiling that a test chooses, compared with float64."""
 
-from dataclasses import replace
-
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
 from offline import read_widely
@@ -54,18 +52,6 @@ def planned(device, operands, form="softmax", backward=False, dim=1):
     lines = lines_of(operands[0].shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
     problem, where = runtime.problem_from(operands, lines, form, backward, False), operands[0].device
     launch_on(guard_of(device), runtime.bind_problem(problem, device, where), *operands)
-
-
-def overwriting(run, operand):
-    """Returns a launch whose result overwrites an operand, 1 or 2, instead of lying elsewhere."""
-
-    def launch(operands, problem, tiling, programs):
-        result, given = operands[0], list(operands[1:])
-        result.copy_(given[operand - 1])
-        given[operand - 1] = result
-        run((result, *given), replace(problem, in_place=True), tiling, programs)
-
-    return launch
 
 
 def rows_in(n_rows, n_cols, stride, dtype, where, outside, seed=0):

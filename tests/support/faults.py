@@ -8,7 +8,7 @@ import os
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.exchange import in_order, look, of_rows, publish, slot_of, top_of
+from portable_softmax.kernels.exchange import of_rows, publish, slot_of
 
 # Atomic operations of a program that is late: longer than others look, on a device; the interpreter takes turns at each.
 LATE = tl.constexpr(100 if os.environ.get("TRITON_INTERPRET") == "1" else 3000)
@@ -19,16 +19,6 @@ def publish_half(slots, split, numbers, epoch, half, FORM: tl.constexpr):
     """Writes the first numbers of a split of each row, half 0, or the second ones, half 1."""
     ptrs = slots + 2 * split + half if FORM.one_row else slots + (half * FORM.splits + split) * FORM.tile_rows
     tl.atomic_xchg(ptrs, slot_of(of_rows(numbers), epoch >> (32 * half)), sem="relaxed")
-
-
-@triton.jit
-def swap_blindly(slots, split, first, second, epoch, FORM: tl.constexpr):
-    """Looks for slots of another launch, so that a program sees none of its own one before it has read all splits again."""
-    publish(slots, split, first, second, epoch, FORM)
-    if FORM.in_place:
-        in_order(slots, split, "release", FORM)
-    firsts, seconds = look(slots, ~epoch, FORM)
-    return firsts, seconds, top_of(firsts, seconds, FORM)
 
 
 @triton.jit
@@ -108,5 +98,4 @@ def publish_by(monkeypatch, replacement):
 
 LOSSES = (every_seventh_lost, all_of_a_split_lost, all_lost, first_lost, second_lost, late, halves_apart)
 LOSSES += (of_another_launch, overwritten, half_overwritten)
-IN_PLACE = late, halves_apart, twice  # of slots that are there ahead of results, as they must be in place
 FAULTS = {fault.fn.__name__: fault for fault in (*LOSSES, twice)}

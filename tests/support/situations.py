@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 from direct import planned
-from faults import FAULTS, IN_PLACE, publish, swap_blindly
+from faults import FAULTS
 
 from portable_softmax import current_device, plan, softmax
 from portable_softmax.runtime.workspace import next_number
@@ -251,7 +251,7 @@ def several_processes(turns):
 
 
 @contextlib.contextmanager
-def publishing(replacement, swap=None):
+def publishing(replacement):
     """Makes kernels that are compiled within publish by `replacement`, a @triton.jit function.
 
     They exchange numbers by another function than `exchange.swap`, if one is given.
@@ -260,7 +260,7 @@ def publishing(replacement, swap=None):
     from portable_softmax.operators import memory
     from portable_softmax.runtime import compiled as spec
 
-    replaced, rooms = (replacement, swap), (exchange, fallback, softmax)
+    rooms = exchange, fallback, softmax
     before = [dict(vars(room)) for room in rooms]
 
     def forget():
@@ -269,14 +269,13 @@ def publishing(replacement, swap=None):
 
     try:
         exchange.publish = fallback.publish = replacement
-        softmax.swap = swap or softmax.swap
         for room in rooms:  # make new functions of all that publish: a @triton.jit function keeps the old one
             for name, value in list(vars(room).items()):
-                if isinstance(value, triton.JITFunction) and value not in replaced and value.fn.__module__ == room.__name__:
+                if isinstance(value, triton.JITFunction) and value is not replacement and value.fn.__module__ == room.__name__:
                     setattr(room, name, triton.jit(value.fn))
         for room in rooms:
             for name, value in list(vars(room).items()):
-                if isinstance(value, triton.JITFunction) and value.fn.__module__ != room.__name__ and value not in replaced:
+                if isinstance(value, triton.JITFunction) and value.fn.__module__ != room.__name__ and value is not replacement:
                     setattr(room, name, getattr(sys.modules[value.fn.__module__], name, value))
         forget()
         assert softmax.swap.fn.__globals__["publish"] is softmax.do_alone.fn.__globals__["publish"] is replacement
@@ -293,9 +292,9 @@ def _cases(step):
     return cases + [Case((n_rows, 40_000), 3, dtype, True, step) for dtype in dtypes for n_rows in (512, 333)]
 
 
-def _with_words(turns, publish, step=Case.step, swap=None):
+def _with_words(turns, publish, step=Case.step):
     cases = _cases(step)
-    with publishing(publish, swap):
+    with publishing(publish):
         for _ in range(turns):
             results = [step(case) for case in cases]
             for case, result in zip(cases, results, strict=True):
@@ -304,16 +303,6 @@ def _with_words(turns, publish, step=Case.step, swap=None):
 
 for _name, _fault in FAULTS.items():
     SITUATIONS[_name] = lambda turns, fault=_fault: _with_words(turns, fault)
-
-
-for _fault in IN_PLACE:
-    SITUATIONS[f"in_place_{_fault.fn.__name__}"] = lambda turns, fault=_fault: _with_words(turns, fault, Case.step_in_place)
-
-
-@situation
-def in_place_by_programs_that_read_all_splits_again(turns):
-    """Each reads what its neighbours overwrite meanwhile."""
-    _with_words(turns, publish, Case.step_in_place, swap_blindly)
 
 
 @situation

@@ -40,12 +40,11 @@ class Together:
     Args:
         resident: programs that run at once, at most; the next begins when one is done. None is all.
         order: returns the numbers of programs in the order in which they begin.
-        every_load: makes all loads steps, for launches that overwrite what others read; else only volatile ones are.
     """
 
-    def __init__(self, seed, resident=None, order=sorted, every_load=False):
+    def __init__(self, seed, resident=None, order=sorted):
         self.random, self.back = random.Random(seed), threading.Semaphore(0)
-        self.resident, self.order, self.every_load = resident, order, every_load
+        self.resident, self.order = resident, order
         self.running, self.stopped = None, False
 
     def launch(self, kernel, num_programs, **arguments):
@@ -87,11 +86,9 @@ class Together:
             raise _Stopped
 
     def _steps_of(self, builder):
-        """Makes loads, stores and atomics steps of their own."""
+        """Makes volatile loads, stores and atomics steps of their own."""
         names = ("create_masked_load", "create_masked_store", "create_atomic_rmw")
-        steps = {
-            name: self._stepping(getattr(builder, name), name == "create_masked_load" and not self.every_load) for name in names
-        }
+        steps = {name: self._stepping(getattr(builder, name), name == "create_masked_load") for name in names}
         return mock.patch.multiple(builder, **steps)
 
     def _stepping(self, access, only_volatile):
