@@ -49,45 +49,6 @@ def test_attention_is_torchs_by_the_kernel(where, padded):
     assert_same_attention(where, padding(where) if padded else None)
 
 
-SIZES = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "pad_token_id": 0,
-         "initializer_range": 0.3}  # fmt: skip
-MODELS = {
-    "Llama": {},
-    "Gemma2": {"sliding_window": 4, "attn_logit_softcapping": 2.0},  # a cap, and windows in every other layer
-    "GptOss": {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4},  # sinks
-}
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_models_of_transformers_give_what_their_own_attention_gives(name):
-    transformers = pytest.importorskip("transformers")
-    example = load("attention")
-    example.register()
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**SIZES, **MODELS[name])
-    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
-    for parameter_name, parameter in model.named_parameters():
-        if parameter_name.endswith("sinks"):
-            torch.nn.init.normal_(parameter)
-    tokens = torch.randint(1, 61, (2, 9))
-    for padded in (False, True):
-        taken = torch.ones_like(tokens)
-        taken[1, :3] = 0 if padded else 1
-        found = []
-        for chosen in (example.NAME, "eager"):
-            model.set_attn_implementation(chosen)
-            logits = model(tokens, attention_mask=taken).logits[taken.bool()]
-            model.zero_grad()
-            logits.square().sum().backward()
-            gradients = [each.grad for each in model.parameters() if each.grad is not None]
-            with torch.no_grad():
-                more = model.generate(tokens, attention_mask=taken, max_new_tokens=4, do_sample=False)
-            found.append((logits.detach(), more.float(), *gradients))
-        for ours, theirs in zip(*found, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4 * float(theirs.abs().max()))
-
-
 def assert_drawn(where):
     """Each sequence is drawn by its own temperature, which changes from call to call."""
     example = load("sampler")

@@ -15,13 +15,7 @@ WATCHDOG = 150  # seconds, compiling included
 SUPPORT = Path(__file__).parents[1] / "support"
 SITUATIONS = (
     "a_graph_with_two_branches",
-    "a_green_context",
-    "a_stream_handle_that_is_reused",
     "a_kernel_that_holds_multiprocessors_until_afterwards",
-    "torch_compile_with_reduced_overhead",
-    "a_memory_pool_of_the_callers",
-    "threads_with_streams_of_their_own",
-    "several_processes",
     *FAULTS,
     "in_place_beside_other_launches",
     "memory_full_of_words_of_launches_before",

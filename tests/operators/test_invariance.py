@@ -1,15 +1,11 @@
 """batch_invariant: a row has the same bits in any batch, where that was chosen: for a thread, or for the process."""
 
-import asyncio
-import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from offline import light
 from pairs import PAIRS
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from portable_softmax import Device, batch_invariant, is_batch_invariant, plan, set_batch_invariant, softmax, warm_up
 from portable_softmax.operators import memory
@@ -102,19 +98,6 @@ def test_a_context_is_of_its_thread_and_the_process_of_the_others(of_process):
         assert in_a_thread(is_batch_invariant)
 
 
-def test_tasks_have_choices_of_their_own():
-    async def task(choice):
-        with batch_invariant(choice):
-            for _ in range(5):
-                await asyncio.sleep(0)
-                assert is_batch_invariant() == choice
-
-    async def both():
-        await asyncio.gather(task(True), task(False))
-
-    asyncio.run(both())
-
-
 @pytest.mark.parametrize("choice", ["yes", 1, None, lambda: None])
 def test_a_choice_is_a_bool(choice):
     for take in (batch_invariant, set_batch_invariant):
@@ -189,60 +172,3 @@ def test_a_context_in_compiled_code_holds_there(where, plans):
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported):
         torch.compile(inner, backend="aot_eager", fullgraph=True)(x)
-
-
-@kernel
-@pytest.mark.parametrize("choice", CHOICES)
-def test_a_choice_that_changes_on_the_way_to_the_kernel_is_that_of_the_forward(where, plans, of_process, choice):
-    class Changing(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            of_process(not choice)
-            return function(*args, **(kwargs or {}))
-
-    x = torch.randn(3, 20, device=where, requires_grad=True)
-    of_process(choice)
-    with Changing():
-        y = softmax(x)
-    y.sum().backward()
-    assert choices_of(plans) == {choice}
-
-
-@kernel
-def test_threads_with_different_choices_do_not_disturb_each_other(where, plans):
-    """Each plans shapes of its own, by lines or by rows as it chose, while a third changes the process's choice.
-
-    Calls take turns, because Triton's interpreter does not run in two threads at once; the contexts overlap.
-    """
-    turn, overlap, done = threading.Lock(), threading.Barrier(len(CHOICES), timeout=60), threading.Event()
-
-    def compute(choice):
-        with batch_invariant(choice):
-            overlap.wait()
-            for i in range(12):
-                x = torch.randn(2, 17 + 2 * i + choice, 16, device=where)
-                with turn:
-                    y = softmax(x, 1)
-                torch.testing.assert_close(y, torch.softmax(x, 1))
-            overlap.wait()
-
-    def disturb():
-        while not done.is_set():
-            set_batch_invariant(not is_batch_invariant())
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        with ThreadPoolExecutor(3) as pool:
-            disturbing = pool.submit(disturb)
-            try:
-                list(pool.map(compute, CHOICES))
-            finally:
-                done.set()
-            disturbing.result()
-    finally:
-        sys.setswitchinterval(before)
-        set_batch_invariant(False)
-    for choice in CHOICES:
-        problems = [problem for problem, _ in plans if problem.batch_invariant == choice]
-        assert len(problems) == 12
-        assert {problem.across for problem in problems} == {not choice}

@@ -3,15 +3,12 @@
 import itertools
 import logging
 import zlib
-from collections import Counter
-from typing import get_args
 
 import pytest
-from offline import H200, MI300X, PRODUCTS, foremost, light
+from offline import H200, MI300X, PRODUCTS, foremost
 from random_plans import random_problems
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
-from portable_softmax.devices.policy import Access, Layout, Strategy
 from portable_softmax.planning.planner import MOST_COMPILED, choose
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import plans
@@ -78,39 +75,6 @@ def test_compilers_refuse_no_random_problem(product):
         except PlanError:
             if "bfloat16" not in (problem.x_dtype, problem.y_dtype):  # whose conversions older compilers lack
                 raise
-
-
-def kinds_of(plan):
-    """Returns what a plan is an example of: its strategy, how rows lie and are read, and what else planning decides by."""
-    problem, tiling = plan.problem, plan.tiling
-    yield from (tiling.strategy, problem.layout, problem.access, problem.direction, f"depth {problem.depth}")
-    named = {
-        "shared, held": tiling.is_shared and tiling.held,
-        "shared, read twice": tiling.is_shared and not tiling.held,
-        "in place": problem.in_place,
-        "not aligned": not problem.aligned,
-        "scattered": problem.scattered,
-        "scores": bool(problem.scores),
-        "batch invariant": problem.batch_invariant,
-        "two types": problem.x_dtype != problem.y_dtype,
-    }
-    yield from (name for name, there in named.items() if there)
-
-
-def test_random_problems_are_of_every_kind():
-    """Each strategy, layout and access is among those that are never refused, and each in numbers that no chance takes away."""
-    device = Device.from_profile(H200)
-    found = Counter(
-        kind
-        for problem in itertools.islice(random_problems(device, seed=0), 800)
-        for kind in kinds_of(choose(problem, device, light))
-    )
-    every = {*get_args(Strategy), *get_args(Layout), *get_args(Access), "forward", "backward", "depth 1", "depth 2", "depth 3"}
-    every |= {"shared, held", "shared, read twice", "in place", "not aligned", "scattered", "scores"}
-    every |= {"batch invariant", "two types"}
-    assert found.keys() == every
-    assert min(found.values()) >= 5, found
-    assert found["in place"] < 200, "most problems are not in place"
 
 
 def test_of_launches_that_spill_that_of_the_least_time_is_taken():

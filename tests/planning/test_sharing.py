@@ -4,13 +4,9 @@ import pytest
 from offline import A2, H200, light, planned, with_hardware
 
 from portable_softmax import Device, KernelResources
-from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
-from portable_softmax.runtime.compiled import compile_kernel
-from portable_softmax.runtime.kernel_form import form_of
-from portable_softmax.runtime.specialization import KernelSpec
 
 
 def test_where_a_profile_does_not_say_how_rows_are_not_shared():
@@ -33,16 +29,6 @@ def test_a_row_is_not_shared_where_its_splits_would_not_run_at_once():
     problem = contiguous_problem(64, 262_144, "float32")
     plan = choose(problem, device, lambda problem, tiling, device: KernelResources(tiling.num_warps, 32, 70_000))
     assert plan.tiling.splits <= 12, "three on each multiprocessor"
-
-
-@pytest.mark.parametrize("num_warps", [None, 1, 8])
-@pytest.mark.parametrize("profile", ["nvidia/h200", "amd/mi300x"])
-def test_each_thread_of_a_program_has_a_lane_of_its_own(profile, num_warps):
-    """Else its warps would look at words one by one, see them at other times, and disagree whether one is missing."""
-    device = Device.from_profile(profile)
-    spec = KernelSpec.of(Problem(3, 128, "float32", "float32", 4), Tiling(1, 64, num_warps, 1, 2))
-    threads = compile_kernel(spec, device).metadata.num_warps * device.hardware.warp_size
-    assert form_of(spec, device).lanes >= threads
 
 
 def test_a_plan_says_that_splits_are_read_twice():

@@ -16,7 +16,6 @@ import portable_softmax
 from portable_probe import answers, program
 from portable_probe.report_types import SCHEMA_VERSION, Verified
 from portable_softmax import DeviceError, plan
-from portable_softmax.row_kernels.arguments import value_of
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
@@ -321,11 +320,6 @@ def test_constexprs_are_what_python_makes_of_them(tmp_path, run, words, value, i
     assert run("diff", tmp_path / "saved", "--kernel", asked[1])[1] == "0 changes in 1 case, 0 for the worse\n"
 
 
-@pytest.mark.parametrize("text", ["²", "--5", "1_0", "0x10", "nan", "inf", "1e999", "1.5.2", "e5", ".", "٣", " 1", "true"])
-def test_a_word_that_is_no_plain_number_is_text(text):
-    assert value_of(text) == text
-
-
 def test_no_accelerator_is_an_answer(run, nothing_here):
     code, out, _ = run("probe")
     assert (code, "No accelerator: nothing there\nInstalled: python " in out) == (0, True)
@@ -370,18 +364,15 @@ def test_what_the_compiler_prints_is_no_part_of_json(run):
     assert (code, json.loads(out)["error"], "ptxas" in err) == (1, "CompileError", True)
 
 
-@pytest.mark.pairwise
-@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
-@pytest.mark.parametrize("words", ["profiles", "profiles --json"])
 @pytest.mark.parametrize(
     ("redirected", "expected", "complaint"),
     [(">&-", 1, "standard output is closed\n"), (">/dev/full", 1, "No space left on device\n"), ("| head -1", 0, "")],
 )
-def test_an_answer_that_goes_nowhere(redirected, expected, complaint, words, unbuffered):
-    """A closed pipe is no error: `... | head` has read what it wanted. Without a buffer the first line fails, not the end."""
-    asked = [sys.executable, "-m", "portable_probe", *words.split()]
+def test_an_answer_that_goes_nowhere(redirected, expected, complaint):
+    """A closed pipe is no error: `... | head` has read what it wanted."""
+    asked = [sys.executable, "-m", "portable_probe", "profiles"]
     command = ["bash", "-o", "pipefail", "-c", f'"$0" "$@" {redirected}', *asked]
-    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered, "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
     assert (outcome.returncode, outcome.stderr.count("\n")) == (expected, complaint.count("\n"))
     assert outcome.stderr.endswith(complaint)

@@ -4,10 +4,8 @@ kernels/test_neighbours.py runs each in a process of its own: python tests/suppo
 """
 
 import contextlib
-import ctypes
 import os
 import sys
-import threading
 import time
 
 import torch
@@ -17,11 +15,9 @@ from direct import planned
 from faults import FAULTS
 
 from portable_softmax import current_device, plan, softmax
-from portable_softmax.runtime.workspace import next_number
 
 LONG, FULL, FEW = (600, 65_536), (24, 131_072), (3, 200_000)  # more programs than run at once; about as many; few
 UNALIGNED = (40, 100_003)
-STREAM_PER_THREAD = 2  # cudaStreamPerThread: in each thread another stream
 SITUATIONS = {}
 
 
@@ -54,11 +50,6 @@ class Case:
         y = softmax(self.x, self.dim)
         return y.detach(), *torch.autograd.grad(y, self.x, self.dy)
 
-    def step_in_this_thread(self):
-        """Autograd's own threads have their own current contexts."""
-        y = softmax(self.x.detach(), self.dim)
-        return y, torch.ops.portable_softmax.softmax_backward(self.dy, y, self.dim, self.dy.dtype)
-
     def step_in_place(self):
         """The softmax overwrites a copy of x, and the gradient one of dy."""
         y, dx = self.x.detach().clone(), self.dy.clone()
@@ -71,19 +62,6 @@ class Case:
         """Compares with the bits of a run in which nothing else ran."""
         assert torch.equal(y, self.alone[0]), "the softmax differs"
         assert torch.equal(dx, self.alone[1]), "the gradient differs"
-
-
-def on_streams(cases, streams, turns, step=Case.step):
-    """Runs each case on its stream, `turns` times, then waits for all and compares."""
-    torch.cuda.synchronize()
-    for _ in range(turns):
-        results = []
-        for case, stream in zip(cases, streams, strict=True):
-            with torch.cuda.stream(stream):
-                results.append(step(case))
-        torch.cuda.synchronize()
-        for case, result in zip(cases, results, strict=True):
-            case.check(*result)
 
 
 @situation
@@ -109,44 +87,6 @@ def a_graph_with_two_branches(turns):
                 case.check(*step)
                 for each in step:
                     each.zero_()
-
-
-@situation
-def a_green_context(turns):
-    from torch.cuda.green_contexts import GreenContext
-
-    cases = [Case(FULL, 1), Case(LONG, 2), Case(FEW, 3)]
-    context = GreenContext.create(num_sms=8, device_id=0)
-    context.set_context()
-    try:
-        for _ in range(turns):
-            for case in cases:
-                result = case.step_in_this_thread()
-                torch.cuda.synchronize()
-                case.check(*result)
-    finally:
-        context.pop_context()
-
-
-@situation
-def a_stream_handle_that_is_reused(turns):
-    """Destroys a stream while its work runs. A new stream gets the same handle, and the allocator takes it for the old one."""
-    cuda = ctypes.CDLL("libcuda.so.1")
-    cases = [Case(LONG, 1), Case(FULL, 2)]
-    handles = []
-    for _ in range(turns):
-        results = []
-        for case in cases:
-            handle = ctypes.c_void_p()
-            assert cuda.cuStreamCreate(ctypes.byref(handle), 1) == 0
-            handles.append(handle.value)
-            with torch.cuda.stream(torch.cuda.ExternalStream(handle.value)):
-                results.append((case, case.step()))
-            assert cuda.cuStreamDestroy_v2(handle) == 0
-        torch.cuda.synchronize()
-        for case, result in results:
-            case.check(*result)
-    print(f"{len(set(handles))} handles for {len(handles)} streams")
 
 
 @triton.jit
@@ -179,75 +119,6 @@ def a_kernel_that_holds_multiprocessors_until_afterwards(turns):
         worker.synchronize()
         case.check(*result)
         torch.cuda.synchronize()
-
-
-@situation
-def torch_compile_with_reduced_overhead(turns):
-    case = Case(FULL, 1)
-    function = torch.compile(lambda x: softmax(x * 1.0, -1) + 0.0, mode="reduce-overhead")
-    for turn in range(turns):
-        torch.compiler.cudagraph_mark_step_begin()
-        if turn % 5 == 4:
-            softmax(torch.randn(LONG, device="cuda"))
-        y = function(case.x)
-        torch.testing.assert_close(y.detach(), case.alone[0], rtol=0, atol=0)
-        (dx,) = torch.autograd.grad(y, case.x, case.dy)
-        torch.testing.assert_close(dx, case.alone[1], rtol=0, atol=0)
-
-
-@situation
-def a_memory_pool_of_the_callers(turns):
-    case = Case(FULL, 1)
-    pool = torch.cuda.MemPool()
-    for _ in range(turns):
-        with torch.cuda.use_mem_pool(pool):
-            result = case.step()
-        case.check(*result)
-        outside = case.step()
-        del result
-        case.check(*outside)
-    del outside
-    torch.cuda.synchronize()
-    used = sum(segment["active_size"] for segment in pool.snapshot())
-    assert used == 0, f"{used} bytes of the caller's pool are kept"
-
-
-@situation
-def threads_with_streams_of_their_own(turns):
-    """Calls the gradient in the case's own thread: autograd's thread would have another default stream with the same handle."""
-    shapes, failures = (FULL, LONG, FEW, UNALIGNED), []
-    cases = [Case(shapes[n % len(shapes)], n) for n in range(8)]
-
-    def work(case, stream):
-        step = case.step_in_this_thread if stream.cuda_stream == STREAM_PER_THREAD else case.step
-        try:
-            for _ in range(turns):
-                with torch.cuda.stream(stream):
-                    result = step()
-                    stream.synchronize()
-                    case.check(*result)
-        except BaseException as error:
-            failures.append(error)
-
-    per_thread = [torch.cuda.ExternalStream(STREAM_PER_THREAD), *(torch.cuda.Stream() for _ in cases[1:])]
-    threads = [threading.Thread(target=work, args=each) for each in zip(cases, per_thread, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-
-
-@situation
-def several_processes(turns):
-    import subprocess
-
-    command = [sys.executable, __file__, "sixty_four_streams", str(max(1, turns // 8))]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(3)]
-    for each in running:
-        output, _ = each.communicate()
-        assert each.returncode == 0, output
 
 
 @contextlib.contextmanager
@@ -303,24 +174,6 @@ def _with_words(turns, publish, step=Case.step):
 
 for _name, _fault in FAULTS.items():
     SITUATIONS[_name] = lambda turns, fault=_fault: _with_words(turns, fault)
-
-
-@situation
-def in_place_beside_other_launches(turns):
-    cases = _cases(Case.step_in_place)
-    on_streams(cases, [torch.cuda.Stream(priority=-(n % 6)) for n, _ in enumerate(cases)], turns, Case.step_in_place)
-
-
-@situation
-def memory_full_of_words_of_launches_before(turns):
-    """Gives a launch the memory of an earlier one with the same rows: its input, words and results were different."""
-    cases = [Case(FEW, seed) for seed in range(4)]
-    numbers = {next_number() for _ in range(1000)}
-    assert len(numbers) == len({n % 2**32 for n in numbers}) == len({n >> 32 for n in numbers}) == 1000
-    for _ in range(turns):
-        results = [case.step() for case in cases]
-        for case, result in zip(cases, results, strict=True):
-            case.check(*result)
 
 
 @situation

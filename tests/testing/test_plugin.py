@@ -67,25 +67,6 @@ def test_grid(portable_device):
     assert_occupancy(scale_kernel, portable_device, grid=(4, 65535), **launch)
     assert_occupancy(scale_kernel, portable_device, grid=lambda meta: (4, 64 * meta["BLOCK"]), **launch)
 """
-VALUES = """
-import math
-import pytest
-import triton
-import triton.language as tl
-from test_mine import PLANS
-from portable_probe.testing import assert_plan_unchanged
-
-@triton.jit
-def filled(x_ptr, VALUE: tl.constexpr, BLOCK: tl.constexpr = 128):
-    x = tl.full([BLOCK], 0, tl.float32)
-    if VALUE is not None:
-        x += VALUE
-    tl.store(x_ptr + tl.arange(0, BLOCK), x)
-
-@pytest.mark.parametrize("value", [1, 1.0, True, None, 1e-6, math.inf, -3], ids=str)
-def test_value(portable_device, value):
-    assert_plan_unchanged(filled, portable_device, PLANS, signature={"x_ptr": "*fp32:16"}, constexprs={"VALUE": value})
-"""
 H200 = "--on", "nvidia/h200"
 
 
@@ -184,14 +165,6 @@ def test_several_processes_do_not_save(project, options):
     ran.stderr.fnmatch_lines(["ERROR: --save-plans writes files that several processes would write at once; leave out -n"])
     ran.stdout.no_fnmatch_line("*bringing up nodes*")
     assert not (project.path / "plans.json").exists()
-
-
-def test_each_value_of_a_constexpr_has_a_plan_of_its_own(project):
-    project.makepyfile(test_more=VALUES)
-    project.runpytest_inprocess(*H200, "test_more.py", "--save-plans").assert_outcomes(passed=7)
-    kept = json.loads((project.path / "plans.json").read_text())
-    assert {each["kernel"]["arguments"]["VALUE"] for each in kept} == {"1", "1.0", "True", "None", "1e-06", "inf", "-3"}
-    project.runpytest_inprocess(*H200, "test_more.py").assert_outcomes(passed=7)
 
 
 def test_an_occupancy_that_is_too_low_and_spills_say_why(project):
