@@ -39,6 +39,8 @@ WRITE = "global_store_dword v[2:3], v5, off"
         ("gfx942", [FIRST, "global_load_short_d16_hi v1, v[2:3], off"]),  # the other half, in order
         ("gfx942", [FIRST, "s_cbranch_scc0 .L", "s_waitcnt vmcnt(0)", USE, ".L:"]),
         ("gfx942", ["ds_write_b32 v1, v2", "s_waitcnt lgkmcnt(0)", "s_barrier"]),
+        ("gfx1201", ["global_load_d16_b16 v1, v[2:3], off", "v_add_f16_e32 v9.l, v8.l, v1.h"]),  # the other half
+        ("gfx1201", ["global_load_d16_hi_b16 v1, v[2:3], off", "ds_store_b16 v6, v1", "ds_store_b8 v6, v1"]),
     ],
 )
 def test_enough_waits(arch, lines):
@@ -63,7 +65,10 @@ def test_enough_waits(arch, lines):
         ("gfx1201", ["ds_bpermute_b32 v1, v2, v3", "s_wait_loadcnt_dscnt 0x1", USE], "v1"),
         ("gfx942", ["global_atomic_or_x2 v[0:1], v[2:3], v[4:5], off sc0", USE], "v1"),
         ("gfx1100", ["global_load_b32 v1, v[2:3], off", "v_dual_mov_b32 v8, 0 :: v_dual_mov_b32 v9, v1"], "v1"),
-        ("gfx1201", ["global_load_d16_b16 v1, v[2:3], off", "v_add_f16_e32 v9.l, v8.l, v1.h"], "v1"),
+        ("gfx1201", ["global_load_d16_b16 v1, v[2:3], off", "v_add_f16_e32 v9.l, v8.l, v1.l"], "v1"),
+        ("gfx1201", ["global_load_d16_hi_b16 v1, v[2:3], off", "ds_store_b16_d16_hi v6, v1"], "v1"),
+        ("gfx1201", ["global_load_d16_hi_b16 v1, v[2:3], off", "ds_store_b32 v6, v1"], "v1"),
+        ("gfx1201", ["global_load_b32 v1, v[2:3], off", "ds_store_b16 v6, v1"], "v1"),
     ],
 )  # fmt: skip
 def test_a_missing_wait(arch, lines, what):

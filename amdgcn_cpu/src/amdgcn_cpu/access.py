@@ -9,10 +9,11 @@ from collections.abc import Callable
 import numpy as np
 
 from amdgcn_cpu.arrays import Array
-from amdgcn_cpu.local_access import compile_local
-from amdgcn_cpu.memory import ATOMICS
+from amdgcn_cpu.atomics import Places, atomic_of, compile_atomic
+from amdgcn_cpu.local_access import compile_local, compile_local_atomic
 from amdgcn_cpu.operands import scalar_register, scalar_source
 from amdgcn_cpu.parsing import Instruction
+from amdgcn_cpu.scratch import DESCRIPTOR, compile_scratch, move
 from amdgcn_cpu.shapes import (
     Access,
     cache_modifiers,
@@ -26,7 +27,7 @@ from amdgcn_cpu.shapes import (
 from amdgcn_cpu.state import Wave
 
 _NAME = re.compile(
-    r"(?P<space>global|buffer|ds)_(?:(?P<action>load|store|read|write)_?)"
+    r"(?P<space>global|buffer|scratch|ds)_(?:(?P<action>load|store|read|write)_?)"
     r"(?P<two>2(?:addr)?(?P<stride>_?st(?:ride)?64)?_)?(?P<type>\w+)"
 )
 
@@ -47,8 +48,10 @@ def compile_access(instruction: Instruction, arch: str) -> Callable[[Wave], None
     cache = {name: modifiers.pop(name) for name in cache_modifiers(arch) & modifiers.keys()}
     if instruction.mnemonic in _CACHES:
         step: Callable[[Wave], None] = _nothing
-    elif found := re.fullmatch(r"global_atomic_(\w+?)(_x2|_b64|_b32|_u64|_u32)?", instruction.mnemonic):
-        step = _atomic(instruction, modifiers, cache, found[1], 8 if found[2] in ("_x2", "_b64", "_u64") else 4)
+    elif found := re.fullmatch(r"(global|buffer)_atomic_(\w+)", instruction.mnemonic):
+        step = _atomic(instruction, modifiers, cache, found[1] == "buffer", found[2])
+    elif (found := re.fullmatch(r"ds_(\w+)", instruction.mnemonic)) and (atomic := atomic_of(found[1])):
+        step = compile_local_atomic(instruction, modifiers, *atomic)
     else:
         found = _NAME.fullmatch(instruction.mnemonic)
         access = shape_of(found["type"]) if found else None
@@ -59,6 +62,8 @@ def compile_access(instruction: Instruction, arch: str) -> Callable[[Wave], None
             step = compile_local(instruction, modifiers, access, is_store, bool(found["two"]), 64 if found["stride"] else 1)
         elif found["space"] == "global" and not found["two"]:
             step = _global(instruction, modifiers, access, is_store)
+        elif found["space"] == "scratch" and not found["two"]:
+            step = compile_scratch(instruction, modifiers, access, is_store)
         elif found["space"] == "buffer" and not found["two"]:
             step = _buffer(instruction, modifiers, access, is_store)
         else:
@@ -103,13 +108,13 @@ def _global(instruction: Instruction, modifiers: dict[str, str], access: Access,
     return store if is_store else load
 
 
-def _buffer(instruction: Instruction, modifiers: dict[str, str], access: Access, is_store: bool) -> Callable[[Wave], None]:
-    """Compiles a BUFFER instruction, whose offsets start at the base of a descriptor (V#).
+def _in_buffer(instruction: Instruction, modifiers: dict[str, str], operands: tuple[str, ...], size: int) -> Places:
+    """Returns the function that computes places of a BUFFER instruction, whose offsets start at the base of a descriptor (V#).
 
-    Beyond the descriptor's range, lanes read 0 and write nothing.
+    Lanes beyond the descriptor's range are left out.
     """
-    data, address, descriptor, scalar = instruction.operands
-    register, first = register_of(instruction, data), scalar_register(descriptor)
+    address, descriptor, scalar = operands
+    first = scalar_register(descriptor)
     if first is None:
         raise instruction.unknown("unknown descriptor")
     v_sharp, soffset, more = first, scalar_source(scalar, 32), offset_of(modifiers)
@@ -122,41 +127,57 @@ def _buffer(instruction: Instruction, modifiers: dict[str, str], access: Access,
             raise instruction.unknown("a buffer with a stride")
         lanes = np.flatnonzero(wave.active)
         offset = more + (wave.bits[offsets, lanes].astype(np.int64) if offsets is not None else np.zeros(len(lanes), np.int64))
-        inside = offset + access.size <= n_records - soffset(wave)
+        inside = offset + size <= n_records - soffset(wave)
         return lanes[inside], offset[inside] + soffset(wave) + (low | (high & 0xFFFF) << 32)
+
+    return places
+
+
+def _buffer(instruction: Instruction, modifiers: dict[str, str], access: Access, is_store: bool) -> Callable[[Wave], None]:
+    """Compiles a BUFFER load or store; beyond the range, lanes read 0 and write nothing. Its memory may be scratch memory."""
+    register = register_of(instruction, instruction.operands[0])
+    places, scratch = _in_buffer(instruction, modifiers, instruction.operands[1:], access.size), DESCRIPTOR[1]
 
     def load(wave: Wave) -> None:
         lanes, addresses = places(wave)
+        if len(addresses) and int(addresses[0]) >> 32 == scratch:
+            move(wave, register, access, lanes, addresses & 0xFFFFFFFF, False)
+            return
         put(wave, register, access, (every := np.flatnonzero(wave.active)), np.zeros((len(every), access.size), np.uint8))
         put(wave, register, access, lanes, wave.memory.load(addresses, access.size))
 
     def store(wave: Wave) -> None:
         lanes, addresses = places(wave)
-        wave.memory.store(addresses, take(wave, register, access, lanes))
+        if len(addresses) and int(addresses[0]) >> 32 == scratch:
+            move(wave, register, access, lanes, addresses & 0xFFFFFFFF, True)
+        else:
+            wave.memory.store(addresses, take(wave, register, access, lanes))
 
     return store if is_store else load
 
 
 def _atomic(
-    instruction: Instruction, modifiers: dict[str, str], cache: dict[str, str], operation: str, size: int
+    instruction: Instruction, modifiers: dict[str, str], cache: dict[str, str], in_buffer: bool, name: str
 ) -> Callable[[Wave], None]:
-    """Compiles a GLOBAL_ATOMIC, which takes one lane after another. GLC, SC0 or TH_ATOMIC_RETURN ask for the old value."""
-    returns = returns_old(cache)
-    *result, address, data, base = instruction.operands
-    if operation not in ATOMICS or len(result) != int(returns):
+    """Compiles GLOBAL_ATOMIC or BUFFER_ATOMIC. GLC, SC0 or TH_ATOMIC_RETURN ask for the old value."""
+    atomic = atomic_of(name)
+    if atomic is None:
         raise instruction.unknown("unknown atomic")
-    where = _addresses(instruction, address, base, offset_of(modifiers))
-    operand = register_of(instruction, data)
-    target = register_of(instruction, result[0]) if result else None
-    access = Access(size)
+    operation, size, _ = atomic
+    texts, returns = list(instruction.operands), returns_old(cache)
+    if in_buffer:  # the old value replaces the operand
+        data, result = texts[0], texts[0] if returns else None
+        places = _in_buffer(instruction, modifiers, tuple(texts[1:]), size)
+    else:
+        result = texts.pop(0) if returns else None
+        address, data, base = texts
+        where = _addresses(instruction, address, base, offset_of(modifiers))
 
-    def atomic(wave: Wave) -> None:
-        lanes = np.flatnonzero(wave.active)
-        values = take(wave, operand, access, lanes)
-        for lane, place, value in zip(lanes, where(wave, lanes), values, strict=True):
-            old = wave.memory.exchange(int(place), int.from_bytes(value.tobytes(), "little"), size, operation)
-            if target is not None:
-                before = np.frombuffer(old.to_bytes(size, "little"), np.uint8)[None]
-                put(wave, target, access, np.array([lane]), before)
+        def places(wave: Wave) -> tuple[Array, Array]:
+            lanes = np.flatnonzero(wave.active)
+            return lanes, where(wave, lanes)
 
-    return atomic
+    def exchange(wave: Wave, place: int, value: int) -> int:
+        return wave.memory.exchange(place, value, size, operation)
+
+    return compile_atomic(instruction, result, [data], size, operation == "cmpswap", places, exchange)

@@ -26,6 +26,11 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     return total.astype(np.float32)
 
 
+def fused(a: Array, b: Array, c: Array) -> Array:
+    """Returns a * b + c of float64, float32 or float16, rounded once."""
+    return {"float64": fma64, "float32": fma, "float16": fma16}[a.dtype.name](a, b, c)
+
+
 def fma16(a: Array, b: Array, c: Array) -> Array:
     """Returns a * b + c of float16, rounded once; float64 holds all of it."""
     return (a.astype(np.float64) * b + c).astype(np.float16)
@@ -60,9 +65,40 @@ def mac(a: Array, b: Array, c: Array) -> Array:
     return _flushed(_flushed(_flushed(a) * _flushed(b)) + _flushed(c))
 
 
-def rcp64(x: Array) -> Array:
-    """Returns V_RCP_F64, which is exact in half of its digits only; the kernel's code refines it."""
-    return ((1 / x).view(np.uint64) & np.uint64(2**64 - 2**28)).view(np.float64)
+def half_of_digits(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Returns V_RCP, V_RSQ or V_SQRT of float64, which is exact in half of its digits only; the kernel's code refines it."""
+    return lambda x: (function(x).view(np.uint64) & np.uint64(2**64 - 2**28)).view(np.float64)
+
+
+def median(a: Array, b: Array, c: Array) -> Array:
+    """Returns V_MED3 of floats: the median, or the least number where an operand is nan."""
+    least = np.fmin(np.fmin(a, b), c)
+    return np.where(np.isnan(a + b + c), least, np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))).astype(a.dtype)
+
+
+_TWO_OVER_PI = int(  # the first 1201 bits of the fraction, as V_TRIG_PREOP's table has them
+    "145F306DC9C882A53F84EAFA3EA69BB81B6C52B3278872083FCA2C757BD778AC36E48DC74849BA5C00C925DD413A32439FC3BD63962534"
+    "E7DD1046BEA5D768909D338E04D68BEFC827323AC7306A673E93908BF177BF250763FF12FFFBC0B301FDE5E2316B414DA3EDA6CFD9E4F9"
+    "6136E9E8C7ECD3CBFD45AEA4F758FD7CBE2F67A0E73EF14A525D4D7F6BF623F1ABA10AC06608DF8F6",
+    16,
+)
+
+
+def part_of_two_over_pi(x: Array, part: Array) -> Array:
+    """Returns V_TRIG_PREOP_F64: 53 bits of 2/pi, from a place on that the operand's exponent and the part's number choose."""
+    exponent = (np.ascontiguousarray(x).view(np.uint64) >> np.uint64(52) & np.uint64(2047)).astype(np.int64)
+    shift = (part & np.uint32(31)).astype(np.int64) * 53 + np.where(exponent > 1077, exponent - 1077, 0)
+    places = np.broadcast_to(shift, np.broadcast_shapes(x.shape, part.shape))
+    length = _TWO_OVER_PI.bit_length()
+    bits = [_TWO_OVER_PI >> length - 53 - int(place) & 2**53 - 1 for place in places]
+    return np.ldexp(np.array(bits, np.float64), -53 - places + np.where(exponent >= 1968, 128, 0))
+
+
+def towards_zero(x: Array) -> Array:
+    """Returns float32 as float16, rounded towards zero."""
+    near = x.astype(np.float16)
+    too_far = np.abs(near.astype(np.float32)) > np.abs(x)
+    return np.where(too_far, np.nextafter(near, np.float16(0)), near).astype(np.float16)
 
 
 def mantissa(x: Array) -> Array:
@@ -77,7 +113,7 @@ def exponent(x: Array) -> Array:
 
 def scale_by_power(x: Array, power: Array) -> Array:
     """Returns V_LDEXP: x * 2 ** power, rounded once."""
-    wide = np.ldexp(x.astype(np.float64), np.clip(power, -4000, 4000))
+    wide = np.ldexp(x.astype(np.float64), np.clip(power.astype(np.int32), -4000, 4000))
     return wide.astype(x.dtype)
 
 
@@ -112,6 +148,17 @@ def bfloat16(x: Array) -> Array:
 def transcendental(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Returns V_EXP, V_LOG, V_RCP, V_RSQ or V_SQRT of float32, computed in float64; denormal operands and results are 0."""
     return lambda x: _flushed(rounded(function(_flushed(x).astype(np.float64))))
+
+
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "exp": np.exp2, "log": np.log2, "rcp": np.reciprocal, "rsq": lambda x: 1 / np.sqrt(x), "sqrt": np.sqrt,
+    "sin": lambda x: np.sin(2 * np.pi * x), "cos": lambda x: np.cos(2 * np.pi * x),
+}  # fmt: skip
+
+
+def half(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Returns a function of float16, rounded to the nearest float16."""
+    return lambda x: function(x.astype(np.float64)).astype(np.float16)
 
 
 def rounded(x: Array) -> Array:

@@ -14,6 +14,7 @@ from amdgcn_cpu.faults import Fault, Stuck
 from amdgcn_cpu.local import LocalMemory
 from amdgcn_cpu.machine import Kernel
 from amdgcn_cpu.memory import GlobalMemory
+from amdgcn_cpu.scratch import DESCRIPTOR
 from amdgcn_cpu.state import TTMP, Wave
 
 _SCRATCH_POINTERS = 2  # pointers, at most, that Triton appends to a kernel's arguments; few kernels use them
@@ -134,13 +135,17 @@ def _program(
 ) -> list[Wave]:
     """Returns the waves of one program, in their state at entry."""
     assembly, descriptor = kernel.assembly, kernel.assembly.descriptor
-    waves = [Wave(assembly.wave_size, index, memory, local) for index in range(num_warps)]
+    scratch = descriptor["private_segment_fixed_size"]
+    waves = [Wave(assembly.wave_size, index, memory, local, scratch) for index in range(num_warps)]
     before = {"private_segment_buffer": 4, "dispatch_ptr": 2, "queue_ptr": 2}  # user SGPRs ahead of the arguments' address
     first = sum(count for name, count in before.items() if descriptor.get(f"user_sgpr_{name}"))
     preloaded = descriptor.get("user_sgpr_kernarg_preload_length", 0)
     offset = 4 * descriptor.get("user_sgpr_kernarg_preload_offset", 0)
     asked = [number for axis, number in zip("xyz", place, strict=True) if descriptor.get(f"system_sgpr_workgroup_id_{axis}")]
+    asked += [0] * bool(descriptor.get("system_sgpr_private_segment_wavefront_offset"))  # each wave has memory of its own
     for wave in waves:
+        if descriptor.get("user_sgpr_private_segment_buffer"):
+            wave.scalars[:4] = DESCRIPTOR
         wave.scalars[first : first + 2] = [arguments_at & 0xFFFFFFFF, arguments_at >> 32]
         wave.scalars[first + 2 : first + 2 + preloaded] = memory.words(arguments_at + offset, preloaded)
         if assembly.arch.startswith("gfx12"):

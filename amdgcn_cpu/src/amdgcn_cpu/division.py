@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amdgcn_cpu.arithmetic import fma, fma64
+from amdgcn_cpu.arithmetic import fused, scale_by_power
 from amdgcn_cpu.arrays import Array
-from amdgcn_cpu.faults import Fault
 
 
 class Scaling(NamedTuple):
@@ -56,14 +55,15 @@ def scale(chosen: Array, denominator: Array, numerator: Array) -> tuple[Array, A
 
 
 def fmas(a: Array, b: Array, c: Array, scaled: Array) -> Array:
-    """Returns V_DIV_FMAS's fused multiply-add.
+    """Returns V_DIV_FMAS's fused multiply-add; VCC undoes V_DIV_SCALE's factor.
 
-    Raises:
-        Fault: a lane's VCC asks to undo a scaling; the guides give a factor that does not fit V_DIV_SCALE's.
+    A quotient of 1 or more was scaled down, and a smaller one up. The guides print half of the factor's exponent, which would
+    not undo it.
     """
-    if scaled.any():
-        raise Fault("a division whose operands had to be scaled is not modelled")
-    return fma(a, b, c) if a.dtype == np.float32 else fma64(a, b, c)
+    quotient = fused(a, b, c)
+    of = _SINGLE if a.dtype == np.float32 else _DOUBLE
+    power = np.where(np.abs(c) >= 1, 1, -1) * int(np.log2(of.factor))
+    return np.where(scaled, scale_by_power(quotient, power), quotient).astype(a.dtype)
 
 
 def fixup(quotient: Array, denominator: Array, numerator: Array) -> Array:

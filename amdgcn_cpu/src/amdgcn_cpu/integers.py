@@ -18,6 +18,17 @@ def carry(a: Array, b: Array, c: Array | int = 0) -> tuple[Array, Array]:
     return whole.astype(np.uint32), whole >> np.uint64(32) != 0
 
 
+def saturated(name: str, kind: str) -> Callable[[Array, Array], Array]:
+    """Returns a sum or a difference that is clamped to its type's range."""
+    limits = np.iinfo(f"{kind[0]}{int(kind[1:]) // 8}")
+
+    def compute(a: Array, b: Array) -> Array:
+        wide = np.add(a, b, dtype=np.int64) if name == "add" else np.subtract(a, b, dtype=np.int64)
+        return np.clip(wide, limits.min, limits.max).astype(limits.dtype)
+
+    return compute
+
+
 def borrow(a: Array, b: Array, c: Array | int = 0) -> tuple[Array, Array]:
     """Returns the difference and its borrow."""
     whole = a.astype(np.int64) - b - np.asarray(c, np.int64)
@@ -36,16 +47,58 @@ def signed_multiply_add(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
     return whole, (a.astype(np.int64) * b < 0) ^ (whole < c)
 
 
-def ones_of_lanes_below(first: int) -> Callable[[Array, Array], Array]:
-    """Returns V_MBCNT_LO, for lanes from 0, or _HI, from 32: a number, plus the lanes below each that a mask of 32 names."""
+def count_ones(x: Array) -> Array:
+    """Returns the number of bits that are 1."""
+    return np.unpackbits(np.ascontiguousarray(x, np.uint32).view(np.uint8)).reshape(-1, 32).sum(1, dtype=np.uint32)
 
-    def count(mask: Array, number: Array) -> Array:
-        lanes = np.arange(max(np.size(mask), np.size(number)))
-        below = (np.uint64(1) << np.clip(lanes - first, 0, 32).astype(np.uint64)) - np.uint64(1)
-        ones = [int(bits).bit_count() for bits in mask & below]
-        return np.asarray(ones, np.uint32) + number
+
+def ones_of_lanes_below(first: int) -> Callable[[Array, Array, Array], Array]:
+    """Returns V_MBCNT_LO, for lanes from 0, or _HI, from 32: a number, plus the ones of a mask of 32 lanes below the lane."""
+
+    def count(mask: Array, number: Array, lane: Array) -> Array:
+        below = (np.uint64(1) << np.clip(lane.astype(np.int64) - first, 0, 32).astype(np.uint64)) - np.uint64(1)
+        return count_ones((mask & below).astype(np.uint32)) + number
 
     return count
+
+
+def first_one(from_high: bool, signed: bool = False) -> Callable[[Array], Array]:
+    """Returns V_FFBH or V_FFBL: the place of the first 1 from the high or low end, -1 where there is none.
+
+    With a sign, the place of the first bit that differs from the sign.
+    """
+
+    def place(x: Array) -> Array:
+        bits = np.where(x.view(np.int32) < 0, ~x, x) if signed else x
+        one = bits.astype(np.uint64) if from_high else (bits & (~bits + np.uint32(1))).astype(np.uint64)
+        length = np.frexp(one.astype(np.float64))[1]  # exact, as float64 holds 32 bits
+        return np.where(bits == 0, -1, 32 - length if from_high else length - 1).astype(np.int32).view(np.uint32)
+
+    return place
+
+
+def wide(function: Callable[[Array, Array], Array], bits: int, shift: int = 0) -> Callable[..., Array]:
+    """Returns a function of two signed numbers of so many bits, plus a third one, in 32 bits."""
+    sign, mask = np.int64(1 << bits - 1), np.int64((1 << bits) - 1)
+
+    def compute(a: Array, b: Array, *more: Array) -> Array:
+        a, b = (((x.astype(np.int64) & mask) ^ sign) - sign for x in (a, b))
+        return (sum(more, function(a, b) >> np.int64(shift)) & np.int64(0xFFFFFFFF)).astype(np.uint32)
+
+    return compute
+
+
+def dot4(signs: tuple[bool, bool]) -> Callable[[Array, Array, Array], Array]:
+    """Returns V_DOT4: the sum of four products of bytes, signed or unsigned, and a number of 32 bits."""
+    kinds = [np.int8 if sign else np.uint8 for sign in signs]
+
+    def compute(a: Array, b: Array, c: Array) -> Array:
+        left, right = (
+            np.ascontiguousarray(x).view(k).reshape(-1, 4).astype(np.int64) for x, k in zip((a, b), kinds, strict=True)
+        )
+        return ((left * right).sum(1) + c.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32)
+
+    return compute
 
 
 def field(x: Array, first: Array, width: Array) -> Array:

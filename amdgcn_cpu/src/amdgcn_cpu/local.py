@@ -7,6 +7,7 @@ arrived. A later access by another wave is ordered if that wave has passed a bar
 import numpy as np
 
 from amdgcn_cpu.arrays import Array
+from amdgcn_cpu.atomics import combine
 from amdgcn_cpu.faults import OutOfBounds, Race, Uninitialised
 
 _NOBODY, _SEVERAL = -1, -2
@@ -27,6 +28,7 @@ class LocalMemory:
         self._strict = strict
         self._writer, self._reader = np.full(size, _NOBODY), np.full(size, _NOBODY)
         self._written, self._read = np.full(size, -1), np.full(size, -1)  # barriers at which that wave had arrived
+        self._atomic = np.zeros(size, bool)  # whether an atomic operation wrote it last
         self.arrived: dict[int, int] = dict.fromkeys(range(n_waves), 0)  # barriers of the waves that have not ended
 
     def all_arrived(self, passed: int) -> bool:
@@ -78,5 +80,28 @@ class LocalMemory:
         unordered = (writer != wave) & (writer != _NOBODY) & (self._written[places] >= passed)
         if (unordered & (self._data[places] != values)).any():
             raise Race(f"wave {wave} writes another value where another wave wrote, with no barrier between")
-        self._data[places] = values
+        self._data[places], self._atomic[places] = values, False
         self._writer[places], self._written[places] = wave, arrived
+
+    def exchange(self, address: int, value: int, size: int, operation: str, wave: int, arrived: int, passed: int) -> int:
+        """Performs an atomic operation on one word and returns the old value.
+
+        Args:
+            address, value, size, operation: as for `GlobalMemory.exchange`.
+            wave, arrived, passed: as for `load`.
+
+        Raises:
+            OutOfBounds, Uninitialised, Race: see faults.py.
+        """
+        where = np.array([address])
+        places = self._places(where, size)
+        others, since = self._atomic[places] & (self._writer[places] != wave), self._written[places]
+        self._written[places] = np.where(others, -1, since)  # atomic operations of other waves are no races
+        old = int.from_bytes(self.load(where, size, wave, arrived, passed).tobytes(), "little")
+        new = combine(operation, old, value, size).to_bytes(size, "little")
+        self.store(where, np.frombuffer(new, np.uint8)[None], wave, arrived, passed)
+        self._reader[places], self._read[places] = _NOBODY, -1
+        self._atomic[places] = True
+        self._writer[places] = np.where(others, _SEVERAL, wave)
+        self._written[places] = np.where(others, np.maximum(since, arrived), arrived)
+        return old

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from amdgcn_cpu.arrays import Array
+from amdgcn_cpu.atomics import compile_atomic
 from amdgcn_cpu.parsing import Instruction
 from amdgcn_cpu.shapes import Access, offset_of, put, register_of, take
 from amdgcn_cpu.state import Wave
@@ -28,18 +30,38 @@ def compile_local(
 
     def load(wave: Wave) -> None:
         lanes = np.flatnonzero(wave.active)
-        base = wave.bits[address, lanes].astype(np.int64)
+        base = wave.bits[address, lanes]
         loaded = [
-            wave.local.load(base + offset, access.size, wave.index, wave.signals, wave.waits) for offset in offsets
+            wave.local.load((base + np.uint32(offset)).astype(np.int64), access.size, wave.index, wave.signals, wave.waits)
+            for offset in offsets
         ]  # read here, because a result may overwrite the address
         for (register, _), bytes_ in zip(pairs, loaded, strict=True):
             put(wave, register, access, lanes, bytes_)
 
     def store(wave: Wave) -> None:
         lanes = np.flatnonzero(wave.active)
-        base = wave.bits[address, lanes].astype(np.int64)
+        base = wave.bits[address, lanes]
         for register, offset in pairs:
             values = take(wave, register, access, lanes)
-            wave.local.store(base + offset, values, wave.index, wave.signals, wave.waits)
+            wave.local.store((base + np.uint32(offset)).astype(np.int64), values, wave.index, wave.signals, wave.waits)
 
     return store if is_store else load
+
+
+def compile_local_atomic(
+    instruction: Instruction, modifiers: dict[str, str], operation: str, size: int, returns: bool
+) -> Callable[[Wave], None]:
+    """Compiles a DS instruction that reads and writes a word at once."""
+    texts, offset = list(instruction.operands), np.uint32(offset_of(modifiers))
+    result = texts.pop(0) if returns else None
+    address = register_of(instruction, texts.pop(0))
+    data = texts[::-1] if instruction.mnemonic.startswith("ds_cmpst_") else texts  # up to gfx10 the expected word comes first
+
+    def places(wave: Wave) -> tuple[Array, Array]:
+        lanes = np.flatnonzero(wave.active)
+        return lanes, wave.bits[address, lanes] + offset
+
+    def exchange(wave: Wave, place: int, value: int) -> int:
+        return wave.local.exchange(place, value, size, operation, wave.index, wave.signals, wave.waits)
+
+    return compile_atomic(instruction, result, data, size, operation == "cmpswap", places, exchange)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from amdgcn_cpu.access import compile_access
 from amdgcn_cpu.faults import UnknownInstruction
 from amdgcn_cpu.lanes import compile_lanes
-from amdgcn_cpu.packed import NAMES, compile_packed
+from amdgcn_cpu.matrices import compile_matrices
+from amdgcn_cpu.packed import compile_packed, is_packed
 from amdgcn_cpu.parsing import Assembly, Instruction, parse
 from amdgcn_cpu.scalar import compile_scalar
 from amdgcn_cpu.state import Wave
@@ -37,10 +38,6 @@ class Kernel:
         self.assembly: Assembly = parse(text)
         if self.assembly.arch not in ARCHITECTURES:
             raise UnknownInstruction(f"{self.assembly.arch} is none of {', '.join(ARCHITECTURES)}")
-        if spilled := self.assembly.descriptor["private_segment_fixed_size"]:
-            raise UnknownInstruction(
-                f"a lane has {spilled} bytes of scratch memory (spilled registers), which is not known here"
-            )
         self.steps: list[Step] = [self._step(instruction) for instruction in self.assembly.instructions]
         check_waits(self.assembly)
 
@@ -49,7 +46,7 @@ class Kernel:
         try:
             if instruction.mnemonic.startswith(("s_", "v_s_")):  # V_S_*: one number, in SGPRs (gfx12)
                 return compile_scalar(instruction, self.assembly.labels)
-            if step := compile_lanes(instruction):
+            if step := compile_lanes(instruction) or compile_matrices(instruction, arch, self.assembly.wave_size):
                 return step
             if instruction.mnemonic.startswith("v_"):
                 return compile_vector_or_pair(instruction, self._operation)
@@ -62,6 +59,6 @@ class Kernel:
             raise instruction.unknown(f"unknown operand or modifier ({error})") from error
 
     def _operation(self, instruction: Instruction) -> Operation:
-        if instruction.mnemonic in NAMES:
+        if is_packed(instruction.mnemonic):
             return compile_packed(instruction)
         return compile_vector(instruction, self.assembly.arch, self.assembly.wave_size)

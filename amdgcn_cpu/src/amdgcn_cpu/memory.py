@@ -1,10 +1,9 @@
 """Global memory: allocations lie far apart, so that an address out of bounds of one lies in none."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from amdgcn_cpu.arrays import Array
+from amdgcn_cpu.atomics import combine
 from amdgcn_cpu.faults import OutOfBounds
 
 _SHIFT = 36  # allocations begin at multiples of 64 GiB
@@ -77,7 +76,7 @@ class GlobalMemory:
             address: address of the word.
             value: the operand.
             size: bytes of the word.
-            operation: `swap`, `or`, `and`, `add`, `umax` and so on, as the instruction names it.
+            operation: `swap`, `or`, `and`, `xor`, `sub`, `cmpswap`; `add`, `min` and `max` with their type: `add_f`, `max_i`.
 
         Raises:
             OutOfBounds: the address is in no allocation.
@@ -85,7 +84,7 @@ class GlobalMemory:
         """
         where = np.array([address])
         old = int.from_bytes(self.load(where, size).tobytes(), "little")
-        new = ATOMICS[operation](old, value) & (1 << 8 * size) - 1
+        new = combine(operation, old, value, size)
         self.store(where, np.frombuffer(new.to_bytes(size, "little"), np.uint8)[None])
         return old
 
@@ -93,16 +92,3 @@ class GlobalMemory:
         """Returns `count` words of 32 bits from an address on. Scalar loads ignore the lowest two bits of the address."""
         loaded = self.load(np.array([address & ~3]), 4 * count)
         return [int(word) for word in loaded.reshape(-1).view(np.uint32)]
-
-
-# GLOBAL_ATOMIC_<operation>: the new word from the old one and the operand.
-ATOMICS: dict[str, Callable[[int, int], int]] = {
-    "swap": lambda old, value: value,
-    "add": lambda old, value: old + value,
-    "sub": lambda old, value: old - value,
-    "and": lambda old, value: old & value,
-    "or": lambda old, value: old | value,
-    "xor": lambda old, value: old ^ value,
-    "umin": min,
-    "umax": max,
-}

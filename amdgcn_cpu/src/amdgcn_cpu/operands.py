@@ -214,3 +214,28 @@ def target(text: str, kind: str, keeps_high: bool, high: bool = False) -> Callab
         np.copyto(wave.bits[first + 1], (bits >> np.uint64(32)).astype(np.uint32), where=lanes)
 
     return {16: half, 32: whole, 64: pair}[width]
+
+
+def part_of_register(text: str, part: str, rest: str) -> Callable[[Wave, Array, Array], None]:
+    """Returns the function `write(wave, values, lanes)` for SDWA's result in a word or a byte.
+
+    Args:
+        text: the register.
+        part: WORD_0, BYTE_2 and so on.
+        rest: the other bits: UNUSED_PAD makes them 0, UNUSED_PRESERVE keeps them.
+
+    Raises:
+        UnknownInstruction: there is no such register.
+    """
+    register = vector_register(text)
+    if register is None or rest not in ("UNUSED_PAD", "UNUSED_PRESERVE"):
+        raise UnknownInstruction(f"unknown vector result {text} {rest}")
+    first, (shift, bits) = register, _SELECTIONS[part]
+    mask = np.uint32((1 << bits) - 1 << shift)
+    keep = ~mask if rest == "UNUSED_PRESERVE" else np.uint32(0)
+
+    def write(wave: Wave, values: Array, lanes: Array) -> None:
+        bits_of = values.view(f"u{values.itemsize}").astype(np.uint32)
+        np.copyto(wave.bits[first], wave.bits[first] & keep | bits_of << np.uint32(shift) & mask, where=lanes)
+
+    return write

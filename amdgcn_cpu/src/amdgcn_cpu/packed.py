@@ -1,4 +1,4 @@
-"""Packed float32 (VOP3P: V_PK_*) and mixed precision (V_FMA_MIX), after "Packed Math" in the CDNA3 guide and RDNA's VOP3P.
+"""Packed numbers (VOP3P: V_PK_*) and mixed precision (V_FMA_MIX), after "Packed Math" in the CDNA3 guide and RDNA's VOP3P.
 
 For each operand, `op_sel` and `op_sel_hi` name the half that the low and the high result read. For V_FMA_MIX, `op_sel_hi` says
 that an operand is float16, and `op_sel` names its half of the register.
@@ -15,14 +15,27 @@ from amdgcn_cpu.operands import Lanes, constant, scalar_register, source, target
 from amdgcn_cpu.parsing import Instruction
 from amdgcn_cpu.state import Wave
 from amdgcn_cpu.vector import Operation
+from amdgcn_cpu.vector_table import RENAMED, VECTOR_OPS, VectorOp
 
 _PACKED: dict[str, Callable[..., Array]] = {
     "v_pk_add_f32": lambda a, b: a + b,
     "v_pk_mul_f32": lambda a, b: a * b,
     "v_pk_fma_f32": fma,
 }
+_SIDES = ("", 0, "lo"), ("_hi", 1, "hi")  # modifiers of the halves: the ending of op_sel, its default, and of neg
 _MIXED = {"v_fma_mix_f32": None, "v_fma_mixlo_f16": False, "v_fma_mixhi_f16": True}  # half of the register for the result
-NAMES = {*_PACKED, *_MIXED, "v_pk_mov_b32"}
+
+
+def is_packed(mnemonic: str) -> bool:
+    """True if the functions below know an instruction."""
+    return mnemonic in {*_PACKED, *_MIXED, "v_pk_mov_b32"} or _of_halves(mnemonic) is not None
+
+
+def _of_halves(mnemonic: str) -> VectorOp | None:
+    """Returns the operation on 16 bits that a packed one performs on both halves of its registers."""
+    name = mnemonic.replace("v_pk_", "v_")
+    entry = VECTOR_OPS.get(RENAMED.get(name, name))
+    return entry if name != mnemonic and entry and all(kind.endswith("16") for kind in entry.operands) else None
 
 
 def compile_packed(instruction: Instruction) -> Operation:
@@ -46,6 +59,9 @@ def compile_packed(instruction: Instruction) -> Operation:
         halves = bits("op_sel", 0)
         reads = [_half(instruction, text, half) for text, half in zip(texts, halves, strict=True)]
         operation = _pair(instruction, lambda wave: (reads[0](wave).copy(), reads[1](wave).copy()))
+    elif entry := _of_halves(name):
+        sides = [_side(entry, texts, bits(f"op_sel{end}", default), bits(f"neg_{part}", 0)) for end, default, part in _SIDES]
+        operation = _both_halves(instruction, entry, sides)
     else:
         low, high = bits("op_sel", 0), bits("op_sel_hi", 1)
         minus = bits("neg_lo", 0), bits("neg_hi", 0)
@@ -70,6 +86,28 @@ def _half(instruction: Instruction, text: str, high: bool) -> Lanes:
     if constant(text, "f32") is None or high:
         raise instruction.unknown("half of an operand")
     return source(text, "f32")
+
+
+def _side(entry: VectorOp, texts: tuple[str, ...], halves: list[bool], minus: list[bool]) -> list[Lanes]:
+    """Returns the functions that read the halves of all operands for one half of the result."""
+    reads = []
+    for text, kind, high, negate in zip(texts, entry.operands, halves, minus, strict=True):
+        read = source(text, kind, high)
+        if high and constant(text, "b32") is not None:  # of a number, the low half has it, and of an integer 32 bits count
+            upper = constant(text, "b32") if "." not in text else 0
+            read = source(hex((upper or 0) >> 16), kind)
+        reads.append(_negated(read, negate))
+    return reads
+
+
+def _both_halves(instruction: Instruction, entry: VectorOp, sides: list[list[Lanes]]) -> Operation:
+    write = target(instruction.operands[0], "b32", True)
+
+    def compute(wave: Wave) -> Array:
+        low, high = (entry.function(*[read(wave) for read in side]).view(np.uint16).astype(np.uint32) for side in sides)
+        return low | high << np.uint32(16)
+
+    return Operation(compute, lambda wave, result: write(wave, result, wave.active))
 
 
 def _negated(read: Lanes, negate: bool) -> Lanes:

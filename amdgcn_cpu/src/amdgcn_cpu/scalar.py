@@ -54,6 +54,8 @@ def compile_scalar(instruction: Instruction, labels: dict[str, int]) -> Step:
         return _branch(_CONDITIONS[name], labels[operands[0]])
     if name == "s_sendmsg" and operands == ("sendmsg(MSG_DEALLOC_VGPRS)",):
         return lambda wave: None  # frees registers for another wave: nothing reads them afterwards
+    if name == "s_setreg_imm32_b32":
+        return _set_mode(instruction)
     if name == "s_endpgm":
         return _end
     if name in ("s_barrier", "s_barrier_signal", "s_barrier_wait"):
@@ -73,6 +75,17 @@ def compile_scalar(instruction: Instruction, labels: dict[str, int]) -> Step:
 
 def _end(wave: Wave) -> None:
     wave.ended = True
+
+
+def _set_mode(instruction: Instruction) -> Step:
+    """Compiles S_SETREG of the register MODE: FP16_OVFL, and rounding to nearest, which is all that is known."""
+    register, value = instruction.operands
+    field = re.sub(r"hwreg\(HW_REG_(?:WAVE_)?MODE, (.*)\)", r"\1", register)
+    if field == "23, 1":
+        return lambda wave: setattr(wave, "clamps_halves", value == "1")
+    if field not in ("0, 2", "2, 2", "0, 4") or value != "0":
+        raise instruction.unknown("unknown mode")
+    return lambda wave: None
 
 
 def _branch(condition: Callable[[Wave], bool], label: int) -> Step:

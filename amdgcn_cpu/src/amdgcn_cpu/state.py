@@ -22,15 +22,18 @@ class Wave:
         size: number of lanes.
         index: number of the wave in its workgroup.
         memory, local: memory that its instructions access.
+        scratch_bytes: scratch memory of a lane.
     """
 
-    def __init__(self, size: int, index: int, memory: "GlobalMemory", local: "LocalMemory") -> None:
+    def __init__(self, size: int, index: int, memory: "GlobalMemory", local: "LocalMemory", scratch_bytes: int = 0) -> None:
         self.size, self.index, self.memory, self.local = size, index, memory, local
         self.bits = np.full((N_VGPRS, size), POISON, np.uint32)
         self.integers, self.floats = self.bits.view(np.int32), self.bits.view(np.float32)
         self.bits[0] = np.arange(index * size, (index + 1) * size)  # v0: the number of the work-item
         self.scalars = [POISON] * N_SGPRS
+        self.scratch = np.full((size, scratch_bytes), POISON & 0xFF, np.uint8)
         self.scc = 0
+        self.clamps_halves = False  # MODE.FP16_OVFL: float16 that overflow become the largest number
         self.pc = 0
         self.ended = self.blocked = False  # it is done; it waits at a barrier that others have not reached
         self.signals = self.waits = 0  # barriers at which it has arrived, and that it has passed

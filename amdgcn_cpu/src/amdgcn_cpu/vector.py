@@ -12,7 +12,7 @@ import numpy as np
 from amdgcn_cpu.arrays import Array, mask_of
 from amdgcn_cpu.dpp import Dpp, dpp_of
 from amdgcn_cpu.integers import bitop3
-from amdgcn_cpu.operands import Lanes, scalar_register, source, target, width_of
+from amdgcn_cpu.operands import Lanes, part_of_register, scalar_register, source, target
 from amdgcn_cpu.parsing import Instruction
 from amdgcn_cpu.state import Wave
 from amdgcn_cpu.vector_table import RENAMED, VECTOR_OPS, VectorOp
@@ -68,10 +68,13 @@ def compile_vector(instruction: Instruction, arch: str, wave_size: int) -> Opera
     double = _output_factor(modifiers)
     if modifiers or texts:
         raise instruction.unknown("unknown modifier or operand")
-    function = entry.function
+    function, may_overflow = entry.function, entry.results == ("f16",)
 
     def compute(wave: Wave) -> Any:
-        result = function(*[read(wave) for read in reads])
+        operands = [read(wave) for read in reads]
+        result = function(*operands)
+        if may_overflow and wave.clamps_halves:
+            result = _clamped(result, operands)
         return result if double is None else result * double
 
     def commit(wave: Wave, result: Any) -> None:
@@ -85,10 +88,15 @@ def compile_vector(instruction: Instruction, arch: str, wave_size: int) -> Opera
     return Operation(compute, commit)
 
 
+def _clamped(result: Array, operands: list[Array]) -> Array:
+    """Returns float16 numbers of which those that overflow are the largest one (FP16_OVFL of the register MODE)."""
+    finite = np.logical_and.reduce([np.isfinite(operand) for operand in operands])
+    return np.where(finite, np.clip(result, -65504, 65504), result).astype(np.float16)
+
+
 def _results(entry: VectorOp, texts: list[str], modifiers: dict[str, str], arch: str, implicit: str | None) -> list[Write]:
     """Takes the results from the front of the operands, with SDWA's selection and the last bit of op_sel."""
-    if modifiers.pop("dst_sel", "DWORD") != "DWORD" or modifiers.pop("dst_unused", "UNUSED_PAD") != "UNUSED_PAD":
-        modifiers["dst_sel"] = ""  # not known
+    part, rest = modifiers.pop("dst_sel", "DWORD"), modifiers.pop("dst_unused", "UNUSED_PAD")
     selected = modifiers.get("op_sel", "[]").strip("[]").split(",")
     high = len(selected) > len(entry.operands) and selected[-1] == "1"
     writes: list[Write] = []
@@ -97,6 +105,8 @@ def _results(entry: VectorOp, texts: list[str], modifiers: dict[str, str], arch:
             writes.append(_mask_result(implicit or texts.pop(0)))
         elif kind[0] == "+":
             writes.append(target(texts[len(writes)], kind[1:], True))
+        elif part != "DWORD":
+            writes.append(part_of_register(texts.pop(0), part, rest))
         else:
             writes.append(target(texts.pop(0), kind, not arch.startswith("gfx9"), high))
     return writes
@@ -116,11 +126,13 @@ def _operands(
     instruction: Instruction, entry: VectorOp, texts: list[str], modifiers: dict[str, str], dpp: Dpp | None
 ) -> list[Lanes]:
     selected = [bit == "1" for bit in modifiers.pop("op_sel", "[]").strip("[]").split(",") if bit]
-    if any(selected) and any(width_of(kind) != 16 for kind in entry.operands):
+    if any(selected) and not any(kind.endswith("16") for kind in entry.operands):
         raise instruction.unknown("halves of operands that are no halves")
     reads: list[Lanes] = []
     for index, kind in enumerate(entry.operands):
-        if kind in ("mask", "vcc"):
+        if kind == "lane":
+            reads.append(lambda wave: np.arange(wave.size))
+        elif kind in ("mask", "vcc"):
             reads.append(_mask_operand(texts.pop(0) if kind == "mask" and texts else "vcc"))
         elif kind[0] == "+" and kind not in entry.results:
             reads.append(source(instruction.operands[0], kind[1:]))

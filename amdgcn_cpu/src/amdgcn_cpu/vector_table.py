@@ -1,11 +1,12 @@
 """Opcodes of the vector unit: VOP1, VOP2, VOP3 and VOPC in the guides' chapters on vector ALU operations.
 
 An entry reads like the manual: `"f32 = f32, f32"` are the kinds of the result and of the operands; a function of arrays of
-lanes follows. There are three more kinds than in operands.py: `mask` is a bit of each lane in VCC or an SGPR, `vcc` is VCC
-without an operand for it, and `+f32` is the result's own register, which is also read. Names are those of gfx9; gfx10 to gfx12
-renamed some.
+lanes follows. There are four more kinds than in operands.py: `mask` is a bit of each lane in VCC or an SGPR, `vcc` is VCC
+without an operand for it, `lane` is the number of the lane, and `+f32` is the result's own register, which is also read. Names
+are those of gfx9; gfx10 to gfx12 renamed some.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ def op(form: str, function: Callable[..., Any]) -> VectorOp:
     return VectorOp(tuple(results), tuple(operands), function)
 
 
-_FLOATS: dict[str, tuple[str, Callable[..., Array]]] = {  # float64, float32 and float16
+_FLOATS: dict[str, tuple[str, Callable[..., Any]]] = {  # float64, float32 and float16
     "add": ("f = f, f", lambda a, b: a + b),
     "sub": ("f = f, f", lambda a, b: a - b),
     "subrev": ("f = f, f", lambda a, b: b - a),
@@ -45,6 +46,18 @@ _FLOATS: dict[str, tuple[str, Callable[..., Array]]] = {  # float64, float32 and
     "minimum": ("f = f, f", np.minimum),
     "maximum3": ("f = f, f, f", lambda a, b, c: np.maximum(np.maximum(a, b), c)),  # gfx950
     "minimum3": ("f = f, f, f", lambda a, b, c: np.minimum(np.minimum(a, b), c)),
+    "maximumminimum": ("f = f, f, f", lambda a, b, c: np.minimum(np.maximum(a, b), c)),
+    "minimummaximum": ("f = f, f, f", lambda a, b, c: np.maximum(np.minimum(a, b), c)),
+    "med3": ("f = f, f, f", arithmetic.median),
+    "fract": ("f = f", lambda a: np.fmin(a - np.floor(a), np.nextafter(a.dtype.type(1), a.dtype.type(0)))),
+    "frexp_mant": ("f = f", arithmetic.mantissa),
+    "ldexp": ("f = f, i", arithmetic.scale_by_power),
+    "cmp_class": ("mask = f, u", arithmetic.is_class),
+    "fma": ("f = f, f, f", arithmetic.fused),
+    "fmac": ("f = f, f, +f", arithmetic.fused),
+    "div_fixup": ("f = f, f, f", division.fixup),
+    "div_scale": ("f, mask = f, f, f", division.scale),
+    "div_fmas": ("f = f, f, f, vcc", division.fmas),
     "rndne": ("f = f", np.rint),
     "floor": ("f = f", np.floor),
     "trunc": ("f = f", np.trunc),
@@ -59,6 +72,13 @@ _WHOLE: dict[str, tuple[str, Callable[..., Array]]] = {  # signed and unsigned i
     "minmax": ("n = n, n, n", lambda a, b, c: np.maximum(np.minimum(a, b), c)),
     "maxmin": ("n = n, n, n", lambda a, b, c: np.minimum(np.maximum(a, b), c)),
 }
+_SHORT: dict[str, tuple[str, Callable[..., Array]]] = {  # sums and products of 16 bits
+    "add": ("n = n, n", np.add),
+    "sub": ("n = n, n", np.subtract),
+    "subrev": ("n = n, n", lambda a, b: b - a),
+    "mul_lo": ("n = n, n", np.multiply),
+    "mad": ("n = n, n, n", lambda a, b, c: a * b + c),
+}
 _RELATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "f": lambda a, b: np.zeros(np.broadcast(a, b).shape, bool),
     "t": lambda a, b: np.ones(np.broadcast(a, b).shape, bool),
@@ -70,10 +90,19 @@ _RELATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "nge": lambda a, b: ~(a >= b), "nlg": lambda a, b: ~((a < b) | (a > b)), "ngt": lambda a, b: ~(a > b),
     "nle": lambda a, b: ~(a <= b), "nlt": lambda a, b: ~(a < b),
 }  # fmt: skip
+
+
+def _typed(form: str, kind: str) -> str:
+    """Returns a form of `f` for a type; the integer beside it has 32 bits, or 16 beside float16."""
+    width = "16" if kind == "f16" else "32"
+    return re.sub(r"\b[iu]\b", lambda letter: letter[0] + width, re.sub(r"\bf\b", kind, form))
+
+
 _ONLY_FLOATS = {"neq", "lg", "o", "u", "nge", "nlg", "ngt", "nle", "nlt"}
 
 VECTOR_OPS: dict[str, VectorOp] = {
-    **{f"v_{n}_{k}": op(form.replace("f", k), f) for k in ("f64", "f32", "f16") for n, (form, f) in _FLOATS.items()},
+    **{f"v_{n}_{k}": op(_typed(form, k), f) for k in ("f64", "f32", "f16") for n, (form, f) in _FLOATS.items()},
+    **{f"v_{n}_{k}": op(form.replace("n", k), f) for k in ("i16", "u16") for n, (form, f) in _SHORT.items()},
     **{f"v_{n}_{k}": op(form.replace("n", k), f) for k in ("i32", "u32", "i16", "u16") for n, (form, f) in _WHOLE.items()},
     **{
         f"v_cmp_{relation}_{kind}": op(f"mask = {kind}, {kind}", function)
@@ -82,18 +111,17 @@ VECTOR_OPS: dict[str, VectorOp] = {
         if kind[0] == "f" or relation not in _ONLY_FLOATS
     },
     # one multiply-add, rounded once
-    "v_fma_f32": op("f32 = f32, f32, f32", arithmetic.fma),
-    "v_fmac_f32": op("f32 = f32, f32, +f32", arithmetic.fma),
-    "v_fmaak_f32": op("f32 = f32, f32, f32", arithmetic.fma),
-    "v_fmamk_f32": op("f32 = f32, f32, f32", arithmetic.fma),
-    "v_fma_f64": op("f64 = f64, f64, f64", arithmetic.fma64),
-    "v_fmac_f64": op("f64 = f64, f64, +f64", arithmetic.fma64),
+    "v_fmaak_f32": op("f32 = f32, f32, f32", arithmetic.fused),
+    "v_fmamk_f32": op("f32 = f32, f32, f32", arithmetic.fused),
+    "v_fmaak_f16": op("f16 = f16, f16, f16", arithmetic.fused),
+    "v_fmamk_f16": op("f16 = f16, f16, f16", arithmetic.fused),
     "v_mac_f32": op("f32 = f32, f32, +f32", arithmetic.mac),
+    "v_mad_f32": op("f32 = f32, f32, f32", arithmetic.mac),
+    "v_madak_f32": op("f32 = f32, f32, f32", arithmetic.mac),
+    "v_madmk_f32": op("f32 = f32, f32, f32", arithmetic.mac),
     "v_dot2_f32_f16": op("f32 = b32, b32, f32", arithmetic.dot2),
     "v_dot2acc_f32_f16": op("f32 = b32, b32, +f32", arithmetic.dot2),
     "v_dot2c_f32_f16": op("f32 = b32, b32, +f32", arithmetic.dot2),
-    "v_fma_f16": op("f16 = f16, f16, f16", arithmetic.fma16),
-    "v_fmac_f16": op("f16 = f16, f16, +f16", arithmetic.fma16),
     # transcendental functions; `iflag` raises integer exceptions only
     "v_exp_f32": op("f32 = f32", transcendental(np.exp2)),
     "v_log_f32": op("f32 = f32", transcendental(np.log2)),
@@ -101,20 +129,17 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_rcp_iflag_f32": op("f32 = f32", transcendental(np.reciprocal)),
     "v_rsq_f32": op("f32 = f32", transcendental(lambda x: 1 / np.sqrt(x))),
     "v_sqrt_f32": op("f32 = f32", transcendental(np.sqrt)),
+    "v_sin_f32": op("f32 = f32", transcendental(lambda x: np.sin(2 * np.pi * x))),
+    "v_cos_f32": op("f32 = f32", transcendental(lambda x: np.cos(2 * np.pi * x))),
+    **{f"v_{name}_f16": op("f16 = f16", arithmetic.half(function)) for name, function in arithmetic.FUNCTIONS.items()},
     # a division's steps, and scaling by powers of two
-    "v_div_scale_f32": op("f32, mask = f32, f32, f32", division.scale),
-    "v_div_fmas_f32": op("f32 = f32, f32, f32, vcc", division.fmas),
-    "v_div_fixup_f32": op("f32 = f32, f32, f32", division.fixup),
-    "v_rcp_f64": op("f64 = f64", arithmetic.rcp64),
-    "v_div_scale_f64": op("f64, mask = f64, f64, f64", division.scale),
-    "v_div_fmas_f64": op("f64 = f64, f64, f64, vcc", division.fmas),
-    "v_div_fixup_f64": op("f64 = f64, f64, f64", division.fixup),
-    "v_ldexp_f32": op("f32 = f32, i32", arithmetic.scale_by_power),
-    "v_ldexp_f64": op("f64 = f64, i32", arithmetic.scale_by_power),
-    "v_frexp_mant_f64": op("f64 = f64", arithmetic.mantissa),
+    "v_rcp_f64": op("f64 = f64", arithmetic.half_of_digits(np.reciprocal)),
+    "v_rsq_f64": op("f64 = f64", arithmetic.half_of_digits(lambda x: 1 / np.sqrt(x))),
+    "v_sqrt_f64": op("f64 = f64", arithmetic.half_of_digits(np.sqrt)),
+    "v_trig_preop_f64": op("f64 = f64, u32", arithmetic.part_of_two_over_pi),
     "v_frexp_exp_i32_f64": op("i32 = f64", arithmetic.exponent),
-    "v_cmp_class_f32": op("mask = f32, u32", arithmetic.is_class),
-    "v_cmp_class_f64": op("mask = f64, u32", arithmetic.is_class),
+    "v_frexp_exp_i32_f32": op("i32 = f32", arithmetic.exponent),
+    "v_frexp_exp_i16_f16": op("i16 = f16", lambda a: arithmetic.exponent(a).astype(np.int16)),
     # moves and choices
     "v_mov_b32": op("b32 = b32", lambda a: a),
     "v_mov_b16": op("b16 = b16", lambda a: a),
@@ -141,8 +166,16 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_bfi_b32": op("b32 = b32, b32, b32", lambda a, b, c: a & b | ~a & c),
     "v_bfe_u32": op("u32 = u32, u32, u32", integers.field),
     "v_bfe_i32": op("i32 = u32, u32, u32", integers.signed_field),
-    "v_mbcnt_lo_u32_b32": op("u32 = u32, u32", integers.ones_of_lanes_below(0)),
-    "v_mbcnt_hi_u32_b32": op("u32 = u32, u32", integers.ones_of_lanes_below(32)),
+    "v_mbcnt_lo_u32_b32": op("u32 = u32, u32, lane", integers.ones_of_lanes_below(0)),
+    "v_mbcnt_hi_u32_b32": op("u32 = u32, u32, lane", integers.ones_of_lanes_below(32)),
+    "v_bcnt_u32_b32": op("u32 = u32, u32", lambda a, b: integers.count_ones(a) + b),
+    "v_ffbh_u32": op("u32 = u32", integers.first_one(True)),
+    "v_ffbh_i32": op("u32 = u32", integers.first_one(True, signed=True)),
+    "v_ffbl_b32": op("u32 = u32", integers.first_one(False)),
+    "v_bfm_b32": op(
+        "b32 = b32, b32", lambda n, at: (np.uint32(1) << (n & np.uint32(31))) - np.uint32(1) << (at & np.uint32(31))
+    ),
+    "v_not_b16": op("b16 = b16", np.invert),
     "v_bfrev_b32": op("b32 = b32", integers.reverse_bits),
     "v_alignbit_b32": op("b32 = b32, b32, b32", integers.align(1)),
     "v_alignbyte_b32": op("b32 = b32, b32, b32", integers.align(8)),
@@ -164,8 +197,11 @@ VECTOR_OPS: dict[str, VectorOp] = {
     # integers; `co` writes a carry, `ci` reads one
     "v_add_u32": op("u32 = u32, u32", np.add),
     "v_sub_u32": op("u32 = u32, u32", np.subtract),
-    "v_add_u32 clamp": op("u32 = u32, u32", lambda a, b: np.where(a + b < a, np.uint32(0xFFFFFFFF), a + b)),
-    "v_sub_u32 clamp": op("u32 = u32, u32", lambda a, b: np.where(a < b, np.uint32(0), a - b)),
+    **{
+        f"v_{name}_{kind} clamp": op(f"{kind} = {kind}, {kind}", integers.saturated(name, kind))
+        for name in ("add", "sub")
+        for kind in ("u16", "i16", "u32", "i32")
+    },
     "v_subrev_u32": op("u32 = u32, u32", lambda a, b: b - a),
     "v_add3_u32": op("u32 = u32, u32, u32", lambda a, b, c: a + b + c),
     "v_add_co_u32": op("u32, mask = u32, u32", integers.carry),
@@ -176,10 +212,38 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_subbrev_co_u32": op("u32, mask = u32, u32, mask", lambda a, b, c: integers.borrow(b, a, c)),
     "v_mul_lo_u32": op("u32 = u32, u32", np.multiply),
     "v_mul_hi_u32": op("u32 = u32, u32", lambda a, b: (a.astype(np.uint64) * b >> np.uint64(32)).astype(np.uint32)),
+    "v_mul_hi_i32": op("u32 = u32, u32", integers.wide(np.multiply, 32, 32)),
+    "v_mul_i32_i24": op("u32 = u32, u32", integers.wide(np.multiply, 24)),
+    "v_mul_hi_i32_i24": op("u32 = u32, u32", integers.wide(np.multiply, 24, 32)),
+    "v_mad_i32_i24": op("u32 = u32, u32, u32", integers.wide(np.multiply, 24)),
+    "v_mad_i32_i16": op("u32 = u16, u16, u32", integers.wide(np.multiply, 16)),
     "v_mul_u32_u24": op("u32 = u32, u32", lambda a, b: (a & np.uint32(0xFFFFFF)) * (b & np.uint32(0xFFFFFF))),
+    "v_mad_u32_u24": op("u32 = u32, u32, u32", lambda a, b, c: (a & np.uint32(0xFFFFFF)) * (b & np.uint32(0xFFFFFF)) + c),
+    "v_mad_u32_u16": op("u32 = u16, u16, u32", lambda a, b, c: a.astype(np.uint32) * b + c),
+    "v_sad_u32": op("u32 = u32, u32, u32", lambda a, b, c: np.maximum(a, b) - np.minimum(a, b) + c),
+    "v_dot4_i32_i8": op("u32 = u32, u32, u32", integers.dot4((True, True))),
+    "v_dot4c_i32_i8": op("u32 = u32, u32, +u32", integers.dot4((True, True))),
+    "v_dot4_u32_u8": op("u32 = u32, u32, u32", integers.dot4((False, False))),
+    "v_add_i32": op("u32 = u32, u32", np.add),
+    "v_sub_i32": op("u32 = u32, u32", np.subtract),
     "v_mad_u64_u32": op("u64, mask = u32, u32, u64", integers.multiply_add),
     "v_mad_i64_i32": op("i64, mask = i32, i32, i64", integers.signed_multiply_add),
     # conversions
+    **{
+        f"v_cvt_f32_ubyte{n}": op("f32 = u32", lambda a, n=n: (a >> np.uint32(8 * n) & np.uint32(255)).astype(np.float32))
+        for n in range(4)
+    },
+    "v_cvt_f16_u16": op("f16 = u16", lambda a: a.astype(np.float16)),
+    "v_cvt_f16_i16": op("f16 = i16", lambda a: a.astype(np.float16)),
+    "v_cvt_u16_f16": op("u16 = f16", arithmetic.whole("uint16")),
+    "v_cvt_i16_f16": op("i16 = f16", arithmetic.whole("int16")),
+    "v_cvt_f32_bf16": op("f32 = u16", lambda a: (a.astype(np.uint32) << np.uint32(16)).view(np.float32)),
+    "v_cvt_i32_i16": op("i32 = i16", lambda a: a.astype(np.int32)),
+    "v_cvt_u32_u16": op("u32 = u16", lambda a: a.astype(np.uint32)),
+    "v_cvt_pkrtz_f16_f32": op(
+        "b32 = f32, f32", lambda a, b: integers.pack(arithmetic.towards_zero(a), arithmetic.towards_zero(b))
+    ),
+    "v_cvt_pk_u16_u32": op("b32 = u32, u32", lambda a, b: np.minimum(a, 65535) | np.minimum(b, 65535) << np.uint32(16)),
     "v_cvt_f32_f16": op("f32 = f16", lambda a: a.astype(np.float32)),
     "v_cvt_f16_f32": op("f16 = f32", lambda a: a.astype(np.float16)),
     "v_cvt_f32_i32": op("f32 = i32", lambda a: a.astype(np.float32)),
@@ -200,6 +264,13 @@ _NUM = ("max", "min", "max3", "min3", "minmax", "maxmin")
 # Names from gfx10 on ("nc": no carry), gfx11 and gfx12 ("num": IEEE's maximumNumber).
 RENAMED = {
     "v_add_nc_u32": "v_add_u32",
+    **{f"v_{n}_nc_{k}": f"v_{n}_{k}" for n in ("add", "sub") for k in ("u16", "i16", "i32")},
+    "v_mad_legacy_u16": "v_mad_u16",
+    "v_mad_legacy_i16": "v_mad_i16",
+    "v_cvt_pk_rtz_f16_f32": "v_cvt_pkrtz_f16_f32",
+    "v_clz_i32_u32": "v_ffbh_u32",
+    "v_cls_i32": "v_ffbh_i32",
+    "v_ctz_i32_b32": "v_ffbl_b32",
     "v_sub_nc_u32": "v_sub_u32",
     "v_subrev_nc_u32": "v_subrev_u32",
     "v_add_co_ci_u32": "v_addc_co_u32",
@@ -207,9 +278,5 @@ RENAMED = {
     "v_subrev_co_ci_u32": "v_subbrev_co_u32",
     "v_mad_co_u64_u32": "v_mad_u64_u32",
     "v_mad_co_i64_i32": "v_mad_i64_i32",
-    **{
-        f"v_{n}_num_{k}": f"v_{n}_{k}"
-        for k in ("f64", "f32", "f16")
-        for n in ("max", "min", "max3", "min3", "minmax", "maxmin")
-    },
+    **{f"v_{n}_num_{k}": f"v_{n}_{k}" for k in ("f64", "f32", "f16") for n in (*_NUM, "med3")},
 }

@@ -6,7 +6,8 @@ that started after it. Scalar loads finish in any order, so only a wait for all 
 States" and "S_WAITCNT" in the guides; LLVM's SIInsertWaitcnts.cpp).
 
 The check follows all paths through the text. For each pending register it keeps the least number of younger loads in the same
-counter. On gfx9 a store counts with the loads; later architectures have a counter for stores.
+counter. On gfx9 a store counts with the loads; later architectures have a counter for stores. The halves of a vector register
+count by themselves, as loads of 16 bits write one and stores of 16 bits read one.
 """
 
 import re
@@ -17,10 +18,10 @@ from amdgcn_cpu.operands import scalar_register
 from amdgcn_cpu.parsing import Assembly, Instruction
 from amdgcn_cpu.shapes import returns_old
 
-Key = tuple[str, str]  # a register, and the kind of load that writes it: vmem, lds or scalar
+Key = tuple[str, str]  # half of a register, and the kind of load that writes it: vmem, lds or scalar
 Pending = dict[Key, int]  # the least number of younger loads in its counter
 
-_NAMED = re.compile(r"\b(?:([vsa])(?:(\d+)|\[(\d+):(\d+)\])|(vcc|vcc_lo|vcc_hi|m0|exec\w*))(?![\w\[])")
+_NAMED = re.compile(r"\b(?:([vsa])(?:(\d+)(?:\.([lh]))?|\[(\d+):(\d+)\])|(vcc|vcc_lo|vcc_hi|m0|exec\w*))(?![\w\[])")
 _LOADS = re.compile(r"(global|buffer|scratch|flat)_load|(ds)_(?:read|load|bpermute|permute|swizzle)|(s)_load")
 _STORES = re.compile(r"(global|buffer|scratch|flat)_(?:store|atomic)|(ds)_(?:write|store)")
 _COUNTERS = {"vmcnt": ("vmem",), "lgkmcnt": ("lds", "scalar")}
@@ -76,7 +77,9 @@ def _step(instruction: Instruction, pending: Pending, arch: str) -> None:
         touched.add(_LDS_ITSELF)  # others may read it then
     for register, of in pending:
         if register in touched and not (of == kind != "scalar" and register in written):  # in order: the later one stays
-            raise MissingWait(f"{register} is used before a wait for its load: line {instruction.line}: {instruction.text}")
+            raise MissingWait(
+                f"{register.partition('.')[0]} is used before a wait for its load: line {instruction.line}: {instruction.text}"
+            )
     if kind:
         together = _together(kind, arch)
         for key in pending:
@@ -87,7 +90,8 @@ def _step(instruction: Instruction, pending: Pending, arch: str) -> None:
 
 def _begun(instruction: Instruction, arch: str) -> tuple[str, set[str]]:
     """Returns the kind of memory access that an instruction starts, "" for none, and the registers that it will write."""
-    name, first = instruction.mnemonic, set(_registers_of(instruction.operands[0])) if instruction.operands else set()
+    name = instruction.mnemonic
+    first = set(_registers_of(_with_half(instruction)[0])) if instruction.operands else set()
     if found := _LOADS.match(name):
         return ("vmem" if found[1] else "lds" if found[2] else "scalar"), first
     if found := _STORES.match(name):
@@ -131,17 +135,35 @@ def _end(pending: Pending, kinds: tuple[str, ...], most: int) -> None:
 
 
 def _registers(instruction: Instruction) -> Iterator[str]:
-    for operand in (*instruction.operands, *(instruction.second.operands if instruction.second else ())):
+    for operand in (*_with_half(instruction), *(instruction.second.operands if instruction.second else ())):
         yield from _registers_of(operand)
 
 
+def _with_half(instruction: Instruction) -> tuple[str, ...]:
+    """Returns the operands; of a load or a store of 16 bits or fewer, the data's register with its half: `v1.h`."""
+    name, operands = instruction.mnemonic, list(instruction.operands)
+    found = re.match(r"(global|buffer|scratch|ds)_(load|store|write)_(\w+)", name)
+    if found and (
+        (found[2] == "load" and "d16" in name) or (found[2] != "load" and re.match(r"(b8|b16|byte|short)(_|$)", found[3]))
+    ):
+        place = 0 if found[2] == "load" or found[1] == "buffer" else 1
+        operands[place] = operands[place].removesuffix(".l").removesuffix(".h") + (".h" if "d16_hi" in name else ".l")
+    return tuple(operands)
+
+
+def _ends(letter: str, half: str) -> tuple[str, ...]:
+    """Returns the endings of a register's parts: both halves of a vector register, unless one is named."""
+    return ("",) if letter == "s" else (f".{half}",) if half else (".l", ".h")
+
+
 def _registers_of(operand: str) -> Iterator[str]:
-    """Yields the names of all registers of an operand: `v[2:3]` is v2 and v3."""
-    for letter, one, first, last, name in _NAMED.findall(operand):
+    """Yields the names of all registers of an operand: `v[2:3]` is v2.l, v2.h, v3.l, v3.h, and `s4` is s4."""
+    for letter, one, half, first, last, name in _NAMED.findall(operand):
         if name:
             yield from (f"s{number}" for number in _pair(name))
         else:
-            yield from (f"{letter}{number}" for number in range(int(one or first), int(one or last) + 1))
+            numbers = range(int(one or first), int(one or last) + 1)
+            yield from (f"{letter}{number}{end}" for number in numbers for end in _ends(letter, half))
 
 
 def _pair(name: str) -> range:
