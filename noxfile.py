@@ -1,6 +1,6 @@
 """Runs what CI runs beside scripts/test.sh, a session each, and on any machine just as there: `nox -l` lists them.
 
-    nox -s intel -- -k planned      # what follows -- goes to the session's command
+    nox -s virtual_npu -- -k planned      # what follows -- goes to the session's command
 
 Sessions have environments of their own in .nox, but for those of the device, which take .venv.
 """
@@ -24,7 +24,6 @@ nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = True
 
 ROOT = Path(__file__).parent
-DEBIANS_KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 RESULTS, LAST = (os.environ.get(name, name.lower()) for name in ("RESULTS", "LAST"))  # folders: this run's, the last run's
 VERSIONS = [  # Python, torch, Triton: the oldest and the newest of each that the README names, and some between
     nox.param("3.10", "2.6.0", "3.2.0", id="3.10"),
@@ -65,29 +64,6 @@ def virtual_npu(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "tests/virtual", *arguments)
 
 
-@nox.session(python=first_python("3.11", "3.12", "3.10"))
-def intel(session: nox.Session) -> None:
-    """tests/intel: plans by triton-xpu and ocloc, and the SPIR-V by Intel's OpenCL runtime on a CPU; `-- --required` too."""
-    environment = Path(session.virtualenv.location).absolute()
-    with set_up_or_say(session) as (arguments, install):
-        if install:
-            session.install("--no-compile", "torch==2.13.0")
-            session.install("--no-compile", "--no-deps", "triton-xpu==3.3.0b1", "--editable", ".")
-            session.install(
-                "intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0", "pyopencl==2026.1.4", "numpy<2.4", *PROJECT
-            )
-            (environment / "opencl").mkdir(exist_ok=True)
-            (environment / "opencl" / "intel.icd").write_text(
-                f"{environment}/lib/libintelocl.so\n"
-            )  # the wheel's names another
-            try:
-                install_ocloc(environment)
-            except (OSError, nox.command.CommandFailed) as missing:
-                needs("--required" not in session.posargs, f"ocloc of Debian's forky ({missing})")
-                session.warn("no ocloc: registers are estimated, and what needs them is skipped")
-    session.run("python", "-m", "pytest", "tests/intel", "-m", "not slow", *arguments)
-
-
 @contextlib.contextmanager
 def set_up_or_say(session: nox.Session) -> Iterator[tuple[list[str], bool]]:
     """Gives pytest's arguments, and whether to install; where that fails, says so and skips, or fails with --required."""
@@ -110,40 +86,19 @@ def needs(there: object, what: str) -> None:
         raise OSError(f"it needs {what}")
 
 
-def unpack(folder: Path, *packages: str, suite: str = "") -> None:
-    """Unpacks Debian's packages; of a suite, with all that they need. With lists of its own, so that nobody need be root."""
+def unpack(folder: Path, *packages: str) -> None:
+    """Unpacks Debian's packages, with lists of its own, so that nobody need be root."""
     needs(shutil.which("apt-get") and shutil.which("dpkg"), "apt-get and dpkg, for packages of Debian or Ubuntu")
     with tempfile.TemporaryDirectory() as lists:
         for part in ("lists/partial", "cache/archives/partial"):
             Path(lists, part).mkdir(parents=True)
         own = {"Dir::State::Lists": f"{lists}/lists", "Dir::Cache": f"{lists}/cache", "APT::Sandbox::User": ""}
-        if suite:
-            targets = run("apt-get", "indextargets", "--no-release-info", "--format", "$(REPO_URI)").split()
-            mirror = next(each for each in targets if each.rstrip("/").endswith("/debian"))
-            Path(lists, "status").touch()
-            Path(lists, "sources.list").write_text(f"deb [signed-by={DEBIANS_KEYS}] {mirror} {suite} main\n")
-            own |= {"Dir::Etc::SourceList": f"{lists}/sources.list", "Dir::Etc::SourceParts": "/dev/null"}
-            own |= {"Dir::State::Status": f"{lists}/status", "Debug::NoLocking": "1"}
         apt = ["apt-get", "-qq", *(word for key, value in own.items() for word in ("-o", f"{key}={value}"))]
         run(*apt, "update")
         fetched = Path(lists, "cache/archives")
-        if suite:
-            run(*apt, "--yes", "--no-install-recommends", "--download-only", "install", *packages)
-        else:
-            run(*apt, "download", *packages, cwd=fetched)
+        run(*apt, "download", *packages, cwd=fetched)
         for package in fetched.glob("*.deb"):
             run("dpkg", "-x", str(package), str(folder))
-
-
-def install_ocloc(environment: Path) -> None:
-    """Makes bin/ocloc, of Debian's first suite with one that knows Xe2 and Xe3, which runs with that suite's C library."""
-    ocloc = environment / "bin" / "ocloc"
-    unpack(environment / "ocloc", "intel-ocloc", "libigc2", suite="forky")
-    libraries = environment / "ocloc/usr/lib/x86_64-linux-gnu"
-    (program,) = (environment / "ocloc/usr/bin").glob("ocloc-*")
-    ocloc.write_text(f'#!/bin/sh\nexec {libraries}/ld-linux-x86-64.so.2 --library-path {libraries} {program} "$@"\n')
-    ocloc.chmod(0o755)
-    run(str(ocloc), "ids", "pvc")
 
 
 def run(*command: str, cwd: str | Path = ROOT) -> str:
@@ -214,7 +169,7 @@ def offline(session: nox.Session) -> None:
     quality = "tests/runtime/test_static_quality.py", "-k", "not every", f"--junit-xml={RESULTS}/quality.xml"
     session.run("python", "-m", "pytest", "-n", "2", "--dist", "loadgroup", *quality, env=venv)
     listed = str(session.run("portable-softmax", "profiles", env=venv, silent=True)).splitlines()[1:]
-    names = [each.split()[0] for each in listed if not each.startswith("intel/")]  # triton-xpu is of the session intel
+    names = [each.split()[0] for each in listed if not each.startswith("intel/")]  # they need triton-xpu
     session.run("portable-softmax", "plan", "--on", *names, *SHAPES, "--save", f"{RESULTS}/plans.json", env=venv, silent=True)
     runs = [each for each in (LAST, RESULTS) if Path(each).is_dir()]
     told = session.run("portable-softmax", "report", *runs, env=venv, silent=True)

@@ -29,7 +29,7 @@ TOLD = {  # by driver and torch, of any device
     "xpu": (("shared_memory_per_program_max", "max_threads_per_program"), ("multiprocessor_count",)),
 }
 KNOWN = [name for name in PRODUCTS if profiles()[name].backend in TOLD]
-COMPILED = [name for name in KNOWN if profiles()[name].backend != "xpu"]  # tests/intel compiles for the others
+COMPILED = [name for name in KNOWN if profiles()[name].backend != "xpu"]  # the others need another Triton
 
 
 def held_out(known):

@@ -29,7 +29,7 @@ AMD_BYTES = {"byte": 1, "ubyte": 1, "short": 2, "ushort": 2, "dword": 4, "dwordx
 
 @pytest.mark.parametrize(
     "profile",
-    # Each in one process, which keeps its compiled kernels. Intel's are for tests/intel.
+    # Each in one process, which keeps its compiled kernels. Intel's need another Triton.
     [
         pytest.param(name, marks=[pytest.mark.xdist_group(profile.arch), *([] if name in FOREMOST else [pytest.mark.slow])])
         for name, profile in PROFILES

@@ -17,18 +17,17 @@ from host_tensor import HostTensor
 from portable_softmax.devices import detect
 from portable_softmax.operators import memory
 
-BACKEND = "npu" if find_spec("triton.backends.ascend") else "xpu" if find_spec("triton.backends.intel") else "hip"
+BACKEND = "npu" if find_spec("triton.backends.ascend") else "hip"
 RECORDED = Path(__file__).with_name("recorded")
 
 
 class Launch(NamedTuple):
-    """A launch that happened; `flags` are the compiler's for it, where there are any."""
+    """A launch that happened;"""
 
     arch: str
     kernel: str
     grid: tuple[int, int, int]
     num_warps: int | None = None
-    flags: str = ""
 
 
 class Machine:

@@ -1,0 +1,200 @@
+"""Intel: resident programs by the driver's own formula, and what is read of a zebin.
+
+The formula is written here once more, apart from the package: KernelHelper::getMaxWorkGroupCount with
+calculateAvailableThreadCount and alignSlmSizePerThreadGroup of intel/compute-runtime. Facts are its own, not the profiles'.
+"""
+
+import itertools
+import struct
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+
+from portable_softmax import Device, KernelResources, occupancy
+from portable_softmax.devices.backends import xpu
+from portable_softmax.devices.backends.zebin import kernel_info
+
+KB = 1024
+SLM_SIZES = [size * KB for size in (0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)]
+UNEVEN = {24 * KB, 48 * KB, 96 * KB}  # sizes of which no whole number is what a core has
+
+
+class Facts(NamedTuple):
+    """Numbers of a device, as the driver has them."""
+
+    cores: int
+    eus: int
+    slm: int
+    lanes: int
+    grf_bytes: int
+    modes: dict[int, int]  # threads of an EU by the most GRFs of each
+
+
+BARRIERS = 32
+TWO_MODES = {128: 8, 256: 4}
+XE3 = {96: 10, 128: 8, 160: 6, 192: 5, 256: 4}
+PRODUCTS = {
+    "intel/max-1550": Facts(64, 8, 128 * KB, 32, 64, TWO_MODES),
+    "intel/arc-a770": Facts(32, 16, 64 * KB, 16, 32, TWO_MODES),
+    "intel/arc-b580": Facts(20, 8, 128 * KB, 32, 64, TWO_MODES),
+    "intel/arc-140v": Facts(8, 8, 128 * KB, 32, 64, TWO_MODES),
+    "intel/arc-b390": Facts(12, 8, 128 * KB, 32, 64, XE3),
+}
+
+
+def aligned(slm):
+    return next(size for size in SLM_SIZES if slm <= size)
+
+
+def by_the_driver(facts, warps, grfs, barriers, slm):
+    """Programs of the whole device."""
+    threads = facts.cores * facts.eus * next(count for most, count in facts.modes.items() if grfs <= most)
+    groups = min(threads // warps, threads // facts.cores // warps * facts.cores)
+    if barriers:
+        groups = min(groups, facts.cores * (BARRIERS // barriers))
+    if slm:
+        groups = min(groups, facts.cores * facts.slm // aligned(slm))
+    return groups
+
+
+def cases(facts):
+    """(warps, GRFs, barriers, bytes of SLM) of programs that the driver takes."""
+    sizes = sorted({0, 1, 16, *(size + odd for size in SLM_SIZES[1:] for odd in (-1, 0, 1) if size + odd <= facts.slm)})
+    most = 1024 // facts.lanes
+    for warps, grfs, barriers, slm in itertools.product(range(1, most + 1), range(32, 257, 32), (0, 1), sizes):
+        halved = facts.lanes < 32 and grfs > 128  # calculateMaxWorkGroupSize
+        if facts.modes is TWO_MODES and grfs not in TWO_MODES:
+            continue  # ocloc gives a kernel one or the other
+        if not (halved and warps > most // 2):
+            yield warps, grfs, barriers, slm
+
+
+def ours(name, facts, warps, grfs, barriers, slm):
+    registers = grfs * facts.grf_bytes // 4 // facts.lanes
+    used = KernelResources(warps, registers, slm, barriers=barriers)
+    return occupancy(used, name).programs_per_multiprocessor
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_programs_are_the_drivers(record_count, name):
+    """It counts SLM of the whole device, as if a program's could lie in two cores; else there is no difference."""
+    facts = PRODUCTS[name]
+    assert Device.from_profile(name).hardware.multiprocessor_count == facts.cores
+    compared, different = 0, []
+    for case in cases(facts):
+        mine, theirs = facts.cores * ours(name, facts, *case), by_the_driver(facts, *case)
+        compared += 1
+        if mine != theirs:
+            different.append((case, mine, theirs))
+    unexplained = [each for each in different if each[1] > each[2] or aligned(each[0][3]) not in UNEVEN]
+    record_count("programs per device, compute-runtime's getMaxWorkGroupCount", compared, len(unexplained))
+    assert not unexplained
+    assert different, "at 48 and 96 KB there should be some"
+
+
+def test_a_program_too_large_for_its_registers_does_not_run():
+    """1,024 threads in sub-groups of 16 with 256 GRFs: the driver takes 512."""
+    assert occupancy(KernelResources(64, 64), "intel/arc-a770").programs_per_multiprocessor == 2
+    found = occupancy(KernelResources(64, 128), "intel/arc-a770")
+    assert (found.programs_per_multiprocessor, found.limited_by) == (0, ("threads per program",))
+    assert occupancy(KernelResources(32, 128), "intel/max-1550").programs_per_multiprocessor == 1
+
+
+def test_registers_that_are_not_known_are_counted_as_the_most():
+    found = occupancy(KernelResources(4, None, 16), "intel/max-1550")
+    assert found.limits == {"warps": 16, "barriers": 32, "registers (estimated)": 8, "shared memory": 128}
+    assert found.limited_by == ("registers (estimated)",)
+
+
+INFO = """---
+version: '1.73'
+kernels:
+  - name: other
+    execution_env: {{grf_count: 96, simd_size: 16, eu_thread_count: 10}}
+  - name: softmax_kernel
+    execution_env: {{barrier_count: 1, grf_count: 256, simd_size: 32, {spill}eu_thread_count: 4}}
+    {memory}
+...
+"""
+FAMILIES = {"Xe-HPG": 0xC07, "Xe-HPC": 0xC08, "Xe3": 0x1E00}
+
+
+def note(kind, number):
+    return struct.pack("<III", 8, 4, kind) + b"IntelGT\0" + struct.pack("<I", number)
+
+
+def elf(**contents):
+    """A little-endian ELF64 file of these sections, as cubins and zebins are."""
+    names = b"\0" + b"".join(f".{name}\0".replace("_", ".").encode() for name in contents) + b".strtab\0"
+    parts, headers, at = [], [struct.pack("<IIQQQQIIQQ", *[0] * 10)], 64
+    for name, content in [*contents.items(), ("strtab", names)]:
+        name_at = names.index(f".{name}\0".replace("_", ".").encode())
+        headers.append(struct.pack("<IIQQQQIIQQ", name_at, 1, 0, 0, at, len(content), 0, 0, 1, 0))
+        parts.append(content)
+        at += len(content)
+    start = b"\x7fELF\x02\x01".ljust(0x28, b"\0") + struct.pack("<Q", at)
+    header = start.ljust(0x3A, b"\0") + struct.pack("<HHH", 64, len(headers), len(headers) - 1)
+    return header + b"".join([*parts, *headers])
+
+
+def zebin(family, spill="", memory=""):
+    text = INFO.format(spill=spill, memory=memory).encode() + b"\0"
+    file = elf(ze_info=text, note_intelgt_compat=note(1, 7) + note(2, FAMILIES[family]))
+    return file.replace(b".ze.info", b".ze_info")
+
+
+@pytest.mark.parametrize(("family", "registers"), [("Xe-HPG", 64), ("Xe-HPC", 128), ("Xe3", 128)])
+def test_grfs_are_registers_of_each_lane(family, registers):
+    """256 of 32 or of 64 bytes, which 32 lanes share."""
+    assert kernel_info(zebin(family), "softmax_kernel") == (registers, 1, 0, 0)
+
+
+def test_barriers_and_spills_are_none_where_nothing_is_said_of_them():
+    assert kernel_info(zebin("Xe3"), "other") == (96 * 64 // 4 // 16, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "buffers", "spilled", "frame"),
+    [
+        ("spill_size: 256, ", {"single_space": 1024}, 8, 32),  # the rest is for something else
+        ("spill_size: 0, ", {"single_space": 1024}, 0, 32),
+        ("", {"single_space": 1024}, 32, 32),  # older compilers do not say what it is for
+        ("", {"private_space": 1024}, 0, 32),
+        ("", {"private_space": 1024, "spill_fill_space": 64}, 2, 34),
+        ("spill_size: 256, ", {}, 8, 8),
+    ],
+)
+def test_spills_and_other_memory_are_counted_by_lane(told, buffers, spilled, frame):
+    memory = ", ".join(f"{{type: scratch, usage: {usage}, size: {size}}}" for usage, size in buffers.items())
+    found = kernel_info(zebin("Xe3", told, f"per_thread_memory_buffers: [{memory}]"), "softmax_kernel")
+    assert (found.spilled, found.frame) == (spilled, frame)
+
+
+def test_native_code_that_triton_made_itself_needs_no_other_compiler(monkeypatch):
+    monkeypatch.setattr(xpu, "OCLOC", "no-such-compiler")
+    metadata = SimpleNamespace(name="softmax_kernel", num_warps=4, shared=16)
+    found = xpu.resources(SimpleNamespace(asm={"spv": zebin("Xe-HPC")}, metadata=metadata))
+    assert found == KernelResources(4, 128, 16, barriers=1, stack_frame_bytes=0)
+    unknown = xpu.resources(SimpleNamespace(asm={"spv": b"\x03\x02\x23\x07"}, metadata=metadata))
+    assert unknown == KernelResources(4, None, 16)
+
+
+@pytest.mark.parametrize(
+    ("binary", "kernel", "complaint"),
+    [
+        (b"CTNI", "softmax_kernel", "not a zebin: no little-endian ELF64 header"),
+        (elf(text=b"code"), "softmax_kernel", "it has no section .ze_info"),
+        (zebin("Xe3"), "softmin", "the zebin says nothing of a kernel 'softmin'"),
+        (zebin("Xe3").replace(note(2, 0x1E00), note(9, 0)), "other", "does not say which family"),
+    ],
+)
+def test_what_is_no_zebin_is_refused(binary, kernel, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        kernel_info(binary, kernel)
+
+
+def test_a_limit_of_registers_is_a_mode_of_intels_compiler():
+    hardware = Device.from_profile("intel/max-1550").hardware
+    modes = {most: xpu.compile_options(4, 2, most, hardware)["grf_mode"] for most in (None, 64, 65, 128)}
+    assert modes == {None: "auto", 64: "small", 65: "large", 128: "large"}
