@@ -8,19 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from faults import FAULTS
+from situations import SITUATIONS
 
 pytestmark = [pytest.mark.kernel, pytest.mark.accelerator]
 WATCHDOG = 150  # seconds, compiling included
 SUPPORT = Path(__file__).parents[1] / "support"
-SITUATIONS = (
-    "a_graph_with_two_branches",
-    "a_kernel_that_holds_multiprocessors_until_afterwards",
-    *FAULTS,
-    "in_place_beside_other_launches",
-    "memory_full_of_words_of_launches_before",
-    "sixty_four_streams",
-)
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)

@@ -11,7 +11,6 @@ import time
 import torch
 import triton
 import triton.language as tl
-from direct import planned
 from faults import FAULTS
 
 from portable_softmax import current_device, plan, softmax
@@ -27,9 +26,9 @@ def situation(function):
 
 
 class Case:
-    """A softmax and its gradient, computed once by `step` while nothing else runs, and close to float64."""
+    """A softmax and its gradient, computed once while nothing else runs, and close to float64."""
 
-    def __init__(self, shape, seed=0, dtype=torch.float32, side_by_side=False, step=None):
+    def __init__(self, shape, seed=0, dtype=torch.float32, side_by_side=False):
         self.dim = 0 if side_by_side else 1
         shape = shape[::-1] if side_by_side else shape
         generator = torch.Generator("cuda").manual_seed(seed)
@@ -37,7 +36,7 @@ class Case:
         self.dy = torch.empty(shape, device="cuda", dtype=dtype).normal_(generator=generator)
         assert side_by_side or plan(*shape, self.x.dtype).tiling.strategy == "shared", f"{shape} is not shared here"
         self.y = softmax(self.x.detach(), self.dim)
-        y, dx = (step or Case.step)(self)
+        y, dx = self.step()
         torch.cuda.synchronize()
         exact = torch.softmax(self.x.detach().double(), self.dim)
         gradient = exact * (self.dy.double() - (exact * self.dy).sum(self.dim, keepdim=True))
@@ -49,14 +48,6 @@ class Case:
     def step(self):
         y = softmax(self.x, self.dim)
         return y.detach(), *torch.autograd.grad(y, self.x, self.dy)
-
-    def step_in_place(self):
-        """The softmax overwrites a copy of x, and the gradient one of dy."""
-        y, dx = self.x.detach().clone(), self.dy.clone()
-        softmax(y, self.dim, out=y)
-        given = (dx, self.y) if self.dim else (dx[None], self.y[None])
-        planned(current_device(), (given[0], *given), backward=True)
-        return y, dx
 
     def check(self, y, dx):
         """Compares with the bits of a run in which nothing else ran."""
@@ -123,10 +114,7 @@ def a_kernel_that_holds_multiprocessors_until_afterwards(turns):
 
 @contextlib.contextmanager
 def publishing(replacement):
-    """Makes kernels that are compiled within publish by `replacement`, a @triton.jit function.
-
-    They exchange numbers by another function than `exchange.swap`, if one is given.
-    """
+    """Makes kernels that are compiled within publish by `replacement`, a @triton.jit function."""
     from portable_softmax.kernels import exchange, fallback, softmax
     from portable_softmax.operators import memory
     from portable_softmax.runtime import compiled as spec
@@ -157,17 +145,13 @@ def publishing(replacement):
         forget()
 
 
-def _cases(step):
+def _with_words(turns, publish):
     dtypes = torch.float32, torch.bfloat16
-    cases = [Case(shape, seed, dtype, step=step) for seed, shape in enumerate((FEW, UNALIGNED, LONG)) for dtype in dtypes]
-    return cases + [Case((n_rows, 40_000), 3, dtype, True, step) for dtype in dtypes for n_rows in (512, 333)]
-
-
-def _with_words(turns, publish, step=Case.step):
-    cases = _cases(step)
+    cases = [Case(shape, seed, dtype) for seed, shape in enumerate((FEW, UNALIGNED, LONG)) for dtype in dtypes]
+    cases += [Case((n_rows, 40_000), 3, dtype, True) for dtype in dtypes for n_rows in (512, 333)]
     with publishing(publish):
         for _ in range(turns):
-            results = [step(case) for case in cases]
+            results = [case.step() for case in cases]
             for case, result in zip(cases, results, strict=True):
                 case.check(*result)
 
