@@ -32,7 +32,6 @@ from portable_softmax.row_kernels.blocks import smaller_block
 from portable_softmax.row_kernels.decorators import configurations, jit_function
 from portable_softmax.row_kernels.inspection import dump
 from portable_softmax.row_kernels.launched import Launched, launched, read_arguments
-from portable_softmax.row_kernels.ttir import form_of
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan, plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
@@ -96,7 +95,7 @@ def _suggested(asked: KernelUse, device: Device, names: dict[str, str]) -> Itera
     file = load_kernel(asked.name, device)
     if names:
         given = {**(load_case(file, asked.case).arguments if asked.case else {}), **asked.arguments, **asked.options}
-        from portable_softmax.row_kernels.persistent import persistent  # needs torch
+        from portable_softmax.row_kernels.launcher import persistent  # needs torch
 
         plan = persistent(file.kernel, **names).plan(**given, device=device)
         constexprs = {name: text_of(value) for name, value in plan.meta.items() if name in jit_function(file.kernel).arg_names}
@@ -105,7 +104,9 @@ def _suggested(asked: KernelUse, device: Device, names: dict[str, str]) -> Itera
         reasons = [f"num_programs {plan.num_programs}", *expected, *plan.reasons]
         yield msgspec.structs.replace(asked, arguments=asked.arguments | constexprs, options=options, reasons=reasons)
         return
-    stages = form_of(jit_function(file.kernel), "", "").stages
+    from portable_softmax.row_kernels.launcher import stages_of  # needs torch
+
+    stages = stages_of(jit_function(file.kernel))
     facts = device.hardware
     most = (facts.max_threads_per_program or 1) // (facts.warp_size or 1)
     for warps, number in itertools.product([1 << each for each in range(most.bit_length())], (1, 2, 3, 4)):

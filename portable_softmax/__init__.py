@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from portable_softmax.api.override import override_aten
     from portable_softmax.row_kernels.fits import fits
     from portable_softmax.row_kernels.inspection import inspect_kernel
-    from portable_softmax.row_kernels.persistent import persistent
+    from portable_softmax.row_kernels.launcher import launcher, persistent
     from portable_softmax.row_kernels.resident import resident_programs
     from portable_softmax.runtime.warmup import warm_up
 
@@ -59,6 +59,7 @@ __all__ = [
     "fits",
     "inspect_kernel",
     "is_batch_invariant",
+    "launcher",
     "limits",
     "log_softmax",
     "occupancy",
@@ -82,9 +83,10 @@ _MODULES = {
     "explain": "api.explain",
     "fits": "row_kernels.fits",
     "inspect_kernel": "row_kernels.inspection",
+    "launcher": "row_kernels.launcher",
     "log_softmax": "api.functional",
     "override_aten": "api.override",
-    "persistent": "row_kernels.persistent",
+    "persistent": "row_kernels.launcher",
     "resident_programs": "row_kernels.resident",
     "softmax": "api.functional",
     "softmin": "api.functional",

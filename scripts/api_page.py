@@ -25,7 +25,7 @@ OTHERS = {  # public names that are imported from their modules
     "portable_softmax.devices.limits": ("Limits",),
     "portable_softmax.row_kernels.fits": ("Fits",),
     "portable_softmax.row_kernels.inspection": ("Inspected",),
-    "portable_softmax.row_kernels.persistent": ("Persistent",),
+    "portable_softmax.row_kernels.launcher": ("Launcher",),
     "portable_softmax.row_kernels.row_choice": ("RowPlan",),
     "portable_softmax.row_kernels.resident": ("ResidentPrograms",),
     "portable_probe.testing": ("assert_occupancy", "assert_plan_unchanged"),

@@ -177,7 +177,7 @@ def row_terms(given: RowFacts, numbers: RowNumbers) -> RowTerms:
     busy = NS * (busy + numbers.access_ns * given.accesses)
     program = NS * numbers.access_ns * given.program_accesses * given.beside
 
-    moving = given.moved_us / numbers.bandwidth
+    moving = given.moved_us / numbers.bandwidth + 1e-9  # some kernels move nothing that is known of
     walking = moving * numbers.walking * given.walks
     turn = waits + busy * given.beside + given.begins * (NS * numbers.begin_ns * given.warps + program)
     turns = given.later * turn / (moving + walking)

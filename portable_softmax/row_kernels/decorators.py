@@ -1,6 +1,7 @@
 """Chooses for the decorators around a kernel what Triton would choose by measuring, and leaves the rest to them."""
 
 import copy
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -45,6 +46,17 @@ def constexprs_of(jit: Any) -> set[str]:
     return set(GridExecutor(jit.fn, jit.arg_names, (1,)).constexprs)
 
 
+def name_of(jit: Any, key: Any) -> str:
+    """Returns the parameter that Triton names by its name, its index, or the path to an element of a tuple."""
+    first, *rest = key if isinstance(key, tuple) else (key,)
+    return ".".join(map(str, (first if isinstance(first, str) else jit.arg_names[first], *rest)))
+
+
+def constants_of(compiled: Any, jit: Any) -> dict[str, Any]:
+    """Returns the parameters that are compiled into a kernel, by name."""
+    return {name_of(jit, key): value for key, value in compiled.src.constants.items()}
+
+
 def configurations(kernel: Any) -> list[Any]:
     """Returns the configurations of @triton.autotune; none without it."""
     return next((list(layer.configs) for layer in layers(kernel) if hasattr(layer, "configs")), [])
@@ -56,6 +68,7 @@ def decorated(
     given: Collection[str],
     unknown: Collection[str],
     configs: Sequence[Any] | None = None,
+    launches: bool = False,
 ) -> tuple[Any, dict[str, str]]:
     """Returns a kernel under copies of its decorators that choose nothing by measuring, and who decides each name.
 
@@ -65,6 +78,7 @@ def decorated(
         given: names that the user decides, whatever a decorator says.
         unknown: names of arguments whose values nobody knows, which no decorator may ask for.
         configs: those of @triton.autotune, if not its own.
+        launches: False to let hooks of configurations see stand-ins of tensors, so that none is written.
 
     Raises:
         ValueError: there are several configurations and none was chosen, or no such one.
@@ -77,7 +91,7 @@ def decorated(
         layer.fn = outermost
         outermost = layer
         if hasattr(layer, "configs"):
-            layer.configs = [_without(_chosen(configs or layer.configs, config), given, unknown)]
+            layer.configs = [_without(_chosen(configs or layer.configs, config), given, unknown, launches)]
             origins = dict.fromkeys(layer.configs[0].all_kwargs(), "configuration") | origins
         if hasattr(layer, "values"):
             layer.values = {
@@ -101,16 +115,36 @@ def _chosen(configs: Sequence[Any], number: int | None) -> Any:
     return configs[number]
 
 
-def _without(config: Any, given: Collection[str], unknown: Collection[str]) -> Any:
+def _without(config: Any, given: Collection[str], unknown: Collection[str], launches: bool) -> Any:
     """Returns a copy of a configuration that leaves alone what is given, where Triton would refuse the two."""
     left = copy.copy(config)
     left.kwargs = {name: value for name, value in config.kwargs.items() if name not in given}
     vars(left).update({name: None for name in OF_CONFIG if name in given and hasattr(left, name)})
     if left.pre_hook:
-        left.pre_hook = _asking(
-            "the configuration's pre_hook", left.pre_hook, unknown, "tensors: --args 'x=f16[4096,4096] ...'"
-        )
+        hook = left.pre_hook if launches else lambda named, of=left.pre_hook: of(unwritten(named))
+        left.pre_hook = _asking("the configuration's pre_hook", hook, unknown, "tensors: --args 'x=f16[4096,4096] ...'")
     return left
+
+
+def unwritten(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments with tensors of the same shapes and strides that have no memory in place of tensors."""
+    return {name: _unwritten(value) for name, value in named.items()}
+
+
+def _unwritten(value: Any) -> Any:
+    torch = sys.modules.get("torch")
+    if torch and type(value) in (torch.Tensor, torch.nn.Parameter):
+        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
+    return value
+
+
+def apart(value: Any) -> Any:
+    """Returns a copy of a host's tensor descriptor, whose block hooks may set, of a tensor without memory; else the value."""
+    if hasattr(value, "block_shape") and hasattr(value, "base"):
+        copied = copy.copy(value)
+        vars(copied).update(base=_unwritten(value.base), block_shape=list(value.block_shape))
+        return copied
+    return value
 
 
 def _asking(asker: str, function: Callable[[Mapping[str, Any]], Any], unknown: Collection[str], way_out: str) -> Any:

@@ -16,7 +16,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import CompileError
 from portable_softmax.row_kernels.absent import absent, front_end
-from portable_softmax.row_kernels.decorators import decorated, jit_function, layers
+from portable_softmax.row_kernels.decorators import apart, decorated, jit_function, layers
 from portable_softmax.row_kernels.launched import forget, read_arguments
 from portable_softmax.runtime.compiler import target_to_compile_for, triton_version
 
@@ -175,6 +175,7 @@ def compiled_for(kernel: Any, configs: Sequence[Any], given: Mapping[str, Any], 
 
 def _compiled_for(kernel: Any, configs: Sequence[Any], given: Mapping[str, Any], device: Device) -> list[Any]:
     target_to_compile_for(device)
+    given = {name: apart(value) for name, value in given.items()}
     outermost = [_alone(kernel, each, given) for each in configs]
     # Triton compiles in threads from 3.4 on; hooks of configurations change the arguments, so each needs its turn.
     in_turn = triton_version() < (3, 4) or any(each.pre_hook for each in configs)

@@ -17,7 +17,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PortableSoftmaxError
 from portable_softmax.row_kernels.absent import absent, front_end
 from portable_softmax.row_kernels.arguments import Argument, argument_of, constant_of
-from portable_softmax.row_kernels.decorators import configurations, decorated, jit_function
+from portable_softmax.row_kernels.decorators import apart, configurations, constants_of, decorated, jit_function, name_of
 from portable_softmax.runtime.compiler import target_of, target_to_compile_for, triton_version
 
 OF_BACKEND = {"num_warps": "4", "num_stages": "3"}  # that a kernel may have as parameters too, with a number to begin with
@@ -98,13 +98,13 @@ def _launched(
     given = read_arguments(jit, arguments)
     unknown = {name: each.kind for name, each in given.items() if each.kind}
     wanted = {name: value for name, value in options.items() if value is not None}
-    passed = {name: each.value for name, each in given.items()} | wanted
+    passed = {name: apart(each.value) for name, each in given.items()} | wanted
     outermost, origins = decorated(kernel, config, passed.keys(), unknown)
     _check_all_given(jit, given, origins)
     _check_clusters(kernel, passed)
     compiled, heard = _run(outermost, jit, passed, device)
     origins |= dict.fromkeys(passed, "given")
-    types, constants = _specialised(compiled.src, jit, origins)
+    types, constants = _specialised(compiled, jit, origins)
     _check_types(unknown, types)
     return Launched(compiled, types, constants, _options(compiled, device, heard, origins))
 
@@ -169,7 +169,7 @@ def _run(outermost: Any, jit: Any, passed: dict[str, Any], device: Device) -> tu
         heard.update({name: value for name, value in final.items() if name not in jit.arg_names})
 
     with absent(device) as key, contextlib.redirect_stdout(sys.stderr):  # where Triton prints a compiler's complaint
-        jit.pre_run_hooks.append(hook)
+        hooks, jit.pre_run_hooks = jit.pre_run_hooks, [hook]  # others may write to the arguments
         try:
             return outermost.run(*values, grid=(1,), warmup=True, **named), heard
         except PortableSoftmaxError:
@@ -178,7 +178,7 @@ def _run(outermost: Any, jit: Any, passed: dict[str, Any], device: Device) -> tu
             strange = _strange(passed, jit, error, device) if isinstance(error, KeyError) else None
             raise CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {strange or error}") from error
         finally:
-            jit.pre_run_hooks.remove(hook)
+            jit.pre_run_hooks = hooks
             forget(jit, key)
 
 
@@ -189,9 +189,21 @@ def forget(jit: Any, key: object) -> None:
 
 
 def _parsed_options(device: Device, given: Mapping[str, Any]) -> Any:
+    return _options_of(target_of(device), given)
+
+
+def _options_of(target: Any, given: Mapping[str, Any]) -> Any:
     from triton.compiler import make_backend
 
-    return make_backend(target_of(device)).parse_options(dict(given))
+    return make_backend(target).parse_options(dict(given))
+
+
+def option_names() -> set[str]:
+    """Returns the names of options that a backend of this Triton has."""
+    from triton.backends.compiler import GPUTarget
+
+    targets = [GPUTarget("cuda", 90, 32), GPUTarget("hip", "gfx942", 64)]
+    return set().union(*(vars(_options_of(target, {})) for target in targets))
 
 
 def _strange(passed: Mapping[str, Any], jit: Any, error: KeyError, device: Device) -> str | None:
@@ -207,18 +219,14 @@ def _strange(passed: Mapping[str, Any], jit: Any, error: KeyError, device: Devic
     )
 
 
-def _specialised(source: Any, jit: Any, origins: Mapping[str, str]) -> tuple[dict[str, LaunchedArgument], dict[str, Chosen]]:
+def _specialised(compiled: Any, jit: Any, origins: Mapping[str, str]) -> tuple[dict[str, LaunchedArgument], dict[str, Chosen]]:
     """Returns the run-time arguments, and the constants with who chose each."""
-
-    def name_of(key: Any) -> str:  # a name, an index, or the path to an element of a tuple
-        first, *rest = key if isinstance(key, tuple) else (key,)
-        return ".".join(map(str, (first if isinstance(first, str) else jit.arg_names[first], *rest)))
-
+    source = compiled.src
     attributes = (
         source.attrs.get_fn_attrs() if hasattr(source.attrs, "get_fn_attrs") else source.attrs
     )  # Triton 3.2: a descriptor
-    known = {name_of(key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in attributes.items()}
-    values = {name_of(key): value for key, value in source.constants.items()}
+    known = {name_of(jit, key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in attributes.items()}
+    values = constants_of(compiled, jit)
     constexprs = {each.name for each in jit.params if each.is_constexpr}
     by = {name: origins.get(name, "default") if name in constexprs else "argument" for name in values}
     constants = {name: Chosen(value, by[name]) for name, value in values.items()}

@@ -14,14 +14,17 @@ from portable_softmax.planning.plan import LINE
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.planning.row_cost import RowLaunch, RowTerms, Traffic, row_cost
 from portable_softmax.row_kernels.blocks import smaller_block
-from portable_softmax.row_kernels.decorators import jit_function
+from portable_softmax.row_kernels.decorators import constants_of, decorated, jit_function
 from portable_softmax.row_kernels.fits import compiled_for
+from portable_softmax.row_kernels.programs import Form, form_of, overflows
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
-from portable_softmax.row_kernels.ttir import KNOWN, traffic_of
+from portable_softmax.row_kernels.traffic import KNOWN, traffic_of
+from portable_softmax.row_kernels.ttir import Function, parsed
 
 EACH = 16  # elements of a block for each thread, of the setting that is compiled first
 COMPILED = 6, 4  # settings that are compiled, without stages and then of all
 OTHER_REGISTERS = 24  # of a thread, that do not grow with its elements
+SEVERAL = 47  # rows, where a kernel is asked about its rows; Triton makes a constant of 1
 MANY_ROWS = 2**20  # that a launch is chosen for where it must not depend on their number
 
 
@@ -34,11 +37,14 @@ class RowPlan:
         size: rows and elements of a row.
         device: name of the device.
         num_programs: of the grid; 0 where there are no rows, and nothing is launched.
-        meta: constexprs and options, given or computed: the launch is `kernel[(num_programs,)](*arguments, **meta)`.
+        meta: constexprs and options, given or computed: the launch is `kernel[grid](*arguments, **meta)`.
+        grid: its programs along each axis.
         resources, occupancy: of a program, and how many fit; None in the interpreter.
         terms: expected microseconds, by what they are for; None in the interpreter, or if no bandwidth is known.
         reasons: sentences.
+        warnings: sentences about what is wrong with the kernel at this size.
         config: Triton's Config that was taken.
+        form: in which the kernel goes over rows.
     """
 
     kernel: str
@@ -46,27 +52,33 @@ class RowPlan:
     device: str
     num_programs: int
     meta: dict[str, Any]
+    grid: tuple[int, ...] = ()
     resources: KernelResources | None = None
     occupancy: Occupancy | None = None
     terms: RowTerms | None = None
     reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     config: Any = field(default=None, repr=False)
+    form: Form = field(default=Form(True), repr=False)
 
     def __str__(self) -> str:
         """Gives the launch, its expected time, what a program uses, how many fit, and why, in short lines."""
-        launch = ", ".join(f"{name} {value}" for name, value in {"num_programs": self.num_programs, **self.meta}.items())
+        grid = {"grid": self.grid} if len(self.grid) > 1 else {"num_programs": self.num_programs}
+        launch = ", ".join(f"{name} {value}" for name, value in {**grid, **self.meta}.items())
         lines = [f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}"]
         lines += [f"expected {self.terms}"] if self.terms else []
         lines += [f"uses {self.resources}", *str(self.occupancy).splitlines()] if self.resources else []
-        return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in (*lines, *self.reasons))
+        lines += [*self.reasons, *self.warnings]
+        return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
 
 
 class _Used(NamedTuple):
-    """Resources that a program of a setting uses, or is expected to."""
+    """Resources that a program of a setting uses, or is expected to, and the values of its constexprs."""
 
     setting: Setting
     resources: KernelResources
     occupancy: Occupancy
+    constants: dict[str, Any]
 
 
 class _Costed(NamedTuple):
@@ -85,78 +97,126 @@ class _Costed(NamedTuple):
 
 def interpreted(request: Request, device: Device) -> RowPlan:
     """Returns the launch in Triton's interpreter, which compiles nothing and runs one program after another."""
-    config = settings_of(request, None)[0].config
-    programs = request.num_programs or (1 if request.form.walks else request.rows)
-    name, size = jit_function(request.kernel).__name__, (request.rows, request.cols)
-    return RowPlan(name, size, device.name, programs if request.rows else 0, request.meta | config.kwargs, config=config)
+    from portable_softmax.row_kernels import interpreted as interpreter
+
+    config, name = settings_of(request, None)[0].config, jit_function(request.kernel).__name__
+    constants = request.meta | config.kwargs
+    if request.grid is not None or not request.rows:
+        form, grid = Form(False), request.grid_of(constants) if request.rows else (0,)
+    else:
+        kernel, _ = decorated(request.kernel, None, constants, (), [config])
+        form = _checked(interpreter.form_of(kernel, request.arguments | constants, request.names[0], request.names[1]), request)
+        _check_room(form, request)
+        grid = (request.num_programs or 1,)
+    return RowPlan(name, (request.rows, request.cols), device.name, math.prod(grid), constants, grid, config=config, form=form)
 
 
 class Choice:
-    """The settings of a request on a device; they are compiled when a number of rows first asks for them."""
+    """The settings of a request that are compiled for a device, with what they use: a function of the two alone.
 
-    def __init__(self, request: Request, device: Device) -> None:
-        self._request = request._replace(arguments={})  # as tensors may be large, and go
-        self._device, self._name, self._settings = device, jit_function(request.kernel).__name__, settings_of(request, device)
+    Args:
+        request: its tensors are not kept.
+        device: the target.
+        rows: number of rows that settings are compiled for.
+
+    Raises:
+        PlanError: only some number of programs is right, and none was given.
+        CompileError, TypeError: as of `Launcher.plan`.
+    """
+
+    def __init__(self, request: Request, device: Device, rows: int) -> None:
+        self._device, self._name = device, jit_function(request.kernel).__name__
         self._compiled: dict[Setting, _Used] = {}
-        self._traffic = Traffic()
-        self._asked: set[int] = set()
+        self._function, self._traffic = Function({}, []), Traffic()
+        probe = min(settings_of(request, device, True), key=lambda each: (each.block, self._unlike(each), each.stages))
+        self._settings = [probe]
+        several = request
+        if request.names[0] and request.rows == 1:
+            several = request._replace(arguments=request.arguments | {request.names[0]: SEVERAL})
+        self._compile(several, [probe])
+        self.form = _checked(form_of(self._function, several.arguments, *request.names[:2], probe.block), request)
+        self._settings = settings_of(request, device, self.form.in_blocks or self._splits_rows(request, probe))
+        if several is not request or probe not in self._settings:
+            self._compiled.clear()
+        self._compile_for(request, rows)
 
-    def plan(self, rows: int, arguments: dict[str, Any]) -> RowPlan:
-        """Returns the launch for so many rows; see `Persistent.plan`."""
-        request, device = self._request, self._device
-        of_rows = MANY_ROWS if request.num_programs else max(1, rows)
-        if (asked := next_power_of_2(of_rows)) not in self._asked:
-            self._compile_for(asked, arguments)
-            self._asked.add(asked)
-        costed = sorted(self._costed(self._compiled.values(), of_rows), key=lambda each: each[:4])
-        if not costed:
-            raise self._refusal(of_rows, arguments)
+    def plan(self, request: Request) -> RowPlan:
+        """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most."""
+        _check_room(self.form, request)
+        device, rows = self._device, max(1, request.rows)
+        costed = self._sorted(request, self._compiled.values(), MANY_ROWS if request.fixed else rows)
+        if request.fixed and costed:
+            costed = [*self._sorted(request, [costed[0].used], rows), *costed[1:]]
+        grid = _grid(request, costed[0]) if costed else (0, 1, 1)
+        if not costed or refusal(device, grid, costed[0].used.resources.num_warps):
+            raise self._refusal(request, grid, costed[0].used if costed else None)
         best = costed[0]
         return RowPlan(
             self._name,
-            (rows, request.cols),
+            (request.rows, request.cols),
             device.name,
-            best.num_programs if rows else 0,
+            math.prod(grid) if request.rows else 0,
             request.meta | best.used.setting.config.all_kwargs(),
+            grid if request.grid is not None else grid[:1],
             best.used.resources,
             best.used.occupancy,
             best.terms,
-            tuple(self._reasons(costed)),
+            tuple(self._reasons(request, costed)),
+            tuple(overflows(self._function, request.arguments, grid[0])),
             best.used.setting.config,
+            self.form,
         )
 
-    def _compile_for(self, rows: int, arguments: dict[str, Any]) -> None:
+    def _splits_rows(self, request: Request, shortest: Setting) -> bool:
+        """True if the grid says that programs may take blocks of rows: it differs between blocks."""
+        longest = next_power_of_2(request.cols)
+        if not callable(request.grid) or request.block in request.meta:
+            return False
+        constants = self._compiled[shortest].constants
+        return request.grid_of(constants) != request.grid_of(constants | {request.block: longest})
+
+    def _compile_for(self, request: Request, rows: int) -> None:
         """Compiles the settings that are expected to be fastest, first those without stages, from whose use others' follows."""
         if not self._compiled:
-            first = min(self._settings, key=lambda each: (abs(math.log2(self._each(each) / EACH)), each.stages))
-            self._compile([first], arguments)
+            self._compile(request, [min(self._settings, key=lambda each: (self._unlike(each), each.stages))])
         least = min(each.stages for each in self._settings)
         for count, most in zip(COMPILED, (least, math.inf), strict=True):
             settings = [each for each in self._settings if each.stages <= most]
-            expected = sorted(self._costed(map(self._expected, settings), rows), key=lambda each: each[:4])
+            expected = self._sorted(request, (self._expected(each, request.cols) for each in settings), rows)
             fastest = list(dict.fromkeys(each.used.setting for each in expected))[:count]
-            self._compile([each for each in fastest if each not in self._compiled], arguments)
+            self._compile(request, [each for each in fastest if each not in self._compiled])
 
-    def _compile(self, settings: Sequence[Setting], arguments: dict[str, Any]) -> None:
-        request, device = self._request, self._device
-        found = compiled_for(request.kernel, [each.config for each in settings], arguments | request.options, device)
+    def _compile(self, request: Request, settings: Sequence[Setting]) -> None:
+        device, given = self._device, request.arguments | request.options
+        found = compiled_for(request.kernel, [each.config for each in settings], given, device)
         for setting, compiled in zip(settings, found, strict=True):
+            if isinstance(compiled, OSError):  # of the cache, not of the setting
+                raise compiled
             if not isinstance(compiled, Exception):
                 resources = device.vendor.resources(compiled)
-                self._compiled[setting] = _Used(setting, resources, device.vendor.occupancy(resources, device.hardware))
+                constants = constants_of(compiled, jit_function(request.kernel))
+                occupancy = device.vendor.occupancy(resources, device.hardware)
+                self._compiled[setting] = _Used(setting, resources, occupancy, constants)
             elif self._compiled:
                 self._settings.remove(setting)  # some of a compiler's faults are of few settings
             else:
                 error = TypeError if isinstance(compiled, TypeError) else CompileError
                 raise error(f"{self._name} for {device.backend}/{device.arch}: {compiled}") from compiled
             if len(self._compiled) == 1 and not isinstance(compiled, Exception):
-                sizes = request.form.walks, request.rows, request.cols, setting.block
-                self._traffic = traffic_of(compiled.asm["ttir"], arguments, *sizes)
+                jit, constants = jit_function(request.kernel), self._compiled[setting].constants
+                self._function = parsed(compiled.asm["ttir"], [each for each in jit.arg_names if each not in constants])
+                walks, rows = request.grid is None, request.rows or 1
+                if not walks:
+                    rows = math.prod(request.grid_of(self._compiled[setting].constants))
+                self._traffic = traffic_of(self._function, request.arguments, walks, rows, request.cols, setting.block)
 
     def _each(self, setting: Setting) -> float:
         return setting.block / ((setting.warps or 1) * (self._device.hardware.warp_size or 1))
 
-    def _expected(self, setting: Setting) -> _Used:
+    def _unlike(self, setting: Setting) -> float:
+        return abs(math.log2(self._each(setting) / EACH))
+
+    def _expected(self, setting: Setting, cols: int) -> _Used:
         """Returns what a program should use: registers for each element as the most similar one that was compiled."""
         if setting in self._compiled:
             return self._compiled[setting]
@@ -172,60 +232,117 @@ class Choice:
             )
         shared, most = like.resources.shared_memory_bytes, like.resources.shared_memory_most
         shared = shared * setting.block // like.setting.block
-        shared += (setting.stages - 1) * int(self._traffic.row * setting.block / self._request.cols)
+        shared += (setting.stages - 1) * int(self._traffic.row * setting.block / cols)
         most = most and most * setting.block // like.setting.block
         resources = replace(like.resources, num_warps=setting.warps, spilled_bytes_per_thread=0)
         resources = replace(resources, registers_per_thread=wanted, shared_memory_bytes=shared, shared_memory_most=most)
-        return _Used(setting, resources, self._device.vendor.occupancy(resources, hardware))
+        occupancy = self._device.vendor.occupancy(resources, hardware)
+        return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
 
-    def _costed(self, candidates: Iterable[_Used], rows: int) -> Iterator[_Costed]:
-        """Yields all launches that the device takes."""
-        request, device = self._request, self._device
+    def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
+        return sorted(self._costed(request, candidates, rows), key=lambda each: each[:4])
+
+    def _costed(self, request: Request, candidates: Iterable[_Used], rows: int) -> Iterator[_Costed]:
+        """Yields the launches of programs that fit, without grids that the device refuses where there are others."""
+        device = self._device
         for used in candidates:
             if not (resident := device.resident(used.occupancy)):
                 continue
             setting, spilled = used.setting, used.resources.spilled_bytes_per_thread
-            grids = [request.num_programs] if request.num_programs else [min(rows, resident), rows]
-            for num_programs in dict.fromkeys(grids if request.form.walks else [rows]):
-                if refusal(device, (num_programs, 1, 1), used.resources.num_warps):
-                    continue
+            split = request.grid is not None and not self.form.in_blocks
+            cols = min(request.cols, setting.block) if split else request.cols
+            for num_programs, of_rows in self._grids(request, used, rows, resident):
                 launch = RowLaunch(
-                    rows, request.cols, request.multiple, num_programs, used.occupancy.programs_per_multiprocessor,
-                    setting.warps, setting.block, setting.stages, request.form.in_blocks, spilled,
+                    of_rows, cols, request.multiple, num_programs, used.occupancy.programs_per_multiprocessor,
+                    setting.warps, setting.block, setting.stages, self.form.in_blocks, spilled,
                 )  # fmt: skip
                 terms = row_cost(self._traffic, launch, device) if device.hardware.memory_bandwidth_gb_per_s else None
                 us = terms.total if terms else -(-request.cols // setting.block)
                 doubtful = bool(spilled or device.doubt(used.resources))
                 yield _Costed(doubtful, us, setting.stages, num_programs, used, terms)
 
-    def _refusal(self, rows: int, arguments: dict[str, Any]) -> Exception:
-        """Returns the error of a request that has no launch."""
-        request, device, used = self._request, self._device, list(self._compiled.values())
-        if not any(each.occupancy.programs_per_multiprocessor for each in used):
-            told = f"no program of {self._name} fits {device.name}: a block of {used[0].setting.block} uses {used[0].resources}"
-            given = arguments | request.options | used[0].setting.config.kwargs
-            block = given.pop(request.block)
-            return PlanError(f"{told}; {smaller_block(request.kernel, given, request.block, block, device)}")
-        programs = request.num_programs or rows
-        return GridError(f"{self._name}: {refusal(device, (programs, 1, 1), used[0].resources.num_warps)}")
+    def _grids(self, request: Request, used: _Used, rows: int, resident: int) -> Iterator[tuple[int, int]]:
+        """Yields numbers of programs, and of rows."""
+        warps = used.resources.num_warps
+        if request.grid is not None:
+            programs = rows if rows == MANY_ROWS else max(1, math.prod(request.grid_of(used.constants)))
+            yield programs, programs
+        elif request.num_programs:
+            yield request.num_programs, rows
+        else:
+            most = min(rows, _most_programs(self.form, request) or rows)
+            numbers = list(dict.fromkeys((min(most, resident), most)))
+            taken = [each for each in numbers if not refusal(self._device, (each, 1, 1), warps)]
+            yield from ((each, rows) for each in taken or numbers[:1])
 
-    def _reasons(self, costed: Sequence[_Costed]) -> Iterator[str]:
-        request, traffic, best = self._request, self._traffic, costed[0]
-        yield f"a row moves {traffic.row:,.0f} bytes of memory; a program beside them {traffic.program:,.0f}"
+    def _refusal(self, request: Request, grid: tuple[int, int, int], best: _Used | None) -> Exception:
+        """Returns the error of a request that has no launch."""
+        device = self._device
+        if best:
+            return GridError(f"{self._name}: {refusal(device, grid, best.resources.num_warps)}")
+        used = next(iter(self._compiled.values()))
+        told = f"no program of {self._name} fits {device.name}: a block of {used.setting.block} uses {used.resources}"
+        given = request.arguments | request.options | used.setting.config.kwargs
+        block = given.pop(request.block)
+        return PlanError(f"{told}; {smaller_block(request.kernel, given, request.block, block, device)}")
+
+    def _reasons(self, request: Request, costed: Sequence[_Costed]) -> Iterator[str]:
+        traffic, best = self._traffic, costed[0]
+        whose = "row" if request.grid is None else "program"
+        beside = f"; a program beside them {traffic.program:,.0f}" if request.grid is None else ""
+        yield f"a {whose} moves {traffic.row:,.0f} bytes of memory{beside}"
         blocks = -(-request.cols // best.used.setting.block)
-        yield "a row is one block" if blocks == 1 else f"a row is {blocks} blocks, which the kernel loops over"
+        loops = "which the kernel loops over" if self.form.in_blocks else "a program each"
+        yield "a row is one block" if blocks == 1 else f"a row is {blocks} blocks, {loops}"
         if request.multiple < math.gcd(request.cols, KNOWN):
             yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"
-        if not request.form.walks:
-            yield "a program takes one row, as the kernel has no loop over rows"
         others = [each for each in costed[1:] if each.used.setting != best.used.setting][:3]
-        for each in others if best.terms else []:
+        for each in others if best.terms and not request.fixed else []:
             yield f"{_words(each)} would take {each.us:.1f} us" + ", and spills" * each.doubtful
         if why := self._device.doubt(best.used.resources):
             yield f"{why}: Triton's IR gives bounds only, and no setting certainly fits"
         numbers = self._device.profile.launch.rows
         if best.terms and numbers and not numbers.errors:
             yield f"numbers of the cost: {self._device.profile.sources[numbers.source].title}"
+
+
+def _checked(form: Form, request: Request) -> Form:
+    """Returns the form; PlanError if the grid cannot be computed and none was given."""
+    if request.grid is not None or form.walks:
+        return form
+    name, n_rows = jit_function(request.kernel).__name__, request.names[0]
+    raise PlanError(
+        f"{name}: {form.what}, so that its author knows the grid; give it as kernel[grid] takes it, such as "
+        f"grid=lambda meta: (meta['{n_rows}'],), or let any number of programs be right: "
+        f"for row in range(tl.program_id(0), {n_rows}, tl.num_programs(0))"
+    )
+
+
+def _check_room(form: Form, request: Request) -> None:
+    """Refuses a number of programs of which some would write behind a tensor; PlanError."""
+    most, wanted = _most_programs(form, request), request.num_programs or 1
+    if most is not None and most < wanted:
+        part = next(name for name in form.parts if _programs_of_part(form, request, name) == most)
+        name = jit_function(request.kernel).__name__
+        raise PlanError(
+            f"{name}: each program writes a part of {part}, {form.parts[part]} elements apart, and it has room for {most}, "
+            f"not {wanted}; plan(...).num_programs is how many there are"
+        )
+
+
+def _most_programs(form: Form, request: Request) -> int | None:
+    """Returns for how many programs the parts that each writes have room; None if nothing limits them."""
+    found = [_programs_of_part(form, request, name) for name in form.parts]
+    return min((each for each in found if each is not None), default=None)
+
+
+def _programs_of_part(form: Form, request: Request, name: str) -> int | None:
+    value: Any = request.arguments.get(name)
+    return int(value.numel()) // form.parts[name] if hasattr(value, "numel") and request.grid is None else None
+
+
+def _grid(request: Request, costed: _Costed) -> tuple[int, int, int]:
+    return (costed.num_programs, 1, 1) if request.grid is None else request.grid_of(costed.used.constants)
 
 
 def _size(setting: Setting) -> tuple[int, int | None]:

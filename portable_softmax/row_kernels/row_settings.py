@@ -2,16 +2,17 @@
 
 import copy
 import itertools
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.decorators import configurations
-from portable_softmax.row_kernels.ttir import Form
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
 STAGES = 1, 3, 4  # two hide nothing
 MOST_EACH = 64  # elements of a block for each thread
+Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
 
 
 class Request(NamedTuple):
@@ -19,26 +20,40 @@ class Request(NamedTuple):
 
     Args:
         kernel: with its decorators.
-        form: how it goes over rows.
-        block: its constexpr of that name.
+        names: of the parameters that are the number of rows (None if none is), of elements of a row, and of a block.
+        stages: the constexpr that a loop has as `num_stages`; None where nothing is pipelined.
         arguments: by name, with the constexprs that are given.
         options: of Triton's backend, that are given.
-        meta: arguments and options that are the same in each call.
-        num_programs: if it is given.
+        meta: constexprs and options that are given.
+        num_programs, grid: of the launch; None if the number of programs is computed.
         rows, cols: sizes.
         multiple: elements that the compiler knows each row to begin at a multiple of.
+        fixed: BLOCK, warps and stages may not depend on the number of rows.
     """
 
     kernel: Any
-    form: Form
-    block: str
+    names: tuple[str | None, str, str]
+    stages: str | None
     arguments: dict[str, Any]
     options: dict[str, Any]
     meta: dict[str, Any]
     num_programs: int | None
+    grid: Grid | None
     rows: int
     cols: int
     multiple: int
+    fixed: bool
+
+    @property
+    def block(self) -> str:
+        """Returns the name of the constexpr that is a block's elements."""
+        return self.names[2]
+
+    def grid_of(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
+        """Returns the grid that was given, for values of constexprs."""
+        grid = self.grid({**self.arguments, **self.options, **constants}) if callable(self.grid) else self.grid
+        width, height, depth = (*(grid if isinstance(grid, tuple | list) else (grid,)), 1, 1)[:3]
+        return int(width), int(height), int(depth)
 
 
 class Setting(NamedTuple):
@@ -50,15 +65,21 @@ class Setting(NamedTuple):
     warps: int | None
 
 
-def settings_of(request: Request, device: Device | None) -> list[Setting]:
-    """Returns all configurations, of the autotuner or of powers of two, with all blocks and stages that are not given."""
+def settings_of(request: Request, device: Device | None, in_blocks: bool = False) -> list[Setting]:
+    """Returns all configurations, of the autotuner or of powers of two, with all blocks and stages that are not given.
+
+    Args:
+        request: what they are for.
+        device: None for the interpreter.
+        in_blocks: a block may be shorter than a row.
+    """
     import triton
 
-    given, form, whole = request.arguments | request.options, request.form, next_power_of_2(request.cols)
+    given, whole = request.arguments | request.options, next_power_of_2(request.cols)
     warp, threads = (device.hardware.warp_size, device.hardware.max_threads_per_program) if device else (None, None)
     warps = _powers(1, (threads or warp) // warp) if warp and "num_warps" not in given else [None]
-    blocks = _powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1])) if form.in_blocks else [whole]
-    several = {request.block: blocks} | ({form.stages: STAGES if device else STAGES[:1]} if form.stages else {})
+    blocks = _powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1])) if in_blocks else [whole]
+    several = {request.block: blocks} | ({request.stages: STAGES if device else STAGES[:1]} if request.stages else {})
     plain = [triton.Config({}, each, num_stages=None, num_ctas=None) for each in warps]
     found = []
     for base in configurations(request.kernel) or plain:
@@ -69,7 +90,7 @@ def settings_of(request: Request, device: Device | None) -> list[Setting]:
                 zip(computed, values, strict=True)
             )
             every = given | config.all_kwargs()
-            found.append(Setting(config, every[request.block], every.get(form.stages, 1), every.get("num_warps")))
+            found.append(Setting(config, every[request.block], every.get(request.stages, 1), every.get("num_warps")))
     return _of_few_elements(found, warp or 1)
 
 

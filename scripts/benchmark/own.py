@@ -25,7 +25,7 @@ from benchmark.timing import results_of
 from portable_probe.closeness import allowed_of_any, distance
 from portable_probe.output import counted_out
 from portable_softmax import current_device
-from portable_softmax.row_kernels.persistent import Persistent
+from portable_softmax.row_kernels.launcher import Launcher
 
 EPS = 1e-6
 ROWS, COLS = (4096, 16384, 65536), (1024, 3000, 4096, 8192, 16384)
@@ -63,7 +63,7 @@ class Kernel(NamedTuple):
         peers: the same by others, by name.
     """
 
-    launcher: Persistent
+    launcher: Launcher
     arguments: Callable[[Operands, torch.Tensor], tuple[Any, ...]]
     result: Callable[[torch.Tensor], torch.Tensor]
     copied: float

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from ascend_reports import COMPILES, OVERFLOWS, REPORTS, SIZES, argmax_prob, of, swiglu
 
-from portable_softmax import Device, PlanError, fits, inspect_kernel, persistent
+from portable_softmax import Device, PlanError, fits, inspect_kernel, launcher
 from portable_softmax.row_kernels.fits import NoConfigurationFitsError
 
 DEVICE = "ascend/910b3"
@@ -126,5 +126,5 @@ def test_a_grid_of_a_program_for_each_row():
         at = tl.program_id(0) * n_cols + tl.arange(0, BLOCK)
         tl.store(x + at, tl.load(x + at) * 2)
 
-    plan = persistent(one_row, rows="n_rows", cols="n_cols", block="BLOCK").plan("f32[100,64]", 100, 64, device=DEVICE)
+    plan = launcher(one_row, cols="n_cols", block="BLOCK", grid=(100,)).plan("f32[100,64]", 100, 64, device=DEVICE)
     assert plan.num_programs == 100

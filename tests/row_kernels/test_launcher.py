@@ -1,7 +1,9 @@
 """Launches of row kernels that are computed: for devices that are not here, and on the one that is."""
 
+import copy
 import gc
 import itertools
+import pickle
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,10 +15,21 @@ import triton.language as tl
 from row_kernels import PLANNED, assert_plan, planned
 from sweep import mostly_slow
 
-from portable_softmax import CompileError, Device, GridError, PlanError, ProfileError, persistent, profiles
+from portable_softmax import (
+    CompileError,
+    Device,
+    GridError,
+    ProfileError,
+    batch_invariant,
+    fits,
+    inspect_kernel,
+    launcher,
+    persistent,
+    profiles,
+)
 from portable_softmax.planning.row_cost import RowLaunch, Traffic, row_cost
 from portable_softmax.row_kernels import row_choice
-from portable_softmax.row_kernels.ttir import known_multiple
+from portable_softmax.row_kernels.traffic import known_multiple
 
 QUICK = "nvidia/t4", "nvidia/h100-sxm", "amd/mi355x", "amd/rx-7900-xtx"
 ARCHITECTURES = {  # one product of each
@@ -34,7 +47,7 @@ def one_row(x, y, n_rows, n_cols, BLOCK: tl.constexpr, SCALE: tl.constexpr):
     tl.store(y + here, tl.load(x + here, mask=at < n_cols) * SCALE, mask=at < n_cols)
 
 
-scaled = persistent(one_row, rows="n_rows", cols="n_cols", block="BLOCK", SCALE=3)
+scaled = launcher(one_row, rows="n_rows", cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],), SCALE=3)
 
 
 def is_quick(device, name):
@@ -126,7 +139,7 @@ def test_a_fixed_number_of_programs_makes_rows_independent_of_others():
 def test_a_row_for_each_program():
     plan = scaled.plan("f32[5000,300]", "f32[5000,300]", 5000, 300, device="amd/mi300x")
     assert (plan.num_programs, plan.meta["BLOCK"], plan.meta["SCALE"]) == (5000, 512, 3)
-    assert "a program takes one row, as the kernel has no loop over rows" in plan.reasons
+    assert plan.grid == (5000, 1, 1)
     assert scaled.plan("f32[0,300]", "f32[0,300]", 0, 300, device="amd/mi300x").num_programs == 0
 
 
@@ -165,7 +178,7 @@ def test_an_autotuners_configurations_are_the_candidates():
 
 def test_a_heuristic_gives_what_is_not_computed():
     heuristic = triton.heuristics({"SCALE": lambda arguments: 5, "BLOCK": lambda arguments: 1 / 0})(one_row)
-    plan = persistent(heuristic, rows="n_rows", cols="n_cols", block="BLOCK").plan(
+    plan = launcher(heuristic, cols="n_cols", block="BLOCK", grid=(64,)).plan(
         "f32[64,64]", "f32[64,64]", 64, 64, device="amd/mi300x"
     )
     assert plan.meta["BLOCK"] == 64
@@ -188,17 +201,14 @@ def test_names_that_a_kernel_has_not(named, words):
     ("arguments", "given", "error", "words"),
     [
         (("*fp32", "*fp32", 4.0, 8), {}, TypeError, "n_rows of one_row should be a number from 0 on, not 4.0"),
-        (("*fp32", "*fp32", 4, -8), {}, TypeError, "n_cols of one_row should be a number from 0 on, not -8"),
-        (("*fp32", "*fp32", 4), {}, TypeError, "n_cols of one_row should be a number from 0 on, not None"),
+        (("*fp32", "*fp32", 4, -8), {}, TypeError, "n_cols of one_row should be a number from 1 on, not -8"),
+        (("*fp32", "*fp32", 4), {}, TypeError, "n_cols of one_row should be a number from 1 on, not None"),
         (("*fp32", "*fp32", 4, 8), {"OTHER": 1}, CompileError, "OTHER"),
         (("*fp32", "*fp32", 4, 8), {"device": "amd/none"}, ProfileError, "amd/none"),
         (("*fp32", "*fp32", 2**33, 8), {}, GridError, "a grid of 8589934592 x 1 x 1 has 8,589,934,592 programs along x"),
-        (
-            ("*fp32", "*fp32", 4, 8),
-            {"num_programs": 3},
-            PlanError,
-            "num_programs=3 was given, and one_row takes a row a program, 4 of them",
-        ),
+        (("*fp32", "*fp32", 4, 8), {"num_programs": 3}, TypeError, "num_programs=3 is of a computed grid, and grid= was given"),
+        (("*fp32", "*fp32", 4, 0), {}, TypeError, "n_cols of one_row should be a number from 1 on, not 0"),
+        (("*fp32", "*fp32", 4, 8), {"num_warps": "4"}, TypeError, "num_warps of one_row should be a number from 1 on, not '4'"),
         (("*fp32", "*fp32", 4, 2**21), {}, CompileError, "(?i)1048576"),
     ],
 )
@@ -211,7 +221,7 @@ def test_a_compiler_that_traces_sees_the_kernel(monkeypatch):
     """In an operator of torch.library.triton_op, for a device that is not here."""
     from torch._dynamo.backends.common import aot_autograd
 
-    from portable_softmax.row_kernels import persistent as module
+    from portable_softmax.row_kernels import launcher as module
 
     monkeypatch.setattr(module, "chosen", lambda device: Device.from_profile("nvidia/h100-sxm"))
     monkeypatch.setattr(module, "current_index", lambda: lambda: 0)
@@ -276,7 +286,7 @@ def test_decorated_kernels_run(where):
     ]
     x = torch.rand(3, 70, device=where)
     for kernel in (triton.autotune(configs, ["n_cols"])(one_row), triton.heuristics({"SCALE": lambda arguments: 3})(one_row)):
-        run, y = persistent(kernel, rows="n_rows", cols="n_cols", block="BLOCK"), torch.empty_like(x)
+        run, y = launcher(kernel, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],)), torch.empty_like(x)
         for _ in range(2):
             run(x, y, 3, 70)
             assert torch.equal(y, x * 3)
@@ -319,3 +329,112 @@ def test_compiled_code_goes_on_around_a_launch(where):
     x, w, b = (torch.randn(shape, device=where) for shape in ((8, 100), (100,), (100,)))
     compiled = torch.compile(lambda x, w, b: module.layer_norm(x * 2, w, b) + 1, backend="eager")
     torch.testing.assert_close(compiled(x, w, b), torch.nn.functional.layer_norm(x * 2, (100,), w, b) + 1)
+
+
+@triton.jit
+def adding(x, y, n_rows, n_cols, eps, BLOCK: tl.constexpr, F: tl.constexpr = 1):
+    at = tl.arange(0, BLOCK)
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        value = tl.load(x + row * n_cols + at, mask=at < n_cols)
+        tl.store(y + row * n_cols + at, value * F + eps, mask=at < n_cols)
+
+
+@pytest.mark.kernel
+def test_a_call_wins_over_what_was_given_before(where):
+    run, x = persistent(adding, rows="n_rows", cols="n_cols", block="BLOCK", eps=0.5), torch.zeros(2, 4, device=where)
+    y = torch.empty_like(x)
+    for given, expected in (({}, 0.5), ({"eps": 1.5}, 1.5), ({"eps": 2.5}, 2.5), ({}, 0.5)):
+        run(x, y, 2, 4, **given)
+        assert y[0, 0] == expected
+    run(x, y, 2, 4, 3.5)
+    assert y[0, 0] == 3.5
+
+
+@pytest.mark.kernel
+def test_constants_that_compare_equal_are_launches_of_their_own(where):
+    run = persistent(adding, rows="n_rows", cols="n_cols", block="BLOCK", eps=0)
+    x, y = torch.full((2, 4), 100, dtype=torch.int8, device=where), torch.empty(2, 4, dtype=torch.int32, device=where)
+    for factor in (2, 2.0, True, 1, 2):
+        run(x, y, 2, 4, F=factor)
+        fresh = persistent(adding, rows="n_rows", cols="n_cols", block="BLOCK", eps=0)
+        expected = torch.empty_like(y)
+        fresh(x, expected, 2, 4, F=factor)
+        assert torch.equal(y, expected)
+    plan = [run.plan(x, y, 2, 4, F=factor).meta["F"] for factor in (2, 2.0)]
+    assert [*map(type, plan)] == [int, float]
+
+
+@pytest.mark.kernel
+def test_one_launch_by_position_and_by_name(where):
+    run, x = persistent(adding, rows="n_rows", cols="n_cols", block="BLOCK"), torch.ones(2, 4, device=where)
+    y = torch.empty_like(x)
+    for number in range(4):
+        for call in (lambda eps: run(x=x, y=y, n_rows=2, n_cols=4, eps=eps, F=3), lambda eps: run(x, y, 2, 4, eps, F=3)):
+            call(float(number))
+            assert y[0, 0] == 3 + number
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"num_programs": -1}, "num_programs of adding should be a number from 1 on, not -1"),
+        ({"num_programs": 3.5}, "num_programs of adding should be a number from 1 on, not 3.5"),
+        ({"wrong": 1}, "wrong"),
+        ({"n_rows": 2.0}, "n_rows of adding should be a number from 0 on, not 2.0"),
+    ],
+)
+def test_calls_that_are_refused(where, given, words):
+    run, x = persistent(adding, rows="n_rows", cols="n_cols", block="BLOCK"), torch.ones(2, 4, device=where)
+    arguments = {"x": x, "y": x, "n_rows": 2, "n_cols": 4, "eps": 0.5}
+    run(**arguments | {"y": torch.empty_like(x)})
+    with pytest.raises((TypeError, CompileError), match=words):
+        run(**arguments | given)
+
+
+def test_launches_do_not_depend_on_rows_where_batches_must_not_matter():
+    run = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK")
+
+    def metas():
+        plans = [
+            run.plan(f"bf16[{n},4096]", "bf16[4096]", f"bf16[{n},4096]", n, 4096, 1e-6, device="nvidia/h100-sxm")
+            for n in (1, 64, 1024)
+        ]
+        assert plans[0].num_programs == 1
+        return {tuple(plan.meta.items()) for plan in plans}
+
+    assert len(metas()) > 1
+    with batch_invariant():
+        assert len(metas()) == 1
+    assert len(metas()) > 1
+
+
+def test_a_plan_writes_nothing():
+    written = []
+
+    def hook(arguments):
+        written.append(arguments["y"].device.type)
+        arguments["y"].zero_()
+
+    kernel = triton.autotune([triton.Config({"SCALE": 3}, num_warps=warps, pre_hook=hook) for warps in (4, 8)], ["n_cols"])(
+        one_row
+    )
+    x, y = torch.rand(64, 64), torch.full((64, 64), 3.0)
+    launcher(kernel, cols="n_cols", block="BLOCK", grid=(64,)).plan(x, y, 64, 64, device="nvidia/t4")
+    inspect_kernel(kernel, {"x": x, "y": y, "n_rows": 64, "n_cols": 64, "BLOCK": 64}, config=0, device="nvidia/t4")
+    fits.with_(kernel=kernel, device="nvidia/t4")(kernel.configs, {"x": x, "y": y, "n_rows": 64, "n_cols": 64, "BLOCK": 64})
+    assert set(written) == {"meta"}
+    assert (y == 3).all()
+
+
+def test_copies_and_pickles():
+    module = torch.nn.Module()
+    module.norm = RMS.forward
+    assert copy.deepcopy(module).norm is RMS.forward
+    assert copy.copy(RMS.forward) is RMS.forward
+    read = pickle.loads(pickle.dumps(scaled_by_two))
+    assert read.kernel is one_row
+    assert read.plan("f32[8,64]", "f32[8,64]", 8, 64, device="nvidia/t4").grid == (8, 1, 1)
+
+
+scaled_by_two = launcher(one_row, cols="n_cols", block="BLOCK", grid=(8,), SCALE=2)

@@ -1,0 +1,114 @@
+"""Follows small launches of a kernel in Triton's interpreter, which has no TTIR: its accesses are noted, and none is made."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from portable_softmax.errors import PlanError
+from portable_softmax.row_kernels.arguments import NAMES, Pointer
+from portable_softmax.row_kernels.programs import Form, of_programs
+from portable_softmax.row_kernels.ttir import Access
+
+APART = 1 << 44  # bytes from one stand-in's address to the next's
+MAX_ACCESSES = 100_000  # of a launch; more are no small launch's, as of a loop that waits
+
+
+class _Memory(Pointer):
+    """Stands for a tensor at an address of its own; the interpreter's copies to and from the host are itself."""
+
+    def __init__(self, dtype: str, address: int) -> None:
+        super().__init__(dtype, True)
+        self.data_ptr = lambda: address
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: self
+
+
+def form_of(jit: Any, arguments: Mapping[str, Any], rows: str | None, cols: str) -> Form:
+    """Returns the form of an interpreted kernel; see programs.form_of.
+
+    Raises:
+        PlanError: a small launch of it fails.
+    """
+    addresses = {name: (at + 1) * APART for at, name in enumerate(arguments)}
+    names = {address: name for name, address in addresses.items()}
+    given = {name: _stand_in(value, addresses[name]) for name, value in arguments.items()}
+    axes: set[int] = set()
+
+    def observe(n_rows: int, programs: int) -> list[Sequence[Access]]:
+        return _observed(jit, given | ({rows: n_rows} if rows else {}), programs, names, axes)
+
+    walks, parts, what = of_programs(observe, arguments[cols])
+    if others := sorted(axes - {0}):
+        walks, what = False, f"it reads tl.program_id({others[0]}), so its grid has {others[-1] + 1} axes"
+    return Form(walks, False, what, parts)
+
+
+def _stand_in(value: Any, address: int) -> Any:
+    if not hasattr(value, "data_ptr"):
+        return value
+    return _Memory(NAMES.get(kind := str(value.dtype).removeprefix("torch."), kind), address)
+
+
+def _observed(
+    jit: Any, given: Mapping[str, Any], programs: int, names: Mapping[int, str], axes: set[int]
+) -> list[Sequence[Access]]:
+    found: list[list[Access]] = [[] for _ in range(programs)]
+    with _noted(found, names, axes):
+        try:
+            jit.run(grid=(programs,), warmup=False, **given)
+        except Exception as error:
+            raise PlanError(f"{jit.fn.__name__}: a launch of {programs} programs fails in the interpreter: {error}") from error
+    return found  # type: ignore[return-value]
+
+
+@contextlib.contextmanager
+def _noted(found: list[list[Access]], names: Mapping[int, str], axes: set[int]) -> Iterator[None]:
+    """Makes the interpreter's builder note accesses, by program, instead of making them."""
+    import numpy as np
+    from triton.runtime import interpreter  # its builder is the one place through which all accesses go
+
+    builder, count = interpreter.interpreter_builder, itertools.count()
+    sizes: dict[str, int] = {}
+
+    def note(kind: str, pointers: Any, mask: Any) -> None:
+        if next(count) >= MAX_ACCESSES:
+            raise RuntimeError(f"{MAX_ACCESSES} accesses have not ended it")
+        at = np.broadcast_to(pointers.data, np.broadcast_shapes(pointers.data.shape, np.shape(mask)))
+        at = at[np.broadcast_to(mask, at.shape)] if mask is not None else at.ravel()
+        if at.size:
+            first = int(at.min())
+            root = names.get(first // APART * APART, "")
+            size = sizes.setdefault(root, max(1, pointers.dtype.element_ty.primitive_bitwidth // 8))
+            offset = (first % APART) // size
+            found[builder.grid_idx[0]].append(Access(kind, root, (offset, offset), pointers.data.size, frozenset(), ()))
+
+    def load(pointers: Any, mask: Any, *_: Any) -> Any:
+        note("load", pointers, mask.data)
+        of = pointers.dtype.element_ty
+        return interpreter.TensorHandle(np.zeros(pointers.data.shape, interpreter._get_np_dtype(of)), of)
+
+    def store(pointers: Any, _: Any, mask: Any, *__: Any) -> None:
+        note("store", pointers, mask.data)
+
+    def atomic(*operands: Any) -> Any:
+        at = next(at for at, each in enumerate(operands) if hasattr(getattr(each, "dtype", None), "element_ty"))
+        pointers, value = operands[at : at + 2]
+        note("atomic", pointers, None)
+        return interpreter.TensorHandle(np.zeros_like(value.data), value.dtype)
+
+    def program_id(axis: int) -> Any:
+        axes.add(axis)
+        return type(builder).create_get_program_id(builder, axis)
+
+    replaced = {
+        "create_masked_load": load, "create_masked_store": store, "create_atomic_rmw": atomic, "create_atomic_cas": atomic,
+        "create_get_program_id": program_id,
+    }  # fmt: skip
+    vars(builder).update(replaced)
+    try:
+        yield
+    finally:
+        for name in replaced:
+            del vars(builder)[name]

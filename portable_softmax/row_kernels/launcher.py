@@ -1,0 +1,319 @@
+"""Launches anybody's kernel that works on rows: its block, warps and stages are computed, and its grid where that is safe."""
+
+import ast
+import functools
+import importlib
+import inspect
+import textwrap
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import SymInt
+from torch.compiler import disable, is_dynamo_compiling
+from torch.library import wrap_triton
+
+from portable_softmax.devices.detect import chosen, interpreting
+from portable_softmax.devices.device import Device
+from portable_softmax.invariance import is_batch_invariant
+from portable_softmax.planning.problem import next_power_of_2
+from portable_softmax.row_kernels.arguments import NAMES, Pointer, argument_of
+from portable_softmax.row_kernels.decorators import constexprs_of, decorated, jit_function
+from portable_softmax.row_kernels.launched import by_position, option_names, read_arguments
+from portable_softmax.row_kernels.programs import Form
+from portable_softmax.row_kernels.resident import current_index
+from portable_softmax.row_kernels.row_choice import MANY_ROWS, Choice, RowPlan, interpreted
+from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of
+from portable_softmax.row_kernels.traffic import known_multiple
+
+MOST_KEPT = 4096  # launches that are remembered, of all the sizes that were seen
+COUNTS = "num_programs", "num_warps", "num_stages"  # options that are numbers from 1 on
+
+
+def launcher(
+    kernel: Any, *, cols: str, block: str, rows: str | None = None, grid: Grid | None = None, **given: Any
+) -> "Launcher":
+    """Makes a launcher of a kernel that works on rows, for any vendor's device, with nothing to tune.
+
+    ```python
+    run = launcher(rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK")
+    run(x, w, y, n_rows, n_cols, eps)
+    print(run.plan(x, w, y, n_rows, n_cols, eps, device="amd/mi300x"))
+    run = launcher(softmax_kernel, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["x"].shape[0],))
+    ```
+
+    BLOCK, num_warps, and a constexpr that a loop has as `num_stages`, are computed. Where the kernel loops over the blocks of a
+    row, or the grid follows from BLOCK, a block may be shorter than a row; else it is the next power of two. Of an autotuner's
+    configurations one is used, and nothing is measured; heuristics give what they give, except for what is computed.
+
+    The grid is computed too where any number of programs is right: where programs loop over rows, from `tl.program_id(0)` in
+    steps of `tl.num_programs(0)`, in any spelling. Triton's IR says so, and in the interpreter the accesses of a few small
+    launches do. Any other kernel needs `grid`.
+
+    The first call for a size, data types and alignments compiles a few configurations, and selects the one of least expected
+    time; the next one looks it up. Neither waits for the device, so that a CUDA graph may capture both. In an operator of
+    `torch.library.triton_op`, torch.compile sees the kernel. Under `batch_invariant`, and where num_programs is given, BLOCK,
+    num_warps and num_stages do not depend on the number of rows, so that a row has the same bits in every batch.
+
+    Args:
+        kernel: the @triton.jit function, with its decorators.
+        rows, cols: the parameters that are the number of rows, and of elements of a row. Without `grid`, rows is required.
+        block: the constexpr that is the number of elements of a block.
+        grid: as `kernel[grid]` takes it: a tuple, or a function of the arguments by name that returns one.
+        given: what is not computed, by name: num_programs where the grid is computed, num_warps and other options of Triton's
+            backend, arguments. A call may give all of it, grid too, and wins.
+
+    Raises:
+        TypeError: there is no such parameter, or `block` is no constexpr.
+    """
+    return Launcher(kernel, rows, cols, block, given | ({} if grid is None else {"grid": grid}))
+
+
+def persistent(kernel: Any, *, rows: str, cols: str, block: str, **given: Any) -> "Launcher":
+    """Makes a launcher of a kernel whose programs loop over rows, so that their number is computed; see `launcher`.
+
+    Raises:
+        TypeError: there is no such parameter, or `block` is no constexpr.
+    """
+    return Launcher(kernel, rows, cols, block, given)
+
+
+class Launcher:
+    """A launcher; `launcher` makes it. Copies are itself."""
+
+    def __init__(self, kernel: Any, rows: str | None, cols: str, block: str, given: Mapping[str, Any]) -> None:
+        self.kernel, self._jit, self._given = kernel, jit_function(kernel), dict(given)
+        names, self._constexprs = self._jit.arg_names, constexprs_of(self._jit)
+        for role, name in (("rows", rows), ("cols", cols), ("block", block)):
+            if name not in names and (role != "rows" or name is not None):
+                raise TypeError(f"{role}={name!r}: {self._jit.__name__} has no such parameter; it has {', '.join(names)}")
+        if block not in self._constexprs:
+            raise TypeError(f"block={block!r} is no constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
+        self._names, self._stages = (rows, cols, block), stages_of(self._jit)
+        self._exact = {
+            name for name in names if name in self._constexprs or name in (rows, cols)
+        }  # of others a class is enough
+        self._parts: frozenset[str] = frozenset()  # tensors of which each program writes a part
+        self._known: dict[Any, Callable[..., Any]] = {}
+        self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # knows nothing
+        self._choices: dict[Any, Choice] = {}
+        self._lock = threading.RLock()
+        self._outside = disable(self.__call__)  # type: ignore[no-untyped-call]
+
+    def __copy__(self) -> "Launcher":
+        return self
+
+    def __deepcopy__(self, memo: Any) -> "Launcher":
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Names the kernel, which is imported where the pickle is loaded."""
+        return _named, (self._jit.__module__, self._jit.fn.__qualname__, self._names, self._given)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Launches the kernel on its arguments; returns what `kernel[grid](...)` does, or None where there are no rows.
+
+        Warns:
+            RuntimeWarning: offsets of the first launch of a kind do not fit their 32 bits.
+
+        Raises:
+            CompileError: it does not compile, in the compiler's own words.
+            GridError: the device launches no grid of so many programs.
+            PlanError: only a grid of its author's is right and none was given, or no configuration fits the device.
+            TypeError: an argument is missing, unknown or of another type.
+        """
+        if is_dynamo_compiling():  # which would go into Triton's launch
+            return self._outside(*args, **kwargs)
+        try:
+            launch = self._known[self._read(*args, **kwargs)]
+        except (KeyError, AttributeError, TypeError, RuntimeError):  # new ones, or of other kinds than the last ones
+            launch = self._looked_up(args, kwargs)
+        return launch(*args, **kwargs)
+
+    def plan(self, *args: Any, device: Device | str | None = None, **kwargs: Any) -> RowPlan:
+        """Returns the launch that such a call has, and the reasons for it; launches nothing.
+
+        Args:
+            args, kwargs: as of a call. A tensor may be of torch's device "meta", or text: "bf16[4096,1024]", or "*fp32:16" if
+                its size is unknown, as of a buffer that has a row for each of `plan.num_programs`.
+            device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
+
+        Raises:
+            ProfileError: there is no profile of that name.
+            CompileError, GridError, PlanError, TypeError: as of a call.
+        """
+        request = self.request(*args, **kwargs)
+        if (where := chosen(device)).backend == "interpreter":
+            plan = interpreted(request, where)
+            self._note(plan.form, request.arguments)
+            return plan
+        rows = MANY_ROWS if request.fixed else next_power_of_2(max(1, self._weighed(request)))
+        with self._lock:
+            if (choice := self._choices.get(self._key(request, where, rows))) is None:
+                choice = Choice(request, where, rows)
+                self._note(choice.form, request.arguments)
+                if len(self._choices) >= MOST_KEPT:
+                    self._choices.clear()
+                self._choices[self._key(request, where, rows)] = choice
+            return choice.plan(request)
+
+    def _key(self, request: Request, where: Device, rows: int) -> tuple[Any, ...]:
+        """Returns what the choice of a launch depends on."""
+        n_rows, arguments = self._names[0], request.arguments
+        kinds = [_kind(value, name in self._exact) for name, value in arguments.items() if name != n_rows]
+        options = [(name, *_kind(value, True)) for name, value in request.options.items()]
+        return where, rows, request.fixed, request.num_programs, request.grid, tuple(arguments), *kinds, *options
+
+    def request(self, *args: Any, **kwargs: Any) -> Request:
+        """Returns what a launch is chosen by; errors as of a call."""
+        jit, (n_rows, n_cols, _) = self._jit, self._names
+        named = self._given | by_position(self.kernel, args) | kwargs
+        options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
+        named = {name: self._as_read(name, value) for name, value in named.items()}
+        num_programs, grid = options.pop("num_programs", None), options.pop("grid", None)
+        for name, value in {**options, "num_programs": num_programs}.items():
+            if name in COUNTS and value is not None and (type(value) is not int or value < 1):
+                raise TypeError(f"{name} of {jit.__name__} should be a number from 1 on, not {value!r}")
+        if interpreting() and (unknown := options.keys() - option_names()):  # which a compiler would refuse
+            raise TypeError(f"{jit.__name__} has no parameter {', '.join(sorted(unknown))}, and Triton no such option")
+        for name, least in ([(n_rows, 0)] if n_rows else []) + [(n_cols, 1)]:
+            value = named.get(name)
+            if type(value) is not int or value < least:
+                raise TypeError(f"{name} of {jit.__name__} should be a number from {least} on, not {value!r}")
+        if grid is not None and num_programs is not None:
+            raise TypeError(f"{jit.__name__}: num_programs={num_programs} is of a computed grid, and grid= was given")
+        if grid is None and n_rows is None:
+            raise TypeError(f"rows= should name the number of rows of {jit.__name__}; a kernel without one needs grid=")
+        meta = {name: each for name, each in named.items() if name in self._constexprs and name not in self._names[:2]}
+        request = Request(
+            self.kernel, self._names, self._stages, named, options, meta | options, num_programs, grid,
+            named[n_rows] if n_rows else 1, named[n_cols], known_multiple(named[n_cols], n_cols in self._constexprs),
+            fixed=num_programs is not None or is_batch_invariant(),
+        )  # fmt: skip
+        return request if n_rows else request._replace(rows=self._weighed(request))
+
+    def _as_read(self, name: str, value: Any) -> Any:
+        """Returns an argument as Triton compiles for it: text read, a tensor without memory as what stands for it."""
+        if isinstance(value, str) and hasattr(self._jit, "params"):
+            return read_arguments(self._jit, {name: value})[name].value
+        if isinstance(value, str) and name not in self._constexprs:
+            return argument_of(name, value).value
+        return _stand_in(value)
+
+    def _weighed(self, request: Request) -> int:
+        """Returns the number of rows that a launch is chosen for; of programs where they are given."""
+        if request.grid is None:
+            return request.rows
+        try:
+            width, height, depth = request.grid_of(settings_of(request, None)[0].config.all_kwargs())
+        except KeyError:  # it follows from a heuristic
+            return request.rows
+        return width * height * depth
+
+    def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        args = tuple(int(each) if isinstance(each, SymInt) else each for each in args)
+        self.request(*args, **kwargs)  # says what is wrong
+        with self._lock:
+            self._read = self._reader(args, kwargs)
+            if (key := self._read(*args, **kwargs)) not in self._known:
+                if len(self._known) >= MOST_KEPT:
+                    self._known.clear()
+                launch = self._prepared(args, kwargs)
+                key = self._read(*args, **kwargs)  # which the plan may have made longer
+                self._known[key] = launch
+            return self._known[key]
+
+    def _note(self, form: Form, arguments: Mapping[str, Any]) -> None:
+        """Lets launches differ in all that a kernel's form depends on."""
+        numbers = {name for name, value in arguments.items() if type(value) is int}
+        exact, parts = self._exact | (numbers if interpreting() else form.decisive), self._parts.union(form.parts)
+        if (exact, parts) != (self._exact, self._parts):
+            self._exact, self._parts = exact, parts
+            self._known.clear()
+            self._choices.clear()
+
+    def _reader(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., tuple[Any, ...]]:
+        """Returns a function of such arguments that reads what launches differ in; Triton too makes one for each kernel."""
+        names = [*self._jit.arg_names[: len(args)], *kwargs]
+        parts = ["index()", "invariant()", *map(repr, kwargs)]
+        for name, value in zip(names, (*args, *kwargs.values()), strict=False):
+            if name in self._names[:2]:
+                parts.append(f"{name} | 0")  # no float
+            elif name in self._constexprs or name not in self._jit.arg_names:
+                parts += f"type({name})", f"{name} or repr({name})"  # 1 is True, and 0.0 is -0.0
+            elif type(value) is int:
+                parts += [name] if name in self._exact else [f"{name} == 1", f"{name} & 15 == 0"]
+            elif hasattr(value, "data_ptr"):
+                place = "storage_offset()" if _is_traced(value) else "data_ptr() & 15"
+                parts += f"type({name})", f"{name}.dtype", f"{name}.{place}"
+                parts += [f"{name}.numel()"] if name in self._parts else []
+            else:
+                parts.append(f"type({name})")
+        known = {"index": current_index(), "invariant": is_batch_invariant}
+        signature = ", ".join([*names[: len(args)], *(["/"] if args else []), *(["*"] if kwargs else []), *kwargs])
+        read: Callable[..., tuple[Any, ...]] = eval(f"lambda {signature}: ({', '.join(parts)},)", known)
+        return read
+
+    def _prepared(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        """Returns what launches the kernel on such arguments."""
+        plan = self.plan(*args, **kwargs)
+        self._read = self._reader(args, kwargs)
+        if not plan.num_programs:
+            return lambda *_, **__: None
+        for text in plan.warnings:
+            warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=5)
+        first, options = self._jit.arg_names[: len(args)], plan.meta.keys() | {"num_programs", "grid"}
+        given = {name: value for name, value in self._given.items() if name not in (*first, *kwargs, *options)}
+        kernel, _ = decorated(self.kernel, None, plan.meta, (), [plan.config], launches=True)
+        grid = {**self._given, **kwargs}.get("grid") or plan.grid
+        traced = any(map(_is_traced, (*args, *kwargs.values())))
+        launch = wrap_triton(kernel)[grid] if traced else functools.partial(kernel.run, grid=grid, warmup=False)
+        meta = {name: value for name, value in plan.meta.items() if name not in first}
+        names = [name for name in kwargs if name in self._jit.arg_names and name not in meta]
+        launch = functools.partial(launch, **given, **meta)
+        return (lambda *args, **kwargs: launch(*args, **{name: kwargs[name] for name in names})) if kwargs else launch
+
+
+def stages_of(jit: Any) -> str | None:
+    """Returns the constexpr that a loop in a @triton.jit function's source has as `num_stages`; None if there is none."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(jit.fn)))
+    loops = [each.iter for each in ast.walk(tree) if isinstance(each, ast.For)]
+    values = [each.value for loop in loops for each in getattr(loop, "keywords", ()) if each.arg == "num_stages"]
+    names = {each.id for value in values for each in ast.walk(value) if isinstance(each, ast.Name)}
+    return min(names & constexprs_of(jit), default=None)
+
+
+def _named(module: str, name: str, names: tuple[str | None, str, str], given: Mapping[str, Any]) -> Launcher:
+    kernel = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    return Launcher(kernel, *names, given)
+
+
+def _kind(value: Any, exact: bool) -> tuple[Any, ...]:
+    """Returns what launches differ in, of an argument: a tensor's type and alignment, a number's class; itself if `exact`."""
+    if exact:
+        return type(value), value or repr(value)
+    if type(value) is int:
+        return (2 if value == 1 else value & 15 == 0,)
+    if not hasattr(value, "data_ptr"):
+        return (type(value),)
+    try:
+        return type(value), value.dtype, value.data_ptr() & 15 == 0
+    except RuntimeError:  # it has no memory
+        return type(value), value.dtype, _is_aligned(value)
+
+
+def _is_traced(value: Any) -> bool:
+    """True if an argument is a tensor of a compiler that traces: one without memory."""
+    return type(value).__name__ in ("FakeTensor", "FunctionalTensor")
+
+
+def _is_aligned(value: Any) -> bool:
+    return bool(value.storage_offset() * value.element_size() % 16 == 0)
+
+
+def _stand_in(value: Any) -> Any:
+    """Returns what Triton compiles for in place of a tensor that has no memory."""
+    if not _is_traced(value):
+        return value
+    return Pointer(NAMES[str(value.dtype).removeprefix("torch.")], _is_aligned(value), tuple(map(int, value.shape)))

@@ -1,0 +1,308 @@
+"""Row kernels of all forms, with what each is launched on, the grid that its author would give, and what comes out.
+
+Each multiplies rows by 2 into y, unless it says otherwise. `grid` is None where any number of programs is right.
+"""
+
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+GUARD = 8  # rows behind each tensor, which no launch may write
+
+
+class Form(NamedTuple):
+    """A kernel, its grid, what a plan says of it without one, and values of further parameters."""
+
+    kernel: Any
+    grid: Any = None
+    words: str = ""
+    more: Any = MappingProxyType({})
+    result: str = "twice"
+
+
+@triton.jit
+def walk_for(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        at = tl.cast(row, tl.int64) * n_cols + c
+        tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+
+
+@triton.jit
+def walk_while(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    c = tl.arange(0, BLOCK)
+    while row < n_rows:
+        at = tl.cast(row, tl.int64) * n_cols + c
+        tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+        row += tl.num_programs(0)
+
+
+@triton.jit
+def walk_counted(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    c = tl.arange(0, BLOCK)
+    turns = tl.cdiv(n_rows - pid, tl.num_programs(0))
+    for i in range(turns):
+        at = tl.cast(pid + i * tl.num_programs(0), tl.int64) * n_cols + c
+        tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+
+
+@triton.jit
+def walk_renamed(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    last = n_rows
+    step = tl.num_programs(0)
+    c = tl.arange(0, BLOCK)
+    for row in range(tl.program_id(0), last, step):
+        at = tl.cast(row, tl.int64) * n_cols + c
+        tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+
+
+@triton.jit
+def _one(x, y, row, n_cols, BLOCK: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    at = tl.cast(row, tl.int64) * n_cols + c
+    tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+
+
+@triton.jit
+def _all(x, y, first, last, step, n_cols, BLOCK: tl.constexpr):
+    for row in range(first, last, step):
+        _one(x, y, row, n_cols, BLOCK)
+
+
+@triton.jit
+def walk_helper(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    _all(x, y, tl.program_id(0), n_rows, tl.num_programs(0), n_cols, BLOCK)
+
+
+@triton.jit
+def walk_blocks(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        at = tl.cast(row, tl.int64) * n_cols
+        for start in range(0, n_cols, BLOCK):
+            c = start + tl.arange(0, BLOCK)
+            tl.store(y + at + c, tl.load(x + at + c, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+
+
+@triton.jit
+def walk_blocks_counted(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    n = tl.cdiv(n_cols, BLOCK)
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        at = tl.cast(row, tl.int64) * n_cols
+        for b in range(n):
+            c = b * BLOCK + tl.arange(0, BLOCK)
+            tl.store(y + at + c, tl.load(x + at + c, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+
+
+@triton.jit
+def walk_online(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        at = tl.cast(row, tl.int64) * n_cols
+        peak = tl.full((), float("-inf"), tl.float32)
+        total = tl.zeros((), tl.float32)
+        for start in range(0, n_cols, BLOCK):
+            c = start + tl.arange(0, BLOCK)
+            v = tl.load(x + at + c, mask=c < n_cols, other=float("-inf"))
+            new = tl.maximum(peak, tl.max(v, 0))
+            total = total * tl.exp(peak - new) + tl.sum(tl.exp(v - new), 0)
+            peak = new
+        tl.store(y + row, peak + tl.log(total))
+
+
+@triton.jit
+def walk_part(x, y, part, n_rows, n_cols, BLOCK: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK,), tl.float32)
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        at = tl.cast(row, tl.int64) * n_cols + c
+        v = tl.load(x + at, mask=c < n_cols, other=0.0)
+        acc += v
+        tl.store(y + at, v * 2, mask=c < n_cols)
+    tl.store(part + tl.program_id(0) * n_cols + c, acc, mask=c < n_cols)
+
+
+@triton.jit
+def walk_tile(x, y, n_rows, n_cols, BLOCK: tl.constexpr, TILE: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    for tile in range(tl.program_id(0), tl.cdiv(n_rows, TILE), tl.num_programs(0)):
+        r = tile * TILE + tl.arange(0, TILE)
+        at = r[:, None].to(tl.int64) * n_cols + c[None, :]
+        mask = (r < n_rows)[:, None] & (c < n_cols)[None, :]
+        tl.store(y + at, tl.load(x + at, mask=mask, other=0.0) * 2, mask=mask)
+
+
+@triton.jit
+def walk_flat(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    n = tl.cdiv(n_cols, BLOCK)
+    for t in range(tl.program_id(0), n_rows * n, tl.num_programs(0)):
+        c = t % n * BLOCK + tl.arange(0, BLOCK)
+        at = (t // n).to(tl.int64) * n_cols + c
+        tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+
+
+@triton.jit
+def other_row(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    _one(x, y, tl.program_id(0), n_cols, BLOCK)
+
+
+@triton.jit
+def other_row_guard(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    if row >= n_rows:
+        return
+    _one(x, y, row, n_cols, BLOCK)
+
+
+@triton.jit
+def other_chunk(x, y, part, n_rows, n_cols, per, BLOCK: tl.constexpr):
+    p = tl.program_id(0)
+    c = tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK,), tl.float32)
+    for row in range(p * per, tl.minimum((p + 1) * per, n_rows)):
+        v = tl.load(x + row * n_cols + c, mask=c < n_cols, other=0.0)
+        acc += v
+        tl.store(y + row * n_cols + c, v * 2, mask=c < n_cols)
+    tl.store(part + p * n_cols + c, acc, mask=c < n_cols)
+
+
+@triton.jit
+def other_step(x, y, n_rows, n_cols, BLOCK: tl.constexpr, NUM: tl.constexpr):
+    for row in tl.range(tl.program_id(0), n_rows, NUM):
+        _one(x, y, row, n_cols, BLOCK)
+
+
+@triton.jit
+def other_grid2(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + row * n_cols + c, tl.load(x + row * n_cols + c, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+
+
+@triton.jit
+def other_axis1(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    _one(x, y, tl.program_id(1), n_cols, BLOCK)
+
+
+@triton.jit
+def other_tile(x, y, n_rows, n_cols, BLOCK: tl.constexpr, TILE: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    r = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    at = r[:, None].to(tl.int64) * n_cols + c[None, :]
+    mask = (r < n_rows)[:, None] & (c < n_cols)[None, :]
+    tl.store(y + at, tl.load(x + at, mask=mask, other=0.0) * 2, mask=mask)
+
+
+@triton.jit
+def other_flat(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    t = tl.program_id(0)
+    n = tl.cdiv(n_cols, BLOCK)
+    c = t % n * BLOCK + tl.arange(0, BLOCK)
+    at = (t // n) * n_cols + c
+    tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+
+
+@triton.jit
+def other_alone(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    for row in range(n_rows):
+        _one(x, y, row, n_cols, BLOCK)
+
+
+@triton.jit
+def other_loaded(x, y, order, n_rows, n_cols, BLOCK: tl.constexpr):
+    first = tl.load(order + tl.program_id(0))
+    for row in range(first, tl.load(order + tl.program_id(0) + 1)):
+        _one(x, y, row, n_cols, BLOCK)
+
+
+@triton.jit
+def walk_total(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        total += tl.load(x + tl.cast(row, tl.int64) * n_cols + c, mask=c < n_cols, other=0.0)
+    tl.atomic_add(y + c, total, mask=c < n_cols)
+
+
+@triton.jit
+def other_switch(x, y, n_rows, n_cols, walks, BLOCK: tl.constexpr):
+    first, last, step = tl.program_id(0), tl.program_id(0) + 1, 1
+    if walks == 2:
+        last, step = n_rows, tl.num_programs(0)
+    for row in range(first, last, step):
+        _one(x, y, row, n_cols, BLOCK)
+
+
+def _rows(meta):
+    return (meta["n_rows"],)
+
+
+def _blocks(meta):
+    return (meta["n_rows"] * triton.cdiv(meta["n_cols"], meta["BLOCK"]),)
+
+
+FORMS = {
+    "a loop by num_programs": Form(walk_for),
+    "while": Form(walk_while),
+    "counted ahead": Form(walk_counted),
+    "renamed bounds": Form(walk_renamed),
+    "a loop in a helper": Form(walk_helper),
+    "blocks of a row": Form(walk_blocks),
+    "blocks counted ahead": Form(walk_blocks_counted),
+    "online blocks": Form(walk_online, result="logsumexp"),
+    "a buffer with a row for each program": Form(walk_part, more={"part": 37}),
+    "tiles by num_programs": Form(walk_tile, more={"TILE": 4}),
+    "blocks of all rows by num_programs": Form(walk_flat),
+    "a total by atomics": Form(walk_total, result="total"),
+    "a row": Form(other_row, _rows, "a program takes one row"),
+    "a row, and programs without one": Form(other_row_guard, _rows, "a program takes one row"),
+    "a chunk of rows": Form(
+        other_chunk, lambda meta: (triton.cdiv(meta["n_rows"], meta["per"]),), "a chunk of 10 rows", {"part": 4, "per": 10}
+    ),
+    "a constexpr step": Form(other_step, (13,), "its loop over rows steps by 13", {"NUM": 13}),
+    "two axes": Form(
+        other_grid2,
+        lambda meta: (meta["n_rows"], triton.cdiv(meta["n_cols"], meta["BLOCK"])),
+        r"it reads tl.program_id\(1\), so its grid has 2 axes",
+    ),
+    "rows along axis 1": Form(other_axis1, lambda meta: (1, meta["n_rows"]), r"it reads tl.program_id\(1\)"),
+    "a tile of rows": Form(
+        other_tile, lambda meta: (triton.cdiv(meta["n_rows"], meta["TILE"]),), "a program takes a tile of 4 rows", {"TILE": 4}
+    ),
+    "a flat number of blocks": Form(other_flat, _blocks, "a program takes (a part of a|one) row"),
+    "one program for all": Form(other_alone, (1,), "all its programs do the same"),
+    "bounds that are loaded": Form(other_loaded, (4,), "which rows a program takes", {"order": (0, 9, 20, 30, 37)}),
+    "a switch of forms": Form(other_switch, _rows, "a program takes one row", {"walks": 3}),
+}
+
+
+def arguments_of(form: Form, rows: int, cols: int, where: Any) -> tuple[dict[str, Any], torch.Tensor]:
+    """Returns arguments by name, with guards behind what is written, and what y should be."""
+    x = torch.randn(rows, cols, generator=torch.Generator().manual_seed(rows)).to(where)
+    sizes = {"twice": (rows, cols), "logsumexp": (rows,), "total": (cols,)}[form.result]
+    whole = torch.full((sizes[0] + GUARD, *sizes[1:]), 0.0 if form.result == "total" else 7.0, device=where)
+    found = {"x": x, "y": whole[: sizes[0]], "n_rows": rows, "n_cols": cols} | dict(form.more)
+    if "part" in form.more:
+        found["part"] = torch.full((form.more["part"] + GUARD, cols), 7.0, device=where)[: form.more["part"]]
+    if "order" in form.more:
+        found["order"] = torch.tensor(form.more["order"], dtype=torch.int32, device=where)
+    exact = {"twice": x * 2, "logsumexp": x.double().logsumexp(1).float(), "total": x.double().sum(0).float()}
+    return found, exact[form.result]
+
+
+def assert_right(form: Form, arguments: dict[str, Any], exact: torch.Tensor) -> None:
+    """Compares what a launch has written, and looks behind it."""
+    torch.testing.assert_close(arguments["y"], exact, rtol=1e-5, atol=1e-5)
+    for name in ("y", "part"):
+        if name in arguments:
+            value = arguments[name]
+            memory = torch.empty(0, dtype=value.dtype, device=value.device).set_(value.untyped_storage())
+            behind = memory[value.numel() :]
+            assert bool((behind == (0.0 if form.result == "total" else 7.0)).all()), f"{name} is written behind"
+    if "part" in arguments:
+        part = arguments["part"]
+        written = part[(part != 7).any(1)]
+        torch.testing.assert_close(written.sum(0), arguments["x"].sum(0), rtol=1e-4, atol=1e-4)
