@@ -20,7 +20,7 @@ ARROWS = {
     "devices": {"errors"},
     "planning": {"devices", "errors"},
     "runtime": {"planning", "devices", "invariance", "errors"},
-    "row_kernels": {"runtime", "planning", "devices", "errors"},
+    "row_kernels": {"invariance", "runtime", "planning", "devices", "errors"},
     "operators": {"runtime", "planning", "devices", "invariance", "errors"},
     "api": {"operators", "devices"},
     SOFTMAX: {

@@ -4,6 +4,7 @@ Triton's own launch path decides everything: `run(..., warmup=True)` of the oute
 """
 
 import contextlib
+import dataclasses
 import difflib
 import inspect
 import itertools
@@ -189,21 +190,20 @@ def forget(jit: Any, key: object) -> None:
 
 
 def _parsed_options(device: Device, given: Mapping[str, Any]) -> Any:
-    return _options_of(target_of(device), given)
-
-
-def _options_of(target: Any, given: Mapping[str, Any]) -> Any:
     from triton.compiler import make_backend
 
-    return make_backend(target).parse_options(dict(given))
+    return make_backend(target_of(device)).parse_options(dict(given))
 
 
 def option_names() -> set[str]:
     """Returns the names of options that a backend of this Triton has."""
-    from triton.backends.compiler import GPUTarget
+    from triton.backends import backends
 
-    targets = [GPUTarget("cuda", 90, 32), GPUTarget("hip", "gfx942", 64)]
-    return set().union(*(vars(_options_of(target, {})) for target in targets))
+    modules = [vars(sys.modules[each.compiler.__module__]) for each in backends.values()]
+    options = [
+        each for names in modules for each in names.values() if isinstance(each, type) and dataclasses.is_dataclass(each)
+    ]
+    return {field.name for each in classes if dataclasses.is_dataclass(each) for field in dataclasses.fields(each)}
 
 
 def _strange(passed: Mapping[str, Any], jit: Any, error: KeyError, device: Device) -> str | None:
