@@ -200,9 +200,7 @@ def option_names() -> set[str]:
     from triton.backends import backends
 
     modules = [vars(sys.modules[each.compiler.__module__]) for each in backends.values()]
-    options = [
-        each for names in modules for each in names.values() if isinstance(each, type) and dataclasses.is_dataclass(each)
-    ]
+    classes = [each for names in modules for each in names.values() if isinstance(each, type)]
     return {field.name for each in classes if dataclasses.is_dataclass(each) for field in dataclasses.fields(each)}
 
 
