@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 import threading
-import warnings
 
 import pytest
 import torch
@@ -104,16 +103,6 @@ def test_samples_of_torch_and_their_gradients(where, form, dtype, compiler, comp
         ran += 1
     assert ran > 3
     assert {direction for _, direction in computed} == {"forward", "backward"}
-
-
-@pytest.mark.parametrize("name", ["_softmax_backward_data", "nn.functional.cross_entropy", "nn.functional.softmin"])
-def test_samples_of_what_is_made_of_it(where, name, computed):
-    for info, sample in samples(name, where, torch.float32, requires_grad=False)[:20]:
-        theirs = info.op(sample.input, *sample.args, **sample.kwargs)
-        with override_aten():
-            result = info.op(sample.input, *sample.args, **sample.kwargs)
-        torch.testing.assert_close(result, theirs)
-    assert computed
 
 
 @pytest.mark.parametrize("form", ["softmax", "log_softmax"])
@@ -270,70 +259,6 @@ def test_overrides_nest_and_end_in_any_order(x, computed):
     assert len(computed) == 2
 
 
-def another_library(where, number, name="_log_softmax"):
-    """Registers an operator as batch-invariant modes of engines do; its results are a number everywhere."""
-
-    def compute(x, dim, half_to_float):
-        return torch.full_like(x, number)
-
-    library = torch.library.Library("aten", "IMPL")
-    key = torch._C._dispatch_key_for_device(where.type)
-    library.impl(f"aten::{name}", compute, key, allow_override=number != 2)  # the first one registers as older torches have it
-    return library
-
-
-# "+1" begins the first override, "-1" ends it; "+B" registers B's kernel, "-B" takes it back. Behind each is who computes then.
-FLOWS = {
-    "after an override that has ended": "+1 ours -1 torch +B B +1 ours -1 B -B torch",
-    "while one is in force": "+1 ours +B B* -1 B -B torch",
-    "taken back while one is in force": "+1 ours +B B* -B ours -1 torch",
-    "ahead of all": "+B B +1 ours -B ours -1 torch",
-    "an override within an override": "+1 ours +B B* +2 ours -2 B -B ours -1 torch",
-    "overrides that end in their order": "+1 ours +B B* +2 ours -1 ours -2 B -B torch",
-    "two libraries": "+B B +1 ours +C C* -C ours +C C* +2 ours -2 C -B C -C ours -1 torch",
-}
-
-
-@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
-@pytest.mark.parametrize("flow", FLOWS.values(), ids=FLOWS)
-@pytest.mark.parametrize("first", [True, False], ids=["the first overrides", "later ones"])
-def test_the_newest_of_several_libraries_computes(where, x, computed, flow, first):
-    """A * is a warning that names the place where the other kernel was registered."""
-    if first:
-        aten._newest = None  # for good: what is registered stays, and these are newer
-    steps, parties, theirs = iter(flow.split()), {}, torch.log_softmax(x, 1)
-    key = torch._C._dispatch_key_for_device(where.type)
-    try:
-        for event, who in zip(steps, steps, strict=True):
-            with warnings.catch_warnings(record=True) as told:
-                warnings.simplefilter("always")
-                if event[0] == "-":
-                    party = parties.pop(event[1])
-                    party.end() if event[1].isdigit() else party._destroy()
-                else:
-                    number = {"B": 2, "C": 3}.get(event[1])
-                    parties[event[1]] = another_library(where, number) if number else override_aten()
-            told = [str(each.message) for each in told if "this package" in str(each.message)]
-            assert len(told) == who.count("*"), event
-            named = rf"aten::_log_softmax at {key} is computed by the kernel registered at {re.escape(__file__)}:\d+, and not"
-            assert all(re.match(named, each) for each in told)
-            leaf = x.clone().requires_grad_()
-            y = torch.log_softmax(leaf, 1)
-            by_ours = ("log_softmax", "forward") in computed
-            number = {2.0: "B", 3.0: "C"}.get(y[0, 0].item())
-            assert (number or ("ours" if by_ours else "torch")) == who.strip("*"), event
-            y.sum().backward()
-            assert (("log_softmax", "backward") in computed) == any(name.isdigit() for name in parties)
-            computed.clear()
-            assert torch.equal(torch.softmax(x.double(), 1).argmax(1), x.argmax(1))
-            assert (("softmax", "forward") in computed) == any(name.isdigit() for name in parties)
-            computed.clear()
-    finally:
-        for name, party in parties.items():
-            party.end() if name.isdigit() else party._destroy()
-    assert_same_bits(torch.log_softmax(x, 1), theirs)
-
-
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 def test_what_is_not_computed_goes_to_the_kernel_that_is_overridden(where, x, computed, monkeypatch):
     """Another library's may pass calls on, too: to what it found, which may be kernels of this package."""
@@ -417,32 +342,6 @@ def test_rows_masked_wholly_are_0_if_asked(x, call, whole, computed):
     torch.testing.assert_close(y[::2], plain[::2])
     assert not dx[1].any()
     assert dx.isfinite().all()
-
-
-def attention(where):
-    """nn.MultiheadAttention of a sequence whose second query may look at nothing, its weights' gradients, and its result."""
-    torch.manual_seed(0)
-    layer = torch.nn.MultiheadAttention(8, 2, batch_first=True).to(where)
-    x, mask = torch.randn(1, 4, 8, device=where), torch.zeros(4, 4, dtype=torch.bool, device=where)
-    mask[1] = True
-    y, weights = layer(x, x, x, attn_mask=mask)
-    y.square().sum().backward()
-    return weights.detach(), y.detach(), [each.grad for each in layer.parameters()]
-
-
-def test_attention_learns_beside_a_row_that_is_masked_wholly(where):
-    for masked_rows in ("nan", "zero"):
-        with override_aten(masked_rows=masked_rows):
-            weights, y, gradients = attention(where)
-        finite = masked_rows == "zero"
-        assert weights[0, 1].isnan().all() != finite
-        assert y[0, ::2].isfinite().all()
-        assert all(each.isfinite().all() == finite for each in gradients)
-    with (
-        pytest.raises(ValueError, match=r"argument 'masked_rows' must be 'nan' or 'zero', not 0"),
-        override_aten(masked_rows=0),
-    ):
-        pass
 
 
 def test_threads_compute_while_overrides_begin_and_end(x, monkeypatch):

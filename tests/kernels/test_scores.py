@@ -1,26 +1,19 @@
 """Options of a call in every strategy, hostile masks, odd layouts of masks, and words that are lost; see test_calls.py too."""
 
-import dataclasses
 import functools
 
-import msgspec
 import pytest
 import torch
-from calls import Call, calls, few
+from calls import calls, few
 from closeness import INF, assert_close, with_terms
-from faults import publish_by
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import PAIRS
 from scored import TOGETHER, choose, compare_gradient
-from shared_rows import assert_same
 from tilings import TILINGS
-from together import Together
 
 from portable_softmax import batch_invariant, softmax
-from portable_softmax.devices.policy import Polls
 from portable_softmax.operators import memory
-from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
 
 pytestmark = pytest.mark.kernel
 NAN = float("nan")
@@ -211,37 +204,3 @@ def test_gradients(where, form, planned, name, strategy, cols):
     if strategy:
         planned(TILINGS[strategy])
     compare_gradient(where, name, form, torch.float32, cols)
-
-
-@pytest.mark.each_value
-@pytest.mark.parametrize("name", TOGETHER)
-@pytest.mark.parametrize(("tiling", "form"), [("shared", "softmax"), ("shared blocks", "log_softmax")])
-def test_words_that_are_lost_change_no_bit(device, where, form, planned, monkeypatch, name, tiling):
-    if device.backend != "interpreter":
-        pytest.skip("programs run at once in the interpreter")
-    planned(TILINGS[tiling])
-    call = Call(form, (1, 2, 2, 45), ways=TOGETHER[name])
-
-    def together(spec, device, grid, sizes, polls):
-        launch = msgspec.structs.replace(device.profile.launch, polls=Polls(polls, "a test"))
-        looking = dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=launch))
-        n_operands = next(at for at, kind in enumerate(spec.signature().values()) if not kind.startswith("*"))
-
-        def run(*operands):
-            arguments = *operands[:n_operands], *sizes, *operands[n_operands:]
-            arguments = tuple(
-                each.view(torch.uint8) if isinstance(each, torch.Tensor) and each.dtype == torch.bool else each
-                for each in arguments
-            )
-            named = dict(zip(spec.signature(), arguments, strict=True)) | constexprs_of(spec, looking)
-            Together(1).launch(kernel_of(spec), grid[0], **named)
-
-        return run
-
-    with monkeypatch.context() as patched:
-        patched.setattr("portable_softmax.runtime.launch.prepare", functools.partial(together, polls=10**6))
-        untroubled = check(call.x(where), form, **call.options(where))
-    memory.forget()
-    publish_by(monkeypatch, lambda *arguments: None)
-    monkeypatch.setattr("portable_softmax.runtime.launch.prepare", functools.partial(together, polls=2))
-    assert_same(call.run(where), untroubled)
