@@ -24,7 +24,6 @@ SHAPES: dict[tuple[str, int], tuple[int, ...]] = {
     ("across 128", FULL): (16, 128, 1024, 8192, 65536),
     ("across 49", FULL): (16, 256, 4096),
     ("across 3", FULL): (300,),
-    ("transposed", FULL): (64, 512, 4096, 32768),
 }
 
 
@@ -40,9 +39,9 @@ class Cell:
 
     @property
     def unit(self) -> int:
-        """Returns how many rows a matrix has, of rows that lie side by side; else 1, or 64 that make whole vectors."""
+        """Returns how many rows a matrix has, of rows that lie side by side; else 1."""
         layout, _, rows = self.kind.partition(" ")
-        return int(rows) if layout == "across" else 64 if layout == "transposed" else 1
+        return int(rows) if layout == "across" else 1
 
     def __str__(self) -> str:
         return f"{self.kind} {self.n_rows} x {self.n_cols} {self.dtype} {'backward' if self.backward else 'forward'}"
@@ -66,8 +65,7 @@ def tensors_of(cell: Cell, where: str) -> tuple[tuple[Any, ...], int]:
     shape: tuple[int, ...] = (cell.n_rows, cell.n_cols)
     if cell.kind.startswith("across"):
         shape = (cell.n_rows // cell.unit, cell.n_cols, cell.unit)
-    given = like(shape[::-1]).t() if cell.kind == "transposed" else like(shape)
-    return (like(shape), given, *([like(shape)] if cell.backward else [])), 1
+    return tuple(like(shape) for _ in range(2 + cell.backward)), 1
 
 
 @functools.lru_cache(maxsize=4096)

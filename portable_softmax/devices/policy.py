@@ -16,7 +16,6 @@ MOST_POLLS = 2**16  # a choice of this project: some hundredths of a second
 Strategy = Literal["tile", "online", "shared"]
 Direction = Literal["forward", "backward"]
 Access = Literal["vector", "narrow", "scalar", "unaligned"]
-Layout = Literal["rows", "across", "transposed"]
 Unset = msgspec.UnsetType
 Amount = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 Exponent = Annotated[float, msgspec.Meta(ge=1, le=20)]  # of a power that stays a float

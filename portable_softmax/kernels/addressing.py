@@ -12,9 +12,8 @@ import triton.language as tl
 def shape_of(n_lines, length, n_matrices, n_batches, FORM: tl.constexpr):
     """Returns (rows among which a tile finds its own, columns, rows of a matrix)."""
     length = length * FORM.unit
-    lines = n_lines * FORM.unit if FORM.transposed else n_lines
-    per_matrix = lines if FORM.axis == 1 else length
-    n_cols = length if FORM.axis == 1 else lines
+    per_matrix = n_lines if FORM.axis == 1 else length
+    n_cols = length if FORM.axis == 1 else n_lines
     n_rows = per_matrix * n_matrices * n_batches if FORM.flat and FORM.depth > 1 else per_matrix
     return n_rows, n_cols, per_matrix
 
@@ -62,14 +61,14 @@ def outer_of(matrix, n_matrices, matrix_stride, batch_stride, FORM: tl.constexpr
 
 
 @triton.jit
-def starts_of(ptr, matrix, line, n_matrices, stride, matrix_stride, batch_stride, AXIS: tl.constexpr, FORM: tl.constexpr):
+def starts_of(ptr, matrix, line, n_matrices, stride, matrix_stride, batch_stride, FORM: tl.constexpr):
     """Returns pointers to the first column of each row: [rows, 1] for FORM.axis 1, [1, rows] for FORM.axis 0.
 
-    With FORM.unaligned they point to the start of the vector that holds the first column. AXIS is the operand's own: FORM.axis
-    or FORM.out_axis. With AXIS 1, `stride` leads to the next row; with AXIS 0, to the next column.
+    With FORM.unaligned they point to the start of the vector that holds the first column. `stride` leads
+    to the next row with FORM.axis 1, to the next column with FORM.axis 0.
     """
     outer = outer_of(matrix, n_matrices, matrix_stride, batch_stride, FORM)
-    within = line * stride if AXIS == 1 else line
+    within = line * stride if FORM.axis == 1 else line
     if FORM.unaligned:
         within = (outer + within if FORM.depth > 1 else within) // FORM.vector * FORM.vector
         outer = 0 if FORM.depth > 1 else outer
@@ -102,11 +101,11 @@ def operands_of(
 
     A softmax has no b, and nothing is loaded there.
     """
-    a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_batch, FORM.axis, FORM)
+    a = starts_of(a_ptr, matrix, line, n_matrices, a_line, a_matrix, a_batch, FORM)
     lead = lead_of(matrix, line, n_matrices, a_line, a_matrix, a_batch, FORM)
     b = a
     if FORM.backward:
-        b = starts_of(b_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM.out_axis, FORM)
+        b = starts_of(b_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM)
     return a, b, lead
 
 

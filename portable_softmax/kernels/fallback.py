@@ -44,7 +44,7 @@ def do_alone(
     if FORM.held:
         own = tl.where(splits_of(FORM) == split, firsts, -float("inf"))
         base = by_row(base_of(tl.max(own, axis=0)), FORM)
-    out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM.out_axis, FORM)
+    out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM)
     edge_a, edge_b = load_edges(a, b, rows, lead, split, n_rows, n_cols, b_stride, factors, FORM)
     first_col = first_of_split(split, n_cols, FORM)
     store_streamed(

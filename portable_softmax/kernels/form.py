@@ -28,7 +28,6 @@ class Form:
 
     # How rows lie in memory.
     axis: int  # of a row's elements in a tile. 1: the elements of a row are neighbours in x, or dy; 0: those of a column are
-    out_axis: int  # the same for y and the result; it differs from `axis` if x is transposed
     depth: int  # 1: one stride leads from line to line; 2: lines form matrices; 3: matrices form batches
     flat: bool  # the rows of a tile may lie in several matrices; always so for axis 1
     vector: int  # elements of one access; they divide the lengths and strides of lines
@@ -74,11 +73,6 @@ class Form:
         if self.picks:
             return "log_probs_backward_kernel" if self.picks == "gradient" else "log_probs_kernel"
         return f"{'scored' if self.scored else 'softmax'}{'_backward' if self.backward else ''}_kernel"
-
-    @property
-    def transposed(self) -> bool:
-        """Tells whether y is transposed relative to x: a tile is read along one kind of lines and stored along the other."""
-        return self.axis != self.out_axis
 
     @property
     def unit(self) -> int:

@@ -27,7 +27,7 @@ def load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.constexpr)
     """
     if FORM.backward:
         loaded_a = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=0.0).to(FORM.compute)
-        loaded_b = tl.load(pointers(b, cols, b_stride, FORM.out_axis), mask=read, other=0.0).to(FORM.compute)
+        loaded_b = tl.load(pointers(b, cols, b_stride, FORM.axis), mask=read, other=0.0).to(FORM.compute)
     elif FORM.scored:
         loaded_a = load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM)
         loaded_b = loaded_a

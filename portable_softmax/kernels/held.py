@@ -124,7 +124,7 @@ def store_tile(out, a, b, base, first, second, rows, first_col, lead, n_rows, n_
     for k in tl.static_range(FORM.blocks):
         result = finish(get(a, k, FORM), get(b, k, FORM), first, second, scale, rest, factor, FORM.axis, FORM)
         cols, mask = block_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
-        store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)
+        store(pointers(out, cols, out_stride, FORM.axis), result, mask)
 
 
 @triton.jit

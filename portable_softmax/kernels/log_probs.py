@@ -150,7 +150,7 @@ def store_gradients(
                 get(tile_a, k, FORM), cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols,
                 n_ids, ignored, factor, FORM.axis, FORM,
             )  # fmt: skip
-            store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)
+            store(pointers(out, cols, out_stride, FORM.axis), result, mask)
     else:
         for col in tl.range(first_col, past_of_split(first_col, n_cols, FORM), FORM.width):
             block, _b, cols, mask = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, out_stride, factor, FORM)
@@ -158,7 +158,7 @@ def store_gradients(
                 block, cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored,
                 factor, FORM.axis, FORM,
             )  # fmt: skip
-            store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)
+            store(pointers(out, cols, out_stride, FORM.axis), result, mask)
     if FORM.unaligned:
         if split == 0:
             edge_cols, edge_mask = edges_of(rows, lead, 0, n_rows, n_cols, FORM)

@@ -120,7 +120,7 @@ def softmax_kernel(
                 factors, sinks, FORM,
             )  # fmt: skip
         else:
-            out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM.out_axis, FORM)
+            out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM)
             if FORM.picks == "gradient":
                 store_gradients(
                     out, a, b, tile_a, edge_a, first, second, total, slope, ids_ptr, picked_ptr, number, rows, lead, split,

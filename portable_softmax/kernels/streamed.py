@@ -122,4 +122,4 @@ def store_streamed(
         block_a, block_b, cols, mask = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM)
         block_b = weights(block_a, block_b, base, factor, FORM.axis, FORM)
         result = finish(block_a, block_b, first, second, scale, rest, factor, FORM.axis, FORM)
-        store(pointers(out, cols, out_stride, FORM.out_axis), result, mask)
+        store(pointers(out, cols, out_stride, FORM.axis), result, mask)

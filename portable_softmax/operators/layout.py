@@ -76,7 +76,7 @@ def _lines(call: Call, operands: Operands, device: Device, mask: torch.Tensor | 
 
 def _as_if_contiguous(call: Call, operands: Operands, lines: Lines) -> bool:
     """Tells whether rows start on the multiple that their length alone implies, so that all are read alike."""
-    if lines.across or lines.transposed or (lines.depth > 1 and not (call.scores or call.log_probs)):
+    if lines.across or (lines.depth > 1 and not (call.scores or call.log_probs)):
         return False
     vector = math.gcd(lines.length, VECTOR_BYTES // max(each.element_size() for each in operands))
     aligned = all(each.data_ptr() % VECTOR_BYTES == 0 for each in operands)

@@ -16,7 +16,7 @@ ADDRESS, ADDRESS_BESIDE = 0.5, 1.4  # of each element that is read alone
 
 def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
     """Estimates what a program uses: registers for each element, and some more; it spills what a thread may not have."""
-    hardware, beside = device.hardware, problem.layout != "rows"
+    hardware, beside = device.hardware, problem.across
     threads = (tiling.num_warps or 1) * (hardware.warp_size or 1)
     each: float = problem.registers_per_element
     if problem.vector == 1:

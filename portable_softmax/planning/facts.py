@@ -92,7 +92,7 @@ def facts(
     missed = read * max(0.0, 1 - memory.cached / between) if twice else 0  # the L2 cache has lost it
     passes = 1 + read / moved if twice else 1
     again = under * moved * passes + (read - missed if twice else 0)
-    alone = elements / vector if problem.layout != "rows" else 0  # each has an address of its own
+    alone = elements / vector if problem.across else 0  # each has an address of its own
     return Facts(
         programs=num_programs / memory.multiprocessors,
         beside=min(resident, max(1.0, tiles / memory.multiprocessors)),
@@ -155,7 +155,7 @@ def _pieces(problem: Problem, tiling: Tiling, memory: _Memory, vector: int) -> t
     """
     element, operands, line, sector = memory.element, memory.operands, memory.line, memory.sector
     access = vector * memory.warp  # elements that a warp asks for at once
-    if problem.layout == "rows":
+    if not problem.across:
         runs = [tiling.tile_rows * tiling.tile_cols] * operands
         asked = [_lines(access, tiling.width, tiling.tile_rows, problem.n_cols, element, line)] * operands
         narrow = vector * element / VECTOR_BYTES  # single elements of a line are read one after another
@@ -168,14 +168,11 @@ def _pieces(problem: Problem, tiling: Tiling, memory: _Memory, vector: int) -> t
             ] * operands
         else:
             asked = [_lines(access, rows, access, inner, element, line)] * operands
-        if problem.transposed:
-            runs = [tiling.tile_rows] + [tiling.width] * (operands - 1)
-            asked[1:] = [_lines(access, tiling.width, tiling.tile_rows, problem.n_cols, element, line)] * (operands - 1)
     left_out = sum(line / min(line, max(each * element, sector)) - 1 for each in runs) / operands
     under = sum(sector / min(sector, each * element) - 1 for each in runs) / operands * narrow
     if problem.scattered:
         under += (problem.inner - math.gcd(problem.inner, tiling.tile_rows)) / tiling.tile_rows  # rows of others, at both ends
-    elif problem.layout == "across" and problem.inner * element % sector:
+    elif problem.across and problem.inner * element % sector:
         under += sector / (runs[0] * element)  # a run ends within a sector that another one begins in
     return left_out * min(1, vector * element / VECTOR_BYTES), under, sum(asked)
 
@@ -191,7 +188,7 @@ def _lines(access: int, run: int, most_runs: int, apart: int, element: int, line
 
 def _vector(problem: Problem, tiling: Tiling, threads: int) -> int:
     """Returns how many neighbours a thread has."""
-    if problem.layout == "rows":
+    if not problem.across:
         return problem.vector
     return min(problem.vector, max(1, tiling.tile_rows * tiling.width // threads))
 
@@ -201,7 +198,7 @@ def _sums(problem: Problem, tiling: Tiling, threads: int, vector: int) -> float:
 
     Neighbouring threads have neighbouring elements, or columns, where Triton does not see that rows are neighbours.
     """
-    if problem.layout == "rows" or (problem.scattered and vector == 1):
+    if not problem.across or (problem.scattered and vector == 1):
         lanes = min(threads, max(1, tiling.width // vector))
         return max(threads, tiling.tile_rows * lanes) * math.log2(lanes)
     beside = min(threads, max(1, tiling.tile_rows // vector))

@@ -46,7 +46,7 @@ def is_possible(tiling: Tiling) -> bool:
 
 
 def _with_warps(budget: Budget) -> Iterator[Tiling]:
-    problem, beside = budget.problem, budget.problem.layout != "rows"
+    problem, beside = budget.problem, budget.problem.across
     warps = powers(1, budget.most_threads // budget.warp)
     anywhere = not beside and (problem.vector == 1 or problem.unaligned)  # where rows start: a thread takes one access of each
     each = powers(problem.vector, 2 * problem.widest)
@@ -89,7 +89,7 @@ def _smallest(budget: Budget) -> Tiling:
 def _rows(budget: Budget) -> list[int]:
     """Returns the rows that a tile may have: from one, or the neighbours of a sector, to as many as there are registers for."""
     problem = budget.problem
-    if problem.layout == "rows":
+    if not problem.across:
         fit = budget.most_threads * problem.vector // next_power_of_2(problem.width)
         return powers(1, min(fit, next_power_of_2(-(-problem.n_rows // budget.multiprocessors))))
     word = max(1, WORD_BYTES // problem.element_bytes)
@@ -103,7 +103,7 @@ def _tiling(budget: Budget, place: Place) -> Tiling | None:
     """
     problem, threads, (rows, warps, each, splits, held) = budget.problem, place.warps * budget.warp, place
     width, split = each * threads // rows, -(-problem.width // splits)
-    if width < problem.vector and problem.layout == "rows":
+    if width < problem.vector and not problem.across:
         return None
     width = max(1, min(width, next_power_of_2(split)))
     blocks = -(-split // width)
@@ -136,7 +136,7 @@ def _are_enough(budget: Budget, place: Place) -> bool:
 
 def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:
     """Yields tiles of as many elements as the profile gives, then fewer; rows that are longer are read twice."""
-    problem, launch, beside = budget.problem, budget.device.profile.launch, budget.problem.layout != "rows"
+    problem, launch, beside = budget.problem, budget.device.profile.launch, budget.problem.across
     most = launch.tile_elements.value // problem.registers_per_element if launch.tile_elements else 1
     cols, neighbours = next_power_of_2(problem.width), budget.most_rows
     fair = next_power_of_2(-(-problem.n_rows // budget.multiprocessors))  # each core has a tile

@@ -16,15 +16,12 @@ class Lines(NamedTuple):
         levels: (size, strides of the operands in elements) of batches, of matrices in a batch, and of lines in a matrix.
         length: elements of a line.
         across: False where a line is a row; True where it holds the same column of so many rows, and a matrix these rows.
-        transposed: the second operand, x or dy, is transposed relative to the others. Its lines run across the others' lines,
-            and each operand's stride of lines steps along its own lines.
         mask: a mask's strides from column to column, row to row, matrix to matrix and batch to batch; None without scores.
     """
 
     levels: tuple[Level, Level, Level]
     length: int
     across: bool
-    transposed: bool = False
     mask: tuple[int, ...] | None = None
 
     @property
@@ -53,29 +50,16 @@ def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], s
     columns: Level = n_cols, tuple(each[dim] if n_cols > 1 else 1 for each in strides)
     others = [(size, tuple(each[at] for each in strides)) for at, size in enumerate(shape) if at != dim and size > 1]
     levels = _merged(others) or [(1, (0,) * len(strides))]
-    in_rows = [stride == 1 for stride in columns[1]]
-    if in_rows[0] and not all(in_rows):  # rows of the result may lie in any order: those that x or dy has side by side
-        levels.sort(key=lambda level: level[1][1] == 1)
     rows = levels[-1]
-    side_by_side = [stride == 1 for stride in rows[1]]
-    if all(in_rows) or all(side_by_side):
-        across, transposed = not all(in_rows), False
-    elif side_by_side[1] and all(_but_second(in_rows)):
-        across, transposed = True, True
-    elif in_rows[1] and all(_but_second(side_by_side)):
-        across, transposed = False, True
-    else:
+    across = any(stride != 1 for stride in columns[1])
+    if across and any(stride != 1 for stride in rows[1]):
         return None
-    if not scattered and (transposed or (across and rows[0] < SHORTEST_LINE)):
+    if not scattered and across and rows[0] < SHORTEST_LINE:
         return None
-    if transposed:  # to each operand its own way from line to line
-        along, beside = columns[1], rows[1]
-        columns = n_cols, (beside[0], along[1], *beside[2:])
-        rows = rows[0], (along[0], beside[1], *along[2:])
     lines = [*levels[:-1], columns if across else rows]
     if len(lines) > (MOST_LEVELS if scattered else 1 + across):
         return None
-    return Lines(_three(lines), rows[0] if across else n_cols, across, transposed)
+    return Lines(_three(lines), rows[0] if across else n_cols, across)
 
 
 def lines_of_scores(
@@ -108,13 +92,7 @@ def lines_of_scores(
     strides_of_mask = columns[1][-1], rows[1][-1], matrices[1][-1], batches[1][-1]
     lines = _three([*levels[:-1], rows if in_rows else columns])
     operands = tuple((size, of_all[:-1]) for size, of_all in lines)
-    return Lines(
-        (operands[0], operands[1], operands[2]), columns[0] if in_rows else rows[0], not in_rows, False, strides_of_mask
-    )
-
-
-def _but_second(operands: Sequence[bool]) -> list[bool]:
-    return [operands[0], *operands[2:]]
+    return Lines((operands[0], operands[1], operands[2]), columns[0] if in_rows else rows[0], not in_rows, strides_of_mask)
 
 
 def _merged(levels: list[Level]) -> list[Level]:

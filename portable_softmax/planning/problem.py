@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.devices.policy import Access, Direction, Layout
+from portable_softmax.devices.policy import Access, Direction
 from portable_softmax.planning.lines import Lines
 from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.scores import NONE, Scores
@@ -38,7 +38,6 @@ class Problem:
             contiguous [n_rows // inner, n_cols, inner] tensor.
         batch_invariant: whether the tile must not depend on n_rows.
         depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in batches.
-        transposed: x, or dy, lies the other way than y and the result: its rows side by side if theirs are not, and back.
         lines: how the operands lie; None where nothing but a plan is wanted.
         unaligned, scattered: how a launch reads it, which planning chooses (reading.py).
             unaligned: rows start anywhere, but those of all operands alike, and are read in vectors between two edges; `vector`
@@ -62,7 +61,6 @@ class Problem:
     inner: int = 1
     batch_invariant: bool = False
     depth: int = 1
-    transposed: bool = False
     lines: Lines | None = None
     unaligned: bool = False
     scattered: bool = False
@@ -106,11 +104,6 @@ class Problem:
         if self.vector == self.widest:
             return "vector"
         return "scalar" if self.vector == 1 else "narrow"
-
-    @cached_property
-    def layout(self) -> Layout:
-        """Returns the layout, as rows of numbers name it: rows with neighbouring elements, rows side by side, or transposed."""
-        return "transposed" if self.transposed else "across" if self.across else "rows"
 
     @property
     def mask_shared(self) -> bool:

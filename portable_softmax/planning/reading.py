@@ -20,7 +20,7 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     if beside and device.vendor.scattered_rows and problem.inner < Budget(problem, device).line:
         found.append(replace(problem, scattered=True))
     deep = problem.depth > 1 and not problem.numbered  # plain rows of matrices are read as they lie
-    if problem.batch_invariant or not problem.aligned or problem.layout != "rows" or deep:
+    if problem.batch_invariant or not problem.aligned or problem.across or deep:
         return found
     if device.vendor.aligned_access and _may_be_unaligned(problem):
         found.append(replace(problem, vector=problem.widest, unaligned=True))

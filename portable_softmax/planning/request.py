@@ -99,7 +99,7 @@ def problem_of(
     """
     n_lines, outer = lines.levels[2][0], lines.levels[0][0] * lines.levels[1][0]
     widest = VECTOR_BYTES // max(DTYPE_BYTES[x_dtype], DTYPE_BYTES[y_dtype])
-    vector = math.gcd(lines.length, *lines.strides, *([n_lines] if lines.transposed else []), widest)
+    vector = math.gcd(lines.length, *lines.strides, widest)
     mask_step, mask_vector = _mask_access(lines, vector if mask_aligned and not batch_invariant else 1)
     return Problem(
         n_rows=outer * (lines.length if lines.across else n_lines),
@@ -113,7 +113,6 @@ def problem_of(
         inner=lines.length if lines.across else 1,
         batch_invariant=batch_invariant,
         depth=lines.depth,
-        transposed=lines.transposed,
         lines=lines,
         scores=scores,
         in_place=in_place,

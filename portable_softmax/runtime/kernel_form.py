@@ -47,7 +47,6 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         compute="float64" if spec.problem.y_dtype == "float64" else "float32",
         rounded_to=spec.problem.y_dtype,
         axis=axis,
-        out_axis=1 - axis if spec.problem.transposed else axis,
         depth=spec.problem.depth,
         flat=spec.problem.scattered or (not spec.problem.across and (not spec.problem.numbered or spec.problem.depth == 1)),
         vector=spec.problem.vector,

@@ -55,8 +55,7 @@ def sizes_of(problem: Problem) -> tuple[int, ...]:
     unit = 1 if problem.unaligned else problem.vector
     out_and_a = slice(2) if problem.stores else slice(1, None, -1)  # (a, b) is reduced: b lies where a result would
     in_units = [tuple(stride // unit for stride in each[out_and_a]) for each in (within, matrices, batches)]
-    lines_given = n_lines // unit if lines.transposed else n_lines
-    return lines_given, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_batches, *in_units[2]
+    return n_lines, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_batches, *in_units[2]
 
 
 def mask_sizes(problem: Problem) -> tuple[int, ...]:

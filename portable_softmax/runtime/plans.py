@@ -87,7 +87,7 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
         compiler.check_compiles()  # or each of many tilings would not compile for this reason
     found = planner.choose(problem, device, _measure)
     if found.warning:
-        sizes = f"{problem.size}, {problem.layout}"
+        sizes = f"{problem.size}, {'across' if problem.across else 'rows'}"
         _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, found.tiling, found.warning)
     if device.index is not None and _is_assumed(device):
         notice = f"what launches cost on {device.profile.name} is assumed; `portable-softmax tune` measures it"

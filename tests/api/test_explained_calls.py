@@ -25,7 +25,8 @@ def softly(x, dim=-1, dtype=None, **given):
 COPIED, CONVERTED = "the input is copied first, and", "torch converts int32 to float32 first"
 CALLS = {  # and what is said of each beside the plan
     "rows": (softly, "float32 to float32: softmax along dim 1 of (24, 37), strides (37, 1)\n"),
-    "rows side by side": (lambda x: softly(x.t(), 0), "37 columns on ;; along dim 0 of (37, 24), strides (1, 37)\n"),
+    "rows side by side": (lambda x: softly(x, 0), "24 columns on ;; along dim 0 of (24, 37), strides (37, 1)\n"),
+    "t()": (lambda x: softly(x.t(), 0), f"{COPIED} ;; 37 columns on ;; along dim 0 of (37, 24), strides (1, 37)\n"),
     "slices": (lambda x: softly(x[::2, 3:], 1), "rows of 34 columns on "),
     "another type": (lambda x: softly(x.half(), 1, torch.float64), "float16 to float64:"),
     "converted": (lambda x: softly(x.int(), 1, torch.float32), f"{CONVERTED} ;; float32 to float32:"),
@@ -41,7 +42,7 @@ CALLS = {  # and what is said of each beside the plan
         "scale 0.125, mask bool (24, 37), causal lower_right, softcap 5.0, masked_rows zero",
     ),
     "in place": (lambda x: softly(x, out=x), "in place"),
-    "transposed": (lambda x: softly(x, out=x.new_empty(37, 24).t()), "into strides (1, 24)"),
+    "transposed": (lambda x: softly(x, out=x.new_empty(37, 24).t()), f"{COPIED} ;; into strides (1, 24)"),
     "off every alignment": (lambda x: softly(x, out=x.new_empty(24 * 37 + 1)[1:].view(24, 37)), "into strides (37, 1)"),
     "resized": (lambda x: softly(x, out=x.new_empty(0)), "into strides (1,)"),
     "scores into a tensor": (lambda x: softly(x, scale=2.0, out=x.new_empty(37, 24).t()), f"{COPIED} ;; into strides (1, 24)"),

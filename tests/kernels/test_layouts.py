@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale
-from direct import INF, LAYOUTS, NAN, as_they_are, backward, beside, forward, launch, result_in, rows_in
+from direct import INF, NAN, as_they_are, backward, beside, forward, launch, result_in, rows_in
 from offline import light, read_problem
 from sweep import mostly_slow
 
@@ -74,7 +74,7 @@ CASES = {
         "shared": Case(Tiling(1, 16, splits=4), 45),
         "shared in blocks": Case(Tiling(1, 16, splits=3, blocks=3), 99),
     },
-    **dict.fromkeys(LAYOUTS, SIDE_BY_SIDE),
+    "across": SIDE_BY_SIDE,
 }
 KINDS = [(dtype, form) for form in ("softmax", "log_softmax", "softmin") for dtype in DTYPES]
 NAMES = [(layout, name) for layout in CASES for name in CASES[layout]]
@@ -90,8 +90,7 @@ def combined():
         kinds = [kind for kind in KINDS if kind[0] != torch.float64 or not is_shared]
         for number in range(2):
             dtype, form = kinds[(5 * turn + 7 * number) % len(kinds)]
-            like_across = layout in ("to rows", "from rows") and (turn // 2 + (layout == "to rows")) % 2
-            yield pytest.param(layout, name, dtype, direction, form, marks=[pytest.mark.slow] if number or like_across else [])
+            yield pytest.param(layout, name, dtype, direction, form, marks=[pytest.mark.slow] if number else [])
 
 
 def hostile(x, sign):
@@ -147,8 +146,8 @@ def run(device, where):
         special = special or (hostile if direction is forward else hostile_gradients)
         launched, programs, vector = functools.partial(launch, device), 2 * tiling.splits, 16 // dtype.itemsize
         given = form, dtype, where, sizes, tiling, programs
-        if layout in LAYOUTS:
-            return beside(direction, layout, device, launched, *given, special)
+        if layout == "across":
+            return beside(direction, device, launched, *given, special)
         if layout == "unaligned":  # with an odd stride, so that rows of every lead follow each other
             return direction(launched, *given, vector, sizes + 3 - sizes % 2, max(n_rows, 12), special)
         return direction(launched, *given, vector if layout == "vectors" else 1, n_rows=max(n_rows, 12), special=special)
@@ -163,7 +162,7 @@ def skip_what_the_device_lacks(device, layout, tiling):
         pytest.skip("this Triton has no tuples of tensors")
     lacks = {
         "unaligned": not device.vendor.aligned_access,
-        **dict.fromkeys(LAYOUTS, not device.vendor.scattered_rows),
+        "across": not device.vendor.scattered_rows,
     }
     if lacks.get(layout):
         pytest.skip(f"{device.backend} has no rows that are {layout}")
@@ -178,7 +177,7 @@ def test_hostile_rows(run, layout, name, dtype, direction, form):
     ("layout", "name", "direction"),
     mostly_slow(
         [(*each, way) for each in NAMES for way in DIRECTIONS],
-        lambda layout, name, direction: layout not in LAYOUTS and direction is forward and "," in name,
+        lambda layout, name, direction: layout != "across" and direction is forward and "," in name,
     ),
 )
 def test_a_row_does_not_see_the_others(run, layout, name, direction):

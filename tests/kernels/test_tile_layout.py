@@ -12,10 +12,10 @@ from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 
-def moved(dtype, vector, backward, transposed):
+def moved(dtype, vector, backward):
     """Conversions of blocks of 64 columns of 16 rows, in Triton's GPU dialect."""
     device = Device.from_profile("nvidia/h200")
-    problem = Problem(4096, 4096, dtype, dtype, vector, inner=4096, backward=backward, transposed=transposed)
+    problem = Problem(4096, 4096, dtype, dtype, vector, inner=4096, backward=backward)
     spec = KernelSpec.of(problem, Tiling(16, 64, 4, 1, 8, 128, blocks=8, walk=False))
     compiled = compile_for(device, kernel_of(spec), spec.signature(), constexprs_of(spec, device), 4, 1, 128, True)
     return re.findall(r"ttg.convert_layout [^\n]*tensor<64x16x", compiled.asm["ttgir"])
@@ -25,4 +25,4 @@ def moved(dtype, vector, backward, transposed):
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize(("dtype", "vector"), [("float32", 4), ("bfloat16", 8)])
 def test_the_tile_keeps_its_layout(dtype, vector, backward):
-    assert not moved(dtype, vector, backward, transposed=False)
+    assert not moved(dtype, vector, backward)

@@ -22,12 +22,6 @@ ONE_LAUNCH = {  # (x, dim, what is true of the problem); rows of one element are
     "a slice of the rows": (normal(3, 9, 800)[:, 1:6], -1, "depth"),
     "every second matrix": (normal(6, 5, 64)[::2], -1, "depth"),
     "matrices side by side": (normal(3, 2, 300, 40).transpose(0, 1), 2, "depth"),
-    "t()": (normal(40, 30).t(), 1, "transposed"),
-    "t(), other dim": (normal(40, 30).t(), 0, "transposed"),
-    "channels last": (normal(2, 5, 6, 7).permute(0, 2, 3, 1), -1, "transposed"),
-    "channels last, other dim": (normal(2, 6, 7, 5).permute(0, 3, 1, 2), 1, "transposed"),
-    "three dims reversed": (normal(3, 5, 36).permute(2, 1, 0), 2, "transposed"),
-    "a cut": (normal(40, 50)[:, :33].t(), 1, "transposed"),
     **{
         str(shape): (normal(*shape), 1, "across" if min(shape[1:]) > 1 else "")
         for shape in (
@@ -58,10 +52,33 @@ def test_what_strides_lead_to_is_one_launch_each_way(where, plans, name):
     (first, _), (second, _) = plans
     assert (first.backward, second.backward) == (False, True)
     for problem in (first, second):
-        assert {"depth": problem.depth > 1, "transposed": problem.transposed, "across": problem.across, "": True}[fact]
-        assert problem.across or fact in ("depth", "transposed", "")
+        assert {"depth": problem.depth > 1, "across": problem.across, "": True}[fact]
+        assert problem.across or fact in ("depth", "")
         if fact == "across" and where.type == "cpu":  # a profile may cut few rows of another device otherwise
             assert problem.scattered == (x.shape[2] < 32)
+
+
+TRANSPOSED = {
+    "t()": (normal(40, 30).t(), 1),
+    "t(), other dim": (normal(40, 30).t(), 0),
+    "channels last": (normal(2, 5, 6, 7).permute(0, 2, 3, 1), -1),
+    "channels last, other dim": (normal(2, 6, 7, 5).permute(0, 3, 1, 2), 1),
+    "three dims reversed": (normal(3, 5, 36).permute(2, 1, 0), 2),
+    "a cut": (normal(40, 50)[:, :33].t(), 1),
+}
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_what_is_transposed_is_copied(where, plans, name):
+    given, dim = TRANSPOSED[name]
+    x = torch.empty_strided(given.shape, given.stride(), device=where).copy_(given)  # to() closes gaps
+    y = softmax(x, dim)
+    assert y.is_contiguous()
+    assert_close(y, expected("softmax", x, dim))
+    dx = torch.ops.portable_softmax.softmax_backward(x, y, dim, y.dtype)
+    assert dx.is_contiguous()
+    assert_close(dx, expected_gradient("softmax", x, y, dim), gradient_scale("softmax", x, y, dim))
+    assert [problem.backward for problem, _ in plans] == [False, True]
 
 
 def test_what_is_copied_first_is_planned_once(where, plans):

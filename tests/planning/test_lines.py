@@ -24,7 +24,7 @@ def rows_of(lines, operand):
     """Where each row's elements lie, [rows, columns], in the kernel's order."""
     sizes = [size for size, _ in lines.levels] + [lines.length]
     *outer, line = [strides[operand] for _, strides in lines.levels]
-    strides = [*outer, 1, line] if lines.transposed and operand != 1 else [*outer, line, 1]
+    strides = [*outer, line, 1]
     addresses = sum(
         (torch.arange(size) * stride).view([-1 if at == axis else 1 for at in range(4)])
         for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True))
@@ -56,11 +56,10 @@ def test_the_rows_found_are_the_rows_meant(x, dim, scattered, backward):
     meant = [tensor.movedim(dim, -1).reshape(-1, x.shape[dim]) for tensor in operands]
     found = [rows_of(lines, operand) + tensor.storage_offset() for operand, tensor in enumerate(operands)]
     order = torch.argsort(found[0][:, 0])  # of the result, where each element has a place of its own
-    assert lines.transposed or torch.equal(order, torch.arange(len(order)))
+    assert torch.equal(order, torch.arange(len(order)))
     for rows, expected in zip(found, meant, strict=True):
         assert torch.equal(rows[order], expected)  # in one order in all operands, so results go where they belong
     if not scattered:
-        assert not lines.transposed
         assert lines.depth == 1 if not lines.across else lines.depth < 3 and lines.length >= SHORTEST_LINE
 
 
@@ -84,39 +83,39 @@ HEADS = torch.empty(2, 20, 4, 8).transpose(1, 2)
 
 
 @pytest.mark.parametrize(
-    ("x", "dim", "depth", "across", "transposed"),
+    ("x", "dim", "depth", "across"),
     [
-        (torch.empty(5, 7), 1, 1, False, False),
-        (torch.empty(3, 5, 7), 2, 1, False, False),
-        (torch.empty(5, 9)[:, :7], 1, 1, False, False),
-        (torch.empty(3, 9, 7)[:, :5], 2, 2, False, False),
-        (HEADS[:1], 3, 2, False, False),
-        (HEADS, 3, 3, False, False),
-        (torch.empty(7, 5), 0, 1, True, False),
-        (torch.empty(3, 7, 5), 1, 2, True, False),
-        (torch.empty(2, 3, 7, 5).transpose(0, 1), 2, 3, True, False),
-        (torch.empty(3, 7, 4, 9)[..., :5], 1, 3, True, False),
-        (torch.empty(3, 7, 1, 1), 1, 1, False, False),
-        (torch.empty(()), 0, 1, False, False),
-        (torch.empty(4, 1).expand(4, 9), 0, 1, False, True),  # a column of one element, which all columns are
-        (torch.empty(5, 7).t(), 1, 1, True, True),
-        (torch.empty(5, 7).t(), 0, 1, False, True),
-        (torch.empty(3, 5, 7).permute(0, 2, 1), 2, 2, True, True),
-        (torch.empty(3, 5, 7).permute(0, 2, 1), 1, 2, False, True),
-        (torch.empty(3, 5, 7).permute(2, 0, 1), 2, 2, True, True),
-        (torch.empty(5, 14)[:, ::2], 1, None, None, None),
-        (torch.empty(3, 2, 20, 4, 8).permute(1, 3, 0, 2, 4), 4, None, None, None),  # four levels
+        (torch.empty(5, 7), 1, 1, False),
+        (torch.empty(3, 5, 7), 2, 1, False),
+        (torch.empty(5, 9)[:, :7], 1, 1, False),
+        (torch.empty(3, 9, 7)[:, :5], 2, 2, False),
+        (HEADS[:1], 3, 2, False),
+        (HEADS, 3, 3, False),
+        (torch.empty(7, 5), 0, 1, True),
+        (torch.empty(3, 7, 5), 1, 2, True),
+        (torch.empty(2, 3, 7, 5).transpose(0, 1), 2, 3, True),
+        (torch.empty(3, 7, 4, 9)[..., :5], 1, 3, True),
+        (torch.empty(3, 7, 1, 1), 1, 1, False),
+        (torch.empty(()), 0, 1, False),
+        (torch.empty(4, 1).expand(4, 9), 0, None, None),  # a column of one element, which all columns are
+        (torch.empty(5, 7).t(), 1, None, None),
+        (torch.empty(5, 7).t(), 0, None, None),
+        (torch.empty(3, 5, 7).permute(0, 2, 1), 2, None, None),
+        (torch.empty(3, 5, 7).permute(0, 2, 1), 1, None, None),
+        (torch.empty(3, 5, 7).permute(2, 0, 1), 2, None, None),
+        (torch.empty(5, 14)[:, ::2], 1, None, None),
+        (torch.empty(3, 2, 20, 4, 8).permute(1, 3, 0, 2, 4), 4, None, None),  # four levels
     ],
 )
-def test_what_is_taken_as_it_lies(x, dim, depth, across, transposed):
+def test_what_is_taken_as_it_lies(x, dim, depth, across):
     lines = lines_of(x.shape, dim, [torch.empty(x.shape).stride(), x.stride()], True)
-    assert (lines and (lines.depth, lines.across, lines.transposed)) == (None if depth is None else (depth, across, transposed))
+    assert (lines and (lines.depth, lines.across)) == (None if depth is None else (depth, across))
 
 
 def test_an_output_that_lies_otherwise_than_the_gradient_of_its_input_is_copied():
     rows, columns = torch.empty(5, 7).stride(), torch.empty(7, 5).t().stride()
-    assert lines_of((5, 7), 1, [rows, columns, rows], True).transposed
-    assert lines_of((5, 7), 1, [columns, rows, columns], True).transposed
+    assert lines_of((5, 7), 1, [rows, columns, rows], True) is None
+    assert lines_of((5, 7), 1, [columns, rows, columns], True) is None
     assert lines_of((5, 7), 1, [rows, rows, columns], True) is None
     assert lines_of((5, 7), 1, [rows, columns, columns], True) is None
     assert lines_of((5, 7), 1, [rows, rows, (8, 1)], True) is None

@@ -34,7 +34,6 @@ def problems(draw):
         vector=widest if unaligned else draw(st.sampled_from(dividing)),
         backward=draw(st.booleans()),
         inner=inner,
-        transposed=not unaligned and draw(st.booleans()),
         batch_invariant=draw(st.booleans()),
         unaligned=unaligned,
     )

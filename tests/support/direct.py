@@ -25,13 +25,13 @@ def problem_of(operands, form, backward, vector=1, unaligned=False):
 
 
 def problem_across(operands, form, backward):
-    """Returns the problem of [matrices, columns, rows] in any of LAYOUTS, with the softmax along the columns."""
+    """Returns the problem of [matrices, columns, rows], with the softmax along the columns."""
     lines = lines_of(operands[0].shape, 1, [each.stride() for each in operands], True)
     return runtime.problem_from(operands, lines, form, backward, False)
 
 
 def sizes_of(operands, problem):
-    """Returns the values that the kernels take after their operands, for rows or for [matrices, columns, rows] in LAYOUTS."""
+    """Returns the values that the kernels take after their operands, for rows or for [matrices, columns, rows]."""
     if operands[0].dim() == 3:
         return runtime.sizes_of(problem)
     unit = 1 if problem.unaligned else problem.vector
@@ -126,27 +126,18 @@ def as_they_are(x, sign):
     """Random rows without special values."""
 
 
-LAYOUTS = {  # whether rows are contiguous in the result and y, and in x or dy
-    "across": (False, False),
-    "to rows": (True, False),
-    "from rows": (False, True),
-}
-
-
-def beside(direction, layout, device, run, form, dtype, where, sizes, tiling, programs, special=None):
-    """Does the same as `forward` and `backward` for [matrices, columns, rows] in one of LAYOUTS.
+def beside(direction, device, run, form, dtype, where, sizes, tiling, programs, special=None):
+    """Does the same as `forward` and `backward` for [matrices, columns, rows].
 
     `programs` is the number of programs that walk.
     """
     matrices, n_cols, n_side = sizes
-    result_in_rows, read_in_rows = LAYOUTS[layout]
 
-    def tensor(in_rows, seed=None):
+    def tensor(seed=None):
         """(tensor, all of its memory), with guards around and between its lines."""
-        outer, inner = (n_side, n_cols) if in_rows else (n_cols, n_side)
-        width = -(-inner // 8) * 8 + 8
-        memory = torch.full((matrices, outer, width), GUARD if seed is None else NAN, dtype=dtype, device=where)
-        x = memory[..., :inner].transpose(1, 2) if in_rows else memory[..., :inner]
+        width = -(-n_side // 8) * 8 + 8
+        memory = torch.full((matrices, n_cols, width), GUARD if seed is None else NAN, dtype=dtype, device=where)
+        x = memory[..., :n_side]
         if seed is not None:
             rows = torch.randn(matrices * n_side, n_cols, generator=torch.Generator().manual_seed(seed))
             if seed == n_cols:
@@ -155,13 +146,13 @@ def beside(direction, layout, device, run, form, dtype, where, sizes, tiling, pr
         return x, memory
 
     backward_too = direction is backward
-    inputs = [tensor(in_rows, n_cols + at)[0] for at, in_rows in enumerate((read_in_rows, result_in_rows)[: 1 + backward_too])]
-    result, memory = tensor(result_in_rows)
+    inputs = [tensor(n_cols + at)[0] for at in range(1 + backward_too)]
+    result, memory = tensor()
     result.fill_(-3.0)
     operands = result, *inputs
     problem = read_widely(problem_across(operands, form, backward_too), device)
     run(operands, problem, tiling, programs if tiling.walk else problem.tiles(tiling.tile_rows) * tiling.splits)
     outside = torch.ones_like(memory, dtype=torch.bool)
-    (outside[..., :n_cols].transpose(1, 2) if result_in_rows else outside[..., :n_side]).fill_(False)
+    outside[..., :n_side].fill_(False)
     assert (memory[outside] == GUARD).all(), "something was written outside of the lines"
     return close(result, inputs, form, 1)

@@ -6,7 +6,7 @@ PLAIN = {
     **dict.fromkeys(("backward", "log", "negate", "unaligned", "padded", "walks"), False),
     **dict.fromkeys(("exact", "held", "flat"), True),
     **dict.fromkeys(("compute", "rounded_to"), "float32"),
-    **dict.fromkeys(("axis", "out_axis", "depth", "vector", "tile_rows", "blocks", "stages", "accumulators"), 1),
+    **dict.fromkeys(("axis", "depth", "vector", "tile_rows", "blocks", "stages", "accumulators"), 1),
     "width": 16,
     "counted_in": "int64",
 }

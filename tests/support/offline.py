@@ -101,11 +101,11 @@ def _at_random() -> dict[str, str]:
 def _side_by_side() -> dict[str, str]:
     cells = {}
     for profile, dtype, backward in itertools.product((H200, MI300X, A2), ("float32", "bfloat16"), (False, True)):
-        for inner, n_cols, transposed in itertools.product((3, 64, 1000), (10, 300, 3000, 40_999), (False, True)):
+        for inner, n_cols in itertools.product((3, 64, 1000), (10, 300, 3000, 40_999)):
             vector = math.gcd(inner, 16 // DTYPE_BYTES[dtype])
-            problem = Problem(64 * inner, n_cols, dtype, dtype, vector, inner=inner, transposed=transposed, backward=backward)
+            problem = Problem(64 * inner, n_cols, dtype, dtype, vector, inner=inner, backward=backward)
             plan = choose(problem, Device.from_profile(profile), light)
-            kind = f"{'transposed ' if transposed else ''}{'gradient' if backward else 'softmax'}"
+            kind = "gradient" if backward else "softmax"
             cells[f"{profile}: {dtype} {kind} of 64 x {n_cols} x {inner}"] = f"{plan.tiling}, {plan.num_programs} programs"
     for dtype, backward in itertools.product(("float32", "bfloat16"), (False, True)):
         lines = lines_of((5, 20_000, 333), 1, [(20_000 * 333, 333, 1)] * (3 if backward else 2), True)

@@ -24,7 +24,7 @@ IN_PLACE, SCORED = 0.1, 0.2  # of all problems
 
 
 def random_problems(device: Device, seed: int) -> Iterator[Problem]:
-    """Yields problems without end: rows, padded, across, transposed, heads, scores, in place, in all types and directions."""
+    """Yields problems without end: rows, padded, across, heads, scores, in place, in all types and directions."""
     draw = random.Random(seed)
     while True:
         backward, batch_invariant = draw.random() < 0.5, draw.random() < 0.1
@@ -41,7 +41,7 @@ def random_problems(device: Device, seed: int) -> Iterator[Problem]:
 def _plain(draw: random.Random, operands: Operands, dim: int, form: str, invariant: bool, device: Device) -> Problem | None:
     """Returns the problem of a plain softmax; None where a copy is planned instead."""
     lines = lines_of(operands[0].shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
-    if lines is None or (invariant and (lines.across or lines.transposed or lines.depth > 1)):
+    if lines is None or (invariant and (lines.across or lines.depth > 1)):
         return None
     return problem_from(operands, lines, form, len(operands) == 3, invariant)
 

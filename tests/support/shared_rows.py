@@ -16,20 +16,18 @@ from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.workspace import next_number, with_workspace
 
 ANOTHER = next_number()
-TRANSPOSED = "rows transposed"  # its x lies otherwise than the result
 
 
 def shared(tile_cols, splits, blocks=1, walk=True):
     return Tiling(1, tile_cols // blocks, splits=splits, blocks=blocks, walk=walk)
 
 
-BESIDE = {"rows side by side": "across", TRANSPOSED: "to rows", "rows read twice": "across"}  # in two matrices, by name
+BESIDE = "rows side by side", "rows read twice"  # in two matrices
 CASES = {  # what `forward` and `backward` take, all but the programs
     "beyond the end": ("log_softmax", torch.float32, 40, shared(16, 4, walk=False), 1, None),
     "no mask": ("softmin", torch.bfloat16, 48, shared(16, 3), 8, None),
     "unaligned, in blocks": ("softmax", torch.float32, 85, shared(32, 3, blocks=2), 4, 87),
     "rows side by side": ("softmax", torch.float32, (2, 40, 3), Tiling(4, 8, splits=3, blocks=2), 1, None),
-    TRANSPOSED: ("log_softmax", torch.bfloat16, (2, 48, 8), Tiling(8, 16, splits=3, walk=False), 1, None),
     "rows read twice": ("softmax", torch.float32, (2, 40, 5), Tiling(4, 4, splits=3, blocks=4, held=False), 1, None),
     "a row read twice": ("softmax", torch.float32, 85, Tiling(1, 16, 1, splits=3, blocks=2, held=False), 4, 87),
 }
@@ -46,7 +44,7 @@ class Case:
         where = torch.device("cpu")  # the interpreter's
         if self.name in BESIDE:
             how = form, dtype, where, n_cols, tiling, 2 * tiling.splits
-            return beside(self.direction, BESIDE[self.name], current_device(), run, *how)
+            return beside(self.direction, current_device(), run, *how)
         return self.direction(run, form, dtype, where, n_cols, tiling, 2 * tiling.splits, vector, stride, n_rows=2)
 
 

@@ -8,7 +8,7 @@ from portable_probe.tune.files import Launch
 from portable_softmax.devices.detect import current_device
 from portable_softmax.runtime.plans import plan_problem
 
-SHAPES = {"row": (64, 1024), "unaligned": (64, 601), "across 128": (256, 64), "across 3": (9, 40), "transposed": (64, 200)}
+SHAPES = {"row": (64, 1024), "unaligned": (64, 601), "across 128": (256, 64), "across 3": (9, 40)}
 
 
 def planned(cell):

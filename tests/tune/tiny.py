@@ -13,7 +13,7 @@ from portable_softmax import Device
 from portable_softmax.planning.estimate import estimated
 
 H100 = "nvidia/h100-sxm"
-SHAPES = {("row", 2**10): (64, 128), ("unaligned", 2**10): (33,), ("transposed", 2**10): (16,)}
+SHAPES = {("row", 2**10): (64, 128), ("unaligned", 2**10): (33,)}
 WRONG = "row 16 x 64 bfloat16 forward"
 
 

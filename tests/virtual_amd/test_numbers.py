@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from direct import LAYOUTS, beside
+from direct import beside
 from machine_code import CPU, FOREMOST, PRODUCTS, in_virtual_device  # noqa: F401
 from strategies import *  # noqa: F403
 
@@ -23,8 +23,7 @@ ACROSS = {  # only the last block of a row is not full
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("name", ACROSS)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_across_lines(product, direction, layout, name, dtype):
+def test_across_lines(product, direction, name, dtype):
     tiling, n_cols = ACROSS[name]
     device = Device.from_profile(PRODUCTS[product])
-    beside(direction, layout, device, in_virtual_device(product), "softmax", dtype, CPU, (3, n_cols, 40), tiling, 3)
+    beside(direction, device, in_virtual_device(product), "softmax", dtype, CPU, (3, n_cols, 40), tiling, 3)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from direct import LAYOUTS, as_they_are, backward, beside, forward
+from direct import as_they_are, backward, beside, forward
 from machine_code import CASES, CPU, FOREMOST, PRODUCTS, compare, in_virtual_device
 
 from amdgcn_cpu.memory import GlobalMemory
@@ -77,17 +77,16 @@ def test_any_interleaving(arch, direction, name):
 
 
 @pytest.mark.each_value
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     "arch", ["gfx1100", "gfx942", *(pytest.param(each, marks=pytest.mark.slow) for each in ("gfx90a", "gfx1201"))]
 )
 @pytest.mark.parametrize("held", [True, False])
-def test_rows_side_by_side_have_the_same_bits_in_any_interleaving(arch, direction, layout, held):
+def test_rows_side_by_side_have_the_same_bits_in_any_interleaving(arch, direction, held):
     tiling, device = Tiling(16, 32, 2, None, 3, blocks=2, walk=False, held=held), Device.from_profile(PRODUCTS[arch])
 
     def result(**interleaving):
         run = in_virtual_device(arch, **interleaving)
-        return beside(direction, layout, device, run, "softmax", torch.float32, CPU, (1, 160, 32), tiling, None, as_they_are)
+        return beside(direction, device, run, "softmax", torch.float32, CPU, (1, 160, 32), tiling, None, as_they_are)
 
     assert torch.equal(result(seed=3, resident=1, order=backwards), result())
 
