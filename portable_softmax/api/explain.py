@@ -32,7 +32,8 @@ def explain(
     """Says which kernel computes softmax(x, dim, dtype, ...), with the plan of its launch, or why torch computes it.
 
     The kernel is planned and compiled as by the call, with x's strides and alignment, and the autocast and batch_invariant that
-    are in force here. None is launched, and nothing is copied. log_softmax and softmin are launched alike.
+    are in force here. None is launched, and nothing is copied. log_softmax is launched alike; softmin is softmax
+    with a scale of -1.
 
     Args:
         x: the tensor, on its device, any shape, any strides; with `device` it may be on the CPU, or on meta, where it has no

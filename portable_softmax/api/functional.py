@@ -1,6 +1,7 @@
 """softmax, log_softmax and softmin as torch has them."""
 
 import inspect
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
@@ -98,14 +99,22 @@ def log_softmax(
 def softmin(
     input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, **keywords: "Unpack[Keywords]"
 ) -> torch.Tensor:
-    """Computes softmax of -input, by one fused kernel.
+    """Computes softmax of -input: that of scores whose scale is -1, or the negative of `scale`.
 
-    Arguments, result and errors are those of `softmax`. The input is negated first, and then everything is as in
-    softmax: a mask is added to the negated scores, and a row of temperature 0 has its weight on the smallest input.
+    Arguments, result and errors are those of `softmax`. A mask is added to the negated scores, and a row of temperature 0 has
+    its weight on the smallest input.
     """
-    if not keywords and type(input) is Tensor:
-        return call("softmin", input, dim, dtype)
-    return _general(softmin, input, dim, dtype, **keywords)
+    if isinstance(input, Tensor) and not input.is_floating_point():
+        return softmax(-input, dim, dtype, **keywords)  # unsigned integers wrap around, as in torch
+    return softmax(input, dim, dtype, **{**keywords, "scale": _negative(keywords.get("scale"))})
+
+
+def _negative(scale: Any) -> Any:
+    """Returns the negative of a scale; what is no number stays as it is, for `softmax` to refuse it."""
+    if isinstance(scale, Tensor):
+        return scale * -1.0
+    is_number = isinstance(scale, Real | torch.SymInt | torch.SymFloat) and not isinstance(scale, bool)
+    return -1.0 if scale is None else -scale if is_number else scale
 
 
 def _general(function: Any, x: Any, dim: Any, dtype: Any, *, out: torch.Tensor | None = None, **given: Any) -> torch.Tensor:

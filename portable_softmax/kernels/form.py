@@ -18,7 +18,6 @@ class Form:
     # What is computed.
     backward: bool  # computes dx from dy and y; else y from x
     log: bool  # log_softmax
-    negate: bool  # softmin
     exact: bool  # exponentials and quotients to the last bit, for float32 and float64
     compute: str  # type of all arithmetic
     rounded_to: str  # type of y: an input is rounded to it first

@@ -23,7 +23,7 @@ def load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.constexpr)
     The softmax of scores reads their mask as b, and needs what is `seen` of the columns alone.
 
     Masked elements get a value that does not change the row's statistics. An input of the softmax is rounded to the output's
-    type first, then negated, as torch does.
+    type first, as torch does.
     """
     if FORM.backward:
         loaded_a = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=0.0).to(FORM.compute)
@@ -32,10 +32,8 @@ def load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.constexpr)
         loaded_a = load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM)
         loaded_b = loaded_a
     else:
-        padding = float("inf") if FORM.negate else -float("inf")
-        elements = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=padding)
-        x = elements.to(FORM.rounded_to).to(FORM.compute)
-        loaded_a = -x if FORM.negate else x
+        x = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=-float("inf"))
+        loaded_a = x.to(FORM.rounded_to).to(FORM.compute)
         loaded_b = loaded_a
     return loaded_a, loaded_b
 
@@ -118,7 +116,7 @@ def gradient(a, b, total, FORM: tl.constexpr):
         dx = a - exp(b, FORM.exact) * total
     else:
         dx = b * (a - total)
-    return -dx if FORM.negate else dx
+    return dx
 
 
 @triton.jit

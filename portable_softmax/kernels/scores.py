@@ -64,9 +64,8 @@ def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.con
         else:
             seen = given != 0  # False where nothing was asked
             read = read & in_vectors_with_any(given, FORM)
-    padding = float("inf") if FORM.negate else -float("inf")
-    x = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=padding).to(FORM.rounded_to).to(FORM.compute)
-    x = -x if FORM.negate else x
+    x = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=-float("inf"))
+    x = x.to(FORM.rounded_to).to(FORM.compute)
     factor = tl.expand_dims(factor, FORM.axis)
     if FORM.cap == 0 and FORM.mask == "added":
         score = fma(x, multiplier(factor, FORM), added)

@@ -42,9 +42,8 @@ def softmax_kernel(
 ):  # fmt: skip
     """Walks from tile to tile: load and reduce, exchange, map and store.
 
-    A softmax writes y = exp(x - max(x)) / sum(exp(x - max(x))) of each row, with FORM.log the logarithm of this, with
-    FORM.negate the softmax of -x. A gradient writes dx = y * (dy - sum(dy * y)), with FORM.log dx = dy - exp(y) * sum(dy), with
-    FORM.negate the negative.
+    A softmax writes y = exp(x - max(x)) / sum(exp(x - max(x))) of each row, with FORM.log the logarithm of this. A gradient
+    writes dx = y * (dy - sum(dy * y)), with FORM.log dx = dy - exp(y) * sum(dy).
     """
     n_rows, n_cols, per_matrix = shape_of(n_lines, length, n_matrices, n_batches, FORM)
     out_line, a_line = in_elements(out_line, a_line, FORM)

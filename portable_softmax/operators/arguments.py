@@ -76,14 +76,9 @@ def autocast_dtype(x: torch.Tensor) -> torch.dtype:
     return torch.float32 if torch.is_autocast_enabled(x.device.type) else x.dtype
 
 
-def converted(form: str, x: torch.Tensor, dtype: torch.dtype | None) -> tuple[str, torch.Tensor]:
-    """Returns (form, x) with x in a type that kernels read, if it is in another one and the result's type is named.
-
-    x is negated ahead of it, for softmin: unsigned integers wrap around, as in torch.
-    """
-    if dtype is None or x.dtype in KERNEL_DTYPES:
-        return form, x
-    return ("softmax", (-x).to(dtype)) if form == "softmin" else (form, x.to(dtype))
+def converted(x: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """Returns x in a type that kernels read, if it is in another one and the result's type is named."""
+    return x if dtype is None or x.dtype in KERNEL_DTYPES else x.to(dtype)
 
 
 def device_of(x: torch.Tensor, *dtypes: torch.dtype) -> Device:

@@ -169,7 +169,7 @@ class _SoftmaxBackward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, ddx: torch.Tensor) -> tuple[Any, ...]:
         dy, y = ctx.saved_tensors
-        ddx = _signed(ddx.to(y.dtype), ctx.form)
+        ddx = ddx.to(y.dtype)
         if ctx.form == "log_softmax":
             ddy = _log_transposed(ddx, y, ctx.dim)
             return None, None, None, ddy, -ddx * y.exp() * _sum(dy, ctx.dim), *ctx.nothing
@@ -186,7 +186,7 @@ class _SoftmaxBackward(torch.autograd.Function):
         else:
             result = y * (dy_tangent - _sum(dy_tangent * y + dy * y_tangent, ctx.dim))
             result = result + y_tangent * (dy - _sum(dy * y, ctx.dim))
-        return _signed(result, ctx.form).to(ctx.x_dtype)
+        return result.to(ctx.x_dtype)
 
 
 class _Gradients:
@@ -217,7 +217,7 @@ class _Gradients:
             ds = ds * self._slope()
         dfactors = self._of_factors(ds) if needs.factors else None
         dx = composite.scaled(ds, dim, asked.by, asked.divides)
-        return (-dx if self.form == "softmin" else dx).to(self.x_dtype), dmask, dfactors
+        return dx.to(self.x_dtype), dmask, dfactors
 
     def of_sinks(self) -> torch.Tensor:
         """Computes the gradient of sinks: from their weights, which the result does not hold."""
@@ -258,7 +258,7 @@ class _Gradients:
         return _operator(form, self.dy, self.y, self.dim, self.compute, None, None, False, *masks)
 
     def _input(self) -> torch.Tensor:
-        return composite.input_of(self.x, self.dy.dtype, self.form)
+        return composite.input_of(self.x, self.dy.dtype)
 
     @property
     def _log(self) -> bool:
@@ -276,10 +276,6 @@ def _fused(ctx: Any, form: str, dy: torch.Tensor, y: torch.Tensor, dim: int) -> 
 
 def _sum(values: torch.Tensor, dim: int) -> torch.Tensor:
     return values.sum(dim, keepdim=True)
-
-
-def _signed(values: torch.Tensor, form: str) -> torch.Tensor:
-    return -values if form == "softmin" else values
 
 
 def _log_transposed(tangent: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:

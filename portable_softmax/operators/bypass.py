@@ -83,7 +83,7 @@ def directly(form: str, asked: Asked, batch_invariant: bool, kind: Kind | None =
     """Computes a softmax if nobody but autograd listens, and that to x alone; returns None if torch must see the call.
 
     Args:
-        form: softmax, log_softmax or softmin.
+        form: softmax or log_softmax.
         asked: what is asked for.
         batch_invariant: True if a row's bits may not depend on the other rows.
         kind: of the call, which is remembered; None for one that is not.
@@ -93,8 +93,7 @@ def directly(form: str, asked: Asked, batch_invariant: bool, kind: Kind | None =
     out = kind.out if kind else None
     if by_torch(asked.x):
         return None if recorded or out is not None else forward(form, asked, batch_invariant)
-    form, x = converted(form, asked.x, asked.dtype)
-    asked = asked._replace(x=x)
+    asked = asked._replace(x=converted(asked.x, asked.dtype))
     call, operands = call_of(form, asked, batch_invariant)
     run = bound(call, operands, out)
     if recorded and out is None:

@@ -138,7 +138,7 @@ class Call(NamedTuple):
     """Everything that a launch computes, but its tensors.
 
     Args:
-        form: softmax, log_softmax or softmin.
+        form: softmax or log_softmax.
         dim: the axis of the softmax, counted from 0.
         dtype: type of the result.
         batch_invariant: True if a row's bits may not depend on the other rows.

@@ -15,7 +15,6 @@ from portable_softmax.planning.scores import Scores
 BY_TORCH: dict[str, Callable[..., torch.Tensor]] = {
     "softmax": torch.softmax,
     "log_softmax": torch.log_softmax,
-    "softmin": torch.nn.functional.softmin,
 }
 
 Factor = float | torch.Tensor | None
@@ -32,7 +31,7 @@ def forward(form: str, asked: Asked) -> torch.Tensor:
         return x.new_empty(x.shape, dtype=dtype)
     log = form == "log_softmax"
     function, nothing = (torch.log_softmax, -INF) if log else (torch.softmax, 0.0)
-    given = input_of(x, dtype, form)
+    given = input_of(x, dtype)
     values = scores_of(given, dim, scores, mask, asked.by)
     if sinks is None:
         y = function(values, dim)
@@ -58,7 +57,7 @@ def backward(form: str, asked: AskedGradient) -> torch.Tensor:
     if not scores:
         by_torch = torch.ops.aten._log_softmax_backward_data if log else torch.ops.aten._softmax_backward_data
         dx: torch.Tensor = by_torch(dy, y, dim, y.dtype).to(asked.x_dtype)
-        return -dx if form == "softmin" else dx
+        return dx
     compute = torch.promote_types(y.dtype, torch.float32)
     dy, y = dy.to(compute), y.to(compute)
     dx = dy - y.exp() * dy.sum(dim, keepdim=True) if log else y * (dy - (dy * y).sum(dim, keepdim=True))
@@ -70,13 +69,12 @@ def backward(form: str, asked: AskedGradient) -> torch.Tensor:
         dx = torch.where(y > nothing, dx, 0.0)
     elif scores.hides:
         dx = torch.where(y == nothing, 0.0, dx)
-    return (-dx if form == "softmin" else dx).to(asked.x_dtype).contiguous()
+    return dx.to(asked.x_dtype).contiguous()
 
 
-def input_of(x: torch.Tensor, dtype: torch.dtype, form: str) -> torch.Tensor:
-    """Returns x rounded to the result's type, in the type that is computed in; negated for softmin."""
-    x = x.to(dtype).to(torch.promote_types(dtype, torch.float32))
-    return -x if form == "softmin" else x
+def input_of(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Returns x rounded to the result's type, in the type that is computed in."""
+    return x.to(dtype).to(torch.promote_types(dtype, torch.float32))
 
 
 def scaled(x: torch.Tensor, dim: int, factor: Factor, divides: bool) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""One call of softmax, log_softmax or softmin: past torch's dispatcher, or through it."""
+"""One call of softmax or log_softmax: past torch's dispatcher, or through it."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def call(form: str, x: Any, dim: Any, dtype: Any) -> torch.Tensor:
     """Computes a form of softmax of a tensor; arguments and errors are those of api.functional.softmax.
 
     Args:
-        form: softmax, log_softmax or softmin.
+        form: softmax or log_softmax.
         x: a tensor.
         dim: the axis along which the result sums to 1.
         dtype: type of the result; None for that of x.
@@ -49,7 +49,7 @@ def call_with(form: str, x: torch.Tensor, dim: Any, dtype: Any, options: Options
     dim, dtype = arguments.read(form, x, dim, dtype)
     if not x.dim():
         return call_with(form, x.unsqueeze(0), 0, dtype, options).squeeze(0)
-    form, asked = read(form, x, dim, dtype, options)
+    asked = read(form, x, dim, dtype, options)
     y = None if is_dynamo_compiling() else directly(form, asked, is_batch_invariant(), kind)
     if y is None:
         y = operator(form)(*asked)

@@ -124,6 +124,6 @@ def _without_a_kernel(x: torch.Tensor, dim: int, dtype: torch.dtype | None, opti
 
 def _described(x: torch.Tensor, y: torch.Tensor, dim: int, device: Device, options: Options) -> tuple[Way, Problem]:
     """Returns whether x is copied first, and the problem that the call launches."""
-    form, asked = ("softmax", Asked(x, dim, y.dtype)) if options.are_default else read("softmax", x, dim, y.dtype, options)
-    call, operands = call_of(form, asked, is_batch_invariant())
+    asked = Asked(x, dim, y.dtype) if options.are_default else read("softmax", x, dim, y.dtype, options)
+    call, operands = call_of("softmax", asked, is_batch_invariant())
     return described(call, (y, operands[0]), device, operands[1] if call.scores.mask else None)

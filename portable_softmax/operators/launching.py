@@ -26,7 +26,7 @@ def forward(form: str, asked: Asked, batch_invariant: bool, out: torch.Tensor | 
     """Computes a softmax by one launch, or by torch for tensors on the CPU.
 
     Args:
-        form: softmax, log_softmax or softmin.
+        form: softmax or log_softmax.
         asked: what of; x is copied only if its strides or `batch_invariant` need it.
         batch_invariant: True if a row's bits may not depend on the other rows.
         out: what a kernel writes to: of the result's shape and type, and any strides; x itself, or memory of no operand.
@@ -39,8 +39,7 @@ def forward(form: str, asked: Asked, batch_invariant: bool, out: torch.Tensor | 
     """
     if by_torch(asked.x):
         return composite.forward(form, asked)
-    form, x = converted(form, asked.x, asked.dtype)
-    call, operands = call_of(form, asked._replace(x=x), batch_invariant)
+    call, operands = call_of(form, asked._replace(x=converted(asked.x, asked.dtype)), batch_invariant)
     run = bound(call, operands, out)
     return run(*operands) if out is None else run(out, *operands)
 

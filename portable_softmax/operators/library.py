@@ -1,4 +1,4 @@
-"""The torch operators portable_softmax::softmax, ::log_softmax, ::softmin, and ::*_backward, of x or of scores made of it.
+"""The torch operators portable_softmax::softmax, ::log_softmax, and ::*_backward, of x or of scores made of it.
 
 They are opaque to compilers: a launch is planned from the compiled kernel's own registers, which is no work for tracing.
 Everything that a dispatcher can ask of an operator is registered here, but gradients, which are in autograd.py.

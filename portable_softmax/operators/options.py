@@ -44,11 +44,11 @@ def check_local(form: str, **arguments: Any) -> None:
             raise TypeError(f"{form}(): argument '{name}' is a DTensor; give local tensors that hold whole rows")
 
 
-def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, options: Options) -> tuple[str, Asked]:
-    """Returns the form, and what its operator is asked for.
+def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, options: Options) -> Asked:
+    """Returns what the form's operator is asked for.
 
     Args:
-        form: softmax, log_softmax or softmin.
+        form: softmax or log_softmax.
         x: a strided tensor of at least one dimension.
         dim: counted from 0.
         dtype: type of the result; None for that of x, but float32 under torch.autocast.
@@ -57,7 +57,7 @@ def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, option
     Raises:
         TypeError, ValueError, RuntimeError, DtypeError: the cases of api.functional.softmax.
     """
-    form, x = converted(form, x, dtype)
+    x = converted(x, dtype)
     dtype = dtype or autocast_dtype(x)
     if not {x.dtype, dtype} <= KERNEL_DTYPES:
         raise DtypeError(f"{form} of {x.dtype} as {dtype} was asked for; name a floating-point dtype of 16, 32 or 64 bits")
@@ -67,7 +67,7 @@ def read(form: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None, option
     x, by, divides = factor_of(form, x, dim, dtype, options.scale, options.temperature)
     each_sink = None if options.sink is None else sinks(form, x, dim, options.sink, compute)
     check_masked_rows(form, options.masked_rows)
-    return form, Asked(
+    return Asked(
         x=x, dim=dim, dtype=dtype, mask=mask,
         factors=by if isinstance(by, torch.Tensor) else None,
         factor=None if isinstance(by, torch.Tensor) else by,

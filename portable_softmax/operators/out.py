@@ -1,6 +1,6 @@
 """The softmax written where a caller wants it, the input itself included: torch's `out=`.
 
-The operators portable_softmax::softmax_out, ::log_softmax_out and ::softmin_out return nothing, so that compilers can follow
+The operators portable_softmax::softmax_out and ::log_softmax_out return nothing, so that compilers can follow
 what they write. They are not differentiable.
 """
 
@@ -84,7 +84,7 @@ def _call(
         asked = Asked(x, dim, dtype)
     else:
         x, out, kind = (x, out, kind) if x.dim() else (x.unsqueeze(0), out.unsqueeze(0), None)
-        form, asked = read(form, x, dim, dtype or x.dtype, options)
+        asked = read(form, x, dim, dtype or x.dtype, options)
     if kind and nobody_listens(out) and _takes(asked, out):
         check_writable(out)
         if directly(form, asked, is_batch_invariant(), kind) is not None:
@@ -97,7 +97,7 @@ def write(form: str, asked: Asked, out: torch.Tensor) -> None:
     """Computes what `launching.forward` does, into `out`; by a copy where a kernel cannot write there.
 
     Args:
-        form: softmax, log_softmax or softmin.
+        form: softmax or log_softmax.
         asked: what of.
         out: of the device and shape of x, and of the result's type; any strides. The input itself is computed in place.
 

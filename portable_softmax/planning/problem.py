@@ -13,7 +13,7 @@ from portable_softmax.planning.scores import NONE, Scores
 VECTOR_BYTES = 16  # the widest load or store of one thread
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
 MAX_BYTES = 2**63 - 1  # of a matrix: addresses are 64 bits wide, and their differences signed
-Form = Literal["softmax", "log_softmax", "softmin"]
+Form = Literal["softmax", "log_softmax"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 

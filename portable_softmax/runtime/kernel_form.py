@@ -42,7 +42,6 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
     return Form(
         backward=spec.problem.backward,
         log=spec.problem.form == "log_softmax",
-        negate=spec.problem.form == "softmin",
         exact=DTYPE_BYTES[spec.problem.y_dtype] > 2,
         compute="float64" if spec.problem.y_dtype == "float64" else "float32",
         rounded_to=spec.problem.y_dtype,

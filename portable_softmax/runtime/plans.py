@@ -39,7 +39,7 @@ def plan(
         dtype: type of input and output: float16, bfloat16, float32 or float64, as torch.dtype or by name; fp16, bf16, fp32 and
             fp64 are names too.
         device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
-        form: softmax, log_softmax, softmin or token_log_probs.
+        form: softmax, log_softmax or token_log_probs.
         backward: True for the gradient's launch instead.
 
     Raises:

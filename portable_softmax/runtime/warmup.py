@@ -39,7 +39,7 @@ def warm_up(
     Args:
         shapes: shapes of the tensors; (n_rows, n_cols) is one.
         dtypes: types of input and output, as torch.dtype or by name; every shape is prepared for each.
-        form: softmax, log_softmax, softmin or token_log_probs.
+        form: softmax, log_softmax or token_log_probs.
         backward: True to prepare the gradient too.
         device: the device, in the forms that `plan` takes. For one that is not here, the kernels that this machine's Triton
             compiles for it are left in Triton's cache on disk (TRITON_CACHE_DIR) for a process that has the device.

@@ -89,7 +89,7 @@ def test_programs_that_take_several_rows(device, where, direction, programs):
     run = functools.partial(launch, device)
     direction(run, "softmax", torch.float32, where, 41, shared(16, 3), programs)
     if device.backend == "interpreter" or device.vendor.aligned_access:
-        direction(run, "softmin", torch.float32, where, 37, shared(16, 3), programs, vector=4, stride=39)
+        direction(run, "log_softmax", torch.float32, where, 37, shared(16, 3), programs, vector=4, stride=39)
 
 
 def test_as_many_splits_as_lanes(device, where):

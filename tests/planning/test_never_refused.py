@@ -104,7 +104,7 @@ def test_a_launch_that_cannot_be_had_is_refused_with_all_that_was_tried():
 def test_a_slow_plan_is_logged_once(profile, monkeypatch, caplog):
     monkeypatch.setattr(plans, "_measure", spills_always)
     device = Device.from_profile(profile)
-    problem = contiguous_problem(4096, 12_345, "float32", "softmin")
+    problem = contiguous_problem(4096, 12_345, "float32", "log_softmax")
     plans.plan_problem.cache_clear()
     with caplog.at_level(logging.WARNING, "portable_softmax"):
         found = [plans.plan_problem(problem, device) for _ in range(3)]

@@ -92,9 +92,7 @@ def _along(backward_too, run, form, dtype, where, n_cols, tiling, programs, vect
     """
     width = stride or n_cols
     given = [rows_in(n_rows, n_cols, width, dtype, where, NAN, n_cols + at)[0] for at in range(1 + backward_too)]
-    (special or (one_nan if backward_too else masked_and_not_finite))(
-        given[0], -1 if form == "softmin" and not backward_too else 1
-    )
+    (special or (one_nan if backward_too else masked_and_not_finite))(given[0])
     result, assert_guards = result_in(n_rows, n_cols, width, dtype, where)
     run((result, *given), problem_of((result, *given), form, backward_too, vector, stride is not None), tiling, programs)
     assert_guards()
@@ -111,18 +109,18 @@ def backward(run, *given, **named):
     return _along(True, run, *given, **named)
 
 
-def masked_and_not_finite(x, sign):
+def masked_and_not_finite(x):
     n_cols = x.shape[1]
-    x[0] -= sign * 200
-    x[0, : n_cols * 2 // 3], x[1, n_cols // 2] = -sign * INF, NAN
-    x[2:3], x[3:4, -1] = -sign * INF, INF
+    x[0] -= 200
+    x[0, : n_cols * 2 // 3], x[1, n_cols // 2] = -INF, NAN
+    x[2:3], x[3:4, -1] = -INF, INF
 
 
-def one_nan(dy, sign):
+def one_nan(dy):
     dy[1, dy.shape[1] // 2] = NAN
 
 
-def as_they_are(x, sign):
+def as_they_are(x):
     """Random rows without special values."""
 
 
@@ -141,7 +139,7 @@ def beside(direction, device, run, form, dtype, where, sizes, tiling, programs, 
         if seed is not None:
             rows = torch.randn(matrices * n_side, n_cols, generator=torch.Generator().manual_seed(seed))
             if seed == n_cols:
-                (special or (one_nan if backward_too else masked_and_not_finite))(rows, -1 if form == "softmin" else 1)
+                (special or (one_nan if backward_too else masked_and_not_finite))(rows)
             x.copy_(rows.view(matrices, n_side, n_cols).transpose(1, 2))
         return x, memory
 

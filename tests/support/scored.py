@@ -67,7 +67,6 @@ def expected_gradient(form, dy, y, given):
     terms = d.abs() + p * size if form == "log_softmax" else p * (d.abs() + size)
     if form == "log_softmax" and {"mask", "causal"} & given.keys():
         exact = exact.masked_fill(y == -INF, 0.0)
-    exact = -exact if form == "softmin" else exact
     if {"scale", "temperature"} & given.keys():
         scale, t = (torch.as_tensor(given.get(name, 1.0), dtype=torch.float64) for name in ("scale", "temperature"))
         exact = torch.where(t == 0, 0.0, exact * scale / t)

@@ -25,7 +25,7 @@ def shared(tile_cols, splits, blocks=1, walk=True):
 BESIDE = "rows side by side", "rows read twice"  # in two matrices
 CASES = {  # what `forward` and `backward` take, all but the programs
     "beyond the end": ("log_softmax", torch.float32, 40, shared(16, 4, walk=False), 1, None),
-    "no mask": ("softmin", torch.bfloat16, 48, shared(16, 3), 8, None),
+    "no mask": ("softmax", torch.bfloat16, 48, shared(16, 3), 8, None),
     "unaligned, in blocks": ("softmax", torch.float32, 85, shared(32, 3, blocks=2), 4, 87),
     "rows side by side": ("softmax", torch.float32, (2, 40, 3), Tiling(4, 8, splits=3, blocks=2), 1, None),
     "rows read twice": ("softmax", torch.float32, (2, 40, 5), Tiling(4, 4, splits=3, blocks=4, held=False), 1, None),

@@ -14,7 +14,3 @@ TILINGS = {
 }
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 CASES = [(name, dtype) for name in TILINGS for dtype in DTYPES if dtype != torch.float64 or not name.startswith("shared")]
-
-
-def sign_of(form):
-    return -1 if form == "softmin" else 1

@@ -20,7 +20,7 @@ from portable_softmax.operators.library import operator
 from portable_softmax.planning.plan import Tiling
 
 OPERATORS = torch.ops.portable_softmax
-FORMS = ("softmax", "log_softmax", "softmin")
+FORMS = ("softmax", "log_softmax")
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 

@@ -25,7 +25,6 @@ KINDS = [  # form, backward, loads of a tile and of each of the two passes over 
     ("softmax", True, (2, 2)),
     ("log_softmax", False, (1, 1)),
     ("log_softmax", True, (2, 1)),
-    ("softmin", False, (1, 1)),
 ]
 
 
