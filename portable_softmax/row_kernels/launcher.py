@@ -22,7 +22,7 @@ from portable_softmax.row_kernels.arguments import NAMES, Pointer, argument_of
 from portable_softmax.row_kernels.decorators import constexprs_of, decorated, jit_function
 from portable_softmax.row_kernels.launched import by_position, option_names, read_arguments
 from portable_softmax.row_kernels.programs import Form
-from portable_softmax.row_kernels.resident import current_index
+from portable_softmax.row_kernels.resident import current_index, first_index
 from portable_softmax.row_kernels.row_choice import MANY_ROWS, Choice, RowPlan, interpreted
 from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of
 from portable_softmax.row_kernels.traffic import known_multiple
@@ -236,7 +236,7 @@ class Launcher:
     def _reader(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., tuple[Any, ...]]:
         """Returns a function of such arguments that reads what launches differ in; Triton too makes one for each kernel."""
         names = [*self._jit.arg_names[: len(args)], *kwargs]
-        parts = ["index()", "invariant()", *map(repr, kwargs)]
+        parts = ["index()"] * (current_index() is not first_index) + ["invariant()", *map(repr, kwargs)]
         for name, value in zip(names, (*args, *kwargs.values()), strict=False):
             if name in self._names[:2]:
                 parts.append(f"{name} | 0")  # no float

@@ -89,12 +89,17 @@ def _counted(kernel: Any, device: Device) -> ResidentPrograms:
     return ResidentPrograms(device.resident(occupancy) // (getattr(kernel.metadata, "num_ctas", None) or 1), occupancy)
 
 
+def first_index() -> int:
+    """Returns the device where there is one."""
+    return 0
+
+
 @functools.cache
 def current_index() -> Callable[[], int]:
     """Returns a function that tells the current device: torch's own where there are several."""
     device = chosen(None)
     module = None if interpreting() else getattr(importlib.import_module("torch"), device.vendor.torch_device_type)
     if module is None or module.device_count() == 1:
-        return lambda: 0
+        return first_index
     found: Callable[[], int] = module.current_device
     return found
