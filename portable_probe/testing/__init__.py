@@ -1,15 +1,14 @@
-"""Tests of Triton kernels, of this project and others: a pytest plugin, and assertions about a kernel's resources.
+"""Tests of Triton kernels, of this project and others: a pytest plugin, and an assertion about a kernel's resources.
 
-`pytest_plugins = ["portable_probe.testing"]` in a conftest.py, or `-p portable_probe.testing`, loads the plugin. The
-assertions are `assert_occupancy` and `assert_plan_unchanged`, for any runner of tests: where nothing can be compiled they raise
-unittest.SkipTest.
+`pytest_plugins = ["portable_probe.testing"]` in a conftest.py, or `-p portable_probe.testing`, loads the plugin.
+`assert_occupancy` is for any runner of tests: where nothing can be compiled it raises unittest.SkipTest.
 """
 
 from importlib.util import find_spec
 
-from portable_probe.testing.assertions import assert_occupancy, assert_plan_unchanged
+from portable_probe.testing.assertions import assert_occupancy
 
-if find_spec("pytest"):  # the assertions need none
+if find_spec("pytest"):  # the assertion needs none
     from portable_probe.testing.plugin import (  # noqa: F401 (fixtures and hooks, which pytest finds here)
         portable_device,
         portable_torch_device,
@@ -23,4 +22,4 @@ if find_spec("pytest"):  # the assertions need none
         pytest_sessionstart,
     )
 
-__all__ = ["assert_occupancy", "assert_plan_unchanged"]
+__all__ = ["assert_occupancy"]

@@ -1,35 +1,17 @@
-"""Assertions about the resources of a compiled kernel, for devices on this machine or elsewhere."""
+"""An assertion about the resources of a compiled kernel, for devices on this machine or elsewhere."""
 
-import json
 import unittest
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from portable_probe.explain import next_step
 from portable_probe.kernel_case import KernelCase, grid_of, refused_grid
-from portable_probe.output import as_columns
-from portable_probe.regression import CHANGE_HEADER, change_row, compare, load, save
-from portable_probe.report import describe, json_value, launch_of_kernel, without_answer
-from portable_probe.report_types import KernelUse, Report
 from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, TargetError
-from portable_softmax.row_kernels.arguments import text_of
 from portable_softmax.row_kernels.decorators import jit_function
 from portable_softmax.row_kernels.inspection import Inspected, inspect_kernel
-
-HOW_TO_SAVE = "pytest --save-plans writes it"
-_saving = False
-
-
-def saving(on: bool) -> None:
-    """Makes `assert_plan_unchanged` write its files instead of comparing with them, for --save-plans."""
-    global _saving
-    _saving = on
 
 
 def assert_occupancy(
@@ -84,44 +66,6 @@ def assert_occupancy(
     return found
 
 
-def assert_plan_unchanged(
-    kernel: Any,
-    device: Device | str | None,
-    file: Path | str,
-    *,
-    signature: Mapping[str, Any],
-    constexprs: Mapping[str, Any] | None = None,
-    config: int | None = None,
-    **options: Any,
-) -> None:
-    """Compiles a kernel as Triton launches it; asserts the warps and stages of a file, and that nothing got worse.
-
-    Args:
-        kernel, device, signature, constexprs, config, options: as in `assert_occupancy`.
-        file: reports of any number of kernels and devices, in the form of --save; `pytest --save-plans` writes it.
-
-    Raises:
-        AssertionError: there are other warps or stages, fewer resident programs or more spilled bytes; the file has no such
-            kernel and device; or the kernel does not compile.
-        ValueError: the file is from another version; and as in `assert_occupancy`.
-    """
-    __tracebackhide__ = True
-    device, path = _compiled_for(device), Path(file)
-    now = _report(kernel, device, signature, constexprs or {}, config, options)
-    if _saving:
-        others = [report for report in _readable(path) if _case(report) != _case(now)]
-        save(sorted([*others, now], key=_case), path)
-        return
-    before = [report for report in _readable(path, strict=True) if _case(report) == _case(now)]
-    if not before:
-        case = f"{_name(kernel)} on {device.profile.name} with these types and constexprs"
-        raise AssertionError(f"{path} has no {case}; {HOW_TO_SAVE}")
-    found = compare(before[:1], [now])
-    if found.regressed:
-        table = as_columns(CHANGE_HEADER, map(change_row, found.changes))
-        raise AssertionError(f"{table}\n{path} has the earlier results; {HOW_TO_SAVE} anew")
-
-
 def _inspected(
     kernel: Any,
     signature: Mapping[str, Any],
@@ -138,43 +82,6 @@ def _inspected(
         raise unittest.SkipTest(str(error)) from None
     except CompileError as error:
         raise AssertionError(f"it does not compile: {error}") from None
-
-
-def _readable(path: Path, strict: bool = False) -> list[Report]:
-    """Returns the reports of a file; none if there is no file or, unless strict, if it is broken or of another version."""
-    try:
-        return load(path) if path.exists() else []
-    except ValueError as error:
-        if strict:
-            raise ValueError(f"{error}; {HOW_TO_SAVE}") from error
-        return []
-
-
-def _case(report: Report) -> tuple[str, str, str]:
-    """Returns the kernel and its device, and as JSON, in which 1, 1.0 and true are not equal, what was asked."""
-    assert report.kernel, "reports of kernels alone are kept"
-    asked = msgspec.to_builtins(without_answer(report.kernel))
-    return report.kernel.name, report.device.profile, json.dumps(asked, sort_keys=True)
-
-
-def _report(
-    kernel: Any,
-    device: Device,
-    signature: Mapping[str, Any],
-    constexprs: Mapping[str, Any],
-    config: int | None,
-    options: Mapping[str, Any],
-) -> Report:
-    __tracebackhide__ = True
-    resources, found, launch = _inspected(kernel, signature, constexprs, device, config, options)
-    texts = {name: each if isinstance(each, str) else text_of(each) for name, each in signature.items()}
-    constants = {name: text_of(each) for name, each in constexprs.items()}
-    given = {name: json_value(value) for name, value in options.items() if value is not None}
-    case = KernelUse(
-        name=_name(kernel), arguments=texts | constants, options=given, config=config, case=None,
-        launch=launch_of_kernel(launch), resources=resources, occupancy=found,
-    )  # fmt: skip
-    return msgspec.structs.replace(describe(device, case), facts={}, software={})
 
 
 def _name(kernel: Any) -> str:

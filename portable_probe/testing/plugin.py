@@ -30,7 +30,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--device", choices=("auto", *BACKENDS), default="auto", help="what kernels run on (auto)")
     words = "a device that need not be here, such as amd/mi300x, to compile for; tests that ask for a device run for each"
     group.addoption("--on", metavar="NAME", action="append", default=[], help=words)
-    group.addoption("--save-plans", action="store_true", help="write the files of assert_plan_unchanged")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,13 +44,6 @@ def pytest_configure(config: pytest.Config) -> None:
         if config.getoption("--on"):
             raise pytest.UsageError("--on compiles kernels, and --device interpreter does not; leave out one of the two")
         os.environ["TRITON_INTERPRET"] = "1"
-    if config.getoption("--save-plans"):
-        if config.getoption("dist", "no") != "no" and config.getoption("tx", None):  # options of pytest-xdist that -n sets
-            raise pytest.UsageError("--save-plans writes files that several processes would write at once; leave out -n")
-        from portable_probe.testing.assertions import saving
-
-        saving(True)
-        config.add_cleanup(lambda: saving(False))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
