@@ -9,7 +9,6 @@ import random
 
 import pytest
 import torch
-import triton.language as tl
 from direct import (
     NAN,
     assert_close,
@@ -25,7 +24,6 @@ from faults import LOSSES, publish_by, twice
 from shared_rows import CASES, STALE, Case, assert_same, at_once, looking, shared
 
 from portable_softmax.kernels import exchange, fallback
-from portable_softmax.kernels.exchange import publish
 
 pytestmark = pytest.mark.kernel
 
@@ -122,22 +120,6 @@ def test_words_that_are_not_there_in_time_or_come_twice(interpreter, untroubled,
     assert searches or trouble is twice, "nobody missed a word"
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize("lost", range(6))
-def test_each_program_whose_words_are_lost(interpreter, direction, searches, monkeypatch, lost):
-    """The others see each other's; those of its row find its split."""
-    case, run = Case("no mask", direction), at_once(looking(interpreter, 40), 3)
-    right = case(run)
-
-    def published(words, split, *arguments):
-        if tl.program_id(0) != lost:
-            publish(words, split, *arguments)
-
-    publish_by(monkeypatch, published)
-    assert_same(case(run), right)
-    assert lost % 3 in searches
-
-
 def test_memory_that_others_left(interpreter, direction, searches):
     """To the first program of a row, which runs alone, all words but its own are missing."""
     case = Case("no mask", direction)
@@ -146,11 +128,3 @@ def test_memory_that_others_left(interpreter, direction, searches):
         del searches[:]
         assert_same(case(at_once(interpreter, 5, left, resident=1)), right)
         assert searches == [1, 2] * 2, f"of each row, the first of three programs finds two splits beside {name}"
-
-
-def test_programs_that_would_wait_are_seen(interpreter, direction, where, monkeypatch):
-    """So the tests above would fail, not hang: here no word arrives, and programs look for it for ever."""
-    monkeypatch.setattr("together.MOST_STEPS", 500)
-    publish_by(monkeypatch, lambda *arguments: None)
-    with pytest.raises(TimeoutError, match="10 programs still wait"):
-        direction(at_once(looking(interpreter, 10**6), 0), "softmax", torch.float32, where, 30, shared(16, 2), 10)

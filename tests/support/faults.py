@@ -22,12 +22,6 @@ def publish_half(slots, split, numbers, epoch, half, FORM: tl.constexpr):
 
 
 @triton.jit
-def every_seventh_lost(slots, split, first, second, epoch, FORM: tl.constexpr):
-    if tl.program_id(0) % 7 != 3:
-        publish(slots, split, first, second, epoch, FORM)
-
-
-@triton.jit
 def all_of_a_split_lost(slots, split, first, second, epoch, FORM: tl.constexpr):
     if split != 1:
         publish(slots, split, first, second, epoch, FORM)
@@ -36,16 +30,6 @@ def all_of_a_split_lost(slots, split, first, second, epoch, FORM: tl.constexpr):
 @triton.jit
 def all_lost(slots, split, first, second, epoch, FORM: tl.constexpr):
     pass
-
-
-@triton.jit
-def first_lost(slots, split, first, second, epoch, FORM: tl.constexpr):
-    publish_half(slots, split, second, epoch, 1, FORM)
-
-
-@triton.jit
-def second_lost(slots, split, first, second, epoch, FORM: tl.constexpr):
-    publish_half(slots, split, first, epoch, 0, FORM)
 
 
 @triton.jit
@@ -77,13 +61,6 @@ def of_another_launch(slots, split, first, second, epoch, FORM: tl.constexpr):
 
 
 @triton.jit
-def overwritten(slots, split, first, second, epoch, FORM: tl.constexpr):
-    publish(slots, split, first, second, epoch, FORM)
-    if tl.program_id(0) % 2 == 0:
-        of_another_launch(slots, split, first, second, epoch, FORM)
-
-
-@triton.jit
 def half_overwritten(slots, split, first, second, epoch, FORM: tl.constexpr):
     """The first slot of even programs, and the second of odd ones."""
     publish(slots, split, first, second, epoch, FORM)
@@ -96,6 +73,5 @@ def publish_by(monkeypatch, replacement):
         monkeypatch.setattr(f"portable_softmax.kernels.{room}.publish", replacement)
 
 
-LOSSES = (every_seventh_lost, all_of_a_split_lost, all_lost, first_lost, second_lost, late, halves_apart)
-LOSSES += (of_another_launch, overwritten, half_overwritten)
+LOSSES = all_of_a_split_lost, all_lost, late, halves_apart, of_another_launch, half_overwritten
 FAULTS = {fault.fn.__name__: fault for fault in (*LOSSES, twice)}
