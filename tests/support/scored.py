@@ -53,7 +53,7 @@ def compare_gradient(where, name, form, dtype, cols, check=assert_close):
     call = Call(form, (1, 2, 3, cols), dtype=dtype, ways=tuple(each for each in TOGETHER[name] if each[0] != "softcap"))
     dy, given = normal(*call.shape, seed=3, dtype=dtype), call.options()
     y = expected(form, call.x(), **given).to(dtype)
-    _, asked = read(form, call.x(where), 3, None, Options(**on(where, given)))
+    asked = read(form, call.x(where), 3, None, Options(**on(where, given)))
     dx = operator(f"{form}_backward")(dy.to(where), y.to(where), 3, dtype, asked.factors, *asked.of_gradient)
     check(dx.cpu(), *expected_gradient(form, dy, y, given))
 
