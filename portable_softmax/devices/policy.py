@@ -14,8 +14,6 @@ from portable_softmax.devices.schema import Fact, PowerOfTwo, Sizes
 MOST_POLLS = 2**16  # a choice of this project: some hundredths of a second
 
 Strategy = Literal["tile", "online", "shared"]
-Direction = Literal["forward", "backward"]
-Access = Literal["vector", "narrow", "scalar", "unaligned"]
 Unset = msgspec.UnsetType
 Amount = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 Exponent = Annotated[float, msgspec.Meta(ge=1, le=20)]  # of a power that stays a float

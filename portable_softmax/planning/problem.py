@@ -5,7 +5,6 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.devices.policy import Access, Direction
 from portable_softmax.planning.lines import Lines
 from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.scores import NONE, Scores
@@ -87,23 +86,9 @@ class Problem:
         return f"Problem({', '.join(f'{name}={value!r}' for name, value, default in told if value != default)})"
 
     @property
-    def direction(self) -> Direction:
-        """Returns the direction, as rows of numbers name it."""
-        return "backward" if self.backward else "forward"
-
-    @property
     def element_bytes(self) -> int:
         """Returns the bytes of an element of the result."""
         return DTYPE_BYTES[self.y_dtype]
-
-    @property
-    def access(self) -> Access:
-        """Returns how a thread reads a row: in vectors of 16 bytes, also between two edges, in narrower ones, or alone."""
-        if self.unaligned:
-            return "unaligned"
-        if self.vector == self.widest:
-            return "vector"
-        return "scalar" if self.vector == 1 else "narrow"
 
     @property
     def mask_shared(self) -> bool:

@@ -15,26 +15,20 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     """
     if problem.unaligned or problem.scattered:
         return [problem]  # it is read so already
-    found = [problem]
-    beside = problem.across and not problem.numbered
-    if beside and device.vendor.scattered_rows and problem.inner < Budget(problem, device).line:
-        found.append(replace(problem, scattered=True))
+    if problem.across:
+        several = not problem.numbered and device.vendor.scattered_rows and problem.inner < Budget(problem, device).line
+        return [problem, replace(problem, scattered=True)] if several else [problem]
     deep = problem.depth > 1 and not problem.numbered  # plain rows of matrices are read as they lie
-    if problem.batch_invariant or not problem.aligned or problem.across or deep:
-        return found
-    if device.vendor.aligned_access and _may_be_unaligned(problem):
-        found.append(replace(problem, vector=problem.widest, unaligned=True))
-    return found
+    anywhere = problem.aligned and device.vendor.aligned_access and _may_be_unaligned(problem)
+    if anywhere and not problem.batch_invariant and not deep:
+        return [problem, replace(problem, vector=problem.widest, unaligned=True)]
+    return [problem]
 
 
 def read_as(problem: Problem, other: Problem, device: Device) -> Problem:
     """Returns the problem, read in the way in which another one of the same kind is read; as it lies if it cannot be."""
-    way = _way(other)
-    return next((each for each in readings(problem, device) if _way(each) == way), problem)
-
-
-def _way(problem: Problem) -> tuple[bool, bool]:
-    return problem.unaligned, problem.scattered
+    way = other.unaligned, other.scattered
+    return next((each for each in readings(problem, device) if (each.unaligned, each.scattered) == way), problem)
 
 
 def _may_be_unaligned(problem: Problem) -> bool:

@@ -38,10 +38,8 @@ ONE_LAUNCH = {  # (x, dim, what is true of the problem); rows of one element are
 }
 
 
-@pytest.mark.parametrize("name", ONE_LAUNCH)
-def test_what_strides_lead_to_is_one_launch_each_way(where, plans, name):
-    """The result and the gradient are contiguous, whatever the input or the gradient of the result are."""
-    given, dim, fact = ONE_LAUNCH[name]
+def both_ways(where, given, dim):
+    """Checks a softmax and its gradient, which are contiguous whatever the operands are, and returns the input."""
     x = torch.empty_strided(given.shape, given.stride(), device=where).copy_(given)  # to() closes gaps
     y = softmax(x, dim)
     assert y.is_contiguous()
@@ -49,6 +47,13 @@ def test_what_strides_lead_to_is_one_launch_each_way(where, plans, name):
     dx = torch.ops.portable_softmax.softmax_backward(x, y, dim, y.dtype)
     assert dx.is_contiguous()
     assert_close(dx, expected_gradient("softmax", x, y, dim), gradient_scale("softmax", x, y, dim))
+    return x
+
+
+@pytest.mark.parametrize("name", ONE_LAUNCH)
+def test_what_strides_lead_to_is_one_launch_each_way(where, plans, name):
+    given, dim, fact = ONE_LAUNCH[name]
+    x = both_ways(where, given, dim)
     (first, _), (second, _) = plans
     assert (first.backward, second.backward) == (False, True)
     for problem in (first, second):
@@ -70,14 +75,7 @@ TRANSPOSED = {
 
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_what_is_transposed_is_copied(where, plans, name):
-    given, dim = TRANSPOSED[name]
-    x = torch.empty_strided(given.shape, given.stride(), device=where).copy_(given)  # to() closes gaps
-    y = softmax(x, dim)
-    assert y.is_contiguous()
-    assert_close(y, expected("softmax", x, dim))
-    dx = torch.ops.portable_softmax.softmax_backward(x, y, dim, y.dtype)
-    assert dx.is_contiguous()
-    assert_close(dx, expected_gradient("softmax", x, y, dim), gradient_scale("softmax", x, y, dim))
+    both_ways(where, *TRANSPOSED[name])
     assert [problem.backward for problem, _ in plans] == [False, True]
 
 

@@ -73,7 +73,7 @@ def test_heads_are_read_in_whole_vectors(profile, dtype, name, cols):
 def test_heads_of_long_odd_lengths_are_unaligned(name):
     device = Device.from_profile(H200)
     plan, loads = accesses(heads(name, 1001, "bfloat16"), device)
-    assert plan.problem.access == "unaligned"
+    assert plan.problem.unaligned
     assert plan.warning is None
     assert loads.count(16) >= 2 >= loads.count(2), "vectors of x, but for the edges"
 

@@ -93,7 +93,8 @@ def _at_random() -> dict[str, str]:
         device = Device.from_profile(profile)
         for number, problem in enumerate(itertools.islice(random_problems(device, seed=7), 20)):
             plan = choose(problem, device, measure)
-            read = f"{plan.problem.n_rows} x {plan.problem.n_cols} {plan.problem.access}, {len(plan.reasons)} reasons"
+            access = "unaligned" if plan.problem.unaligned else f"in accesses of {plan.problem.vector}"
+            read = f"{plan.problem.n_rows} x {plan.problem.n_cols} {access}, {len(plan.reasons)} reasons"
             cells[f"{profile}: {number}, {measure.__name__}"] = f"{plan.tiling}, {plan.num_programs} programs of {read}"
     return cells
 
