@@ -70,8 +70,6 @@ verify --on amd/mi300x amd/mi210 | 2 | there is a virtual one for hip alone, suc
 verify --on amd/mi300x --kernel KERNELS:add | 2 | a kernel is verified by --case NAME
 verify --on amd/mi300x --kernel f.py:k --rows 4 --mask causal | 2 | --kernel has no use for --mask, --rows, which are
 verify --on amd/mi300x --num-warps 8 --case c | 2 | --case, --option are of a kernel of yours; name it: --kernel FILE
-verify --on MI300X --kernel EXAMPLES:matmul_kernel --case matmul_case BLOCKS | 1 | it knows no matrix instructions (unknown
-    instruction: line
 kernel EXAMPLES:add_kernel --on H200 --case nothing | 1 | has no function 'nothing'
 kernel EXAMPLES:add_kernel --on H200 --case incomplete_case | 1 | should return (grid, arguments, expected):
 kernel EXAMPLES:add_kernel --on H200 --case swapped_case | 1 | (grid, arguments, expected): a tuple, a dict and a dict, not
@@ -163,6 +161,7 @@ kernel EXAMPLES:add_kernel --on H200 --args BLOCK_SIZE=64 --case wide_case | 1 |
     67,108,864 programs along y, and nvidia/h200 launches at most ;; grid 1 x 67108864 x 1
 kernel EXAMPLES:add_kernel --on MI300X --args BLOCK_SIZE=64 --case wide_case | 1 | has 17,179,869,184 threads, and amd/mi300x
 verify --kernel EXAMPLES:add_kernel --on MI300X --args BLOCK_SIZE=64 --case wide_case | 1 | has 17,179,869,184 threads, and
+verify --on MI300X --kernel EXAMPLES:matmul_kernel --case matmul_case BLOCKS | 0 | PASS ;; on a CPU emulator:
 verify --on amd/rx-7900-xtx --kernel EXAMPLES:matmul_kernel --case matmul_case BLOCKS | 0 | PASS ;; on a CPU emulator:
 verify --on amd/rx-6900-xt --kernel EXAMPLES:matmul_kernel --case matmul_case BLOCKS | 0 | PASS ;; on a CPU emulator:
 verify --on MI300X --rows 3 --cols 200 --facts | 0 | verify PASS: max error ;; gfx942 code on a CPU emulator: 3 rows, ;; warp
