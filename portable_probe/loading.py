@@ -1,9 +1,14 @@
-"""Imports kernels of other people from their files."""
+"""Imports kernels of other people from their files, as their packages import them."""
 
+import ast
 import contextlib
+import functools
 import hashlib
+import importlib
+import importlib.machinery
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -25,51 +30,174 @@ class KernelFile(NamedTuple):
 
 
 def load_kernel(where: str, device: Device | None = None) -> KernelFile:
-    """Imports the kernel that FILE:NAME names.
+    """Imports the kernel that FILE:NAME names, or MODULE:NAME of an installed module; NAME may be CLASS.NAME.
 
-    Modules beside the file are found, as by `python FILE`. The file itself is a module of a name of its own, imported once for
-    each target, as it may choose by what Triton's driver tells.
+    A file in a package, a folder with `__init__.py`, is a module of it, so that relative imports work; the package's own
+    `__init__.py` runs when a name of it is asked for. Modules beside another file are found, as by `python FILE`, and it is a
+    module of a name of its own. All are imported once for each target, as they may choose by what Triton's driver, and torch,
+    tell of the device.
 
     Args:
         where: FILE:NAME.
-        device: what Triton's driver tells of while the file is imported, if it is not here; None for the device here.
+        device: the current one while the file is imported, if it is not here; None for the device here.
 
     Raises:
         UnknownKernelError: the file is not there, or has no kernel of that name.
         ValueError: it cannot be imported.
     """
     file, _, name = where.rpartition(":")
-    if not Path(file).is_file():
-        raise UnknownKernelError(f"{where!r} should be FILE:NAME, and {file!r} is no file")
+    path = Path(file) if Path(file).is_file() else _file_of_module(file)
+    if path is None:
+        raise UnknownKernelError(f"{where!r} should be FILE:NAME or MODULE:NAME, and {file!r} is no file and no module")
     not_here = device if device and device.index is None and not interpreting() else None
-    module = _imported(file, not_here)
-    kernel = getattr(module, name, None)
+    module = _imported(path, not_here)
+    try:
+        kernel = functools.reduce(getattr, name.split("."), module)
+    except AttributeError:
+        kernel = None
     if not _is_kernel(kernel):
-        known = [each for each, value in vars(module).items() if _is_kernel(value)]
+        known = [each for each, value in _named(module) if _is_kernel(value)]
         raise UnknownKernelError(f"{file} has no @triton.jit function {name!r}; it has {', '.join(known) or 'none'}")
     return KernelFile(kernel, module)
 
 
-def _imported(file: str, device: Device | None) -> ModuleType:
-    folder = str(Path(file).absolute().parent)
+def _named(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Yields names of a module, and of its own classes."""
+    for name, value in vars(module).items():
+        yield name, value
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            yield from ((f"{name}.{each}", getattr(value, each)) for each in vars(value))
+
+
+def _file_of_module(name: str) -> Path | None:
+    """Returns the file of a module by its dotted name, without importing its packages."""
+    root, *inside = name.split(".")
+    if not all(each.isidentifier() for each in (root, *inside)):
+        return None
+    spec = importlib.machinery.PathFinder.find_spec(root)
+    places = [*(spec.submodule_search_locations or ())] if spec else []
+    if spec and spec.origin and not inside:
+        return Path(spec.origin)
+    for place in places:
+        path = Path(place, *inside)
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return file
+    return None
+
+
+def _imported(file: Path, device: Device | None) -> ModuleType:
     target = f"{device.backend}/{device.arch}" if device else ""
-    digest = hashlib.sha256(f"{Path(file).resolve()}\n{target}".encode()).hexdigest()[:16]
-    spec = importlib.util.spec_from_file_location(f"kernel_file_{digest}", file)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"{file!r} is no Python file: its name should end in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where inspect looks for the kernel's source
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch")  # which is asked about the device too
     try:
-        sys.path.insert(0, folder)
         with absent(device) if device else contextlib.nullcontext():
-            spec.loader.exec_module(module)
+            return _of_package(file, target) or _alone(file, target)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a script may do anything, and exit
-        raise ValueError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{file} cannot be imported: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"it needs the module {error.name}, which is not installed"
+    return f"{type(error).__name__}: {error}"
+
+
+def _alone(file: Path, target: str) -> ModuleType:
+    digest = hashlib.sha256(f"{file.resolve()}\n{target}".encode()).hexdigest()[:16]
+    spec = importlib.util.spec_from_file_location(f"kernel_file_{digest}", file)
+    if spec is None or spec.loader is None:
+        raise ValueError("it is no Python file: its name should end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where inspect looks for the kernel's source
+    folder = str(file.absolute().parent)
+    try:
+        sys.path.insert(0, folder)
+        spec.loader.exec_module(module)
     finally:  # its folder comes last from now on, for what a kernel imports later
         sys.path[:] = [*(each for each in sys.path if each != folder), folder]
     return module
+
+
+def _of_package(file: Path, target: str) -> ModuleType | None:
+    """Imports a file as a module of its package; None if it is in none, or another package of that name is in use."""
+    above = [each for each in file.absolute().parents if (each / "__init__.py").is_file()]
+    if not above:
+        return None
+    folder = above[-1].parent
+    names = [*file.absolute().relative_to(folder).with_suffix("").parts]
+    names = names[:-1] if names[-1] == "__init__" else names
+    package = names[0]
+    if not all(each.isidentifier() for each in names):
+        return None
+    here, used = str(folder / package), sys.modules.get(package)
+    if used is not None and (here not in getattr(used, "__path__", ()) or type(used) is not _Package):
+        return None
+    if used is not None and used.target != target:
+        for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+            del sys.modules[name]
+    finder = _Finder(package, str(folder), target)
+    sys.meta_path.insert(0, finder)
+    try:
+        return importlib.import_module(".".join(names))
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _Package(ModuleType):
+    """A package whose `__init__.py` runs when a name is asked for that is no module of it."""
+
+    target = ""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in ("__version__", "__all__"):
+            raise AttributeError(name)
+        init = Path(self.__path__[0], "__init__.py")
+        if (known := _constants(init)).get(name):
+            return known[name]
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(f"{self.__name__}.{name}")
+        state = vars(self)
+        if not state.get("_has_run"):
+            state["_has_run"] = True
+            importlib.machinery.SourceFileLoader(self.__name__, str(init)).exec_module(self)
+            if name in state:
+                return state[name]
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+
+def _constants(file: Path) -> dict[str, Any]:
+    """Returns what a file assigns as it stands there, such as a version."""
+    lines = ast.parse(file.read_text(encoding="utf-8")).body
+    found = [(each.targets[0], each.value) for each in lines if isinstance(each, ast.Assign)]
+    return {to.id: of.value for to, of in found if isinstance(to, ast.Name) and isinstance(of, ast.Constant)}
+
+
+class _Finder:
+    """Finds the modules of one package where its file lies, and lets its packages wait for their `__init__.py`."""
+
+    def __init__(self, package: str, folder: str, target: str) -> None:
+        self.package, self.folder, self.target = package, folder, target
+
+    def find_spec(self, name: str, path: Any = None, _: Any = None) -> Any:
+        """Returns the spec of a module of the package; None for others."""
+        if name != self.package and not name.startswith(f"{self.package}."):
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, [self.folder] if name == self.package else path)
+        if spec and spec.submodule_search_locations and spec.origin:
+            spec.loader = self  # type: ignore[assignment]
+        return spec
+
+    def create_module(self, spec: Any) -> ModuleType:
+        """Returns an empty package."""
+        module = _Package(spec.name)
+        module.target = self.target
+        return module
+
+    def exec_module(self, _: ModuleType) -> None:
+        """Leaves the package's names to `_Package`."""
 
 
 def _is_kernel(value: Any) -> bool:

@@ -9,17 +9,19 @@ the last two also run with the package of another checkout.
 """
 
 import argparse
+import importlib
 import os
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SECONDS = 120
 EPS = 1e-6
-NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
+NAMES: Any = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
 SIZES = (16384, 1024), (16384, 3000), (16384, 4096), (16384, 8192), (4096, 14336), (1024, 4096), (8, 4096)
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "examples"), str(ROOT / "scripts")]
 
@@ -49,10 +51,10 @@ def main() -> int:
 
 def forms() -> int:
     """Launches each form in its own process; returns how many are wrong."""
-    from row_forms import FORMS
+    known = importlib.import_module("row_forms").FORMS
 
     wrong = 0
-    for name in FORMS:
+    for name in known:
         begun, told = time.monotonic(), ""
         try:
             ran = subprocess.run([sys.executable, __file__, name], timeout=SECONDS, check=False, capture_output=True, text=True)
@@ -61,19 +63,19 @@ def forms() -> int:
             told = f"WRONG, not ended after {SECONDS} seconds"
         wrong += told != "right"
         print(f"{name:40} {told} ({time.monotonic() - begun:.0f} s)", flush=True)
-    print(f"{len(FORMS) - wrong} of {len(FORMS)} forms are right", flush=True)
+    print(f"{len(known) - wrong} of {len(known)} forms are right", flush=True)
     return wrong
 
 
 def form(name: str) -> None:
     """Launches one form: right, or refused and then right by its author's grid, which also leaves memory behind alone."""
-    from row_forms import FORMS, arguments_of, assert_right
+    of = importlib.import_module("row_forms")
 
     from portable_softmax import PlanError, current_device, launcher
 
-    known, where = FORMS[name], current_device().vendor.torch_device_type
+    known, where = of.FORMS[name], current_device().vendor.torch_device_type
     for rows, cols in ((37, 50), (37, 3000)):
-        arguments, exact = arguments_of(known, rows, cols, where)
+        arguments, exact = of.arguments_of(known, rows, cols, where)
         run = launcher(known.kernel, **NAMES)
         if known.grid is not None:
             try:
@@ -86,25 +88,23 @@ def form(name: str) -> None:
         for again in range(2):
             if known.result != "total" or not again:
                 run(**arguments, **given)
-        assert_right(known, arguments, exact)
+        of.assert_right(known, arguments, exact)
 
 
 def swiglu() -> object:
     """Returns a launcher of x * sigmoid(x) * y."""
-    import row_swiglu
-
     from portable_softmax import persistent
 
-    return persistent(row_swiglu.swiglu_kernel, **NAMES)
+    return persistent(importlib.import_module("row_swiglu").swiglu_kernel, **NAMES)
 
 
 def host() -> None:
     """Prints microseconds of a call on the host, of small launches that the device is not late with."""
-    import rms_norm
     import torch
 
+    rms_norm = importlib.import_module("rms_norm")
     x, w = torch.randn(8, 1024, device="cuda", dtype=torch.bfloat16), torch.ones(1024, device="cuda", dtype=torch.bfloat16)
-    y, arguments = torch.empty_like(x), None
+    y = torch.empty_like(x)
     arguments = (x, w, y, 8, 1024, EPS)
     run = rms_norm.forward
     plan = run.plan(*arguments)
@@ -139,13 +139,11 @@ def host() -> None:
 
 def speeds() -> None:
     """Prints microseconds of kernels on the device beside a copy, and the launches."""
-    import cross_entropy
-    import layer_norm
-    import rms_norm
     import torch
     from triton.testing import do_bench
 
-    gate = swiglu()
+    cross_entropy, layer_norm, rms_norm = map(importlib.import_module, ("cross_entropy", "layer_norm", "rms_norm"))
+    gate: Any = swiglu()
     for rows, cols in SIZES:
         for kind in (torch.bfloat16, torch.float32):
             x, z, y = (torch.randn(rows, cols, device="cuda", dtype=kind) for _ in range(3))

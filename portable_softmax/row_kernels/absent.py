@@ -1,7 +1,9 @@
-"""Makes Triton, and the files of kernels, take a device that is not here for the current one."""
+"""Makes Triton, torch, and the files of kernels, take a device that is not here for the current one."""
 
 import contextlib
 import importlib
+import re
+import sys
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -11,13 +13,24 @@ from portable_softmax.devices.device import Device
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.runtime.compiler import target_of
 
-# Triton's words for facts, which kernels' files and heuristics ask its driver for.
+# Triton's words for facts, which kernels' files and heuristics ask its driver for, and torch's.
 PROPERTIES = {
     "max_shared_mem": "shared_memory_per_program_max",
     "multiprocessor_count": "multiprocessor_count",
     "warpSize": "warp_size",
     "max_num_regs": "registers_per_multiprocessor",
 }
+TORCH_PROPERTIES = {
+    "multi_processor_count": "multiprocessor_count",
+    "warp_size": "warp_size",
+    "shared_memory_per_block": "shared_memory_per_program_max",
+    "shared_memory_per_block_optin": "shared_memory_per_program_max",
+    "shared_memory_per_multiprocessor": "shared_memory_per_multiprocessor",
+    "regs_per_multiprocessor": "registers_per_multiprocessor",
+    "total_memory": "memory_bytes",
+    "L2_cache_size": "l2_cache_bytes",
+}
+TOOLKIT = "12.8"  # release that torch.version tells, where this torch is built for no accelerator
 _one_at_a_time = threading.RLock()  # Triton has one active driver for all threads
 
 
@@ -30,36 +43,91 @@ def front_end(device: Device) -> contextlib.AbstractContextManager[None]:
 def absent(device: Device) -> Iterator[object]:
     """Makes Triton's driver name the device as the current one, and launch nothing; yields its key in Triton's caches.
 
+    What torch is asked about its current accelerator is answered too, and of Triton's backends only the device's is active.
     While it is entered, a thread that launches kernels gets an error: Triton has one driver for all threads.
     """
     from triton.runtime import driver
 
-    with _one_at_a_time:
+    with _one_at_a_time, contextlib.ExitStack() as replaced:
         key = object()
         before = dict(vars(driver))  # to ask for driver.active would make the real one, or fail
-        driver.set_active(_AbsentDriver(target_of(device), device, key))
+        kind = _backend_driver(device, replaced)
+        active: Any = object.__new__(type("AbsentDriver", (_AbsentDriver, kind) if kind else (_AbsentDriver,), {}))
+        active.tell_of(target_of(device), device, key)
+        driver.set_active(active)
+        if torch := sys.modules.get("torch"):
+            _answer(torch, device, replaced)
         try:
             yield key
         finally:
             vars(driver).update(before)
 
 
+def _backend_driver(device: Device, replaced: contextlib.ExitStack) -> Any:
+    """Makes the drivers of Triton's backends active or not, and returns that of the device's backend; None without one."""
+    from triton.backends import backends
+
+    found = None
+    for each in backends.values():
+        is_its = bool(each.compiler.supports_target(target_of(device)))
+        _replace(replaced, each.driver, "is_active", staticmethod(lambda is_its=is_its: is_its))
+        found = each.driver if is_its else found
+    return found
+
+
+def _answer(torch: Any, device: Device, replaced: contextlib.ExitStack) -> None:
+    """Makes torch answer what files ask about the current accelerator."""
+    kind = device.vendor.torch_device_type
+    if (module := getattr(torch, kind, None)) is None:
+        return
+    properties: dict[str, Any] = _properties(device.hardware, TORCH_PROPERTIES)
+    arch = re.sub(r"^[a-z]+", "", str(device.arch))  # digits, the last one or two of which are the minor release
+    minor = 2 if isinstance(device.arch, str) else 1
+    capability = (int(arch[:-minor]), int(arch[-minor], 16)) if arch[:-minor].isdigit() else (0, 0)
+    properties |= {"name": device.name, "gcnArchName": str(device.arch), "major": capability[0], "minor": capability[1]}
+    answers = {
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_capability": capability,
+        "get_device_name": device.name,
+        "get_device_properties": SimpleNamespace(**properties),
+    }
+    for name, value in answers.items():
+        _replace(replaced, module, name, lambda *_, value=value, **__: value)
+    for name, value in {"is_available": True, "device_count": 1, "current_accelerator": torch.device(kind)}.items():
+        if hasattr(torch, "accelerator"):
+            _replace(replaced, torch.accelerator, name, lambda *_, value=value, **__: value)
+    if device.backend in vars(torch.version):
+        _replace(replaced, torch.version, device.backend, getattr(torch.version, device.backend) or TOOLKIT)
+
+
+def _replace(replaced: contextlib.ExitStack, where: Any, name: str, value: Any) -> None:
+    if name in vars(where):
+        replaced.callback(setattr, where, name, vars(where)[name])
+        setattr(where, name, value)
+
+
 class _AbsentDriver:
     """Answers what Triton, and modules with kernels, ask a driver before a launch."""
 
-    def __init__(self, target: Any, device: Device, key: object) -> None:
+    def tell_of(self, target: Any, device: Device, key: object) -> None:
+        """Sets what it answers."""
         self.get_current_target = lambda: target
         self.get_current_device = lambda: key
         self.get_current_stream = lambda device=None: 0
+        self.get_device_capability = lambda *_: (target.arch // 10, target.arch % 10) if type(target.arch) is int else (0, 0)
         self.get_device_interface = lambda: getattr(importlib.import_module("torch"), device.vendor.torch_device_type)
         self.get_active_torch_device = lambda: importlib.import_module("torch").device(device.vendor.torch_device_type, 0)
         self.get_benchmarker = lambda: self.launcher_cls  # @triton.autotune of 3.2 and 3.3 asks when it decorates
-        self.utils = SimpleNamespace(get_device_properties=lambda index=None: _properties(device.hardware))
+        told = _properties(device.hardware, PROPERTIES)
+        self.utils = SimpleNamespace(get_device_properties=lambda index=None: told)
 
     def launcher_cls(self, *_: Any, **__: Any) -> Any:
+        """Refuses a launch."""
         raise RuntimeError("nothing can be launched: the device is not here")
 
 
-def _properties(hardware: Hardware) -> dict[str, int]:
-    told = {name: getattr(hardware, fact) for name, fact in PROPERTIES.items()}
+def _properties(hardware: Hardware, names: dict[str, str]) -> dict[str, Any]:
+    told = {name: getattr(hardware, fact) for name, fact in names.items()}
     return {name: value for name, value in told.items() if value is not None}
