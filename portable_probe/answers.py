@@ -11,8 +11,8 @@ from portable_probe.loading import UnknownKernelError
 from portable_probe.options import complaints, named
 from portable_probe.regression import REGRESSED, as_table, check_kernel, compare, load, save
 from portable_probe.report import Case, software, use_of, words_of
-from portable_probe.report_types import SCHEMA_VERSION, KernelUse, Report, encoded, in_lines
-from portable_probe.table import as_csv, as_tables, worst_last
+from portable_probe.report_types import SCHEMA_VERSION, KernelUse, Report, encoded
+from portable_probe.table import as_tables, worst_last
 from portable_probe.text import as_text, verified_alone
 from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
@@ -53,7 +53,7 @@ def _code(error: Exception) -> int:
 
 
 def _reports(options: argparse.Namespace) -> int:
-    devices = [Device.from_profile(name) for name in options.on or ()] or [current_device(options.index)]
+    devices = [Device.from_profile(name) for name in options.on or ()] or [current_device()]
     if options.verify and devices[0].backend == "interpreter" and not interpreting():
         return _interpreted(options)
     require(options.require, devices)
@@ -87,14 +87,12 @@ def _show(reports: list[Report], options: argparse.Namespace) -> int:
     alone = len(reports) == 1
     form = "github" if options.markdown else "plain"
     if options.json:
-        print(in_lines(reports) if options.brief else encoded(reports[0] if alone else reports))
-    elif options.csv:
-        print(as_csv(reports))
-    elif alone and not (options.markdown or options.brief):
-        briefly = options.verdict and reports[0].verify and not (options.facts or options.explain)
+        print(encoded(reports[0] if alone else reports))
+    elif alone and not options.markdown:
+        briefly = options.verify and reports[0].verify and not (options.facts or options.explain)
         print(verified_alone(reports[0]) if briefly else as_text(reports[0], options.explain, options.facts))
     else:
-        print(as_tables(reports, form, options.facts and not options.brief, options.explain))
+        print(as_tables(reports, form, options.facts, options.explain))
     if alone and reports[0].error and (options.json or reports[0].error != WRONG):
         print(f"{reports[0].error}: {reports[0].message}", file=sys.stderr)
     failed = [report for report in reports if report.error]
@@ -158,7 +156,7 @@ def _needs_a_device(options: argparse.Namespace) -> str | None:
     """Says what cannot be answered without an accelerator; None if that there is none is an answer."""
     if options.require:
         return f"a {options.require} device was required"
-    extras = [name for name in ("dump", "explain", "save", "markdown", "csv", "brief") if getattr(options, name)]
+    extras = [name for name in ("dump", "explain", "save", "markdown") if getattr(options, name)]
     if not (extras or options.kernel):
         return None
     return f"{'a kernel' if options.kernel else named(extras)} needs a device: --on NAME"

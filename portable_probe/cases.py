@@ -16,7 +16,7 @@ from portable_probe import scores
 from portable_probe.explain import next_step
 from portable_probe.kernel_case import KernelCase, grid_of, load_case, refused_grid, with_values
 from portable_probe.loading import KernelFile, load_kernel
-from portable_probe.output import counted_out, few_lines_of_compilers
+from portable_probe.output import few_lines_of_compilers
 from portable_probe.report import Case, describe, json_value, launch_of, launch_of_kernel, without_answer
 from portable_probe.report_types import KernelUse, Report, SoftmaxProblem, Verified
 from portable_probe.text import verdict
@@ -124,8 +124,7 @@ def reports_of(asked: list[tuple[Device, Case, Wanted]]) -> list[Report]:
     files = [load_kernel(case.name, device) if isinstance(case, KernelUse) else None for device, case, _ in asked]
     if len(asked) == 1:
         return [_report(*asked[0], files[0])]
-    both = list(zip(asked, files, strict=True))
-    return [_report_or_error(*each, file) for each, file in counted_out(both, "case")]
+    return [_report_or_error(*each, file) for each, file in zip(asked, files, strict=True)]
 
 
 def again(report: Report) -> tuple[Device, Case, Wanted]:

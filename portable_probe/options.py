@@ -44,9 +44,9 @@ class Pairs(argparse.Action):
 
 def which_device(command: argparse.ArgumentParser) -> None:
     """Adds the options of a device; without any it is the one that is here."""
-    which = command.add_mutually_exclusive_group()
-    which.add_argument("--on", nargs="+", type=_name, metavar="NAME", help="devices that need not be here, such as amd/mi300x")
-    which.add_argument("--index", type=int, metavar="N", help="of the device here, as torch counts (its current one)")
+    command.add_argument(
+        "--on", nargs="+", type=_name, metavar="NAME", help="devices that need not be here, such as amd/mi300x"
+    )
     require(command)
 
 
@@ -100,10 +100,7 @@ def shown(command: argparse.ArgumentParser) -> None:
     output = command.add_argument_group("output")
     output.add_argument("--explain", action="store_true", help="each limit's own count, and which binds")
     output.add_argument("--facts", action="store_true", help="also the facts of the hardware, and who told them")
-    forms = output.add_mutually_exclusive_group()
-    json_or_markdown(forms)
-    forms.add_argument("--csv", action="store_true", help="as a table for a spreadsheet")
-    output.add_argument("--brief", action="store_true", help="a line for each case; with --json too")
+    json_or_markdown(output.add_mutually_exclusive_group())
     keep(output)
     output.add_argument("--dump", metavar="STAGES", help="write ttir, ttgir, llir, ptx, cubin, amdgcn ... or all of them")
     output.add_argument("--out", metavar="DIR", help="where --dump writes (.)")

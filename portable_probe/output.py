@@ -1,18 +1,15 @@
-"""Output of answers: tables, how far a long one is, few lines of a compiler, and a standard output that is closed."""
+"""Output of answers: tables, few lines of a compiler, and a standard output that is closed."""
 
 import contextlib
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tabulate import tabulate
 
-Item = TypeVar("Item")
-PATIENCE = 1.0  # seconds without a word
 LINES = 20  # of a compiler
 
 
@@ -34,18 +31,6 @@ def as_columns(
 def many(number: Any, word: str) -> str:
     """Returns a number and what it counts, in the plural unless it is 1."""
     return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def counted_out(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """Yields the items, and writes to a terminal's standard error which of them it is, once a second has gone by."""
-    begun, shown = time.monotonic(), False
-    for number, item in enumerate(items, 1):
-        if sys.stderr.isatty() and time.monotonic() - begun > PATIENCE:
-            print(f"\r{what} {number} of {len(items)}", end="", file=sys.stderr, flush=True)
-            shown = True
-        yield item
-    if shown:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -51,17 +51,11 @@ def parser() -> words.Parser:
     return made
 
 
-def _probe(command: words.Parser) -> None:
-    _plan(command)
-    command.add_argument("--verify", action="store_true", help="run the softmax and compare it with float64")
-    command.set_defaults(facts=True)
-
-
 def _plan(command: words.Parser) -> None:
     words.which_device(command)
     words.which_softmax(command)
     words.shown(command)
-    command.set_defaults(answer=launches, verify=False, verdict=False, **NO_KERNEL)
+    command.set_defaults(answer=launches, verify=False, **NO_KERNEL)
 
 
 def _kernel(command: words.Parser) -> None:
@@ -69,7 +63,7 @@ def _kernel(command: words.Parser) -> None:
     words.which_device(command)
     words.which_launch(command)
     words.shown(command)
-    command.set_defaults(answer=launches, verify=False, verdict=False, **NO_SOFTMAX)
+    command.set_defaults(answer=launches, verify=False, **NO_SOFTMAX)
 
 
 def _verify(command: words.Parser) -> None:
@@ -80,7 +74,7 @@ def _verify(command: words.Parser) -> None:
     )
     words.which_launch(command)
     words.shown(command)
-    command.set_defaults(answer=launches, verify=True, verdict=True)
+    command.set_defaults(answer=launches, verify=True)
     command.usage = "%(prog)s [--on NAME] [--kernel FILE:NAME --case NAME] [OPTIONS]"
 
 
@@ -108,8 +102,7 @@ def _profiles(command: words.Parser) -> None:
 
 
 COMMANDS: dict[str, tuple[str, Callable[[Any], None]]] = {
-    "probe": ("the device that is here, its facts, and a softmax on it", _probe),
-    "plan": ("the launches of softmaxes on devices, and why", _plan),
+    "plan": ("the device that is here or others, launches of softmaxes on them, and why", _plan),
     "kernel": ("the launch that Triton makes of a kernel of yours", _kernel),
     "verify": ("run the softmax or a kernel of yours, and compare", _verify),
     "diff": ("ask a saved answer again, and show what changed", _diff),

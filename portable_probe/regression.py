@@ -18,7 +18,7 @@ RESOURCES = (
 PLAN = ("num_programs", "num_warps", "num_stages")  # with the fields of a tiling
 CHANGE_HEADER = ("device", "case", "", "before", "after", "")
 REGRESSED = 3  # exit code
-HOW_TO_SAVE = "`portable-softmax plan --save FILE` writes such reports, and so do probe, kernel and verify"
+HOW_TO_SAVE = "`portable-softmax plan --save FILE` writes such reports, and so do kernel and verify"
 Answer = TypeVar("Answer", Versioned, Report)
 
 

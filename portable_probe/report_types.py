@@ -175,11 +175,6 @@ class Comparison(Fields, frozen=True, kw_only=True):
     message: str | UnsetType = UNSET
 
 
-def in_lines(reports: list[Report]) -> str:
-    """Returns a line of JSON for each report, without the facts of the hardware."""
-    return "\n".join(msgspec.json.encode(msgspec.structs.replace(each, facts={})).decode() for each in reports)
-
-
 def encoded(answer: Any) -> str:
     """Returns an answer as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()

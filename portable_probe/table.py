@@ -1,12 +1,9 @@
 """Several reports as tables: facts once for each device, and a row for each case."""
 
-import csv
-import io
 from collections.abc import Iterator
 from typing import Any
 
 from portable_probe.output import as_columns
-from portable_probe.regression import values_of
 from portable_probe.report import launch_words, triton_of, use_of, warps_of, words_of
 from portable_probe.report_types import Report
 from portable_probe.text import shortened, verification
@@ -34,17 +31,6 @@ def as_tables(reports: list[Report], form: str = "plain", facts: bool = True, ad
     if remarks:
         parts.append("\n".join(f"- {line}" for line in remarks) if form == "github" else "\n".join(remarks))
     return "\n\n".join(parts)
-
-
-def as_csv(reports: list[Report]) -> str:
-    """Returns a row for each report, for a spreadsheet."""
-    text = io.StringIO()
-    rows = [_numbers(report) for report in reports]
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    writer = csv.DictWriter(text, keys, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().rstrip("\n")
 
 
 def worst_last(reports: list[Report]) -> list[Report]:
@@ -118,17 +104,6 @@ def _microseconds(report: Report) -> str | None:
     told = report.time.floor_us if expected is None else expected
     mark = ">" if expected is None else "~" if report.time.error is None else ""
     return f"{mark}{told:{'.1f' if told >= 0.1 else '.1g'}}"
-
-
-def _numbers(report: Report) -> dict[str, Any]:
-    case, use = report.problem or report.kernel, use_of(report)
-    row: dict[str, Any] = {"device": report.device.profile, "case": words_of(case) if case else ""}
-    row |= {what: value for what, value in values_of(report).items() if what != "error"}
-    row |= {"floor_us": round(report.time.floor_us, 3)} if report.time else {}
-    row |= (
-        {"warps_per_multiprocessor": use[1].warps_per_multiprocessor, "limited_by": " ".join(use[1].limited_by)} if use else {}
-    )
-    return row | {"triton": report.software.get("triton"), "error": report.message or None}
 
 
 def _case(report: Report) -> str:

@@ -27,9 +27,9 @@ setup() {
 }
 
 probe() {
-    portable-softmax probe --require "$DEVICE" --json >"$RESULTS/probe.json.new"
+    portable-softmax plan --require "$DEVICE" --json >"$RESULTS/probe.json.new"
     mv "$RESULTS/probe.json.new" "$RESULTS/probe.json" # a probe that fails leaves the last answer
-    { echo '```'; portable-softmax probe --require "$DEVICE" --explain; echo '```'; } | summary
+    { echo '```'; portable-softmax plan --require "$DEVICE" --facts --explain; echo '```'; } | summary
 }
 
 regression() {
@@ -39,7 +39,7 @@ regression() {
     if [ -f "$LAST/accepted" ]; then
         portable-softmax diff "$LAST/accepted" --require "$DEVICE" --save "$RESULTS/plans.json" --markdown | summary || code=$?
     else
-        portable-softmax probe --require "$DEVICE" --verify "${softmaxes[@]}" --save "$RESULTS/plans.json" --markdown | summary
+        portable-softmax verify --require "$DEVICE" "${softmaxes[@]}" --save "$RESULTS/plans.json" --markdown | summary
     fi
     [ -z "$ACCEPT" ] || [ "$code" != 3 ] || code=0
     if [ "$code" = 0 ]; then cp "$RESULTS/plans.json" "$RESULTS/accepted"; else cp "$LAST/accepted" "$RESULTS/accepted"; fi

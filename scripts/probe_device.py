@@ -6,4 +6,4 @@ import sys
 from portable_probe.program import main
 
 if __name__ == "__main__":
-    raise SystemExit(main(["probe", *sys.argv[1:]]))
+    raise SystemExit(main(["plan", "--facts", *sys.argv[1:]]))

@@ -88,7 +88,7 @@ for command in COMMANDS:
 def test_each_command_tells_its_options_after_the_demo(demo_environment):
     outcome = run(sys.executable, "-c", EACH_HELP, **demo_environment)
     assert (outcome.returncode, outcome.stderr) == (0, "")
-    assert outcome.stdout.count("usage: portable-softmax ") >= 8
+    assert outcome.stdout.count("usage: portable-softmax ") >= 7
 
 
 @pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
@@ -105,8 +105,7 @@ def test_the_demo_names_its_steps_and_ends(tmp_path):
     for name in ("portable_softmax", "portable_probe", "device_profiles", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "scripts").mkdir()
-    for name in ("demo.sh", "probe_device.py"):
-        shutil.copy(SCRIPTS / name, tmp_path / "scripts")
+    shutil.copy(SCRIPTS / "demo.sh", tmp_path / "scripts")
     (tmp_path / "scripts" / "environment.sh").write_text("set_up() { :; }\n")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     outcome = run("bash", tmp_path / "scripts" / "demo.sh", "--rows", 8, cwd=tmp_path, PATH=path, PYTHONPATH=str(tmp_path))

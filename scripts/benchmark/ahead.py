@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 
-from portable_probe.output import counted_out
-
 Calls = Callable[[Any], Iterable[Callable[[], object]]]
 
 
@@ -29,7 +27,7 @@ def compile_ahead(cells: Sequence[Any], calls: Calls, jobs: int) -> None:
     processes = ProcessPoolExecutor(min(jobs, len(cells)), multiprocessing.get_context("spawn"), _start)
     with processes as pool, contextlib.suppress(BrokenProcessPool):
         futures = [pool.submit(run, cell) for cell in cells]
-        for future in counted_out(futures, "compiled"):
+        for future in futures:
             future.result()
 
 

@@ -23,7 +23,6 @@ from benchmark.report import text_of
 from benchmark.results import COPY, OURS, Result, write
 from benchmark.timing import results_of
 from portable_probe.closeness import allowed_of_any, distance
-from portable_probe.output import counted_out
 from portable_softmax import current_device
 from portable_softmax.row_kernels.launcher import Launcher
 
@@ -149,8 +148,7 @@ def main() -> int:
         (name, kind, m, n) for name in options.kernel for kind in options.dtype for n in options.cols for m in options.rows
     ]
     compile_ahead(wanted, partial(_calls, where), options.jobs)
-    cells = counted_out(wanted, "cell")
-    found = write(options.out, (each for cell in cells for each in measure(told, cell, where, options.turns)))
+    found = write(options.out, (each for cell in wanted for each in measure(told, cell, where, options.turns)))
     print(text_of(found))
     return int(any(each.failure for each in found if each.provider == OURS))
 

@@ -31,7 +31,6 @@ from benchmark.report import text_of
 from benchmark.results import OURS, Result, write
 from benchmark.sweeps import SWEEPS
 from benchmark.timing import results_of
-from portable_probe.output import counted_out
 from portable_softmax import PortableSoftmaxError, current_device, plan
 from portable_softmax.devices.device import Device
 
@@ -80,8 +79,7 @@ def _measured(options: argparse.Namespace, providers: dict[str, Provider], devic
     ]
     where, told = device.vendor.torch_device_type, here()
     compile_ahead(wanted, partial(_calls, [name for name in providers if name in COMPILED], where), options.jobs)
-    cells = counted_out(wanted, "cell")
-    return write(options.out, (each for cell in cells for each in _results(cell, providers, where, told, options.turns)))
+    return write(options.out, (each for cell in wanted for each in _results(cell, providers, where, told, options.turns)))
 
 
 def _results(wanted: Wanted, providers: dict[str, Provider], where: str, told: dict[str, Any], turns: int) -> list[Result]:

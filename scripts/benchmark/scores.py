@@ -24,7 +24,6 @@ from benchmark.report import text_of
 from benchmark.results import OURS, Result, cells_of, write
 from benchmark.scored_calls import Problem, timed
 from benchmark.timing import Call, results_of
-from portable_probe.output import counted_out
 from portable_softmax import current_device
 
 HEADS = ((64, 16, 197, 197), (32, 12, 512, 512), (8, 16, 2048, 2048), (1, 16, 4096, 4096), (1, 4, 8192, 8192))
@@ -58,7 +57,7 @@ def main() -> int:
     compile_ahead(wanted, partial(_calls, where), options.jobs)
 
     def measured() -> Iterator[Result]:
-        for problem in counted_out(wanted, "problem"):
+        for problem in wanted:
             torch._dynamo.reset()  # torch.compile runs eagerly after too many recompilations
             cell = {"shape": "x".join(map(str, problem.shape)), "dim": len(problem.shape) - 1, "dtype": problem.dtype}
             names = {"sweep": problem.sweep, "direction": problem.direction}

@@ -25,7 +25,7 @@ def run(capsys, monkeypatch):
 
 @pytest.fixture
 def nothing_here(monkeypatch):
-    def nothing(index):
+    def nothing(index=None):
         raise NoDeviceError("nothing there")
 
     for room in (answers, cases):

@@ -1,13 +1,10 @@
-"""Output beside an answer: few lines of a compiler, and on a terminal how far a long answer is."""
+"""Output beside an answer: few lines of a compiler."""
 
 import os
 import subprocess
 import sys
 
-import pytest
-
-from portable_probe import output
-from portable_probe.output import LINES, counted_out, few_lines_of_compilers
+from portable_probe.output import LINES, few_lines_of_compilers
 
 
 def test_a_few_lines_of_a_compiler_come_through(capfd):
@@ -25,12 +22,3 @@ def test_a_closed_standard_error_is_no_problem():
     code = "from portable_probe.output import few_lines_of_compilers as few\nwith few():\n    print('in')\n"
     ran = subprocess.run(["bash", "-c", '"$0" -c "$1" 2>&-', sys.executable, code], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (0, "in\n")
-
-
-@pytest.mark.parametrize(("terminal", "patience", "said"), [(True, -1.0, True), (True, 100.0, False), (False, -1.0, False)])
-def test_it_counts_on_a_terminal_that_waits(capsys, monkeypatch, terminal, patience, said):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    monkeypatch.setattr(output, "PATIENCE", patience)
-    assert list(counted_out("abc", "case")) == ["a", "b", "c"]
-    captured = capsys.readouterr()
-    assert (captured.out, "case 2 of 3" in captured.err, captured.err == "") == ("", said, not said)

@@ -97,7 +97,7 @@ def test_a_kernel_of_ones_own(tmp_path, run):
 @pytest.mark.kernel
 def test_accuracy_is_the_same_each_time_and_a_wrong_result_is_worse(device, tmp_path, run):
     file = tmp_path / "verified.json"
-    assert run("probe", "--verify", "--shapes", "16x65", "--save", file)[0] == 0
+    assert run("verify", "--shapes", "16x65", "--save", file)[0] == 0
     (report,) = load(file)
     assert run("diff", file)[:2] == (0, "0 changes in 1 case, 0 for the worse\n")
     wrong = msgspec.structs.replace(report, verify=msgspec.structs.replace(report.verify, worst=None, right=False))
