@@ -1,26 +1,25 @@
-"""Lists hardware profiles, shows one with its sources, and writes one of the device here, with what its driver tells."""
+"""Lists hardware profiles, shows one with its sources, and writes one of the device here."""
 
 import argparse
-import importlib.metadata
 import json
 import re
 from dataclasses import asdict
 from datetime import date
-from pathlib import Path
 from typing import Any
 
+import yaml
+
 from portable_probe.output import as_columns
+from portable_probe.report import software
 from portable_probe.report_types import SCHEMA_VERSION, encoded
 from portable_probe.text import shortened
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.limits import limits
 from portable_softmax.devices.profiles import profiles
-from portable_softmax.devices.schema import Hardware
-from portable_softmax.errors import CompileError, DeviceError, NoDeviceError
+from portable_softmax.errors import CompileError, DeviceError
 from portable_softmax.runtime.compiler import target_to_compile_for
 
-SOURCE = "this_device"
 LISTED = ("profile", "target", "architecture", "multiprocessors", "warp", "shared memory", "facts", "measured", "compiles here")
 
 
@@ -69,88 +68,54 @@ def show_profile(options: argparse.Namespace) -> int:
     return 0
 
 
-def new_profile(directory: Path) -> int:
-    """Writes a profile of the device here; returns 0.
+def new_profile(options: argparse.Namespace) -> int:
+    """Writes DIR/<vendor>/NAME.yaml, a profile of the device here; returns 0.
 
     Raises:
-        DeviceError: no device is here.
-        OSError: the files are there already, or cannot be written.
+        DeviceError: no accelerator is here.
+        OSError: the file exists, or cannot be written.
     """
-    try:
-        device = current_device()
-    except NoDeviceError as error:
-        raise DeviceError(f"a new profile describes a device that is here. No accelerator: {error}") from error
-    profile, fixture = write_profile(device, directory)
-    print(f"{profile}: PORTABLE_SOFTMAX_PROFILES={directory} takes the device for it\n{fixture}: for tests/support/recorded")
+    device = current_device()
+    if device.index is None:
+        raise DeviceError(f"a new profile describes an accelerator that is here; {device.name} is none")
+    path = options.directory / f"{product_of(device)}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("x", encoding="utf-8") as file:
+        file.write(profile_of(device, "driver", f"the driver of one {device.name}, {versions()}"))
+    print(f"{path}: PORTABLE_SOFTMAX_PROFILES={options.directory} takes it; `plan --facts` shows what is still estimated")
     return 0
 
 
-def write_profile(device: Device, directory: Path) -> list[Path]:
-    """Writes DIRECTORY/<vendor>/NAME.yaml, and driver_NAME.json for tests that play the device back; returns both.
+def versions() -> str:
+    """Returns the versions of the installed packages, and today's date."""
+    return f"{', '.join(f'{name} {version}' for name, version in software().items())}, {date.today()}"
 
-    The first is a profile as soon as PORTABLE_SOFTMAX_PROFILES names the directory. It holds what driver and torch tell, and
-    marks what is estimated or unknown.
 
-    Raises:
-        ValueError: the device is not here, or is Triton's interpreter.
-        OSError: the files cannot be written, or are there already.
+def product_of(device: Device) -> str:
+    """Returns the vendor and product of a device's own file: the matched one, else one by the device's own name."""
+    vendor, _, product = device.profile.name.partition("/")
+    if device.profile.product is None:
+        product = re.sub(r"[^a-z0-9]+", "-", device.name.lower().removeprefix(f"{vendor} ")).strip("-")
+    return f"{vendor}/{product}"
+
+
+def profile_of(device: Device, source: str, title: str, cost: dict[str, Any] | None = None) -> str:
+    """Returns a profile that extends the device's: the facts that its driver and torch report, and a measured cost.
+
+    Args:
+        device: the device.
+        source: key of the source of these numbers.
+        title: how they were measured.
+        cost: numbers of the cost, if they were measured.
     """
-    if device.detected is None or device.index is None:
-        raise ValueError(f"`profiles new` describes an accelerator that is here; {device.name} is none")
-    vendor = device.profile.name.partition("/")[0]
-    name = re.sub(r"[^a-z0-9]+", "-", device.name.lower().removeprefix(f"{vendor} ")).strip("-")
-    profile, fixture = directory / vendor / f"{name}.yaml", directory / f"driver_{name}.json"
-    for path, text in ((profile, yaml_of(device)), (fixture, json.dumps(recording(device), indent=1) + "\n")):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    return [profile, fixture]
-
-
-def yaml_of(device: Device) -> str:
-    """Returns the profile's text. Every number that the device told is `measured`; the others stand in comments."""
-    told = {key for key, origin in device.origins.items() if origin in ("driver", "torch")}
-    lines = [
-        "# Written by `profiles new`. What is marked below needs a source before this is a profile for others.",
-        f"extends: {device.profile.name}",
-        f"matches: [{json.dumps(re.escape(device.name))}]",
-        "sources:",
-        f"  {SOURCE}: {{verified: measured, title: {json.dumps(provenance(device))}}}",
-        "hardware:",
-    ]
-    lines += [f"  {key}: {{value: {getattr(device.hardware, key)}, source: {SOURCE}}}" for key in device.origins if key in told]
-    for key in Hardware.__struct_fields__:
-        if key not in device.origins:
-            lines.append(f"  # {key}: not known; leave it out if the device has no such thing")
-        elif device.origins[key] == "estimated":
-            lines.append(f"  # {key}: {getattr(device.hardware, key)} is the vendor's estimate; find it in its documents")
-    return "\n".join(lines) + "\n"
-
-
-def provenance(device: Device) -> str:
-    """Tells versions, device and day of a recording."""
-    versions = f"Triton {importlib.metadata.version('triton')} and torch {importlib.metadata.version('torch')}"
-    return f"{versions} on {device.name}, {date.today()}"
-
-
-def recording(device: Device) -> dict[str, Any]:
-    """Returns answers of Triton's driver and of torch, and what this package makes of them, to be played back in tests."""
-    import torch
-    from triton.runtime import driver
-
-    module = getattr(torch, device.vendor.torch_device_type)
-    properties = module.get_device_properties(device.index)
-    names = [name for name in dir(properties) if not name.startswith("_")]
-    target = driver.active.get_current_target()
-    return {
-        "provenance": provenance(device),
-        "target": [target.backend, target.arch, target.warp_size],
-        "torch_device_type": device.vendor.torch_device_type,
-        "properties": [driver.active.utils.get_device_properties(device.index)],
-        "torch": [{name: value for name in names if isinstance(value := getattr(properties, name), int | str)}],
-        "expected": {
-            "profile": device.profile.name,
-            "arch": device.arch,
-            "facts": {key: [getattr(device.hardware, key), origin] for key, origin in device.origins.items()},
-        },
+    known = device.profile
+    source += "_again" * (source in known.sources)
+    facts = {key: getattr(device.hardware, key) for key, origin in device.origins.items() if origin in ("driver", "torch")}
+    content = {
+        "extends": known.name,
+        "matches": [re.escape(device.name)] if device.detected or not known.product else known.product.matches,
+        "sources": {source: {"verified": "measured", "title": title}},
+        "hardware": {key: {"value": value, "source": source} for key, value in facts.items()},
+        **({"cost": {**cost, "source": source}} if cost else {}),
     }
+    return "# Written by portable-softmax.\n" + yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=128)

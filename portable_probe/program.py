@@ -96,9 +96,9 @@ def _profiles(command: words.Parser) -> None:
     show.add_argument("name", metavar="NAME", help="such as amd/mi300x")
     show.add_argument("--json", action="store_true", help="the device's limits as JSON instead")
     show.set_defaults(answer=show_profile)
-    new = actions.add_parser("new", help="write a profile of the device here, and what its driver tells")
+    new = actions.add_parser("new", help="write a profile of the device here, with what its driver reports")
     new.add_argument("directory", type=Path, metavar="DIR", help="where to write")
-    new.set_defaults(answer=lambda options: new_profile(options.directory))
+    new.set_defaults(answer=new_profile)
 
 
 COMMANDS: dict[str, tuple[str, Callable[[Any], None]]] = {

@@ -15,14 +15,15 @@ import argparse
 import contextlib
 import ctypes
 import dataclasses
+import datetime
 import importlib
+import importlib.metadata
 import io
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from portable_probe.profiles import provenance, recording
 from portable_probe.program import main as program
 from portable_softmax import Device, current_device, plan
 from portable_softmax.runtime.compiled import compile_kernel
@@ -33,6 +34,35 @@ ROWS = (1, 64, 1823, 4096, 100_000)
 COLS = (1, 7, 16, 33, 64, 128, 200, 256, 500, 512, 781, 1000, 1024, 1823, 2048, 3000, 4096, 6000, 8192, 12672, 16384, 25000,
         32000, 32768, 50257, 65536, 128256, 151936, 262144)  # fmt: skip
 DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+def provenance(device: Device) -> str:
+    """Returns versions, device and day of a recording."""
+    versions = f"Triton {importlib.metadata.version('triton')} and torch {importlib.metadata.version('torch')}"
+    return f"{versions} on {device.name}, {datetime.date.today()}"
+
+
+def recording(device: Device) -> dict[str, Any]:
+    """Returns the answers of Triton's driver and of torch, and what this package makes of them, to be played back in tests."""
+    import torch
+    from triton.runtime import driver
+
+    module = getattr(torch, device.vendor.torch_device_type)
+    properties = module.get_device_properties(device.index)
+    names = [name for name in dir(properties) if not name.startswith("_")]
+    target = driver.active.get_current_target()
+    return {
+        "provenance": provenance(device),
+        "target": [target.backend, target.arch, target.warp_size],
+        "torch_device_type": device.vendor.torch_device_type,
+        "properties": [driver.active.utils.get_device_properties(device.index)],
+        "torch": [{name: value for name in names if isinstance(value := getattr(properties, name), int | str)}],
+        "expected": {
+            "profile": device.profile.name,
+            "arch": device.arch,
+            "facts": {key: [getattr(device.hardware, key), origin] for key, origin in device.origins.items()},
+        },
+    }
 
 
 def occupancies(device: Device) -> dict[str, Any]:

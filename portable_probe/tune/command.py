@@ -1,14 +1,13 @@
 """The command `tune`: fits what launches cost on the device that is here, or with --refit to tables."""
 
 import argparse
-import datetime
 import importlib.util
 import os
 from pathlib import Path
 from typing import Any
 
 from portable_probe.output import as_columns, write_whole
-from portable_probe.report import software
+from portable_probe.profiles import product_of, profile_of, versions
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import COST_NUMBERS
@@ -63,16 +62,15 @@ def keep(device: Device, launches: list[Any], directory: Path) -> None:
     """Writes DIRECTORY/<vendor>/<product>.csv, the table of launches, and .yaml beside it, a profile with their fit."""
     from portable_probe.tune import files
 
-    table = directory / f"{files.product_of(device)}.csv"
+    table = directory / f"{product_of(device)}.csv"
     write_whole(table, files.table_of(launches))
     print(f"{table}: --refit fits it again")
-    versions = ", ".join(f"{name} {version}" for name, version in software().items())
-    fit_launches(device, launches, directory, f"one {device.name}, {versions}, {datetime.date.today()}")
+    fit_launches(device, launches, directory, f"one {device.name}, {versions()}")
 
 
 def fit_launches(device: Device, launches: list[Any], directory: Path, about: str) -> None:
     """Prints a fit, and writes it as a profile; `about` tells where the launches are from."""
-    from portable_probe.tune import files, fit
+    from portable_probe.tune import fit
 
     timed = fit.prepared(launches, device)
     before = [getattr(device.profile.launch.cost, name) for name in COST_NUMBERS]
@@ -89,8 +87,8 @@ def fit_launches(device: Device, launches: list[Any], directory: Path, about: st
     regret = next(fit.table(timed, others))[2]
     told = f"left out of the fit, nine of ten times are within {cost['error_90']:.1%}, and regret is {regret}"
     told = f"least squares of {len(timed.us)} launches of {len(timed.cells)} problems; {told}"
-    path = directory / f"{files.product_of(device)}.yaml"
-    write_whole(path, files.profile_of(device, cost, f"portable-softmax tune, {about}: {told}"))
+    path = directory / f"{product_of(device)}.yaml"
+    write_whole(path, profile_of(device, "tuned", f"portable-softmax tune, {about}: {told}", cost))
     os.environ[VARIABLE] = str(directory)
-    Device.from_profile(files.product_of(device))
+    Device.from_profile(product_of(device))
     print(f"\n{told}\n{path}: {VARIABLE}={directory} takes it")

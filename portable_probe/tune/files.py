@@ -1,16 +1,14 @@
-"""Files of a run: the table of its launches, and a profile with the numbers that fit them."""
+"""The table of a run's launches."""
 
 import csv
 import io
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import yaml
 
 from portable_probe.tune.cells import Cell, problem_on
 from portable_softmax.devices.backends.base import KernelResources
@@ -75,27 +73,3 @@ def read(path: Path, device: Device) -> list[Launch]:
     except (ValueError, KeyError, csv.Error) as error:
         raise ValueError(f"{path}, line {len(found) + 2}, should be as `portable-softmax tune` writes it: {error!r}") from error
     return found
-
-
-def product_of(device: Device) -> str:
-    """Returns the vendor and product that a run's file stands for: the matched one, else one by the device's own name."""
-    vendor, _, product = device.profile.name.partition("/")
-    if device.profile.product is None:
-        product = re.sub(r"[^a-z0-9]+", "-", device.name.lower().removeprefix(f"{vendor} ")).strip("-")
-    return f"{vendor}/{product}"
-
-
-def profile_of(device: Device, cost: dict[str, Any], about: str) -> str:
-    """Returns a profile that extends the device's, with these numbers, and facts that the device tells otherwise."""
-    known, source = device.profile, "tuned" + "_again" * ("tuned" in device.profile.sources)
-    facts = [key for key, origin in device.origins.items() if origin in ("driver", "torch")]
-    differ = {key: value for key in facts if (value := getattr(device.hardware, key)) != getattr(known.hardware, key)}
-    content = {
-        "extends": known.name,
-        "matches": [re.escape(device.name)] if device.detected or not known.product else known.product.matches,
-        "sources": {source: {"verified": "measured", "title": about}},
-        "hardware": {key: {"value": value, "source": source} for key, value in differ.items()},
-        "cost": {**cost, "source": source},
-    }
-    text = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=128)
-    return f"# Written by portable-softmax tune.\n{text}"

@@ -10,7 +10,7 @@ import triton
 from offline import PRODUCTS, foremost
 from playback import fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
-from portable_probe.profiles import write_profile
+from portable_probe.program import main
 from portable_softmax import CompileError, Device, KernelResources, current_device, occupancy, plan, profiles
 from portable_softmax.devices import detect
 from portable_softmax.devices.backends import cuda
@@ -98,7 +98,7 @@ def test_what_a_device_of_an_unknown_architecture_tells_is_a_profile(monkeypatch
     play(monkeypatch, machine | {"target": [machine["target"][0], target, machine["target"][2]]})
     before = current_device()
     assert before.profile.estimated
-    write_profile(before, tmp_path)
+    assert main(["profiles", "new", str(tmp_path)]) == 0
     monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
     detect._device.cache_clear()
     after = current_device()

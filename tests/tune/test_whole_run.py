@@ -7,6 +7,7 @@ import pytest
 import yaml
 from tiny import as_if_compiled
 
+from portable_probe.profiles import product_of, profile_of
 from portable_probe.program import main
 from portable_probe.tune import cells, files, run
 from portable_probe.tune.command import checked
@@ -95,13 +96,13 @@ def test_a_table_that_no_run_writes_is_refused(whole, tmp_path, capsys, column, 
     assert "should be as `portable-softmax tune` writes it" in capsys.readouterr().err
 
 
-def test_facts_that_the_device_tells_otherwise_are_written():
-    assert yaml.safe_load(files.profile_of(DEVICE, {}, "here"))["hardware"] == {}
+def test_facts_that_the_driver_reports_are_written():
+    assert yaml.safe_load(profile_of(DEVICE, "tuned", "here"))["hardware"] == {}
     hardware = msgspec.structs.replace(DEVICE.hardware, multiprocessor_count=114)
-    origins = {**DEVICE.origins, "multiprocessor_count": "driver", "warp_size": "driver"}
-    told = yaml.safe_load(files.profile_of(dataclasses.replace(DEVICE, hardware=hardware, origins=origins), {}, "here"))
+    origins = {**DEVICE.origins, "multiprocessor_count": "driver"}
+    told = yaml.safe_load(profile_of(dataclasses.replace(DEVICE, hardware=hardware, origins=origins), "tuned", "here"))
     assert told["hardware"] == {"multiprocessor_count": {"value": 114, "source": "tuned"}}
-    assert (told["extends"], files.product_of(DEVICE)) == (NAME, NAME)
+    assert (told["extends"], product_of(DEVICE)) == (NAME, NAME)
 
 
 def test_devices_whose_cost_cannot_be_fitted_are_refused():
