@@ -8,6 +8,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import Grid, refusal
 from portable_softmax.row_kernels.arguments import argument_of, constant_of
 from portable_softmax.row_kernels.decorators import constexprs_of
+from portable_softmax.row_kernels.fits import too_many_together
 from portable_softmax.row_kernels.launched import Launched
 
 
@@ -64,4 +65,5 @@ def grid_of(launch: Launched, case: KernelCase) -> Grid:
 def refused_grid(launch: Launched, grid: Grid, device: Device) -> str | None:
     """Says why the device does not take the grid of a launch; None if it does."""
     blocks = launch.options.get("num_ctas")
-    return refusal(device, grid, launch.compiled.metadata.num_warps, blocks.value if blocks else 1)
+    refused = refusal(device, grid, launch.compiled.metadata.num_warps, blocks.value if blocks else 1)
+    return refused or too_many_together(launch.compiled, grid, device)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+from unittest import mock
 
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
@@ -91,12 +92,31 @@ def _imported(file: Path, device: Device | None) -> ModuleType:
     with contextlib.suppress(ImportError):
         importlib.import_module("torch")  # which is asked about the device too
     try:
-        with absent(device) if device else contextlib.nullcontext():
+        with absent(device) if device else contextlib.nullcontext(), _inductor(file):
             return _of_package(file, target) or _alone(file, target)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a script may do anything, and exit
         raise ValueError(f"{file} cannot be imported: {_reason(error)}") from error
+
+
+@contextlib.contextmanager
+def _inductor(file: Path) -> Iterator[None]:
+    """Lets a file that TorchInductor wrote define its kernels, which it would compile and load for the device that is here."""
+    if "AsyncCompile" not in file.read_text(encoding="utf-8", errors="replace"):
+        yield
+        return
+    compiling, torch = importlib.import_module("torch._inductor.async_compile"), importlib.import_module("torch")
+    cache = importlib.import_module("torch._inductor.codecache").PyCodeCache
+
+    def defined(_: Any, name: str, source: str, *__: Any, **___: Any) -> Any:
+        return getattr(cache.load(source), name)
+
+    with mock.patch.object(compiling.AsyncCompile, "triton", defined):
+        for name in ("_cuda_getCurrentRawStream", "_xpu_getCurrentRawStream"):  # which a torch for the CPU lacks
+            if not hasattr(torch._C, name):
+                setattr(torch._C, name, lambda index: 0)
+        yield
 
 
 def _reason(error: BaseException) -> str:

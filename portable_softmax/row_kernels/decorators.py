@@ -25,7 +25,8 @@ def layers(kernel: Any) -> Iterator[Any]:
     while kernel is not None and not isinstance(kernel, JITFunction) and type(kernel).__name__ != INTERPRETED:
         if isinstance(kernel, KernelInterface):
             yield kernel
-        kernel = getattr(kernel, "fn", None) or getattr(kernel, "__wrapped__", None)
+        inside = (getattr(kernel, name, None) for name in ("fn", "__wrapped__", "kernel"))  # the last of torch's wrap_triton
+        kernel = next((each for each in inside if each is not None), None)
     if kernel is None:
         raise TypeError(f"{outermost!r} is no @triton.jit function")
     yield kernel
@@ -83,24 +84,52 @@ def decorated(
     Raises:
         ValueError: there are several configurations and none was chosen, or no such one.
     """
+    import triton
+    from triton.runtime.autotuner import Autotuner, Heuristics
+
     *wrappers, outermost = layers(kernel)
     if config is not None and not any(hasattr(layer, "configs") for layer in wrappers):
         raise ValueError(f"configuration {config} was chosen, and the kernel is not under @triton.autotune")
     origins: dict[str, str] = {}
-    for layer in map(copy.copy, reversed(wrappers)):
-        layer.fn = outermost
-        outermost = layer
+    for layer in reversed(wrappers):
         if hasattr(layer, "configs"):
-            layer.configs = [_without(_chosen(configs or layer.configs, config), given, unknown, launches)]
-            origins = dict.fromkeys(layer.configs[0].all_kwargs(), "configuration") | origins
-        if hasattr(layer, "values"):
-            layer.values = {
+            chosen = _without(_chosen(configs or layer.configs, config), given, unknown, launches)
+            origins = dict.fromkeys(chosen.all_kwargs(), "configuration") | origins
+            outermost = _around(outermost, layer, Autotuner, triton.autotune, configs=[chosen])
+        if hasattr(layer, "values") and not callable(layer.values):
+            values = {
                 name: _asking(f"the heuristic of {name}", heuristic, unknown, f"its value: --args {name}=VALUE")
                 for name, heuristic in layer.values.items()
                 if name not in given
             }
-            origins |= dict.fromkeys(layer.values, "heuristic")
+            origins |= dict.fromkeys(values, "heuristic")
+            outermost = _around(outermost, layer, Heuristics, triton.heuristics, values=values)
     return outermost, origins
+
+
+def _around(kernel: Any, layer: Any, kind: type, decorator: Callable[..., Any], **changed: Any) -> Any:
+    """Returns a kernel under a copy of a layer, or under Triton's own where a library's has a `run` and a cache of its own."""
+    if type(layer) is not kind:
+        return decorator(**changed, **({"key": []} if "configs" in changed else {}))(kernel)
+    copied = copy.copy(layer)
+    vars(copied).update(changed, fn=kernel)
+    return copied
+
+
+def implied_arguments(kernel: Any) -> dict[str, Any]:
+    """Returns the arguments that a kernel of TorchInductor was generated for, in the words of arguments.py; none of others."""
+    meta = next((layer.triton_meta for layer in layers(kernel) if hasattr(layer, "triton_meta")), None)
+    if not meta:
+        return {}
+    config = (meta.get("configs") or [{}])[0]
+    aligned = {each[0] if isinstance(each, tuple) else each for each in (config if isinstance(config, dict) else ())}
+    aligned |= {*getattr(config, "divisible_by_16", ())}
+    found = {
+        name: f"{kind}:16" if at in aligned else kind
+        for at, (name, kind) in enumerate(meta["signature"].items())
+        if kind != "constexpr"
+    }
+    return {**found, **meta.get("constants", {})}
 
 
 def _chosen(configs: Sequence[Any], number: int | None) -> Any:

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import logging
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -90,7 +91,7 @@ class Fits:
             TypeError: no kernel was given, and no autotuner asks.
         """
         device, kernel = chosen(self.device), self.kernel or _of_the_autotuner()
-        if interpreting():
+        if interpreting() or not configs:
             return list(configs)
         others.pop("warmup", None)
         tried = _tried(kernel, list(configs), dict(named_args), others, device)
@@ -136,12 +137,13 @@ def _of_the_autotuner() -> Any:
     Raises:
         TypeError: who calls is none.
     """
-    asking = sys._getframe(2).f_locals.get("self")
-    if not hasattr(asking, "configs") or not hasattr(asking, "fn"):
-        raise TypeError(
-            "fits was called by no autotuner of Triton; name the kernel: fits.with_(kernel=...)(configs, arguments)"
-        )
-    return asking
+    frame: Any = sys._getframe(1)
+    while frame is not None:  # a pruning function of the user may be between
+        asking = frame.f_locals.get("self")
+        if hasattr(asking, "configs") and hasattr(asking, "fn"):
+            return asking
+        frame = frame.f_back
+    raise TypeError("fits was called by no autotuner of Triton; name the kernel: fits.with_(kernel=...)(configs, arguments)")
 
 
 def _tried(kernel: Any, configs: list[Any], named: dict[str, Any], others: dict[str, Any], device: Device) -> list[_Tried]:
@@ -237,8 +239,21 @@ def _judged(config: Any, compiled: Any, grid: Any, given: Mapping[str, Any], dev
         x, y, z = (*(grid(given) if callable(grid) else grid), 1, 1)[:3]
         if why := refusal(device, (x, y, z), used.num_warps, getattr(compiled.metadata, "num_ctas", None) or 1):
             return _Tried(config, why)
+        if why := too_many_together(compiled, (x, y, z), device):
+            return _Tried(config, why)
     resident = occupancy.warps_per_multiprocessor or occupancy.programs_per_multiprocessor
     return _Tried(config, spilled=used.spilled_bytes_per_thread, warps=resident, doubt=device.doubt(used))
+
+
+def too_many_together(compiled: Any, grid: tuple[int, int, int], device: Device) -> str | None:
+    """Says why the programs of a cooperative launch cannot all be resident; None if they can, or it is none."""
+    if not getattr(compiled.metadata, "launch_cooperative_grid", False):
+        return None
+    resident = device.resident(device.vendor.occupancy(device.vendor.resources(compiled), device.hardware))
+    resident //= getattr(compiled.metadata, "num_ctas", None) or 1
+    if math.prod(grid) <= resident:
+        return None
+    return f"has a cooperative grid of {math.prod(grid)} programs, and {device.name} holds {resident} at once"
 
 
 def _lacking(used: KernelResources, device: Device) -> Iterator[tuple[str, int, int]]:

@@ -18,7 +18,15 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PortableSoftmaxError
 from portable_softmax.row_kernels.absent import absent, front_end
 from portable_softmax.row_kernels.arguments import Argument, argument_of, constant_of
-from portable_softmax.row_kernels.decorators import apart, configurations, constants_of, decorated, jit_function, name_of
+from portable_softmax.row_kernels.decorators import (
+    apart,
+    configurations,
+    constants_of,
+    decorated,
+    implied_arguments,
+    jit_function,
+    name_of,
+)
 from portable_softmax.runtime.compiler import target_of, target_to_compile_for, triton_version
 
 OF_BACKEND = {"num_warps": "4", "num_stages": "3"}  # that a kernel may have as parameters too, with a number to begin with
@@ -96,7 +104,7 @@ def _launched(
 ) -> Launched:
     target_to_compile_for(device)
     jit = jit_function(kernel)
-    given = read_arguments(jit, arguments)
+    given = read_arguments(jit, implied_arguments(kernel) | dict(arguments))
     unknown = {name: each.kind for name, each in given.items() if each.kind}
     wanted = {name: value for name, value in options.items() if value is not None}
     passed = {name: apart(each.value) for name, each in given.items()} | wanted

@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from portable_probe.loading import load_kernel
-from portable_softmax import inspect_kernel
+from portable_softmax import Device, inspect_kernel
 
 EXAMPLES = Path(__file__).parents[1] / "support" / "example_kernels.py"
 KERNEL_FILE = """
@@ -60,3 +61,109 @@ def test_modules_beside_a_file_are_found_and_its_folder_comes_last(tmp_path, mon
     load_kernel(f"{tmp_path}/mine.py:clear")
     assert sys.path == ["lib", *before, str(tmp_path)]
     assert sys.modules.pop("neighbour").__file__ == str(tmp_path / "neighbour.py")
+
+
+ASKS = """
+import triton
+from triton.backends import backends
+active = [name for name, each in backends.items() if each.driver.is_active()]
+properties = torch.cuda.get_device_properties(0)
+KNOWN = {
+    "active": len(active), "available": torch.cuda.is_available(), "count": torch.cuda.device_count(),
+    "capability": torch.cuda.get_device_capability(), "name": torch.cuda.get_device_name(),
+    "processors": properties.multi_processor_count, "warp": properties.warp_size, "hip": torch.version.hip is not None,
+    "target": triton.runtime.driver.active.get_current_target().backend,
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "known"),
+    [
+        (
+            "nvidia/h200",
+            {"capability": (9, 0), "processors": 132, "warp": 32, "hip": False, "target": "cuda"},
+        ),
+        (
+            "amd/mi300x",
+            {"capability": (9, 4), "processors": 304, "warp": 64, "hip": True, "target": "hip"},
+        ),
+    ],
+)
+def test_a_file_that_asks_about_the_device_when_it_is_imported(tmp_path, device, known):
+    (tmp_path / "asking.py").write_text(KERNEL_FILE + ASKS)
+    before = vars(torch.cuda).copy(), torch.version.hip
+    planned = Device.from_profile(device)
+    module = load_kernel(f"{tmp_path}/asking.py:clear", planned).module
+    assert known | {"active": 1, "available": True, "count": 1, "name": planned.name} == module.KNOWN
+    assert (vars(torch.cuda), torch.version.hip) == before
+
+
+def package(folder):
+    """A package as libraries have them: its own file needs what is not installed, and a kernel imports relatively."""
+    ops = folder / "lib" / "ops" / "nested"
+    ops.mkdir(parents=True)
+    (folder / "lib" / "__init__.py").write_text("__version__ = '1.2'\nimport a_package_that_is_not_installed\n")
+    (folder / "lib" / "ops" / "__init__.py").write_text("from .helpers import scaled\nLOADED = True\n")
+    (folder / "lib" / "ops" / "helpers.py").write_text(KERNEL_FILE)
+    (ops / "kernels.py").write_text(
+        "import triton\nimport triton.language as tl\n"
+        "from lib import __version__\nfrom ..helpers import scaled\nfrom .. import LOADED\n"
+        "class Ops:\n    @triton.jit\n    def twice(x_ptr, BLOCK: tl.constexpr):\n"
+        "        tl.store(x_ptr + tl.arange(0, BLOCK), scaled(tl.load(x_ptr + tl.arange(0, BLOCK))))\n"
+    )
+    return ops / "kernels.py"
+
+
+def test_a_file_of_a_package(tmp_path, monkeypatch):
+    file = package(tmp_path)
+    for device in ("nvidia/h200", "amd/mi300x"):
+        found = load_kernel(f"{file}:Ops.twice", Device.from_profile(device))
+        assert found.module.__name__ == "lib.ops.nested.kernels"
+        assert inspect_kernel(found.kernel, {"x_ptr": "*fp32"}, {"BLOCK": 64}, device=device).resources.num_warps == 4
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert load_kernel("lib.ops.nested.kernels:Ops.twice").module is found.module or found.module.__name__ in sys.modules
+    with pytest.raises(ValueError, match=r"has no @triton.jit function 'once'; it has scaled, Ops.twice"):
+        load_kernel(f"{file}:once")
+    (tmp_path / "lib" / "wants.py").write_text("from lib import something\n" + KERNEL_FILE)
+    with pytest.raises(ValueError, match="it needs the module a_package_that_is_not_installed, which is not installed"):
+        load_kernel(f"{tmp_path}/lib/wants.py:scale")
+
+
+def test_what_torchinductor_writes(tmp_path):
+    source = INDUCTOR_FILE.format(filename="__file__")
+    (tmp_path / "inner.py").write_text(source)
+    outer = "from torch._inductor.async_compile import AsyncCompile\nasync_compile = AsyncCompile()\n"
+    outer += f"sine = async_compile.triton('sine', {source!r})\nasync_compile.wait(globals())\n"
+    (tmp_path / "output_code.py").write_text(outer)
+    for name, device in (("inner", "nvidia/h200"), ("output_code", "amd/mi300x")):
+        kernel = load_kernel(f"{tmp_path}/{name}.py:sine", Device.from_profile(device)).kernel
+        found = inspect_kernel(kernel, {}, config=0, device=device)
+        assert dict(found.launch.arguments["in_ptr0"].known)["tt.divisibility"] == 16
+        assert found.launch.constants["XBLOCK"].by == "configuration"
+
+
+INDUCTOR_FILE = """
+import triton
+import triton.language as tl
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={{'x': 4096}}, filename={filename},
+    triton_meta={{
+        'signature': {{'in_ptr0': '*fp32', 'out_ptr0': '*fp32', 'xnumel': 'i32', 'XBLOCK': 'constexpr'}},
+        'device': DeviceProperties(
+            type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536,
+            max_threads_per_multi_processor=2048, warp_size=32),
+        'constants': {{}}, 'configs': [{{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]]}}]}},
+    inductor_meta={{'grid_type': 'Grid1D', 'autotune_hints': set(), 'kernel_name': 'sine', 'mutated_arg_names': [],
+        'no_x_dim': False, 'num_load': 1, 'num_reduction': 0, 'autotune_pointwise': True, 'max_autotune': False}},
+    min_elem_per_thread=0)
+@triton.jit
+def sine(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr):
+    xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:]
+    tl.store(out_ptr0 + xindex, tl_math.sin(tl.load(in_ptr0 + xindex, xindex < xnumel)), xindex < xnumel)
+"""

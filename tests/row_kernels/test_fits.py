@@ -98,6 +98,26 @@ def test_an_autotuner_asks():
     assert tuned.prune_configs({"grid": (64,), "warmup": True}) == kept_of("nvidia/rtx-5090")
 
 
+def test_a_pruning_function_of_the_user_asks():
+    def prune(configs, named_args, **others):
+        return fits.with_(device="nvidia/rtx-5090")(configs, named_args, **others)[:1]
+
+    tuned = triton.autotune(CONFIGS, ["m"], prune_configs_by={"early_config_prune": prune})(matmul_kernel)
+    x = torch.empty(1024, 1024, dtype=torch.float16, device="meta")
+    tuned.nargs = dict(zip(tuned.arg_names, (x, x, x, 1024, 1024, 1024), strict=False))
+    assert tuned.prune_configs({"grid": (64,), "warmup": True}) == kept_of("nvidia/rtx-5090")[:1]
+    assert fits.with_(kernel=matmul_kernel, device="nvidia/rtx-5090")([], ARGUMENTS) == []
+
+
+def test_a_cooperative_grid_that_cannot_be_resident():
+    kernel = fits.with_(kernel=add_kernel, device="nvidia/h200")
+    arguments = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": 4096}
+    configs = [triton.Config({"BLOCK_SIZE": 64, "launch_cooperative_grid": True})]
+    assert kernel(configs, arguments, grid=(2112,)) == configs
+    with pytest.raises(NoConfigurationFitsError, match="has a cooperative grid of 16384 programs, and nvidia/h200 holds 2112 at once"):
+        kernel(configs, arguments, grid=(16384,))
+
+
 @pytest.mark.parametrize(
     ("change", "arguments", "error", "words"),
     [

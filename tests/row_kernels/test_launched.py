@@ -3,13 +3,15 @@
 import importlib
 import sys
 
+import decorated_kernels
 import pytest
 import torch
+from triton.runtime.jit import KernelInterface
 
 from portable_softmax import CompileError, Device, current_device, inspect_kernel
 from portable_softmax.row_kernels.absent import absent
 from portable_softmax.row_kernels.arguments import argument_of
-from portable_softmax.row_kernels.decorators import jit_function
+from portable_softmax.row_kernels.decorators import configurations, jit_function
 from portable_softmax.row_kernels.launched import Chosen
 from portable_softmax.runtime.compiler import triton_version
 
@@ -207,3 +209,34 @@ def test_it_is_what_the_device_launches(portable_device, portable_torch_device, 
     assert launched.n_regs == found.resources.registers_per_thread or portable_device.backend != "cuda"
     assert launched.metadata.shared == found.resources.shared_memory_bytes
     sys.modules.pop("launched_kernels")
+
+
+class Library(KernelInterface):
+    """A wrapper as libraries have them, with a `run` and a cache of its own that know nothing of compiling alone."""
+
+    def __init__(self, fn, configs=None):
+        self.fn, self.arg_names, self.cache = fn, fn.arg_names, {}
+        if configs:
+            self.configs = configs
+
+    def run(self, *args, **kwargs):
+        self.cache["kernel"] = args
+        raise AssertionError("a library's own run is not called")
+
+
+@pytest.mark.parametrize("device", ["nvidia/t4", "amd/mi300x"])
+def test_a_librarys_wrapper_is_read_and_not_run(device):
+    given = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": 4096}
+    for kernel in (
+        Library(decorated_kernels.tuned_once),
+        Library(Library(decorated_kernels.tuned).fn.fn, configs=decorated_kernels.TWO),
+        Library(decorated_kernels.by_arguments),
+        torch.library.wrap_triton(decorated_kernels.tuned_once),
+    ):
+        several = len(configurations(kernel)) > 1
+        found = inspect_kernel(kernel, given, config=1 if several else None, device=device)
+        block, options = found.launch.constants["BLOCK_SIZE"].value, {"num_stages": found.launch.options["num_stages"].value}
+        options["num_warps"] = found.resources.num_warps
+        plain = inspect_kernel(decorated_kernels.add_kernel, given, {"BLOCK_SIZE": block}, device=device, **options)
+        assert found.launch.compiled.hash == plain.launch.compiled.hash
+        assert not getattr(kernel, "cache", None)
