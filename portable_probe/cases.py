@@ -29,9 +29,10 @@ from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.request import scored_problem
 from portable_softmax.row_kernels.arguments import text_of, value_of
 from portable_softmax.row_kernels.blocks import smaller_block
-from portable_softmax.row_kernels.decorators import configurations, jit_function
+from portable_softmax.row_kernels.decorators import configurations, implied_arguments, jit_function
 from portable_softmax.row_kernels.inspection import dump
 from portable_softmax.row_kernels.launched import Launched, launched, read_arguments
+from portable_softmax.row_kernels.programs import warnings_of
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan, plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
@@ -202,7 +203,9 @@ def _kernel(device: Device, case: KernelUse, file: KernelFile, verified: bool) -
     resources = device.vendor.resources(launch.compiled)
     fits = device.vendor.occupancy(resources, device.hardware)
     used = {"resources": resources, "occupancy": fits, "resident_programs": device.resident(fits)}
-    answered = msgspec.structs.replace(case, launch=launch_of_kernel(launch), **used)
+    values = {name: each.value for name, each in read_arguments(jit, implied_arguments(file.kernel) | arguments).items()}
+    warned = warnings_of(launch.compiled, jit, values, grid[0] if grid else None)
+    answered = msgspec.structs.replace(case, launch=launch_of_kernel(launch), warnings=warned or msgspec.UNSET, **used)
     if grid:
         answered = msgspec.structs.replace(answered, grid=list(grid))
     report = describe(device, answered)

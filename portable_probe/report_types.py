@@ -105,6 +105,7 @@ class KernelUse(Fields, frozen=True, kw_only=True):
     grid: list[int] | UnsetType = UNSET  # numbers of programs, of a case
     chosen: dict[str, Scalar] | UnsetType = UNSET  # by that configuration, where configurations differ; or by --suggest
     reasons: list[str] | UnsetType = UNSET  # of --suggest
+    warnings: list[str] | UnsetType = UNSET
     launch: KernelLaunch | UnsetType = UNSET  # left out, with the next two, where it does not compile
     resources: KernelResources | UnsetType = UNSET
     occupancy: Occupancy | UnsetType = UNSET

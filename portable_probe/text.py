@@ -74,6 +74,7 @@ def _answer(report: Report, limits: bool) -> Iterator[str]:
         yield from _listed("uses", [str(use[0]).replace(" ", UNBROKEN).replace(f",{UNBROKEN}", ", ")])
     yield from _listed("time", _time(report.time)) if report.time else ()
     yield from _listed("why", plan.reasons if plan else (kernel and kernel.reasons) or ())
+    yield from _listed("warning", (kernel and kernel.warnings) or ())
     if use and limits:
         yield from _listed("limits", _limits(use[1]))
     yield from _listed("next step", [report.next_step.text] if report.next_step else ())

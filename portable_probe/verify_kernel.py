@@ -39,6 +39,9 @@ def verify_case(case: KernelCase, run: Callable[[], dict[str, Any]]) -> Verified
     tensors = {name: value for name, value in case.arguments.items() if isinstance(value, torch.Tensor)}
     if unknown := case.expected.keys() - tensors.keys():
         raise ValueError(f"the case expects {', '.join(sorted(unknown))}, which are no tensors among its arguments")
+    for name, expected in case.expected.items():
+        if expected.shape != tensors[name].shape:
+            raise ValueError(f"{name} is {list(tensors[name].shape)}, and {list(expected.shape)} is expected of it")
     before = {name: tensor.clone() for name, tensor in tensors.items() if name not in case.expected}
     told = run()
     found = {name: _distance(tensors[name], expected) for name, expected in case.expected.items()}

@@ -19,7 +19,7 @@ from portable_softmax.errors import CompileError
 MAX_BYTES = 2**63
 CONSTANTS = {"True": True, "False": False, "None": None}
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-SIZES = r"\[([0-9]+(?:,[ ]*[0-9]+)*)\]"
+SIZES = r"\[([0-9]{1,19}(?:,[ ]*[0-9]{1,19})*)\]"
 TENSOR = re.compile(rf"(\w+){SIZES}")
 POINTER = re.compile(r"\*(\w+)(:16)?")
 SCALAR = re.compile(r"(\w+)(:16)?")
@@ -94,7 +94,7 @@ def argument_of(name: str, text: str) -> Argument:
     raise CompileError(
         f"{name}={text}: an argument is a tensor as f16[4096,4096], a value as 4096, or a type as *fp16, *fp16:16, i32, i32:16 "
         f"or fp32 (:16 says a multiple of 16, in bytes of a pointer, and nothing else); types are {', '.join(TORCH)}, "
-        "and torch's names"
+        "and torch's names; tuples, functions and infinities are given by a case: --case NAME"
     )
 
 

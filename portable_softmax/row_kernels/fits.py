@@ -19,6 +19,7 @@ from portable_softmax.errors import CompileError
 from portable_softmax.row_kernels.absent import absent, front_end
 from portable_softmax.row_kernels.decorators import apart, decorated, jit_function, layers
 from portable_softmax.row_kernels.launched import forget, read_arguments
+from portable_softmax.row_kernels.programs import warnings_of
 from portable_softmax.runtime.compiler import target_to_compile_for, triton_version
 
 logger = logging.getLogger("portable_softmax.fits")
@@ -150,11 +151,14 @@ def _tried(kernel: Any, configs: list[Any], named: dict[str, Any], others: dict[
     """Returns all configurations as they were compiled, in their order."""
     grid, jit = others.pop("grid", None), jit_function(kernel)
     given = {name: each.value for name, each in read_arguments(jit, named).items()} | others
-    found = []
+    found: list[_Tried] = []
     for config, each in zip(configs, compiled_for(kernel, configs, given, device), strict=True):
         if isinstance(each, BaseException):
             found.append(_Tried(config, f"does not compile: {each}"))
         else:
+            if all(tried.why for tried in found):
+                for text in warnings_of(each, jit, given, _grid(grid, {**given, **config.all_kwargs()})[0] if grid else None):
+                    logger.warning("%s: %s", jit.__name__, text)
             found.append(_judged(config, each, grid, {**given, **config.all_kwargs()}, device))
     return found
 
@@ -227,6 +231,11 @@ def _for(device: Device, jit: Any) -> Iterator[None]:
             forget(jit, key)
 
 
+def _grid(grid: Any, given: Mapping[str, Any]) -> tuple[int, int, int]:
+    width, height, depth = (*(grid(given) if callable(grid) else grid), 1, 1)[:3]
+    return width, height, depth
+
+
 def _judged(config: Any, compiled: Any, grid: Any, given: Mapping[str, Any], device: Device) -> _Tried:
     """Says whether a compiled configuration can run."""
     used = device.vendor.resources(compiled)
@@ -236,7 +245,7 @@ def _judged(config: Any, compiled: Any, grid: Any, given: Mapping[str, Any], dev
         told = f"needs {needed} {name}, and there are {most}" if name else f"limited by {' and '.join(occupancy.limited_by)}"
         return _Tried(config, f"does not fit: {told}", needed / most if most else float("inf"))
     if grid is not None:
-        x, y, z = (*(grid(given) if callable(grid) else grid), 1, 1)[:3]
+        x, y, z = _grid(grid, given)
         if why := refusal(device, (x, y, z), used.num_warps, getattr(compiled.metadata, "num_ctas", None) or 1):
             return _Tried(config, why)
         if why := too_many_together(compiled, (x, y, z), device):

@@ -236,10 +236,13 @@ def _specialised(compiled: Any, jit: Any, origins: Mapping[str, str]) -> tuple[d
     constexprs = {each.name for each in jit.params if each.is_constexpr}
     by = {name: origins.get(name, "default") if name in constexprs else "argument" for name in values}
     constants = {name: Chosen(value, by[name]) for name, value in values.items()}
-    types = {
-        name: LaunchedArgument(kind, known.get(name, ())) for name, kind in source.signature.items() if name not in constants
-    }
+    runtime = {name: kind for name, kind in source.signature.items() if name not in constants}
+    types = {name: LaunchedArgument(_kind_of(kind), known.get(name, ())) for name, kind in runtime.items()}
     return types, constants
+
+
+def _kind_of(kind: Any) -> str:
+    return kind if isinstance(kind, str) else f"({', '.join(map(_kind_of, kind))})"
 
 
 def _options(compiled: Any, device: Device, heard: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, Chosen]:

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from portable_softmax.row_kernels.ttir import LIMIT, Access, Function, Op, Pointer, Run, walked
+from portable_softmax.row_kernels.decorators import constants_of
+from portable_softmax.row_kernels.ttir import LIMIT, Access, Function, Op, Pointer, Run, parsed, walked
 
 ROWS, PROGRAMS = (5, 40, 300), (1, 2, 8)  # small launches that are followed
 TURNS = 64  # of a loop over rows, of all programs together
@@ -145,6 +146,16 @@ def _in_blocks(function: Function, given: Mapping[str, Any], n_cols: int, block:
     moving = {loop for (_, loop), count in places.items() if count > 1}
     wide = [each for each in run.accesses if each.elements >= block]
     return bool(moving) and all(moving.intersection(each.loops) for each in wide)
+
+
+def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], programs: int | None) -> list[str]:
+    """Returns what is wrong with a compiled kernel at its sizes, or needed beside it; arguments as of `overflows`."""
+    constants = constants_of(compiled, jit)
+    function = parsed(compiled.asm["ttir"], [name for name in jit.arg_names if name not in constants])
+    found = list(overflows(function, values, programs))
+    if scratch := getattr(compiled.metadata, "global_scratch_size", 0):
+        found.append(f"a program needs {scratch} bytes of global memory for itself: triton.set_allocator(...) gives them")
+    return found
 
 
 def overflows(function: Function, arguments: Mapping[str, Any], programs: int | None) -> Iterator[str]:
