@@ -24,7 +24,7 @@ from portable_probe.times import time_of
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, current_device, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import DeviceError, GridError, PlanError, PortableSoftmaxError
+from portable_softmax.errors import DeviceError, GridError, PortableSoftmaxError
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.request import scored_problem
 from portable_softmax.row_kernels.arguments import text_of, value_of
@@ -96,15 +96,9 @@ def _suggested(asked: KernelUse, device: Device, names: dict[str, str]) -> Itera
     file = load_kernel(asked.name, device)
     if names:
         given = {**(load_case(file, asked.case).arguments if asked.case else {}), **asked.arguments, **asked.options}
-        from portable_softmax.row_kernels.launcher import launcher  # needs torch
+        from portable_softmax.row_kernels.launcher import persistent  # needs torch
 
-        run = launcher(file.kernel, rows=names["rows"], cols=names["cols"], block=names["block"])
-        try:
-            plan = run.plan(**given, device=device)
-        except PlanError:
-            if not asked.case:
-                raise
-            plan = run.plan(**given, device=device, grid=load_case(file, asked.case).grid)
+        plan = persistent(file.kernel, **names).plan(**given, device=device)
         constexprs = {name: text_of(value) for name, value in plan.meta.items() if name in jit_function(file.kernel).arg_names}
         options = {name: value for name, value in plan.meta.items() if name not in constexprs}
         expected = [f"expected {plan.terms}"] if plan.terms else []

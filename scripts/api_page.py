@@ -19,7 +19,6 @@ HEADINGS = {  # by the beginning of a name's module
     "Errors": ("portable_softmax.errors",),
 }
 OTHERS = {  # public names that are imported from their modules
-    "portable_softmax.api.override": ("Override",),
     "portable_softmax.planning.plan": ("Tiling",),
     "portable_softmax.devices.schema": ("Hardware",),
     "portable_softmax.devices.limits": ("Limits",),

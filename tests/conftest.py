@@ -63,10 +63,12 @@ def by_torch(monkeypatch):
     """The torch.device whose softmax torch's operators compute, in Triton's interpreter too."""
     import torch
 
-    from portable_softmax.operators import launching
+    from portable_softmax.operators import launch
 
-    monkeypatch.setattr(launching, "interpreting", lambda: False)
-    return torch.device("cpu")
+    monkeypatch.setattr(launch, "interpreting", lambda: False)
+    launch.calls.clear()
+    yield torch.device("cpu")
+    launch.calls.clear()
 
 
 @pytest.fixture(params=("softmax", "log_softmax"))
@@ -78,11 +80,11 @@ def form(request):
 @pytest.fixture
 def plans(monkeypatch):
     """The (problem, plan) of each launch, as they are made."""
-    from portable_softmax.operators import memory
+    from portable_softmax.operators.launch import calls
     from portable_softmax.runtime import launch
 
     made = []
-    memory.forget()  # a launch that is kept is not planned
+    calls.clear()  # a launch that is kept is not planned
 
     def recorded(problem, device, plan_problem=launch.plan_problem):
         found = plan_problem(problem, device)

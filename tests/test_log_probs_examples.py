@@ -4,6 +4,8 @@ import pytest
 import torch
 from test_scored_examples import load
 
+from portable_softmax.devices.detect import interpreting
+
 by_kernel = pytest.mark.kernel
 SHAPES = {"a batch of sequences": (2, 5, 301), "tokens": (7, 301), "one row": (301,)}
 
@@ -41,7 +43,7 @@ def test_trl_and_verl(logits, shape, dtype):
     torch.testing.assert_close(torch.autograd.grad(ours, x)[0], dx, rtol=1e-2 if dtype == torch.bfloat16 else 1e-4, atol=1e-6)
     alone = torch.autograd.grad(example.logprobs_from_logits(x, ids, inplace_backward=False).sum(), x)[0]
     assert torch.equal(torch.autograd.grad(example.logprobs_from_logits(x, ids).sum(), x)[0], alone)
-    assert torch.equal(x, alone), "the gradient is not in place of logits"
+    assert torch.equal(x, alone) is (interpreting() or not x.is_cpu), "a launch writes the gradient in place of logits"
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)

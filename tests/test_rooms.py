@@ -22,7 +22,7 @@ ARROWS = {
     "runtime": {"planning", "devices", "invariance", "errors"},
     "row_kernels": {"invariance", "runtime", "planning", "devices", "errors"},
     "operators": {"runtime", "planning", "devices", "invariance", "errors"},
-    "api": {"operators", "devices"},
+    "api": {"operators", "runtime", "planning", "devices", "invariance"},
     SOFTMAX: {
         "api",
         "operators",

@@ -1,69 +1,115 @@
-"""explain: how a call of softmax is computed."""
+"""explain: what computes a call, and the plan of its launch."""
+
+from collections.abc import Iterator
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from portable_softmax.api.functional import Numbers
-from portable_softmax.devices.detect import chosen
+from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.operators.arguments import dtype_of, int_of
-from portable_softmax.operators.explained import explained
-from portable_softmax.operators.log_probs.call import Given
-from portable_softmax.operators.log_probs.explained import explained as log_probs_explained
-from portable_softmax.operators.options import Options
+from portable_softmax.invariance import is_batch_invariant
+from portable_softmax.operators import log_probs
+from portable_softmax.operators.arguments import DTYPES, Factor, check_softcap, check_tensor, read, sink_of
+from portable_softmax.operators.launch import device_of
+from portable_softmax.operators.log_probs_launch import problem_fields
+from portable_softmax.operators.softmax_launch import FORMS, scores_of
+from portable_softmax.planning.problem import VECTOR_BYTES
+from portable_softmax.runtime.launch import name_of
+from portable_softmax.runtime.layout import described
+from portable_softmax.runtime.plans import plan_problem
 
 
 def explain(
-    x: torch.Tensor,
+    x: Tensor,
     dim: int = -1,
     dtype: torch.dtype | None = None,
     *,
-    scale: Numbers = None,
-    temperature: Numbers = None,
-    mask: torch.Tensor | None = None,
+    scale: Factor = None,
+    temperature: Factor = None,
+    mask: Tensor | None = None,
     causal: bool | str = False,
     softcap: float | None = None,
-    sink: Numbers = None,
+    sink: Factor = None,
     masked_rows: str = "nan",
-    out: torch.Tensor | None = None,
-    ids: torch.Tensor | None = None,
+    ids: Tensor | None = None,
     entropy: bool = False,
+    return_lse: bool = False,
     device: Device | str | None = None,
 ) -> str:
-    """Says which kernel computes softmax(x, dim, dtype, ...), with the plan of its launch, or why torch computes it.
+    """Returns which kernel computes softmax(x, dim, dtype, ...), with the plan of its launch, or why torch's operators do.
 
     The kernel is planned and compiled as by the call, with x's strides and alignment, and the autocast and batch_invariant that
-    are in force here. None is launched, and nothing is copied. log_softmax is launched alike; softmin is softmax
-    with a scale of -1.
+    are in force. None is launched, and nothing is copied. log_softmax is launched alike.
 
     Args:
-        x: the tensor, on its device, any shape, any strides; with `device` it may be on the CPU, or on meta, where it has no
+        x: the tensor, any shape, any strides, on its device; with `device` it may be on the CPU, or on meta, where it has no
             memory: `torch.empty(4096, 128256, device="meta")`.
-        dim: the axis along which the result sums to 1.
-        dtype: the type of the result, as softmax takes it.
-        scale, temperature, mask, causal, softcap, sink, masked_rows, out: as softmax takes them.
-        ids, entropy: as token_log_probs takes them; with ids it is that call which is explained.
+        dim, dtype, scale, temperature, mask, causal, softcap, sink, masked_rows: as softmax takes them.
+        ids, entropy, return_lse: as token_log_probs takes them; with ids it is that call which is explained.
         device: the device to plan for instead, in the forms that `plan` takes.
 
     Returns:
-        Lines to print: what happens to x first, what is asked, the tile, the grid, what a program uses, how many fit, and the
-        reasons.
+        Lines to print: what is copied first, the launch, the programs that are resident, and the reasons.
 
     Raises:
-        TypeError: x is not a tensor, or it is a DTensor: explain x.to_local().
         IndexError, TypeError, ValueError, RuntimeError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the call
             would raise it; or ids are given with what token_log_probs does not take.
         TypeError, ProfileError: the device, in the cases in which `plan` raises them.
     """
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"explain(): argument 'x' must be Tensor, not {type(x).__name__}")
-    if hasattr(x, "device_mesh"):
-        raise TypeError("explain(): argument 'x' is a DTensor; give x.to_local()")
-    given = Options(scale, temperature, mask, causal, softcap, sink, masked_rows)
-    planned_for = None if device is None else chosen(device)
-    if ids is not None:
-        if dtype is not None or out is not None or given._replace(scale=None, temperature=None) != Options():
-            raise ValueError(
-                "explain(): ids were given, and of softmax's options token_log_probs takes scale and temperature alone"
-            )
-        return log_probs_explained(x, ids, Given(dim, scale, temperature, entropy=entropy), planned_for)
-    return explained(x, int_of("explain", dim), dtype_of("explain", dtype), given, out, planned_for)
+    check_tensor("explain", "x", x)
+    if softcap is not None:
+        check_softcap("explain", softcap)
+    target = None if device is None else chosen(device)
+    inputs = x, mask, scale, temperature, None if sink is None else sink_of("explain", x, sink), softcap
+    options = read("softmax", inputs, dim, dtype, causal, masked_rows)
+    if ids is None:
+        found = None if x.is_meta and target is None else scores_of(inputs, options)
+        about = {"form": FORMS[False], "scores": found[0] if found else None, "batch_invariant": is_batch_invariant()}
+        y = torch.empty(x.shape, dtype=options.dtype, device="meta")
+        return "\n".join(_lines((y, _like(x)), options.dim, mask, about if found else None, target, x))
+    if dtype is not None or mask is not None or causal or sink is not None or masked_rows != "nan":
+        raise ValueError("explain(): with ids, of softmax's options only scale, temperature and softcap are taken")
+    given = x, ids, scale, temperature, softcap
+    checked = log_probs.read(given, dim, -100, entropy, return_lse)
+    fields = problem_fields(given, torch.float32, is_batch_invariant(), entropy=entropy)
+    return "\n".join(_lines((_like(x),), checked[0], None, fields, target, x))
+
+
+def _lines(
+    tensors: tuple[Tensor, ...], dim: int, mask: Tensor | None, about: dict[str, Any] | None, device: Device | None, x: Tensor
+) -> Iterator[str]:
+    dtypes = x.dtype, tensors[0].dtype
+    if device is None and (x.is_meta or (x.is_cpu and not interpreting())):
+        hint = "give device='vendor/product' to plan for that one"
+        yield f"torch's operators compute it: the tensor is on {x.device.type}; {hint}"
+        return
+    if not x.numel() or not x.dim() or about is None or not DTYPES.issuperset(dtypes):
+        reason = (
+            "no elements or dimensions"
+            if not x.numel() or not x.dim()
+            else f"{dtypes[0]} to {dtypes[1]}"
+            if about
+            else "options"
+        )
+        yield f"torch's operators compute it: no kernel does with {reason} like these"
+        return
+    device = device or device_of(x)
+    for dtype in dtypes:
+        device.check_dtype(name_of(dtype))
+    whole_mask = None if mask is None else _like(mask.detach()).expand(x.shape)
+    copy, copies_mask, problem = described(tensors, dim, device, whole_mask, **about)
+    if copy is not None:
+        reason = "batch_invariant reads rows as those of a contiguous tensor" if is_batch_invariant() else "of its strides"
+        yield f"the input{' and the mask are' if copies_mask else ' is'} copied first: {reason}"
+    planned = plan_problem(problem, device)
+    shape = f"{planned.problem.n_rows} rows of {planned.problem.n_cols} columns"
+    yield f"one launch computes {problem.name} of {shape} on {device.name}, strides {x.stride()} along dim {dim}"
+    yield str(planned)
+
+
+def _like(x: Tensor) -> Tensor:
+    """Returns a tensor without memory that is laid out as x is: its strides, and its alignment."""
+    offset = x.data_ptr() % VECTOR_BYTES // x.element_size()
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True) if size)
+    return torch.empty(offset + reach, dtype=x.dtype, device="meta").as_strided(x.shape, x.stride(), offset)

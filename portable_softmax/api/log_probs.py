@@ -1,9 +1,10 @@
 """token_log_probs: log-probabilities of chosen tokens, as trainers of policies and samplers read them."""
 
+import torch
 from torch import Tensor
 
-from portable_softmax.api.functional import Numbers
-from portable_softmax.operators.log_probs.call import call
+from portable_softmax.operators.arguments import Factor, check_out, check_tensor
+from portable_softmax.operators.log_probs import NAME, compute
 
 
 def token_log_probs(
@@ -11,45 +12,56 @@ def token_log_probs(
     ids: Tensor,
     *,
     dim: int = -1,
-    scale: Numbers = None,
-    temperature: Numbers = None,
+    scale: Factor = None,
+    temperature: Factor = None,
+    softcap: float | None = None,
     ignore_index: int = -100,
     entropy: bool = False,
+    return_lse: bool = False,
     grad_inplace: bool = False,
     out: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
-    """Computes log_softmax(logits, dim, dtype=float32) at chosen ids, and nothing else of it: logits are read once.
+    """Computes log_softmax(scores, dim, dtype=float32) at chosen ids, and nothing else of it: logits are read once.
 
-    A launch computes it, of the same kernel as log_softmax, whose bits a launch of the same tiles has. Under `batch_invariant`
-    bits do not depend on other rows. Differentiable once, in reverse mode: one more launch reads logits and writes their
-    gradient; what is kept beside logits is three numbers of each row.
+    The scores are softcap * tanh(scale * logits / softcap) / temperature. Differentiable in every mode: the first gradient is
+    one more launch, which reads logits and writes their gradient; beside logits two numbers of each row are saved. Rows all of
+    whose ids are ignored are not read, unless entropies or the logsumexp are requested, and their gradient is 0.
 
     Args:
-        logits: any shape of at least one dimension, any strides; float16, bfloat16, float32 or float64. A slice such as
-            `logits[:, :-1]` is not copied.
+        logits: any shape of at least one dimension, any strides; a slice such as `logits[:, :-1]` is not copied.
         ids: integers, of the shape of logits without `dim`, or of that and one more dimension, for K tokens of each row.
         dim: the axis along which probabilities sum to 1.
-        scale, temperature: as softmax takes them: a number, or a tensor that broadcasts against logits with 1 along `dim`. The
-            gradient of such a tensor is composed of torch's operators, with tensors of the shape of logits.
+        scale, temperature, softcap: as softmax takes them. The gradient of a tensor is composed of torch's operators.
         ignore_index: the id that stands for none: its log-probability is 0, and has no gradient.
         entropy: True to return the entropy of each row too, ignored or not. Logits of -inf, as a mask leaves them, add 0 to it.
-        grad_inplace: True to write the gradient over logits, which are lost then. Where torch.compile or torch.func trace the
-            call, they say where a gradient is written.
-        out: what log-probabilities are written to: float32, or float64 of float64, of the shape of ids. Not differentiable.
+        return_lse: True to return the logsumexp of each row's scores too; that of a greedy row has no gradient.
+        grad_inplace: True to write the gradient over logits, which are lost then, if the call is launched: not by torch's
+            operators on the CPU, nor under torch.compile or torch.func.
+        out: what log-probabilities are written to: of their type, shape and device. Not differentiable.
 
     Returns:
-        Log-probabilities of the shape of ids, in float32, or float64 of float64. With `entropy` a tuple of them and the
-        entropies, in the same type and in the shape of logits without `dim`. On an accelerator an id out of range gives nan,
-        and no gradient.
+        Log-probabilities of the shape of ids, in float32, or float64 of float64; those of ids out of range are nan. With
+        `return_lse` or `entropy` a tuple of them, then logsumexp, then entropies, of the shape of logits without `dim`.
 
     Raises:
-        IndexError: there is no such dim; an id is out of range, on the CPU.
-        ValueError: logits have no dimension, or ids another shape.
-        TypeError: an argument is of another type, or a DTensor.
+        IndexError: there is no such dim.
+        ValueError: logits have no dimension, or ids another shape; `softcap` is not positive.
+        TypeError: an argument is of another type.
         RuntimeError: `out` has another type, shape or device, or a gradient is needed; a tensor does not broadcast, or is on
-            another device; a second derivative is asked for.
-        DtypeError: the device does not compute that type, or ids are no integers.
+            another device.
+        DtypeError: logits are no floating-point numbers, or ids no integers.
         LayoutError: a tensor is nested, sparse or of another layout than strided.
         DeviceError, PlanError, CompileError: the kernel cannot run on the device of logits.
     """
-    return call(logits, ids, dim, scale, temperature, ignore_index, entropy, grad_inplace, out)
+    inputs = logits, ids, scale, temperature, softcap
+    if out is not None:
+        check_tensor(NAME, "logits", logits)
+        check_tensor(NAME, "ids", ids)
+        check_out(NAME, out, logits, torch.promote_types(logits.dtype, torch.float32), inputs)
+        if out.shape != ids.shape:
+            raise RuntimeError(f"{NAME}(): out of shape {tuple(out.shape)} for ids of shape {tuple(ids.shape)}")
+    picked, lse, entropies = compute(inputs, (dim, ignore_index, entropy, return_lse), grad_inplace)
+    picked = picked if out is None else out.copy_(picked)
+    if lse is None and entropies is None:
+        return picked
+    return (picked, *(t for t in (lse, entropies) if t is not None))

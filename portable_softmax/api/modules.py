@@ -1,6 +1,5 @@
-"""Softmax and LogSoftmax as modules, like torch's."""
+"""Softmax and LogSoftmax as modules: torch's, with the options of the functions."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,64 +7,41 @@ import torch
 from portable_softmax.api.functional import log_softmax, softmax
 
 
-class Softmax(torch.nn.Module):
-    """Module of softmax along `dim`, like torch.nn.Softmax; dim is -1 if none is given, where torch would guess and warn.
+class _WithOptions:
+    """Keeps options of a function, and calls it."""
+
+    function: Any
+
+    def __init__(self, dim: int = -1, **options: Any) -> None:
+        super().__init__(dim)  # type: ignore[call-arg]
+        if unknown := options.keys() - {"scale", "temperature", "causal", "softcap", "masked_rows"}:
+            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {min(unknown)!r}")
+        if tensors := [name for name, option in options.items() if isinstance(option, torch.Tensor)]:
+            raise TypeError(f"{type(self).__name__}(): argument '{tensors[0]}' must be a number; pass a tensor to each call")
+        self.options = options
+
+    def forward(self, input: torch.Tensor, **tensors: Any) -> torch.Tensor:
+        """Computes the function of a tensor; keyword arguments, such as a mask, join the module's options, or replace them."""
+        result: torch.Tensor = self.function(input, self.dim, **self.options | tensors)  # type: ignore[attr-defined]
+        return result
+
+    def extra_repr(self) -> str:
+        """Names dim and the options."""
+        return ", ".join(f"{name}={option!r}" for name, option in ({"dim": self.__dict__["dim"]} | self.options).items())
+
+
+class Softmax(_WithOptions, torch.nn.Softmax):
+    """Module of `softmax` along `dim`, a torch.nn.Softmax; dim is -1 if it is left out, where torch would guess and warn.
 
     Args:
         dim: the axis along which the result sums to 1.
-        scale, temperature: numbers, as functional.softmax has them; tensors are given to each call.
-        causal, softcap, masked_rows: as functional.softmax has them.
-
-    Raises:
-        TypeError: `scale` or `temperature` is a tensor.
+        options: scale, temperature, causal, softcap and masked_rows of `softmax`; tensors are passed to calls.
     """
 
-    _function: Callable[..., torch.Tensor] = staticmethod(softmax)
-
-    def __init__(
-        self,
-        dim: int = -1,
-        *,
-        scale: float | None = None,
-        temperature: float | None = None,
-        causal: bool | str = False,
-        softcap: float | None = None,
-        masked_rows: str = "nan",
-    ) -> None:
-        super().__init__()
-        for name, given in (("scale", scale), ("temperature", temperature)):
-            if isinstance(given, torch.Tensor):
-                raise TypeError(f"{type(self).__name__}(): argument '{name}' must be a number; give a tensor to each call")
-        self.dim = dim
-        self.scale, self.temperature, self.causal, self.softcap = scale, temperature, causal, softcap
-        self.masked_rows = masked_rows
-
-    def forward(
-        self,
-        input: torch.Tensor,
-        mask: torch.Tensor | None = None,
-        scale: torch.Tensor | None = None,
-        temperature: torch.Tensor | None = None,
-        sink: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Computes functional.softmax of a tensor of any shape; tensors that are given stand for the module's numbers."""
-        given = {"mask": mask, "scale": scale, "temperature": temperature, "sink": sink}
-        tensors = {name: each for name, each in given.items() if each is not None}
-        return self._function(input, self.dim, **self._options() | tensors)
-
-    def _options(self) -> dict[str, Any]:
-        """Returns what is not the default."""
-        numbers = {"scale": self.scale, "temperature": self.temperature, "softcap": self.softcap}
-        options: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
-        options |= {"causal": self.causal} if self.causal is not False else {}
-        return options | ({"masked_rows": self.masked_rows} if self.masked_rows != "nan" else {})
-
-    def extra_repr(self) -> str:
-        """Names the dim in the module's repr, and what else was chosen."""
-        return ", ".join(f"{name}={each!r}" for name, each in ({"dim": self.dim} | self._options()).items())
+    function = staticmethod(softmax)
 
 
-class LogSoftmax(Softmax):
-    """Module of log_softmax along `dim`, like torch.nn.LogSoftmax; arguments are those of Softmax."""
+class LogSoftmax(_WithOptions, torch.nn.LogSoftmax):
+    """Module of `log_softmax` along `dim`, a torch.nn.LogSoftmax; arguments are those of Softmax."""
 
-    _function = staticmethod(log_softmax)
+    function = staticmethod(log_softmax)

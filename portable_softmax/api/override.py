@@ -1,77 +1,101 @@
-"""override_aten: torch's own operators, computed by this package for every caller in the process."""
+"""Kernels of this package for aten::_softmax, aten::_log_softmax and their gradients, at the device's dispatch key."""
 
+import contextlib
 import threading
+import warnings
+from typing import Any
 
-from portable_softmax.operators import aten
-from portable_softmax.operators.options import check_masked_rows
+import torch
+from torch import Tensor
 
-_lock = threading.RLock()  # a `with` in a generator that is collected as garbage ends, maybe while another begins
+from portable_softmax.devices.detect import current_device
+from portable_softmax.invariance import is_batch_invariant
+from portable_softmax.operators.arguments import SpecialCallError, check_masked_rows, check_reverse_mode
+from portable_softmax.operators.softmax import call_of, launched_gradient
+
+_lock = threading.Lock()
+_replaced: list[Any] = []  # kernels that were in force: a thread may be on its way into one when it is taken back
 
 
-class Override:
-    """An override that is in force: the end of its `with` block, or `end`, ends it."""
+class override_aten(contextlib.ContextDecorator):
+    """Computes aten::_softmax, aten::_log_softmax and their gradients by this package, in all threads, until it ends.
 
-    def __init__(self, masked_rows: str) -> None:
-        self.masked_rows = masked_rows
-        with _lock:
-            self._kernels: aten.Kernels | None = aten.newest()
-            self._kernels.begin(self)
+    torch.softmax, torch.nn.functional.cross_entropy, modules, engines, and graphs of torch.compile(backend="aot_eager") and
+    torch.export come to these operators, with autograd, autocast and vmap as torch has them. Kernels that TorchInductor writes
+    and scaled_dot_product_attention do not. Calls that no launch computes go to the kernel that was in force, bit for bit.
+
+    The override is in force from the call on: to the end of a `with` block, or to `end()`; torch's kernels are back then.
+
+    Args:
+        masked_rows: "nan" for rows that are all -inf to be nan, as torch has it, or "zero" for 0, or -inf of log_softmax, with
+            gradients of 0: then torch.nn.MultiheadAttention learns beside rows that are masked completely.
+
+    Raises:
+        ValueError: `masked_rows` is none of these.
+        NotImplementedError: torch is older than 2.9, the first that returns its own kernels.
+        RuntimeError: another override is in force.
+        DeviceError: there is no device.
+    """
+
+    def __init__(self, *, masked_rows: str = "nan") -> None:
+        check_masked_rows("override_aten", masked_rows)
+        if not hasattr(torch.library, "get_kernel"):
+            raise NotImplementedError(f"override_aten() needs torch 2.9 or newer, not {torch.__version__}")
+        # No public name for a device's key (2.9 to 2.13); until a vendor's extension of torch renames it, it is PrivateUse1.
+        key = torch._C._dispatch_key_for_device(current_device().vendor.torch_device_type)
+        if not _lock.acquire(blocking=False):
+            raise RuntimeError("override_aten() is in force already; end that one first")
+        self._library: Any = torch.library.Library("aten", "IMPL")
+        for operator, log, kernel in OPERATORS:
+            before = torch.library.get_kernel(f"aten::{operator}", key)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that a kernel is overridden
+                ours = kernel(before.call_boxed, log, masked_rows)
+                self._library.impl(operator, ours, key, with_keyset=True, allow_override=True)
+            _replaced.append(torch.library.get_kernel(f"aten::{operator}", key))
 
     def end(self) -> None:
-        """Stops the override, once: what would compute without it computes again as soon as no other is in force."""
-        with _lock:
-            if self._kernels:
-                self._kernels.end(self)
-            self._kernels = None
+        """Ends the override, once."""
+        if self._library is not None:
+            self._library._destroy()
+            self._library = None
+            _lock.release()
 
-    def __enter__(self) -> "Override":
-        """Returns the override, which is in force already.
-
-        Raises:
-            RuntimeError: it has ended.
-        """
-        if not self._kernels:
-            raise RuntimeError("this override has ended; call override_aten() for another one")
+    def __enter__(self) -> "override_aten":
         return self
 
     def __exit__(self, *error: object) -> None:
         self.end()
 
 
-def override_aten(*, masked_rows: str = "nan") -> Override:
-    """Lets this package compute aten::_softmax, aten::_log_softmax and their gradients, in all of the process.
+def _forward(before: Any, log: bool, masked_rows: str) -> Any:
+    def compute(keys: Any, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+        with contextlib.suppress(SpecialCallError, NotImplementedError, IndexError):
+            check_reverse_mode()
+            dtype = torch.float32 if half_to_float else x.dtype
+            _, call = call_of(log, (x, None, None, None, None, None), dim, dtype, False, masked_rows)
+            if call.run is not None and not (half_to_float and x.dtype is torch.float32):
+                return call.run(None, (x, None, None, None, None, None))
+        return before(keys, x, dim, half_to_float)
 
-    These operators are what torch.softmax, torch.nn.functional.cross_entropy, modules, engines, and graphs of torch.compile,
-    torch.export and torch.jit come to, with autograd, autocast and vmap as torch has them. Only what never asks torch's
-    dispatcher stays as it is: kernels that TorchInductor writes, and those of scaled_dot_product_attention.
+    return compute
 
-    A call without `with` holds to the end of the process; `with override_aten():` ends with its block. All threads are
-    concerned. Several overrides may be in force, and end in any order, in any thread; torch computes again after the last.
 
-    Other libraries register these operators too, as batch-invariant modes of engines do: the newest has them, as torch has it.
-    An override takes them from all that registered ahead of it, and gives them back when it ends. Who registers while one is in
-    force has them until a new override begins, and a warning names the place of that registration.
+def _backward(before: Any, log: bool, masked_rows: str) -> Any:
+    def compute(keys: Any, dy: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+        if y.dim() and -y.dim() <= dim < y.dim() and dy.dtype == y.dtype and dy.shape == y.shape:
+            rest = log, dim % y.dim(), masked_rows == "zero", dtype, is_batch_invariant()
+            dx = launched_gradient(dy, y, None, *rest, otherwise=lambda *rest: None)
+            if dx is not None:
+                return dx
+        return before(keys, dy, y, dim, dtype)
 
-    Calls that this package does not compute go to the kernel that is overridden, which is torch's own, bit for bit, unless
-    another library has registered one: with types that the device does not compute here (float8, complex, integers), rows or
-    lines of more than 2**31 elements, half_to_float of other types than float16, a given result of another shape, and all that
-    torch refuses. Layouts other than strided never come here, but the components of nested tensors do; nor do tensors on other
-    devices. Those on the CPU do with TRITON_INTERPRET=1.
+    return compute
 
-    Gradients are computed in threads of autograd, so they follow `set_batch_invariant`, and no context of `batch_invariant`.
 
-    Args:
-        masked_rows: "nan" for rows that are all -inf to be nan, as torch has it, or "zero" for 0, or -inf of log_softmax, with
-            gradients of 0: then torch.nn.MultiheadAttention learns beside rows that are masked wholly. Of several overrides
-            that are in force, the last one decides.
-
-    Returns:
-        What ends it: a context, with a method `end`.
-
-    Raises:
-        ValueError: `masked_rows` is none of the above.
-        NotImplementedError: torch is older than 2.9.
-        DeviceError: torch has no kernels of its own for any device that this package computes.
-    """
-    check_masked_rows("override_aten", masked_rows)
-    return Override(masked_rows)
+OPERATORS = (
+    ("_softmax", False, _forward),
+    ("_log_softmax", True, _forward),
+    ("_softmax_backward_data", False, _backward),
+    ("_log_softmax_backward_data", True, _backward),
+)

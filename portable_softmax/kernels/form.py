@@ -23,6 +23,7 @@ class Form:
     rounded_to: str  # type of y: an input is rounded to it first
     picks: str = ""  # "forward" ends with log-probabilities of chosen elements; "gradient" is theirs: see log_probs.py
     entropy: bool = False  # of each row too; a gradient: it has one
+    lse: bool = False  # a gradient: logarithms of rows' sums have their own
     many: bool = False  # a gradient: rows have another number of chosen elements than one
 
     # How rows lie in memory.
@@ -47,7 +48,8 @@ class Form:
     scored: bool = False  # there are scores
     divides: bool = False  # x is divided by the factor of its row, else multiplied
     by_row: bool = False  # each row has a factor; else one positive number is that of all
-    cap: float = 0.0  # of cap * tanh(score / cap)
+    cap: float = 0.0  # of cap * tanh(cap_scale * x / cap)
+    cap_scale: float = 1.0
     mask: str = ""  # "bool", or "added"
     mask_step: int = 1  # elements of it between neighbours of x, if 0 or 1; -1: a launch says
     mask_unit: int = 1  # elements in which its other strides are counted

@@ -17,7 +17,7 @@ from portable_softmax.kernels.exponents import exp, finite, inverse_of, steep, t
 from portable_softmax.kernels.fallback import reduce_again
 from portable_softmax.kernels.formulas import along, finish, load, of_rows, store
 from portable_softmax.kernels.held import get
-from portable_softmax.kernels.scores import unscaled
+from portable_softmax.kernels.scores import multiplier, unscaled
 from portable_softmax.kernels.splits import across_splits, combine, combine_falls, splits_of
 from portable_softmax.kernels.streamed import load_block
 
@@ -171,8 +171,9 @@ def store_gradients(
 
 @triton.jit
 def numbers_of(
-    statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, number, known, n_cols, all_rows, n_ids, ignored, FORM: tl.constexpr
-):
+    statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, lses_ptr, number, known, n_cols, all_rows, n_ids, ignored,
+    FORM: tl.constexpr,
+):  # fmt: skip
     """Returns (maximum, sum, what p is multiplied by, what p * log(p) is), [rows] each."""
     first = tl.load(statistics_ptr + number, mask=known, other=0.0)
     second = tl.load(statistics_ptr + all_rows + number, mask=known, other=1.0)
@@ -181,6 +182,8 @@ def numbers_of(
         _, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
         given = tl.load(picked_ptr + number * n_ids + at, mask=known, other=0.0)  # it need not wait for ids
         total += tl.where(there, given, 0.0)
+    if FORM.lse:
+        total -= tl.load(lses_ptr + number, mask=known, other=0.0)
     slope = total
     if FORM.entropy:
         slope = tl.load(entropies_ptr + number, mask=known, other=0.0)
@@ -212,6 +215,9 @@ def gradient_at(
             ds += given_at(cols, lead, at, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS, FORM)
     else:
         ds += given_at(cols, lead, 0, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS, FORM)
+    if FORM.cap != 0:
+        u = a / (multiplier(tl.expand_dims(factor, ACROSS), FORM) * FORM.cap)
+        ds = ds * ((1.0 - u * u) * FORM.cap_scale)
     return unscaled(ds, p, factor, ACROSS, FORM)
 
 

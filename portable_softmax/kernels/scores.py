@@ -1,8 +1,9 @@
 """From x to the scores whose softmax is taken: a factor for each row, a cap, a mask, and a sink.
 
-A score is x * factor, or x * (1 / factor) with FORM.divides; then FORM.cap * tanh(score / FORM.cap); then -inf where a mask
-says so, or the mask is added. The denominator has one more logit, the row's sink. Rows that are divided by 0 are greedy: their
-scores are x, whatever cap and sink are, and an added mask counts only where it is -inf. `exponents.steep` does the rest.
+A score is FORM.cap * tanh(FORM.cap_scale * x / FORM.cap), or x without a cap; times the factor, or its inverse with
+FORM.divides; then -inf where a mask says so, or the mask is added. The denominator has one more logit, the row's sink. Rows
+that are divided by 0 are greedy: they are not divided, whatever the sink is, and an added mask counts only where it is -inf.
+`exponents.steep` does the rest.
 
 A number that is the factor of all rows is positive. So -inf stays -inf, and what is loaded past the end of a row hides itself.
 Factors of rows may be anything, so these elements are hidden one by one.
@@ -67,14 +68,13 @@ def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.con
     x = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=-float("inf"))
     x = x.to(FORM.rounded_to).to(FORM.compute)
     factor = tl.expand_dims(factor, FORM.axis)
-    if FORM.cap == 0 and FORM.mask == "added":
+    x = capped(x, FORM)
+    if FORM.mask == "added":
         score = fma(x, multiplier(factor, FORM), added)
+        if FORM.divides:
+            score = tl.where(factor == 0, tl.where(added == -float("inf"), added, x), score)
     else:
-        score = capped(product(x, multiplier(factor, FORM)), FORM)
-        score = score + added if FORM.mask == "added" else score
-    if FORM.divides and (FORM.mask == "added" or FORM.cap != 0):
-        greedy = tl.where(added == -float("inf"), added, x) if FORM.mask == "added" else x
-        score = tl.where(factor == 0, greedy, score)
+        score = product(x, multiplier(factor, FORM))
     if FORM.selects:
         score = tl.where(seen, score, -float("inf"))
     return score
@@ -112,13 +112,13 @@ def constant(number: tl.constexpr, FORM: tl.constexpr):
 
 @triton.jit
 def capped(score, FORM: tl.constexpr):
-    """Returns cap * tanh(score / cap), or the score itself without a cap.
+    """Returns cap * tanh(cap_scale * score / cap), or the score itself without a cap.
 
     tanh is (1 - e) / (1 + e) with e = exp(-2 |u|); for |u| below 0.625, where that cancels, u + u^3 P / Q by Cephes (Moshier),
     to the last bits of float64.
     """
     if FORM.cap != 0:
-        u = score * (1.0 / FORM.cap)
+        u = score * (FORM.cap_scale / FORM.cap)
         size, square = tl.abs(u), u * u
         p = fma(square, constant(-9.64399179425052238628e-1, FORM), constant(-9.92877231001918586564e1, FORM))
         p = fma(p, square, constant(-1.61468768441708447952e3, FORM))

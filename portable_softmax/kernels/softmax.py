@@ -30,13 +30,13 @@ from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
 @triton.jit(repr=name_of)
 def softmax_kernel(
     out_ptr, a_ptr, b_ptr, mask_ptr, factors_ptr, sinks_ptr, statistics_ptr,  # each operand that there is not is None
-    ids_ptr, picked_ptr, entropies_ptr,  # chosen columns of rows, their log-probabilities or the gradients of these
+    ids_ptr, picked_ptr, entropies_ptr, lses_ptr,  # chosen columns of rows, their log-probabilities or the gradients of these
     n_lines, length, out_line, a_line,  # lines of a matrix, their length, and strides from line to line: in FORM.unit elements
     n_matrices, out_matrix, a_matrix,  # matrices of a batch, and strides
     n_batches, out_batch, a_batch,
     mask_col, mask_row, mask_matrix, mask_batch,  # a mask's strides, 0 along what it is the same for
-    factor,  # the bits of the factor of all rows of scores
     n_ids, ignored,  # chosen columns of a row, and the number that stands for none
+    factor,  # the bits of the factor of all rows of scores
     workspace_ptr, epoch,  # memory of the exchange, and this launch's number
     FORM: tl.constexpr,  # see form.py
 ):  # fmt: skip
@@ -83,7 +83,7 @@ def softmax_kernel(
             tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, b_stride, factors, FORM)
         if FORM.picks == "gradient":
             first, second, total, slope = numbers_of(
-                statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, number, rows < n_rows, n_cols,
+                statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, lses_ptr, number, rows < n_rows, n_cols,
                 per_matrix * n_matrices * n_batches, n_ids, ignored, FORM,
             )  # fmt: skip
         elif FORM.held:

@@ -1,118 +1,237 @@
-"""Reads arguments as torch reads them, or refuses them with an error of torch's type."""
+"""Arguments: the facts of tensors that a launch depends on, and the checks, with the types of torch's errors."""
 
-from numbers import Integral
-from operator import index
-from typing import Any
+import operator
+from numbers import Integral, Real
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.devices.detect import current_device
-from portable_softmax.devices.device import Device
-from portable_softmax.errors import DeviceError, DtypeError, LayoutError
-from portable_softmax.runtime.launch import name_of
+# True of tensors under dispatch modes and functorch, of subclasses, sparse and meta tensors, in one call of 60 ns; modes and
+# functorch have no public name (2.6 to 2.13).
+from torch._C import _dispatch_isTensorSubclassLike
+from torch.autograd import forward_ad  # _current_level takes 8 ns, the public unpack_dual 200 for each tensor (2.6 to 2.13)
+from torch.nn import Parameter
 
-KERNEL_DTYPES = frozenset(getattr(torch, name) for name in DTYPE_BYTES)
-_DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128}
+from portable_softmax.errors import DtypeError, LayoutError
+from portable_softmax.planning.problem import VECTOR_BYTES
+
+DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32))  # of kernels
+CAUSAL = {False: "", True: "upper_left", "upper_left": "upper_left", "lower_right": "lower_right"}
+TINY, HUGE = 2.0**-60, 2.0**60  # kernels multiply by numbers between them, and by their quotients
+_PYTHON_DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128}
+Factor = Tensor | float | None
+# (x, mask, scale, temperature, sink, softcap) of a softmax, in the order in which all functions take them.
+Inputs = tuple[Any, ...]
 
 
-def int_of(form: str, dim: Any) -> int:
-    """Reads `dim` as an int: integers of Python and of numpy, and tensors of one integer without dimensions.
+class SpecialCallError(Exception):
+    """A call that no launch computes: a tensor is not plain, or more than autograd's reverse mode observes the call."""
+
+
+class Options(NamedTuple):
+    """What a softmax computes of its inputs.
+
+    Args:
+        log: log_softmax.
+        dim: counted from 0.
+        dtype: type of the result; x is rounded to it first.
+        causal: "upper_left", "lower_right" or "".
+        zero_rows: rows that are masked completely are 0, or -inf.
+    """
+
+    log: bool
+    dim: int
+    dtype: torch.dtype
+    causal: str = ""
+    zero_rows: bool = False
+
+
+def facts(argument: Any) -> Any:
+    """Returns what a launch depends on: of a plain tensor all but its elements, of another argument its type.
+
+    A number's magnitude is part of it: kernels multiply by numbers between TINY and HUGE, and by their inverses.
 
     Raises:
-        TypeError: it is something else: a bool, a float, None, ...
+        SpecialCallError: it is a tensor that is not plain: its elements are not in strided memory of its own, or a mode, a
+            functorch level or a subclass observes it.
     """
-    if isinstance(dim, torch.Tensor):
-        integer = not (dim.dim() or dim.is_floating_point() or dim.is_complex() or dim.dtype is torch.bool)
-    else:
-        integer = isinstance(dim, (Integral, torch.SymInt)) and not isinstance(dim, bool)
-    if not integer:
-        raise TypeError(f"{form}(): argument 'dim' must be int, not {type(dim).__name__}")
-    return index(dim)
+    kind = type(argument)
+    if kind is not Tensor and kind is not Parameter:
+        if isinstance(argument, Tensor | torch.SymFloat | torch.SymInt):
+            raise SpecialCallError
+        return kind, isinstance(argument, Real) and TINY < float(argument) < HUGE
+    if (
+        _dispatch_isTensorSubclassLike(argument)
+        or argument.is_nested
+        or argument.is_neg()
+        or not (start := argument.data_ptr())
+    ):
+        raise SpecialCallError  # without an address: empty, or a zero tensor of autograd
+    return argument.dtype, argument.shape, argument.stride(), start % VECTOR_BYTES == 0, argument.get_device()
 
 
-def wrap_dim(dim: int, rank: int) -> int:
-    """Returns the same dim, counted from 0.
+def check_reverse_mode() -> None:
+    """Raises SpecialCallError in forward mode, and under torch.jit.trace."""
+    if forward_ad._current_level >= 0 or torch.jit.is_tracing():  # type: ignore[attr-defined]
+        raise SpecialCallError
+
+
+def transforms_are_active() -> bool:
+    """True under functorch, where Function.apply is refused, even of plain tensors that a transformed function closes over."""
+    return torch._C._are_functorch_transforms_active()  # no public name (2.6 to 2.13); asked when a gradient is recorded
+
+
+def requires_grad(inputs: Any) -> bool:
+    """True if autograd records a call of these arguments."""
+    if torch.is_grad_enabled():
+        for argument in inputs:
+            if argument is not None and isinstance(argument, Tensor) and argument.requires_grad:
+                return True
+    return False
+
+
+def tensors_and_numbers(*factors: Any) -> tuple[list[Any], list[Any]]:
+    """Returns (the tensors, the others), with None in place of what is not of the kind: operators' schemas have no unions."""
+    tensors = [factor if isinstance(factor, Tensor) else None for factor in factors]
+    return tensors, [None if isinstance(factor, Tensor) else factor for factor in factors]
+
+
+def wrap_dim(name: str, dim: Any, rank: int) -> int:
+    """Returns dim counted from 0.
 
     Raises:
-        IndexError: there is no such dim; in torch's words.
-        ValueError: it has more than 64 bits; so too.
+        TypeError: it is not an integer.
+        IndexError: there is no such dim.
     """
+    if type(dim) is not int:
+        if isinstance(dim, bool) or not isinstance(dim, Integral | torch.SymInt):
+            raise TypeError(f"{name}(): argument 'dim' must be int, not {type(dim).__name__}")
+        dim = operator.index(dim)
     limit = max(rank, 1)
     if not -limit <= dim < limit:
-        if not -(2**63) <= dim < 2**63:
-            raise ValueError("Overflow when unpacking long long")
         raise IndexError(f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {dim})")
     return dim % limit
 
 
-def dtype_of(form: str, dtype: Any) -> torch.dtype | None:
-    """Reads `dtype` as a torch.dtype: that of one of Python's types of numbers, as torch has them.
+def dtype_of(name: str, x: Tensor, dtype: Any = None) -> torch.dtype:
+    """Returns the result's type: the requested one, or that of x, but float32 for 16 bits under torch.autocast."""
+    if dtype is None:
+        dtype = x.dtype
+        if dtype in (torch.float16, torch.bfloat16) and not x.is_meta and torch.is_autocast_enabled(x.device.type):
+            dtype = torch.float32
+    elif not isinstance(dtype, torch.dtype):
+        if dtype not in _PYTHON_DTYPES:
+            raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+        dtype = _PYTHON_DTYPES[dtype]
+    return dtype
+
+
+def check_tensor(name: str, argument: str, x: Any) -> None:
+    """Raises TypeError unless x is a tensor, and LayoutError, a NotImplementedError, unless it is strided."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}(): argument '{argument}' must be Tensor, not {type(x).__name__}")
+    if x.layout is not torch.strided or x.is_nested:
+        raise LayoutError(
+            f"{name}(): argument '{argument}' is nested or of layout {x.layout}; use to_dense() or to_padded_tensor()"
+        )
+
+
+def check_broadcast(name: str, argument: str, x: Tensor, t: Any) -> None:
+    """Raises TypeError, LayoutError or RuntimeError unless t is a tensor that broadcasts against x."""
+    check_tensor(name, argument, t)
+    if t.device != x.device:
+        places = f"input is on {x.device} and argument '{argument}' on {t.device}"
+        raise RuntimeError(f"{name}(): Expected all tensors to be on the same device, but {places}")
+    last = x.shape[x.dim() - t.dim() :] if t.dim() <= x.dim() else ()
+    if len(last) != t.dim() or any(size != 1 and size != whole for size, whole in zip(t.shape, last, strict=True)):
+        shapes = f"of shape {tuple(t.shape)} does not broadcast against input of shape {tuple(x.shape)}"
+        raise RuntimeError(f"{name}(): argument '{argument}' {shapes}")
+
+
+def check_factor(name: str, argument: str, x: Tensor, factor: Any, dim: int) -> None:
+    """Raises an error unless factor is None, a number, or a tensor with one number for each row along dim."""
+    if factor is None or isinstance(factor, torch.SymFloat | torch.SymInt):
+        return
+    if not isinstance(factor, Tensor):
+        if isinstance(factor, bool) or not isinstance(factor, Real):
+            raise TypeError(f"{name}(): argument '{argument}' must be a number or Tensor, not {type(factor).__name__}")
+        return
+    check_broadcast(name, argument, x, factor)
+    if factor.dtype is torch.bool or factor.dtype.is_complex:
+        raise DtypeError(f"{name}(): argument '{argument}' must hold real numbers, not {factor.dtype}")
+    at = dim - x.dim() + factor.dim()
+    if at >= 0 and factor.shape[at] != 1:
+        rows = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
+        raise RuntimeError(
+            f"{name}(): argument '{argument}' has one number for each row, so its size along dim {dim} must be 1, and it has "
+            f"the shape {tuple(factor.shape)}; give it one that broadcasts to {rows}"
+        )
+
+
+def check_softcap(name: str, softcap: Any) -> None:
+    """Raises TypeError or ValueError unless a softcap is positive and finite."""
+    if isinstance(softcap, torch.SymFloat | torch.SymInt):
+        return
+    if isinstance(softcap, bool) or not isinstance(softcap, Real):
+        raise TypeError(f"{name}(): argument 'softcap' must be a number, not {type(softcap).__name__}")
+    if not 0 < float(softcap) < float("inf"):
+        raise ValueError(f"{name}(): argument 'softcap' must be positive and finite, not {softcap!r}; None is no softcap")
+
+
+def sink_of(name: str, x: Tensor, sink: Any) -> Tensor:
+    """Returns the sinks as a tensor that broadcasts: one for all rows, one for each head, or one for each row."""
+    if not isinstance(sink, Tensor):
+        check_factor(name, "sink", x, sink, 0)
+        return torch.full((1,) * x.dim(), sink, dtype=torch.float32, device=x.device)
+    return sink.view(-1, 1, 1) if sink.dim() == 1 and x.dim() > 2 else sink
+
+
+def read(name: str, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> Options:
+    """Returns the options of a softmax, all of whose arguments are right.
 
     Raises:
-        TypeError: it is something else: the name of a dtype, one of numpy's, ...
+        TypeError, ValueError, IndexError, RuntimeError, LayoutError, DtypeError: the cases of api.functional.softmax.
     """
-    if dtype is None or isinstance(dtype, torch.dtype):
-        return dtype
-    if isinstance(dtype, type) and dtype in _DTYPES:
-        return _DTYPES[dtype]
-    raise TypeError(f"{form}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+    x, mask, scale, temperature, sink, _ = inputs
+    check_tensor(name, "input", x)
+    dim, dtype = wrap_dim(name, dim, x.dim()), dtype_of(name, x, dtype)
+    if not isinstance(causal, bool | str) or causal not in CAUSAL:
+        raise ValueError(f"{name}(): argument 'causal' must be True, False, 'upper_left' or 'lower_right', not {causal!r}")
+    if causal and (x.dim() < 2 or dim != x.dim() - 1):
+        raise ValueError(f"{name}(): causal masks the last two dimensions, and dim must be the last; use mask= instead")
+    check_masked_rows(name, masked_rows)
+    if mask is not None:
+        check_broadcast(name, "mask", x, mask)
+        if mask.dtype is not torch.bool and not mask.dtype.is_floating_point:
+            raise DtypeError(
+                f"{name}(): argument 'mask' must be boolean, or floating to be added, not {mask.dtype}; "
+                "mask.bool() is True where an element takes part"
+            )
+    for argument, factor in (("scale", scale), ("temperature", temperature), ("sink", sink)):
+        check_factor(name, argument, x, factor, dim)
+    options = Options(name == "log_softmax", dim, dtype, CAUSAL[causal], masked_rows == "zero")
+    plain = inputs[1:] == (None,) * 5 and not causal and not options.zero_rows
+    if not dtype.is_floating_point and not plain:
+        raise DtypeError(f"{name}() of {x.dtype} as {dtype}; give a floating-point dtype=")
+    return options
 
 
-def read(form: str, x: torch.Tensor, dim: Any, dtype: Any) -> tuple[int, torch.dtype | None]:
-    """Returns (dim, counted from 0, dtype) of a call of a strided tensor.
-
-    Raises:
-        LayoutError, TypeError, IndexError, ValueError: the cases of `check_layout`, `int_of`, `wrap_dim` and `dtype_of`.
-    """
-    check_layout(form, x)
-    return wrap_dim(int_of(form, dim), x.dim()), dtype_of(form, dtype)
+def check_masked_rows(name: str, masked_rows: Any) -> None:
+    """Raises ValueError unless it is one of the two words."""
+    if not isinstance(masked_rows, str) or masked_rows not in ("nan", "zero"):
+        raise ValueError(f"{name}(): argument 'masked_rows' must be 'nan' or 'zero', not {masked_rows!r}")
 
 
-def autocast_dtype(x: torch.Tensor) -> torch.dtype:
-    """Returns the type of a softmax of x if none is named: that of x, but float32 for 16 bits under torch.autocast."""
-    if x.is_meta or x.dtype not in (torch.float16, torch.bfloat16):  # torch has no autocast of meta
-        return x.dtype
-    return torch.float32 if torch.is_autocast_enabled(x.device.type) else x.dtype
-
-
-def converted(x: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
-    """Returns x in a type that kernels read, if it is in another one and the result's type is named."""
-    return x if dtype is None or x.dtype in KERNEL_DTYPES else x.to(dtype)
-
-
-def device_of(x: torch.Tensor, *dtypes: torch.dtype) -> Device:
-    """Returns the device of a tensor.
-
-    Raises:
-        DeviceError: kernels run on devices of another type.
-        DtypeError: it does not compute one of the types.
-    """
-    device = current_device(x.device.index)
-    if device.vendor.torch_device_type != x.device.type:
-        raise DeviceError(f"a tensor on {x.device} was given; {device} computes tensors on {device.vendor.torch_device_type}")
-    for dtype in dtypes:
-        device.check_dtype(name_of(dtype))
-    return device
-
-
-def check_layout(form: str, x: torch.Tensor) -> None:
-    """Raises a LayoutError unless `x` is a strided tensor with one shape."""
-    if x.is_nested:
-        raise LayoutError(f"{form} of a nested tensor was asked for; use torch's own function, or x.to_padded_tensor() first")
-    if x.layout is not torch.strided:
-        raise LayoutError(f"{form} of a tensor of layout {x.layout} was asked for; use x.to_dense() first")
-
-
-def check_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> int:
-    """Returns the dim of a gradient, counted from 0, of tensors on any device, or on none.
-
-    Raises:
-        DtypeError, ValueError: dy and y differ in type, or in shape.
-        IndexError: there is no such dim.
-    """
-    if dy.dtype != y.dtype:
-        raise DtypeError(f"a gradient of {dy.dtype} was given for an output of {y.dtype}")
-    if dy.shape != y.shape:
-        raise ValueError(f"a gradient of shape {tuple(dy.shape)} was given for an output of shape {tuple(y.shape)}")
-    return wrap_dim(dim, y.dim())
+def check_out(name: str, out: Any, x: Tensor, dtype: torch.dtype, inputs: Any) -> None:
+    """Raises torch's errors for an out= of another type or device, or of a call that autograd would record."""
+    check_tensor(name, "out", out)
+    if requires_grad((out, *inputs)):
+        raise RuntimeError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
+            "requires grad."
+        )
+    if out.dtype != dtype:
+        raise RuntimeError(f"Expected out tensor to have dtype {dtype}, but got {out.dtype} instead")
+    if out.device != x.device:
+        raise RuntimeError(f"Expected out tensor to have device {x.device}, but got {out.device} instead")

@@ -12,10 +12,10 @@ class Scores:
     """Steps from x to the scores whose softmax is taken, in their order; all absent by default.
 
     Args:
-        factor: x times a number, which is positive, or times one number per row.
-        divides: x is divided by it instead; rows of 0 are greedy: all weight is on their largest elements. Kernels multiply by
-            the inverse.
-        cap: cap * tanh(score / cap); each cap is a kernel of its own.
+        cap, cap_scale: cap * tanh(cap_scale * x / cap); each is a kernel of its own.
+        factor: that times a number, which is positive, or times one number per row.
+        divides: it is divided by the factor instead; rows of 0 are greedy: all weight is on their largest elements. Kernels
+            multiply by the inverse.
         mask: "bool", where True takes part, or the type of a mask that is added.
         causal: no column above the row's number in its matrix takes part; lower_right: the last row has all columns.
         sink: one more logit per row, in the denominator alone.
@@ -25,6 +25,7 @@ class Scores:
     factor: Factor | None = None
     divides: bool = False
     cap: float | None = None
+    cap_scale: float = 1.0
     mask: str | None = None
     causal: Causal | None = None
     sink: bool = False

@@ -97,6 +97,7 @@ def _masks(spec: KernelSpec, threads: int) -> dict[str, Any]:
     scores = spec.problem.scores
     return {
         "cap": scores.cap or 0.0,
+        "cap_scale": scores.cap_scale,
         "mask": "added" if scores.mask not in (None, "bool") else scores.mask or "",
         "mask_step": -1 if spec.problem.mask_step is None else spec.problem.mask_step,
         "mask_unit": spec.problem.mask_vector,
@@ -111,7 +112,7 @@ def _masks(spec: KernelSpec, threads: int) -> dict[str, Any]:
 def _log_probs(wanted: LogProbs) -> dict[str, Any]:
     """Returns the fields of a form for what is wanted in place of a softmax."""
     picks = "gradient" if wanted.gradient else "forward"
-    return {"picks": picks, "entropy": wanted.entropy, "many": wanted.many}
+    return {"picks": picks, "entropy": wanted.entropy, "lse": wanted.lse, "many": wanted.many}
 
 
 def _access(spec: KernelSpec, threads: int) -> int:

@@ -90,10 +90,11 @@ class KernelSpec:
         if picks:
             there |= {"ids_ptr": "*i64", "picked_ptr": number}
             there |= {"entropies_ptr": number} if picks.gradient and picks.entropy else {}
+            there |= {"lses_ptr": number} if picks.lse else {}
         there |= SIZES
         there |= dict.fromkeys(MASK_STRIDES if scores.mask and own else (), "i64")
-        there |= {"factor": "i64"} if scores and not by_row else {}
         there |= {"n_ids": "i32", "ignored": "i64"} if picks else {}
+        there |= {"factor": "i64"} if scores and not by_row else {}  # of each call, behind all sizes
         return there | ({"workspace_ptr": "*i64:16", "epoch": "i64"} if self.exchanges else {})
 
     @property

@@ -54,19 +54,25 @@ def load(names: Iterable[str]) -> dict[str, Provider]:
 
 def _ours() -> Provider:
     from portable_softmax import log_softmax, softmax, token_log_probs
+    from portable_softmax.operators.softmax import launched_gradient
 
-    gradient = torch.ops.portable_softmax.softmax_backward
+    def gradient(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        dx: torch.Tensor = launched_gradient(dy, y, None, False, y.dim() - 1, False, y.dtype, False)
+        return dx
+
     tokens = _of_tokens(token_log_probs, partial(token_log_probs, entropy=True)) | {"token_backward": _our_gradient}
-    return Provider(softmax, lambda dy, y: gradient(dy, y, -1, y.dtype), log_softmax, softmax, **tokens)
+    return Provider(softmax, gradient, log_softmax, softmax, **tokens)
 
 
 def _our_gradient(x: torch.Tensor, ids: torch.Tensor, dy: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Returns what autograd calls: a launch that is kept from call to call."""
-    from portable_softmax.operators.log_probs.asked import AskedGradient
-    from portable_softmax.operators.log_probs.launching import backward
+    """Returns what autograd calls."""
+    from portable_softmax.operators.log_probs import call_of, launched_gradient
 
-    statistics = torch.ops.portable_softmax.token_log_probs(x, ids)[1]
-    return partial(backward, AskedGradient(x, ids, statistics, dy, None, -1), gradients={})
+    inputs = x, ids, None, None, None
+    call = call_of(inputs, (-1, -100, False, False))
+    assert call.run
+    gradient: Any = launched_gradient
+    return partial(gradient, inputs, call.run(inputs)[1], (dy, None, None), call.options)
 
 
 def _copy() -> Provider:

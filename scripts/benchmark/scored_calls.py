@@ -11,6 +11,7 @@ from benchmark.results import COPY, OURS
 from benchmark.timing import Call
 from portable_probe.closeness import worst_error
 from portable_softmax import softmax
+from portable_softmax.operators.softmax import launched_gradient
 
 SCALE = 0.125
 CHECKED = 4  # matrices, or rows, of a result
@@ -88,9 +89,7 @@ def _gradient(name: str, dy: torch.Tensor, mask: torch.Tensor, given: dict[str, 
         terms = other * (one.abs() + (one * other).abs().sum(-1, keepdim=True))
         return worst_error(dx[0, 0], SCALE * other * (one - (one * other).sum(-1, keepdim=True)), SCALE * terms)
 
-    kind, causal = (None, "upper_left") if name == "causal" else ("bool", None)
-    ours = torch.ops.portable_softmax.softmax_backward
-    called = partial(ours, dy, y, -1, y.dtype, None, SCALE, False, kind, causal)
+    called = partial(launched_gradient, dy, y, SCALE, False, y.dim() - 1, True, y.dtype, False)
     return Timed({COPY: lambda: torch.add(dy, y, out=out), OURS: called}, error_of)
 
 

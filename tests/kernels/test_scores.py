@@ -13,7 +13,7 @@ from scored import TOGETHER, choose, compare_gradient
 from tilings import TILINGS
 
 from portable_softmax import batch_invariant, softmax
-from portable_softmax.operators import memory
+from portable_softmax.operators import launch
 
 pytestmark = pytest.mark.kernel
 NAN = float("nan")
@@ -46,7 +46,7 @@ def planned(monkeypatch, device):
     """planned(tiling) makes all launches use a tiling, one program for each tile."""
 
     yield functools.partial(choose, monkeypatch)
-    memory.forget()
+    launch.calls.clear()
 
 
 @pytest.mark.parametrize("name", TILINGS)

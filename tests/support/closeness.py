@@ -26,8 +26,8 @@ def logits(form, x, dim=-1, *, scale=None, temperature=None, mask=None, causal=F
     u = along(x.to(compute)) * (-1 if form == "softmin" else 1)
     u = u if scale is None else u * along(scale)
     zero = torch.zeros((), dtype=torch.bool, device=x.device) if temperature is None else along(temperature) == 0
+    u = u if softcap is None else (softcap * torch.tanh(u.double() / softcap)).to(compute)
     z = u if temperature is None else u / torch.where(zero, 1.0, along(temperature))
-    z = z if softcap is None else (softcap * torch.tanh(z.double() / softcap)).to(compute)
     hidden = torch.zeros_like(u, dtype=torch.bool)
     if causal:
         ahead = u.shape[-1] - u.shape[-2] if causal == "lower_right" else 0

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch.utils._pytree import tree_map
 
+from portable_softmax.operators import arguments
+
 
 class HostTensor(torch.Tensor):
     """A tensor on one of the machine's devices; `host` holds its elements, and every operator runs on that."""
@@ -97,6 +99,8 @@ def install(patch, kind, facts, **more):
         **more,
     }
     patch.setattr(HostTensor, "kind", kind)
+    patch.setattr(arguments, "Parameter", HostTensor)  # a plain tensor of a device is of no other class than torch's own
+    patch.setattr(arguments, "_dispatch_isTensorSubclassLike", lambda x: False)
     key = kind.upper()
     if not hasattr(torch, kind):
         _set_up(kind)

@@ -15,7 +15,7 @@ import host_tensor
 from host_tensor import HostTensor
 
 from portable_softmax.devices import detect
-from portable_softmax.operators import memory
+from portable_softmax.operators import launch
 
 BACKEND = "npu" if find_spec("triton.backends.ascend") else "hip"
 RECORDED = Path(__file__).with_name("recorded")
@@ -73,7 +73,7 @@ def forget() -> None:
     """Forgets the device that is here, and the launches on it."""
     detect._device.cache_clear()
     detect._active_backend.cache_clear()
-    memory.forget()
+    launch.calls.clear()
 
 
 def on_host(value: Any) -> Any:

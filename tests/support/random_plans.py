@@ -7,15 +7,13 @@ from typing import get_args
 import torch
 
 from portable_softmax import Device
-from portable_softmax.errors import LayoutError
-from portable_softmax.operators.call import Call, Operands
-from portable_softmax.operators.launching import described
-from portable_softmax.operators.layout import AS_THEY_LIE
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.problem import FORMS, MAX_COLS, Problem
 from portable_softmax.planning.scores import Causal, Scores
 from portable_softmax.runtime.launch import problem_from
+from portable_softmax.runtime.layout import described
 
+Operands = tuple[torch.Tensor, ...]
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
 # rows that lie side by side
 NEIGHBOURS = 2, 3, 5, 7, 15, 16, 31, 49, 64, 96, 128, 197, 200, 256, 333, 500, 512, 1001, 1023, 1024
@@ -53,12 +51,11 @@ def _scored(draw: random.Random, operands: Operands, dim: int, form: str, invari
     kind = draw.choice((None, str(mask.dtype).removeprefix("torch.")))
     causal = draw.choice((None, *get_args(Causal))) if dim == len(shape) - 1 else None
     scores = Scores(factor=draw.choice((None, "number", "rows")), mask=kind, causal=causal, sink=draw.random() < 0.2)
-    try:
-        call = Call(form, dim, operands[0].dtype, invariant, scores, backward=len(operands) == 3)
-        way, problem = described(call, operands, device, mask.expand(shape) if kind else None)
-    except LayoutError:
+    if not scores:
         return None
-    return problem if way is AS_THEY_LIE and scores else None
+    about = {"form": form, "scores": scores, "batch_invariant": invariant, "backward": len(operands) == 3}
+    copy, _, problem = described(operands, dim, device, mask.expand(shape) if kind else None, **about)
+    return problem if copy is None else None
 
 
 def _operands(draw: random.Random, backward: bool, dtypes: Sequence[torch.dtype]) -> Operands:

@@ -7,14 +7,13 @@ from calls import Call, normal, on
 from closeness import INF, assert_close, expected, with_terms
 from offline import read_widely
 
-from portable_softmax.operators import memory
-from portable_softmax.operators.library import operator
-from portable_softmax.operators.options import Options, read
+from portable_softmax.operators import launch
+from portable_softmax.operators.softmax import factor_of, launched_gradient
 
 
 def choose(patch, tiling):
     """Makes all launches use a tiling, one program for each tile; forget the launches that are kept behind the test."""
-    memory.forget()
+    launch.calls.clear()
 
     def plan(problem, device):
         read = read_widely(problem, device)
@@ -53,8 +52,10 @@ def compare_gradient(where, name, form, dtype, cols, check=assert_close):
     call = Call(form, (1, 2, 3, cols), dtype=dtype, ways=tuple(each for each in TOGETHER[name] if each[0] != "softcap"))
     dy, given = normal(*call.shape, seed=3, dtype=dtype), call.options()
     y = expected(form, call.x(), **given).to(dtype)
-    asked = read(form, call.x(where), 3, None, Options(**on(where, given)))
-    dx = operator(f"{form}_backward")(dy.to(where), y.to(where), 3, dtype, asked.factors, *asked.of_gradient)
+    by = on(where, {name: given.get(name) for name in ("scale", "temperature")})
+    voids = "causal" in given or "sink" in given or "masked_rows" in given or given.get("mask", y).dtype is torch.bool
+    factor = factor_of(by["scale"], by["temperature"])
+    dx = launched_gradient(dy.to(where), y.to(where), factor, form == "log_softmax", 3, voids, dtype, False)
     check(dx.cpu(), *expected_gradient(form, dy, y, given))
 
 
@@ -65,7 +66,7 @@ def expected_gradient(form, dy, y, given):
     total, size = weighed.sum(-1, keepdim=True), weighed.abs().sum(-1, keepdim=True)
     exact = d - p * total if form == "log_softmax" else p * (d - total)
     terms = d.abs() + p * size if form == "log_softmax" else p * (d.abs() + size)
-    if form == "log_softmax" and {"mask", "causal"} & given.keys():
+    if form == "log_softmax" and ("causal" in given or given.get("mask", y).dtype is torch.bool):
         exact = exact.masked_fill(y == -INF, 0.0)
     if {"scale", "temperature"} & given.keys():
         scale, t = (torch.as_tensor(given.get(name, 1.0), dtype=torch.float64) for name in ("scale", "temperature"))

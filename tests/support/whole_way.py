@@ -15,11 +15,11 @@ from scored import TOGETHER, choose, compare, compare_gradient
 
 import portable_softmax
 from portable_softmax import current_device, plan, softmax
-from portable_softmax.operators import memory
-from portable_softmax.operators.library import operator
+from portable_softmax.operators import launch
+from portable_softmax.operators import log_probs as tokens
+from portable_softmax.operators.softmax import launched_gradient
 from portable_softmax.planning.plan import Tiling
 
-OPERATORS = torch.ops.portable_softmax
 FORMS = ("softmax", "log_softmax")
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -102,7 +102,7 @@ def test_forms_and_gradients(machine, name, form, across):
     y = getattr(portable_softmax, form)(x.to(where), dim)
     closeness.assert_close(y.cpu(), expected(form, x, dim), terms_of(form))
     dy = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(x.dtype)
-    dx = operator(f"{form}_backward")(dy.to(where), y, dim, x.dtype)
+    dx = launched_gradient(dy.to(where), y, None, form == "log_softmax", dim % x.dim(), False, x.dtype, False)
     assert machine.launches[-1].kernel == "softmax_backward_kernel"
     y = y.cpu()
     closeness.assert_close(dx.cpu(), expected_gradient(form, dy, y, dim), gradient_scale(form, dy, y, dim))
@@ -120,7 +120,7 @@ def test_scores(machine, monkeypatch, device, direction, strategy, name, form, d
     if tiling:
         choose(monkeypatch, tiling)
     direction(machine.where(device), name, form, dtype, cols, closeness.assert_close)
-    memory.forget()
+    launch.calls.clear()
 
 
 @pytest.mark.parametrize("device", FIRST)
@@ -137,12 +137,12 @@ def test_log_probs(machine, monkeypatch, device, strategy, n_ids, dtype):
     ids = torch.randint(0, cols, (len(x), n_ids), generator=torch.Generator().manual_seed(3))
     ids[0, -1], ids[2, 0] = log_probs.IGNORED, 0
     by = torch.tensor([1, 0.5, 2, 1e-3, 30, 0.7, 1, 1, 1])  # gradients fit float16
-    given = x.to(where), ids.to(where), -1, by.to(where), None, True, log_probs.IGNORED
-    picked, statistics = OPERATORS.token_log_probs(*given, True)
-    log_probs.assert_picked((picked.cpu(), statistics.cpu()[2]), x, ids, by.unsqueeze(1))
+    inputs = x.to(where), ids.to(where), None, by.unsqueeze(1).to(where), None
+    call = tokens.call_of(inputs, (-1, log_probs.IGNORED, True, False))
+    picked, statistics, _, entropies = call.run(inputs)
+    log_probs.assert_picked((picked.cpu(), entropies.cpu()), x, ids, by.unsqueeze(1))
     dpicked, dentropy = log_probs.random(*ids.shape, seed=1), log_probs.random(len(x), seed=2)
-    gradients = given[0], given[1], statistics, dpicked.to(where), dentropy.to(where), *given[2:]
-    dx = OPERATORS.token_log_probs_backward(*gradients)
+    dx = tokens.launched_gradient(inputs, statistics, (dpicked.to(where), None, dentropy.to(where)), call.options)
     assert machine.launches[-1].kernel == "log_probs_backward_kernel"
     log_probs.assert_gradient(dx.cpu(), x, ids, dpicked, dentropy, by.unsqueeze(1))
-    memory.forget()
+    launch.calls.clear()

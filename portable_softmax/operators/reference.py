@@ -1,0 +1,129 @@
+"""What every result is, by torch operators that are differentiable in every mode: all that no launch computes.
+
+Scores are c * tanh(scale * x / c) / temperature, then the mask. A row of temperature 0 is greedy: all its weight is on the
+largest score that the mask leaves, shared among equals, and its gradients are 0.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from portable_softmax.operators.arguments import Factor, Inputs, Options
+
+INF = float("inf")
+
+
+def softmax(inputs: Inputs, options: Options) -> Tensor:
+    """Computes softmax or log_softmax of scores."""
+    x, mask, scale, temperature, sink, softcap = inputs
+    log, dim, dtype, causal, zero_rows = options
+    function, nothing = (torch.log_softmax, -INF) if log else (torch.softmax, 0.0)
+    if (mask is sink is scale is temperature is softcap is None and not causal and not zero_rows) or x.numel() == 0:
+        return function(x, dim, dtype=dtype)
+    x = x.to(dtype).to(torch.promote_types(dtype, torch.float32))
+    values, greedy = scores(x, scale, temperature, softcap)
+    if mask is not None and mask.dtype is not torch.bool:
+        added = mask.to(x.dtype)
+        values = values + (added if greedy is None else torch.where(greedy & (added > -INF), 0.0, added))
+    seen = visible(x, mask, causal)
+    if seen is not None:
+        values = torch.where(seen, values, -INF)
+    peak = values.amax(dim, keepdim=True)
+    if greedy is not None:
+        # The largest are 0 and all others -inf: a softmax of these shares the weight, and has no gradient.
+        largest = torch.where((values == peak) & (peak.abs() < INF), 0.0, torch.where(values.isnan(), values, -INF))
+        values = torch.where(greedy, largest.detach(), values)
+    empty = peak == -INF if zero_rows or sink is not None else None
+    if empty is not None:
+        values = torch.where(empty, 0.0, values)  # their gradients are 0, not 0 * nan
+    if sink is None:
+        y = function(values, dim)
+    else:
+        sink = sink.to(x.dtype) if greedy is None else torch.where(greedy, -INF, sink.to(x.dtype))
+        shape = [1 if at == dim else size for at, size in enumerate(x.shape)]
+        y = function(torch.cat((values, sink.expand(shape)), dim), dim).narrow(dim, 0, x.shape[dim])
+    return (y if empty is None else torch.where(empty, nothing, y)).to(dtype).contiguous()
+
+
+def gradient(
+    dy: Tensor, y: Tensor, factor: Factor, log: bool, dim: int, voids: bool, dtype: torch.dtype, invariant: bool = False
+) -> Tensor:
+    """Computes the gradient of scores from that of y, times a factor; with `voids` 0 where y has no weight."""
+    compute = torch.promote_types(y.dtype, torch.float32)
+    dy, y = dy.to(compute), y.to(compute)
+    dx = dy - y.exp() * dy.sum(dim, keepdim=True) if log else y * (dy - (dy * y).sum(dim, keepdim=True))
+    dx = dx if factor is None else dx * factor
+    return (torch.where(y > (-INF if log else 0.0), dx, 0.0) if voids else dx).to(dtype)
+
+
+def scores(x: Tensor, scale: Factor, temperature: Factor, softcap: float | None) -> tuple[Tensor, Tensor | None]:
+    """Returns (scores ahead of the mask, which rows are greedy or None); those of greedy rows are not divided."""
+    if scale is not None:
+        x = x * (scale.to(x.dtype) if isinstance(scale, Tensor) else scale)
+    if softcap is not None:
+        x = softcap * torch.tanh(x / softcap)
+    if temperature is None:
+        return x, None
+    t = temperature.to(x.dtype) if isinstance(temperature, Tensor) else x.new_full((1,) * x.dim(), temperature)
+    return x / torch.where(t == 0, 1.0, t), t == 0
+
+
+def visible(x: Tensor, mask: Tensor | None, causal: str) -> Tensor | None:
+    """Returns where a boolean mask and causal leave x; None for everywhere."""
+    seen = mask if mask is not None and mask.dtype is torch.bool else None
+    if causal:
+        n_rows, n_cols = x.shape[-2:]
+        last = torch.arange(n_rows, device=x.device).unsqueeze(1) + (n_cols - n_rows if causal == "lower_right" else 0)
+        below = torch.arange(n_cols, device=x.device) <= last
+        seen = below if seen is None else seen & below
+    return seen
+
+
+def log_probs(
+    x: Tensor, ids: Tensor, scale: Factor, temperature: Factor, softcap: float | None, dim: int, ignore_index: int,
+    entropy: bool, lse: bool,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+    """Computes (log-probabilities of ids, logsumexp of scores, entropies); the last two are None unless requested."""
+    values, greedy = scores(x.to(torch.promote_types(x.dtype, torch.float32)), scale, temperature, softcap)
+    values, rows = values.movedim(dim, -1), [*x.shape[:dim], *x.shape[dim + 1 :]]
+    many = ids.to(torch.int64).reshape([*rows, ids.shape[-1] if ids.dim() == x.dim() else 1])
+    ignored = many == ignore_index
+    outside = ~ignored & ((many < 0) | (many >= values.shape[-1]))
+    if not entropy and not lse:  # rows all of whose ids are ignored have no gradient, whatever they hold
+        values = torch.where(ignored.all(-1, keepdim=True), 0.0, values)
+    logs, total = values, values.logsumexp(-1).clone() if lse else None  # a result may be modified in place
+    if greedy is not None:
+        greedy, peak = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1), values.amax(-1, keepdim=True)
+        largest = torch.where(values == peak, 0.0, torch.where(values.isnan(), values, -INF)).detach()
+        logs = torch.where(greedy, largest, values)
+        if total is not None:
+            total = torch.where(greedy.squeeze(-1), (peak.squeeze(-1) + largest.logsumexp(-1)).detach(), total)
+    logs = logs.log_softmax(-1)
+    inside = torch.where(ignored | outside, 0, many)
+    chosen = logs.gather(-1, inside) if x.shape[dim] else logs.new_zeros(many.shape)
+    chosen = torch.where(ignored, 0.0, torch.where(outside, torch.nan, chosen)).reshape(ids.shape)
+    entropies = -(logs.exp() * logs.clamp(min=torch.finfo(logs.dtype).min)).sum(-1) if entropy else None
+    return chosen, total, entropies
+
+
+def differentiate(
+    function: Callable[..., Any], inputs: tuple[Any, ...], needs: Any, rest: Any, dresults: tuple[Any, ...], twice: bool
+) -> list[Any]:
+    """Returns gradients of function(*inputs, *rest) for the inputs that need one; `twice` keeps the graph of the gradients."""
+    with torch.enable_grad():
+        if not twice:
+            inputs = tuple(t.detach().requires_grad_() if need else t for t, need in zip(inputs, needs, strict=True))
+        inputs = tuple(
+            t.view_as(t) if need else t for t, need in zip(inputs, needs, strict=True)
+        )  # one tensor may be two inputs
+        results = function(*inputs, *rest)
+    results = (results,) if isinstance(results, Tensor) else results
+    pairs = [(y, dy.to(y.dtype)) for y, dy in zip(results, dresults, strict=True) if dy is not None]
+    needed = [t for t, need in zip(inputs, needs, strict=True) if need]
+    gradients: Iterator[Tensor] = iter(())
+    if pairs and any(y.requires_grad for y, _ in pairs):
+        results, dresults = zip(*pairs, strict=True)
+        gradients = iter(torch.autograd.grad(results, needed, dresults, create_graph=twice, allow_unused=True))
+    return [next(gradients, None) if need else None for need in needs]

@@ -1,0 +1,134 @@
+"""Tensors as kernels read them: as they are laid out, or copied first; and launches bound to them."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from portable_softmax.devices.device import Device
+from portable_softmax.planning.lines import Lines, lines_of, lines_of_scores
+from portable_softmax.planning.log_probs import LogProbs
+from portable_softmax.planning.problem import VECTOR_BYTES, Problem
+from portable_softmax.planning.scores import NONE, Scores
+from portable_softmax.runtime.guard import Guard, guard_of
+from portable_softmax.runtime.launch import bind_problem, mask_sizes, problem_from
+
+Copy = Callable[[Tensor, int], Tensor]
+
+
+def bind(
+    tensors: tuple[Tensor, ...], n_results: int, dim: int, device: Device, mask: Tensor | None = None,
+    sizes: tuple[int, ...] = (), **about: Any,
+) -> Callable[..., None]:  # fmt: skip
+    """Plans, compiles and returns launch(*tensors, *more): `more` are a mask, tensors of rows and numbers, in a kernel's order.
+
+    Args:
+        tensors: those of x's shape, the result first.
+        n_results: 1, or 0 if none is written.
+        dim: the axis of rows.
+        device: where they are.
+        mask: as the caller passed it.
+        sizes: the kernel's own integers.
+        about: what Problem describes of the computation.
+    """
+    whole_mask = None if mask is None else mask.expand(tensors[0].shape)
+    copy, copies_mask, problem = described(tensors, dim, device, whole_mask, **about)
+    strides = mask_sizes(problem) if whole_mask is not None else ()
+    launch = _guarded(bind_problem(problem, device, tensors[0].device, (*strides, *sizes)), guard_of(device))
+    if copy is None:
+        return launch
+    shape, like = tensors[0].shape, copy(_without_memory(tensors[-1]), dim)
+    room, direct = like.stride(), n_results == 1 and like.stride() == tensors[0].stride()
+
+    def on_copies(*given: Any) -> None:
+        inputs = [copy(t, dim) for t in given[n_results : len(tensors)]]
+        more = given[len(tensors) :]
+        if copies_mask:
+            more = (copy(more[0].expand(shape), dim), *more[1:])
+        if direct or not n_results:
+            launch(*given[:n_results], *inputs, *more)
+            return
+        result = torch.empty_strided(shape, room, dtype=given[0].dtype, device=given[0].device)
+        launch(result, *inputs, *more)
+        given[0].copy_(result)
+
+    return on_copies
+
+
+def _guarded(launch: Callable[..., None], guard: Guard) -> Callable[..., None]:
+    """Returns a launch while the guard's device is the current one."""
+    current, number, made_current = guard
+    if number is None:
+        return launch
+
+    def on_device(*operands: Any) -> None:
+        if current() == number:
+            launch(*operands)
+            return
+        with made_current():
+            launch(*operands)
+
+    return on_device
+
+
+def described(
+    tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None = None, scores: Scores = NONE,
+    log_probs: LogProbs | None = None, batch_invariant: bool = False, backward: bool = False, **about: Any,
+) -> tuple[Copy | None, bool, Problem]:  # fmt: skip
+    """Returns (how inputs are copied first, or None; whether the mask is; the problem) of a launch.
+
+    Args:
+        tensors: those of x's shape, the result first; on meta too.
+        dim: the axis of rows.
+        device: which the launch is for.
+        mask: of that shape, by strides of 0.
+        scores, log_probs, batch_invariant, backward, about: see Problem.
+    """
+    ways: list[tuple[Copy | None, bool]] = [(None, False), (_contiguous, False), (_in_rows, False), (_in_rows, True)]
+    for copy, copies_mask in ways:
+        laid_out = tensors if copy is None else tuple(copy(_without_memory(t), dim) for t in tensors)
+        hidden = copy(_without_memory(mask), dim) if copies_mask and copy and mask is not None else mask
+        lines = _lines(laid_out, dim, device, hidden, scores, log_probs)
+        if lines and not (batch_invariant and not _as_if_contiguous(laid_out, lines, bool(scores or log_probs))):
+            break
+    assert lines, "contiguous rows are read as they are laid out"
+    operands = laid_out if len(laid_out) > 1 else laid_out * 2
+    problem = problem_from(
+        operands, lines, backward=backward, batch_invariant=batch_invariant, scores=scores, mask=hidden, log_probs=log_probs,
+        **about,
+    )  # fmt: skip
+    return copy, copies_mask, problem
+
+
+def _lines(
+    tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None, scores: Scores, log_probs: LogProbs | None
+) -> Lines | None:
+    shape, strides = tensors[0].shape, [t.stride() for t in tensors]
+    strides = strides if len(strides) > 1 else strides * 2
+    if scores or log_probs:
+        return lines_of_scores(shape, dim, strides, (0,) * len(shape) if mask is None else mask.stride(), bool(scores.causal))
+    return lines_of(shape, dim, strides, device.vendor.scattered_rows)
+
+
+def _as_if_contiguous(tensors: tuple[Tensor, ...], lines: Lines, numbered: bool) -> bool:
+    """True if rows start on the multiple that their length alone implies, so that all are read alike."""
+    if lines.across or (lines.depth > 1 and not numbered):
+        return False
+    vector = math.gcd(lines.length, VECTOR_BYTES // max(t.element_size() for t in tensors))
+    aligned = all(t.data_ptr() % VECTOR_BYTES == 0 for t in tensors)
+    return aligned and all(stride % vector == 0 for stride in lines.strides)
+
+
+def _without_memory(t: Tensor) -> Tensor:
+    return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
+
+
+def _contiguous(t: Tensor, dim: int) -> Tensor:
+    return t.contiguous()
+
+
+def _in_rows(t: Tensor, dim: int) -> Tensor:
+    """Copies a tensor so that its rows follow each other."""
+    return t.movedim(dim, -1).clone(memory_format=torch.contiguous_format).movedim(-1, dim)

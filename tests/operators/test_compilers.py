@@ -1,0 +1,172 @@
+"""Compilers get one operator for each function: opcheck, torch.compile, export, make_fx, AOTInductor, compiled autograd."""
+
+import pytest
+import torch
+from torch._dynamo.testing import AotEagerAndRecordGraphs
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.library import opcheck
+
+from portable_softmax import log_softmax, softmax, token_log_probs
+
+pytestmark = pytest.mark.kernel
+OPS = torch.ops.portable_softmax
+
+
+@pytest.fixture(autouse=True)
+def reset():
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def data(where):
+    names = {"x": torch.randn(2, 3, 5), "rows": torch.rand(2, 3, 1) + 0.5, "bias": torch.randn(3, 5), "sink": torch.randn(3, 1)}
+    named = {name: t.to(where) for name, t in names.items()}
+    return named | {"ids": torch.tensor([[0, 4, -100], [1, 2, 3]], device=where), "seen": named["bias"] > -0.5}
+
+
+def options_of(data):
+    return [
+        {}, {"mask": data["seen"], "temperature": 0.5, "masked_rows": "zero"}, {"mask": data["bias"], "scale": 2.0},
+        {"scale": data["rows"], "softcap": 1.5}, {"temperature": data["rows"]}, {"sink": data["sink"], "causal": "lower_right"},
+    ]  # fmt: skip
+
+
+def arguments(log, x, scale=None, temperature=None, mask=None, causal="", softcap=None, sink=None, masked_rows="nan"):
+    """Returns the operator's arguments of a call."""
+    tensors = [t if isinstance(t, torch.Tensor) else None for t in (scale, temperature)]
+    numbers = [None if isinstance(t, torch.Tensor) else t for t in (scale, temperature)]
+    return x, mask, *tensors, sink, *numbers, softcap, log, x.dim() - 1, x.dtype, causal, masked_rows == "zero"
+
+
+def needing_gradients(options):
+    return {
+        name: o.clone().requires_grad_() if isinstance(o, torch.Tensor) and o.is_floating_point() else o
+        for name, o in options.items()
+    }
+
+
+def test_opcheck(data):
+    for at, options in enumerate(options_of(data)):
+        for dtype in (torch.float32, torch.float64):
+            opcheck(
+                OPS.softmax.default, arguments(at % 2 == 0, data["x"].to(dtype).requires_grad_(), **needing_gradients(options))
+            )
+    x, ids, rows = data["x"].clone().requires_grad_(), data["ids"], data["rows"]
+    for entropy, lse, temperature in ((False, False, None), (True, True, None), (True, False, rows.clone().requires_grad_())):
+        opcheck(OPS.token_log_probs.default, (x, ids, None, temperature, None, None, 1.5, 2, -100, entropy, lse))
+    x, dy = x.detach(), torch.randn_like(rows[..., 0])
+    statistics = torch.rand(2, 2, 3, device=x.device) + 1
+    tail = None, None, None, rows, None, None, None, 2, -100, False, False
+    opcheck(OPS.token_log_probs_backward.default, (x, ids, statistics, dy, *tail))
+    opcheck(OPS.softmax_backward.default, (x, x.softmax(-1), rows, None, False, 2, False, torch.float32))
+
+
+def test_operators_take_factors_of_any_strides_and_refuse_wrong_shapes(data):
+    x, factors = torch.randn(4, 5, device=data["x"].device), torch.rand(8, 1, device=data["x"].device) + 0.5
+    tail = None, None, None, None, None, False, 1, torch.float32, "", False
+    torch.testing.assert_close(OPS.softmax(x, None, factors[::2], *tail), (x * factors[::2]).softmax(-1))
+    torch.testing.assert_close(OPS.softmax(x, None, factors[:1].expand(4, 1), *tail), (x * factors[:1]).softmax(-1))
+    for wrong in (factors[:3], factors, torch.randn_like(x)):
+        with pytest.raises(RuntimeError):
+            OPS.softmax(x, None, wrong, *tail)
+    with pytest.raises(ValueError, match="ids must have the shape"):
+        OPS.token_log_probs(x, data["ids"][0], None, None, None, None, None, 1, -100, False, False)
+    zeros = torch.zeros(2, 3, device=x.device)
+    wrong = zeros, zeros[0], *(None,) * 7, 1, -100, False, False
+    with pytest.raises(RuntimeError, match="shapes and types"):
+        OPS.token_log_probs_backward(x, torch.zeros_like(x[:, 0], dtype=torch.long), *wrong)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_calls_and_gradients_are_eager_ones(data, dynamic):
+    for options in options_of(data):
+        options = needing_gradients(options)
+        named = [o for o in options.values() if isinstance(o, torch.Tensor) and o.requires_grad]
+
+        def call(x, options=options):
+            return softmax(x * 1, **options) + log_softmax(x, **options).exp()
+
+        found = []
+        for function in (torch.compile(call, fullgraph=True, dynamic=dynamic, backend="aot_eager"), call):
+            x = data["x"].clone().requires_grad_()
+            y = function(x)
+            found.append((y, *torch.autograd.grad(y.square().sum(), (x, *named))))
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+def test_compiled_log_probs(data):
+    def call(x, ids, rows):
+        return token_log_probs(x * 1, ids, temperature=rows, entropy=True, return_lse=True)
+
+    compiled = torch.compile(call, fullgraph=True, dynamic=True, backend="aot_eager")
+    for n_cols in (5, 9):
+        x = torch.randn(2, 3, n_cols, device=data["x"].device)
+        found = []
+        for function in (compiled, call):
+            leaves = x.clone().requires_grad_(), data["rows"].clone().requires_grad_()
+            ys = function(leaves[0], data["ids"], leaves[1])
+            found.append((*ys, *torch.autograd.grad(sum(y.sin().sum() for y in ys), leaves)))
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+def test_graphs_have_the_operators(data):
+    backend = AotEagerAndRecordGraphs()
+    x = data["x"].clone().requires_grad_()
+    torch.compile(lambda x: softmax(x * 1, scale=2.0), fullgraph=True, backend=backend)(x).sum().backward()
+    assert "portable_softmax.softmax.default" in backend.fw_graphs[0].code
+    assert "softmax_backward" in backend.bw_graphs[0].code
+
+
+def test_compiled_transforms_out_and_types(data):
+    x, ids = data["x"], data["ids"]
+
+    def compiled(function, *inputs):
+        return torch.compile(function, fullgraph=True, backend="aot_eager")(*inputs)
+
+    torch.testing.assert_close(compiled(torch.func.vmap(lambda x: softmax(x, scale=2.0)), x), (x * 2).softmax(-1))
+    loss = torch.func.grad(lambda x: token_log_probs(x, ids).sum())
+    torch.testing.assert_close(compiled(loss, x), loss(x))
+    out = torch.empty_like(x)
+    compiled(lambda x, out: softmax(x, out=out), x, out)
+    torch.testing.assert_close(out, x.softmax(-1))
+    assert compiled(lambda x: softmax(x.double(), scale=2.0), x).dtype is torch.float64
+    scaled = torch.compile(lambda x, s: softmax(x, scale=s, temperature=s), fullgraph=True, dynamic=True, backend="aot_eager")
+    for number in (1.5, 2.5, 3.5):
+        torch.testing.assert_close(scaled(x, number), x.softmax(-1))
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
+        leaf = x.clone().requires_grad_()
+        token_log_probs(softmax(leaf, softcap=2.0), ids).sum().backward()
+    again = x.clone().requires_grad_()
+    token_log_probs(softmax(again, softcap=2.0), ids).sum().backward()
+    torch.testing.assert_close(leaf.grad, again.grad)
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, ids):
+        return softmax(x, scale=2.0), token_log_probs(x, ids)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export(data, strict):
+    x, ids, n = data["x"], data["ids"], torch.export.Dim("n", min=2, max=64)
+    program = torch.export.export(Model(), (x, ids), dynamic_shapes=({0: n}, {0: n}), strict=strict)
+    assert "portable_softmax.softmax" in str(program.graph)
+    more = torch.cat([x, x]).requires_grad_(), torch.cat([ids, ids])
+    ys = program.module()(*more)
+    torch.testing.assert_close(ys, Model()(*more))
+    gradients = [torch.autograd.grad(y.square().sum(), more[0]) for y in (ys[0], softmax(more[0], scale=2.0))]
+    torch.testing.assert_close(*gradients)
+
+
+def test_make_fx(data):
+    for mode in ("real", "fake", "symbolic"):
+        graph = make_fx(lambda x: softmax(x, scale=2.0), tracing_mode=mode)(data["x"])
+        torch.testing.assert_close(graph(data["x"]), softmax(data["x"], scale=2.0))
+
+
+@pytest.mark.slow
+def test_aot_inductor(data, tmp_path):
+    x, ids = data["x"], data["ids"]
+    program = torch.export.export(Model(), (x, ids))
+    path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
+    torch.testing.assert_close(tuple(torch._inductor.aoti_load_package(path)(x, ids)), Model()(x, ids))

@@ -1,0 +1,85 @@
+"""The reference beside compositions in float64 that share nothing with it, and its derivatives beside finite differences."""
+
+import pytest
+import torch
+from closeness import expected, logits
+from torch.autograd import gradcheck, gradgradcheck
+
+from portable_softmax import log_softmax, softmax, softmin, token_log_probs
+
+FUNCTIONS = {"softmax": softmax, "log_softmax": log_softmax}
+INF = float("inf")
+X = torch.randn(2, 3, 5, dtype=torch.float64)
+ROWS, BIAS, SEEN = torch.rand(2, 3, 1).double() + 0.5, torch.randn(3, 5).double(), torch.rand(3, 5) < 0.6
+OPTIONS = [
+    {}, {"scale": -2.0}, {"scale": ROWS, "softcap": 1.5}, {"softcap": 2.0, "temperature": 0.7, "scale": 3.0},
+    {"mask": SEEN, "masked_rows": "zero"}, {"mask": BIAS, "temperature": ROWS, "softcap": 2.0}, {"causal": True},
+    {"causal": "lower_right", "sink": torch.randn(2).double()}, {"temperature": torch.where(ROWS < 1, 0.0, ROWS), "mask": BIAS},
+    {"temperature": -0.5, "sink": 0.25}, {"temperature": 0.0, "softcap": 1.0, "mask": SEEN, "sink": 1.0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: " ".join(options) or "plain")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_results_are_those_of_an_independent_composition(name, options):
+    torch.testing.assert_close(FUNCTIONS[name](X, **options), expected(name, X, **options), equal_nan=True)
+
+
+def test_order_of_scores():
+    capped = 30 * torch.tanh(1.5 * X / 30) / 0.7  # a model caps, a sampler divides
+    torch.testing.assert_close(softmax(X, scale=1.5, softcap=30.0, temperature=0.7), capped.softmax(-1))
+    torch.testing.assert_close(softmin(X, scale=2.0), (-2 * X).softmax(-1))
+
+
+def test_greedy_rows_share_among_equals_and_nothing_else():
+    x = torch.tensor([[1.0, 3.0, 3.0, -INF], [0.0, 1e-40, 0.0, 0.0], [-INF] * 4])
+    zero = torch.zeros(3, 1)
+    torch.testing.assert_close(softmax(x, temperature=zero)[:2], torch.tensor([[0, 0.5, 0.5, 0], [0, 1, 0, 0]]))
+    assert log_softmax(x, temperature=0.0)[0, 0] == -INF
+    assert softmax(x, temperature=0)[2].isnan().all()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_derivatives_are_those_of_finite_differences(name):
+    tensors = [t.clone().requires_grad_() for t in (X, ROWS, BIAS, torch.randn(3, 1).double())]
+
+    def call(x, rows, bias, sink):
+        return FUNCTIONS[name](x, scale=rows, mask=bias, sink=sink, softcap=2.0, temperature=rows + 1)
+
+    assert gradcheck(call, tensors, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(call, tensors)
+
+
+def test_derivatives_of_log_probs():
+    ids, x, rows = torch.tensor([[0, 4, -100], [1, 2, 3]]), X.clone().requires_grad_(), ROWS.clone().requires_grad_()
+
+    def call(x, rows):
+        return token_log_probs(x, ids, temperature=rows, softcap=2.0, entropy=True, return_lse=True)
+
+    assert gradcheck(call, (x, rows), check_forward_ad=True)
+    assert gradgradcheck(call, (x, rows))
+    picked, lse, entropies = call(x, rows)
+    values, _ = logits("softmax", X, temperature=ROWS, softcap=2.0)
+    logs = values.log_softmax(-1)
+    torch.testing.assert_close(lse, values.logsumexp(-1))
+    torch.testing.assert_close(entropies, -(logs.exp() * logs).sum(-1))
+    torch.testing.assert_close(picked, logs.gather(-1, ids.clamp(min=0)[..., None])[..., 0] * (ids >= 0))
+
+
+def test_masked_elements_and_rows_have_gradients_of_0():
+    x = torch.full((2, 4), -INF, requires_grad=True)
+    softmax(x, masked_rows="zero").sum().backward()
+    assert torch.equal(x.grad, torch.zeros(2, 4))
+    x = torch.randn(2, 4, requires_grad=True)
+    softmax(x, mask=torch.tensor([[True, False, True, True], [False] * 4])).sum().backward()
+    assert x.grad[0, 1] == 0
+    assert (x.grad[1] == 0).all()
+
+
+def test_what_has_no_elements():
+    assert softmax(torch.empty(0, 3)).shape == (0, 3)
+    assert softmax(torch.empty(3, 0), scale=2.0).shape == (3, 0)
+    assert token_log_probs(torch.empty(3, 0), torch.zeros(3, dtype=torch.long)).isnan().all()
+    assert token_log_probs(torch.empty(2, 4), torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0)
+    assert softmax(torch.tensor(3.0), 0, scale=2.0) == 1
+    assert log_softmax(torch.tensor(3.0)) == 0

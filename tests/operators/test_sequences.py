@@ -1,0 +1,61 @@
+"""The property of all calls: in any sequence in one process, a call is right, and has the bits of a first call."""
+
+import pytest
+import torch
+from random_calls import Calls, results
+
+from portable_softmax.operators import launch
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_calls_of_a_process_are_right_in_any_order(where, seed):
+    assert not Calls(seed, where).run(100)
+
+
+@pytest.mark.parametrize("function", ["softmax", "log_softmax"])
+def test_options_come_and_go(where, function):
+    x, mask = torch.randn(3, 40, device=where), torch.rand(3, 40, device=where) < 0.7
+    rows, added = torch.rand(3, 1, device=where) + 0.5, torch.randn(40, device=where)
+    steps = [
+        {},
+        {"mask": mask},
+        {"mask": mask},
+        {"mask": mask, "scale": rows},
+        {"scale": -1.0},
+        {"scale": rows},
+        {"mask": added},
+    ]
+    steps += [
+        {"mask": mask, "temperature": 0.0},
+        {"temperature": rows, "sink": 0.5},
+        {"masked_rows": "zero"},
+        {"softcap": 2.0},
+        {},
+    ]
+    for options in steps:
+        ours, exact = x.clone().requires_grad_(), x.double().requires_grad_()
+        pair = [results(function, t, -1, **options)[0] for t in (ours, exact)]
+        torch.testing.assert_close(pair[0].double(), pair[1], rtol=1e-5, atol=1e-5)
+        gradients = [torch.autograd.grad((y.clamp(min=-50) ** 2).sum(), t)[0] for y, t in zip(pair, (ours, exact), strict=True)]
+        torch.testing.assert_close(gradients[0].double(), gradients[1], rtol=1e-4, atol=1e-4)
+
+
+def test_numbers_share_launches(where):
+    x = torch.randn(3, 40, device=where)
+    launch.calls.clear()
+    for number in (0.5, 0.7, 1.5, 3):
+        for call in ({"temperature": number}, {"scale": number, "temperature": 0.9}):
+            results("softmax", x, -1, **call)
+    assert len(launch.calls) <= 4  # an int is another type
+    results("softmax", x, -1, temperature=0.0)  # is greedy, and no number to multiply by
+    assert (results("softmax", x, -1, temperature=0.0)[0].amax(-1) == 1).all()
+
+
+def test_the_dictionary_is_bounded(where, monkeypatch):
+    monkeypatch.setattr(launch, "MAX_CALLS", 4)
+    for n_cols in range(1, 12):
+        x = torch.randn(2, n_cols, device=where)
+        torch.testing.assert_close(results("softmax", x, -1)[0], x.softmax(-1))
+        assert len(launch.calls) <= 4

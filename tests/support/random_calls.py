@@ -1,0 +1,285 @@
+"""Random calls in one process: options come and go, as do tensors and numbers, gradients, layouts, modes, batch_invariant.
+
+Shapes are few, so that calls meet each other's launches. Each call is compared with the same call in float64, which the
+reference computes; and, bit for bit, with itself as the first call of an empty dictionary. `python random_calls.py COUNT SEED
+DEVICE` runs many.
+"""
+
+import contextlib
+import random
+import sys
+
+import torch
+
+from portable_softmax import batch_invariant, log_softmax, softmax, token_log_probs
+from portable_softmax.operators import launch
+
+SHAPES = (4, 5), (2, 3, 4), (3, 40)
+ERRORS = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+MODES = (
+    "plain",
+    "plain",
+    "grad",
+    "grad",
+    "grad",
+    "double",
+    "no_grad",
+    "inference",
+    "out",
+    "in place",
+    "autocast",
+    "vmap",
+    "jvp",
+)
+
+
+class Calls:
+    """Makes calls, checks each, and says which failed.
+
+    Args:
+        seed: of all choices.
+        device: where tensors are.
+    """
+
+    def __init__(self, seed, device="cpu"):
+        self.random, self.device, self.failures, self.texts = random.Random(seed), torch.device(device), [], []
+        torch.manual_seed(seed)
+
+    def run(self, count):
+        """Makes so many calls; returns those that failed, as text."""
+        for at in range(count):
+            try:
+                self.one()
+            except Exception as error:
+                text = str(error).replace("\n", " ")[:300]
+                self.failures.append(f"call {at}: {self.text}: {type(error).__name__}: {text}")
+        return self.failures
+
+    def one(self):
+        """Makes one call of a function with options, in a mode, and checks its results and gradients."""
+        shape, mode, function = (
+            self.pick(SHAPES),
+            self.pick(MODES),
+            self.pick(("softmax", "log_softmax", "log_probs", "softmax")),
+        )
+        dtype, dim = self.pick((torch.float32,) * 4 + (torch.bfloat16, torch.float16)), self.pick((-1, -1, -1, 0))
+        mode = "plain" if function == "log_probs" and mode in ("out", "in place") else mode
+        x = self.layout(self.normal(shape).mul(2).to(dtype))
+        options = self.factors(shape, dim) | (self.log_probs if function == "log_probs" else self.scores)(
+            shape, dim, dtype, mode
+        )
+        invariant = self.chance(0.15)
+        self.text = f"{function} {mode} {shape} {dtype} dim {dim} invariant {invariant} " + ", ".join(
+            f"{name} {tuple(o.shape)} {o.dtype}" if isinstance(o, torch.Tensor) else f"{name} {o}"
+            for name, o in options.items()
+        )
+        with batch_invariant() if invariant else contextlib.nullcontext():
+            getattr(self, "recorded" if mode in ("grad", "double") else "computed")(function, mode, x, dim, options)
+
+    def computed(self, function, mode, x, dim, options):
+        """Checks results of a call that autograd does not record."""
+
+        def call(x, **more):
+            if mode == "in place":
+                x = x.clone(memory_format=torch.preserve_format)
+                return results(function, x, dim, **options, out=x)
+            return results(function, x, dim, **options, **more)
+
+        more, around = {}, contextlib.nullcontext()
+        if mode == "out":
+            more = {"out": self.layout(torch.empty(x.shape, dtype=x.dtype, device=x.device))}
+        around = {"no_grad": torch.no_grad(), "inference": torch.inference_mode()}.get(mode, around)
+        around = torch.autocast(x.device.type, dtype=torch.bfloat16) if mode == "autocast" else around
+        error, exact = self.error(x, options), in_double(function, x, dim, options)
+        if mode == "vmap":
+            actual = tuple(y[0] for y in wrapped(torch.func.vmap(call)(x[None])))
+        elif mode == "jvp":
+            tangent = self.normal(x.shape).to(x.dtype)
+            actual, tangents = map(wrapped, torch.func.jvp(call, (x,), (tangent,)))
+            _, expected = torch.func.jvp(lambda x: in_double(function, x, dim, options), (x,), (tangent,))
+            if not any(y.isnan().any() for y in exact):
+                for ours, double in zip(tangents, wrapped(expected), strict=True):
+                    close(ours, double, 20 * error, "tangent")
+        else:
+            with around:
+                actual = call(x, **more)
+                first = self.first_call(lambda: call(x, **more), actual)
+            for ours, again in zip(actual, first, strict=True):
+                assert torch.equal(ours.nan_to_num(7e37), again.nan_to_num(7e37)), "other bits than in a first call"
+        for ours, double in zip(actual, exact, strict=True):
+            close(ours, double, error, "result")
+
+    def first_call(self, call, results):
+        """Returns the results of a call in an empty dictionary, which is as it was afterwards."""
+        results, kept = tuple(y.clone() for y in results), dict(launch.calls)
+        launch.calls.clear()
+        try:
+            return call()
+        finally:
+            launch.calls.clear()
+            launch.calls.update(kept)
+
+    def recorded(self, function, mode, x, dim, options):
+        """Checks results and gradients of inputs, some of which need one; second ones too."""
+        names = [name for name, o in options.items() if name != "ids" and isinstance(o, torch.Tensor) and o.is_floating_point()]
+        names = [name for name in names if self.chance(0.5)]
+        in_place = function == "log_probs" and mode == "grad" and self.chance(0.3)
+        ours = self.leaves(x, options, names)
+        double = [leaf.detach().clone().requires_grad_() for leaf in ours]
+        given = ours[0] * 1 if in_place else ours[0]
+        more = {"grad_inplace": True} if in_place else {}
+        actual = results(function, given, dim, **options | dict(zip(names, ours[1:], strict=True)), **more)
+        exact = in_double(function, double[0], dim, options | dict(zip(names, double[1:], strict=True)))
+        error = self.error(x, options)
+        for y, z in zip(actual, exact, strict=True):
+            close(y.detach(), z.detach(), error, "result")
+        if any(y.isnan().any() for y in exact):
+            return
+        weights = [self.layout(self.normal(y.shape)) if y.dim() else self.normal(()) for y in exact]
+        finite, power = [y.isfinite() for y in exact], 2 if mode == "double" else 1
+
+        def loss(ys):
+            return sum(
+                (torch.where(f, y.double(), 0.0) ** power * w).sum() for y, w, f in zip(ys, weights, finite, strict=True)
+            )
+
+        pairs, twice = [], {"create_graph": mode == "double", "allow_unused": True}
+        for ys, leaves in ((actual, ours), (exact, double)):
+            gradients = torch.autograd.grad(loss(ys), leaves, **twice)
+            pairs.append(gradients)
+        self.compare(pairs, double, 10 * error, "gradient")
+        if mode == "double" and x.dtype is torch.float32 and any(d is not None and d.requires_grad for d in pairs[1]):
+            seconds = [
+                torch.autograd.grad(
+                    sum(d.double().square().sum() for d in ds if d is not None and d.requires_grad), leaves, allow_unused=True
+                )
+                for ds, leaves in zip(pairs, (ours, double), strict=True)
+            ]
+            self.compare(seconds, double, 200 * error, "second derivative")
+
+    def compare(self, pairs, leaves, error, what):
+        """Compares gradients beside the largest of each."""
+        for ours, exact, leaf in zip(*pairs, leaves, strict=True):
+            if exact is not None:
+                ours = torch.zeros_like(exact) if ours is None else ours
+                largest = max(1.0, exact.detach().abs().max().item())
+                close(ours.detach() / largest, exact.detach() / largest, max(error, 10 * ERRORS[leaf.dtype]), what)
+
+    def leaves(self, x, options, names):
+        """Returns x and the named options as leaves of a graph."""
+        return [
+            t.detach().clone(memory_format=torch.preserve_format).requires_grad_() for t in (x, *(options[n] for n in names))
+        ]
+
+    def error(self, x, options):
+        """Returns the error that the types of a call allow."""
+        return max(ERRORS[x.dtype], ERRORS[options.get("dtype", x.dtype)])
+
+    def factors(self, shape, dim):
+        """Returns scale, temperature and softcap, those that there are."""
+        options = {}
+        if self.chance(0.5):
+            if self.chance(0.4):
+                options["scale"] = self.number_or_rows(shape, dim, (0.5, 2.0, -1.5))
+            if self.chance(0.4):
+                options["temperature"] = self.number_or_rows(shape, dim, (0.5, 1.0, 0.0, -1.5), greedy=True)
+            if self.chance(0.3):
+                options["softcap"] = self.pick((1.5, 30.0))
+        return options
+
+    def number_or_rows(self, shape, dim, numbers, greedy=False):
+        """Returns a number, or one for each row in some shape and type."""
+        if self.chance(0.5):
+            return self.pick(numbers)
+        rows = [1 if at == dim % len(shape) or self.chance(0.2) else size for at, size in enumerate(shape)]
+        factor = self.uniform(rows) + 0.5
+        factor = torch.where(self.uniform(rows) < 0.3, 0.0, factor) if greedy and self.chance(0.5) else factor
+        return (-factor if self.chance(0.2) else factor).to(self.pick((torch.float32,) * 3 + (torch.bfloat16,)))
+
+    def scores(self, shape, dim, dtype, mode):
+        """Returns options of a softmax."""
+        options = {}
+        if self.chance(0.5):
+            if self.chance(0.4):
+                sizes = [size if self.chance(0.7) else 1 for size in shape]
+                seen, added = self.uniform(sizes), self.normal(sizes)
+                added = torch.where(seen < 0.2, -torch.inf, added).to(self.pick((torch.float32, torch.bfloat16)))
+                options["mask"] = self.layout(seen < 0.6 if self.chance(0.5) else added)
+            if self.chance(0.3) and dim == -1:
+                options["causal"] = self.pick((True, "lower_right"))
+            if self.chance(0.25):
+                rows = [1 if at == dim % len(shape) else size for at, size in enumerate(shape)]
+                options["sink"] = 0.5 if self.chance(0.5) else self.normal(rows)
+            if self.chance(0.4):
+                options["masked_rows"] = "zero"
+        if self.chance(0.15) and mode not in ("out", "in place"):
+            options["dtype"] = self.pick((torch.float32, torch.float16, torch.bfloat16))
+        return options
+
+    def log_probs(self, shape, dim, dtype, mode):
+        """Returns ids and options of log-probabilities."""
+        dim = dim % len(shape)
+        rows = (*shape[:dim], *shape[dim + 1 :], *self.pick(((), (), (1,), (3,))))
+        ids = torch.randint(0, shape[dim], rows, device=self.device)
+        ids = torch.where(self.uniform(rows) < self.pick((0.1, 0.6, 1.0)), -100, ids).to(self.pick((torch.int64, torch.int32)))
+        return {"ids": self.layout(ids), "entropy": self.chance(0.3), "return_lse": self.chance(0.3)}
+
+    def layout(self, x):
+        """Returns a tensor as it is, transposed, unaligned, or with steps between elements."""
+        way = self.random.randrange(20)
+        if way == 0 and x.dim() > 1:
+            return x.transpose(0, -1).contiguous().transpose(0, -1)
+        if way == 1:
+            unaligned = torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)[1:].view(x.shape)
+            return unaligned.copy_(x)
+        return torch.stack([x, x], -1)[..., 0] if way == 2 else x
+
+    def pick(self, choices):
+        """Returns one of them."""
+        return self.random.choice(choices)
+
+    def chance(self, probability):
+        """True so often."""
+        return self.random.random() < probability
+
+    def normal(self, shape):
+        """Returns random numbers."""
+        return torch.randn(shape, device=self.device)
+
+    def uniform(self, shape):
+        """Returns random numbers from 0 to 1."""
+        return torch.rand(shape, device=self.device)
+
+
+def wrapped(results):
+    """Returns results as a tuple."""
+    return results if isinstance(results, tuple) else (results,)
+
+
+def results(function, x, dim, ids=None, **options):
+    """Returns the results of a function, as a tuple."""
+    if function == "log_probs":
+        return wrapped(token_log_probs(x, ids, dim=dim, **options))
+    return ((softmax if function == "softmax" else log_softmax)(x, dim, **options),)
+
+
+def in_double(function, x, dim, options):
+    """Returns the results in float64, of an input that the result's type rounds first."""
+    options = {n: o.double() if isinstance(o, torch.Tensor) and o.is_floating_point() else o for n, o in options.items()}
+    rounded = options.pop("dtype", None)
+    return results(function, (x.to(rounded) if rounded else x).double(), dim, **options)
+
+
+def close(actual, exact, error, what):
+    """Raises AssertionError unless results are close; float16 has no numbers beyond 65504."""
+    actual, exact = actual.double(), exact.double()
+    compared = (exact.abs() < 6e4) | exact.isnan()
+    actual, exact = torch.where(compared, actual, 0.0), torch.where(compared, exact, 0.0)
+    torch.testing.assert_close(actual, exact, rtol=error, atol=error, equal_nan=True, msg=lambda text: f"{what}: {text}")
+
+
+if __name__ == "__main__":
+    count, seed, device = (*sys.argv[1:], "1000", "0", "cuda")[:3] if len(sys.argv) < 4 else sys.argv[1:4]
+    calls = Calls(int(seed), device)
+    print(*calls.run(int(count)), sep="\n")
+    print(f"{count} calls, {len(calls.failures)} failed, {len(launch.calls)} launches")
