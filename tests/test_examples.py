@@ -23,7 +23,7 @@ SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py") if not path.name.st
 COMPILE = {"my_kernel.py", "new_device.py", "softmax_and_plan.py", "warm_up_at_start.py"}
 WORKFLOW = yaml.safe_load((EXAMPLES / "ci_three_vendors.yml").read_text())
 INTERPRETED = "sampler.py"  # in the default run
-FIRST = {"my_kernel.py", "sampler.py", "softmax_and_plan.py"}  # there too, on a CPU or offline
+FIRST = {"my_kernel.py", "sampler.py", "softmax_and_plan.py", "vocab_parallel.py"}  # there too, on a CPU or offline
 SECONDS = 120
 
 
