@@ -138,6 +138,12 @@ def whole(kind: str) -> Callable[[Array], Array]:
     return convert
 
 
+def converted(kind: str) -> Callable[[Array], Array]:
+    """Returns V_CVT to a kind: rounded to nearest for floats, towards 0 from floats to integers."""
+    name = f"{kind[0]}{int(kind[1:]) // 8}"
+    return lambda x: whole(name)(x) if kind[0] in "iu" and x.dtype.kind == "f" else x.astype(name)
+
+
 def bfloat16(x: Array) -> Array:
     """Returns the bits of float32 numbers rounded to bfloat16, as uint32."""
     bits = np.ascontiguousarray(x).view(np.uint32).astype(np.uint64)

@@ -7,9 +7,9 @@ import numpy as np
 from amdgcn_cpu.arrays import Array
 
 
-def shift(count: Array, width: int) -> Array:
-    """Returns the bits of a count that a shift of this width uses."""
-    return count & np.asarray(count).dtype.type(width - 1)
+def shift(count: Array, shifted: Array) -> Array:
+    """Returns the bits of a count that a shift of these numbers uses, in their type."""
+    return (count & np.asarray(count).dtype.type(8 * shifted.itemsize - 1)).astype(shifted.dtype)
 
 
 def carry(a: Array, b: Array, c: Array | int = 0) -> tuple[Array, Array]:
@@ -104,7 +104,7 @@ def dot4(signs: tuple[bool, bool]) -> Callable[[Array, Array, Array], Array]:
 def field(x: Array, first: Array, width: Array) -> Array:
     """Returns V_BFE_U32: the bits from `first` on."""
     width = width & np.uint32(31)
-    return x >> shift(first, 32) & ((np.uint32(1) << width) - np.uint32(1))
+    return x >> shift(first, x) & ((np.uint32(1) << width) - np.uint32(1))
 
 
 def signed_field(x: Array, first: Array, width: Array) -> Array:

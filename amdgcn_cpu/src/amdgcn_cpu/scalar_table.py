@@ -133,6 +133,9 @@ SCALAR_OPS: dict[str, ScalarOp] = {
     "s_lshl4_add_u32": ScalarOp(32, lambda a, b: (a << 4) + b, _beyond(32)),
     "s_bitset0_b32": ScalarOp(32, lambda n, a: a & ~(1 << (n & 31))),
     "s_bitset1_b32": ScalarOp(32, lambda n, a: a | 1 << (n & 31)),
+    "s_pack_ll_b32_b16": ScalarOp(32, lambda a, b: a & 0xFFFF | b << 16),
+    "s_pack_lh_b32_b16": ScalarOp(32, lambda a, b: a & 0xFFFF | b & 0xFFFF0000),
+    "s_pack_hh_b32_b16": ScalarOp(32, lambda a, b: a >> 16 | b & 0xFFFF0000),
     "s_sext_i32_i16": ScalarOp(32, lambda a: signed(a & 0xFFFF, 16)),
     # numbers in SGPRs (gfx11.5 and gfx12)
     "s_add_f32": ScalarOp(32, _floats(lambda a, b: a + b)),

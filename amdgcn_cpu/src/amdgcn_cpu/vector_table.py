@@ -98,6 +98,12 @@ def _typed(form: str, kind: str) -> str:
     return re.sub(r"\b[iu]\b", lambda letter: letter[0] + width, re.sub(r"\bf\b", kind, form))
 
 
+_LOGIC = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+_COUNT = {64: "b32", 32: "b32", 16: "b16"}  # kinds of a shift's count
+_CONVERTED = {  # what a type is converted from
+    "f64": ("i32", "u32", "f32"), "f32": ("i32", "u32", "f16", "f64"), "f16": ("u16", "i16", "f32"),
+    "i32": ("f32", "f64", "i16"), "u32": ("f32", "f64", "u16"), "i16": ("f16",), "u16": ("f16",),
+}  # fmt: skip
 _ONLY_FLOATS = {"neq", "lg", "o", "u", "nge", "nlg", "ngt", "nle", "nlt"}
 
 VECTOR_OPS: dict[str, VectorOp] = {
@@ -110,15 +116,10 @@ VECTOR_OPS: dict[str, VectorOp] = {
         for kind in ("f16", "f32", "f64", "i16", "i32", "i64", "u16", "u32", "u64")
         if kind[0] == "f" or relation not in _ONLY_FLOATS
     },
-    # one multiply-add, rounded once
-    "v_fmaak_f32": op("f32 = f32, f32, f32", arithmetic.fused),
-    "v_fmamk_f32": op("f32 = f32, f32, f32", arithmetic.fused),
-    "v_fmaak_f16": op("f16 = f16, f16, f16", arithmetic.fused),
-    "v_fmamk_f16": op("f16 = f16, f16, f16", arithmetic.fused),
+    # one multiply-add, rounded once; `mad` rounds twice
+    **{f"v_{n}_{k}": op(f"{k} = {k}, {k}, {k}", arithmetic.fused) for k in ("f32", "f16") for n in ("fmaak", "fmamk")},
+    **{f"v_{n}_f32": op("f32 = f32, f32, f32", arithmetic.mac) for n in ("mad", "madak", "madmk")},
     "v_mac_f32": op("f32 = f32, f32, +f32", arithmetic.mac),
-    "v_mad_f32": op("f32 = f32, f32, f32", arithmetic.mac),
-    "v_madak_f32": op("f32 = f32, f32, f32", arithmetic.mac),
-    "v_madmk_f32": op("f32 = f32, f32, f32", arithmetic.mac),
     "v_dot2_f32_f16": op("f32 = b32, b32, f32", arithmetic.dot2),
     "v_dot2acc_f32_f16": op("f32 = b32, b32, +f32", arithmetic.dot2),
     "v_dot2c_f32_f16": op("f32 = b32, b32, +f32", arithmetic.dot2),
@@ -141,24 +142,14 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_frexp_exp_i32_f32": op("i32 = f32", arithmetic.exponent),
     "v_frexp_exp_i16_f16": op("i16 = f16", lambda a: arithmetic.exponent(a).astype(np.int16)),
     # moves and choices
-    "v_mov_b32": op("b32 = b32", lambda a: a),
-    "v_mov_b16": op("b16 = b16", lambda a: a),
-    "v_mov_b64": op("b64 = b64", lambda a: a),
-    "v_accvgpr_read_b32": op("b32 = b32", lambda a: a),
-    "v_accvgpr_write_b32": op("b32 = b32", lambda a: a),
-    "v_accvgpr_mov_b32": op("b32 = b32", lambda a: a),
+    **{f"v_{n}_b32": op("b32 = b32", lambda a: a) for n in ("mov", "accvgpr_read", "accvgpr_write", "accvgpr_mov")},
+    **{f"v_mov_{k}": op(f"{k} = {k}", lambda a: a) for k in ("b16", "b64")},
+    **{f"v_cndmask_{k}": op(f"{k} = {k}, {k}, mask", lambda a, b, chosen: np.where(chosen, b, a)) for k in ("b32", "b16")},
     "v_swap_b32": op("+b32, +b32 = +b32, +b32", lambda a, b: (b.copy(), a.copy())),
-    "v_cndmask_b32": op("b32 = b32, b32, mask", lambda a, b, chosen: np.where(chosen, b, a)),
-    "v_cndmask_b16": op("b16 = b16, b16, mask", lambda a, b, chosen: np.where(chosen, b, a)),
     # bits
-    "v_not_b32": op("b32 = b32", np.invert),
-    "v_and_b32": op("b32 = b32, b32", np.bitwise_and),
-    "v_or_b32": op("b32 = b32, b32", np.bitwise_or),
-    "v_xor_b32": op("b32 = b32, b32", np.bitwise_xor),
+    **{f"v_{n}_{k}": op(f"{k} = {k}, {k}", f) for k in ("b32", "b16") for n, f in _LOGIC.items()},
+    **{f"v_not_{k}": op(f"{k} = {k}", np.invert) for k in ("b32", "b16")},
     "v_xnor_b32": op("b32 = b32, b32", lambda a, b: ~(a ^ b)),
-    "v_and_b16": op("b16 = b16, b16", np.bitwise_and),
-    "v_or_b16": op("b16 = b16, b16", np.bitwise_or),
-    "v_xor_b16": op("b16 = b16, b16", np.bitwise_xor),
     "v_and_or_b32": op("b32 = b32, b32, b32", lambda a, b, c: a & b | c),
     "v_or3_b32": op("b32 = b32, b32, b32", lambda a, b, c: a | b | c),
     "v_xor3_b32": op("b32 = b32, b32, b32", lambda a, b, c: a ^ b ^ c),
@@ -175,25 +166,18 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_bfm_b32": op(
         "b32 = b32, b32", lambda n, at: (np.uint32(1) << (n & np.uint32(31))) - np.uint32(1) << (at & np.uint32(31))
     ),
-    "v_not_b16": op("b16 = b16", np.invert),
     "v_bfrev_b32": op("b32 = b32", integers.reverse_bits),
     "v_alignbit_b32": op("b32 = b32, b32, b32", integers.align(1)),
     "v_alignbyte_b32": op("b32 = b32, b32, b32", integers.align(8)),
     "v_perm_b32": op("b32 = b32, b32, b32", integers.permute_bytes),
     # shifts; `rev` takes the count first
-    "v_lshlrev_b32": op("b32 = b32, b32", lambda n, a: a << integers.shift(n, 32)),
-    "v_lshrrev_b32": op("b32 = b32, b32", lambda n, a: a >> integers.shift(n, 32)),
-    "v_ashrrev_i32": op("i32 = i32, i32", lambda n, a: a >> integers.shift(n, 32)),
-    "v_lshlrev_b16": op("b16 = b16, b16", lambda n, a: a << integers.shift(n, 16)),
-    "v_lshrrev_b16": op("b16 = b16, b16", lambda n, a: a >> integers.shift(n, 16)),
-    "v_ashrrev_i16": op("i16 = i16, i16", lambda n, a: a >> integers.shift(n, 16)),
-    "v_lshlrev_b64": op("b64 = b32, b64", lambda n, a: a << integers.shift(n, 64).astype(np.uint64)),
-    "v_lshrrev_b64": op("b64 = b32, b64", lambda n, a: a >> integers.shift(n, 64).astype(np.uint64)),
-    "v_ashrrev_i64": op("i64 = i32, i64", lambda n, a: a >> integers.shift(n, 64).astype(np.int64)),
-    "v_lshl_add_u32": op("u32 = u32, u32, u32", lambda a, n, b: (a << integers.shift(n, 32)) + b),
-    "v_lshl_or_b32": op("b32 = b32, b32, b32", lambda a, n, b: a << integers.shift(n, 32) | b),
-    "v_add_lshl_u32": op("u32 = u32, u32, u32", lambda a, b, n: a + b << integers.shift(n, 32)),
-    "v_lshl_add_u64": op("u64 = u64, u32, u64", lambda a, n, b: (a << integers.shift(n, 8).astype(np.uint64)) + b),
+    **{f"v_lshlrev_b{n}": op(f"b{n} = {_COUNT[n]}, b{n}", lambda n, a: a << integers.shift(n, a)) for n in _COUNT},
+    **{f"v_lshrrev_b{n}": op(f"b{n} = {_COUNT[n]}, b{n}", lambda n, a: a >> integers.shift(n, a)) for n in _COUNT},
+    **{f"v_ashrrev_i{n}": op(f"i{n} = {_COUNT[n]}, i{n}", lambda n, a: a >> integers.shift(n, a)) for n in _COUNT},
+    "v_lshl_add_u32": op("u32 = u32, u32, u32", lambda a, n, b: (a << integers.shift(n, a)) + b),
+    "v_lshl_or_b32": op("b32 = b32, b32, b32", lambda a, n, b: a << integers.shift(n, a) | b),
+    "v_add_lshl_u32": op("u32 = u32, u32, u32", lambda a, b, n: a + b << integers.shift(n, a)),
+    "v_lshl_add_u64": op("u64 = u64, u32, u64", lambda a, n, b: (a << (n & np.uint32(7)).astype(np.uint64)) + b),
     # integers; `co` writes a carry, `ci` reads one
     "v_add_u32": op("u32 = u32, u32", np.add),
     "v_sub_u32": op("u32 = u32, u32", np.subtract),
@@ -230,32 +214,19 @@ VECTOR_OPS: dict[str, VectorOp] = {
     "v_mad_i64_i32": op("i64, mask = i32, i32, i64", integers.signed_multiply_add),
     # conversions
     **{
+        f"v_cvt_{to}_{kind}": op(f"{to} = {kind}", arithmetic.converted(to))
+        for to, kinds in _CONVERTED.items()
+        for kind in kinds
+    },
+    **{
         f"v_cvt_f32_ubyte{n}": op("f32 = u32", lambda a, n=n: (a >> np.uint32(8 * n) & np.uint32(255)).astype(np.float32))
         for n in range(4)
     },
-    "v_cvt_f16_u16": op("f16 = u16", lambda a: a.astype(np.float16)),
-    "v_cvt_f16_i16": op("f16 = i16", lambda a: a.astype(np.float16)),
-    "v_cvt_u16_f16": op("u16 = f16", arithmetic.whole("uint16")),
-    "v_cvt_i16_f16": op("i16 = f16", arithmetic.whole("int16")),
     "v_cvt_f32_bf16": op("f32 = u16", lambda a: (a.astype(np.uint32) << np.uint32(16)).view(np.float32)),
-    "v_cvt_i32_i16": op("i32 = i16", lambda a: a.astype(np.int32)),
-    "v_cvt_u32_u16": op("u32 = u16", lambda a: a.astype(np.uint32)),
     "v_cvt_pkrtz_f16_f32": op(
         "b32 = f32, f32", lambda a, b: integers.pack(arithmetic.towards_zero(a), arithmetic.towards_zero(b))
     ),
     "v_cvt_pk_u16_u32": op("b32 = u32, u32", lambda a, b: np.minimum(a, 65535) | np.minimum(b, 65535) << np.uint32(16)),
-    "v_cvt_f32_f16": op("f32 = f16", lambda a: a.astype(np.float32)),
-    "v_cvt_f16_f32": op("f16 = f32", lambda a: a.astype(np.float16)),
-    "v_cvt_f32_i32": op("f32 = i32", lambda a: a.astype(np.float32)),
-    "v_cvt_f32_u32": op("f32 = u32", lambda a: a.astype(np.float32)),
-    "v_cvt_u32_f32": op("u32 = f32", arithmetic.whole("uint32")),
-    "v_cvt_i32_f32": op("i32 = f32", arithmetic.whole("int32")),
-    "v_cvt_i32_f64": op("i32 = f64", arithmetic.whole("int32")),
-    "v_cvt_u32_f64": op("u32 = f64", arithmetic.whole("uint32")),
-    "v_cvt_f64_i32": op("f64 = i32", lambda a: a.astype(np.float64)),
-    "v_cvt_f64_u32": op("f64 = u32", lambda a: a.astype(np.float64)),
-    "v_cvt_f64_f32": op("f64 = f32", lambda a: a.astype(np.float64)),
-    "v_cvt_f32_f64": op("f32 = f64", lambda a: a.astype(np.float32)),
     "v_cvt_pk_bf16_f32": op("b32 = f32, f32", lambda a, b: arithmetic.bfloat16(a) | arithmetic.bfloat16(b) << np.uint32(16)),
     "v_cvt_pk_f16_f32": op("b32 = f32, f32", lambda a, b: integers.pack(a.astype(np.float16), b.astype(np.float16))),
     "v_pack_b32_f16": op("b32 = f16, f16", integers.pack),
