@@ -167,32 +167,57 @@ def _of_package(file: Path, target: str) -> ModuleType | None:
 
 
 class _Package(ModuleType):
-    """A package whose `__init__.py` runs when a name is asked for that is no module of it."""
+    """A package whose names come from where its `__init__.py` imports them; that runs for other names alone."""
 
     target = ""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets a name; a module of the package hides none that `__init__.py` imports, as if that had run."""
+        if not isinstance(value, ModuleType) or name not in _imports(self._init):
+            super().__setattr__(name, value)
+
+    @property
+    def _init(self) -> str:
+        return str(Path(vars(self)["__path__"][0], "__init__.py"))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in ("__version__", "__all__"):
             raise AttributeError(name)
-        init = Path(self.__path__[0], "__init__.py")
-        if (known := _constants(init)).get(name):
+        if name in (known := _constants(self._init)):
             return known[name]
+        state = vars(self)
+        if name in (imported := _imports(self._init)):
+            module, original = imported[name]
+            with contextlib.suppress(ImportError, AttributeError):
+                state[name] = getattr(importlib.import_module(module, self.__name__), original)
+                return state[name]
         with contextlib.suppress(ModuleNotFoundError):
             return importlib.import_module(f"{self.__name__}.{name}")
-        state = vars(self)
         if not state.get("_has_run"):
             state["_has_run"] = True
-            importlib.machinery.SourceFileLoader(self.__name__, str(init)).exec_module(self)
+            importlib.machinery.SourceFileLoader(self.__name__, self._init).exec_module(self)
             if name in state:
                 return state[name]
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
 
-def _constants(file: Path) -> dict[str, Any]:
+@functools.cache
+def _tree(file: str) -> ast.Module:
+    return ast.parse(Path(file).read_text(encoding="utf-8"))
+
+
+def _constants(file: str) -> dict[str, Any]:
     """Returns what a file assigns as it stands there, such as a version."""
-    lines = ast.parse(file.read_text(encoding="utf-8")).body
-    found = [(each.targets[0], each.value) for each in lines if isinstance(each, ast.Assign)]
+    found = [(each.targets[0], each.value) for each in _tree(file).body if isinstance(each, ast.Assign)]
     return {to.id: of.value for to, of in found if isinstance(to, ast.Name) and isinstance(of, ast.Constant)}
+
+
+@functools.cache
+def _imports(file: str) -> dict[str, tuple[str, str]]:
+    """Returns the names that a file imports from modules: the module of each, and its name there."""
+    found = [each for each in ast.walk(_tree(file)) if isinstance(each, ast.ImportFrom)]
+    places = [("." * each.level + (each.module or ""), name) for each in found if each.module for name in each.names]
+    return {name.asname or name.name: (module, name.name) for module, name in places}
 
 
 class _Finder:

@@ -279,30 +279,35 @@ FORMS = {
 }
 
 
-def arguments_of(form: Form, rows: int, cols: int, where: Any) -> tuple[dict[str, Any], torch.Tensor]:
-    """Returns arguments by name, with guards behind what is written, and what y should be."""
-    x = torch.randn(rows, cols, generator=torch.Generator().manual_seed(rows)).to(where)
-    sizes = {"twice": (rows, cols), "logsumexp": (rows,), "total": (cols,)}[form.result]
-    whole = torch.full((sizes[0] + GUARD, *sizes[1:]), 0.0 if form.result == "total" else 7.0, device=where)
-    found = {"x": x, "y": whole[: sizes[0]], "n_rows": rows, "n_cols": cols} | dict(form.more)
+class Arguments(dict):
+    """Arguments by name; `whole` are the tensors that y and part are the beginnings of, with guards behind."""
+
+    whole: dict[str, torch.Tensor]
+
+
+def arguments_of(form: Form, rows: int, cols: int, where: Any) -> tuple[Arguments, torch.Tensor]:
+    """Returns arguments, and what y should be, on the CPU."""
+    x = torch.randn(rows, cols, generator=torch.Generator().manual_seed(rows))
+    size = {"twice": (rows, cols), "logsumexp": (rows,), "total": (cols,)}[form.result]
+    found = Arguments(x=x.to(where), n_rows=rows, n_cols=cols, **form.more)
+    found.whole = {"y": torch.full((size[0] + GUARD, *size[1:]), 0.0 if form.result == "total" else 7.0).to(where)}
+    found["y"] = found.whole["y"].narrow(0, 0, size[0])
     if "part" in form.more:
-        found["part"] = torch.full((form.more["part"] + GUARD, cols), 7.0, device=where)[: form.more["part"]]
+        found.whole["part"] = torch.full((form.more["part"] + GUARD, cols), 7.0).to(where)
+        found["part"] = found.whole["part"].narrow(0, 0, form.more["part"])
     if "order" in form.more:
-        found["order"] = torch.tensor(form.more["order"], dtype=torch.int32, device=where)
+        found["order"] = torch.tensor(form.more["order"], dtype=torch.int32).to(where)
     exact = {"twice": x * 2, "logsumexp": x.double().logsumexp(1).float(), "total": x.double().sum(0).float()}
     return found, exact[form.result]
 
 
-def assert_right(form: Form, arguments: dict[str, Any], exact: torch.Tensor) -> None:
+def assert_right(form: Form, arguments: Arguments, exact: torch.Tensor) -> None:
     """Compares what a launch has written, and looks behind it."""
-    torch.testing.assert_close(arguments["y"], exact, rtol=1e-5, atol=1e-5)
-    for name in ("y", "part"):
-        if name in arguments:
-            value = arguments[name]
-            memory = torch.empty(0, dtype=value.dtype, device=value.device).set_(value.untyped_storage())
-            behind = memory[value.numel() :]
-            assert bool((behind == (0.0 if form.result == "total" else 7.0)).all()), f"{name} is written behind"
+    torch.testing.assert_close(arguments["y"].cpu(), exact, rtol=1e-5, atol=1e-5)
+    for name, whole in arguments.whole.items():
+        behind = whole.cpu()[len(arguments[name]) :]
+        assert bool((behind == (0.0 if form.result == "total" else 7.0)).all()), f"{name} is written behind"
     if "part" in arguments:
-        part = arguments["part"]
+        part = arguments["part"].cpu()
         written = part[(part != 7).any(1)]
-        torch.testing.assert_close(written.sum(0), arguments["x"].sum(0), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(written.sum(0), arguments["x"].cpu().sum(0), rtol=1e-4, atol=1e-4)
