@@ -186,8 +186,10 @@ class _Package(ModuleType):
         if name in (known := _constants(self._init)):
             return known[name]
         state = vars(self)
-        if name in (imported := _imports(self._init)):
+        asked = state.setdefault("_asked", set())
+        if name in (imported := _imports(self._init)) and name not in asked:
             module, original = imported[name]
+            asked.add(name)  # which that module may ask for too
             with contextlib.suppress(ImportError, AttributeError):
                 state[name] = getattr(importlib.import_module(module, self.__name__), original)
                 return state[name]
