@@ -40,7 +40,10 @@ def _meant(name: str, every: tuple[DeviceProfile, ...]) -> DeviceProfile:
             of_family = [p.name for p in products.values() if p.arch_pattern == family.arch_pattern]
             raise ProfileError(f"{name!r} is an architecture, {family.architecture}; name a product: {', '.join(of_family)}")
     shorter = {product.rpartition("/")[2]: product for product in products} if "/" not in name else products
-    raise ProfileError(f"no profile named {name!r}{near(name.lower(), shorter) or ';'} `portable-softmax profiles` lists all")
+    ways = (
+        "`portable-softmax profiles` lists all; on the device, or a slice of it, `portable-softmax profiles new DIR` writes one"
+    )
+    raise ProfileError(f"no profile named {name!r}{near(name.lower(), shorter) or ';'} {ways}")
 
 
 def _key(name: str) -> str:
