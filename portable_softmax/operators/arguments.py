@@ -58,7 +58,7 @@ def facts(argument: Any) -> Any:
     """
     kind = type(argument)
     if kind is not Tensor and kind is not Parameter:
-        if isinstance(argument, Tensor | torch.SymFloat | torch.SymInt):
+        if isinstance(argument, (Tensor, torch.SymFloat, torch.SymInt)):
             raise SpecialCallError
         return kind, isinstance(argument, Real) and TINY < float(argument) < HUGE
     if (
@@ -105,7 +105,7 @@ def wrap_dim(name: str, dim: Any, rank: int) -> int:
         IndexError: there is no such dim.
     """
     if type(dim) is not int:
-        if isinstance(dim, bool) or not isinstance(dim, Integral | torch.SymInt):
+        if isinstance(dim, bool) or not isinstance(dim, (Integral, torch.SymInt)):
             raise TypeError(f"{name}(): argument 'dim' must be int, not {type(dim).__name__}")
         dim = operator.index(dim)
     limit = max(rank, 1)
@@ -151,7 +151,7 @@ def check_broadcast(name: str, argument: str, x: Tensor, t: Any) -> None:
 
 def check_factor(name: str, argument: str, x: Tensor, factor: Any, dim: int) -> None:
     """Raises an error unless factor is None, a number, or a tensor with one number for each row along dim."""
-    if factor is None or isinstance(factor, torch.SymFloat | torch.SymInt):
+    if factor is None or isinstance(factor, (torch.SymFloat, torch.SymInt)):
         return
     if not isinstance(factor, Tensor):
         if isinstance(factor, bool) or not isinstance(factor, Real):
@@ -171,7 +171,7 @@ def check_factor(name: str, argument: str, x: Tensor, factor: Any, dim: int) -> 
 
 def check_softcap(name: str, softcap: Any) -> None:
     """Raises TypeError or ValueError unless a softcap is positive and finite."""
-    if isinstance(softcap, torch.SymFloat | torch.SymInt):
+    if isinstance(softcap, (torch.SymFloat, torch.SymInt)):
         return
     if isinstance(softcap, bool) or not isinstance(softcap, Real):
         raise TypeError(f"{name}(): argument 'softcap' must be a number, not {type(softcap).__name__}")
@@ -196,7 +196,7 @@ def read(name: str, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_ro
     x, mask, scale, temperature, sink, _ = inputs
     check_tensor(name, "input", x)
     dim, dtype = wrap_dim(name, dim, x.dim()), dtype_of(name, x, dtype)
-    if not isinstance(causal, bool | str) or causal not in CAUSAL:
+    if not isinstance(causal, (bool, str)) or causal not in CAUSAL:
         raise ValueError(f"{name}(): argument 'causal' must be True, False, 'upper_left' or 'lower_right', not {causal!r}")
     if causal and (x.dim() < 2 or dim != x.dim() - 1):
         raise ValueError(f"{name}(): causal masks the last two dimensions, and dim must be the last; use mask= instead")

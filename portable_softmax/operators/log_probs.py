@@ -111,7 +111,7 @@ def read(inputs: Any, dim: Any, ignore_index: Any, entropy: Any, lse: Any) -> tu
     for argument, value in (("entropy", entropy), ("return_lse", lse)):
         if not isinstance(value, bool):
             raise TypeError(f"{NAME}(): argument '{argument}' must be bool, not {type(value).__name__}")
-    if not isinstance(ignore_index, int | torch.SymInt) or isinstance(ignore_index, bool):
+    if not isinstance(ignore_index, (int, torch.SymInt)) or isinstance(ignore_index, bool):
         raise TypeError(f"{NAME}(): argument 'ignore_index' must be int, not {type(ignore_index).__name__}")
     dim = wrap_dim(NAME, dim, x.dim())
     rows = (*x.shape[:dim], *x.shape[dim + 1 :])

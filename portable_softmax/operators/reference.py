@@ -4,7 +4,7 @@ Scores are c * tanh(scale * x / c) / temperature, then the mask. A row of temper
 largest score that the mask leaves, shared among equals, and its gradients are 0.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -114,16 +114,16 @@ def differentiate(
     """Returns gradients of function(*inputs, *rest) for the inputs that need one; `twice` keeps the graph of the gradients."""
     with torch.enable_grad():
         if not twice:
-            inputs = tuple(t.detach().requires_grad_() if need else t for t, need in zip(inputs, needs, strict=True))
-        inputs = tuple(
-            t.view_as(t) if need else t for t, need in zip(inputs, needs, strict=True)
-        )  # one tensor may be two inputs
+            inputs = tuple(t.detach().requires_grad_() if needs[at] else t for at, t in enumerate(inputs))
+        inputs = tuple(t.view_as(t) if needs[at] else t for at, t in enumerate(inputs))  # one tensor may be two inputs
         results = function(*inputs, *rest)
     results = (results,) if isinstance(results, Tensor) else results
-    pairs = [(y, dy.to(y.dtype)) for y, dy in zip(results, dresults, strict=True) if dy is not None]
-    needed = [t for t, need in zip(inputs, needs, strict=True) if need]
-    gradients: Iterator[Tensor] = iter(())
-    if pairs and any(y.requires_grad for y, _ in pairs):
-        results, dresults = zip(*pairs, strict=True)
-        gradients = iter(torch.autograd.grad(results, needed, dresults, create_graph=twice, allow_unused=True))
-    return [next(gradients, None) if need else None for need in needs]
+    pairs = [(y, dresults[at].to(y.dtype)) for at, y in enumerate(results) if dresults[at] is not None]
+    needed = [at for at in range(len(inputs)) if needs[at]]
+    gradients: list[Any] = [None] * len(inputs)
+    if any(y.requires_grad for y, _ in pairs):
+        ys, dys, leaves = [y for y, _ in pairs], [dy for _, dy in pairs], [inputs[at] for at in needed]
+        found = torch.autograd.grad(ys, leaves, dys, create_graph=twice, allow_unused=True)
+        for at, dx in enumerate(found):
+            gradients[needed[at]] = dx
+    return gradients

@@ -119,7 +119,7 @@ def _special(
         check_out(NAMES[log], out, x, options.dtype, inputs)
     if not x.dim() and not plain:
         y = compute(log, (x[None], *inputs[1:]), 0, options.dtype, causal, masked_rows)[0]
-    elif compiling and x.dim() and DTYPES.issuperset((x.dtype, options.dtype)) and not transforms_are_active():
+    elif compiling and x.dim() and x.dtype in DTYPES and options.dtype in DTYPES and not transforms_are_active():
         tensors, numbers = tensors_and_numbers(*inputs[2:4])
         y = operator(x, inputs[1], *tensors, inputs[4], *numbers, *inputs[5:], *options)
     else:
