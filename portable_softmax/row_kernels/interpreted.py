@@ -5,8 +5,10 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from portable_softmax.errors import PlanError
-from portable_softmax.row_kernels.arguments import NAMES, Pointer
+from portable_softmax.row_kernels.arguments import NAMES, TORCH, Pointer
 from portable_softmax.row_kernels.programs import Form, of_programs
 from portable_softmax.row_kernels.ttir import Access
 
@@ -19,9 +21,12 @@ class _Memory(Pointer):
 
     def __init__(self, dtype: str, address: int) -> None:
         super().__init__(dtype, True)
+        self.dtype, self.data = getattr(torch, TORCH[dtype]), self
         self.data_ptr = lambda: address
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith(("_", "is_", "tma_")) or name in ("base", "block_shape"):  # marks of other kinds of arguments
+            raise AttributeError(name)
         return lambda *_, **__: self
 
 

@@ -207,7 +207,7 @@ def option_names() -> set[str]:
     """Returns the names of options that a backend of this Triton has."""
     from triton.backends import backends
 
-    modules = [vars(sys.modules[each.compiler.__module__]) for each in backends.values()]
+    modules = [each.compiler.parse_options.__globals__ for each in backends.values()]
     classes = [each for names in modules for each in names.values() if isinstance(each, type)]
     return {field.name for each in classes if dataclasses.is_dataclass(each) for field in dataclasses.fields(each)}
 
