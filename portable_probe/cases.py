@@ -21,7 +21,7 @@ from portable_probe.report import Case, describe, json_value, launch_of, launch_
 from portable_probe.report_types import KernelUse, Report, SoftmaxProblem, Verified
 from portable_probe.text import verdict
 from portable_probe.times import time_of
-from portable_softmax.devices.backends.base import KernelResources
+from portable_softmax.devices.backends.base import KernelResources, check_dtype
 from portable_softmax.devices.detect import INSTALL, current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, GridError, PortableSoftmaxError
@@ -243,7 +243,7 @@ def _planned(device: Device, case: SoftmaxProblem) -> LaunchPlan:
     backward = bool(case.backward)
     if not case.scores:
         return plan(case.n_rows, case.n_cols, case.dtype, device, backward=backward)
-    device.check_dtype(case.dtype)
+    check_dtype(case.dtype)
     return plan_problem(scored_problem(case.n_rows, case.n_cols, case.dtype, scores.as_launched(case.scores), backward), device)
 
 

@@ -12,7 +12,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.names import find_profile
 from portable_softmax.errors import ProfileError
 
-SHORT = {"float16": ("fp16", "f16", "half"), "bfloat16": ("bf16",), "float32": ("fp32", "f32"), "float64": ("fp64", "f64")}
+SHORT = {"float16": ("fp16", "f16", "half"), "bfloat16": ("bf16",), "float32": ("fp32", "f32")}
 VIRTUAL = ("hip",)  # backends of which a kernel runs without the device
 SOFTMAX = {"rows", "cols", "shapes", "dtype", "backward", *OPTIONS}
 OF_KERNEL = {"arguments": "--args", "options": "--option", "case": "--case", "config": "--config", "suggest": "--suggest"}

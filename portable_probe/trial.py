@@ -16,7 +16,7 @@ from portable_softmax.runtime.guard import guard_of, launch_on
 from portable_softmax.runtime.launch import bind_problem, mask_sizes, problem_from
 
 GUARD = 16  # elements after each row that must stay as they are
-PEAK, PEAK_OF_FLOAT64 = 200.0, 800.0  # exp of it is more than float32 holds, or float64
+PEAK = 200.0  # exp of it is more than float32 holds
 GOLDEN = (5**0.5 - 1) / 2  # its multiples, modulo 1, are spread evenly, however many there are
 INF = float("inf")
 FACTOR = 1.25  # of 1 over it, and of scores: what is far apart stays so
@@ -57,7 +57,7 @@ def wide_rows(n_rows: int, n_cols: int, dtype: torch.dtype, where: "torch.device
     x[2::3] -= 300
     x[4::5, : n_cols * 3 // 4] = -float("inf")
     rows = torch.arange(0, n_rows, 2, device=where)
-    x[rows, (rows * GOLDEN % 1 * n_cols).long()] = PEAK_OF_FLOAT64 if dtype == torch.float64 else PEAK
+    x[rows, (rows * GOLDEN % 1 * n_cols).long()] = PEAK
     return x
 
 
@@ -119,7 +119,7 @@ def trial(case: SoftmaxProblem, n_rows: int, device: Device, where: "torch.devic
         more = given.mask, given.factors, given.sinks
     problem = _described(operands, scores, None if case.backward else given.mask, device)
     operands += tuple(each for each in more if each is not None)
-    numbers = () if not scores or scores.factor == "rows" else _bits(given.number, case.dtype)
+    numbers = () if not scores or scores.factor == "rows" else _bits(given.number)
     if given.mask is not None and not case.backward:
         numbers = mask_sizes(problem) + numbers
     return Trial(problem, operands, numbers, exact, terms)
@@ -135,10 +135,9 @@ def _described(operands: tuple[torch.Tensor, ...], scores: Scores, mask: torch.T
     return problem_from(operands, lines, "softmax", len(operands) == 3, False, scores=scores, mask=mask)
 
 
-def _bits(number: float, dtype: str) -> tuple[int, ...]:
-    """Returns the bits of the factor as kernels take them: of the type that is computed in."""
-    wide = dtype == "float64"
-    return struct.unpack("<q" if wide else "<i", struct.pack("<d" if wide else "<f", number))
+def _bits(number: float) -> tuple[int, ...]:
+    """Returns the bits of the factor as kernels read them, in float32."""
+    return struct.unpack("<i", struct.pack("<f", number))
 
 
 class _Given:

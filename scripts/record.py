@@ -33,7 +33,7 @@ SUPPORT = Path(__file__).resolve().parents[1] / "tests" / "support"
 ROWS = (1, 64, 1823, 4096, 100_000)
 COLS = (1, 7, 16, 33, 64, 128, 200, 256, 500, 512, 781, 1000, 1024, 1823, 2048, 3000, 4096, 6000, 8192, 12672, 16384, 25000,
         32000, 32768, 50257, 65536, 128256, 151936, 262144)  # fmt: skip
-DTYPES = ("float16", "bfloat16", "float32", "float64")
+DTYPES = ("float16", "bfloat16", "float32")
 
 
 def provenance(device: Device) -> str:

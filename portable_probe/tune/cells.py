@@ -73,6 +73,6 @@ def problem_on(cell: Cell, device: Device) -> Problem | None:
     """Returns the cell's problem on a device; None if that takes such operands only as copies."""
     operands, dim = tensors_of(cell, "meta")
     lines = lines_of(operands[0].shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
-    if lines is None or cell.dtype not in device.profile.dtypes:
+    if lines is None:
         return None
     return problem_of(lines, cell.dtype, cell.dtype, backward=cell.backward)

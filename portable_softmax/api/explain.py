@@ -15,7 +15,6 @@ from portable_softmax.operators.launch import device_of
 from portable_softmax.operators.log_probs_launch import problem_fields
 from portable_softmax.operators.softmax_launch import FORMS, scores_of
 from portable_softmax.planning.problem import VECTOR_BYTES
-from portable_softmax.runtime.launch import name_of
 from portable_softmax.runtime.layout import described
 from portable_softmax.runtime.plans import plan_problem
 
@@ -95,8 +94,6 @@ def _lines(
         yield f"torch's operators compute it: no kernel does with {reason} like these"
         return
     device = device or device_of(x)
-    for dtype in dtypes:
-        device.check_dtype(name_of(dtype))
     whole_mask = None if mask is None else _like(mask.detach()).expand(x.shape)
     copy, copies_mask, problem = described(tensors, dim, device, whole_mask, **about)
     if copy is not None:

@@ -11,7 +11,7 @@ from portable_softmax.devices.backends.base import Backend, Detected, KernelReso
 from portable_softmax.devices.names import find_profile
 from portable_softmax.devices.profiles import DeviceProfile
 from portable_softmax.devices.schema import Hardware
-from portable_softmax.errors import DtypeError, ProfileError
+from portable_softmax.errors import ProfileError
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,17 +70,6 @@ class Device:
         if most is None or there is None or not least <= there < most:
             return None
         return f"may not fit: a program takes {least} to {most} bytes, and there are {there}"
-
-    def check_dtype(self, name: str) -> None:
-        """Refuses a type, by torch's name, that the device does not compute.
-
-        Raises:
-            DtypeError: names the types that it computes.
-        """
-        if name not in self.profile.dtypes:
-            where, computed = f"{self.backend}/{self.arch}", ", ".join(self.profile.dtypes)
-            advice = "convert to one of these first, or give one as dtype="
-            raise DtypeError(f"softmax of {name} was asked for; {where} computes {computed}; {advice}")
 
     def __repr__(self) -> str:
         where = "not here" if self.detected is None else f"index={self.index}"

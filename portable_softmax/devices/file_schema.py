@@ -1,13 +1,9 @@
 """Contents of a file of device_profiles/."""
 
-from typing import Literal
-
 import msgspec
 
 from portable_softmax.devices.policy import Cost, LaunchPolicy
 from portable_softmax.devices.schema import HardwareFacts, Release, Source, Text
-
-Dtype = Literal["float16", "bfloat16", "float32", "float64"]
 
 
 class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -37,6 +33,5 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     hardware: HardwareFacts
     extends: Text | msgspec.UnsetType = msgspec.UNSET  # an architecture, of which launches are what `launch` does not give
     launch: LaunchPolicy = LaunchPolicy()
-    dtypes: list[Dtype] | msgspec.UnsetType = msgspec.UNSET  # types that it computes; all of the backend's, if absent
     first_triton: Release | msgspec.UnsetType = msgspec.UNSET  # first release that compiles for it without a device
     products: dict[str, Product] = {}

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 
-from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.file_schema import Overlay, Product, ProfileFile
 from portable_softmax.devices.policy import Grid, LaunchPolicy
 from portable_softmax.devices.profile_checks import complaints
@@ -38,7 +37,6 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # eq=
     grid: Grid
     origins: Mapping[str, Source]  # source of each fact in `hardware`
     sources: Mapping[str, Source]  # sources that `launch` names
-    dtypes: tuple[str, ...]
     first_triton: str | None
     product: Product | None
 
@@ -143,7 +141,6 @@ def _profile(file: ProfileFile, name: str, product: Product | None) -> DevicePro
         grid=grid,
         origins={key: file.sources[fact.source] for key, fact in facts.items()},
         sources=file.sources,
-        dtypes=tuple(file.dtypes or BACKENDS[file.backend].dtypes),
         first_triton=file.first_triton or None,
         product=product,
     )

@@ -8,7 +8,7 @@ the same column of neighbouring rows. So softmax along an inner dimension needs 
 from dataclasses import dataclass, replace
 from typing import Any
 
-DTYPES = ("compute", "rounded_to", "counted_in")  # fields that name a type
+DTYPES = ("rounded_to", "counted_in")  # fields that name a type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +18,7 @@ class Form:
     # What is computed.
     backward: bool  # computes dx from dy and y; else y from x
     log: bool  # log_softmax
-    exact: bool  # exponentials and quotients to the last bit, for float32 and float64
-    compute: str  # type of all arithmetic
+    exact: bool  # exponentials and quotients to the last bit, for float32
     rounded_to: str  # type of y: an input is rounded to it first
     picks: str = ""  # "forward" ends with log-probabilities of chosen elements; "gradient" is theirs: see log_probs.py
     entropy: bool = False  # of each row too; a gradient: it has one
@@ -124,11 +123,6 @@ class Form:
     def in_parts(self) -> bool:
         """Tells whether what is reduced may be all -inf and part of a row that is not, or of one that has a result."""
         return self.splits > 1 or self.empty or self.picks != ""
-
-    @property
-    def most(self) -> float:
-        """Returns nearly the largest number of the type that is computed in."""
-        return 1e308 if self.compute == "float64" else 3e38
 
     def in_float32(self) -> "Form":
         """Returns the form for operands of bfloat16 that were copied to float32."""

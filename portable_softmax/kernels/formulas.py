@@ -26,14 +26,14 @@ def load(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.constexpr)
     type first, as torch does.
     """
     if FORM.backward:
-        loaded_a = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=0.0).to(FORM.compute)
-        loaded_b = tl.load(pointers(b, cols, b_stride, FORM.axis), mask=read, other=0.0).to(FORM.compute)
+        loaded_a = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=0.0).to(tl.float32)
+        loaded_b = tl.load(pointers(b, cols, b_stride, FORM.axis), mask=read, other=0.0).to(tl.float32)
     elif FORM.scored:
         loaded_a = load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM)
         loaded_b = loaded_a
     else:
         x = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=-float("inf"))
-        loaded_a = x.to(FORM.rounded_to).to(FORM.compute)
+        loaded_a = x.to(FORM.rounded_to).to(tl.float32)
         loaded_b = loaded_a
     return loaded_a, loaded_b
 

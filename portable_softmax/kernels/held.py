@@ -58,7 +58,7 @@ def load_edges(a, b, rows, lead, split, n_rows, n_cols, b_stride, factor, FORM: 
         seen, read = before_diagonal(mask, rows, cols, lead, n_rows, n_cols, FORM)
         edge_a, edge_b = load(a, b, cols, read, seen, 0, b_stride, factor, FORM)
     else:
-        edge_a = tl.zeros((1,), FORM.compute)
+        edge_a = tl.zeros((1,), tl.float32)
         edge_b = edge_a
     return edge_a, edge_b
 

@@ -16,14 +16,14 @@ from portable_softmax.kernels.addressing import pointers
 from portable_softmax.kernels.exponents import base_of, exp, fma
 from portable_softmax.kernels.masks import in_vectors_with_any, mask_pointers
 
+MOST = tl.constexpr(3e38)  # nearly the largest number of float32
+
 
 @triton.jit
-def number_of(bits, FORM: tl.constexpr):
-    """Returns the number whose bits these are, of the type that is computed in: launches pass integers alone. None is None."""
+def number_of(bits):
+    """Returns the number whose bits these are, in float32: launches pass integers alone. None is None."""
     if bits is None:
         number = None
-    elif FORM.compute == tl.float64:
-        number = tl.cast(bits, tl.int64).to(tl.float64, bitcast=True)
     else:
         number = tl.cast(bits, tl.int32).to(tl.float32, bitcast=True)
     return number
@@ -32,7 +32,7 @@ def number_of(bits, FORM: tl.constexpr):
 @triton.jit
 def of_each_row(ptr, matrix, line, per_matrix, n_rows, FORM: tl.constexpr):
     """Loads one number for each row of a tile, [rows]; 1 for rows past the last."""
-    return tl.load(ptr + tl.cast(matrix, tl.int64) * per_matrix + line, mask=line < n_rows, other=1.0).to(FORM.compute)
+    return tl.load(ptr + tl.cast(matrix, tl.int64) * per_matrix + line, mask=line < n_rows, other=1.0).to(tl.float32)
 
 
 @triton.jit
@@ -41,7 +41,7 @@ def factors_of(factor, matrix, line, per_matrix, n_rows, FORM: tl.constexpr):
     if FORM.by_row:
         factors = of_each_row(factor, matrix, line, per_matrix, n_rows, FORM)
     elif FORM.scored:
-        factors = tl.full((FORM.tile_rows,), 0.0, FORM.compute) + factor
+        factors = tl.full((FORM.tile_rows,), 0.0, tl.float32) + factor
     else:
         factors = None
     return factors
@@ -58,7 +58,7 @@ def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.con
         asked = tl.expand_dims(tl.max(seen.to(tl.int32), axis=1), 1) != 0 if FORM.mask_by_row else seen
         given = tl.load(mask_pointers(b, cols, b_stride, FORM), mask=asked, other=0)
         if FORM.mask == "added":
-            added = given.to(FORM.compute)
+            added = given.to(tl.float32)
         elif FORM.mask_by_row:
             seen = seen & (given != 0)
             read = read & (given != 0)
@@ -66,7 +66,7 @@ def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.con
             seen = given != 0  # False where nothing was asked
             read = read & in_vectors_with_any(given, FORM)
     x = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=-float("inf"))
-    x = x.to(FORM.rounded_to).to(FORM.compute)
+    x = x.to(FORM.rounded_to).to(tl.float32)
     factor = tl.expand_dims(factor, FORM.axis)
     x = capped(x, FORM)
     if FORM.mask == "added":
@@ -98,16 +98,16 @@ def multiplier(factor, FORM: tl.constexpr):
     """
     if FORM.divides:
         inverse = 1.0 / factor
-        inverse = tl.where(inverse > FORM.most, FORM.most, inverse)  # finite: 0 over a subnormal number is 0
-        inverse = tl.where(inverse < -FORM.most, -FORM.most, inverse)
+        inverse = tl.where(inverse > MOST, MOST, inverse)  # finite: 0 over a subnormal number is 0
+        inverse = tl.where(inverse < -MOST, -MOST, inverse)
         factor = tl.where(factor == 0, 1.0, inverse)
     return factor
 
 
 @triton.jit
-def constant(number: tl.constexpr, FORM: tl.constexpr):
-    """Returns a number of the type that is computed in; as an argument of a function it would be a float32."""
-    return tl.full((1, 1), number, FORM.compute)
+def constant(number: tl.constexpr):
+    """Returns a number as a tensor of float32."""
+    return tl.full((1, 1), number, tl.float32)
 
 
 @triton.jit
@@ -120,14 +120,14 @@ def capped(score, FORM: tl.constexpr):
     if FORM.cap != 0:
         u = score * (FORM.cap_scale / FORM.cap)
         size, square = tl.abs(u), u * u
-        p = fma(square, constant(-9.64399179425052238628e-1, FORM), constant(-9.92877231001918586564e1, FORM))
-        p = fma(p, square, constant(-1.61468768441708447952e3, FORM))
-        q = fma(square + 1.12811678491632931402e2, square, constant(2.23548839060100448583e3, FORM))
-        q = fma(q, square, constant(4.84406305325125486048e3, FORM))
+        p = fma(square, constant(-9.64399179425052238628e-1), constant(-9.92877231001918586564e1))
+        p = fma(p, square, constant(-1.61468768441708447952e3))
+        q = fma(square + 1.12811678491632931402e2, square, constant(2.23548839060100448583e3))
+        q = fma(q, square, constant(4.84406305325125486048e3))
         e = exp(-2.0 * size, True)
         small = size < 0.625
         tanh = tl.where(small, size * fma(square, p, q), 1.0 - e) / tl.where(small, q, 1.0 + e)
-        score = product(tl.where(u < 0, -tanh, tanh), constant(FORM.cap, FORM))
+        score = product(tl.where(u < 0, -tanh, tanh), constant(FORM.cap))
     return score
 
 

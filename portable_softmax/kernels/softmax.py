@@ -52,7 +52,7 @@ def softmax_kernel(
     if FORM.mask != "":
         mask_col, mask_row, mask_matrix, mask_batch = mask_strides(mask_col, mask_row, mask_matrix, mask_batch, FORM)
     b_stride = mask_col if FORM.mask != "" else out_line
-    factor = factors_ptr if FORM.by_row else number_of(factor, FORM)
+    factor = factors_ptr if FORM.by_row else number_of(factor)
     group, groups = tl.program_id(0) // FORM.splits, tl.num_programs(0) // FORM.splits
     split = tl.program_id(0) % FORM.splits  # the split of each row of the tile that this program takes
     row_tiles = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows

@@ -19,7 +19,7 @@ def nothing(n_cols, FORM: tl.constexpr):
     A literal would be folded. The product would then be fused with the next addition, and the sum would differ in its last bit
     from the one that `reduce_split` finds.
     """
-    return tl.where(n_cols < 0, 1.0, -0.0).to(FORM.compute)
+    return tl.where(n_cols < 0, 1.0, -0.0).to(tl.float32)
 
 
 @triton.jit
@@ -39,7 +39,7 @@ def reduce_split(a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_
     It reads the split one block at a time, and so needs few registers.
     """
     past_col = past_of_split(first_col, n_cols, FORM)
-    peak = tl.zeros((rows.shape[0],), FORM.compute)
+    peak = tl.zeros((rows.shape[0],), tl.float32)
     if not FORM.backward:
         most = filled(FORM.width, rows.shape[0], -float("inf"), FORM)
         for col in tl.range(first_col, past_col, FORM.width):

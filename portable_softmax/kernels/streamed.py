@@ -28,9 +28,9 @@ def load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, b_stride, factor
 def filled(n_cols: tl.constexpr, n_rows: tl.constexpr, value, FORM: tl.constexpr):
     """Returns columns of rows that hold the same number everywhere."""
     if FORM.axis == 1:
-        columns = tl.full((n_rows, n_cols), value, FORM.compute)
+        columns = tl.full((n_rows, n_cols), value, tl.float32)
     else:
-        columns = tl.full((n_cols, n_rows), value, FORM.compute)
+        columns = tl.full((n_cols, n_rows), value, tl.float32)
     return columns
 
 
@@ -68,8 +68,8 @@ def reduce_streamed(
 
     Each of FORM.accumulators keeps statistics of its own, if there are several, and one reduction over them comes at the end.
     """
-    first = tl.full((rows.shape[0],), -float("inf"), FORM.compute)
-    second = tl.zeros((rows.shape[0],), FORM.compute)
+    first = tl.full((rows.shape[0],), -float("inf"), tl.float32)
+    second = tl.zeros((rows.shape[0],), tl.float32)
     factors = factor
     if FORM.accumulators > 1:
         first = filled(FORM.accumulators, rows.shape[0], -float("inf"), FORM)

@@ -18,8 +18,7 @@ class Budget:
         self.registers = hardware.registers_per_multiprocessor or 1
         self.multiprocessors = hardware.multiprocessor_count or 1
         self.operands = 2 if problem.backward else 1  # that are read
-        words = problem.y_dtype != "float64"  # a word holds a number of 32 bits
-        self.shares = words and bool(launch.polls) and not problem.in_place
+        self.shares = bool(launch.polls) and not problem.in_place
         self.line = launch.line_elements.value if launch.line_elements else 1  # neighbouring rows that fill a cache line
         self.sector = launch.min_line_elements.value if launch.min_line_elements else 1  # and the least that memory moves
 

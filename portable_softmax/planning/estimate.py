@@ -18,7 +18,7 @@ def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResourc
     """Estimates what a program uses: registers for each element, and some more; it spills what a thread may not have."""
     hardware, beside = device.hardware, problem.across
     threads = (tiling.num_warps or 1) * (hardware.warp_size or 1)
-    each: float = problem.registers_per_element
+    each = 1.0
     if problem.vector == 1:
         each += ADDRESS_BESIDE if beside else ADDRESS
     elements = tiling.elements * (2 if problem.backward else 1) / threads

@@ -61,7 +61,7 @@ def _with_warps(budget: Budget) -> Iterator[Tiling]:
         places = [*product([rows], warps, blocks, [1], [True])]
         if is_shared:
             places += _shared(budget, rows, warps, [problem.vector] if anywhere else each)
-        if (beside and is_long) or 2 * tile * budget.operands * problem.registers_per_element > budget.registers:
+        if (beside and is_long) or 2 * tile * budget.operands > budget.registers:
             splits = powers(1, MOST_SPLITS) if is_shared else [1]
             places += product([rows], warps, each[::-1], splits, [False])
         yield from (tiling for place in places if (tiling := _tiling(budget, Place(*place))))
@@ -110,7 +110,7 @@ def _tiling(budget: Budget, place: Place) -> Tiling | None:
     cols = blocks * width
     splits = -(-problem.width // cols)
     elements = rows * (cols if held else width)
-    if 2 * elements * budget.operands * problem.registers_per_element > _registers(budget, threads):
+    if 2 * elements * budget.operands > _registers(budget, threads):
         return None
     if splits > 1 and rows * cols * budget.operands < LEAST_SHARED * threads:
         return None  # programs would exchange for little
@@ -137,17 +137,17 @@ def _are_enough(budget: Budget, place: Place) -> bool:
 def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:
     """Yields tiles of as many elements as the profile gives, then fewer; rows that are longer are read twice."""
     problem, launch, beside = budget.problem, budget.device.profile.launch, budget.problem.across
-    most = launch.tile_elements.value // problem.registers_per_element if launch.tile_elements else 1
+    most = launch.tile_elements.value if launch.tile_elements else 1
     cols, neighbours = next_power_of_2(problem.width), budget.most_rows
     fair = next_power_of_2(-(-problem.n_rows // budget.multiprocessors))  # each core has a tile
     rows = max(1, most // (cols * (1 if beside else budget.operands)))
     largest = min(1 << rows.bit_length() - 1, fair, neighbours)
     least, line = (min(neighbours, each) if beside else 1 for each in (budget.sector, budget.line))
     for rows in reversed(powers(least, max(largest, line))):
-        if problem.width <= most // rows if beside else problem.n_cols <= most * problem.registers_per_element:
+        if problem.width <= most // rows if beside else problem.n_cols <= most:
             yield Tiling(rows, cols)
     rows = min(neighbours, budget.line) if beside else 1
-    stream = launch.stream_elements.value // problem.registers_per_element if launch.stream_elements else 1
+    stream = launch.stream_elements.value if launch.stream_elements else 1
     widest = min(max(1, stream // rows), cols)
     for width in reversed(powers(1, widest)):
         if width == widest or width * rows >= min(NARROWEST_TILE, rows * problem.n_cols):

@@ -120,11 +120,6 @@ class Problem:
             return 1
         return 0 if self.log_probs.gradient else 1 + self.log_probs.entropy
 
-    @property
-    def registers_per_element(self) -> int:
-        """Returns the 32-bit registers that an element of one operand takes."""
-        return 2 if self.y_dtype == "float64" else 1
-
     @cached_property
     def widest(self) -> int:
         """Returns the most elements of the wider type that one load or store takes."""

@@ -4,7 +4,7 @@ import math
 import operator
 from typing import TYPE_CHECKING
 
-from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.devices.backends.base import DTYPE_BYTES, check_dtype
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.lines import Lines, lines_of, lines_of_scores
 from portable_softmax.planning.log_probs import LogProbs
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 TOKEN_LOG_PROBS = "token_log_probs"
-SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
 def checked_problem(
@@ -26,7 +26,7 @@ def checked_problem(
         raise ValueError(f"form {form!r} was asked for; there are {', '.join((*FORMS, TOKEN_LOG_PROBS))}")
     name = str(dtype).removeprefix("torch.")
     name = SHORT.get(name, name)
-    device.check_dtype(name)
+    check_dtype(name)
     return contiguous_problem(n_rows, n_cols, name, form, backward, batch_invariant)
 
 
@@ -40,7 +40,7 @@ def contiguous_problem(
 ) -> Problem:
     """Returns the softmax of aligned matrices whose rows follow each other, with input and output of one type.
 
-    The form "token_log_probs" has an output of one float32 number for each row, or float64 of float64.
+    The form "token_log_probs" has an output of one float32 number for each row.
 
     Raises:
         TypeError: a size is not an integer.
@@ -52,7 +52,7 @@ def contiguous_problem(
     lines = lines_of((n_rows, n_cols), 1, [(n_cols, 1)] * (3 if backward and form != TOKEN_LOG_PROBS else 2), True)
     assert lines, "contiguous rows are taken as they lie"
     if form == TOKEN_LOG_PROBS:
-        y_dtype, wanted = dtype if backward or dtype == "float64" else "float32", LogProbs(gradient=backward)
+        y_dtype, wanted = dtype if backward else "float32", LogProbs(gradient=backward)
         return problem_of(
             lines, dtype, y_dtype, form="log_softmax", batch_invariant=batch_invariant and not backward, log_probs=wanted
         )

@@ -50,8 +50,6 @@ def _kept(spec: KernelSpec, device: Device) -> Compiled:
     key = spec, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
     with _compiling:
         if key not in _compiled:
-            if spec.narrows and compiler.triton_version() < (3, 3):
-                raise CompileError("Triton 3.2 ends the process where float64 becomes 16 bits; install Triton 3.3 or later")
             compiled = _new(spec, device)
             if fault := device.vendor.known_fault(compiled):
                 raise CompileError(f"{spec.tiling} is not used: {fault}")

@@ -24,7 +24,7 @@ def interpreted(
     """Returns a launch in the interpreter, as runtime/prepared.py describes it.
 
     The interpreter keeps bfloat16 as integers, cuts off what it rounds to it, and knows no conversion but that to float32. So
-    operands of bfloat16 are copied to the type that is computed in, and torch rounds: a softmax's input to the result's type,
+    operands of bfloat16 are copied to float32, and torch rounds: a softmax's input to the result's type,
     as the kernel would, and the result.
 
     Args:
@@ -38,7 +38,6 @@ def interpreted(
     import torch
 
     kernel = kernel_of(spec)[grid]
-    wide = torch.float64 if spec.problem.y_dtype == "float64" else torch.float32
     read_as = torch.bfloat16 if spec.problem.y_dtype == "bfloat16" and not spec.problem.backward else None
     constexprs = constexprs_of(spec, device, in_float32=True)
     results = int(spec.problem.stores)  # the first operands
@@ -46,7 +45,7 @@ def interpreted(
     names = tuple(spec.signature())
 
     def launch(*given: Any) -> None:
-        taken = [_widened(each, wide, read_as if results <= at < own else None) for at, each in enumerate(given[:n_operands])]
+        taken = [_widened(each, read_as if results <= at < own else None) for at, each in enumerate(given[:n_operands])]
         with _interpreting, patched_once(), np.errstate(all="ignore"):  # a GPU does not warn of nan either
             arguments = *taken, *sizes, *given[n_operands:]
             kernel(**dict(zip(names, arguments, strict=True)), **constexprs)
@@ -85,8 +84,8 @@ def patched_once() -> Iterator[None]:
         interpreter._patch_lang = patch
 
 
-def _widened(x: "torch.Tensor", wide: "torch.dtype", read_as: "torch.dtype | None") -> "torch.Tensor":
-    """Copies all memory of a tensor of bfloat16, or of one that is read as such, to a wider type, in the same places."""
+def _widened(x: "torch.Tensor", read_as: "torch.dtype | None") -> "torch.Tensor":
+    """Copies all memory of a tensor of bfloat16, or of one that is read as such, to float32, in the same places."""
     import torch
 
     if x.dtype == torch.bool:
@@ -94,5 +93,5 @@ def _widened(x: "torch.Tensor", wide: "torch.dtype", read_as: "torch.dtype | Non
     if x.dtype != torch.bfloat16 and read_as is None:
         return x
     size = x.untyped_storage().nbytes() // x.element_size()
-    whole = x.detach().as_strided((size,), (1,), 0).to(read_as or x.dtype).to(wide)
+    whole = x.detach().as_strided((size,), (1,), 0).to(read_as or x.dtype).float()
     return whole.as_strided(x.shape, x.stride(), x.storage_offset())

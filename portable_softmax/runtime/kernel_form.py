@@ -43,7 +43,6 @@ def form_of(spec: KernelSpec, device: Device) -> "Form":
         backward=spec.problem.backward,
         log=spec.problem.form == "log_softmax",
         exact=DTYPE_BYTES[spec.problem.y_dtype] > 2,
-        compute="float64" if spec.problem.y_dtype == "float64" else "float32",
         rounded_to=spec.problem.y_dtype,
         axis=axis,
         depth=spec.problem.depth,

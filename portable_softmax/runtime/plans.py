@@ -36,8 +36,7 @@ def plan(
 
     Args:
         n_rows, n_cols: integers; numpy's and torch's too.
-        dtype: type of input and output: float16, bfloat16, float32 or float64, as torch.dtype or by name; fp16, bf16, fp32 and
-            fp64 are names too.
+        dtype: type of input and output: float16, bfloat16 or float32, as torch.dtype or by name, also fp16, bf16, fp32.
         device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
         form: softmax, log_softmax or token_log_probs.
         backward: True for the gradient's launch instead.

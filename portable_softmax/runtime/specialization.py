@@ -6,11 +6,10 @@ never specialised on their values, so a kernel is right for every problem of the
 
 from dataclasses import dataclass, replace
 
-from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 
-TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 
 SIZES = {"n_lines": "i64", "length": "i32"} | dict.fromkeys(
     ("out_line", "a_line", "n_matrices", "out_matrix", "a_matrix", "n_batches", "out_batch", "a_batch"), "i64"
@@ -63,13 +62,6 @@ class KernelSpec:
             mask_shared=problem.mask_shared,
         )
 
-    @property
-    def narrows(self) -> bool:
-        """Tells whether a float64 is rounded to 16 bits."""
-        problem = self.problem
-        given, result = (problem.y_dtype, problem.x_dtype) if problem.backward else (problem.x_dtype, problem.y_dtype)
-        return given == "float64" and DTYPE_BYTES[result] == 2
-
     def signature(self) -> dict[str, str]:
         """Returns Triton's types of the run-time parameters that there are, by name and in the kernel's order."""
         problem, scores = self.problem, self.problem.scores
@@ -84,13 +76,12 @@ class KernelSpec:
         there = {f"{name}_ptr": self._pointer(dtype) for name, dtype in operands.items()}
         there |= {"mask_ptr": self._mask()} if scores.mask and own else {}
         picks = problem.log_probs
-        number = "*fp64" if problem.y_dtype == "float64" else "*fp32"
         numbers = {"factors_ptr": by_row, "sinks_ptr": scores.sink and own, "statistics_ptr": picks}
-        there |= {name: number for name, present in numbers.items() if present}
+        there |= {name: "*fp32" for name, present in numbers.items() if present}
         if picks:
-            there |= {"ids_ptr": "*i64", "picked_ptr": number}
-            there |= {"entropies_ptr": number} if picks.gradient and picks.entropy else {}
-            there |= {"lses_ptr": number} if picks.lse else {}
+            there |= {"ids_ptr": "*i64", "picked_ptr": "*fp32"}
+            there |= {"entropies_ptr": "*fp32"} if picks.gradient and picks.entropy else {}
+            there |= {"lses_ptr": "*fp32"} if picks.lse else {}
         there |= SIZES
         there |= dict.fromkeys(MASK_STRIDES if scores.mask and own else (), "i64")
         there |= {"n_ids": "i32", "ignored": "i64"} if picks else {}

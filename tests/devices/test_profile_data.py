@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from portable_softmax import DtypeError, plan
 from portable_softmax.devices.profiles import match_profile, profiles, read_profiles
 
 FILES = sorted((Path(__file__).parents[2] / "device_profiles").glob("*/*.yaml"))
@@ -126,10 +125,3 @@ def test_numbers_of_a_file(path):
             gpu_numbers_are_physically_possible(profile)
             every_gpu_has_its_limit_of_a_launch(profile)
             estimates_never_promise_more_than_a_described_gpu(profile)
-
-
-def test_a_profile_may_compute_fewer_types_than_its_backend():
-    with pytest.raises(DtypeError, match=r"xpu/12\.55\.8 computes float16, bfloat16, float32; convert"):
-        plan(64, 64, "float64", "intel/arc-a770")
-    without = {profile.architecture for profile in ALL if profile.backend == "xpu" and "float64" not in profile.dtypes}
-    assert without == {"Xe-HPG", "unknown architecture"}

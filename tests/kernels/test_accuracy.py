@@ -13,7 +13,7 @@ from portable_softmax.kernels.exponents import exp
 
 pytestmark = pytest.mark.kernel
 N_COLS = 45
-RANGE = {torch.float16: 8.0, torch.bfloat16: 80.0, torch.float32: 80.0, torch.float64: 650.0}
+RANGE = {torch.float16: 8.0, torch.bfloat16: 80.0, torch.float32: 80.0}
 
 
 @triton.jit
@@ -62,15 +62,9 @@ def test_exponentials_of_float32(where, exact):
     assert (worst <= allowed).all(), f"{(worst / allowed).max():.2f} of what is allowed"
 
 
-def test_exponentials_of_float64(where):
-    x = torch.linspace(-650, 0, 1024, dtype=torch.float64, device=where)
-    assert units(exp_of(x), [value.exp() for value in decimals(x)], 2.0**-52).max() <= 2
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("exact", [True, False])
-def test_ends_of_the_range(where, dtype, exact):
-    x = torch.tensor([0.0, -1e4, -float("inf"), float("nan")], dtype=dtype, device=where)
+def test_ends_of_the_range(where, exact):
+    x = torch.tensor([0.0, -1e4, -float("inf"), float("nan")], device=where)
     assert exp_of(x, exact).nan_to_num(nan=-1.0).tolist() == [1.0, 0.0, 0.0, -1.0]
 
 

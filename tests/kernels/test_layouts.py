@@ -21,7 +21,7 @@ from portable_softmax.runtime import compiler
 from portable_softmax.runtime.launch import name_of
 
 pytestmark = pytest.mark.kernel
-DTYPES = torch.float32, torch.float16, torch.bfloat16, torch.float64
+DTYPES = torch.float32, torch.float16, torch.bfloat16
 DIRECTIONS = forward, backward
 MATRICES = 2, 40, 17  # matrices, columns, rows side by side
 
@@ -81,15 +81,10 @@ NAMES = [(layout, name) for layout in CASES for name in CASES[layout]]
 
 
 def combined():
-    """Cases in turn with each type and form, two for each tiling and direction, of which the second and some more are slow.
-
-    Programs share no rows of float64.
-    """
+    """Cases in turn with each type and form, two for each tiling and direction, of which the second and some more are slow."""
     for turn, ((layout, name), direction) in enumerate((each, way) for each in NAMES for way in DIRECTIONS):
-        is_shared = CASES[layout][name].tiling.splits > 1
-        kinds = [kind for kind in KINDS if kind[0] != torch.float64 or not is_shared]
         for number in range(2):
-            dtype, form = kinds[(5 * turn + 7 * number) % len(kinds)]
+            dtype, form = KINDS[(5 * turn + 7 * number) % len(KINDS)]
             yield pytest.param(layout, name, dtype, direction, form, marks=[pytest.mark.slow] if number else [])
 
 

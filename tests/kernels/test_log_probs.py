@@ -19,7 +19,7 @@ from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.workspace import with_workspace
 
 pytestmark = pytest.mark.kernel
-DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 TILINGS = {
     "several rows": Tiling(2, 128, 1),
     "blocks": Tiling(1, 32, 1, blocks=4),
@@ -36,12 +36,11 @@ TILINGS = {
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("tiling", TILINGS.values(), ids=TILINGS)
 def test_every_tiling(device, where, tiling, dtype, temperature, n_ids):
-    if tiling.splits > 1 and dtype == torch.float64:
-        pytest.skip("rows of float64 are not shared")
     x = hostile(100).to(where, dtype)
     ids = torch.randint(0, 100, (9, n_ids), generator=torch.Generator().manual_seed(3)).to(where)
     ids[0, -1], ids[2, 0], ids[1] = IGNORED, 0, 50
-    temperatures = torch.tensor([1, 0.5, 2, 1e-6, 30, 0.7, 1, 1, 1]).to(where, torch.promote_types(dtype, torch.float32))
+    steepest = 1e-4 if dtype == torch.float16 else 1e-6  # whose gradients are at most 65504
+    temperatures = torch.tensor([1, 0.5, 2, steepest, 30, 0.7, 1, 1, 1]).to(where, torch.promote_types(dtype, torch.float32))
     both(device, x, ids, tiling, temperatures if temperature else None)
 
 

@@ -12,7 +12,7 @@ from direct import planned
 from portable_softmax import softmax
 
 pytestmark = pytest.mark.kernel
-DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
+DTYPES = torch.float16, torch.bfloat16, torch.float32
 GUARD = 7.0
 SHAPES = [(5, 37, 40), (3, 700, 704), (2, 5000, 5008)]  # rows, columns, stride
 
@@ -44,8 +44,7 @@ def test_a_gradient_of_another_type_than_its_output(device, where, x_dtype, y_dt
     y, _ = framed(shape, y_dtype, where, torch.softmax(normal(shape, 3), -1))
     dx, memory = framed(shape, x_dtype, where, -3.0)
     planned(device, (dx, dy, y), backward=True)
-    computed = dx.float() if x_dtype == torch.float64 != y_dtype else dx  # as exact as what it is computed in
-    assert_close(computed, expected_gradient("softmax", dy, y), gradient_scale("softmax", dy, y))
+    assert_close(dx, expected_gradient("softmax", dy, y), gradient_scale("softmax", dy, y))
     assert_only_rows_changed(dx, memory)
 
 
@@ -54,7 +53,7 @@ def test_first_calls_of_many_threads(where):
     barrier = Barrier(8, timeout=60)
 
     def call(number):
-        x = torch.randn(3, 901 + number, generator=torch.Generator().manual_seed(number)).to(where, DTYPES[number % 4])
+        x = torch.randn(3, 901 + number, generator=torch.Generator().manual_seed(number)).to(where, DTYPES[number % 3])
         barrier.wait()
         for _ in range(4):
             assert_close(softmax(x, -1), expected("softmax", x))

@@ -10,7 +10,6 @@ from portable_softmax.devices.backends import cuda
 from portable_softmax.errors import CompileError
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
-from portable_softmax.runtime import compiler
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.compiler import compile_for, triton_version
 from portable_softmax.runtime.specialization import KernelSpec
@@ -51,12 +50,3 @@ def test_columns_of_splits_are_not_taken_for_16_bits(tiling, direction):
     problem = Problem(8192, tiling.splits * tiling.tile_cols - 72, "float32", "float32", 4, inner=8192, backward=direction)
     compiled = compile_kernel(KernelSpec.of(problem, tiling), Device.from_profile(H200))
     assert PAIRS_OF_16_BITS not in compiled.asm["ptx"]
-
-
-@pytest.mark.parametrize(("x_dtype", "y_dtype", "backward"), [("float64", "float16", False), ("bfloat16", "float64", True)])
-def test_triton_3_2_is_not_asked_to_round_float64_to_16_bits(x_dtype, y_dtype, backward, monkeypatch):
-    """Its compiler ends the process."""
-    monkeypatch.setattr(compiler, "triton_version", lambda: (3, 2))
-    spec = KernelSpec(problem=Problem(1, 1, x_dtype, y_dtype, 1, backward=backward), tiling=Tiling(3, 8, 1))
-    with pytest.raises(CompileError, match=r"ends the process.*install Triton 3\.3"):
-        compile_kernel(spec, Device.from_profile("nvidia/h200"))

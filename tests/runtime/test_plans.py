@@ -35,15 +35,15 @@ REFUSED = {  # what is asked for, and the error
     **{f"{size}": (lambda size=size: plan(*size, "float32", H200), ValueError, "must be positive")
        for size in ((0, 5), (5, 0), (-1, 5))},
     **{f"{size} {dtype}": (lambda size=size, dtype=dtype: plan(*size, dtype, H200), ValueError, LARGE)
-       for size, dtype in (((10**29, 4), "float32"), ((2**40, 2**21), "float32"), ((2**40, 2**20), "float64"))},
-    "two types": (lambda: Problem(2**40, 2**20, "float16", "float64", 2), ValueError, f"{2**63} bytes"),
+       for size, dtype in (((10**29, 4), "float32"), ((2**40, 2**21), "float32"))},
+    "two types": (lambda: Problem(2**40, 2**21, "float16", "float32", 2), ValueError, f"{2**63} bytes"),
     "a row": (
         lambda: plan(1, MAX_COLS + 1, "float16", H200), ValueError,
         f"a row of {MAX_COLS + 1} elements is too large; rows of up to {MAX_COLS} can be computed",
     ),
     "a line": (lambda: Problem(MAX_COLS + 1, 8, "float16", "float16", 8, inner=MAX_COLS + 1), ValueError, "is too large"),
-    "int8": (lambda: plan(5, 5, "int8", H200), DtypeError, "of int8 was asked for; .* computes float16, bfloat16, float32"),
-    "float64": (lambda: plan(5, 5, "float64", "ascend/910b3"), DtypeError, "of float64 was asked for; .* computes float16"),
+    "int8": (lambda: plan(5, 5, "int8", H200), DtypeError, "of int8 was asked for; kernels compute float16, bfloat16, float32"),
+    "float64": (lambda: plan(5, 5, "float64", "ascend/910b3"), DtypeError, "of float64 was asked for; kernels compute float16"),
     "resources": (lambda: occupancy({"num_warps": 4}, H200), TypeError, r"should be KernelResources\(num_warps=4, .* not \{"),
 }  # fmt: skip
 

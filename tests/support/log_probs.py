@@ -85,7 +85,7 @@ def launched(device, x, ids, tiling, wanted, temperature=None, results=None, num
     name = name_of(x.dtype)
     lines = lines_of_scores(x.shape, 1, [x.stride()] * 2, (0, 0), False)
     problem = problem_of(
-        lines, name, name if wanted.gradient or name == "float64" else "float32", form="log_softmax", log_probs=wanted,
+        lines, name, name if wanted.gradient else "float32", form="log_softmax", log_probs=wanted,
         scores=Scores() if temperature is None else Scores(factor="rows", divides=True),
     )  # fmt: skip
     if vector:

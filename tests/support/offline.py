@@ -119,10 +119,8 @@ def _side_by_side() -> dict[str, str]:
 
 def _of_rows(profile: str, rows=(1, 132, 4096), cols=LENGTHS) -> dict[str, str]:
     cells = {}
-    for dtype in ("float32", "bfloat16", "float64"):
+    for dtype in ("float32", "bfloat16"):
         for backward in (False, True):
-            if profile == A2 and dtype == "float64":
-                continue
             for n_rows, n_cols in itertools.product(rows, cols):
                 plan = planned(profile, n_rows, n_cols, dtype, backward=backward)
                 name = f"{profile}: {dtype} {'gradient' if backward else 'softmax'} of {n_rows} x {n_cols}"

@@ -4,7 +4,7 @@ import pytest
 import torch
 from triton.runtime import driver
 
-from portable_softmax import DeviceError, DtypeError, current_device, profiles, softmax
+from portable_softmax import DeviceError, current_device, profiles
 from virtual.machine import UNKNOWN, described
 
 NAMES = [name for name, profile in profiles().items() if profile.backend == "npu"]
@@ -36,8 +36,3 @@ def test_what_the_driver_tells(machine):
 def test_no_such_device(machine):
     with pytest.raises(DeviceError, match=f"device 99 was asked for; torch sees {len(machine.npus)}"):
         current_device(99)
-
-
-def test_no_double_precision():
-    with pytest.raises(DtypeError, match=r"of float64 was asked for; npu/Ascend\w+ computes float16, bfloat16, float32"):
-        softmax(torch.zeros(2, 2, dtype=torch.float64, device="npu:0"))

@@ -6,8 +6,20 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from portable_softmax.devices.schema import Hardware
+from portable_softmax.errors import DtypeError
 
-DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # torch's names
+DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}  # of the types that kernels compute; torch's names
+
+
+def check_dtype(name: str) -> None:
+    """Refuses a type, by torch's name, that kernels do not compute.
+
+    Raises:
+        DtypeError: names the types that they compute.
+    """
+    if name not in DTYPE_BYTES:
+        advice = "convert to one of these first, or name one as dtype="
+        raise DtypeError(f"a kernel of {name} was asked for; kernels compute {', '.join(DTYPE_BYTES)}; {advice}")
 
 
 @dataclass(frozen=True)
@@ -112,7 +124,6 @@ class Backend(Protocol):
     """Protocol of a vendor's module. The rest of the package knows vendors only through it."""
 
     torch_device_type: str
-    dtypes: tuple[str, ...]  # types that the kernel computes there
     required: tuple[str, ...]  # fields of Hardware without which launches cannot be planned
     aligned_access: bool  # True: a thread's widest load must start on a multiple of its size
     scattered_rows: bool  # True: the rows of a tile may lie at more than one distance from each other

@@ -8,7 +8,6 @@ from portable_softmax.devices.backends.base import Detected, KernelResources, Oc
 from portable_softmax.devices.schema import Hardware
 
 torch_device_type = "cuda"
-dtypes = tuple(base.DTYPE_BYTES)
 required = simt.REQUIRED
 aligned_access = True
 scattered_rows = True

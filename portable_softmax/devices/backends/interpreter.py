@@ -8,7 +8,6 @@ from portable_softmax.devices.backends.base import Detected, KernelResources, Oc
 from portable_softmax.devices.schema import Hardware
 
 torch_device_type = "cpu"
-dtypes = tuple(base.DTYPE_BYTES)
 required = ("multiprocessor_count",)
 aligned_access = False  # unaligned rows are then read element by element; tests run the unaligned kernel by itself
 scattered_rows = True

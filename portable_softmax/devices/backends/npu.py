@@ -11,7 +11,6 @@ from portable_softmax.devices.backends.npu_front_end import front_end as front_e
 from portable_softmax.devices.schema import Hardware
 
 torch_device_type = "npu"
-dtypes = ("float16", "bfloat16", "float32")  # the vector unit has no fp64
 required = ("multiprocessor_count", "shared_memory_per_program_max", "memory_alignment", "max_programs")
 aligned_access = False
 scattered_rows = False  # its compiler would load the elements one by one

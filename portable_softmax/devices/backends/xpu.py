@@ -16,7 +16,6 @@ from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import CompileError
 
 torch_device_type = "xpu"
-dtypes = tuple(base.DTYPE_BYTES)
 required = simt.REQUIRED
 aligned_access = True
 scattered_rows = True
