@@ -43,7 +43,8 @@ def main() -> int:
             if options.beside:
                 print(f"beside: {what} of {options.beside}", flush=True)
                 again = [sys.executable, __file__, what]
-                subprocess.run(again, check=False, env=os.environ | {"PYTHONPATH": str(options.beside)}, timeout=5 * SECONDS)
+                path = os.pathsep.join([str(options.beside), os.environ.get("PYTHONPATH", "")])
+                subprocess.run(again, check=False, env=os.environ | {"PYTHONPATH": path}, timeout=5 * SECONDS)
         else:
             form(what)
     return int(failures > 0)

@@ -5,7 +5,7 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 
 from portable_probe.tune.cells import Cell, problem_on
@@ -29,8 +29,7 @@ def timed_launches(device: Device, cells: Sequence[Cell], minutes: float) -> lis
     """
     began, found = time.monotonic(), list[Launch]()
     jobs = _in_turns(cells, device)
-    logging.getLogger("portable_softmax").setLevel(logging.ERROR)  # most launches are slow ones on purpose
-    with contextlib.suppress(KeyboardInterrupt):
+    with _errors_alone(), contextlib.suppress(KeyboardInterrupt):
         for job in jobs:
             if time.monotonic() - began > 60 * minutes:
                 break
@@ -42,6 +41,18 @@ def timed_launches(device: Device, cells: Sequence[Cell], minutes: float) -> lis
                     break
     print(f"{len(found)} of {len(jobs)} launches timed in {time.monotonic() - began:.0f} s", flush=True)
     return found
+
+
+@contextlib.contextmanager
+def _errors_alone() -> Iterator[None]:
+    """Silences warnings of slow launches, which most of the timed ones are on purpose."""
+    logger = logging.getLogger("portable_softmax")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _in_turns(cells: Sequence[Cell], device: Device) -> list[Job]:
