@@ -16,7 +16,7 @@ def test_kernels_see_constexprs_of_all_fields_and_equal_forms_are_one():
     assert one == same != other
     assert hash(one) == hash(same)
     assert repr(one) == repr(same) != repr(other), "Triton's cache on disk goes by the text"
-    for name, value in (("tile_cols", 64), ("width", 64), ("compute", tl.float32), ("poll", "volatile"), ("held", True)):
+    for name, value in (("tile_cols", 64), ("width", 64), ("poll", "volatile"), ("held", True)):
         seen = getattr(one, name)
         assert isinstance(seen, tl.constexpr), "or shapes and static ranges refuse it"
         assert seen.value == value

@@ -5,7 +5,7 @@ from portable_softmax.kernels.form import Form, InKernel, constexpr_of
 PLAIN = {
     **dict.fromkeys(("backward", "log", "unaligned", "padded", "walks"), False),
     **dict.fromkeys(("exact", "held", "flat"), True),
-    **dict.fromkeys(("compute", "rounded_to"), "float32"),
+    "rounded_to": "float32",
     **dict.fromkeys(("axis", "depth", "vector", "tile_rows", "blocks", "stages", "accumulators"), 1),
     "width": 16,
     "counted_in": "int64",
