@@ -40,7 +40,7 @@ def bind(
     if copy is None:
         return launch
     shape, like = tensors[0].shape, copy(_without_memory(tensors[-1]), dim)
-    room, direct = like.stride(), n_results == 1 and like.stride() == tensors[0].stride()
+    room, direct = like.stride(), n_results == 1 and like.stride() == tensors[0].stride() and _is_aligned(tensors[0])
 
     def on_copies(*given: Any) -> None:
         inputs = [copy(t, dim) for t in given[n_results : len(tensors)]]
@@ -117,16 +117,20 @@ def _as_if_contiguous(tensors: tuple[Tensor, ...], lines: Lines, numbered: bool)
     if lines.across or (lines.depth > 1 and not numbered):
         return False
     vector = math.gcd(lines.length, VECTOR_BYTES // max(t.element_size() for t in tensors))
-    aligned = all(t.data_ptr() % VECTOR_BYTES == 0 for t in tensors)
-    return aligned and all(stride % vector == 0 for stride in lines.strides)
+    return all(map(_is_aligned, tensors)) and all(stride % vector == 0 for stride in lines.strides)
 
 
 def _without_memory(t: Tensor) -> Tensor:
     return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
 
 
+def _is_aligned(t: Tensor) -> bool:
+    return t.is_meta or t.data_ptr() % VECTOR_BYTES == 0
+
+
 def _contiguous(t: Tensor, dim: int) -> Tensor:
-    return t.contiguous()
+    """Copies a tensor that is not contiguous, or does not start on a multiple of VECTOR_BYTES, as the launch expects it to."""
+    return t if t.is_contiguous() and _is_aligned(t) else t.clone(memory_format=torch.contiguous_format)
 
 
 def _in_rows(t: Tensor, dim: int) -> Tensor:

@@ -29,7 +29,7 @@ def launched(monkeypatch):
 
     def bound(problem, *given):
         run = bind(problem, *given)
-        return lambda *tensors: directions.append(problem.direction) or run(*tensors)
+        return lambda *tensors: directions.append("backward" if problem.backward else "forward") or run(*tensors)
 
     monkeypatch.setattr(layout, "bind_problem", bound)
     yield lambda: [directions.pop(0) for _ in range(len(directions))]
