@@ -111,7 +111,7 @@ def _special(
 ) -> Tensor:
     """Computes a call that is not plain: by the operator for compilers, else by the reference."""
     x = inputs[0]
-    plain = inputs[1:] == (None,) * 5 and causal is False and masked_rows == "nan"
+    plain = all(other is None for other in inputs[1:]) and causal is False and masked_rows == "nan"
     if plain and out is None and (x.is_nested or x.layout is not torch.strided):
         return (torch.log_softmax if log else torch.softmax)(x, dim, dtype=dtype)  # computes it, or raises torch's error
     options = read(NAMES[log], inputs, dim, dtype, causal, masked_rows)
