@@ -211,7 +211,7 @@ def read(name: str, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_ro
     for argument, factor in (("scale", scale), ("temperature", temperature), ("sink", sink)):
         check_factor(name, argument, x, factor, dim)
     options = Options(name == "log_softmax", dim, dtype, CAUSAL[causal], masked_rows == "zero")
-    plain = inputs[1:] == (None,) * 5 and not causal and not options.zero_rows
+    plain = all(other is None for other in inputs[1:]) and not causal and not options.zero_rows
     if not dtype.is_floating_point and not plain:
         raise DtypeError(f"{name}() of {x.dtype} as {dtype}; give a floating-point dtype=")
     return options
