@@ -32,6 +32,16 @@ class Scores:
     zero_rows: bool = False
 
     @property
+    def scale(self) -> Factor | None:
+        """Returns what x is multiplied by."""
+        return None if self.divides else self.factor
+
+    @property
+    def temperature(self) -> Factor | None:
+        """Returns what scores are divided by."""
+        return self.factor if self.divides else None
+
+    @property
     def hides(self) -> bool:
         """Tells whether a score may be -inf where x is not: then elements of weight 0 have a gradient of 0, whatever dy is."""
         return self.mask is not None or self.causal is not None or self.sink or self.zero_rows
