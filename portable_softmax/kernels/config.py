@@ -15,6 +15,7 @@ class KernelConfig:
     LOG: bool = False  # log_softmax
     EXACT: bool = False  # exponentials and quotients to the last bits, for float32 results
     ENTROPY: bool = False  # log-probabilities: of each row too
+    LSE: bool = False  # their logsumexp is requested, or has a gradient: rows without a token are read too
     MANY: bool = False  # their gradient: rows have more tokens than one
     SKIP: bool = False  # rows without a token are not read, though ids must then be known first
 
@@ -96,6 +97,11 @@ class KernelConfig:
     def MAP_REGISTERS(self) -> bool:
         """True if results are those of elements in registers."""
         return self.IN_REGISTERS and self.STEP == ""
+
+    @property
+    def READ_ALL(self) -> bool:
+        """True if rows without a token are read."""
+        return self.ENTROPY or self.LSE
 
     @property
     def VECTOR_MASKS(self) -> bool:

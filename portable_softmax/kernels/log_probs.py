@@ -97,9 +97,9 @@ def whole(peaks, totals, falls, temperature, C: tl.constexpr):
 
 @triton.jit
 def any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C: tl.constexpr):
-    """Returns True for rows that are read: with ENTROPY all, else those with an id that is not ignored. [ROWS, 1]."""
+    """Returns True for rows that are read: with READ_ALL all, else those with an id that is not ignored. [ROWS, 1]."""
     some = ids != ignored
-    if C.ENTROPY:
+    if C.READ_ALL:
         some = along(exists, C)
     else:
         for k in tl.range(1, n_ids):

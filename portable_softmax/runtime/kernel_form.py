@@ -42,6 +42,7 @@ def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
         LOG=problem.form == "log_softmax" and not picks,
         EXACT=DTYPE_BYTES[problem.y_dtype] > 2,
         ENTROPY=bool(picks and picks.entropy),
+        LSE=bool(picks and picks.lse),
         MANY=bool(picks and picks.many),
         SKIP=spec.skip,
         AXIS=0 if problem.across else 1,

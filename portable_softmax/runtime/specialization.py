@@ -74,7 +74,7 @@ class KernelSpec:
             mask_shared=problem.mask_shared,
             mask_col=mask[0] if mask and mask[0] in (0, 1) else -1 if mask else 1,
             out_like_x=bool(lines and problem.stores and not lines.out_is_contiguous),
-            skip=bool(picks and not picks.entropy and (picks.gradient or problem.n_rows >= MANY_ROWS)),
+            skip=bool(picks and not (picks.entropy or picks.lse) and (picks.gradient or problem.n_rows >= MANY_ROWS)),
             step="reduce" if tiling.two_launches else "",
         )
 
