@@ -244,7 +244,7 @@ def _planned(device: Device, case: SoftmaxProblem) -> LaunchPlan:
     if not case.scores:
         return plan(case.n_rows, case.n_cols, case.dtype, device, backward=backward)
     check_dtype(case.dtype)
-    return plan_problem(scored_problem(case.n_rows, case.n_cols, case.dtype, scores.as_launched(case.scores), backward), device)
+    return plan_problem(scored_problem(case.n_rows, case.n_cols, case.dtype, case.scores or NONE, backward), device)
 
 
 def _verified(device: Device, case: SoftmaxProblem, found: LaunchPlan) -> Verified:

@@ -37,7 +37,10 @@ def log_probs(inputs: Any, options: Any, invariant: bool) -> Callable[..., Any] 
         picked, statistics = empty(x), empty_statistics(x)
         rows, numbers = tail(x, scale, temperature)
         launch(x, *rows, *statistics.unbind(), _ids(ids), picked, *numbers)
-        total, entropies = statistics.select(0, 0).clone() if lse else None, statistics.select(0, 1).clone() if entropy else None
+        total, entropies = (
+            statistics.select(0, 0).clone() if lse else None,
+            statistics.select(0, 1).clone() if entropy else None,
+        )
         return picked, statistics, total, entropies
 
     return run

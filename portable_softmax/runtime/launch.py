@@ -44,19 +44,33 @@ def bind_problem(
 
 
 def bind_tiling(
-    problem: Problem, tiling: Tiling, num_programs: int, sizes: Mapping[str, int], device: Device, where: "torch.device"
+    problem: Problem,
+    tiling: Tiling,
+    num_programs: int,
+    sizes: Mapping[str, int],
+    device: Device,
+    where: "torch.device",
+    prepared: Callable[..., Callable[..., None]] = prepare,
 ) -> Callable[..., None]:
-    """Does the same for a tiling that is chosen: compiles one launch, or two of which the first reduces splits."""
+    """Does the same for a tiling that is chosen: compiles one launch, or two of which the first reduces splits.
+
+    Args:
+        problem, tiling, num_programs: what is computed and how; in the grid of the first launch.
+        sizes: see sizes_of.
+        device, where: where the operands are.
+        prepared: makes the launch of one kernel, of the arguments of prepared.prepare.
+    """
     from portable_softmax.runtime.workspace import with_statistics, with_workspace
 
     spec, grid = KernelSpec.of(problem, tiling), (num_programs, 1, 1)
-    launch = prepare(spec, device, grid, sizes)
+    launch = prepared(spec, device, grid, sizes)
     if spec.exchanges:
         return with_workspace(launch, problem, tiling, where)
     if not spec.step:
         return launch
     second = grid if problem.stores else (num_programs // tiling.splits, 1, 1)  # log-probabilities: one program for all splits
-    return with_statistics(launch, prepare(replace(spec, step="map"), device, second, sizes), problem, tiling, where)
+    map_ = prepared(replace(spec, step="map"), device, second, sizes)
+    return with_statistics(launch, map_, problem, tiling, where)
 
 
 def sizes_of(problem: Problem) -> dict[str, int]:

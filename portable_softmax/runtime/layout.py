@@ -107,7 +107,9 @@ def _lines(
     shape, strides = tensors[0].shape, [t.stride() for t in tensors]
     strides = strides if len(strides) > 1 else strides * 2
     if scores or log_probs:
-        return lines_of_scores(shape, dim, strides, (0,) * len(shape) if mask is None else mask.stride(), bool(scores.causal))
+        of_mask = (0,) * len(shape) if mask is None else mask.stride()
+        lines = lines_of_scores(shape, dim, strides, of_mask, bool(scores.causal))
+        return None if lines and lines.across and log_probs else lines  # the kernels of log-probabilities read rows alone
     return lines_of(shape, dim, strides, device.vendor.scattered_rows)
 
 
