@@ -27,6 +27,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, GridError, PortableSoftmaxError
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.request import scored_problem
+from portable_softmax.planning.scores import NONE
 from portable_softmax.row_kernels.arguments import text_of, value_of
 from portable_softmax.row_kernels.blocks import smaller_block
 from portable_softmax.row_kernels.decorators import configurations, implied_arguments, jit_function
