@@ -56,18 +56,24 @@ def looking(device, polls):
 
 def at_once(device, seed, left=lambda words, number: None, **together):
     """Launches as `direct.launch` does, of programs that run at once; see Together. `left` fills a launch's words before."""
+    return launching(device, prepared_together(device, seed, left, **together))
 
-    def prepare(spec, device, grid, sizes):
+
+def prepared_together(device, seed, left=lambda words, number: None, **together):
+    """Stands in for runtime.prepared.prepare."""
+
+    def prepare(spec, _, grid, sizes):
         (in_order, fixed), names = arranged(spec, sizes), tuple(signature_of(spec))
 
         def launch(*operands):
-            left(*operands[-2:])
+            if spec.exchanges:
+                left(*operands[-2:])
             named = dict(zip(names, in_order((*operands, *fixed)), strict=True)) | constexprs_of(spec, device)
             Together(seed, **together).launch(kernel_of(spec), grid[0], **named)
 
         return launch
 
-    return launching(device, prepare)
+    return prepare
 
 
 def assert_same(result, other):
