@@ -4,9 +4,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import UnsetType
-
-from portable_softmax.planning.scores import NONE, Scores
+from portable_softmax.planning.scores import Scores
 
 OPTIONS = ("mask", "scale", "temperature", "softcap", "sink")
 MASKS = ("boolean", "added", "causal", "lower_right")

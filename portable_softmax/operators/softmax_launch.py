@@ -31,6 +31,8 @@ def softmax(inputs: Inputs, options: Options, invariant: bool, out: Tensor | Non
     scores = scores_of(inputs, options)
     if scores is None or not is_launched(x, options.dim, options.dtype):
         return None
+    if torch.promote_types(x.dtype, options.dtype) != options.dtype:  # torch rounds x first, and kernels do not
+        return None
     device = device_of(x)
     empty, rows = allocation(x.shape, options.dtype, x), row_shape(x, options.dim)
     result = empty(x) if out is None else out

@@ -38,14 +38,16 @@ class Case:
     name: str
     direction: Callable[..., torch.Tensor]
 
-    def __call__(self, run):
+    def __call__(self, run, special=None):
         """The result for two rows, compared with float64."""
         form, dtype, n_cols, tiling, vector, stride = CASES[self.name]
         where = torch.device("cpu")  # the interpreter's
         if self.name in BESIDE:
             how = form, dtype, where, n_cols, tiling, 2 * tiling.splits
-            return beside(self.direction, current_device(), run, *how)
-        return self.direction(run, form, dtype, where, n_cols, tiling, 2 * tiling.splits, vector, stride, n_rows=2)
+            return beside(self.direction, current_device(), run, *how, special=special)
+        return self.direction(
+            run, form, dtype, where, n_cols, tiling, 2 * tiling.splits, vector, stride, n_rows=2, special=special
+        )
 
 
 def looking(device, polls):
