@@ -189,14 +189,14 @@ class _Builder:
     def bits(self):
         a = self.some(INTEGERS)
         b = self.like(a)
-        sign = self.chance.choice(("&", "|", "^", "<<", ">>", "~", "clz"))
+        sign = self.chance.choice(("&", "|", "^", "<<", ">>", "~", "umulhi"))
         if sign == "~":
             self.say(f"~{a.name}", ~a.array)
         elif sign in ("&", "|", "^"):
             self.say(
                 f"{a.name} {sign} {b.name}", {"&": a.array & b.array, "|": a.array | b.array, "^": a.array ^ b.array}[sign]
             )
-        elif sign == "clz" and a.kind in ("int32", "uint32"):
+        elif sign == "umulhi" and a.kind in ("int32", "uint32"):
             high = (a.array.astype(np.uint64) & 0xFFFFFFFF) * b.array.astype(np.uint32)
             self.say(f"tl.umulhi({a.name}.to(tl.uint32), {b.name}.to(tl.uint32))", (high >> 32).astype(np.uint32))
         elif sign in ("<<", ">>"):

@@ -24,8 +24,8 @@ def token_log_probs(
     """Computes log_softmax(scores, dim, dtype=float32) at chosen ids, and nothing else of it: logits are read once.
 
     The scores are softcap * tanh(scale * logits / softcap) / temperature. Differentiable in every mode: the first gradient is
-    one more launch, which reads logits and writes their gradient; beside logits two numbers of each row are saved. Rows all of
-    whose ids are ignored are not read, unless entropies or the logsumexp are requested, and their gradient is 0.
+    one more launch, which reads logits and writes their gradient; beside logits two numbers of each row are saved. A row all of
+    whose ids are ignored has a gradient of 0, whatever its logits are, unless entropies or the logsumexp are requested.
 
     Args:
         logits: any shape of at least one dimension, any strides; a slice such as `logits[:, :-1]` is not copied.

@@ -53,7 +53,7 @@ def test_a_gradient_in_place_lies_where_logits_lay(x, ids):
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_ignored_rows_are_not_read(x, ids, many):
+def test_ignored_rows_have_no_gradient_whatever_they_hold(x, ids, many):
     x[0, 2], x[1] = torch.nan, torch.nan
     ids = torch.where(torch.arange(2, device=ids.device)[:, None] == 1, -100, ids)
     ids = torch.stack([ids, ids], -1) if many else ids
