@@ -27,6 +27,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, GridError, PortableSoftmaxError
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.request import scored_problem
+from portable_softmax.planning.scores import NONE
 from portable_softmax.row_kernels.arguments import text_of, value_of
 from portable_softmax.row_kernels.blocks import smaller_block
 from portable_softmax.row_kernels.decorators import configurations, implied_arguments, jit_function
@@ -244,7 +245,7 @@ def _planned(device: Device, case: SoftmaxProblem) -> LaunchPlan:
     if not case.scores:
         return plan(case.n_rows, case.n_cols, case.dtype, device, backward=backward)
     check_dtype(case.dtype)
-    return plan_problem(scored_problem(case.n_rows, case.n_cols, case.dtype, scores.as_launched(case.scores), backward), device)
+    return plan_problem(scored_problem(case.n_rows, case.n_cols, case.dtype, case.scores or NONE, backward), device)
 
 
 def _verified(device: Device, case: SoftmaxProblem, found: LaunchPlan) -> Verified:

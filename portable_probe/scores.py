@@ -1,13 +1,10 @@
 """A softmax of scores on the command line: the options, which of them exclude each other, and words for a report."""
 
 import argparse
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import UnsetType
-
-from portable_softmax.planning.scores import NONE, Scores
+from portable_softmax.planning.scores import Scores
 
 OPTIONS = ("mask", "scale", "temperature", "softcap", "sink")
 MASKS = ("boolean", "added", "causal", "lower_right")
@@ -42,8 +39,8 @@ def scores_of(options: argparse.Namespace, dtype: str) -> Scores:
     """Returns the scores that the options ask for; an added mask is of x's type."""
     masks = {*(options.mask or ())}
     return Scores(
-        factor=options.scale or options.temperature,
-        divides=bool(options.temperature),
+        scale=options.scale,
+        temperature=options.temperature,
         cap=options.softcap,
         mask="bool" if "boolean" in masks else dtype if "added" in masks else None,
         causal="lower_right" if "lower_right" in masks else "upper_left" if "causal" in masks else None,
@@ -51,19 +48,13 @@ def scores_of(options: argparse.Namespace, dtype: str) -> Scores:
     )
 
 
-def as_launched(scores: Scores | UnsetType) -> Scores:
-    """Returns scores as kernels take them: of a number that divides, they are given the inverse."""
-    taken = scores or NONE
-    return dataclasses.replace(taken, divides=False) if taken.factor == "number" else taken
-
-
 def words_of(scores: Scores) -> str:
     """Names the steps, in their order; "" where there are none."""
-    factor = "temperature" if scores.divides else "scale"
     mask = "boolean" if scores.mask == "bool" else f"added {scores.mask}"
     steps = {
-        f"{factor}{' of each row' if scores.factor == 'rows' else ''}": scores.factor,
+        f"scale{' of each row' if scores.scale == 'rows' else ''}": scores.scale,
         f"softcap {scores.cap}": scores.cap,
+        f"temperature{' of each row' if scores.temperature == 'rows' else ''}": scores.temperature,
         f"{mask} mask": scores.mask,
         "causal" if scores.causal == "upper_left" else f"causal {scores.causal}": scores.causal,
         "sink": scores.sink,

@@ -1,19 +1,17 @@
 """A trial of the softmax or its gradient, of scores too: operands in guarded memory, and what should come out in float64."""
 
-import struct
 from typing import NamedTuple
 
 import torch
 
 from portable_probe.closeness import Distance, Terms, allowed_of_terms, distance
 from portable_probe.report_types import SoftmaxProblem, Verified
-from portable_probe.scores import as_launched
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.lines import lines_of, lines_of_scores
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.scores import Scores
+from portable_softmax.planning.scores import NONE, Scores
 from portable_softmax.runtime.guard import guard_of, launch_on
-from portable_softmax.runtime.launch import bind_problem, mask_sizes, problem_from
+from portable_softmax.runtime.launch import bind_problem, problem_from
 
 GUARD = 16  # elements after each row that must stay as they are
 PEAK = 200.0  # exp of it is more than float32 holds
@@ -67,14 +65,14 @@ class Trial(NamedTuple):
     Args:
         problem: what is launched.
         operands: as the kernel takes them, the result first; nothing is around each but nan.
-        numbers: values of parameters that only kernels of scores have.
+        numbers: operands behind the tensors: the factor of all rows.
         exact: the result in float64.
         terms: the size of what the result is a sum of, which is rounded too; 0 where nothing cancels.
     """
 
     problem: Problem
     operands: tuple[torch.Tensor, ...]
-    numbers: tuple[int, ...]
+    numbers: tuple[float, ...]
     exact: torch.Tensor
     terms: torch.Tensor | float
 
@@ -91,8 +89,8 @@ def verify_here(case: SoftmaxProblem, device: Device) -> Verified:
     """
     where = torch.device(device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}"))
     tried = trial(case, case.n_rows, device, where)
-    launch = bind_problem(tried.problem, device, where, tried.numbers)
-    launch_on(guard_of(device), launch, *tried.operands)
+    launch = bind_problem(tried.problem, device, where)
+    launch_on(guard_of(device), launch, *tried.operands, *tried.numbers)
     return tried.compared()
 
 
@@ -105,7 +103,7 @@ def trial(case: SoftmaxProblem, n_rows: int, device: Device, where: "torch.devic
         device: what the launch is for.
         where: torch's name of the device of the operands.
     """
-    scores, dtype = as_launched(case.scores), getattr(torch, case.dtype)
+    scores, dtype = case.scores or NONE, getattr(torch, case.dtype)
     x = wide_rows(n_rows, case.n_cols, dtype, where)
     given = _Given(scores, x)
     exact, terms = given.softmax()
@@ -119,9 +117,7 @@ def trial(case: SoftmaxProblem, n_rows: int, device: Device, where: "torch.devic
         more = given.mask, given.factors, given.sinks
     problem = _described(operands, scores, None if case.backward else given.mask, device)
     operands += tuple(each for each in more if each is not None)
-    numbers = () if not scores or scores.factor == "rows" else _bits(given.number)
-    if given.mask is not None and not case.backward:
-        numbers = mask_sizes(problem) + numbers
+    numbers = (FACTOR,) if "number" in (scores.scale, scores.temperature) else ()
     return Trial(problem, operands, numbers, exact, terms)
 
 
@@ -135,11 +131,6 @@ def _described(operands: tuple[torch.Tensor, ...], scores: Scores, mask: torch.T
     return problem_from(operands, lines, "softmax", len(operands) == 3, False, scores=scores, mask=mask)
 
 
-def _bits(number: float) -> tuple[int, ...]:
-    """Returns the bits of the factor as kernels read them, in float32."""
-    return struct.unpack("<i", struct.pack("<f", number))
-
-
 class _Given:
     """Everything that scores need beside x, and the formula in float64, whose steps are rounded as the kernel's are."""
 
@@ -148,8 +139,10 @@ class _Given:
         self.compute = torch.promote_types(x.dtype, torch.float32)
         self.generator = torch.Generator(x.device).manual_seed(1)
         self.mask = self._mask()
-        self.number = FACTOR if scores.factor == "number" else 1.0
-        self.factors = self._rows().abs().add(0.75) if scores.factor == "rows" else None
+        kind = scores.scale or scores.temperature
+        self.factors = self._rows().abs().add(0.75) if kind == "rows" else None
+        factor: torch.Tensor | float = FACTOR if kind == "number" else 1.0
+        self.factor = factor if self.factors is None else self.factors.double().unsqueeze(-1)
         self.sinks = self._rows() * 3 if scores.sink else None
 
     def random(self, dtype: torch.dtype) -> torch.Tensor:
@@ -184,12 +177,12 @@ class _Given:
 
     def _scores(self) -> torch.Tensor:
         scores, z = self.scores, self.x.to(self.compute)
-        if self.factors is not None:
-            factors = self.factors.unsqueeze(-1)
-            z = z / factors if scores.divides else z * factors
-        z = z * self.number
+        if scores.scale:
+            z = (z * self.factor).to(self.compute)
         if scores.cap:
             z = (scores.cap * torch.tanh(z.double() / scores.cap)).to(self.compute)
+        if scores.temperature:
+            z = (z / self.factor).to(self.compute)
         if self.mask is not None:
             z = z.masked_fill(~self.mask, -INF) if scores.mask == "bool" else z + self.mask.to(self.compute)
         if scores.causal:
@@ -203,8 +196,5 @@ class _Given:
         d, p = dy.double(), y.double()
         exact = p * (d - (d * p).sum(-1, keepdim=True))
         terms = p * (d.abs() + (d * p).abs().sum(-1, keepdim=True))
-        factor: torch.Tensor | float = self.number
-        if self.factors is not None:
-            factor = self.factors.double().unsqueeze(-1)
-            factor = 1 / factor if self.scores.divides else factor
+        factor = 1 / self.factor if self.scores.temperature else self.factor
         return exact * factor, terms * factor

@@ -16,9 +16,9 @@ from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.reading import read_as
 from portable_softmax.row_kernels.launched import Launched
 from portable_softmax.runtime.compiled import compile_kernel
-from portable_softmax.runtime.launch import sizes_of
+from portable_softmax.runtime.launch import bind_tiling, sizes_of
+from portable_softmax.runtime.prepared import arranged
 from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.runtime.workspace import with_workspace
 
 MOST_ELEMENTS = 2**19  # of a matrix; a million takes seconds
 FEWEST_ROWS = 8  # wide_rows are of several kinds
@@ -36,22 +36,20 @@ def verify_softmax(case: SoftmaxProblem, found: LaunchPlan, device: Device) -> V
         DeviceError: the emulator does not know an instruction, or is not installed.
         KernelError: the kernel did what none should.
     """
-    tiling, spec = found.tiling, KernelSpec.of(found.problem, found.tiling)
+    tiling = found.tiling
     rows = min(case.n_rows, max(FEWEST_ROWS, tiling.tile_rows, MOST_ELEMENTS // case.n_cols))
     tried = trial(case, rows, device, "cpu")
     fewer = read_as(tried.problem, found.problem, device)
     groups = min(fewer.tiles(tiling.tile_rows), found.num_programs // tiling.splits)
-    run = _runner(compile_kernel(spec, device), (groups * tiling.splits, 1, 1))
-    sizes = *sizes_of(fewer), *tried.numbers
     steps: list[int] = []
-    given = len(tried.operands)
 
-    def launch(*operands: Any) -> None:
-        steps.append(run([*operands[:given], *sizes, *operands[given:]]))
+    def prepared(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes: Mapping[str, int]) -> Callable[..., None]:
+        run, (in_order, fixed) = _runner(compile_kernel(spec, device), grid), arranged(spec, sizes)
+        return lambda *operands: steps.append(run([*in_order((*operands, *fixed))]))
 
-    call = with_workspace(launch, fewer, tiling, torch.device("cpu")) if tiling.is_shared else launch
-    call(*tried.operands)
-    return msgspec.structs.replace(tried.compared(), rows=rows, **executed(device, steps[0]))
+    call = bind_tiling(fewer, tiling, groups * tiling.splits, sizes_of(fewer), device, torch.device("cpu"), prepared)
+    call(*tried.operands, *tried.numbers)
+    return msgspec.structs.replace(tried.compared(), rows=rows, **executed(device, sum(steps)))
 
 
 def run_case(launch: Launched, case: KernelCase, device: Device) -> dict[str, Any]:

@@ -38,8 +38,13 @@ def set_batch_invariant(enabled: bool) -> None:
 
 
 def is_batch_invariant() -> bool:
-    """Returns the flag of the process."""
-    return _enabled
+    """Returns the flag of the process.
+
+    torch.use_deterministic_algorithms chooses the same launches: the delay of another program changes none of their bits.
+    """
+    import torch
+
+    return _enabled or torch.are_deterministic_algorithms_enabled()
 
 
 @contextlib.contextmanager

@@ -19,10 +19,8 @@ from portable_softmax.planning.planner import unfit
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.compiled import resources_of
 from portable_softmax.runtime.guard import guard_of, launch_on
-from portable_softmax.runtime.launch import sizes_of
-from portable_softmax.runtime.prepared import prepare
+from portable_softmax.runtime.launch import bind_tiling, sizes_of
 from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.runtime.workspace import with_workspace
 
 WARMUP_MS, REPEAT_MS = 1, 6  # of each of two turns
 
@@ -64,9 +62,7 @@ def timed(launch: Launch) -> Launch:
         y.copy_(torch.softmax(y.normal_().float(), dim))
         total, size = ((each * y.double()).sum(dim, True) for each in (first.double(), first.double().abs()))
         exact, terms = y.double() * (first.double() - total), y.double() * (first.double().abs() + size)
-    prepared = prepare(KernelSpec.of(problem, tiling), device, (launch.n_programs, 1, 1), sizes_of(problem))
-    if tiling.is_shared:
-        prepared = with_workspace(prepared, problem, tiling, result.device)
+    prepared = bind_tiling(problem, tiling, launch.n_programs, sizes_of(problem), device, result.device)
     call = functools.partial(launch_on, guard_of(device), prepared, *operands)
     call()
     if not (error := worst_error(result, exact, terms)) <= 1:

@@ -63,10 +63,10 @@ def explain(
     inputs = x, mask, scale, temperature, None if sink is None else sink_of("explain", x, sink), softcap
     options = read("softmax", inputs, dim, dtype, causal, masked_rows)
     if ids is None:
-        found = None if x.is_meta and target is None else scores_of(inputs, options)
-        about = {"form": FORMS[False], "scores": found[0] if found else None, "batch_invariant": is_batch_invariant()}
+        scores = None if x.is_meta and target is None else scores_of(inputs, options)
+        about = {"form": FORMS[False], "scores": scores, "batch_invariant": is_batch_invariant()}
         y = torch.empty(x.shape, dtype=options.dtype, device="meta")
-        return "\n".join(_lines((y, _like(x)), options.dim, mask, about if found else None, target, x))
+        return "\n".join(_lines((y, _like(x)), options.dim, mask, about if scores is not None else None, target, x))
     if dtype is not None or mask is not None or causal or sink is not None or masked_rows != "nan":
         raise ValueError("explain(): with ids, of softmax's options only scale, temperature and softcap are taken")
     given = x, ids, scale, temperature, softcap

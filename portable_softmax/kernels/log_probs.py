@@ -1,232 +1,252 @@
-"""The ending that picks, in place of the one that stores: log-probabilities of chosen elements of rows; and their gradient.
+"""Log-probabilities of chosen tokens, without the softmax of all of them; and their gradient.
 
-A row's numbers are known as for its log_softmax: its maximum, its sum of exponentials, and with FORM.entropy the sum of
-exp(x - maximum) * (x - maximum), which is called its falls. Where programs share a row, all publish the numbers of their split,
-and the last of them alone looks for those of the others: it computes what is missing itself, and nobody waits for it.
-
-Rows are numbered as in a contiguous tensor. Each has `n_ids` chosen columns. Results are those of log_softmax there, to the
-bit; 0 for an id that is `ignored`, and nan for one outside of the row.
+Rows have n_ids tokens each. The result is 0 for an id that is `ignored` and nan for one outside of the row. A row whose ids
+are all ignored is not read, and its numbers are 0.
 """
 
+# isort: skip_file
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import block_of, edges_of, past_of_split, pointers
-from portable_softmax.kernels.exchange import MISSING, is_missing, publish, slots_of, swap, top_of
-from portable_softmax.kernels.exponents import exp, finite, inverse_of, steep, times
-from portable_softmax.kernels.fallback import reduce_again
-from portable_softmax.kernels.formulas import along, finish, load, of_rows, store
-from portable_softmax.kernels.held import get
-from portable_softmax.kernels.scores import multiplier, unscaled
-from portable_softmax.kernels.splits import across_splits, combine, combine_falls, splits_of
-from portable_softmax.kernels.streamed import load_block
+from .common import (
+    BOTH, ENDS, NEG_INF, along, exp, find_columns, find_rows, finite, first_column, last_column, load_per_row, offsets_of_rows,
+    places, places_of_ends, store,
+)  # fmt: skip
+from .exchange import MISSING, load_statistics, look, of_rows, publish, store_statistics
+from .scores import add_powers, bounded, fall_of, inverse_of, load_scores, load_tile, merge, reduce_row
+from .softmax import n_tiles
 
 
 @triton.jit
-def pick(
-    picked_ptr, ids_ptr, statistics_ptr, workspace_ptr, epoch, a, b, ids, there, score, first, second, falls, tile, matrix,
-    number, rows, lead, split, n_rows, n_cols, all_rows, a_stride, b_stride, factor, n_ids, ignored, FORM: tl.constexpr,
+def token_log_probs_kernel(
+    out_ptr, lse_ptr, entropy_ptr, x_ptr, ids_ptr, scale, temperature, words_ptr,
+    n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, n_ids, ignored, epoch, C: tl.constexpr,
 ):  # fmt: skip
-    """Ends with the numbers of a tile's rows, from those of the program's split of them.
+    """log_softmax(scores of x) at ids, its logsumexp and entropy. The program of a row's last split writes them."""
+    n_cols, x_query, x_batch, x_head = n_cols * C.ROW_UNIT, x_query * C.ROW_UNIT, x_batch * C.UNIT, x_head * C.UNIT
+    PROGRAMS: tl.constexpr = 1 if C.STEP == "map" else C.SPLITS  # of a tile
+    split, group = tl.program_id(0) % PROGRAMS, tl.program_id(0) // PROGRAMS
+    if C.STEP == "map":
+        split = C.SPLITS - 1
+    first = first_column(split, n_cols, C)
+    last_tile = n_tiles(n_rows, n_queries, C) if C.WALK else group + 1
+    for tile in tl.range(group, last_tile, tl.num_programs(0) // PROGRAMS if C.WALK else 1):
+        rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
+        offset = offsets_of_rows(head, query, n_heads, x_batch, x_head, x_query, C)
+        x_at, _, lead, past = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
+        x = x_ptr + x_at
+        by = load_per_row(scale, rows, exists, C.SCALE, C)
+        heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
+        writes = exists & (split == C.SPLITS - 1)
+        ids = load_ids(ids_ptr, rows, exists if C.SKIP else writes, 0, n_ids, ignored, C)  # on their way meanwhile
+        seen = past
+        if C.SKIP:
+            seen = tl.where(any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C), past, 0)
 
-    The first chosen column of each row, and its score, are known: `chosen_first`.
-    """
-    if FORM.splits > 1:
-        slots = slots_of(workspace_ptr, tile, FORM)
-        publish(slots, split, first, second, epoch, FORM)
-        if FORM.entropy:
-            publish(slots + FORM.slots // 2, split, falls, tl.zeros_like(falls), epoch, FORM)
-    if split == FORM.splits - 1 if FORM.splits > 1 else True:
-        if FORM.splits > 1:
-            peak, total, all_falls = whole_rows(
-                slots, epoch, a, b, rows, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM
-            )
+        if C.STEP == "map":
+            peaks, totals = load_statistics(words_ptr, rows, exists, NEG_INF, C)
+            falls = totals
+            if C.ENTROPY:
+                falls, _ = load_statistics(words_ptr + 2 * n_rows * C.SPLITS, rows, exists, 0.0, C)
+            peak, total, falls = whole(peaks, totals, falls, heat, C)
+        elif C.IN_REGISTERS:
+            scores, peak = load_tile(x, x, 1, 0, lead, seen, by, heat, first, C)
+            _, total, falls = add_powers(scores, finite(peak), heat, C)
         else:
-            peak, total, all_falls = first, second, falls
-        write(
-            picked_ptr, ids_ptr, statistics_ptr, a, b, ids, there, score, peak, total, all_falls, number, rows, lead, n_rows,
-            n_cols, all_rows, a_stride, b_stride, factor, n_ids, ignored, FORM,
-        )  # fmt: skip
+            peak, total, falls = reduce_row(x, x, 1, 0, lead, seen, by, heat, first, last_column(first, seen, C), C)
+
+        score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
+        if C.STEP == "reduce":
+            store_statistics(words_ptr, rows, exists, split, peak, total, C)
+            if C.ENTROPY:
+                store_statistics(words_ptr + 2 * n_rows * C.SPLITS, rows, exists, split, falls, falls, C)
+        else:
+            if C.EXCHANGE:
+                PAIRS: tl.constexpr = 2 if C.ENTROPY else 1
+                words = words_ptr + tl.cast(tile, tl.int64) * (2 * PAIRS * C.SPLITS * C.ROWS)
+                publish(words, split, peak, total, epoch, C)
+                if C.ENTROPY:
+                    publish(words + 2 * C.SPLITS * C.ROWS, split, falls, falls, epoch, C)
+                if split == C.SPLITS - 1:
+                    peaks, totals, highest = look(words, epoch, NEG_INF, C)
+                    late = tl.max(highest) == MISSING
+                    parts = totals
+                    if C.ENTROPY:
+                        parts, _copies, lowest = look(words + 2 * C.SPLITS * C.ROWS, epoch, 0.0, C)
+                        late = late | (tl.max(lowest) == MISSING)
+                    if late:
+                        peak, total, falls = reduce_row(x, x, 1, 0, lead, seen, by, heat, 0, tl.max(seen), C)
+                    else:
+                        peak, total, falls = whole(peaks, totals, parts, heat, C)
+            if split == C.SPLITS - 1:
+                write_rows(lse_ptr, entropy_ptr, ids, ids_ptr, rows, exists, n_ids, ignored, peak, total, falls, C)
+                for k in tl.range(0, n_ids):
+                    write_token(out_ptr, ids, score, rows, exists, k, n_cols, n_ids, ignored, peak, total, heat, C)
+                    ids = load_ids(ids_ptr, rows, writes, k + 1, n_ids, ignored, C)
+                    score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
 
 
 @triton.jit
-def number_of_row(matrix, rows, per_matrix, FORM: tl.constexpr):
-    """Returns the number of each of a tile's rows among all rows, [rows]."""
-    return rows.to(tl.int64) if FORM.flat else tl.cast(matrix, tl.int64) * per_matrix + rows
+def whole(peaks, totals, falls, temperature, C: tl.constexpr):
+    """Returns the numbers of rows from those of their splits."""
+    if C.TEMPERATURE == "row":
+        temperature = tl.reshape(temperature, (1, C.ROWS))
+    peak, total, falls = merge(peaks, totals, falls, temperature, 0, C)
+    return of_rows(peak, C), of_rows(total, C), of_rows(falls, C)
 
 
 @triton.jit
-def chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM: tl.constexpr):
-    """Returns (one chosen column of each row, whether it is one of the row and not ignored), [rows] each; 0 past the last."""
-    known = known & (at < n_ids)
-    ids = tl.load(ids_ptr + number * n_ids + at, mask=known, other=0)
-    return ids, known & (ids != ignored) & (ids >= 0) & (ids < n_cols)
-
-
-@triton.jit
-def chosen_first(ids_ptr, number, rows, split, n_rows, n_cols, n_ids, ignored, FORM: tl.constexpr):
-    """Returns `chosen_of` for the first chosen column, of none in a program that does not `write`.
-
-    Ahead of the tile's elements: memory takes as long for this number as for all of them.
-    """
-    return chosen_of(ids_ptr, number, 0, (rows < n_rows) & (split == FORM.splits - 1), n_cols, n_ids, ignored, FORM)
-
-
-@triton.jit
-def score_at(ids, there, a, b, lead, a_stride, b_stride, factor, FORM: tl.constexpr):
-    """Returns the score of one column of each row, of the rank of a tile with one column."""
-    cols = tl.expand_dims(ids, FORM.axis) + lead
-    there = tl.expand_dims(there, FORM.axis)
-    score, _ = load(a, b, cols, there, there, a_stride, b_stride, factor, FORM)
-    return score
-
-
-@triton.jit
-def write(
-    picked_ptr, ids_ptr, statistics_ptr, a, b, ids, there, score, first, second, falls, number, rows, lead, n_rows, n_cols,
-    all_rows, a_stride, b_stride, factor, n_ids, ignored, FORM: tl.constexpr,
-):  # fmt: skip
-    """Writes the numbers of whole rows: maximum, sum, with FORM.entropy the entropy, and log-probabilities of chosen columns.
-
-    The entropy is log(sum) - falls / sum, of two terms that are not negative. Each score is loaded a column ahead.
-    """
-    known = rows < n_rows
-    place = statistics_ptr + number
-    tl.store(place, first, mask=known)
-    tl.store(place + all_rows, second, mask=known)
-    if FORM.entropy:
-        tl.store(place + 2 * all_rows, tl.log(second) - falls / second, mask=known)
-    for at in tl.range(0, n_ids):
-        result = finish(score, score, first, second, first, first, factor, FORM.axis, FORM)
-        result = tl.where(tl.expand_dims(there, FORM.axis), result, float("nan"))
-        result = tl.where(tl.expand_dims(ids == ignored, FORM.axis), 0.0, result)
-        tl.store(tl.expand_dims(picked_ptr + number * n_ids + at, FORM.axis), result, mask=tl.expand_dims(known, FORM.axis))
-        ids, there = chosen_of(ids_ptr, number, at + 1, known, n_cols, n_ids, ignored, FORM)
-        score = score_at(ids, there, a, b, lead, a_stride, b_stride, factor, FORM)
-
-
-@triton.jit
-def whole_rows(slots, epoch, a, b, rows, lead, n_rows, n_cols, a_stride, b_stride, factor, FORM: tl.constexpr):
-    """Returns (first, second, falls) of whole rows from what their programs have published; computes itself what is missing."""
-    firsts, seconds, top = swap(slots, None, None, None, epoch, FORM)
-    falls = firsts
-    late = top == MISSING
-    if FORM.entropy:
-        falls, found, last = swap(slots + FORM.slots // 2, None, None, None, epoch, FORM)
-        late = late | (last == MISSING)
-        seconds = tl.where(found < 0, -1.0, seconds)
-    if late:
-        for other in tl.range(0, FORM.splits):
-            if is_missing(seconds, other, FORM):
-                first, second, more = reduce_again(a, b, rows, lead, other, n_rows, n_cols, a_stride, b_stride, factor, FORM)
-                is_found = splits_of(FORM) == other
-                firsts = tl.where(is_found, across_splits(of_rows(first), FORM), firsts)
-                seconds = tl.where(is_found, across_splits(of_rows(second), FORM), seconds)
-                if FORM.entropy:
-                    falls = tl.where(is_found, across_splits(of_rows(more), FORM), falls)
-        top = top_of(firsts, seconds, FORM)
-    first, second = combine(firsts, seconds, top, factor, FORM)
-    if FORM.entropy:
-        whole = combine_falls(firsts, seconds, falls, first, factor, FORM)
+def any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C: tl.constexpr):
+    """Returns True for rows that are read: with READ_ALL all, else those with an id that is not ignored. [ROWS, 1]."""
+    some = ids != ignored
+    if C.READ_ALL:
+        some = along(exists, C)
     else:
-        whole = second
-    return first, second, whole
+        for k in tl.range(1, n_ids):
+            some = some | (load_ids(ids_ptr, rows, exists, k, n_ids, ignored, C) != ignored)
+    return some
 
 
 @triton.jit
-def store_gradients(
-    out, a, b, tile_a, edge_a, first, second, total, slope, ids_ptr, picked_ptr, number, rows, lead, split, first_col, n_rows,
-    n_cols, out_stride, a_stride, n_ids, ignored, factor, FORM: tl.constexpr,
+def is_token(ids, n_cols, ignored):
+    """Returns True for ids that are columns, and not ignored."""
+    return (ids >= 0) & (ids < n_cols) & (ids != ignored)
+
+
+@triton.jit
+def load_ids(ids_ptr, rows, writes, k, n_ids, ignored, C: tl.constexpr):
+    """Returns the k-th id of each row, [ROWS, 1]."""
+    return along(tl.load(ids_ptr + rows * n_ids + k, mask=writes & (k < n_ids), other=ignored), C)
+
+
+@triton.jit
+def load_score(x, ids, lead, n_cols, ignored, scale, temperature, C: tl.constexpr):
+    """Returns the scores of one token of each row, [ROWS, 1]."""
+    place = tl.where(is_token(ids, n_cols, ignored), ids.to(tl.int32) + lead, -1)
+    return load_scores(x, x, place, 1, 0, 0, tl.where(place < 0, -1, place + 1), scale, temperature, ENDS, C)
+
+
+@triton.jit
+def write_rows(lse_ptr, entropy_ptr, ids, ids_ptr, rows, exists, n_ids, ignored, peak, total, falls, C: tl.constexpr):
+    """Stores logsumexp and entropy of rows; 0 for those that are not read."""
+    read = any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C)
+    at, mask = along(rows, C), along(exists, C)
+    tl.store(lse_ptr + at, tl.where(read, peak + tl.log(total), 0.0), mask=mask)
+    if C.ENTROPY:  # two terms that are not negative
+        tl.store(entropy_ptr + at, tl.where(read, tl.log(total) - falls / total, 0.0), mask=mask)
+
+
+@triton.jit
+def write_token(out_ptr, ids, score, rows, exists, k, n_cols, n_ids, ignored, peak, total, temperature, C: tl.constexpr):
+    """Stores the log-probabilities of one token of each row."""
+    log_prob = fall_of(score, peak, temperature, C) - tl.log(total)
+    log_prob = tl.where(is_token(ids, n_cols, ignored), log_prob, float("nan"))
+    tl.store(out_ptr + along(rows, C) * n_ids + k, tl.where(ids == ignored, 0.0, log_prob), mask=along(exists, C))
+
+
+# ---------------------------------------------------------------- gradient
+@triton.jit
+def token_log_probs_backward_kernel(
+    dx_ptr, x_ptr, ids_ptr, lse_ptr, entropy_ptr, d_out_ptr, d_lse_ptr, d_entropy_ptr, scale, temperature,
+    n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, n_ids, ignored, C: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradient of logits, from these and the numbers of their rows; `out` may be `a`.
+    """The gradient of x from those of log-probabilities, logsumexp and entropies; each may be None. dx may be x."""
+    n_cols, x_query, x_batch, x_head = n_cols * C.ROW_UNIT, x_query * C.ROW_UNIT, x_batch * C.UNIT, x_head * C.UNIT
+    split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
+    first = first_column(split, n_cols, C)
+    last_tile = n_tiles(n_rows, n_queries, C) if C.WALK else group + 1
+    for tile in tl.range(group, last_tile, tl.num_programs(0) // C.SPLITS if C.WALK else 1):
+        rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
+        offset = offsets_of_rows(head, query, n_heads, x_batch, x_head, x_query, C)
+        x_at, dx_at, lead, past = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
+        x, dx = x_ptr + x_at, dx_ptr + dx_at
+        by = load_per_row(scale, rows, exists, C.SCALE, C)
+        heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
+        lse = along(tl.load(lse_ptr + rows, mask=exists, other=0.0), C)
+        # Of a score: d_out where it was chosen, less p * (total + slope * log(p)).
+        token, d_out = load_gradient(ids_ptr, d_out_ptr, rows, exists, 0, n_cols, n_ids, ignored, C)
+        total = sum_of_gradients(ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C)
+        if d_lse_ptr is not None:
+            total -= along(tl.load(d_lse_ptr + rows, mask=exists, other=0.0), C)
+        slope = total
+        if C.ENTROPY:
+            slope = along(tl.load(d_entropy_ptr + rows, mask=exists, other=0.0), C)
+            entropy = along(tl.load(entropy_ptr + rows, mask=exists, other=0.0), C)
+            total = tl.where(slope == 0, total, total + slope * entropy)
+        ids = load_ids(ids_ptr, rows, exists, 0, n_ids, ignored, C)
+        idle = any_token(ids, ids_ptr, rows, exists, n_ids if C.MANY else 1, ignored, C) == 0
+        seen = tl.where(idle, 0, past) if C.SKIP else past
 
-    Of scores it is g at a chosen element, less p * (the row's sum of g), and with an entropy less p * h * (log(p) + entropy).
-    """
-    known = rows < n_rows
-    if FORM.held:
-        for k in tl.static_range(FORM.blocks):
-            cols, mask = block_of(rows, first_col, lead, n_rows, n_cols, k, FORM)
-            result = gradient_at(
-                get(tile_a, k, FORM), cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols,
-                n_ids, ignored, factor, FORM.axis, FORM,
-            )  # fmt: skip
-            store(pointers(out, cols, out_stride, FORM.axis), result, mask)
-    else:
-        for col in tl.range(first_col, past_of_split(first_col, n_cols, FORM), FORM.width):
-            block, _b, cols, mask = load_block(a, b, rows, col, lead, n_rows, n_cols, a_stride, out_stride, factor, FORM)
-            result = gradient_at(
-                block, cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored,
-                factor, FORM.axis, FORM,
-            )  # fmt: skip
-            store(pointers(out, cols, out_stride, FORM.axis), result, mask)
-    if FORM.unaligned:
-        if split == 0:
-            edge_cols, edge_mask = edges_of(rows, lead, 0, n_rows, n_cols, FORM)
-            edge_result = gradient_at(
-                edge_a, edge_cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids,
-                ignored, factor, None, FORM,
-            )  # fmt: skip
-            store(pointers(out, edge_cols, 0, 1), edge_result, edge_mask)
-
-
-@triton.jit
-def numbers_of(
-    statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, lses_ptr, number, known, n_cols, all_rows, n_ids, ignored,
-    FORM: tl.constexpr,
-):  # fmt: skip
-    """Returns (maximum, sum, what p is multiplied by, what p * log(p) is), [rows] each."""
-    first = tl.load(statistics_ptr + number, mask=known, other=0.0)
-    second = tl.load(statistics_ptr + all_rows + number, mask=known, other=1.0)
-    total = tl.zeros_like(first)
-    for at in tl.range(0, n_ids):
-        _, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
-        given = tl.load(picked_ptr + number * n_ids + at, mask=known, other=0.0)  # it need not wait for ids
-        total += tl.where(there, given, 0.0)
-    if FORM.lse:
-        total -= tl.load(lses_ptr + number, mask=known, other=0.0)
-    slope = total
-    if FORM.entropy:
-        slope = tl.load(entropies_ptr + number, mask=known, other=0.0)
-        entropy = tl.load(statistics_ptr + 2 * all_rows + number, mask=known, other=0.0)
-        total = tl.where(slope == 0, total, total + slope * entropy)
-    return first, second, total, slope
+        if C.UNALIGNED:  # first: dx may be x, and ends are not stored below
+            if split == 0:
+                ends = places_of_ends(past, C)
+                s = load_scores(x, x, ends, 1, 0, lead, seen, by, heat, ENDS, C)
+                ds = gradient(s, ends - lead, token, d_out, lse, total, slope, idle, by, heat, C)
+                if C.MANY:
+                    ds = add_more(ds, s, ends - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
+                store(dx, ds, ends, 1, lead, past, ENDS, C)
+        for column in tl.range(first, last_column(first, past, C), C.STREAM):
+            place = places(column, C.STREAM, C)
+            s = load_scores(x, x, place, 1, 0, lead, seen, by, heat, BOTH, C)
+            ds = gradient(s, place - lead, token, d_out, lse, total, slope, idle, by, heat, C)
+            if C.MANY:
+                ds = add_more(ds, s, place - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
+            store(dx, ds, place, 1, lead, past, BOTH, C)
 
 
 @triton.jit
-def gradient_at(
-    a, cols, lead, first, second, total, slope, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, factor,
-    AXIS: tl.constexpr, FORM: tl.constexpr,
-):  # fmt: skip
-    """Returns the gradients of elements. Those of a row whose numbers have none are 0, whatever the row holds."""
-    ACROSS: tl.constexpr = 1 if AXIS is None else AXIS
-    fall = steep(a - along(first, AXIS), factor, ACROSS, FORM)
-    inverse, rest = inverse_of(second, FORM.exact)
-    p = times(exp(fall, FORM.exact), along(inverse, AXIS), along(rest, AXIS), FORM.exact)
-    by = along(total, AXIS)
-    if FORM.entropy:
-        h = along(slope, AXIS)
-        no_gradient = (by == 0) & (h == 0)
-        by = by + h * (finite(fall) - tl.log(along(second, AXIS)))
-    else:
-        no_gradient = by == 0
-    ds = tl.where(no_gradient, 0.0, -p * by)
-    if FORM.many:
-        for at in tl.range(0, n_ids):
-            ds += given_at(cols, lead, at, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS, FORM)
-    else:
-        ds += given_at(cols, lead, 0, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS, FORM)
-    if FORM.cap != 0:
-        u = a / (multiplier(tl.expand_dims(factor, ACROSS), FORM) * FORM.cap)
-        ds = ds * ((1.0 - u * u) * FORM.cap_scale)
-    return unscaled(ds, p, factor, ACROSS, FORM)
+def load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C: tl.constexpr):
+    """Returns (column of the k-th token of each row, gradient of its log-probability); (-1, 0) if it is none of the row."""
+    at = rows * n_ids + k
+    ids = tl.load(ids_ptr + at, mask=exists, other=-1)
+    d_out = tl.load(d_out_ptr + at, mask=exists, other=0.0)  # it need not wait for the ids
+    there = is_token(ids, n_cols, ignored)
+    return along(tl.where(there, ids.to(tl.int32), -1), C), along(tl.where(there, d_out, 0.0), C)
 
 
 @triton.jit
-def given_at(
-    cols, lead, at, ids_ptr, picked_ptr, number, known, n_cols, n_ids, ignored, AXIS: tl.constexpr, FORM: tl.constexpr
-):
-    """Returns the gradient that is given for a chosen column, at that column, and 0 elsewhere."""
-    ids, there = chosen_of(ids_ptr, number, at, known, n_cols, n_ids, ignored, FORM)
-    given = tl.load(picked_ptr + number * n_ids + at, mask=there, other=0.0)
-    column = tl.where(there, ids, -1).to(cols.dtype)
-    return tl.where(cols - lead == along(column, AXIS), along(given, AXIS), 0.0)
+def sum_of_gradients(ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C: tl.constexpr):
+    """Returns the sum of the gradients of a row's log-probabilities."""
+    _, total = load_gradient(ids_ptr, d_out_ptr, rows, exists, 0, n_cols, n_ids, ignored, C)
+    if C.MANY:
+        for k in tl.range(1, n_ids):
+            _, d_out = load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C)
+            total += d_out
+    return total
+
+
+@triton.jit
+def gradient(score, columns, token, d_out, lse, total, slope, idle, scale, temperature, C: tl.constexpr):
+    """Returns the gradient of x for one token per row. What is idle gets 0, whatever the row holds."""
+    log_p = fall_of(score, lse, temperature, C)
+    by = total
+    if C.ENTROPY:
+        by = total + slope * bounded(log_p)
+    zero = idle | ((total == 0) & (slope == 0))
+    ds = tl.where(zero, 0.0, -exp(log_p, C) * by) + tl.where(columns == token, d_out, 0.0)
+    return tl.where(ds == 0, 0.0, ds * derivative(score, scale, temperature, C))
+
+
+@triton.jit
+def add_more(ds, score, columns, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, scale, temperature, C: tl.constexpr):
+    """Returns the gradient with those of further tokens."""
+    for k in tl.range(1, n_ids):
+        token, d_out = load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C)
+        more = tl.where(columns == token, d_out, 0.0)
+        ds += tl.where(more == 0, 0.0, more * derivative(score, scale, temperature, C))
+    return ds
+
+
+@triton.jit
+def derivative(score, scale, temperature, C: tl.constexpr):
+    """Returns the derivative of a score by x."""
+    slope = scale
+    if C.TEMPERATURE != "":
+        inverse = inverse_of(temperature)
+        slope = tl.where(temperature == 0, 0.0, slope * inverse)
+    if C.CAP != 0.0:
+        u = score * (1.0 / C.CAP)
+        if C.TEMPERATURE != "":
+            u *= tl.where(temperature == 0, 1.0, temperature)
+        slope = slope * (1.0 - u * u)
+    return slope

@@ -1,88 +1,97 @@
-"""From x to the scores whose softmax is taken: a factor for each row, a cap, a mask, and a sink.
+"""From x to the scores whose softmax is taken: cap * tanh(scale * x / cap) / temperature, then a mask; and their reduction.
 
-A score is FORM.cap * tanh(FORM.cap_scale * x / FORM.cap), or x without a cap; times the factor, or its inverse with
-FORM.divides; then -inf where a mask says so, or the mask is added. The denominator has one more logit, the row's sink. Rows
-that are divided by 0 are greedy: they are not divided, whatever the sink is, and an added mask counts only where it is -inf.
-`exponents.steep` does the rest.
-
-A number that is the factor of all rows is positive. So -inf stays -inf, and what is loaded past the end of a row hides itself.
-Factors of rows may be anything, so these elements are hidden one by one.
+Rows with a temperature of 0 are greedy: all weight is on their largest elements, whatever cap and sink are, and an added mask
+counts where it is -inf alone. Their scores are not divided, and `fall_of` makes -inf of all that is below the maximum.
 """
 
+# isort: skip_file
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import pointers
-from portable_softmax.kernels.exponents import base_of, exp, fma
-from portable_softmax.kernels.masks import in_vectors_with_any, mask_pointers
-
-MOST = tl.constexpr(3e38)  # nearly the largest number of float32
+from .common import (
+    BOTH, LOWEST, NEG_INF, along, exp, finite, fma, get, in_vectors, of_row, offsets_of, offsets_of_rows, places, put,
+)  # fmt: skip
 
 
 @triton.jit
-def number_of(bits):
-    """Returns the number whose bits these are, in float32: launches pass integers alone. None is None."""
-    if bits is None:
-        number = None
-    else:
-        number = tl.cast(bits, tl.int32).to(tl.float32, bitcast=True)
-    return number
-
-
-@triton.jit
-def of_each_row(ptr, matrix, line, per_matrix, n_rows, FORM: tl.constexpr):
-    """Loads one number for each row of a tile, [rows]; 1 for rows past the last."""
-    return tl.load(ptr + tl.cast(matrix, tl.int64) * per_matrix + line, mask=line < n_rows, other=1.0).to(tl.float32)
-
-
-@triton.jit
-def factors_of(factor, matrix, line, per_matrix, n_rows, FORM: tl.constexpr):
-    """Returns the factor of each row of a tile, [rows], from a pointer to all or a number; None without scores."""
-    if FORM.by_row:
-        factors = of_each_row(factor, matrix, line, per_matrix, n_rows, FORM)
-    elif FORM.scored:
-        factors = tl.full((FORM.tile_rows,), 0.0, tl.float32) + factor
-    else:
-        factors = None
-    return factors
-
-
-@triton.jit
-def load_scores(a, b, cols, read, seen, a_stride, b_stride, factor, FORM: tl.constexpr):
-    """Returns the scores of elements that are seen, and not hidden by a mask, which is at b; else -inf.
-
-    `read` has the vectors that hold any of them. Elements that are masked are not read, where whole vectors of them are.
-    """
-    added = 0.0
-    if FORM.mask != "":
-        asked = tl.expand_dims(tl.max(seen.to(tl.int32), axis=1), 1) != 0 if FORM.mask_by_row else seen
-        given = tl.load(mask_pointers(b, cols, b_stride, FORM), mask=asked, other=0)
-        if FORM.mask == "added":
-            added = given.to(tl.float32)
-        elif FORM.mask_by_row:
-            seen = seen & (given != 0)
-            read = read & (given != 0)
+def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, s_col, lead, C: tl.constexpr):
+    """Returns pointers to the mask of each row's place 0."""
+    if C.MASK != "":
+        U: tl.constexpr = C.MASK_UNIT
+        if C.AXIS == 0:
+            s_col *= U
         else:
-            seen = given != 0  # False where nothing was asked
-            read = read & in_vectors_with_any(given, FORM)
-    x = tl.load(pointers(a, cols, a_stride, FORM.axis), mask=read, other=-float("inf"))
-    x = x.to(FORM.rounded_to).to(tl.float32)
-    factor = tl.expand_dims(factor, FORM.axis)
-    x = capped(x, FORM)
-    if FORM.mask == "added":
-        score = fma(x, multiplier(factor, FORM), added)
-        if FORM.divides:
-            score = tl.where(factor == 0, tl.where(added == -float("inf"), added, x), score)
+            s_query *= U
+        offset = offsets_of_rows(head, query, n_heads, s_batch * U, s_head * U, s_query, C)
+        mask = mask_ptr + along(offset, C) - lead * s_col
     else:
-        score = product(x, multiplier(factor, FORM))
-    if FORM.selects:
-        score = tl.where(seen, score, -float("inf"))
+        mask = lead
+    return mask
+
+
+@triton.jit
+def causal_past(query, n_cols, n_queries, lead, past, C: tl.constexpr):
+    """Returns the end of what each row may see."""
+    if C.CAUSAL != "":
+        seen = along(query.to(tl.int32), C) + 1
+        if C.CAUSAL == "lower_right":
+            seen += (n_cols - n_queries).to(tl.int32)
+        past = tl.minimum(past, lead + tl.maximum(seen, 0))
+    return past
+
+
+@triton.jit
+def load_scores(x, mask, place, x_col, m_col, lead, past, scale, temperature, EDGE: tl.constexpr, C: tl.constexpr):
+    """Returns scores; -inf where the row has no element or a mask hides it."""
+    row, vectors = of_row(place, lead, past, EDGE, C), in_vectors(place, lead, past, EDGE, C)
+    if C.MASK != "":
+        at = mask if C.MASK_COL == 0 else mask + place * m_col
+        loaded = tl.load(at, mask=past > 0 if C.MASK_COL == 0 else row if C.UNALIGNED else vectors, other=0)
+        if C.MASK == "bool":
+            row = row & (loaded != 0)
+            vectors = vectors & any_of_vector(loaded, C)
+    score = tl.load(x + offsets_of(place, x_col, C), mask=vectors, other=NEG_INF).to(tl.float32)
+    if C.SCALE != "":
+        score = product(score, scale)
+    plain = score
+    if C.CAP != 0.0:
+        score = capped(score, C)
+    if C.TEMPERATURE != "":
+        score = product(score, inverse_of(temperature))
+    if C.MASK == "added":
+        added = loaded.to(tl.float32)
+        score += added
+        plain = tl.where(added == NEG_INF, added, plain)
+    if C.TEMPERATURE != "" and (C.CAP != 0.0 or C.MASK == "added"):
+        score = tl.where(temperature == 0, plain, score)
+    if C.SELECT or (C.VECTOR_MASKS and EDGE > 0):
+        score = tl.where(row, score, NEG_INF)
     return score
 
 
 @triton.jit
+def any_of_vector(shown, C: tl.constexpr):
+    """Returns True in vectors of a boolean mask's block that have True anywhere: x is not read in others."""
+    COLS: tl.constexpr = shown.shape[1]
+    VECTOR: tl.constexpr = C.ACCESS if C.ACCESS < COLS else COLS
+    if VECTOR > 1:
+        # As numbers: LLVM would pack predicates into bits, some of them by way of memory.
+        vectors = tl.reshape(shown.to(tl.int32), (shown.shape[0], COLS // VECTOR, VECTOR))
+        some = tl.broadcast_to(tl.expand_dims(tl.reduce(vectors, 2, either), 2), vectors.shape)
+        # The hint is on the comparison: Triton up to 3.7 loses that of a reshape, and then reads x element by element.
+        shown = tl.max_constancy(tl.reshape(some, shown.shape) != 0, [1, VECTOR])
+    return shown != 0
+
+
+@triton.jit
+def either(a, b):
+    """Returns the bits of both."""
+    return a | b
+
+
+@triton.jit
 def product(x, factor):
-    """Returns x * factor, rounded: a compiler that fused it with the subtraction of the maximum would make weights above 1.
+    """Returns x * factor, rounded: fused with the subtraction of the maximum it would make weights above 1.
 
     So -0.0 is added, in a form that no compiler folds.
     """
@@ -90,73 +99,164 @@ def product(x, factor):
 
 
 @triton.jit
-def multiplier(factor, FORM: tl.constexpr):
-    """Returns what x of each row is multiplied by: the factor, or its inverse; 1 for greedy rows.
+def inverse_of(temperature):
+    """Returns 1 / temperature, finite; 1 for greedy rows."""
+    inverse = 1.0 / temperature
+    inverse = tl.minimum(tl.maximum(inverse, -3e38), 3e38)
+    return tl.where(temperature == 0, 1.0, inverse)
 
-    The inverse's rounding is one of the temperature: it moves a score's distance to the maximum by 2**-23 of itself. A division
-    of each element would be five instructions.
+
+@triton.jit
+def capped(score, C: tl.constexpr):
+    """Returns cap * tanh(score / cap). EXACT takes Cephes' polynomial where 1 - exp cancels."""
+    u = score * (1.0 / C.CAP)
+    size = tl.abs(u)
+    e = exp(-2.0 * size, C)
+    tanh = (1.0 - e) / (1.0 + e)
+    if C.EXACT:
+        z = u * u
+        p = fma(fma(z, -5.70498872745e-3, 2.06390887954e-2), z, -5.37397155531e-2)
+        p = fma(fma(p, z, 1.33314422036e-1), z, -3.33332819422e-1)
+        tanh = tl.where(size < 0.625, fma(p * z, size, size), tanh)
+    return product(tl.where(u < 0, -tanh, tanh), tl.full((1, 1), C.CAP, tl.float32))
+
+
+@triton.jit
+def fall_of(score, peak, temperature, C: tl.constexpr):
+    """Returns differences to a maximum; -inf for all below it in greedy rows."""
+    fall = score - peak
+    if C.TEMPERATURE != "":
+        fall = tl.where((temperature == 0) & (fall < 0), NEG_INF, fall)
+    return fall
+
+
+# ---------------------------------------------------------------- row statistics: maximum, sum of exp(score - maximum)
+@triton.jit
+def load_tile(x, mask, x_col, m_col, lead, past, scale, temperature, first, C: tl.constexpr):
+    """Returns (the scores of a program's columns, their maximum).
+
+    There is one reduction: one per block would put barriers between loads.
     """
-    if FORM.divides:
-        inverse = 1.0 / factor
-        inverse = tl.where(inverse > MOST, MOST, inverse)  # finite: 0 over a subnormal number is 0
-        inverse = tl.where(inverse < -MOST, -MOST, inverse)
-        factor = tl.where(factor == 0, 1.0, inverse)
-    return factor
+    scores = None
+    highest = None
+    for k in tl.static_range(C.BLOCKS):
+        place = places(first + k * C.BLOCK, C.BLOCK, C)
+        s = load_scores(x, mask, place, x_col, m_col, lead, past, scale, temperature, 2 * (k == 0) + (k >= C.TAIL), C)
+        scores = put(scores, s, k, C)
+        highest = s if k == 0 else tl.maximum(highest, s)
+    return scores, tl.max(highest, C.AXIS, keep_dims=True)
 
 
 @triton.jit
-def constant(number: tl.constexpr):
-    """Returns a number as a tensor of float32."""
-    return tl.full((1, 1), number, tl.float32)
+def add_powers(scores, base, temperature, C: tl.constexpr):
+    """Returns (exp(score - base) of a tile, their sum, with ENTROPY the sum of exp(score - base) * (score - base))."""
+    powers = None
+    sums = None
+    falls = None
+    for k in tl.static_range(C.BLOCKS):
+        fall = fall_of(get(scores, k, C), base, temperature, C)
+        e = exp(fall, C)
+        powers = put(powers, e, k, C)
+        sums = e if k == 0 else sums + e
+        if C.ENTROPY:
+            term = e * bounded(fall)
+            falls = term if k == 0 else falls + term
+    total = tl.sum(sums, C.AXIS, keep_dims=True)
+    return powers, total, tl.sum(falls, C.AXIS, keep_dims=True) if C.ENTROPY else total
 
 
 @triton.jit
-def capped(score, FORM: tl.constexpr):
-    """Returns cap * tanh(cap_scale * score / cap), or the score itself without a cap.
+def reduce_row(x, mask, x_col, m_col, lead, past, scale, temperature, first, end, C: tl.constexpr):
+    """Returns (maximum, sum, falls) of columns as `load_tile` and `add_powers` do, read a block at a time.
 
-    tanh is (1 - e) / (1 + e) with e = exp(-2 |u|); for |u| below 0.625, where that cancels, u + u^3 P / Q by Cephes (Moshier),
-    to the last bits of float64.
+    LANES columns of a block have statistics of their own, and there is one reduction over them.
     """
-    if FORM.cap != 0:
-        u = score * (FORM.cap_scale / FORM.cap)
-        size, square = tl.abs(u), u * u
-        p = fma(square, constant(-9.64399179425052238628e-1), constant(-9.92877231001918586564e1))
-        p = fma(p, square, constant(-1.61468768441708447952e3))
-        q = fma(square + 1.12811678491632931402e2, square, constant(2.23548839060100448583e3))
-        q = fma(q, square, constant(4.84406305325125486048e3))
-        e = exp(-2.0 * size, True)
-        small = size < 0.625
-        tanh = tl.where(small, size * fma(square, p, q), 1.0 - e) / tl.where(small, q, 1.0 + e)
-        score = product(tl.where(u < 0, -tanh, tanh), constant(FORM.cap))
-    return score
+    peaks = filled(NEG_INF, C.LANES, C)
+    sums = filled(0.0, C.LANES, C)
+    falls = sums
+    heat = per_lane(temperature, C) if C.TEMPERATURE == "row" else temperature
+    for column in tl.range(first, end, C.STREAM):
+        place = places(column, C.STREAM, C)
+        s = by_lane(load_scores(x, mask, place, x_col, m_col, lead, past, scale, temperature, BOTH, C), C)
+        higher = tl.maximum(peaks, max_of_lanes(s, C))
+        base = finite(higher)
+        drop = fall_of(peaks, base, temperature, C)
+        fall = fall_of(s, per_lane(base, C), heat, C)
+        shrink, e = exp(drop, C), exp(fall, C)
+        if C.ENTROPY:
+            falls = shrink * (falls + sums * bounded(drop)) + sum_of_lanes(e * bounded(fall), C)
+        sums = sums * shrink + sum_of_lanes(e, C)
+        peaks = higher
+    return merge(peaks, sums, falls, temperature, C.AXIS, C)
 
 
 @triton.jit
-def with_sink(first, second, factor, sink, FORM: tl.constexpr):
-    """Returns (first, second) of whole rows with their sinks, and such that rows without a score give 0 if they shall."""
-    if FORM.empty:
-        is_empty = (first == -float("inf")) & (second == 0)  # a maximum leaves nan out, the sum has it
-        if FORM.sink:
-            if FORM.divides:
-                sink = tl.where(factor == 0, -float("inf"), sink)
-            top = tl.maximum(base_of(first), sink)
-            second = second * exp(first - top, FORM.exact) + exp(sink - top, FORM.exact)
-            first = top
-        first, second = tl.where(is_empty, 0.0, first), tl.where(is_empty, 1.0, second)
-    return first, second
+def merge(peaks, sums, falls, temperature, AXIS: tl.constexpr, C: tl.constexpr):
+    """Returns (maximum, sum, falls) of rows from those of their parts."""
+    peak = tl.max(peaks, AXIS, keep_dims=True)
+    drop = fall_of(peaks, finite(peak), temperature, C)
+    shrink = exp(drop, C)
+    total = tl.sum(sums * shrink, AXIS, keep_dims=True)
+    if C.ENTROPY:
+        falls = tl.sum(shrink * (falls + sums * bounded(drop)), AXIS, keep_dims=True)
+    else:
+        falls = total
+    return peak, total, falls
 
 
 @triton.jit
-def unscaled(dx, y, factor, AXIS: tl.constexpr, FORM: tl.constexpr):
-    """Returns the gradient of x from that of its scores; 0 for greedy rows, and where a mask hides x."""
-    if FORM.scored:
-        factor = tl.expand_dims(factor, AXIS)
-        dx = dx * multiplier(factor, FORM)
-        if FORM.divides:
-            dx = tl.where(factor == 0, 0.0, dx)
-        nothing = -float("inf") if FORM.log else 0.0
-        if FORM.voids:
-            dx = tl.where(y > nothing, dx, 0.0)
-        elif FORM.hides:
-            dx = tl.where(y == nothing, 0.0, dx)
-    return dx
+def bounded(fall):
+    """Returns differences to a maximum, those whose exponential is 0 as a finite number: their product is 0 then, not nan."""
+    return tl.maximum(fall, LOWEST, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def filled(value, COLS: tl.constexpr, C: tl.constexpr):
+    """Returns COLS columns of a tile's rows, filled with one number."""
+    return tl.full((C.ROWS, COLS) if C.AXIS == 1 else (COLS, C.ROWS), value, tl.float32)
+
+
+@triton.jit
+def by_lane(block, C: tl.constexpr):
+    """Returns a block with one more axis, AXIS, along which columns share a lane; a single lane needs none."""
+    if C.LANES == C.STREAM or C.LANES == 1:
+        lanes = block
+    elif C.AXIS == 1:
+        lanes = tl.reshape(block, (C.ROWS, C.STREAM // C.LANES, C.LANES))
+    else:
+        lanes = tl.reshape(block, (C.STREAM // C.LANES, C.LANES, C.ROWS))
+    return lanes
+
+
+@triton.jit
+def per_lane(numbers, C: tl.constexpr):
+    """Returns numbers of lanes, or of rows, in a shape that broadcasts against `by_lane`."""
+    return numbers if C.LANES == C.STREAM or C.LANES == 1 else tl.expand_dims(numbers, C.AXIS)
+
+
+@triton.jit
+def max_of_lanes(block, C: tl.constexpr):
+    """Returns the maximum of each lane."""
+    return block if C.LANES == C.STREAM else tl.max(block, C.AXIS, keep_dims=C.LANES == 1)
+
+
+@triton.jit
+def sum_of_lanes(block, C: tl.constexpr):
+    """Returns the sum of each lane."""
+    return block if C.LANES == C.STREAM else tl.sum(block, C.AXIS, keep_dims=C.LANES == 1)
+
+
+@triton.jit
+def add_sink(peak, total, sink_ptr, rows, exists, temperature, C: tl.constexpr):
+    """Returns (maximum, sum) of rows with their sinks; rows without a score get such that they give 0 if they shall."""
+    if C.SINK or C.MASKED_ROWS_ZERO:
+        empty = (peak == NEG_INF) & (total == 0)  # a maximum leaves nan out, the sum has it
+        if C.SINK:
+            sink = along(tl.load(sink_ptr + rows, mask=exists, other=0.0), C)
+            if C.TEMPERATURE != "":
+                sink = tl.where(temperature == 0, NEG_INF, sink)
+            top = tl.maximum(finite(peak), sink)
+            total = total * exp(peak - top, C) + exp(sink - top, C)
+            peak = top
+        peak, total = tl.where(empty, 0.0, peak), tl.where(empty, 1.0, total)
+    return peak, total

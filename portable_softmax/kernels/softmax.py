@@ -1,138 +1,276 @@
-"""The fused softmax, its gradient, and that of scores: one kernel.
+"""The softmax and its gradient.
 
-A program takes tiles of rows. For each tile it loads a (x, or dy) and b (y, for a gradient), and reduces them to two statistics
-per row. If other programs have other splits of the same rows, they exchange these statistics. Then the program computes the
-results and stores them. formulas.py has what is computed, and scores.py what becomes of x first.
+A program finds its rows, reduces its columns of them to two numbers per row, exchanges these with the programs that have the
+rows' other columns, and stores the results.
 """
 
+# isort: skip_file
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.addressing import first_of_split, in_elements, operands_of, rows_of, shape_of, starts_of
-from portable_softmax.kernels.exchange import MISSING, slots_of, swap
-from portable_softmax.kernels.fallback import do_alone
-from portable_softmax.kernels.form import name_of
-from portable_softmax.kernels.held import load_edges, load_tile, reduce, store_edges, store_tile
-from portable_softmax.kernels.log_probs import (
-    chosen_first,
-    number_of_row,
-    numbers_of,
-    pick,
-    score_at,
-    store_gradients,
-)
-from portable_softmax.kernels.masks import in_turn, mask_strides, starts_of_mask
-from portable_softmax.kernels.scores import factors_of, number_of, of_each_row, with_sink
-from portable_softmax.kernels.splits import combine
-from portable_softmax.kernels.streamed import reduce_streamed, store_streamed
+from .common import (
+    BOTH, ENDS, NEG_INF, exp, find_columns, find_rows, finite, first_column, fma, get, last_column, load, load_per_row, of_row,
+    offsets_of_rows, opaque, places, places_of_ends, put, store, times, times_inverse,
+)  # fmt: skip
+from .exchange import MISSING, load_statistics, look, of_rows, publish, store_statistics
+from .scores import (
+    add_powers, add_sink, by_lane, causal_past, fall_of, filled, find_mask, inverse_of, load_scores, load_tile, reduce_row,
+    sum_of_lanes,
+)  # fmt: skip
 
 
-@triton.jit(repr=name_of)
+@triton.jit
 def softmax_kernel(
-    out_ptr, a_ptr, b_ptr, mask_ptr, factors_ptr, sinks_ptr, statistics_ptr,  # each operand that there is not is None
-    ids_ptr, picked_ptr, entropies_ptr, lses_ptr,  # chosen columns of rows, their log-probabilities or the gradients of these
-    n_lines, length, out_line, a_line,  # lines of a matrix, their length, and strides from line to line: in FORM.unit elements
-    n_matrices, out_matrix, a_matrix,  # matrices of a batch, and strides
-    n_batches, out_batch, a_batch,
-    mask_col, mask_row, mask_matrix, mask_batch,  # a mask's strides, 0 along what it is the same for
-    n_ids, ignored,  # chosen columns of a row, and the number that stands for none
-    factor,  # the bits of the factor of all rows of scores
-    workspace_ptr, epoch,  # memory of the exchange, and this launch's number
-    FORM: tl.constexpr,  # see form.py
+    y_ptr, x_ptr, mask_ptr, scale, temperature, sink_ptr, words_ptr,  # None for what there is not
+    n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, x_col, m_batch, m_head, m_query, m_col,
+    epoch, C: tl.constexpr,
 ):  # fmt: skip
-    """Walks from tile to tile: load and reduce, exchange, map and store.
+    """y = softmax(scores of x), or its logarithm."""
+    n_cols, x_query = n_cols * C.ROW_UNIT, x_query * C.ROW_UNIT
+    n_queries, x_col = n_queries * C.COL_UNIT, x_col * C.COL_UNIT
+    x_batch, x_head = x_batch * C.UNIT, x_head * C.UNIT
+    y_col = x_col if C.OUT_LIKE_X else n_queries
+    split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
+    first = first_column(split, n_cols, C)
+    last_tile = n_tiles(n_rows, n_queries, C) if C.WALK else group + 1
+    for tile in tl.range(group, last_tile, tl.num_programs(0) // C.SPLITS if C.WALK else 1):
+        rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
+        offset = offsets_of_rows(head, query, n_heads, x_batch, x_head, x_query if C.AXIS == 1 else 1, C)
+        x_at, y_at, lead, past = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
+        x, y = x_ptr + x_at, y_ptr + y_at
+        mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, m_col, lead, C)
+        by = load_per_row(scale, rows, exists, C.SCALE, C)
+        heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
+        seen = causal_past(query, n_cols, n_queries, lead, past, C)
 
-    A softmax writes y = exp(x - max(x)) / sum(exp(x - max(x))) of each row, with FORM.log the logarithm of this. A gradient
-    writes dx = y * (dy - sum(dy * y)), with FORM.log dx = dy - exp(y) * sum(dy).
-    """
-    n_rows, n_cols, per_matrix = shape_of(n_lines, length, n_matrices, n_batches, FORM)
-    out_line, a_line = in_elements(out_line, a_line, FORM)
-    out_matrix, a_matrix = in_elements(out_matrix, a_matrix, FORM)
-    out_batch, a_batch = in_elements(out_batch, a_batch, FORM)
-    if FORM.mask != "":
-        mask_col, mask_row, mask_matrix, mask_batch = mask_strides(mask_col, mask_row, mask_matrix, mask_batch, FORM)
-    b_stride = mask_col if FORM.mask != "" else out_line
-    factor = factors_ptr if FORM.by_row else number_of(factor)
-    group, groups = tl.program_id(0) // FORM.splits, tl.num_programs(0) // FORM.splits
-    split = tl.program_id(0) % FORM.splits  # the split of each row of the tile that this program takes
-    row_tiles = (n_rows + FORM.tile_rows - 1) // FORM.tile_rows
-    tiles = row_tiles if FORM.flat else n_batches * n_matrices * row_tiles
-    end, step = tiles if FORM.walks else group + 1, groups if FORM.walks else 1
-
-    for tile in tl.range(group, end, step, num_stages=FORM.stages):
-        # Locate: the tile's rows, this program's columns, and the start of each row.
-        matrix, line, rows = rows_of(in_turn(tile, row_tiles, n_matrices, FORM), row_tiles, per_matrix, FORM)
-        first_col = first_of_split(split, n_cols, FORM) if FORM.splits > 1 else 0
-        a, b, lead = operands_of(
-            a_ptr, b_ptr, matrix, line, n_matrices, a_line, a_matrix, a_batch, out_line, out_matrix, out_batch, FORM
-        )
-        if FORM.mask != "":
-            b = starts_of_mask(mask_ptr, matrix, line, lead, n_matrices, mask_col, mask_row, mask_matrix, mask_batch, FORM)
-        factors = factors_of(factor, matrix, line, per_matrix, n_rows, FORM)
-
-        if FORM.picks != "":
-            number = number_of_row(matrix, rows, per_matrix, FORM)
-        if FORM.picks == "forward":
-            ids, there = chosen_first(ids_ptr, number, rows, split, n_rows, n_cols, n_ids, ignored, FORM)
-
-        # Load, and reduce to two statistics per row: (maximum, sum of exponentials), or (sum, 0) for a gradient.
-        edge_a, edge_b = load_edges(a, b, rows, lead, split, n_rows, n_cols, b_stride, factors, FORM)
-        tile_a = None
-        tile_b = None
-        if FORM.held:
-            tile_a, tile_b = load_tile(a, b, rows, first_col, lead, n_rows, n_cols, a_line, b_stride, factors, FORM)
-        if FORM.picks == "gradient":
-            first, second, total, slope = numbers_of(
-                statistics_ptr, ids_ptr, picked_ptr, entropies_ptr, lses_ptr, number, rows < n_rows, n_cols,
-                per_matrix * n_matrices * n_batches, n_ids, ignored, FORM,
-            )  # fmt: skip
-        elif FORM.held:
-            tile_b, base, first, second, falls = reduce(tile_a, tile_b, edge_a, edge_b, split, n_cols, factors, FORM)
+        # Reduce.
+        if C.STEP == "map":
+            peaks, totals = load_statistics(words_ptr, rows, exists, NEG_INF, C)
+            peak, total = combine(peaks, totals, tl.max(peaks, 0, keep_dims=True), heat, C)
+        elif C.IN_REGISTERS:
+            scores, peak = load_tile(x, mask, x_col, m_col, lead, seen, by, heat, first, C)
+            base = finite(peak)
+            powers, total, _ = add_powers(scores, base, heat, C)
         else:
-            first, second, falls = reduce_streamed(
-                a, b, edge_a, edge_b, rows, lead, first_col, n_rows, n_cols, a_line, b_stride, factors, FORM
-            )
+            end = last_column(first, seen, C)
+            peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen, by, heat, first, end, C)
 
-        if FORM.picks == "forward":
-            score = score_at(ids, there, a, b, lead, a_line, b_stride, factors, FORM)
-
-        # Exchange them with the programs that have the other splits of these rows.
-        if FORM.splits > 1 and FORM.picks == "":
-            slots = slots_of(workspace_ptr, tile, FORM)
-            firsts, seconds, top = swap(slots, split, first, second, epoch, FORM)
-            first, second = combine(firsts, seconds, top, factors, FORM)
-        sinks = of_each_row(sinks_ptr, matrix, line, per_matrix, n_rows, FORM) if FORM.sink else 0.0
-        first, second = with_sink(first, second, factors, sinks, FORM)
-
-        # Pick; or map and store; if a neighbour has not answered in time, compute its statistics first.
-        if FORM.picks == "forward":
-            pick(
-                picked_ptr, ids_ptr, statistics_ptr, workspace_ptr, epoch, a, b, ids, there, score, first, second, falls, tile,
-                matrix, number, rows, lead, split, n_rows, n_cols, per_matrix * n_matrices * n_batches, a_line, b_stride,
-                factors, n_ids, ignored, FORM,
-            )  # fmt: skip
-        elif top == MISSING if FORM.splits > 1 and FORM.picks == "" else False:  # False: the branch is not compiled
-            again = tile + (top - MISSING)  # equals `tile`; the compiler does not know, and keeps no register alive
-            do_alone(
-                out_ptr, a_ptr, b if FORM.mask != "" else b_ptr, workspace_ptr, epoch, firsts, seconds, again, split,
-                per_matrix, n_rows, n_cols, n_matrices, out_line, a_line, out_matrix, a_matrix, out_batch, a_batch, b_stride,
-                factors, sinks, FORM,
-            )  # fmt: skip
+        if C.STEP == "reduce":
+            store_statistics(words_ptr, rows, exists, split, peak, total, C)
         else:
-            out = starts_of(out_ptr, matrix, line, n_matrices, out_line, out_matrix, out_batch, FORM)
-            if FORM.picks == "gradient":
-                store_gradients(
-                    out, a, b, tile_a, edge_a, first, second, total, slope, ids_ptr, picked_ptr, number, rows, lead, split,
-                    first_col, n_rows, n_cols, out_line, a_line, n_ids, ignored, factors, FORM,
-                )  # fmt: skip
-            elif FORM.held:
-                store_tile(
-                    out, tile_a, tile_b, base, first, second, rows, first_col, lead, n_rows, n_cols, out_line, factors, FORM
-                )
+            # Exchange.
+            late = not C.MAP_REGISTERS
+            if C.EXCHANGE:
+                words = words_ptr + tl.cast(tile, tl.int64) * (2 * C.SPLITS * C.ROWS)
+                publish(words, split, peak, total, epoch, C)
+                peaks, totals, highest = look(words, epoch, NEG_INF, C)
+                late = tl.max(highest) == MISSING
+
+            # Store.
+            if late if C.MAP_REGISTERS else True:
+                if C.EXCHANGE:
+                    if late:
+                        peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen, by, heat, 0, tl.max(seen), C)
+                    else:
+                        peak, total = combine(peaks, totals, highest, heat, C)
+                peak, total = add_sink(peak, total, sink_ptr, rows, exists, heat, C)
+                for column in tl.range(first, last_column(first, past, C), C.STREAM):
+                    place = places(column, C.STREAM, C)
+                    again = load_scores(x, mask, place, x_col, m_col, lead, seen, by, heat, BOTH, C)
+                    store(y, result_of(again, peak, total, heat, C), place, y_col, lead, past, BOTH, C)
             else:
-                store_streamed(
-                    out, a, b, first, first, second, rows, lead, first_col, n_rows, n_cols, out_line, a_line, b_stride, factors,
-                    FORM,
-                )  # fmt: skip
-            if FORM.picks == "":
-                store_edges(out, edge_a, edge_b, first, second, rows, lead, split, n_rows, n_cols, factors, FORM)
+                if C.EXCHANGE:
+                    peak, total = combine(peaks, totals, highest, heat, C)
+                peak, total = add_sink(peak, total, sink_ptr, rows, exists, heat, C)
+                factor, rest = factor_of(base, peak, total, heat, C)
+                begin = opaque(first, n_cols, C)
+                for k in tl.static_range(C.BLOCKS):
+                    if C.LOG:
+                        result = fall_of(get(scores, k, C), peak, heat, C) - tl.log(total)
+                    else:
+                        result = times(get(powers, k, C), factor, rest, C)
+                    place = places(begin + k * C.BLOCK, C.BLOCK, C)
+                    store(y, result, place, y_col, lead, past, 2 * (k == 0) + (k >= C.TAIL), C)
+            if C.UNALIGNED:
+                if split == 0:
+                    ends = places_of_ends(past, C)
+                    s_ends = load_scores(x, mask, ends, x_col, m_col, lead, seen, by, heat, ENDS, C)
+                    store(y, result_of(s_ends, peak, total, heat, C), ends, y_col, lead, past, ENDS, C)
+
+
+@triton.jit
+def n_tiles(n_rows, n_queries, C: tl.constexpr):
+    """Returns the number of tiles."""
+    if C.HEAD_TILES:
+        count = n_rows // n_queries * tl.cdiv(n_queries, C.ROWS)
+    else:
+        count = tl.cdiv(n_rows, C.ROWS)
+    return count
+
+
+@triton.jit
+def combine(peaks, totals, highest, temperature, C: tl.constexpr):
+    """Returns (maximum, sum) of rows from those of their splits."""
+    if C.TEMPERATURE == "row":
+        temperature = tl.reshape(temperature, (1, C.ROWS))
+    fall = fall_of(peaks, finite(highest), temperature, C)
+    total = tl.sum(totals * exp(fall, C), 0, keep_dims=True)
+    return of_rows(highest, C), of_rows(total, C)
+
+
+@triton.jit
+def factor_of(base, peak, total, temperature, C: tl.constexpr):
+    """Returns exp(base - peak) / total and its rounding error: what makes a softmax of exp(score - base), see `times`.
+
+    A split that is all -inf has a base of 0, which may be above the maximum: then any factor is right.
+    """
+    factor, rest = times_inverse(total, C)
+    if C.SPLITS > 1 or C.SINK:
+        down = exp(fall_of(tl.minimum(base - peak, 0.0), 0.0, temperature, C), C)
+        inverse = factor
+        factor = down * inverse
+        if C.EXACT:
+            rest = fma(down, inverse, -factor) + down * rest
+    return factor, rest
+
+
+@triton.jit
+def result_of(score, peak, total, temperature, C: tl.constexpr):
+    """Returns the results of scores from the maximum and sum of their rows."""
+    fall = fall_of(score, peak, temperature, C)
+    if C.LOG:
+        result = fall - tl.log(total)
+    else:
+        factor, rest = times_inverse(total, C)
+        result = times(exp(fall, C), factor, rest, C)
+    return result
+
+
+# ---------------------------------------------------------------- gradient
+@triton.jit
+def softmax_backward_kernel(
+    dx_ptr, dy_ptr, y_ptr, x_ptr, scale, temperature, words_ptr,
+    n_rows, n_cols, n_heads, n_queries, dy_batch, dy_head, dy_query, dy_col, epoch, C: tl.constexpr,
+):  # fmt: skip
+    """dx = y * (dy - sum(dy * y)), or dy - exp(y) * sum(dy) with LOG, times the derivative of scores.
+
+    y and dx are contiguous, or have the strides of dy; so has x, which a CAP alone needs.
+    """
+    n_cols, dy_query = n_cols * C.ROW_UNIT, dy_query * C.ROW_UNIT
+    n_queries, dy_col = n_queries * C.COL_UNIT, dy_col * C.COL_UNIT
+    dy_batch, dy_head = dy_batch * C.UNIT, dy_head * C.UNIT
+    y_col = dy_col if C.OUT_LIKE_X else n_queries
+    split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
+    first = first_column(split, n_cols, C)
+    last_tile = n_tiles(n_rows, n_queries, C) if C.WALK else group + 1
+    for tile in tl.range(group, last_tile, tl.num_programs(0) // C.SPLITS if C.WALK else 1):
+        rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
+        offset = offsets_of_rows(head, query, n_heads, dy_batch, dy_head, dy_query if C.AXIS == 1 else 1, C)
+        dy_at, y_at, lead, past = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
+        dy, y, dx = dy_ptr + dy_at, y_ptr + y_at, dx_ptr + y_at
+        x = x_ptr + y_at if C.CAP != 0.0 else y
+        by = load_per_row(scale, rows, exists, C.SCALE, C)
+        heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
+
+        # Reduce.
+        if C.STEP == "map":
+            totals, _ = load_statistics(words_ptr, rows, exists, 0.0, C)
+            total = of_rows(tl.sum(totals, 0, keep_dims=True), C)
+        elif C.IN_REGISTERS:
+            kept_dy = None
+            kept_y = None
+            sums = None
+            for k in tl.static_range(C.BLOCKS):
+                place = places(first + k * C.BLOCK, C.BLOCK, C)
+                a, b = load_pair(dy, y, place, dy_col, y_col, lead, past, 2 * (k == 0) + (k >= C.TAIL), C)
+                kept_dy, kept_y = put(kept_dy, a, k, C), put(kept_y, b, k, C)
+                terms = a if C.LOG else a * b
+                sums = terms if k == 0 else sums + terms
+            total = tl.sum(sums, C.AXIS, keep_dims=True)
+        else:
+            total = reduce_gradient(dy, y, dy_col, y_col, lead, past, first, last_column(first, past, C), C)
+
+        if C.STEP == "reduce":
+            store_statistics(words_ptr, rows, exists, split, total, tl.zeros_like(total), C)
+        else:
+            # Exchange.
+            late = not C.MAP_REGISTERS
+            if C.EXCHANGE:
+                words = words_ptr + tl.cast(tile, tl.int64) * (2 * C.SPLITS * C.ROWS)
+                publish(words, split, total, tl.zeros_like(total), epoch, C)
+                totals, _, highest = look(words, epoch, 0.0, C)
+                late = tl.max(highest) == MISSING
+
+            # Store.
+            if late if C.MAP_REGISTERS else True:
+                if C.EXCHANGE:
+                    if late:
+                        total = reduce_gradient(dy, y, dy_col, y_col, lead, past, 0, tl.max(past), C)
+                    else:
+                        total = of_rows(tl.sum(totals, 0, keep_dims=True), C)
+                map_gradient(dx, dy, y, x, dy_col, y_col, lead, past, total, by, heat, first, C)
+            else:
+                if C.EXCHANGE:
+                    total = of_rows(tl.sum(totals, 0, keep_dims=True), C)
+                begin = opaque(first, n_cols, C)
+                for k in tl.static_range(C.BLOCKS):
+                    place = places(begin + k * C.BLOCK, C.BLOCK, C)
+                    a, b = get(kept_dy, k, C), get(kept_y, k, C)
+                    result = gradient(a, b, total, x, place, y_col, lead, past, by, heat, 2 * (k == 0) + (k >= C.TAIL), C)
+                    store(dx, result, place, y_col, lead, past, 2 * (k == 0) + (k >= C.TAIL), C)
+            if C.UNALIGNED:
+                if split == 0:
+                    ends = places_of_ends(past, C)
+                    dy_ends, y_ends = load_pair(dy, y, ends, dy_col, y_col, lead, past, ENDS, C)
+                    dx_ends = gradient(dy_ends, y_ends, total, x, ends, y_col, lead, past, by, heat, ENDS, C)
+                    store(dx, dx_ends, ends, y_col, lead, past, ENDS, C)
+
+
+@triton.jit
+def load_pair(dy, y, place, dy_col, y_col, lead, past, EDGE: tl.constexpr, C: tl.constexpr):
+    """Returns dy and y of a block; 0 where the row has no element."""
+    a = load(dy, place, dy_col, lead, past, 0.0, EDGE, C)
+    b = load(y, place, y_col, lead, past, 0.0, EDGE, C)
+    if C.UNALIGNED and EDGE > 0:
+        row = of_row(place, lead, past, EDGE, C)
+        a, b = tl.where(row, a, 0.0), tl.where(row, b, 0.0)
+    return a, b
+
+
+@triton.jit
+def reduce_gradient(dy, y, dy_col, y_col, lead, past, first, end, C: tl.constexpr):
+    """Returns the sum of dy * y, or of dy with LOG, over columns, a block at a time."""
+    sums = filled(0.0, C.LANES, C)
+    for column in tl.range(first, end, C.STREAM):
+        a, b = load_pair(dy, y, places(column, C.STREAM, C), dy_col, y_col, lead, past, BOTH, C)
+        sums += sum_of_lanes(by_lane(a if C.LOG else a * b, C), C)
+    return tl.sum(sums, C.AXIS, keep_dims=True)
+
+
+@triton.jit
+def map_gradient(dx, dy, y, x, dy_col, y_col, lead, past, total, scale, temperature, first, C: tl.constexpr):
+    """Stores the gradients of a program's columns, which are loaded a block at a time."""
+    for column in tl.range(first, last_column(first, past, C), C.STREAM):
+        place = places(column, C.STREAM, C)
+        a, b = load_pair(dy, y, place, dy_col, y_col, lead, past, BOTH, C)
+        result = gradient(a, b, total, x, place, y_col, lead, past, scale, temperature, BOTH, C)
+        store(dx, result, place, y_col, lead, past, BOTH, C)
+
+
+@triton.jit
+def gradient(dy, y, total, x, place, x_col, lead, past, scale, temperature, EDGE: tl.constexpr, C: tl.constexpr):
+    """Returns the gradient of x at some elements."""
+    dx = dy - exp(y, C) * total if C.LOG else y * (dy - total)
+    if C.CAP != 0.0:
+        u = load(x, place, x_col, lead, past, 0.0, EDGE, C) * scale * (1.0 / C.CAP)
+        e = tl.exp2(tl.abs(u) * -2.885390081777927)
+        dx *= 4.0 * e / ((1.0 + e) * (1.0 + e))  # 1 - tanh(u)**2, which would cancel
+    if C.SCALE != "":
+        dx *= scale
+    if C.TEMPERATURE != "":
+        dx = tl.where(temperature == 0, 0.0, dx * inverse_of(temperature))
+    if C.MASKED_GRADIENT == "rows":  # what a mask hides has no weight, and rows that it hides wholly are nan
+        dx = tl.where(y > (NEG_INF if C.LOG else 0.0), dx, 0.0)
+    elif C.MASKED_GRADIENT == "elements":
+        dx = tl.where(y == (NEG_INF if C.LOG else 0.0), 0.0, dx)
+    return dx

@@ -4,7 +4,6 @@ A launch is bound once for all calls with the same key: planned, compiled, with 
 """
 
 import math
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -48,11 +47,6 @@ def is_launched(x: Tensor, dim: int, *dtypes: torch.dtype) -> bool:
     if max(x.shape[dim], math.prod(x.shape[dim + 1 :])) > MAX_COLS:
         return False
     return device_of(x).vendor.torch_device_type == x.device.type
-
-
-def bits_of(number: float) -> int:
-    """Returns the bits of a float32: launches pass integers."""
-    return int.from_bytes(struct.pack("<f", number), "little", signed=True)
 
 
 def row_shape(x: Tensor, dim: int) -> torch.Size:

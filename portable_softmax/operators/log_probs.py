@@ -211,7 +211,7 @@ def _check_gradient(inputs: Any, statistics: Tensor, dpicked: Tensor, dlse: Any,
     rows = torch.Size([*x.shape[:dim], *x.shape[dim + 1 :]])
     same = dpicked.shape == ids.shape and all(t is None or t.shape == rows for t in (dlse, dentropy))
     wide = all(t is None or t.dtype is torch.float32 for t in (statistics, dpicked, dlse, dentropy))
-    if not (same and wide and statistics.shape == (3 if dentropy is not None or len(statistics) == 3 else 2, *rows)):
+    if not (same and wide and statistics.shape == (2 if dentropy is not None or len(statistics) == 2 else 1, *rows)):
         raise RuntimeError(
             f"{NAME}_backward: tensors do not have the shapes and types of the results for logits of {tuple(x.shape)}"
         )
@@ -238,7 +238,7 @@ def operator(
         results = call.run(inputs)
     else:
         picked, total, entropies = reference.log_probs(*inputs, *call.options)
-        statistics = picked.new_zeros((3 if entropy else 2, *x.shape[:dim], *x.shape[dim + 1 :]))
+        statistics = picked.new_zeros((2 if entropy else 1, *x.shape[:dim], *x.shape[dim + 1 :]))
         results = picked, statistics, total, entropies
     return tuple(x.new_empty(0, dtype=results[0].dtype) if t is None else t for t in results)  # type: ignore[return-value]
 
@@ -283,7 +283,7 @@ def _gradients_of_operator(ctx: Any, dpicked: Tensor | None, dstatistics: None, 
 def _(x: Tensor, ids: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     dim, _, entropy, lse = rest[-4:]
     rows = (*x.shape[:dim], *x.shape[dim + 1 :])
-    shapes = ids.shape, (3 if entropy else 2, *rows), rows if lse else (0,), rows if entropy else (0,)
+    shapes = ids.shape, (2 if entropy else 1, *rows), rows if lse else (0,), rows if entropy else (0,)
     dtype = torch.promote_types(x.dtype, torch.float32)
     return tuple(torch.empty(shape, dtype=dtype, device=x.device) for shape in shapes)
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from portable_softmax.operators.launch import allocation, bits_of, by_row, device_of, is_launched, row_shape
-from portable_softmax.operators.softmax_launch import factor_of
+from portable_softmax.operators.launch import allocation, device_of, is_launched, row_shape
+from portable_softmax.operators.softmax_launch import factors, fields_of
 from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.scores import Scores
 from portable_softmax.runtime.layout import bind
@@ -24,23 +24,24 @@ def log_probs(inputs: Any, options: Any, invariant: bool) -> Callable[..., Any] 
         invariant: the bits of a row must not depend on other rows.
     """
     dim, ignore_index, entropy, lse = options
-    fields = problem_fields(inputs, torch.float32, invariant, entropy=entropy)
+    fields = problem_fields(inputs, torch.float32, invariant, entropy=entropy, lse=lse)
     if fields is None or not is_launched(inputs[0], dim):
-        return None
-    if lse and inputs[2] is not None and fields["scores"].divides:  # the largest score of a greedy row would lack its scale
         return None
     launch, tail = _bound(inputs, dim, ignore_index, None, fields)
     x, ids = inputs[:2]
-    shape = torch.Size([3 if entropy else 2, *x.shape[:dim], *x.shape[dim + 1 :]])
+    shape = torch.Size([2 if entropy else 1, *x.shape[:dim], *x.shape[dim + 1 :]])
     empty, empty_statistics = allocation(ids.shape, torch.float32, x), allocation(shape, torch.float32, x)
 
     def run(inputs: Any) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         x, ids, scale, temperature, _ = inputs
         picked, statistics = empty(x), empty_statistics(x)
         rows, numbers = tail(x, scale, temperature)
-        launch(x, *rows, statistics, _ids(ids), picked, *numbers)
-        total = statistics.select(0, 0) + statistics.select(0, 1).log() if lse else None
-        return picked, statistics, total, statistics.select(0, 2).clone() if entropy else None
+        launch(x, *rows, *statistics.unbind(), _ids(ids), picked, *numbers)
+        total, entropies = (
+            statistics.select(0, 0).clone() if lse else None,
+            statistics.select(0, 1).clone() if entropy else None,
+        )
+        return picked, statistics, total, entropies
 
     return run
 
@@ -71,7 +72,7 @@ def log_probs_gradient(
         dx = x.detach() if in_place else empty(x)
         rows, numbers = tail(x, scale, temperature)
         more = [t.contiguous() for t in (dentropy, dlse) if t is not None]
-        launch(dx, x, *rows, statistics.contiguous(), _ids(ids), dpicked.contiguous(), *more, *numbers)
+        launch(dx, x, *rows, *statistics.contiguous()[: 1 + entropy].unbind(), _ids(ids), dpicked.contiguous(), *more, *numbers)
         return dx
 
     return run
@@ -80,10 +81,10 @@ def log_probs_gradient(
 def problem_fields(inputs: Any, y_dtype: torch.dtype | None, invariant: bool, **about: bool) -> dict[str, Any] | None:
     """Returns what Problem describes of a launch, `about` being fields of LogProbs; None if no kernel computes these scores."""
     _, _, scale, temperature, softcap = inputs
-    found = factor_of(scale, temperature, softcap)
-    if found is None or any(isinstance(t, Tensor) and t.dtype is torch.float64 for t in (scale, temperature)):
+    found = fields_of(scale, temperature, softcap)
+    if found is None:
         return None
-    scores, wanted = Scores(**found[0]), LogProbs(**about)
+    scores, wanted = Scores(**found), LogProbs(**about)
     return {"form": "log_softmax", "batch_invariant": invariant, "scores": scores, "log_probs": wanted, "y_dtype": y_dtype}
 
 
@@ -93,17 +94,10 @@ def _bound(
     """Returns (the launch, what makes (tensors of rows, numbers) of x, scale and temperature)."""
     x, ids = inputs[:2]
     tensors = (x,) if result is None else (result, x)
-    sizes = ids.shape[-1] if ids.dim() == x.dim() else 1, ignore_index
+    sizes = {"n_ids": ids.shape[-1] if ids.dim() == x.dim() else 1, "ignored": ignore_index}
     launch = bind(tensors, len(tensors) - 1, dim, device_of(x), sizes=sizes, **fields)
-    scores, shape, factor = fields["scores"], row_shape(x, dim), factor_of(*inputs[2:])[1]  # type: ignore[index]
-
-    def tail(x: Tensor, scale: Any, temperature: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        if not scores:
-            return (), ()
-        by = factor(scale, temperature)
-        return ((by_row(by, shape, x),), ()) if scores.factor == "rows" else ((), (bits_of(by),))
-
-    return launch, tail
+    scores, shape = fields["scores"], row_shape(x, dim)
+    return launch, lambda x, scale, temperature: factors(scores, scale, temperature, shape, x)
 
 
 def _ids(ids: Tensor) -> Tensor:

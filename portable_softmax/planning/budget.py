@@ -18,7 +18,9 @@ class Budget:
         self.registers = hardware.registers_per_multiprocessor or 1
         self.multiprocessors = hardware.multiprocessor_count or 1
         self.operands = 2 if problem.backward else 1  # that are read
-        self.shares = bool(launch.polls) and not problem.in_place
+        can_split = bool(launch.polls) and not problem.in_place
+        self.shares = can_split and not problem.batch_invariant  # a late program may be waited for or not, and bits differ
+        self.splits_in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
         self.line = launch.line_elements.value if launch.line_elements else 1  # neighbouring rows that fill a cache line
         self.sector = launch.min_line_elements.value if launch.min_line_elements else 1  # and the least that memory moves
 

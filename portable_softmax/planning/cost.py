@@ -61,7 +61,7 @@ def terms(given: Facts, numbers: CostNumbers) -> Terms:
     waves, starting = waves**numbers.overlap, starting**numbers.overlap
     hidden_not = moving * ((1 + waves + starting) ** (1 / numbers.overlap) - 1)
     return Terms(
-        start=numbers.start_us,
+        start=numbers.start_us * given.launches,
         moving=once,
         pieces=pieces,
         again=again,

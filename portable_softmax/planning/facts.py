@@ -35,6 +35,7 @@ class Facts(NamedTuple):
         sums: numbers that a program's threads give each other.
         steps: blocks that a program waits for, beyond the first.
         pieces: bytes that cache lines leave out, for each that is moved.
+        launches: one, or two of which the second reads what the first has reduced.
     """
 
     programs: float
@@ -53,6 +54,7 @@ class Facts(NamedTuple):
     sums: float
     steps: float
     pieces: float
+    launches: float = 1.0
 
 
 class _Memory(NamedTuple):
@@ -87,6 +89,7 @@ def facts(
     pieces, under, requests = _pieces(problem, tiling, memory, vector)
     read, moved = memory.elements * memory.read, memory.elements * (memory.read + memory.written)
     twice = not tiling.held and problem.reads_again
+    exchanges = tiling.is_shared and not tiling.two_launches
     is_gradient = problem.log_probs is not None and problem.log_probs.gradient
     between = elements * (memory.read + memory.written) * places  # that all programs move meanwhile
     missed = read * max(0.0, 1 - memory.cached / between) if twice else 0  # the L2 cache has lost it
@@ -100,9 +103,9 @@ def facts(
         bytes_us=(moved + missed + memory.elements * memory.mask) / memory.per_us,
         again_us=again / memory.per_us,
         spilled_us=2 * spilled_bytes * threads * tiles / memory.per_us,
-        shared=float((tiling.is_shared and problem.pairs > 0) or is_gradient),
+        shared=float((exchanges and problem.pairs > 0) or is_gradient),
         waiting=1 if problem.log_probs is None or is_gradient else 1 / tiling.splits,
-        lookups=problem.pairs * tiling.tile_rows * tiling.splits if tiling.is_shared else 0,
+        lookups=problem.pairs * tiling.tile_rows * tiling.splits if exchanges else 0,
         each=(elements + edges) / threads,
         alone=(edges + alone) * passes,
         requests=requests * elements * passes + memory.operands * edges / problem.vector,
@@ -111,6 +114,7 @@ def facts(
         * (min(problem.pairs, 1) if problem.backward else problem.pairs + (problem.pairs > 0)),  # a maximum, and sums
         steps=0 if tiling.held else (2 if twice else 1) * -(-covered // tiling.width) - 1,
         pieces=pieces,
+        launches=2.0 if tiling.two_launches else 1.0,
     )
 
 

@@ -65,6 +65,8 @@ def _with_warps(budget: Budget) -> Iterator[Tiling]:
             splits = powers(1, MOST_SPLITS) if is_shared else [1]
             places += product([rows], warps, each[::-1], splits, [False])
         yield from (tiling for place in places if (tiling := _tiling(budget, Place(*place))))
+        if is_long and rows == 1 and budget.splits_in_two_launches:
+            yield from _two_launches(budget, warps, [problem.vector] if anywhere else each)
     yield _smallest(budget)
 
 
@@ -77,6 +79,16 @@ def _shared(budget: Budget, rows: int, warps: list[int], each: list[int]) -> Ite
         splits = -(-budget.problem.width // cols)
         if 1 < splits <= MOST_SPLITS:
             yield Place(rows, num_warps, size, splits, held=True)
+
+
+def _two_launches(budget: Budget, warps: list[int], each: list[int]) -> Iterator[Tiling]:
+    """Yields splits of rows whose statistics one launch computes for another."""
+    for num_warps, size, count in product(warps, each, powers(2, MOST_SPLITS)):
+        width, split = size * num_warps * budget.warp, -(-budget.problem.width // count)
+        blocks = -(-split // width)
+        splits = -(-budget.problem.width // (blocks * width))
+        if width >= NARROWEST_TILE and splits > 1 and width < 2 * split:
+            yield Tiling(1, width, num_warps, 1, splits, blocks=blocks, held=False, two_launches=True)
 
 
 def _smallest(budget: Budget) -> Tiling:

@@ -30,6 +30,22 @@ class Lines(NamedTuple):
         return 3 if self.levels[0][0] > 1 else 2 if self.levels[1][0] > 1 else 1
 
     @property
+    def out_is_contiguous(self) -> bool:
+        """True if the result, the first operand, is laid out as a contiguous one that keeps the order of levels."""
+        stride, (batches, matrices, lines) = self.length, self.levels
+        for size, strides in (lines, matrices, batches):
+            if size > 1 and strides[0] != stride:
+                return False
+            stride *= size
+        return True
+
+    @property
+    def out_is_readable(self) -> bool:
+        """True if kernels have the strides of the result: it is contiguous, or laid out as the first input is."""
+        alike = all(size == 1 or strides[0] == strides[1] for size, strides in self.levels if len(strides) > 1)
+        return alike or self.out_is_contiguous
+
+    @property
     def strides(self) -> list[int]:
         """Returns all strides that lead somewhere."""
         return [stride for size, strides in self.levels if size > 1 for stride in strides]
@@ -59,7 +75,8 @@ def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], s
     lines = [*levels[:-1], columns if across else rows]
     if len(lines) > (MOST_LEVELS if scattered else 1 + across):
         return None
-    return Lines(_three(lines), rows[0] if across else n_cols, across)
+    found = Lines(_three(lines), rows[0] if across else n_cols, across)
+    return found if found.out_is_readable else None
 
 
 def lines_of_scores(
@@ -92,7 +109,9 @@ def lines_of_scores(
     strides_of_mask = columns[1][-1], rows[1][-1], matrices[1][-1], batches[1][-1]
     lines = _three([*levels[:-1], rows if in_rows else columns])
     operands = tuple((size, of_all[:-1]) for size, of_all in lines)
-    return Lines((operands[0], operands[1], operands[2]), columns[0] if in_rows else rows[0], not in_rows, strides_of_mask)
+    length = columns[0] if in_rows else rows[0]
+    found = Lines((operands[0], operands[1], operands[2]), length, not in_rows, strides_of_mask)
+    return found if found.out_is_readable else None
 
 
 def _merged(levels: list[Level]) -> list[Level]:

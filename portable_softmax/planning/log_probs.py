@@ -9,12 +9,12 @@ class LogProbs:
 
     Args:
         entropy: of each row too; for a gradient, its own is given.
+        lse: the logsumexp of each row is requested; for a gradient, its own is given.
         gradient: of x, from the gradients of these numbers.
-        lse: a gradient: the logarithm of the row's sum has its own.
         many: a gradient: rows have another number of chosen elements than one.
     """
 
     entropy: bool = False
-    gradient: bool = False
     lse: bool = False
+    gradient: bool = False
     many: bool = False

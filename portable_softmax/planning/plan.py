@@ -26,6 +26,7 @@ class Tiling:
         blocks: of a split. 1 where one program reads whole rows twice: it takes as many as there are, by the same kernel.
         held: False where splits are read twice.
         walk: a program may take more than one tile, as fewer programs than tiles must.
+        two_launches: the first computes statistics of the splits, the second reads these and the splits again.
     """
 
     tile_rows: int
@@ -37,6 +38,7 @@ class Tiling:
     blocks: int = 1
     held: bool = True
     walk: bool = True
+    two_launches: bool = False
 
     def __post_init__(self) -> None:
         if self.strategy == "online":
@@ -74,15 +76,15 @@ class Tiling:
         return self.is_shared and not self.held
 
     @property
-    def slots_per_tile(self) -> int:
-        """Returns the 64-bit words in which a tile's programs exchange numbers: two per row, in cache lines of 128 bytes."""
-        return 2 * -(-self.splits * self.tile_rows // 8) * 8
+    def words_per_tile(self) -> int:
+        """Returns the numbers that a tile's programs exchange, a word each: two of each split of each row."""
+        return 2 * self.splits * self.tile_rows
 
     def __str__(self) -> str:
         warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
         splits = "" if self.splits == 1 else f" in {self.splits} splits"
         blocks = "" if self.blocks == 1 else f" of {self.blocks} blocks"
-        blocks += ", read twice" if self.reads_splits_twice else ""
+        blocks += ", in two launches" if self.two_launches else ", read twice" if self.reads_splits_twice else ""
         registers = "" if self.max_registers is None else f", at most {self.max_registers} registers"
         stages = f", num_stages {self.num_stages}" if (self.num_stages or 1) > 1 else ""
         return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{splits}{blocks}{warps}{registers}{stages}"

@@ -4,6 +4,7 @@ All launches of the grid are ranked by what they should cost if their programs u
 compiled in this order, until none that is left should be faster than the best of these by what it really uses.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -123,18 +124,15 @@ def unfit(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> s
     """Says why a launch that was compiled cannot run, or not without waiting for long; None if it can."""
     if not fit.programs_per_multiprocessor:
         return f"does not fit: {', '.join(fit.limited_by)}"
+    if tiling.two_launches:
+        return None  # no program waits for another
     most = min(device.resident(fit), _most_programs(tiling, device))
     return f"only {most} programs are resident at once" if most < tiling.splits else None
 
 
 def _of_many(problem: Problem) -> Problem:
-    """Returns the problem with many rows if its launch may not depend on their number, else as it is.
-
-    Log-probabilities of tokens are then weighed as the log_softmax that has the same bits.
-    """
-    if not problem.batch_invariant:
-        return problem
-    return replace(problem, n_rows=MANY * problem.inner, lines=None, log_probs=None)
+    """Returns the problem with many rows if its launch may not depend on their number, else as it is."""
+    return replace(problem, n_rows=MANY * problem.inner, lines=None) if problem.batch_invariant else problem
 
 
 def _compiled(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupancy, device: Device) -> Compiled:
@@ -143,10 +141,22 @@ def _compiled(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occu
 
 
 def _expected(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupancy, device: Device) -> Terms | None:
-    """Returns the terms of the time; of a batch-invariant launch those of many rows, however many there are."""
+    """Returns the terms of the time.
+
+    A batch-invariant launch is that of one row and of many: its time is the geometric mean of both, in the terms of many.
+    """
     many = _of_many(problem)
-    num_programs = _num_programs(many, tiling, fit, device)
-    return cost(many, tiling, num_programs, fit.programs_per_multiprocessor, device, spilled_by(used))
+    terms = _at_rows(many, tiling, used, fit, device)
+    if not terms or not problem.batch_invariant:
+        return terms
+    one = _at_rows(replace(many, n_rows=problem.inner), tiling, used, fit, device)
+    part = math.sqrt(one.total / terms.total) if one else 1.0
+    return Terms(**{name: part * value for name, value in vars(terms).items()})
+
+
+def _at_rows(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupancy, device: Device) -> Terms | None:
+    num_programs = _num_programs(problem, tiling, fit, device)
+    return cost(problem, tiling, num_programs, fit.programs_per_multiprocessor, device, spilled_by(used))
 
 
 def _num_programs(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> int:

@@ -39,8 +39,8 @@ class Problem:
         depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in batches.
         lines: how the operands lie; None where nothing but a plan is wanted.
         unaligned, scattered: how a launch reads it, which planning chooses (reading.py).
-            unaligned: rows start anywhere, but those of all operands alike, and are read in vectors between two edges; `vector`
-            is what 16 bytes hold. scattered: a tile takes rows of several matrices.
+            unaligned: rows start anywhere, but those of all operands alike, and are read in whole vectors; `vector` is what 16
+            bytes hold. scattered: a tile takes rows of several matrices.
         scores: what becomes of x first; none for the plain softmax.
         in_place: the result overwrites x, or dy; or y.
         log_probs: what is computed in place of a result for each element, or what x has a gradient of; None for neither.
@@ -141,9 +141,9 @@ class Problem:
     def width(self) -> int:
         """Returns the columns that a tile of whole rows needs.
 
-        The whole vectors of an unaligned row need no more, wherever the row starts.
+        The whole vectors of an unaligned row may begin so many elements ahead of it.
         """
-        return self.n_cols if self.across else max(self.n_cols, self.vector)
+        return self.n_cols + self.vector - 1 if self.unaligned else max(self.n_cols, 1 if self.across else self.vector)
 
     @property
     def size(self) -> str:

@@ -1,4 +1,4 @@
-"""Ways to read rows: as they lie, between two edges, or from several matrices."""
+"""Ways to read rows: element by element, in whole vectors of unaligned rows, or from several matrices."""
 
 from dataclasses import replace
 
@@ -18,9 +18,8 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     if problem.across:
         several = not problem.numbered and device.vendor.scattered_rows and problem.inner < Budget(problem, device).line
         return [problem, replace(problem, scattered=True)] if several else [problem]
-    deep = problem.depth > 1 and not problem.numbered  # plain rows of matrices are read as they lie
     anywhere = problem.aligned and device.vendor.aligned_access and _may_be_unaligned(problem)
-    if anywhere and not problem.batch_invariant and not deep:
+    if anywhere and not problem.batch_invariant:
         return [problem, replace(problem, vector=problem.widest, unaligned=True)]
     return [problem]
 
@@ -34,7 +33,7 @@ def read_as(problem: Problem, other: Problem, device: Device) -> Problem:
 def _may_be_unaligned(problem: Problem) -> bool:
     """Tells whether rows of all operands start at one offset modulo a vector, other than 0.
 
-    Rows shorter than a vector may lie inside one, and have no two edges.
+    Rows shorter than a vector may lie inside one.
     """
     levels = problem.lines.levels if problem.lines else ()
     alike = [len({stride % problem.widest for stride in strides}) == 1 for _, strides in levels]

@@ -14,7 +14,7 @@ def why(
 ) -> Iterator[str]:
     """Yields sentences: how rows are read, the tile, num_warps, unknown registers, and num_programs."""
     if problem.unaligned:
-        yield f"unaligned: rows start anywhere, and are read in vectors of {problem.vector} elements between two edges"
+        yield f"unaligned: rows start anywhere, and are read in whole vectors of {problem.vector} elements"
     if problem.in_place and device.profile.launch.polls:
         yield "in place: no programs share a row, as one may read again what another has overwritten"
     yield _why_tile(problem, tiling)
@@ -48,6 +48,7 @@ def _why_tile(problem: Problem, tiling: Tiling) -> str:
     if tiling.strategy == "shared":
         again = ", and read it twice" if not tiling.held and problem.reads_again else ""
         exchange = ", which exchange max and sum" if problem.pairs else ""
+        exchange = ", whose max and sum one launch leaves for another" if tiling.two_launches else exchange
         return (
             f"shared: each row of {problem.n_cols} columns is split over {tiling.splits} programs of "
             f"{tiling.tile_cols}{exchange}{again}"

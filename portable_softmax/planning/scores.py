@@ -9,23 +9,21 @@ Causal = Literal["upper_left", "lower_right"]
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Steps from x to the scores whose softmax is taken, in their order; all absent by default.
+    """Scores, cap * tanh(scale * x / cap) / temperature, and what hides some; all absent by default.
 
     Args:
-        cap, cap_scale: cap * tanh(cap_scale * x / cap); each is a kernel of its own.
-        factor: that times a number, which is positive, or times one number per row.
-        divides: it is divided by the factor instead; rows of 0 are greedy: all weight is on their largest elements. Kernels
-            multiply by the inverse.
+        scale: a positive number, or one number per row.
+        temperature: likewise; rows of 0 are greedy: all weight is on their largest elements, whatever the cap is.
+        cap: each is a kernel of its own. The kernel of a gradient then reads x too.
         mask: "bool", where True takes part, or the type of a mask that is added.
         causal: no column above the row's number in its matrix takes part; lower_right: the last row has all columns.
         sink: one more logit per row, in the denominator alone.
         zero_rows: rows that are wholly masked give 0 instead of nan.
     """
 
-    factor: Factor | None = None
-    divides: bool = False
+    scale: Factor | None = None
+    temperature: Factor | None = None
     cap: float | None = None
-    cap_scale: float = 1.0
     mask: str | None = None
     causal: Causal | None = None
     sink: bool = False

@@ -8,7 +8,7 @@ from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError
 from portable_softmax.runtime import compiler
-from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
+from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of, signature_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 _compiling = threading.Lock()
@@ -61,4 +61,4 @@ def _new(spec: KernelSpec, device: Device) -> Any:
     tiling, constexprs = spec.tiling, constexprs_of(spec, device)
     options = tiling.num_warps, tiling.num_stages, tiling.max_registers
     in_tuples = tiling.blocks > 1 and tiling.held
-    return compiler.compile_for(device, kernel_of(spec), spec.signature(), constexprs, *options, in_tuples)
+    return compiler.compile_for(device, kernel_of(spec), signature_of(spec), constexprs, *options, in_tuples)

@@ -2,14 +2,14 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.device import Device
-from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
+from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of, signature_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 if TYPE_CHECKING:
@@ -19,38 +19,39 @@ _interpreting = threading.Lock()  # the interpreter patches Triton's language, a
 
 
 def interpreted(
-    spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes: Sequence[int], n_operands: int
+    spec: KernelSpec,
+    device: Device,
+    grid: tuple[int, int, int],
+    in_order: Callable[..., tuple[Any, ...]],
+    sizes: tuple[int, ...],
 ) -> Callable[..., None]:
     """Returns a launch in the interpreter, as runtime/prepared.py describes it.
 
     The interpreter keeps bfloat16 as integers, cuts off what it rounds to it, and knows no conversion but that to float32. So
-    operands of bfloat16 are copied to float32, and torch rounds: a softmax's input to the result's type,
-    as the kernel would, and the result.
+    operands of bfloat16 are copied to float32, and torch rounds the result.
 
     Args:
         spec: the kernel.
         device: the interpreter's.
         grid: numbers of programs.
-        sizes: values of the parameters between the operands and those of the launch.
-        n_operands: number of operands.
+        in_order: puts operands and sizes into the kernel's order.
+        sizes: integers behind the operands.
     """
     import numpy as np
-    import torch
 
-    kernel = kernel_of(spec)[grid]
-    read_as = torch.bfloat16 if spec.problem.y_dtype == "bfloat16" and not spec.problem.backward else None
-    constexprs = constexprs_of(spec, device, in_float32=True)
-    results = int(spec.problem.stores)  # the first operands
-    own = 3 if spec.problem.backward else 2  # behind them, those of scores
-    names = tuple(spec.signature())
+    kernel, names = kernel_of(spec)[grid], tuple(signature_of(spec))
+    constexprs = constexprs_of(spec, device)
+    n_tensors, has_result = len(spec.tensors()), spec.problem.stores  # the first one
 
-    def launch(*given: Any) -> None:
-        taken = [_widened(each, read_as if results <= at < own else None) for at, each in enumerate(given[:n_operands])]
+    def launch(*operands: Any) -> None:
+        tensors = [_widened(tensor) for tensor in operands[:n_tensors]]
+        if has_result and operands[0].data_ptr() == operands[1].data_ptr():
+            tensors[0] = tensors[1]  # in place
         with _interpreting, patched_once(), np.errstate(all="ignore"):  # a GPU does not warn of nan either
-            arguments = *taken, *sizes, *given[n_operands:]
+            arguments = in_order((*tensors, *operands[n_tensors:], *sizes))
             kernel(**dict(zip(names, arguments, strict=True)), **constexprs)
-        if results and taken[0] is not given[0]:
-            given[0].copy_(taken[0])
+        if has_result and tensors[0] is not operands[0]:
+            operands[0].copy_(tensors[0])
 
     return launch
 
@@ -84,14 +85,14 @@ def patched_once() -> Iterator[None]:
         interpreter._patch_lang = patch
 
 
-def _widened(x: "torch.Tensor", read_as: "torch.dtype | None") -> "torch.Tensor":
-    """Copies all memory of a tensor of bfloat16, or of one that is read as such, to float32, in the same places."""
+def _widened(x: "torch.Tensor") -> "torch.Tensor":
+    """Copies all memory of a tensor of bfloat16 to float32, in the same places; a boolean one is viewed as integers."""
     import torch
 
     if x.dtype == torch.bool:
         return x.view(torch.uint8)
-    if x.dtype != torch.bfloat16 and read_as is None:
+    if x.dtype != torch.bfloat16:
         return x
     size = x.untyped_storage().nbytes() // x.element_size()
-    whole = x.detach().as_strided((size,), (1,), 0).to(read_as or x.dtype).float()
+    whole = x.detach().as_strided((size,), (1,), 0).to(torch.float32)
     return whole.as_strided(x.shape, x.stride(), x.storage_offset())

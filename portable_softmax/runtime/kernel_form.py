@@ -1,74 +1,85 @@
-"""The kernel of a specialisation and its form: all that it is compiled for, beside the types of its operands."""
+"""The kernel of a specialisation and its config: all that it is compiled for, beside the types of its operands."""
 
 from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.log_probs import LogProbs
-from portable_softmax.planning.problem import next_power_of_2
+from portable_softmax.planning.problem import Problem, next_power_of_2
 from portable_softmax.runtime.specialization import KernelSpec
 
 if TYPE_CHECKING:
-    from portable_softmax.kernels.form import Form
+    from portable_softmax.kernels.config import KernelConfig
 
 
 def kernel_of(spec: KernelSpec) -> Any:
     """Returns the @triton.jit function. The first one takes a while to be read, so it is asked for when it is compiled."""
-    from portable_softmax.kernels.softmax import softmax_kernel
+    from portable_softmax.kernels import log_probs, softmax
 
-    return softmax_kernel
-
-
-def constexprs_of(spec: KernelSpec, device: Device, in_float32: bool = False) -> dict[str, Any]:
-    """Returns the values of the kernel's constexprs, by name; `in_float32`: for bfloat16 that was copied to float32.
-
-    A parameter that a launch does not have is the constexpr None.
-    """
-    from portable_softmax.kernels.form import constexpr_of
-
-    form = form_of(spec, device)
-    absent = dict.fromkeys({*kernel_of(spec).arg_names} - spec.signature().keys())
-    return {**absent, "FORM": constexpr_of(form.in_float32() if in_float32 else form)}
+    return getattr(log_probs if spec.problem.log_probs else softmax, spec.kernel_name)
 
 
-def form_of(spec: KernelSpec, device: Device) -> "Form":
+def signature_of(spec: KernelSpec) -> dict[str, str]:
+    """Returns Triton's types of the kernel's run-time parameters, by name and in its order."""
+    return spec.signature(tuple(kernel_of(spec).arg_names))
+
+
+def constexprs_of(spec: KernelSpec, device: Device) -> dict[str, Any]:
+    """Returns the values of the kernel's constexprs, by name. A parameter that a launch does not have is the constexpr None."""
+    from portable_softmax.kernels.config import constexpr_of
+
+    return {**spec.constants(tuple(kernel_of(spec).arg_names)), "C": constexpr_of(config_of(spec, device))}
+
+
+def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
     """Returns everything that the kernel is compiled for, beside the types of its operands."""
-    from portable_softmax.kernels.form import Form
+    from portable_softmax.kernels.config import KernelConfig
 
-    tiling, scores, polls = spec.tiling, spec.problem.scores, device.profile.launch.polls
-    threads = _most_threads(spec, device)
-    numbers = tiling.tile_rows * next_power_of_2(tiling.splits)
-    axis = 0 if spec.problem.across else 1
-    return Form(
-        backward=spec.problem.backward,
-        log=spec.problem.form == "log_softmax",
-        exact=DTYPE_BYTES[spec.problem.y_dtype] > 2,
-        rounded_to=spec.problem.y_dtype,
-        axis=axis,
-        depth=spec.problem.depth,
-        flat=spec.problem.scattered or (not spec.problem.across and (not spec.problem.numbered or spec.problem.depth == 1)),
-        vector=spec.problem.vector,
-        unaligned=spec.problem.unaligned,
-        padded=spec.padded,
-        tile_rows=tiling.tile_rows,
-        width=tiling.width,
-        blocks=tiling.blocks,
-        held=tiling.held,
-        accumulators=_accumulators(spec, threads),
-        walks=tiling.walk,
-        counted_in="int64" if spec.many else "uint32",
-        stages=tiling.num_stages or 1,
-        scored=bool(scores),
-        divides=scores.divides and scores.factor == "rows",
-        by_row=scores.factor == "rows",
-        **({"hides": scores.hides, "voids": scores.voids} if spec.problem.backward else _masks(spec, threads)),
-        splits=tiling.splits,
-        slots=tiling.slots_per_tile * spec.problem.pairs,
-        lanes=max(threads, numbers) if tiling.is_shared else 1,
-        poll=device.vendor.poll,
-        polls=polls.value if polls else 1,
-        **(_log_probs(spec.problem.log_probs) if spec.problem.log_probs else {}),
+    problem, tiling, picks = spec.problem, spec.tiling, spec.problem.log_probs
+    threads, polls = _most_threads(spec, device), device.profile.launch.polls
+    gradient = picks is not None and picks.gradient
+    scores, words = problem.scores, {None: "", "number": "number", "rows": "row"}
+    return KernelConfig(
+        LOG=problem.form == "log_softmax" and not picks,
+        EXACT=DTYPE_BYTES[problem.y_dtype] > 2,
+        ENTROPY=bool(picks and picks.entropy),
+        LSE=bool(picks and picks.lse),
+        MANY=bool(picks and picks.many),
+        SKIP=spec.skip,
+        AXIS=0 if problem.across else 1,
+        LEVELS=problem.depth,
+        HEAD_TILES=_has_head_tiles(problem),
+        WIDE=spec.wide,
+        OUT_LIKE_X=spec.out_like_x,
+        VECTOR=problem.vector,
+        UNALIGNED=problem.unaligned,
+        PADDED=spec.padded,
+        ROWS=tiling.tile_rows,
+        BLOCK=tiling.width,
+        BLOCKS=tiling.blocks,
+        IN_REGISTERS=tiling.held and not gradient,
+        ACCUMULATORS=_accumulators(spec, threads),
+        WALK=tiling.walk,
+        SPLITS=tiling.splits,
+        WORDS_READ=max(threads // tiling.tile_rows, next_power_of_2(tiling.splits), 1) if tiling.is_shared else 1,
+        POLLS=polls.value if polls else 1,
+        ATOMIC_POLL=device.vendor.poll == "atomic",
+        STEP=spec.step,
+        SCALE=words[scores.scale],
+        TEMPERATURE=words[scores.temperature],
+        CAP=scores.cap or 0.0,
+        **_of_gradient(spec) if problem.backward else _of_mask(spec, threads),
     )
+
+
+def units_of(problem: Problem) -> tuple[int, int, int]:
+    """Returns the elements in which kernels take lengths and strides of rows, of columns, and strides of matrices."""
+    along = problem.vector if not problem.across and not problem.unaligned else 1
+    return along, problem.vector if problem.across else 1, 1 if problem.unaligned else problem.vector
+
+
+def _has_head_tiles(problem: Problem) -> bool:
+    """True if a tile has rows of one head: those side by side, and those whose mask or numbers are known by head."""
+    return not problem.scattered if problem.across else problem.numbered and problem.depth > 1
 
 
 def _most_threads(spec: KernelSpec, device: Device) -> int:
@@ -91,32 +102,22 @@ def _accumulators(spec: KernelSpec, threads: int) -> int:
     return min(width, max(1, read // tiling.tile_rows if spec.problem.across else read))
 
 
-def _masks(spec: KernelSpec, threads: int) -> dict[str, Any]:
-    """Returns the fields of a form for what is done to scores behind the factor."""
+def _of_gradient(spec: KernelSpec) -> dict[str, Any]:
     scores = spec.problem.scores
+    return {"MASKED_GRADIENT": "rows" if scores.voids else "elements" if scores.hides else ""}
+
+
+def _of_mask(spec: KernelSpec, threads: int) -> dict[str, Any]:
+    """Returns the fields for what hides scores."""
+    scores, tiling = spec.problem.scores, spec.tiling
+    at_once = 1 if tiling.num_warps is None else min(spec.problem.vector, tiling.tile_rows * tiling.width // threads)
     return {
-        "cap": scores.cap or 0.0,
-        "cap_scale": scores.cap_scale,
-        "mask": "added" if scores.mask not in (None, "bool") else scores.mask or "",
-        "mask_step": -1 if spec.problem.mask_step is None else spec.problem.mask_step,
-        "mask_unit": spec.problem.mask_vector,
-        "access": _access(spec, threads),
-        "mask_shared": spec.mask_shared,
-        "causal": scores.causal or "",
-        "sink": scores.sink,
-        "zero_rows": scores.zero_rows,
+        "MASK": "added" if scores.mask not in (None, "bool") else scores.mask or "",
+        "MASK_COL": spec.mask_col,
+        "MASK_UNIT": spec.problem.mask_vector,
+        "MASK_SHARED": spec.mask_shared,
+        "ACCESS": max(1, at_once) if not spec.problem.across else 1,
+        "CAUSAL": scores.causal or "",
+        "SINK": scores.sink,
+        "MASKED_ROWS_ZERO": scores.zero_rows,
     }
-
-
-def _log_probs(wanted: LogProbs) -> dict[str, Any]:
-    """Returns the fields of a form for what is wanted in place of a softmax."""
-    picks = "gradient" if wanted.gradient else "forward"
-    return {"picks": picks, "entropy": wanted.entropy, "lse": wanted.lse, "many": wanted.many}
-
-
-def _access(spec: KernelSpec, threads: int) -> int:
-    """Returns how many neighbours a thread reads at once; 1 where there are no threads, and whole tiles are moved."""
-    tiling = spec.tiling
-    if tiling.num_warps is None:
-        return 1
-    return max(1, min(spec.problem.vector, tiling.tile_rows * tiling.width // threads))

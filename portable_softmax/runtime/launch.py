@@ -1,14 +1,17 @@
 """Launches on the active stream: a Problem from operands, its plan, its compiled kernel, bound into one call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.lines import Lines
 from portable_softmax.planning.log_probs import LogProbs
+from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.planning.request import problem_of
 from portable_softmax.planning.scores import NONE, Scores
+from portable_softmax.runtime.kernel_form import units_of
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def bind_problem(
-    problem: Problem, device: Device, where: "torch.device", more_sizes: tuple[int, ...] = ()
+    problem: Problem, device: Device, where: "torch.device", more_sizes: Mapping[str, int] | None = None
 ) -> Callable[..., None]:
     """Plans and compiles a launch: all is decided but the operands, of the same shapes, strides, types and alignment.
 
@@ -26,44 +29,69 @@ def bind_problem(
         problem: what is computed, with its lines.
         device: where the operands are.
         where: torch's name of the device.
-        more_sizes: values of parameters that only this problem's kernel has.
+        more_sizes: n_ids and ignored, for log-probabilities.
 
     Returns:
-        launch(*operands), in the kernel's order, on the current stream of their device, which must be the current one; see
-        guard.py.
+        launch(*operands), tensors and then numbers in the order of KernelSpec.tensors and .numbers, on the current stream of
+        their device, which must be the current one; see guard.py.
 
     Raises:
         PlanError, CompileError: the kernel cannot run on the device.
     """
-    from portable_softmax.runtime.workspace import with_workspace
-
     planned = plan_problem(problem, device)
-    problem, tiling, sizes = planned.problem, planned.tiling, (*sizes_of(planned.problem), *more_sizes)
-    spec = KernelSpec.of(problem, tiling)
-    launch = prepare(spec, device, (planned.num_programs, 1, 1), sizes)
+    sizes = {**sizes_of(planned.problem), **(more_sizes or {})}
+    return bind_tiling(planned.problem, planned.tiling, planned.num_programs, sizes, device, where)
+
+
+def bind_tiling(
+    problem: Problem,
+    tiling: Tiling,
+    num_programs: int,
+    sizes: Mapping[str, int],
+    device: Device,
+    where: "torch.device",
+    prepared: Callable[..., Callable[..., None]] = prepare,
+) -> Callable[..., None]:
+    """Does the same for a tiling that is chosen: compiles one launch, or two of which the first reduces splits.
+
+    Args:
+        problem, tiling, num_programs: what is computed and how; in the grid of the first launch.
+        sizes: see sizes_of.
+        device, where: where the operands are.
+        prepared: makes the launch of one kernel, of the arguments of prepared.prepare.
+    """
+    from portable_softmax.runtime.workspace import with_statistics, with_workspace
+
+    spec, grid = KernelSpec.of(problem, tiling), (num_programs, 1, 1)
+    launch = prepared(spec, device, grid, sizes)
     if spec.exchanges:
-        launch = with_workspace(launch, problem, tiling, where)
-    return launch
+        return with_workspace(launch, problem, tiling, where)
+    if not spec.step:
+        return launch
+    second = grid if problem.stores else (num_programs // tiling.splits, 1, 1)  # log-probabilities: one program for all splits
+    map_ = prepared(replace(spec, step="map"), device, second, sizes)
+    return with_statistics(launch, map_, problem, tiling, where)
 
 
-def sizes_of(problem: Problem) -> tuple[int, ...]:
-    """Returns the values of the kernel's parameters from n_lines on, in the units that it takes them in."""
+def sizes_of(problem: Problem) -> dict[str, int]:
+    """Returns the values of kernels' integer parameters by name, in the units in which they are passed."""
     lines = problem.lines
     if lines is None:
         raise ValueError(f"a {problem.name} of {problem.size} is launched, whose lines are not known")
-    (n_batches, batches), (n_matrices, matrices), (n_lines, within) = lines.levels
-    unit = 1 if problem.unaligned else problem.vector
-    out_and_a = slice(2) if problem.stores else slice(1, None, -1)  # (a, b) is reduced: b lies where a result would
-    in_units = [tuple(stride // unit for stride in each[out_and_a]) for each in (within, matrices, batches)]
-    return n_lines, lines.length // unit, *in_units[0], n_matrices, *in_units[1], n_batches, *in_units[2]
-
-
-def mask_sizes(problem: Problem) -> tuple[int, ...]:
-    """Returns the mask's strides as the kernel takes them: but along a line in units of `mask_vector` elements."""
-    if problem.lines is None or problem.lines.mask is None:
-        raise ValueError(f"a {problem.name} is launched, whose mask's strides are not known")
-    unit, along = problem.mask_vector, 1 if problem.across else 0
-    return tuple(stride if at == along else stride // unit for at, stride in enumerate(problem.lines.mask))
+    (_, batches), (n_heads, heads), (n_lines, within) = lines.levels
+    row_unit, col_unit, unit = units_of(problem)
+    tensor = "dy" if problem.backward else "x"
+    sizes = {"n_rows": problem.n_rows, "n_cols": problem.n_cols // row_unit, "n_heads": n_heads}
+    sizes |= {f"{tensor}_batch": batches[1] // unit, f"{tensor}_head": heads[1] // unit}
+    if problem.across:
+        sizes |= {"n_queries": lines.length // col_unit, f"{tensor}_query": 1, f"{tensor}_col": within[1] // col_unit}
+    else:
+        sizes |= {"n_queries": n_lines, f"{tensor}_query": within[1] // row_unit, f"{tensor}_col": 1}
+    if lines.mask and problem.scores.mask:
+        first = 2 if problem.across else 1  # that is passed in units
+        strides = (stride if at < first else stride // problem.mask_vector for at, stride in enumerate(lines.mask))
+        sizes |= dict(zip(("m_col", "m_query", "m_head", "m_batch"), strides, strict=True))
+    return sizes
 
 
 def problem_from(

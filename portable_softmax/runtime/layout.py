@@ -1,7 +1,7 @@
 """Tensors as kernels read them: as they are laid out, or copied first; and launches bound to them."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,14 +13,14 @@ from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.planning.scores import NONE, Scores
 from portable_softmax.runtime.guard import Guard, guard_of
-from portable_softmax.runtime.launch import bind_problem, mask_sizes, problem_from
+from portable_softmax.runtime.launch import bind_problem, problem_from
 
 Copy = Callable[[Tensor, int], Tensor]
 
 
 def bind(
     tensors: tuple[Tensor, ...], n_results: int, dim: int, device: Device, mask: Tensor | None = None,
-    sizes: tuple[int, ...] = (), **about: Any,
+    sizes: Mapping[str, int] | None = None, **about: Any,
 ) -> Callable[..., None]:  # fmt: skip
     """Plans, compiles and returns launch(*tensors, *more): `more` are a mask, tensors of rows and numbers, in a kernel's order.
 
@@ -30,13 +30,12 @@ def bind(
         dim: the axis of rows.
         device: where they are.
         mask: as the caller passed it.
-        sizes: the kernel's own integers.
+        sizes: integers that only this kernel has, by name.
         about: what Problem describes of the computation.
     """
     whole_mask = None if mask is None else mask.expand(tensors[0].shape)
     copy, copies_mask, problem = described(tensors, dim, device, whole_mask, **about)
-    strides = mask_sizes(problem) if whole_mask is not None else ()
-    launch = _guarded(bind_problem(problem, device, tensors[0].device, (*strides, *sizes)), guard_of(device))
+    launch = _guarded(bind_problem(problem, device, tensors[0].device, sizes), guard_of(device))
     if copy is None:
         return launch
     shape, like = tensors[0].shape, copy(_without_memory(tensors[-1]), dim)
@@ -108,7 +107,9 @@ def _lines(
     shape, strides = tensors[0].shape, [t.stride() for t in tensors]
     strides = strides if len(strides) > 1 else strides * 2
     if scores or log_probs:
-        return lines_of_scores(shape, dim, strides, (0,) * len(shape) if mask is None else mask.stride(), bool(scores.causal))
+        of_mask = (0,) * len(shape) if mask is None else mask.stride()
+        lines = lines_of_scores(shape, dim, strides, of_mask, bool(scores.causal))
+        return None if lines and lines.across and log_probs else lines  # the kernels of log-probabilities read rows alone
     return lines_of(shape, dim, strides, device.vendor.scattered_rows)
 
 

@@ -1,34 +1,43 @@
 """Launches of a kernel for which all is decided but the operands."""
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Mapping
 
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.compiler import launcher
 from portable_softmax.runtime.interpreted import interpreted
-from portable_softmax.runtime.kernel_form import constexprs_of
+from portable_softmax.runtime.kernel_form import constexprs_of, signature_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 
-def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes: Sequence[int]) -> Callable[..., None]:
+def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes: Mapping[str, int]) -> Callable[..., None]:
     """Compiles a kernel, and returns its launch on the current stream of the device, which must be the current one (guard.py).
 
     Args:
         spec: the kernel.
         device: where it runs.
         grid: numbers of programs.
-        sizes: values of the parameters from n_lines on that there are, but for the words and the number of a launch.
+        sizes: values of the integer parameters, by name; more than the kernel has are allowed.
 
     Returns:
-        launch(*operands), with the launch's own words and number after them where rows are shared.
+        launch(*operands): tensors, then numbers, in the order of the spec, with what the launch adds after them.
 
     Raises:
         CompileError: see compiler.compile_for.
     """
-    kinds = tuple(spec.signature().values())
-    n_operands = next(at for at, kind in enumerate(kinds) if not kind.startswith("*"))
+    in_order, fixed = arranged(spec, sizes)
     if interpreting():
-        return interpreted(spec, device, grid, sizes, n_operands)
+        return interpreted(spec, device, grid, in_order, fixed)
     launch = launcher(compile_kernel(spec, device), constexprs_of(spec, device), device.index)
-    return lambda *operands: launch(grid, *operands[:n_operands], *sizes, *operands[n_operands:])
+    return lambda *operands: launch(grid, *in_order((*operands, *fixed)))
+
+
+def arranged(spec: KernelSpec, sizes: Mapping[str, int]) -> tuple[Callable[..., tuple[object, ...]], tuple[int, ...]]:
+    """Returns (what puts operands and then sizes into the kernel's order, these sizes)."""
+    names = tuple(signature_of(spec))
+    operands = (*spec.tensors(), *spec.numbers(), *spec.words())
+    fixed = tuple(name for name in names if name not in operands)
+    places = [*operands, *fixed]
+    return operator.itemgetter(*(places.index(name) for name in names)), tuple(sizes[name] for name in fixed)

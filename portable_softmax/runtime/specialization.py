@@ -10,11 +10,10 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 
 TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+WIDE_ROWS = 2**31 - 2**20  # rows from here on are numbered in 64 bits: a tile reaches past the last one
+MANY_ROWS = 2048  # rows without tokens are left out where a launch has so many; fewer need not wait for the ids
 
-SIZES = {"n_lines": "i64", "length": "i32"} | dict.fromkeys(
-    ("out_line", "a_line", "n_matrices", "out_matrix", "a_matrix", "n_batches", "out_batch", "a_batch"), "i64"
-)
-MASK_STRIDES = "mask_col", "mask_row", "mask_matrix", "mask_batch"
+INT64 = frozenset(f"{tensor}_{level}" for tensor in ("x", "dy", "m") for level in ("batch", "head", "query", "col"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,74 +23,129 @@ class KernelSpec:
     Args:
         problem: with a size of 1 in place of each that no kernel depends on, and without its lines.
         tiling: the cut of rows into tiles.
-        many: rows may be 2**31 or more.
+        wide: rows may be 2**31 or more.
         padded: tiles end elsewhere than rows do.
-        mask_shared: all matrices of a batch have the same mask.
+        mask_shared: all heads of a batch have the same mask.
+        mask_col: the mask's stride between columns if 0 or 1, else -1.
+        out_like_x: the result has the strides of x, and is not contiguous.
+        skip: rows without a token are not read.
+        step: "reduce" or "map" for one of two launches.
     """
 
     problem: Problem
     tiling: Tiling
-    many: bool = True
+    wide: bool = False
     padded: bool = True
     mask_shared: bool = False
+    mask_col: int = 1
+    out_like_x: bool = False
+    skip: bool = False
+    step: str = ""
 
     @classmethod
     def of(cls, problem: Problem, tiling: Tiling) -> "KernelSpec":
-        """Returns the kernel for any problem of the same types, alignment, form and tiling.
+        """Returns the kernel for any problem of the same types, alignment, form and tiling; the first of two launches.
 
         Raises:
             ValueError: the tiling's programs together hold less than a row, or a block of a row lies past its end; or an
                 unaligned row may lie inside one vector.
         """
-        if problem.unaligned and problem.n_cols < problem.vector:
+        if problem.unaligned and min(problem.n_cols, tiling.width) < problem.vector:
             raise ValueError(
-                f"rows of {problem.n_cols} columns may lie inside a vector of {problem.vector}: they cannot be unaligned"
+                f"rows of {problem.n_cols} columns, or blocks of {tiling.width}, may lie inside a vector of {problem.vector}: "
+                "they cannot be unaligned"
             )
-        covered = tiling.covers(problem.n_cols)
-        if covered < problem.n_cols:
-            raise ValueError(f"{tiling} covers {covered} columns of {problem.n_cols}; give it more splits or columns")
-        unmasked = tiling.tile_cols - tiling.width if tiling.splits == 1 else 0  # all blocks but the last
+        covered = tiling.covers(problem.width)
+        if covered < problem.width:
+            raise ValueError(f"{tiling} covers {covered} columns of {problem.width}; give it more splits or columns")
+        ends = 2 if problem.unaligned else 1  # blocks that may have the end of a row
+        unmasked = tiling.tile_cols - ends * tiling.width if tiling.splits == 1 else 0
         if unmasked > problem.n_cols:
             raise ValueError(f"{tiling} has whole blocks past the {problem.n_cols} columns; give it fewer blocks")
-        inner = 2 if problem.across else 1
+        lines, mask = problem.lines, problem.lines.mask if problem.lines and problem.scores.mask else None
+        picks = problem.log_probs
         return cls(
-            problem=replace(problem, n_rows=1, n_cols=1, inner=inner, lines=None, batch_invariant=False, in_place=False),
+            problem=replace(
+                problem, n_rows=1, n_cols=1, inner=2 if problem.across else 1, lines=None, batch_invariant=False, in_place=False
+            ),
             tiling=tiling,
-            many=not problem.numbered or problem.n_rows >= 2**31,
+            wide=problem.n_rows >= WIDE_ROWS,
             padded=problem.unaligned or covered != problem.n_cols,
             mask_shared=problem.mask_shared,
+            mask_col=mask[0] if mask and mask[0] in (0, 1) else -1 if mask else 1,
+            out_like_x=bool(lines and problem.stores and not lines.out_is_contiguous),
+            skip=bool(picks and not (picks.entropy or picks.lse) and (picks.gradient or problem.n_rows >= MANY_ROWS)),
+            step="reduce" if tiling.two_launches else "",
         )
-
-    def signature(self) -> dict[str, str]:
-        """Returns Triton's types of the run-time parameters that there are, by name and in the kernel's order."""
-        problem, scores = self.problem, self.problem.scores
-        result, given = (problem.x_dtype, problem.y_dtype) if problem.backward else (problem.y_dtype, problem.x_dtype)
-        operands = {"out": result, "a": given, "b": problem.y_dtype}
-        if not problem.stores:
-            del operands["out"]
-        if not problem.backward:
-            del operands["b"]
-        own = not problem.backward  # scores' mask and sinks are those of the softmax alone
-        by_row = scores.factor == "rows"
-        there = {f"{name}_ptr": self._pointer(dtype) for name, dtype in operands.items()}
-        there |= {"mask_ptr": self._mask()} if scores.mask and own else {}
-        picks = problem.log_probs
-        numbers = {"factors_ptr": by_row, "sinks_ptr": scores.sink and own, "statistics_ptr": picks}
-        there |= {name: "*fp32" for name, present in numbers.items() if present}
-        if picks:
-            there |= {"ids_ptr": "*i64", "picked_ptr": "*fp32"}
-            there |= {"entropies_ptr": "*fp32"} if picks.gradient and picks.entropy else {}
-            there |= {"lses_ptr": "*fp32"} if picks.lse else {}
-        there |= SIZES
-        there |= dict.fromkeys(MASK_STRIDES if scores.mask and own else (), "i64")
-        there |= {"n_ids": "i32", "ignored": "i64"} if picks else {}
-        there |= {"factor": "i64"} if scores and not by_row else {}  # of each call, behind all sizes
-        return there | ({"workspace_ptr": "*i64:16", "epoch": "i64"} if self.exchanges else {})
 
     @property
     def exchanges(self) -> bool:
-        """Tells whether programs exchange numbers."""
-        return self.tiling.is_shared and self.problem.pairs > 0
+        """True if programs exchange row statistics."""
+        return self.tiling.is_shared and self.problem.pairs > 0 and not self.tiling.two_launches
+
+    @property
+    def kernel_name(self) -> str:
+        """Returns the name of the kernel, which profilers see."""
+        name = "token_log_probs" if self.problem.log_probs else "softmax"
+        gradient = self.problem.log_probs.gradient if self.problem.log_probs else self.problem.backward
+        return f"{name}_backward_kernel" if gradient else f"{name}_kernel"
+
+    def tensors(self) -> dict[str, str]:
+        """Returns Triton's types of the tensors that a launch is called with, by parameter and in the order of operands."""
+        problem, scores, picks = self.problem, self.problem.scores, self.problem.log_probs
+        x, y = self._pointer(problem.x_dtype), self._pointer(problem.y_dtype)
+        by_row = {"scale": scores.scale == "rows", "temperature": scores.temperature == "rows"}
+        of_rows = {name: "*fp32" for name, present in by_row.items() if present}
+        entropy = {"entropy_ptr": "*fp32"} if picks and picks.entropy else {}
+        if picks and picks.gradient:
+            more = {"d_entropy_ptr": "*fp32"} if picks.entropy else {}
+            more |= {"d_lse_ptr": "*fp32"} if picks.lse else {}
+            own = {"dx_ptr": x, "x_ptr": x, **of_rows, "lse_ptr": "*fp32", **entropy}
+            return own | {"ids_ptr": "*i64", "d_out_ptr": "*fp32", **more}
+        if picks:
+            return {"x_ptr": x, **of_rows, "lse_ptr": "*fp32", **entropy, "ids_ptr": "*i64", "out_ptr": "*fp32"}
+        if problem.backward:
+            capped = {"x_ptr": x} if scores.cap else {}
+            return {"dx_ptr": x, "dy_ptr": y, "y_ptr": y, **capped, **of_rows}
+        mask = {"mask_ptr": self._mask()} if scores.mask else {}
+        return {"y_ptr": y, "x_ptr": x, **mask, **of_rows, **({"sink_ptr": "*fp32"} if scores.sink else {})}
+
+    def numbers(self) -> tuple[str, ...]:
+        """Returns the parameters that are numbers of each launch, in the order of operands, behind the tensors."""
+        scores = self.problem.scores
+        kinds = {"scale": scores.scale, "temperature": scores.temperature}
+        return tuple(name for name, kind in kinds.items() if kind == "number")
+
+    def words(self) -> dict[str, str]:
+        """Returns the types of what a launch adds to its operands: words to exchange, or row statistics between launches."""
+        if self.exchanges:
+            return {"words_ptr": "*i64:16", "epoch": "i64"}
+        return {"words_ptr": "*fp32"} if self.step else {}
+
+    def constants(self, names: tuple[str, ...]) -> dict[str, int | None]:
+        """Returns the values of a kernel's parameters that are known or absent, but for its config, by name."""
+        known: dict[str, int | None] = {}
+        if self.problem.scores.mask and not self.problem.backward:
+            if self.problem.across and self.problem.mask_step is not None:
+                known["m_query"] = self.problem.mask_step
+            elif not self.problem.across and self.mask_col >= 0:
+                known["m_col"] = self.mask_col
+        else:
+            known |= dict.fromkeys(name for name in names if name.startswith("m_"))
+        passed = self.tensors().keys() | self.words().keys() | {*self.numbers()}
+        optional = {"scale", "temperature", "epoch", *(name for name in names if name.endswith("_ptr"))}
+        return known | dict.fromkeys(name for name in names if name in optional - passed)
+
+    def signature(self, names: tuple[str, ...]) -> dict[str, str]:
+        """Returns Triton's types of the run-time parameters that there are, by name and in the kernel's order.
+
+        Args:
+            names: of all parameters of the kernel.
+        """
+        constants, size = self.constants(names), "i64" if self.wide else "i32"
+        types = {**self.tensors(), **dict.fromkeys(self.numbers(), "fp32"), **self.words(), "ignored": "i64"}
+        types |= dict.fromkeys(("n_cols", "n_ids"), "i32") | dict.fromkeys(INT64, "i64")
+        return {name: types.get(name, size) for name in names if name != "C" and name not in constants}
 
     def _pointer(self, dtype: str) -> str:
         return f"*{TRITON_NAMES[dtype]}{':16' if self.problem.aligned else ''}"

@@ -23,7 +23,7 @@ def with_workspace(launch: Callable[..., Any], problem: Problem, tiling: Tiling,
     The words belong to the call: they are allocated on the current stream, as its result is. A graph replays its launch with
     the same number, so while one is captured they are cleared on the stream too.
     """
-    shape, strides, dtype = (problem.tiles(tiling.tile_rows) * tiling.slots_per_tile * problem.pairs,), (1,), torch.int64
+    shape, strides, dtype = (problem.tiles(tiling.tile_rows) * tiling.words_per_tile * problem.pairs,), (1,), torch.int64
     is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", lambda: False)
     empty = allocator(where)
 
@@ -34,6 +34,20 @@ def with_workspace(launch: Callable[..., Any], problem: Problem, tiling: Tiling,
         launch(*operands, words, next_number())
 
     return shared
+
+
+def with_statistics(
+    reduce: Callable[..., Any], map_: Callable[..., Any], problem: Problem, tiling: Tiling, where: torch.device
+) -> Callable[..., Any]:
+    """Returns `launch(*operands)`, two launches of which the first leaves statistics of splits for the second."""
+    shape, strides, empty = (2 * problem.n_rows * tiling.splits * problem.pairs,), (1,), allocator(where)
+
+    def twice(*operands: Any) -> None:
+        statistics = empty(shape, strides, torch.float32)
+        reduce(*operands, statistics)
+        map_(*operands, statistics)
+
+    return twice
 
 
 def _run() -> range:

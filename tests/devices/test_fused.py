@@ -8,7 +8,7 @@ from offline import read_problem
 from portable_softmax import Device
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime import compiler
-from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
+from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of, signature_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 FUSED = {"nvidia/h200": ("ptx", r"\bfma\.rn\.f32"), "amd/mi300x": ("amdgcn", r"\bv_(?:pk_)?fmac?_f32")}
@@ -27,7 +27,7 @@ def count(profile, tiling, form, options=lambda named: named):
     stage, pattern = FUSED[profile]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device.vendor, "compile_options", lambda *_: options(made))
-        compiled = compiler.compile_for(device, kernel_of(spec), spec.signature(), constexprs_of(spec, device), 1, 1)
+        compiled = compiler.compile_for(device, kernel_of(spec), signature_of(spec), constexprs_of(spec, device), 1, 1)
     return len(re.findall(pattern, compiled.asm[stage]))
 
 

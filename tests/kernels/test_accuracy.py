@@ -9,7 +9,8 @@ import triton.language as tl
 from direct import launch, problem_of, result_in
 from tilings import CASES, TILINGS
 
-from portable_softmax.kernels.exponents import exp
+from portable_softmax.kernels.common import exp
+from portable_softmax.kernels.config import KernelConfig, constexpr_of
 
 pytestmark = pytest.mark.kernel
 N_COLS = 45
@@ -17,14 +18,14 @@ RANGE = {torch.float16: 8.0, torch.bfloat16: 80.0, torch.float32: 80.0}
 
 
 @triton.jit
-def _exps(y_ptr, x_ptr, N: tl.constexpr, EXACT: tl.constexpr):
+def _exps(y_ptr, x_ptr, N: tl.constexpr, C: tl.constexpr):
     place = tl.arange(0, N)
-    tl.store(y_ptr + place, exp(tl.load(x_ptr + place), EXACT))
+    tl.store(y_ptr + place, exp(tl.load(x_ptr + place), C))
 
 
 def exp_of(x, exact=True):
     y = torch.empty_like(x)
-    _exps[(1,)](y, x, len(x), exact)
+    _exps[(1,)](y, x, len(x), constexpr_of(KernelConfig(EXACT=exact)))
     return y
 
 

@@ -6,17 +6,9 @@ from closeness import assert_close
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_probs import IGNORED, assert_picked, both, expected, expected_gradient, hostile, random
-from shared_rows import looking
 
 from portable_softmax import batch_invariant, log_softmax, token_log_probs
-from portable_softmax.kernels import log_probs as kernels
-from portable_softmax.planning.lines import lines_of_scores
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.request import problem_of
-from portable_softmax.runtime.launch import sizes_of
-from portable_softmax.runtime.prepared import prepare
-from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.runtime.workspace import with_workspace
 
 pytestmark = pytest.mark.kernel
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -56,39 +48,6 @@ def test_unaligned_rows(device, where, tiling):
     memory[1, 0] = memory[2, 96] = 9.0  # the largest are at edges
     ids = torch.tensor([[0], [96], [95], [1], [50], [IGNORED]], device=where)
     both(device, memory[:, :97], ids, tiling, vector=4)
-
-
-@pytest.mark.parametrize("lost", [0, 1, 2], ids=["first pair", "second pair", "all"])
-@pytest.mark.parametrize("name", ["splits", "splits in blocks", "splits read again"])
-def test_what_no_program_has_published_is_computed(device, where, monkeypatch, name, lost):
-    if device.backend != "interpreter":
-        pytest.skip("compiled kernels keep the function that they were made of")
-    x, ids = random(3, 100).to(where), torch.tensor([[5], [40], [99]], device=where)
-    there = both(device, x, ids, TILINGS[name])
-    published, turn = kernels.publish, [0]
-
-    def some(*arguments):
-        turn[0] += 1
-        if lost < 2 and turn[0] % 2 == lost:
-            published(*arguments)
-
-    monkeypatch.setattr(kernels, "publish", some)
-    for one, other in zip(there, both(looking(device, 1), x, ids, TILINGS[name]), strict=True):
-        assert torch.equal(one, other), "the bits differ"
-
-
-@pytest.mark.parametrize("name", ["several rows", "splits in blocks", "splits read again"])
-def test_bits_of_log_softmax(device, where, name):
-    """The same launch of log_softmax stores the same bits."""
-    x, ids = random(4, 100).to(where), torch.arange(100, device=where).expand(4, 100).contiguous()
-    picked = both(device, x, ids, TILINGS[name], entropy=False)[0]
-    y = torch.empty_like(x)
-    lines = lines_of_scores(x.shape, 1, [x.stride()] * 2, (0, 0), False)
-    problem, tiling = problem_of(lines, "float32", "float32", form="log_softmax"), TILINGS[name]
-    programs = problem.tiles(tiling.tile_rows) * tiling.splits
-    run = prepare(KernelSpec.of(problem, tiling), device, (programs, 1, 1), sizes_of(problem))
-    (with_workspace(run, problem, tiling, where) if tiling.is_shared else run)(y, x)
-    assert torch.equal(picked, y)
 
 
 LAYOUTS = {

@@ -8,7 +8,7 @@ from portable_softmax import Device
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.compiler import compile_for
-from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
+from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of, signature_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 
@@ -17,7 +17,7 @@ def moved(dtype, vector, backward):
     device = Device.from_profile("nvidia/h200")
     problem = Problem(4096, 4096, dtype, dtype, vector, inner=4096, backward=backward)
     spec = KernelSpec.of(problem, Tiling(16, 64, 4, 1, 8, 128, blocks=8, walk=False))
-    compiled = compile_for(device, kernel_of(spec), spec.signature(), constexprs_of(spec, device), 4, 1, 128, True)
+    compiled = compile_for(device, kernel_of(spec), signature_of(spec), constexprs_of(spec, device), 4, 1, 128, True)
     return re.findall(r"ttg.convert_layout [^\n]*tensor<64x16x", compiled.asm["ttgir"])
 
 

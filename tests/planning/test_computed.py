@@ -14,7 +14,7 @@ from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem, problem_of
-from portable_softmax.runtime.kernel_form import form_of
+from portable_softmax.runtime.kernel_form import config_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 COUNT = 60  # random problems of each product
@@ -50,9 +50,7 @@ def test_launches_of_random_problems(product):
             assert_triton_has(tiling, device.hardware)
             assert_covers(tiling, problem)
             if tiling.splits > 1:
-                assert tiling.splits <= form_of(KernelSpec.of(problem, tiling), device).lanes
-                assert tiling.slots_per_tile % 16 == 0, "whole cache lines"
-                assert tiling.slots_per_tile >= 2 * tiling.splits
+                assert tiling.splits <= config_of(KernelSpec.of(problem, tiling), device).WORDS_READ
 
 
 def tilings_of(problem, device):

@@ -12,15 +12,15 @@ from portable_softmax.planning.scores import Scores
 SHAPE = ["--rows", "512", "--cols", "512", "--dtype", "bf16"]
 ASKED = {  # options, what the kernel does, what the report says
     "boolean": ("--mask boolean", Scores(mask="bool"), "boolean mask"),
-    "added": ("--mask added --scale", Scores(mask="bfloat16", factor="number"), "scale and added bfloat16 mask"),
-    "causal": ("--mask causal --scale rows", Scores(causal="upper_left", factor="rows"), "scale of each row and causal"),
+    "added": ("--mask added --scale", Scores(mask="bfloat16", scale="number"), "scale and added bfloat16 mask"),
+    "causal": ("--mask causal --scale rows", Scores(causal="upper_left", scale="rows"), "scale of each row and causal"),
     "both masks": (
         "--mask lower_right boolean",
         Scores(causal="lower_right", mask="bool"),
         "boolean mask and causal lower_right",
     ),
-    "temperature": ("--temperature", Scores(factor="number", divides=True), "temperature"),
-    "temperatures": ("--temperature rows", Scores(factor="rows", divides=True), "temperature of each row"),
+    "temperature": ("--temperature", Scores(temperature="number"), "temperature"),
+    "temperatures": ("--temperature rows", Scores(temperature="rows"), "temperature of each row"),
     "softcap, sink": ("--softcap 30 --sink", Scores(cap=30.0, sink=True), "softcap 30.0 and sink"),
 }
 

@@ -13,12 +13,12 @@ from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
 
-SCALED = Scores(factor="number")
+SCALED = Scores(scale="number")
 MASKS = {  # of x of (8, 16, columns, columns): sizes, and what is done to x
     "no mask": (None, SCALED),
-    "bool": ((8, 1, 1, -1), Scores(factor="number", mask="bool")),
-    "added": ((8, 1, -1, -1), Scores(factor="number", mask="float32")),
-    "causal": (None, Scores(factor="number", causal="upper_left")),
+    "bool": ((8, 1, 1, -1), Scores(scale="number", mask="bool")),
+    "added": ((8, 1, -1, -1), Scores(scale="number", mask="float32")),
+    "causal": (None, Scores(scale="number", causal="upper_left")),
 }
 
 

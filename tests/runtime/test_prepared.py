@@ -54,14 +54,17 @@ def prepared(monkeypatch, parameters):
     compiled = Compiled(*parameters)
     monkeypatch.setattr("portable_softmax.runtime.prepared.compile_kernel", lambda spec, device: compiled)
     monkeypatch.setattr("portable_softmax.runtime.prepared.constexprs_of", lambda spec, device: {"TILE": 8})
-    spec = SimpleNamespace(signature=lambda: {"y": "*fp32", "x": "*fp32", "n": "i64"})
-    return prepare(spec, SimpleNamespace(index=0), GRID, (7,)), compiled
+    names = [name for name in parameters if name != "TILE"]
+    monkeypatch.setattr("portable_softmax.runtime.prepared.signature_of", lambda spec: dict.fromkeys(names, ""))
+    words = dict.fromkeys(names[3:], "")
+    spec = SimpleNamespace(tensors=lambda: {"x": "", "y": ""}, numbers=tuple, words=lambda: words)
+    return prepare(spec, SimpleNamespace(index=0), GRID, {"n": 7}), compiled
 
 
 def test_sizes_stand_between_the_operands_and_the_words_of_a_launch(driver, monkeypatch):
     launch, compiled = prepared(monkeypatch, ("y", "x", "n", "words", "launch", "TILE"))
     assert not compiled.loaded  # the device may not be the current one yet
-    launch("y", "x", "words", 5)
+    launch("x", "y", "words", 5)
     assert compiled.ran == [(*GRID, 100, "function", "metadata", None, None, None, "y", "x", 7, "words", 5, 8)]
 
 
@@ -69,12 +72,12 @@ def test_triton_launches_while_a_hook_listens(driver, monkeypatch):
     from triton import knobs
 
     launch, compiled = prepared(monkeypatch, ("y", "x", "n", "TILE"))
-    launch("y", "x")
+    launch("x", "y")
     knobs.runtime.launch_enter_hook.add(print)
     try:
-        launch("y", "x")
+        launch("x", "y")
     finally:
         knobs.runtime.launch_enter_hook.remove(print)
     assert compiled.launched == [(GRID, "y", "x", 7, 8)]
-    launch("y", "x")
+    launch("x", "y")
     assert len(compiled.ran) == 2

@@ -1,17 +1,15 @@
 """Launches of the kernels with a tiling that a test chooses, compared with float64."""
 
+from dataclasses import replace
+
 import torch
 from closeness import assert_close, expected, expected_gradient, gradient_scale, terms_of
 from offline import read_widely
 
 from portable_softmax.planning.lines import lines_of
-from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime import launch as runtime
 from portable_softmax.runtime.guard import guard_of, launch_on
-from portable_softmax.runtime.launch import name_of
 from portable_softmax.runtime.prepared import prepare
-from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.runtime.workspace import with_workspace
 
 GUARD = 7.0  # around results
 INF, NAN = float("inf"), float("nan")
@@ -19,9 +17,9 @@ INF, NAN = float("inf"), float("nan")
 
 def problem_of(operands, form, backward, vector=1, unaligned=False):
     """Returns the problem of rows of one type; the strides of all operands must be multiples of `vector`."""
-    n_rows, n_cols = operands[0].shape
-    dtype = name_of(operands[0].dtype)
-    return Problem(n_rows, n_cols, dtype, dtype, vector, True, form, backward, unaligned=unaligned)
+    lines = lines_of(operands[0].shape, 1, [each.stride() for each in operands], True)
+    problem = runtime.problem_from(operands, lines, form, backward, False)
+    return replace(problem, vector=vector, unaligned=unaligned)
 
 
 def problem_across(operands, form, backward):
@@ -30,21 +28,18 @@ def problem_across(operands, form, backward):
     return runtime.problem_from(operands, lines, form, backward, False)
 
 
-def sizes_of(operands, problem):
-    """Returns the values that the kernels take after their operands, for rows or for [matrices, columns, rows]."""
-    if operands[0].dim() == 3:
-        return runtime.sizes_of(problem)
-    unit = 1 if problem.unaligned else problem.vector
-    n_rows, n_cols = operands[0].shape
-    one = [1, 0, 0]
-    return (n_rows, n_cols // unit, *(each.stride(0) // unit for each in operands[:2]), *one, *one)
+def launching(device, prepared=prepare):
+    """Returns `launch(operands, problem, tiling, programs)`, which `forward` and `backward` take as `run`."""
+
+    def launch(operands, problem, tiling, num_programs):
+        sizes, where = runtime.sizes_of(problem), operands[0].device
+        runtime.bind_tiling(problem, tiling, num_programs, sizes, device, where, prepared)(*operands)
+
+    return launch
 
 
 def launch(device, operands, problem, tiling, num_programs):
-    run = prepare(KernelSpec.of(problem, tiling), device, (num_programs, 1, 1), sizes_of(operands, problem))
-    if tiling.is_shared:
-        run = with_workspace(run, problem, tiling, operands[0].device)
-    run(*operands)
+    launching(device)(operands, problem, tiling, num_programs)
 
 
 def planned(device, operands, form="softmax", backward=False, dim=1):

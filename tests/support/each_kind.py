@@ -11,7 +11,7 @@ from portable_softmax.planning.scores import Scores
 from portable_softmax.runtime.plans import plan_problem
 
 DEVICES = "nvidia/h100-sxm", "amd/mi300x"
-SCORES = Scores(factor="number", mask="bool", causal="upper_left")
+SCORES = Scores(scale="number", mask="bool", causal="upper_left")
 PROBLEMS = {
     "softmax": contiguous_problem(8, 50_257, "bfloat16"),  # programs share unaligned rows
     "gradient": contiguous_problem(4096, 151_936, "bfloat16", backward=True),  # which are read twice

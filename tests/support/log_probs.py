@@ -9,10 +9,8 @@ from portable_softmax.planning.lines import lines_of_scores
 from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.request import problem_of
 from portable_softmax.planning.scores import Scores
-from portable_softmax.runtime.launch import name_of, sizes_of
+from portable_softmax.runtime.launch import bind_tiling, name_of, sizes_of
 from portable_softmax.runtime.prepared import prepare
-from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.runtime.workspace import with_workspace
 
 INF, NAN, IGNORED = float("inf"), float("nan"), -7
 
@@ -73,10 +71,11 @@ def assert_picked(found, x, ids, temperature=None, dim=-1):
 
 def assert_gradient(dx, x, ids, dpicked, dentropy, temperature=None):
     """Checks the gradient of logits in rows of a matrix."""
-    logs = expected(x, ids, temperature)[2]
+    *_, logs, scores = expected(x, ids, temperature)
     exact, size = expected_gradient(logs, ids, dpicked, dentropy)
     by = 1.0 if temperature is None else temperature.double()
-    size = size * (1 + logs.nan_to_num(0, 0, 0).abs())  # exp(score - maximum) - the sum's logarithm is taken of it
+    lse = scores.logsumexp(-1, keepdim=True).nan_to_num(0, 0, 0).abs()
+    size = size * (1 + logs.nan_to_num(0, 0, 0).abs() + lse)  # exp(score - lse) is taken of it, and both are rounded
     assert_close(dx, exact / by, size / by)
 
 
@@ -86,14 +85,14 @@ def launched(device, x, ids, tiling, wanted, temperature=None, results=None, num
     lines = lines_of_scores(x.shape, 1, [x.stride()] * 2, (0, 0), False)
     problem = problem_of(
         lines, name, name if wanted.gradient else "float32", form="log_softmax", log_probs=wanted,
-        scores=Scores() if temperature is None else Scores(factor="rows", divides=True),
+        scores=Scores() if temperature is None else Scores(temperature="rows"),
     )  # fmt: skip
     if vector:
         problem = dataclasses.replace(problem, vector=vector, unaligned=True)
     programs = num_programs or problem.tiles(tiling.tile_rows) * tiling.splits
-    spec = KernelSpec.of(problem, dataclasses.replace(tiling, walk=num_programs is not None))
-    run = prepare(spec, device, (programs, 1, 1), (*sizes_of(problem), ids.shape[1], IGNORED))
-    run = with_workspace(run, problem, tiling, x.device) if spec.exchanges else run
+    sizes = {**sizes_of(problem), "n_ids": ids.shape[1], "ignored": IGNORED}
+    tiling = dataclasses.replace(tiling, walk=num_programs is not None)
+    run = bind_tiling(problem, tiling, programs, sizes, device, x.device, prepare)
     ahead = [results.pop(0)] if wanted.gradient else []
     run(*ahead, x, *([] if temperature is None else [temperature]), *results)
 
@@ -101,17 +100,17 @@ def launched(device, x, ids, tiling, wanted, temperature=None, results=None, num
 def both(device, x, ids, tiling, temperature=None, entropy=True, **how):
     """Computes numbers of rows by a launch and their gradient by another, and compares both with float64."""
     where, compute = x.device, torch.promote_types(x.dtype, torch.float32)
-    statistics = torch.full((2 + entropy, len(x)), NAN, dtype=compute, device=where)
+    statistics = torch.full((1 + entropy, len(x)), NAN, dtype=compute, device=where)
     picked = torch.full(ids.shape, NAN, dtype=compute, device=where)
     forward = LogProbs(entropy=entropy)
-    launched(device, x, ids, tiling, forward, temperature, [statistics, ids, picked], **how)
+    launched(device, x, ids, tiling, forward, temperature, [*statistics, ids, picked], **how)
     along = None if temperature is None else temperature.unsqueeze(1)
-    assert_picked((picked, statistics[2] if entropy else None), x, ids, along)
+    assert_picked((picked, statistics[1] if entropy else None), x, ids, along)
 
     dpicked, dentropy = random(*ids.shape, seed=1).to(where, compute), random(len(x), seed=2).to(where, compute)
     dx = torch.full((len(x), x.stride(0)), NAN, dtype=x.dtype, device=where)[:, : x.shape[1]]
     gradient = LogProbs(entropy=entropy, gradient=True, many=ids.shape[1] > 1)
-    given = [dx, statistics, ids, dpicked, *([dentropy] if entropy else [])]
+    given = [dx, *statistics, ids, dpicked, *([dentropy] if entropy else [])]
     launched(device, x, ids, tiling, gradient, temperature, given, **how)
     assert_gradient(dx, x, ids, dpicked, dentropy if entropy else None, along)
     return picked, statistics, dx

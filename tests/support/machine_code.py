@@ -9,8 +9,7 @@ from portable_softmax import Device, profiles
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.compiler import triton_version
-from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.runtime.workspace import next_number
+from portable_softmax.runtime.prepared import arranged
 
 ARCHITECTURES = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 PRODUCTS = {Device.from_profile(name).arch: name for name, profile in sorted(profiles().items()) if profile.backend == "hip"}
@@ -50,26 +49,24 @@ def text_of(spec, arch, edit=None):
 
 def in_virtual_device(arch, make_memory=None, edit=None, **interleaving):
     """Returns `launch(operands, problem, tiling, programs)`, which direct.forward and direct.backward take as `run`."""
+    return direct.launching(Device.from_profile(PRODUCTS[arch]), prepared(make_memory, edit, **interleaving))
+
+
+def prepared(make_memory=None, edit=None, **interleaving):
+    """Stands in for runtime.prepared.prepare."""
     from amdgcn_cpu import run  # which environments of other vendors have not
 
-    def launch(operands, problem, tiling, programs):
-        spec = KernelSpec.of(problem, tiling)
-        arguments = [*operands, *direct.sizes_of(operands, problem)]
-        if tiling.splits > 1:
-            random = torch.Generator().manual_seed(0)
-            words = torch.randint(-(2**62), 2**62, (problem.tiles(tiling.tile_rows) * tiling.slots_per_tile,), generator=random)
-            arguments += [words, next_number()]
-        sizes = {"num_warps": tiling.num_warps, "shared_bytes": compiled(spec, arch).metadata.shared}
-        run(
-            text_of(spec, arch, edit),
-            (programs, 1, 1),
-            arguments,
-            memory=make_memory and make_memory(),
-            **sizes,
-            **interleaving,
-        )
+    def prepare(spec, device, grid, sizes):
+        metadata, (in_order, fixed) = compiled(spec, device.arch).metadata, arranged(spec, sizes)
+        options = {"num_warps": metadata.num_warps, "shared_bytes": metadata.shared, **interleaving}
 
-    return launch
+        def launch(*operands):
+            memory = make_memory and make_memory()
+            run(text_of(spec, device.arch, edit), grid, [*in_order((*operands, *fixed))], memory=memory, **options)
+
+        return launch
+
+    return prepare
 
 
 def compare(direction, run, name, form="softmax", dtype=torch.float32, **rows):

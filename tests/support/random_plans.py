@@ -50,7 +50,7 @@ def _scored(draw: random.Random, operands: Operands, dim: int, form: str, invari
     mask = torch.empty([draw.choice((1, size)) for size in shape], dtype=draw.choice((torch.bool, x.dtype)), device="meta")
     kind = draw.choice((None, str(mask.dtype).removeprefix("torch.")))
     causal = draw.choice((None, *get_args(Causal))) if dim == len(shape) - 1 else None
-    scores = Scores(factor=draw.choice((None, "number", "rows")), mask=kind, causal=causal, sink=draw.random() < 0.2)
+    scores = Scores(scale=draw.choice((None, "number", "rows")), mask=kind, causal=causal, sink=draw.random() < 0.2)
     if not scores:
         return None
     about = {"form": form, "scores": scores, "batch_invariant": invariant, "backward": len(operands) == 3}

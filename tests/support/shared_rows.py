@@ -5,15 +5,15 @@ from collections.abc import Callable
 
 import msgspec
 import torch
-from direct import beside, sizes_of
+from direct import beside, launching
 from together import Together
 
 from portable_softmax import current_device
 from portable_softmax.devices.policy import Polls
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of
-from portable_softmax.runtime.specialization import KernelSpec
-from portable_softmax.runtime.workspace import next_number, with_workspace
+from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of, signature_of
+from portable_softmax.runtime.prepared import arranged
+from portable_softmax.runtime.workspace import next_number
 
 ANOTHER = next_number()
 
@@ -38,14 +38,16 @@ class Case:
     name: str
     direction: Callable[..., torch.Tensor]
 
-    def __call__(self, run):
+    def __call__(self, run, special=None):
         """The result for two rows, compared with float64."""
         form, dtype, n_cols, tiling, vector, stride = CASES[self.name]
         where = torch.device("cpu")  # the interpreter's
         if self.name in BESIDE:
             how = form, dtype, where, n_cols, tiling, 2 * tiling.splits
-            return beside(self.direction, current_device(), run, *how)
-        return self.direction(run, form, dtype, where, n_cols, tiling, 2 * tiling.splits, vector, stride, n_rows=2)
+            return beside(self.direction, current_device(), run, *how, special=special)
+        return self.direction(
+            run, form, dtype, where, n_cols, tiling, 2 * tiling.splits, vector, stride, n_rows=2, special=special
+        )
 
 
 def looking(device, polls):
@@ -56,19 +58,24 @@ def looking(device, polls):
 
 def at_once(device, seed, left=lambda words, number: None, **together):
     """Launches as `direct.launch` does, of programs that run at once; see Together. `left` fills a launch's words before."""
+    return launching(device, prepared_together(device, seed, left, **together))
 
-    def run(operands, problem, tiling, num_programs):
-        spec = KernelSpec.of(problem, tiling)
 
-        def launch_together(*given):
-            left(*given[-2:])
-            arguments = *given[:-2], *sizes_of(operands, problem), *given[-2:]
-            named = dict(zip(spec.signature(), arguments, strict=True)) | constexprs_of(spec, device)
-            Together(seed, **together).launch(kernel_of(spec), num_programs, **named)
+def prepared_together(device, seed, left=lambda words, number: None, **together):
+    """Stands in for runtime.prepared.prepare."""
 
-        with_workspace(launch_together, problem, tiling, operands[0].device)(*operands)
+    def prepare(spec, _, grid, sizes):
+        (in_order, fixed), names = arranged(spec, sizes), tuple(signature_of(spec))
 
-    return run
+        def launch(*operands):
+            if spec.exchanges:
+                left(*operands[-2:])
+            named = dict(zip(names, in_order((*operands, *fixed)), strict=True)) | constexprs_of(spec, device)
+            Together(seed, **together).launch(kernel_of(spec), grid[0], **named)
+
+        return launch
+
+    return prepare
 
 
 def assert_same(result, other):

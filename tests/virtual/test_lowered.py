@@ -29,9 +29,9 @@ KINDS = [  # form, backward, loads of a tile and of each of the two passes over 
 
 
 STEPS = [  # what is done to x, loads of a tile and of each of the two passes over longer rows
-    (Scores(factor="number", cap=30.0, causal="lower_right"), (1, 2)),
-    (Scores(factor="rows", mask="bool", causal="upper_left"), (3, 5)),
-    (Scores(factor="rows", divides=True, mask="float32", sink=True, zero_rows=True), (4, 6)),
+    (Scores(scale="number", cap=30.0, causal="lower_right"), (1, 2)),
+    (Scores(scale="rows", mask="bool", causal="upper_left"), (3, 5)),
+    (Scores(temperature="rows", mask="float32", sink=True, zero_rows=True), (4, 6)),
 ]
 
 

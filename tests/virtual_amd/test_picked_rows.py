@@ -3,12 +3,10 @@
 import pytest
 import torch
 from log_probs import IGNORED, both, hostile
-from machine_code import CPU, PRODUCTS
+from machine_code import CPU, PRODUCTS, prepared
 
-from amdgcn_cpu import run
 from portable_softmax import Device
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.runtime.compiled import compile_kernel
 
 pytestmark = pytest.mark.each_value
 TILINGS = {
@@ -17,18 +15,6 @@ TILINGS = {
     "read again": Tiling(1, 64, 1, held=False),
     "splits": Tiling(1, 32, 1, splits=3, blocks=2),
 }
-
-
-def in_virtual_device(spec, device, grid, sizes):
-    """Stands in for runtime.prepared.prepare."""
-    compiled = compile_kernel(spec, device)
-    n_operands = next(at for at, kind in enumerate(spec.signature().values()) if not kind.startswith("*"))
-    options = {"num_warps": compiled.metadata.num_warps, "shared_bytes": compiled.metadata.shared}
-
-    def launch(*given):
-        run(compiled.asm["amdgcn"], grid, [*given[:n_operands], *sizes, *given[n_operands:]], **options)
-
-    return launch
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
@@ -40,4 +26,4 @@ def test_numbers_and_gradients(product, tiling, n_ids, dtype):
     ids = torch.randint(0, 100, (9, n_ids), generator=torch.Generator().manual_seed(3))
     ids[0, -1], ids[2, 0], ids[1] = IGNORED, 0, 50
     temperatures = torch.tensor([1, 0.5, 2, 1e-6, 30, 0.7, 1, 1, 1]) if n_ids == 1 else None
-    both(Device.from_profile(product), x.to(CPU), ids, tiling, temperatures, prepare=in_virtual_device)
+    both(Device.from_profile(product), x.to(CPU), ids, tiling, temperatures, prepare=prepared())

@@ -92,6 +92,8 @@ def _of_width(width: int) -> dict[str, ScalarOp]:
         f"s_xor_{b}": ScalarOp(width, lambda a, b: a ^ b, nonzero),
         f"s_andn2_{b}": ScalarOp(width, lambda a, b: a & ~b, nonzero),
         f"s_orn2_{b}": ScalarOp(width, lambda a, b: a | ~b, nonzero),
+        f"s_nor_{b}": ScalarOp(width, lambda a, b: ~(a | b), nonzero),
+        f"s_nand_{b}": ScalarOp(width, lambda a, b: ~(a & b), nonzero),
         f"s_lshl_{b}": ScalarOp(width, lambda a, n: a << (n & (width - 1)), nonzero, shift),
         f"s_lshr_{b}": ScalarOp(width, lambda a, n: a >> (n & (width - 1)), nonzero, shift),
         f"s_ashr_{i}": ScalarOp(width, lambda a, n: signed(a, width) >> (n & (width - 1)), nonzero, shift),

@@ -1,0 +1,252 @@
+"""Where rows are, and how blocks of them are loaded and stored.
+
+`place` counts the columns of a row from the 16-byte boundary at or ahead of its first element: the row begins `lead` elements
+behind that boundary and ends ahead of `past`. What belongs to rows has the shape [ROWS, 1] ([1, ROWS] with AXIS 0), and places
+have [1, BLOCK] ([BLOCK, 1]): both broadcast against a tile. EDGE states what a block may have: 1 the end of a row, 2 its start.
+
+Unaligned rows share their first and last vectors with neighbours. Whole vectors are loaded, and elements of neighbours masked.
+Vectors that are wholly of the row are stored as such. The others are the ends of the row, at most VECTOR - 1 elements at
+either: they are loaded once more and stored one by one, with EDGE ENDS.
+"""
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471824645996)  # in float32
+LN2_REST = tl.constexpr(-1.9046542121259336e-09)
+NEG_INF = tl.constexpr(float("-inf"))
+LOWEST = tl.constexpr(-110.0)  # exp of anything lower is 0 in float32, subnormal numbers included
+BOTH = tl.constexpr(3)
+ENDS = tl.constexpr(4)
+
+
+@triton.jit
+def fma(a, b, c):
+    """Returns a * b + c, rounded once."""
+    return tl.fma(a, b, c)
+
+
+INTERPRETED = not isinstance(fma, triton.JITFunction)  # Triton decides when a kernel is defined
+if INTERPRETED:  # the interpreter's rounds twice
+
+    @triton.jit
+    def fma(a, b, c):
+        """Returns a * b + c, rounded once."""
+        return (a.to(tl.float64) * b + c).to(tl.float32)
+
+
+# ---------------------------------------------------------------- rows
+@triton.jit
+def find_rows(tile, n_rows, n_heads, n_queries, C: tl.constexpr):
+    """Returns (numbers of a tile's rows, their heads counted over all batches, queries within the head, which rows exist).
+
+    A row's number is (batch * n_heads + head) * n_queries + query. All are [ROWS], but with HEAD_TILES there is one head.
+    """
+    tile = tl.cast(tile, tl.int64) if C.WIDE else tile
+    lane = tl.arange(0, C.ROWS)
+    if C.HEAD_TILES:
+        tiles = tl.cdiv(n_queries, C.ROWS)
+        if C.MASK_SHARED:  # the same queries of all heads follow each other
+            turn = tile % (tiles * n_heads)
+            tile += turn % n_heads * tiles + turn // n_heads - turn
+        head = tile // tiles
+        query = (tile - head * tiles) * C.ROWS + lane
+        rows = tl.cast(head, tl.int64) * n_queries + query
+        exists = query < n_queries
+    else:
+        rows = tile * C.ROWS + lane
+        exists = rows < n_rows
+        if C.LEVELS > 1:
+            head = rows // n_queries
+            query = rows - head * n_queries
+        else:
+            head, query = tile * 0, rows
+        rows = rows.to(tl.int64)
+    return rows, head, query, exists
+
+
+@triton.jit
+def offsets_of_rows(head, query, n_heads, s_batch, s_head, s_query, C: tl.constexpr):
+    """Returns offsets of rows, [ROWS]."""
+    if C.LEVELS == 3:
+        batch = head // n_heads
+        outer = tl.cast(batch, tl.int64) * s_batch + tl.cast(head - batch * n_heads, tl.int64) * s_head
+    elif C.LEVELS == 2:
+        outer = tl.cast(head, tl.int64) * s_head
+    else:
+        outer = 0
+    return outer + query.to(tl.int64) * s_query
+
+
+@triton.jit
+def find_columns(rows, head, query, exists, offset, n_cols, n_queries, C: tl.constexpr):
+    """Returns (offsets of place 0 in x and in a contiguous result, lead, past) of rows."""
+    if C.AXIS == 1:
+        out = rows * n_cols
+    else:  # [head, column, query]
+        out = tl.cast(head, tl.int64) * (tl.cast(n_queries, tl.int64) * n_cols) + query
+    past = tl.where(exists, n_cols, 0) if C.ROWS > 1 else tl.full((1,), n_cols, tl.int32)  # every tile has a row
+    lead = tl.zeros_like(past)
+    if C.UNALIGNED:
+        lead = (offset % C.VECTOR).to(tl.int32)
+        past += tl.where(past > 0, lead, 0) if C.ROWS > 1 else lead
+        offset = offset // C.VECTOR * C.VECTOR
+        out = out // C.VECTOR * C.VECTOR
+    elif C.AXIS == 0 and (C.VECTOR > 1 and not C.HEAD_TILES):  # VECTOR divides the number of queries
+        offset = tl.max_contiguous(tl.multiple_of(offset, C.VECTOR), C.VECTOR)
+        out = tl.max_contiguous(tl.multiple_of(out, C.VECTOR), C.VECTOR)
+        past = tl.max_constancy(past, C.VECTOR)
+    return along(offset, C), along(offset if C.OUT_LIKE_X else out, C), along(lead, C), along(past, C)
+
+
+@triton.jit
+def along(of_rows, C: tl.constexpr):
+    """Returns [ROWS] in the shape that broadcasts against a tile."""
+    return tl.expand_dims(of_rows, C.AXIS)
+
+
+@triton.jit
+def load_per_row(value, rows, exists, KIND: tl.constexpr, C: tl.constexpr):
+    """Returns a number per row, from a pointer to them; [1, 1] if all rows have the same; 1 without."""
+    if KIND == "row":
+        number = along(tl.load(value + rows, mask=exists, other=1.0), C)
+    elif KIND == "number":
+        number = tl.full((1, 1), value, tl.float32)
+    else:
+        number = 1.0
+    return number
+
+
+@triton.jit
+def first_column(split, n_cols, C: tl.constexpr):
+    """Returns the first place of a split, hidden from range analysis: ptxas 12.9 miscompiles pairs of 16-bit additions.
+
+    If the compiler took it for a 16-bit number, one block would be stored over another (Triton's issue 11581).
+    """
+    return opaque(split * C.WIDTH, n_cols, C) if C.SPLITS > 1 else 0
+
+
+@triton.jit
+def opaque(column, n_cols, C: tl.constexpr):
+    """Returns a column, as a number that the compiler takes for another: else places of loads stay in registers for stores."""
+    return column + tl.where(n_cols < 0, 65536, 0) if C.SPLITS > 1 else column
+
+
+@triton.jit
+def last_column(first, past, C: tl.constexpr):
+    """Returns the place ahead of which a program's columns end, which begin at `first`."""
+    end = tl.max(past)
+    return tl.minimum(first + C.WIDTH, end) if C.SPLITS > 1 else end
+
+
+# ---------------------------------------------------------------- blocks
+@triton.jit
+def places(first, BLOCK: tl.constexpr, C: tl.constexpr):
+    """Returns the places of a block of columns from `first` on."""
+    return tl.expand_dims(first + tl.arange(0, BLOCK), 1 - C.AXIS)
+
+
+@triton.jit
+def places_of_ends(past, C: tl.constexpr):
+    """Returns the places of the first and the last vector of unaligned rows, which have no fewer elements than a vector."""
+    i = tl.expand_dims(tl.arange(0, 2 * C.VECTOR), 0)
+    return tl.where(i < C.VECTOR, i, past // C.VECTOR * C.VECTOR + i - C.VECTOR)
+
+
+@triton.jit
+def of_row(place, lead, past, EDGE: tl.constexpr, C: tl.constexpr):
+    """Returns True for elements of the row."""
+    if EDGE % 2 == 1 or EDGE == ENDS:
+        row = place < past
+    elif C.ROWS > 1:
+        row = past > 0
+    else:
+        row = tl.full((1, 1), True, tl.int1)
+    if C.UNALIGNED and EDGE >= 2:
+        row = row & (place >= lead)
+    return row
+
+
+@triton.jit
+def in_vectors(place, lead, past, EDGE: tl.constexpr, C: tl.constexpr):
+    """Returns True for elements of vectors that have an element of the row."""
+    if C.VECTOR_MASKS and EDGE < ENDS:
+        row = of_row(place, 0, (past + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, EDGE, C)
+    else:
+        row = of_row(place, lead, past, EDGE, C)
+    return row
+
+
+@triton.jit
+def load(ptr, place, stride, lead, past, other, EDGE: tl.constexpr, C: tl.constexpr):
+    """Loads elements at places as float32; `other` in vectors without an element of the row."""
+    mask = in_vectors(place, lead, past, EDGE, C)
+    return tl.load(ptr + offsets_of(place, stride, C), mask=mask, other=other).to(tl.float32)
+
+
+@triton.jit
+def store(ptr, value, place, stride, lead, past, EDGE: tl.constexpr, C: tl.constexpr):
+    """Stores elements of the row: whole vectors, and with ENDS what these leave."""
+    if C.UNALIGNED and EDGE == ENDS:
+        first = (place < C.VECTOR) & (lead > 0)
+        mask = of_row(place, lead, past, EDGE, C) & (first | (place >= past // C.VECTOR * C.VECTOR))
+    elif C.UNALIGNED:
+        mask = of_row(place, (lead + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, past // C.VECTOR * C.VECTOR, EDGE, C)
+    else:
+        mask = of_row(place, lead, past, EDGE, C)
+    ptrs = ptr + offsets_of(place, stride, C)
+    tl.store(ptrs, value.to(ptrs.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def offsets_of(place, stride, C: tl.constexpr):
+    """Returns offsets of columns."""
+    return place if C.AXIS == 1 else tl.cast(place, tl.int64) * stride
+
+
+@triton.jit
+def put(tile, block, k: tl.constexpr, C: tl.constexpr):
+    """Returns a tile with its k-th block. It is a tuple; but Triton 3.2 has none, so one block is a tile by itself."""
+    return block if C.BLOCKS == 1 else (block,) if k == 0 else tile + (block,)  # noqa: RUF005 - Triton does not know (*tile, block)
+
+
+@triton.jit
+def get(tile, k: tl.constexpr, C: tl.constexpr):
+    """Returns the k-th block of a tile."""
+    return tile if C.BLOCKS == 1 else tile[k]
+
+
+# ---------------------------------------------------------------- arithmetic
+@triton.jit
+def exp(x, C: tl.constexpr):
+    """Returns exp(x) for x <= 0 or nan. EXACT also corrects the rounding of x * log2(e), up to |x| * 2**-24 of the result."""
+    if C.EXACT:
+        x = tl.maximum(x, LOWEST, propagate_nan=tl.PropagateNan.ALL)  # the rest of -inf would be nan
+        rounded = x * LOG2E
+        rest = fma(rounded, -LN2_REST, fma(rounded, -LN2, x))
+        y = tl.exp2(rounded)
+        y = fma(y, rest, y)
+    else:
+        y = tl.exp2(x * LOG2E)
+    return y
+
+
+@triton.jit
+def finite(peak):
+    """Returns the maximum, but 0 for rows that are all -inf: -inf - -inf is nan."""
+    return tl.where(peak == NEG_INF, 0.0, peak)
+
+
+@triton.jit
+def times_inverse(total, C: tl.constexpr):
+    """Returns (1 / total, its rounding error for EXACT), a factor for `times`."""
+    inverse = 1.0 / total
+    rest = fma(-inverse, total, 1.0) * inverse if C.EXACT else inverse
+    return inverse, rest
+
+
+@triton.jit
+def times(e, factor, rest, C: tl.constexpr):
+    """Returns e * (factor + rest), rounded once; without EXACT e * factor."""
+    return fma(e, factor, e * rest) if C.EXACT else e * factor

@@ -1,0 +1,162 @@
+"""What a kernel is compiled for, as one constexpr: kernels read it as C.NAME."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelConfig:
+    """Everything that a kernel is compiled for, except the types of its arguments.
+
+    A tile has ROWS rows and BLOCKS blocks of BLOCK columns: [ROWS, BLOCK] each, or [BLOCK, ROWS] with AXIS 0.
+    """
+
+    # What is computed.
+    LOG: bool = False  # log_softmax
+    EXACT: bool = False  # exponentials and quotients to the last bits, for float32 results
+    ENTROPY: bool = False  # log-probabilities: of each row too
+    LSE: bool = False  # their logsumexp is requested, or has a gradient: rows without a token are read too
+    MANY: bool = False  # their gradient: rows have more tokens than one
+    SKIP: bool = False  # rows without a token are not read, though ids must then be known first
+
+    # Layout of rows.
+    AXIS: int = 1  # of a tile's columns: 1 if neighbours in memory belong to one row, 0 if to one column
+    LEVELS: int = 1  # strides from row to row: 1 of queries, 2 of heads too, 3 of batches too
+    HEAD_TILES: bool = False  # a tile has rows of one head, in place of consecutive rows of any
+    WIDE: bool = False  # there may be 2**31 rows or more
+    OUT_LIKE_X: bool = False  # the result has the strides of x (in place); else it is contiguous
+    VECTOR: int = 1  # elements of an access; all addresses are multiples of it, but for
+    UNALIGNED: bool = False  # rows that begin anywhere, alike in all tensors
+    PADDED: bool = True  # tiles reach past the end of rows
+
+    # Work of a program.
+    ROWS: int = 1
+    BLOCK: int = 1024  # a power of two, as in all tensors
+    BLOCKS: int = 1  # of a row, or of a split of one
+    IN_REGISTERS: bool = True  # a row is read once; else twice, one block at a time
+    ACCUMULATORS: int = 1  # columns of a block with statistics of their own where rows are read twice: those of threads
+    WALK: bool = False  # programs take one tile after another: the grid may be smaller than the number of tiles
+
+    # Split rows: a program has one split of each row of its tile.
+    SPLITS: int = 1
+    WORDS_READ: int = 1  # words that a program looks at: a power of two, at least SPLITS and the number of threads
+    POLLS: int = 256  # looks for the neighbours' words, at most
+    ATOMIC_POLL: bool = False  # AMD: a volatile load would be moved out of the loop
+    STEP: str = ""  # two launches in place of an exchange: "reduce" writes row statistics, "map" reads them
+
+    # Scores: cap * tanh(scale * x / cap) / temperature + mask.
+    SCALE: str = ""  # "number", or "row": one per row
+    TEMPERATURE: str = ""  # the same; 0 leaves the largest elements alone
+    CAP: float = 0.0
+    MASK: str = ""  # "bool", or "added"
+    MASK_COL: int = 1  # its stride between columns if 0 or 1, else -1
+    MASK_UNIT: int = 1  # what divides its other strides
+    MASK_SHARED: bool = False  # by the heads of a batch, which take turns: a cache has it then
+    ACCESS: int = 1  # neighbours that a thread reads at once: they are read if a boolean mask shows any
+    CAUSAL: str = ""  # "upper_left", or "lower_right"
+    SINK: bool = False  # one more logit per row in the denominator
+    MASKED_ROWS_ZERO: bool = False  # rows without a score give 0; else nan
+    MASKED_GRADIENT: str = ""  # gradients are 0 where y has no weight: "elements", or "rows" of nan too
+
+    @property
+    def ROW_UNIT(self) -> int:
+        """What divides the length of a row and the stride between rows: they are passed in this unit, so compilers know."""
+        return self.VECTOR if self.AXIS == 1 and not self.UNALIGNED else 1
+
+    @property
+    def COL_UNIT(self) -> int:
+        """The same for the number of queries and the stride between columns."""
+        return self.VECTOR if self.AXIS == 0 else 1
+
+    @property
+    def UNIT(self) -> int:
+        """The same for the strides of batches and heads."""
+        return 1 if self.UNALIGNED else self.VECTOR
+
+    @property
+    def WIDTH(self) -> int:
+        """Columns of a program."""
+        return self.BLOCKS * self.BLOCK
+
+    @property
+    def STREAM(self) -> int:
+        """Columns of a block where rows are read twice. Smaller where that is the exception, so it costs no registers."""
+        return self.BLOCK if not self.MAP_REGISTERS else max(self.VECTOR, self.BLOCK // max(1, 4 // self.BLOCKS))
+
+    @property
+    def LANES(self) -> int:
+        """Columns of a STREAM with statistics of their own."""
+        return min(self.ACCUMULATORS, self.STREAM)
+
+    @property
+    def EXCHANGE(self) -> bool:
+        """True if programs send each other row statistics."""
+        return self.SPLITS > 1 and self.STEP == ""
+
+    @property
+    def MAP_REGISTERS(self) -> bool:
+        """True if results are those of elements in registers."""
+        return self.IN_REGISTERS and self.STEP == ""
+
+    @property
+    def READ_ALL(self) -> bool:
+        """True if rows without a token are read."""
+        return self.ENTROPY or self.LSE
+
+    @property
+    def VECTOR_MASKS(self) -> bool:
+        """True if a row may begin or end within a vector."""
+        return self.AXIS == 1 and (self.UNALIGNED or self.CAUSAL != "")
+
+    @property
+    def TAIL(self) -> int:
+        """Blocks from this one on may have the end of a row."""
+        if self.CAUSAL != "" or (self.SPLITS > 1 and self.PADDED):
+            return 0
+        return self.BLOCKS - (2 if self.UNALIGNED else 1 if self.PADDED else 0)
+
+    @property
+    def SELECT(self) -> bool:
+        """True if the -inf that is loaded past a row's end does not stay so by itself."""
+        return "row" in (self.SCALE, self.TEMPERATURE) or self.CAP != 0.0 or self.MASK == "bool"
+
+
+class InKernel:
+    """A KernelConfig as a kernel's argument: its attributes are constexprs, but plain values in the interpreter."""
+
+    def __init__(self, config: KernelConfig, interpreted: bool = False) -> None:
+        self.__dict__.update(config=config, interpreted=interpreted)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.isupper():
+            raise AttributeError(name)
+        import triton.language as tl
+
+        value = getattr(self.config, name)
+        return value if self.interpreted else tl.constexpr(value)
+
+    def __repr__(self) -> str:
+        return repr(self.config)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, InKernel) and self.config == other.config
+
+    def __hash__(self) -> int:
+        return hash(self.config)
+
+
+def constexpr_of(config: KernelConfig) -> InKernel:
+    """Returns the value of a kernel's C. Triton before 3.4 does not look up attributes of constexprs; this teaches it."""
+    import triton.language as tl
+
+    from .common import INTERPRETED
+
+    if not hasattr(tl.constexpr, "__getattr__"):
+        tl.constexpr.__getattr__ = _attribute
+    return InKernel(config, INTERPRETED)
+
+
+def _attribute(constant: Any, name: str) -> Any:
+    if not name.isupper():
+        raise AttributeError(name)
+    return getattr(constant.value, name)
