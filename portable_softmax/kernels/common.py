@@ -81,23 +81,26 @@ def offsets_of_rows(head, query, n_heads, s_batch, s_head, s_query, C: tl.conste
 
 @triton.jit
 def find_columns(rows, head, query, exists, offset, n_cols, n_queries, C: tl.constexpr):
-    """Returns (offsets of place 0 in x and in a contiguous result, lead, past) of rows."""
+    """Returns (offsets of place 0 in x and in a contiguous result, lead, past, which exist) of rows.
+
+    Aligned rows have one past: Ascend's compiler wants masks made of ranges and scalars.
+    """
     if C.AXIS == 1:
         out = rows * n_cols
     else:  # [head, column, query]
         out = tl.cast(head, tl.int64) * (tl.cast(n_queries, tl.int64) * n_cols) + query
-    past = tl.where(exists, n_cols, 0) if C.ROWS > 1 else tl.full((1,), n_cols, tl.int32)  # every tile has a row
+    past = tl.full((1,), n_cols, tl.int32)
     lead = tl.zeros_like(past)
     if C.UNALIGNED:
         lead = (offset % C.VECTOR).to(tl.int32)
-        past += tl.where(past > 0, lead, 0) if C.ROWS > 1 else lead
+        past += lead
         offset = offset // C.VECTOR * C.VECTOR
         out = out // C.VECTOR * C.VECTOR
     elif C.AXIS == 0 and (C.VECTOR > 1 and not C.HEAD_TILES):  # VECTOR divides the number of queries
         offset = tl.max_contiguous(tl.multiple_of(offset, C.VECTOR), C.VECTOR)
         out = tl.max_contiguous(tl.multiple_of(out, C.VECTOR), C.VECTOR)
-        past = tl.max_constancy(past, C.VECTOR)
-    return along(offset, C), along(offset if C.OUT_LIKE_X else out, C), along(lead, C), along(past, C)
+        exists = tl.max_constancy(exists, C.VECTOR)
+    return along(offset, C), along(offset if C.OUT_LIKE_X else out, C), along(lead, C), along(past, C), along(exists, C)
 
 
 @triton.jit
@@ -155,46 +158,48 @@ def places_of_ends(past, C: tl.constexpr):
 
 
 @triton.jit
-def of_row(place, lead, past, EDGE: tl.constexpr, C: tl.constexpr):
+def of_row(place, lead, past, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns True for elements of the row."""
     if EDGE % 2 == 1 or EDGE == ENDS:
         row = place < past
-    elif C.ROWS > 1:
-        row = past > 0
+        if C.ROWS > 1 or C.SKIP:
+            row = row & exists
+    elif C.ROWS > 1 or C.SKIP:
+        row = exists
     else:
-        row = tl.full((1, 1), True, tl.int1)
+        row = tl.full((1, 1), True, tl.int1)  # every tile has a row
     if C.UNALIGNED and EDGE >= 2:
         row = row & (place >= lead)
     return row
 
 
 @triton.jit
-def in_vectors(place, lead, past, EDGE: tl.constexpr, C: tl.constexpr):
+def in_vectors(place, lead, past, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns True for elements of vectors that have an element of the row."""
     if C.VECTOR_MASKS and EDGE < ENDS:
-        row = of_row(place, 0, (past + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, EDGE, C)
+        row = of_row(place, 0, (past + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, exists, EDGE, C)
     else:
-        row = of_row(place, lead, past, EDGE, C)
+        row = of_row(place, lead, past, exists, EDGE, C)
     return row
 
 
 @triton.jit
-def load(ptr, place, stride, lead, past, other, EDGE: tl.constexpr, C: tl.constexpr):
+def load(ptr, place, stride, lead, past, exists, other, EDGE: tl.constexpr, C: tl.constexpr):
     """Loads elements at places as float32; `other` in vectors without an element of the row."""
-    mask = in_vectors(place, lead, past, EDGE, C)
+    mask = in_vectors(place, lead, past, exists, EDGE, C)
     return tl.load(ptr + offsets_of(place, stride, C), mask=mask, other=other).to(tl.float32)
 
 
 @triton.jit
-def store(ptr, value, place, stride, lead, past, EDGE: tl.constexpr, C: tl.constexpr):
+def store(ptr, value, place, stride, lead, past, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Stores elements of the row: whole vectors, and with ENDS what these leave."""
     if C.UNALIGNED and EDGE == ENDS:
         first = (place < C.VECTOR) & (lead > 0)
-        mask = of_row(place, lead, past, EDGE, C) & (first | (place >= past // C.VECTOR * C.VECTOR))
+        mask = of_row(place, lead, past, exists, EDGE, C) & (first | (place >= past // C.VECTOR * C.VECTOR))
     elif C.UNALIGNED:
-        mask = of_row(place, (lead + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, past // C.VECTOR * C.VECTOR, EDGE, C)
+        mask = of_row(place, (lead + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, past // C.VECTOR * C.VECTOR, exists, EDGE, C)
     else:
-        mask = of_row(place, lead, past, EDGE, C)
+        mask = of_row(place, lead, past, exists, EDGE, C)
     ptrs = ptr + offsets_of(place, stride, C)
     tl.store(ptrs, value.to(ptrs.dtype.element_ty), mask=mask)
 

@@ -33,15 +33,14 @@ def token_log_probs_kernel(
     for tile in tl.range(group, last_tile, tl.num_programs(0) // PROGRAMS if C.WALK else 1):
         rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
         offset = offsets_of_rows(head, query, n_heads, x_batch, x_head, x_query, C)
-        x_at, _, lead, past = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
+        x_at, _, lead, past, reads = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
         x = x_ptr + x_at
         by = load_per_row(scale, rows, exists, C.SCALE, C)
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
         writes = exists & (split == C.SPLITS - 1)
         ids = load_ids(ids_ptr, rows, exists if C.SKIP else writes, 0, n_ids, ignored, C)  # on their way meanwhile
-        seen = past
         if C.SKIP:
-            seen = tl.where(any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C), past, 0)
+            reads = reads & any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C)
 
         if C.STEP == "map":
             peaks, totals = load_statistics(words_ptr, rows, exists, NEG_INF, C)
@@ -50,10 +49,10 @@ def token_log_probs_kernel(
                 falls, _ = load_statistics(words_ptr + 2 * n_rows * C.SPLITS, rows, exists, 0.0, C)
             peak, total, falls = whole(peaks, totals, falls, heat, C)
         elif C.IN_REGISTERS:
-            scores, peak = load_tile(x, x, 1, 0, lead, seen, by, heat, first, C)
+            scores, peak = load_tile(x, x, 1, 0, lead, past, reads, by, heat, first, C)
             _, total, falls = add_powers(scores, finite(peak), heat, C)
         else:
-            peak, total, falls = reduce_row(x, x, 1, 0, lead, seen, by, heat, first, last_column(first, seen, C), C)
+            peak, total, falls = reduce_row(x, x, 1, 0, lead, past, reads, by, heat, first, last_column(first, past, C), C)
 
         score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
         if C.STEP == "reduce":
@@ -75,7 +74,7 @@ def token_log_probs_kernel(
                         parts, _copies, lowest = look(words + 2 * C.SPLITS * C.ROWS, epoch, 0.0, C)
                         late = late | (tl.max(lowest) == MISSING)
                     if late:
-                        peak, total, falls = reduce_row(x, x, 1, 0, lead, seen, by, heat, 0, tl.max(seen), C)
+                        peak, total, falls = reduce_row(x, x, 1, 0, lead, past, reads, by, heat, 0, tl.max(past), C)
                     else:
                         peak, total, falls = whole(peaks, totals, parts, heat, C)
             if split == C.SPLITS - 1:
@@ -116,14 +115,14 @@ def is_token(ids, n_cols, ignored):
 @triton.jit
 def load_ids(ids_ptr, rows, writes, k, n_ids, ignored, C: tl.constexpr):
     """Returns the k-th id of each row, [ROWS, 1]."""
-    return along(tl.load(ids_ptr + rows * n_ids + k, mask=writes & (k < n_ids), other=ignored), C)
+    return tl.load(ids_ptr + along(rows, C) * n_ids + k, mask=along(writes & (k < n_ids), C), other=ignored)
 
 
 @triton.jit
 def load_score(x, ids, lead, n_cols, ignored, scale, temperature, C: tl.constexpr):
     """Returns the scores of one token of each row, [ROWS, 1]."""
     place = tl.where(is_token(ids, n_cols, ignored), ids.to(tl.int32) + lead, -1)
-    return load_scores(x, x, place, 1, 0, 0, tl.where(place < 0, -1, place + 1), scale, temperature, ENDS, C)
+    return load_scores(x, x, place, 1, 0, 0, place + 1, place >= 0, scale, temperature, ENDS, C)
 
 
 @triton.jit
@@ -158,7 +157,7 @@ def token_log_probs_backward_kernel(
     for tile in tl.range(group, last_tile, tl.num_programs(0) // C.SPLITS if C.WALK else 1):
         rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
         offset = offsets_of_rows(head, query, n_heads, x_batch, x_head, x_query, C)
-        x_at, dx_at, lead, past = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
+        x_at, dx_at, lead, past, there = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
         x, dx = x_ptr + x_at, dx_ptr + dx_at
         by = load_per_row(scale, rows, exists, C.SCALE, C)
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
@@ -175,23 +174,23 @@ def token_log_probs_backward_kernel(
             total = tl.where(slope == 0, total, total + slope * entropy)
         ids = load_ids(ids_ptr, rows, exists, 0, n_ids, ignored, C)
         idle = any_token(ids, ids_ptr, rows, exists, n_ids if C.MANY else 1, ignored, C) == 0
-        seen = tl.where(idle, 0, past) if C.SKIP else past
+        reads = there & (idle == 0) if C.SKIP else there
 
         if C.UNALIGNED:  # first: dx may be x, and ends are not stored below
             if split == 0:
                 ends = places_of_ends(past, C)
-                s = load_scores(x, x, ends, 1, 0, lead, seen, by, heat, ENDS, C)
+                s = load_scores(x, x, ends, 1, 0, lead, past, reads, by, heat, ENDS, C)
                 ds = gradient(s, ends - lead, token, d_out, lse, total, slope, idle, by, heat, C)
                 if C.MANY:
                     ds = add_more(ds, s, ends - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
-                store(dx, ds, ends, 1, lead, past, ENDS, C)
+                store(dx, ds, ends, 1, lead, past, there, ENDS, C)
         for column in tl.range(first, last_column(first, past, C), C.STREAM):
             place = places(column, C.STREAM, C)
-            s = load_scores(x, x, place, 1, 0, lead, seen, by, heat, BOTH, C)
+            s = load_scores(x, x, place, 1, 0, lead, past, reads, by, heat, BOTH, C)
             ds = gradient(s, place - lead, token, d_out, lse, total, slope, idle, by, heat, C)
             if C.MANY:
                 ds = add_more(ds, s, place - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
-            store(dx, ds, place, 1, lead, past, BOTH, C)
+            store(dx, ds, place, 1, lead, past, there, BOTH, C)
 
 
 @triton.jit

@@ -41,12 +41,12 @@ def causal_past(query, n_cols, n_queries, lead, past, C: tl.constexpr):
 
 
 @triton.jit
-def load_scores(x, mask, place, x_col, m_col, lead, past, scale, temperature, EDGE: tl.constexpr, C: tl.constexpr):
+def load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, temperature, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns scores; -inf where the row has no element or a mask hides it."""
-    row, vectors = of_row(place, lead, past, EDGE, C), in_vectors(place, lead, past, EDGE, C)
+    row, vectors = of_row(place, lead, past, exists, EDGE, C), in_vectors(place, lead, past, exists, EDGE, C)
     if C.MASK != "":
         at = mask if C.MASK_COL == 0 else mask + place * m_col
-        loaded = tl.load(at, mask=past > 0 if C.MASK_COL == 0 else row if C.UNALIGNED else vectors, other=0)
+        loaded = tl.load(at, mask=exists if C.MASK_COL == 0 else row if C.UNALIGNED else vectors, other=0)
         if C.MASK == "bool":
             row = row & (loaded != 0)
             vectors = vectors & any_of_vector(loaded, C)
@@ -132,7 +132,7 @@ def fall_of(score, peak, temperature, C: tl.constexpr):
 
 # ---------------------------------------------------------------- row statistics: maximum, sum of exp(score - maximum)
 @triton.jit
-def load_tile(x, mask, x_col, m_col, lead, past, scale, temperature, first, C: tl.constexpr):
+def load_tile(x, mask, x_col, m_col, lead, past, exists, scale, temperature, first, C: tl.constexpr):
     """Returns (the scores of a program's columns, their maximum).
 
     There is one reduction: one per block would put barriers between loads.
@@ -141,7 +141,7 @@ def load_tile(x, mask, x_col, m_col, lead, past, scale, temperature, first, C: t
     highest = None
     for k in tl.static_range(C.BLOCKS):
         place = places(first + k * C.BLOCK, C.BLOCK, C)
-        s = load_scores(x, mask, place, x_col, m_col, lead, past, scale, temperature, 2 * (k == 0) + (k >= C.TAIL), C)
+        s = load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, temperature, 2 * (k == 0) + (k >= C.TAIL), C)
         scores = put(scores, s, k, C)
         highest = s if k == 0 else tl.maximum(highest, s)
     return scores, tl.max(highest, C.AXIS, keep_dims=True)
@@ -166,7 +166,7 @@ def add_powers(scores, base, temperature, C: tl.constexpr):
 
 
 @triton.jit
-def reduce_row(x, mask, x_col, m_col, lead, past, scale, temperature, first, end, C: tl.constexpr):
+def reduce_row(x, mask, x_col, m_col, lead, past, exists, scale, temperature, first, end, C: tl.constexpr):
     """Returns (maximum, sum, falls) of columns as `load_tile` and `add_powers` do, read a block at a time.
 
     LANES columns of a block have statistics of their own, and there is one reduction over them.
@@ -177,7 +177,7 @@ def reduce_row(x, mask, x_col, m_col, lead, past, scale, temperature, first, end
     heat = per_lane(temperature, C) if C.TEMPERATURE == "row" else temperature
     for column in tl.range(first, end, C.STREAM):
         place = places(column, C.STREAM, C)
-        s = by_lane(load_scores(x, mask, place, x_col, m_col, lead, past, scale, temperature, BOTH, C), C)
+        s = by_lane(load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, temperature, BOTH, C), C)
         higher = tl.maximum(peaks, max_of_lanes(s, C))
         base = finite(higher)
         drop = fall_of(peaks, base, temperature, C)

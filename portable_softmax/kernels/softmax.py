@@ -36,7 +36,7 @@ def softmax_kernel(
     for tile in tl.range(group, last_tile, tl.num_programs(0) // C.SPLITS if C.WALK else 1):
         rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
         offset = offsets_of_rows(head, query, n_heads, x_batch, x_head, x_query if C.AXIS == 1 else 1, C)
-        x_at, y_at, lead, past = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
+        x_at, y_at, lead, past, there = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
         x, y = x_ptr + x_at, y_ptr + y_at
         mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, m_col, lead, C)
         by = load_per_row(scale, rows, exists, C.SCALE, C)
@@ -48,12 +48,12 @@ def softmax_kernel(
             peaks, totals = load_statistics(words_ptr, rows, exists, NEG_INF, C)
             peak, total = combine(peaks, totals, tl.max(peaks, 0, keep_dims=True), heat, C)
         elif C.IN_REGISTERS:
-            scores, peak = load_tile(x, mask, x_col, m_col, lead, seen, by, heat, first, C)
+            scores, peak = load_tile(x, mask, x_col, m_col, lead, seen, there, by, heat, first, C)
             base = finite(peak)
             powers, total, _ = add_powers(scores, base, heat, C)
         else:
             end = last_column(first, seen, C)
-            peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen, by, heat, first, end, C)
+            peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen, there, by, heat, first, end, C)
 
         if C.STEP == "reduce":
             store_statistics(words_ptr, rows, exists, split, peak, total, C)
@@ -70,14 +70,14 @@ def softmax_kernel(
             if late if C.MAP_REGISTERS else True:
                 if C.EXCHANGE:
                     if late:
-                        peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen, by, heat, 0, tl.max(seen), C)
+                        peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen, there, by, heat, 0, tl.max(seen), C)
                     else:
                         peak, total = combine(peaks, totals, highest, heat, C)
                 peak, total = add_sink(peak, total, sink_ptr, rows, exists, heat, C)
                 for column in tl.range(first, last_column(first, past, C), C.STREAM):
                     place = places(column, C.STREAM, C)
-                    again = load_scores(x, mask, place, x_col, m_col, lead, seen, by, heat, BOTH, C)
-                    store(y, result_of(again, peak, total, heat, C), place, y_col, lead, past, BOTH, C)
+                    again = load_scores(x, mask, place, x_col, m_col, lead, seen, there, by, heat, BOTH, C)
+                    store(y, result_of(again, peak, total, heat, C), place, y_col, lead, past, there, BOTH, C)
             else:
                 if C.EXCHANGE:
                     peak, total = combine(peaks, totals, highest, heat, C)
@@ -90,12 +90,12 @@ def softmax_kernel(
                     else:
                         result = times(get(powers, k, C), factor, rest, C)
                     place = places(begin + k * C.BLOCK, C.BLOCK, C)
-                    store(y, result, place, y_col, lead, past, 2 * (k == 0) + (k >= C.TAIL), C)
+                    store(y, result, place, y_col, lead, past, there, 2 * (k == 0) + (k >= C.TAIL), C)
             if C.UNALIGNED:
                 if split == 0:
                     ends = places_of_ends(past, C)
-                    s_ends = load_scores(x, mask, ends, x_col, m_col, lead, seen, by, heat, ENDS, C)
-                    store(y, result_of(s_ends, peak, total, heat, C), ends, y_col, lead, past, ENDS, C)
+                    s_ends = load_scores(x, mask, ends, x_col, m_col, lead, seen, there, by, heat, ENDS, C)
+                    store(y, result_of(s_ends, peak, total, heat, C), ends, y_col, lead, past, there, ENDS, C)
 
 
 @triton.jit
@@ -166,7 +166,7 @@ def softmax_backward_kernel(
     for tile in tl.range(group, last_tile, tl.num_programs(0) // C.SPLITS if C.WALK else 1):
         rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
         offset = offsets_of_rows(head, query, n_heads, dy_batch, dy_head, dy_query if C.AXIS == 1 else 1, C)
-        dy_at, y_at, lead, past = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
+        dy_at, y_at, lead, past, there = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
         dy, y, dx = dy_ptr + dy_at, y_ptr + y_at, dx_ptr + y_at
         x = x_ptr + y_at if C.CAP != 0.0 else y
         by = load_per_row(scale, rows, exists, C.SCALE, C)
@@ -182,13 +182,13 @@ def softmax_backward_kernel(
             sums = None
             for k in tl.static_range(C.BLOCKS):
                 place = places(first + k * C.BLOCK, C.BLOCK, C)
-                a, b = load_pair(dy, y, place, dy_col, y_col, lead, past, 2 * (k == 0) + (k >= C.TAIL), C)
+                a, b = load_pair(dy, y, place, dy_col, y_col, lead, past, there, 2 * (k == 0) + (k >= C.TAIL), C)
                 kept_dy, kept_y = put(kept_dy, a, k, C), put(kept_y, b, k, C)
                 terms = a if C.LOG else a * b
                 sums = terms if k == 0 else sums + terms
             total = tl.sum(sums, C.AXIS, keep_dims=True)
         else:
-            total = reduce_gradient(dy, y, dy_col, y_col, lead, past, first, last_column(first, past, C), C)
+            total = reduce_gradient(dy, y, dy_col, y_col, lead, past, there, first, last_column(first, past, C), C)
 
         if C.STEP == "reduce":
             store_statistics(words_ptr, rows, exists, split, total, tl.zeros_like(total), C)
@@ -205,10 +205,10 @@ def softmax_backward_kernel(
             if late if C.MAP_REGISTERS else True:
                 if C.EXCHANGE:
                     if late:
-                        total = reduce_gradient(dy, y, dy_col, y_col, lead, past, 0, tl.max(past), C)
+                        total = reduce_gradient(dy, y, dy_col, y_col, lead, past, there, 0, tl.max(past), C)
                     else:
                         total = of_rows(tl.sum(totals, 0, keep_dims=True), C)
-                map_gradient(dx, dy, y, x, dy_col, y_col, lead, past, total, by, heat, first, C)
+                map_gradient(dx, dy, y, x, dy_col, y_col, lead, past, there, total, by, heat, first, C)
             else:
                 if C.EXCHANGE:
                     total = of_rows(tl.sum(totals, 0, keep_dims=True), C)
@@ -216,53 +216,54 @@ def softmax_backward_kernel(
                 for k in tl.static_range(C.BLOCKS):
                     place = places(begin + k * C.BLOCK, C.BLOCK, C)
                     a, b = get(kept_dy, k, C), get(kept_y, k, C)
-                    result = gradient(a, b, total, x, place, y_col, lead, past, by, heat, 2 * (k == 0) + (k >= C.TAIL), C)
-                    store(dx, result, place, y_col, lead, past, 2 * (k == 0) + (k >= C.TAIL), C)
+                    EDGE: tl.constexpr = 2 * (k == 0) + (k >= C.TAIL)
+                    result = gradient(a, b, total, x, place, y_col, lead, past, there, by, heat, EDGE, C)
+                    store(dx, result, place, y_col, lead, past, there, EDGE, C)
             if C.UNALIGNED:
                 if split == 0:
                     ends = places_of_ends(past, C)
-                    dy_ends, y_ends = load_pair(dy, y, ends, dy_col, y_col, lead, past, ENDS, C)
-                    dx_ends = gradient(dy_ends, y_ends, total, x, ends, y_col, lead, past, by, heat, ENDS, C)
-                    store(dx, dx_ends, ends, y_col, lead, past, ENDS, C)
+                    dy_ends, y_ends = load_pair(dy, y, ends, dy_col, y_col, lead, past, there, ENDS, C)
+                    dx_ends = gradient(dy_ends, y_ends, total, x, ends, y_col, lead, past, there, by, heat, ENDS, C)
+                    store(dx, dx_ends, ends, y_col, lead, past, there, ENDS, C)
 
 
 @triton.jit
-def load_pair(dy, y, place, dy_col, y_col, lead, past, EDGE: tl.constexpr, C: tl.constexpr):
+def load_pair(dy, y, place, dy_col, y_col, lead, past, there, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns dy and y of a block; 0 where the row has no element."""
-    a = load(dy, place, dy_col, lead, past, 0.0, EDGE, C)
-    b = load(y, place, y_col, lead, past, 0.0, EDGE, C)
+    a = load(dy, place, dy_col, lead, past, there, 0.0, EDGE, C)
+    b = load(y, place, y_col, lead, past, there, 0.0, EDGE, C)
     if C.UNALIGNED and EDGE > 0:
-        row = of_row(place, lead, past, EDGE, C)
+        row = of_row(place, lead, past, there, EDGE, C)
         a, b = tl.where(row, a, 0.0), tl.where(row, b, 0.0)
     return a, b
 
 
 @triton.jit
-def reduce_gradient(dy, y, dy_col, y_col, lead, past, first, end, C: tl.constexpr):
+def reduce_gradient(dy, y, dy_col, y_col, lead, past, there, first, end, C: tl.constexpr):
     """Returns the sum of dy * y, or of dy with LOG, over columns, a block at a time."""
     sums = filled(0.0, C.LANES, C)
     for column in tl.range(first, end, C.STREAM):
-        a, b = load_pair(dy, y, places(column, C.STREAM, C), dy_col, y_col, lead, past, BOTH, C)
+        a, b = load_pair(dy, y, places(column, C.STREAM, C), dy_col, y_col, lead, past, there, BOTH, C)
         sums += sum_of_lanes(by_lane(a if C.LOG else a * b, C), C)
     return tl.sum(sums, C.AXIS, keep_dims=True)
 
 
 @triton.jit
-def map_gradient(dx, dy, y, x, dy_col, y_col, lead, past, total, scale, temperature, first, C: tl.constexpr):
+def map_gradient(dx, dy, y, x, dy_col, y_col, lead, past, there, total, scale, temperature, first, C: tl.constexpr):
     """Stores the gradients of a program's columns, which are loaded a block at a time."""
     for column in tl.range(first, last_column(first, past, C), C.STREAM):
         place = places(column, C.STREAM, C)
-        a, b = load_pair(dy, y, place, dy_col, y_col, lead, past, BOTH, C)
-        result = gradient(a, b, total, x, place, y_col, lead, past, scale, temperature, BOTH, C)
-        store(dx, result, place, y_col, lead, past, BOTH, C)
+        a, b = load_pair(dy, y, place, dy_col, y_col, lead, past, there, BOTH, C)
+        result = gradient(a, b, total, x, place, y_col, lead, past, there, scale, temperature, BOTH, C)
+        store(dx, result, place, y_col, lead, past, there, BOTH, C)
 
 
 @triton.jit
-def gradient(dy, y, total, x, place, x_col, lead, past, scale, temperature, EDGE: tl.constexpr, C: tl.constexpr):
+def gradient(dy, y, total, x, place, x_col, lead, past, there, scale, temperature, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns the gradient of x at some elements."""
     dx = dy - exp(y, C) * total if C.LOG else y * (dy - total)
     if C.CAP != 0.0:
-        u = load(x, place, x_col, lead, past, 0.0, EDGE, C) * scale * (1.0 / C.CAP)
+        u = load(x, place, x_col, lead, past, there, 0.0, EDGE, C) * scale * (1.0 / C.CAP)
         e = tl.exp2(tl.abs(u) * -2.885390081777927)
         dx *= 4.0 * e / ((1.0 + e) * (1.0 + e))  # 1 - tanh(u)**2, which would cancel
     if C.SCALE != "":

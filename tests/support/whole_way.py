@@ -143,6 +143,6 @@ def test_log_probs(machine, monkeypatch, device, strategy, n_ids, dtype):
     log_probs.assert_picked((picked.cpu(), entropies.cpu()), x, ids, by.unsqueeze(1))
     dpicked, dentropy = log_probs.random(*ids.shape, seed=1), log_probs.random(len(x), seed=2)
     dx = tokens.launched_gradient(inputs, statistics, (dpicked.to(where), None, dentropy.to(where)), call.options)
-    assert machine.launches[-1].kernel == "log_probs_backward_kernel"
+    assert machine.launches[-1].kernel == "token_log_probs_backward_kernel"
     log_probs.assert_gradient(dx.cpu(), x, ids, dpicked, dentropy, by.unsqueeze(1))
     launch.calls.clear()

@@ -75,7 +75,8 @@ def test_scores_move_whole_tiles(machine, kind, tiling):
         for each in ((problem, tile), (replace(problem, backward=True), replace(tile, width=tile.width // 2)))
     )
     assert (found.loads, found.stores) == (loads["online" in tiling], 1)
-    assert found.findings <= {"int64 vector", "vector integer compare"}
+    last = {"extract in a loop"} if scores.causal and "online" in tiling else set()  # the last column that a row shows
+    assert found.findings <= {"int64 vector", "vector integer compare", *last}
     assert not gradient.findings
 
 
