@@ -1,6 +1,7 @@
 """The choice whether a row's result may depend on how many other rows are computed with it: one flag of the process."""
 
 import contextlib
+import sys
 from collections.abc import Iterator
 
 _enabled = False
@@ -42,9 +43,8 @@ def is_batch_invariant() -> bool:
 
     torch.use_deterministic_algorithms chooses the same launches: the delay of another program changes none of their bits.
     """
-    import torch
-
-    return _enabled or torch.are_deterministic_algorithms_enabled()
+    torch = sys.modules.get("torch")  # until it is imported, no flag of it can be set
+    return _enabled or (torch is not None and torch.are_deterministic_algorithms_enabled())
 
 
 @contextlib.contextmanager

@@ -10,10 +10,8 @@ from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators import log_probs
-from portable_softmax.operators.arguments import DTYPES, Factor, check_softcap, check_tensor, read, sink_of
-from portable_softmax.operators.launch import device_of
-from portable_softmax.operators.log_probs_launch import problem_fields
-from portable_softmax.operators.softmax_launch import FORMS, scores_of
+from portable_softmax.operators.arguments import DTYPES, Factor, check_tensor, read, sink_of
+from portable_softmax.operators.launch import FORMS, device_of, problem_fields, scores_of
 from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.runtime.layout import described
 from portable_softmax.runtime.plans import plan_problem
@@ -57,8 +55,6 @@ def explain(
         TypeError, ProfileError: the device, in the cases in which `plan` raises them.
     """
     check_tensor("explain", "x", x)
-    if softcap is not None:
-        check_softcap("explain", softcap)
     target = None if device is None else chosen(device)
     inputs = x, mask, scale, temperature, None if sink is None else sink_of("explain", x, sink), softcap
     options = read("softmax", inputs, dim, dtype, causal, masked_rows)

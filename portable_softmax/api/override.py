@@ -10,8 +10,8 @@ from torch import Tensor
 
 from portable_softmax.devices.detect import current_device
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators.arguments import SpecialCallError, check_masked_rows, check_reverse_mode
-from portable_softmax.operators.softmax import call_of, launched_gradient
+from portable_softmax.operators.arguments import SpecialCallError, check_masked_rows
+from portable_softmax.operators.softmax import NO_FACTORS, call_of, launched_gradient
 
 _lock = threading.Lock()
 _replaced: list[Any] = []  # kernels that were in force: a thread may be on its way into one when it is taken back
@@ -71,7 +71,6 @@ class override_aten(contextlib.ContextDecorator):
 def _forward(before: Any, log: bool, masked_rows: str) -> Any:
     def compute(keys: Any, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
         with contextlib.suppress(SpecialCallError, NotImplementedError, IndexError):
-            check_reverse_mode()
             dtype = torch.float32 if half_to_float else x.dtype
             _, call = call_of(log, (x, None, None, None, None, None), dim, dtype, False, masked_rows)
             if call.run is not None and not (half_to_float and x.dtype is torch.float32):
@@ -85,7 +84,7 @@ def _backward(before: Any, log: bool, masked_rows: str) -> Any:
     def compute(keys: Any, dy: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
         if y.dim() and -y.dim() <= dim < y.dim() and dy.dtype == y.dtype and dy.shape == y.shape:
             rest = log, dim % y.dim(), masked_rows == "zero", dtype, is_batch_invariant()
-            dx = launched_gradient(dy, y, None, *rest, otherwise=lambda *rest: None)
+            dx = launched_gradient(dy, y, NO_FACTORS, *rest, otherwise=lambda *rest: None)
             if dx is not None:
                 return dx
         return before(keys, dy, y, dim, dtype)

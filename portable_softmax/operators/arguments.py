@@ -23,6 +23,8 @@ _PYTHON_DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool, comp
 Factor = Tensor | float | None
 # (x, mask, scale, temperature, sink, softcap) of a softmax, in the order in which all functions take them.
 Inputs = tuple[Any, ...]
+# (x, scale, temperature, softcap) of a gradient of x; x only if there is a softcap.
+Factors = tuple[Any, ...]
 
 
 class SpecialCallError(Exception):
@@ -47,34 +49,32 @@ class Options(NamedTuple):
     zero_rows: bool = False
 
 
-def facts(argument: Any) -> Any:
-    """Returns what a launch depends on: of a plain tensor all but its elements, of another argument its type.
+def facts(*arguments: Any) -> tuple[Any, ...]:
+    """Returns what a call depends on: of plain tensors all but their elements, of other arguments their types.
 
     A number's magnitude is part of it: kernels multiply by numbers between TINY and HUGE, and by their inverses.
 
     Raises:
-        SpecialCallError: it is a tensor that is not plain: its elements are not in strided memory of its own, or a mode, a
-            functorch level or a subclass observes it.
+        SpecialCallError: there is a tensor that is not plain: its elements are not in strided memory of its own, or a mode, a
+            functorch level or a subclass observes it; or the call is in forward mode, or under torch.jit.trace.
     """
-    kind = type(argument)
-    if kind is not Tensor and kind is not Parameter:
-        if isinstance(argument, (Tensor, torch.SymFloat, torch.SymInt)):
-            raise SpecialCallError
-        return kind, isinstance(argument, Real) and TINY < float(argument) < HUGE
-    if (
-        _dispatch_isTensorSubclassLike(argument)
-        or argument.is_nested
-        or argument.is_neg()
-        or not (start := argument.data_ptr())
-    ):
-        raise SpecialCallError  # without an address: empty, or a zero tensor of autograd
-    return argument.dtype, argument.shape, argument.stride(), start % VECTOR_BYTES == 0, argument.get_device()
-
-
-def check_reverse_mode() -> None:
-    """Raises SpecialCallError in forward mode, and under torch.jit.trace."""
     if forward_ad._current_level >= 0 or torch.jit.is_tracing():  # type: ignore[attr-defined]
         raise SpecialCallError
+    facts: list[Any] = []
+    for t in arguments:
+        kind = type(t)
+        if t is None:
+            facts.append(None)
+        elif kind is Tensor or kind is Parameter:
+            # Without an address: empty, or a zero tensor of autograd.
+            if _dispatch_isTensorSubclassLike(t) or t.is_nested or t.is_neg() or not (start := t.data_ptr()):
+                raise SpecialCallError
+            facts += t.dtype, t.shape, t.stride(), start % VECTOR_BYTES == 0, t.get_device(), t.requires_grad
+        elif isinstance(t, (Tensor, torch.SymFloat, torch.SymInt)):
+            raise SpecialCallError
+        else:
+            facts += kind, isinstance(t, Real) and TINY < float(t) < HUGE
+    return tuple(facts)
 
 
 def transforms_are_active() -> bool:
@@ -82,19 +82,21 @@ def transforms_are_active() -> bool:
     return torch._C._are_functorch_transforms_active()  # no public name (2.6 to 2.13); asked when a gradient is recorded
 
 
-def requires_grad(inputs: Any) -> bool:
-    """True if autograd records a call of these arguments."""
-    if torch.is_grad_enabled():
-        for argument in inputs:
-            if argument is not None and isinstance(argument, Tensor) and argument.requires_grad:
-                return True
-    return False
+def needs_of(inputs: Any) -> tuple[bool, ...]:
+    """Returns which arguments need a gradient; nothing if autograd does not record a call of them."""
+    needs = tuple(isinstance(t, Tensor) and t.requires_grad for t in inputs)
+    return needs if torch.is_grad_enabled() and any(needs) else ()
 
 
 def tensors_and_numbers(*factors: Any) -> tuple[list[Any], list[Any]]:
     """Returns (the tensors, the others), with None in place of what is not of the kind: operators' schemas have no unions."""
     tensors = [factor if isinstance(factor, Tensor) else None for factor in factors]
     return tensors, [None if isinstance(factor, Tensor) else factor for factor in factors]
+
+
+def joined(tensors: Any, numbers: Any) -> list[Any]:
+    """Returns the factors that tensors_and_numbers took apart."""
+    return [number if tensor is None else tensor for tensor, number in zip(tensors, numbers, strict=True)]
 
 
 def wrap_dim(name: str, dim: Any, rank: int) -> int:
@@ -170,8 +172,8 @@ def check_factor(name: str, argument: str, x: Tensor, factor: Any, dim: int) -> 
 
 
 def check_softcap(name: str, softcap: Any) -> None:
-    """Raises TypeError or ValueError unless a softcap is positive and finite."""
-    if isinstance(softcap, (torch.SymFloat, torch.SymInt)):
+    """Raises TypeError or ValueError unless a softcap is None, or positive and finite."""
+    if softcap is None or isinstance(softcap, (torch.SymFloat, torch.SymInt)):
         return
     if isinstance(softcap, bool) or not isinstance(softcap, Real):
         raise TypeError(f"{name}(): argument 'softcap' must be a number, not {type(softcap).__name__}")
@@ -193,8 +195,9 @@ def read(name: str, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_ro
     Raises:
         TypeError, ValueError, IndexError, RuntimeError, LayoutError, DtypeError: the cases of api.functional.softmax.
     """
-    x, mask, scale, temperature, sink, _ = inputs
+    x, mask, scale, temperature, sink, softcap = inputs
     check_tensor(name, "input", x)
+    check_softcap(name, softcap)
     dim, dtype = wrap_dim(name, dim, x.dim()), dtype_of(name, x, dtype)
     if not isinstance(causal, (bool, str)) or causal not in CAUSAL:
         raise ValueError(f"{name}(): argument 'causal' must be True, False, 'upper_left' or 'lower_right', not {causal!r}")
@@ -226,7 +229,7 @@ def check_masked_rows(name: str, masked_rows: Any) -> None:
 def check_out(name: str, out: Any, x: Tensor, dtype: torch.dtype, inputs: Any) -> None:
     """Raises torch's errors for an out= of another type or device, or of a call that autograd would record."""
     check_tensor(name, "out", out)
-    if requires_grad((out, *inputs)):
+    if needs_of((out, *inputs)):
         raise RuntimeError(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
             "requires grad."

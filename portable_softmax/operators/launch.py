@@ -1,4 +1,4 @@
-"""Launches: one dictionary of what calls became, and how a call of plain tensors becomes one launch.
+"""Launches: one dictionary of what calls became, and how calls of plain tensors become launches.
 
 A launch is bound once for all calls with the same key: planned, compiled, with all sizes. Calls hand over tensors and numbers.
 """
@@ -13,9 +13,15 @@ from torch import Tensor
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.operators.arguments import DTYPES
+from portable_softmax.operators.arguments import DTYPES, HUGE, TINY, Factors, Inputs, Options
+from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.problem import MAX_COLS
+from portable_softmax.planning.scores import Scores
+from portable_softmax.runtime.allocation import allocator
+from portable_softmax.runtime.launch import name_of
+from portable_softmax.runtime.layout import bind, guarded
 
+FORMS = {False: "softmax", True: "log_softmax"}
 MAX_CALLS = 8192  # a process makes few kinds of calls, or so many that planning anew does not matter
 calls: dict[tuple[Any, ...], Any] = {}
 _DEVICE_TYPES = {vendor.torch_device_type for vendor in BACKENDS.values()}
@@ -34,7 +40,159 @@ def device_of(x: Tensor) -> Device:
     return current_device(None if x.is_cpu else x.get_device())
 
 
-def is_launched(x: Tensor, dim: int, *dtypes: torch.dtype) -> bool:
+def softmax(inputs: Inputs, options: Options, invariant: bool, out: Tensor | None = None) -> Callable[..., Tensor] | None:
+    """Returns run(out, inputs), which launches calls like this one; None if no kernel computes them.
+
+    Args:
+        inputs: of plain tensors.
+        options: what is computed.
+        invariant: the bits of a row must not depend on other rows.
+        out: what is written: x itself, or separate memory of its shape; None for a new contiguous tensor.
+
+    Raises:
+        DeviceError, PlanError, CompileError: the kernel cannot run on the device.
+    """
+    x, mask = inputs[:2]
+    scores = scores_of(inputs, options)
+    if scores is None or not _is_launched(x, options.dim, options.dtype):
+        return None
+    if torch.promote_types(x.dtype, options.dtype) != options.dtype:  # torch rounds x first, and kernels do not
+        return None
+    y = x.new_empty(x.shape, dtype=options.dtype) if out is None else out
+    launch = _bound((y, x), 1, options.dim, mask, form=FORMS[options.log], batch_invariant=invariant, scores=scores)
+    empty, layout, rows = allocator(x.device), _layout(y), _row_shape(x, options.dim)
+
+    def run(out: Tensor | None, inputs: Inputs) -> Tensor:
+        x, mask, scale, temperature, sink, _ = inputs
+        y = empty(*layout) if out is None else out
+        sinks = () if sink is None else (_by_row(sink, rows, x),)
+        launch((y, x) if mask is None else (y, x, mask), scale, temperature, sinks)
+        return y
+
+    return guarded(run, device_of(x))
+
+
+def gradient(
+    dy: Tensor, y: Tensor, factors: Factors, log: bool, dim: int, voids: bool, dtype: torch.dtype, invariant: bool
+) -> Callable[..., Tensor] | None:
+    """Returns run(dy, y, factors), which launches `reference.gradient` of plain tensors; None if no kernel computes it."""
+    x, *of_scores = factors
+    fields = _fields_of(*of_scores)
+    if fields is None or not _is_launched(y, dim, dtype):
+        return None
+    scores, capped = Scores(**fields, mask="bool" if voids else None), of_scores[-1] is not None
+    dx = y.new_empty(y.shape, dtype=dtype)
+    tensors = (dx, dy, y, x) if capped else (dx, dy, y)
+    launch = _bound(tensors, 1, dim, form=FORMS[log], backward=True, batch_invariant=invariant, scores=scores)
+    empty, layout = allocator(y.device), _layout(dx)
+
+    def run(dy: Tensor, y: Tensor, factors: Factors) -> Tensor:
+        dx = empty(*layout)
+        launch((dx, dy, y, factors[0]) if capped else (dx, dy, y), factors[1], factors[2], ())
+        return dx
+
+    return guarded(run, device_of(y))
+
+
+def log_probs(inputs: Any, options: Any, invariant: bool) -> Callable[..., Any] | None:
+    """Returns run(inputs), which launches calls like this one; None if no kernel computes them.
+
+    `run` returns (log-probabilities, logsumexp, entropies or None).
+
+    Args:
+        inputs: (x, ids, scale, temperature, softcap), of plain tensors.
+        options: (dim, ignore_index, entropy, lse).
+        invariant: the bits of a row must not depend on other rows.
+    """
+    (x, ids), (dim, ignore_index, entropy, lse) = inputs[:2], options
+    fields = problem_fields(inputs, torch.float32, invariant, entropy=entropy, lse=lse)
+    if fields is None or not _is_launched(x, dim):
+        return None
+    launch = _bound((x,), 0, dim, sizes=_sizes(x, ids, ignore_index), **fields)
+    empty, as_is = allocator(x.device), _is_read(ids)
+    rows = (*x.shape[:dim], *x.shape[dim + 1 :])
+    of_ids, of_rows = (_layout(torch.empty(shape, dtype=torch.float32, device="meta")) for shape in (ids.shape, rows))
+
+    def run(inputs: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        x, ids, scale, temperature, _ = inputs
+        picked, total, entropies = empty(*of_ids), empty(*of_rows), empty(*of_rows) if entropy else None
+        ids = ids if as_is else ids.to(torch.int64).contiguous()
+        after = (total, ids, picked) if entropies is None else (total, entropies, ids, picked)
+        launch((x,), scale, temperature, after)
+        return picked, total, entropies
+
+    return guarded(run, device_of(x))
+
+
+def log_probs_gradient(
+    inputs: Any, options: Any, in_place: bool, of_rows: tuple[Tensor, ...], lse: bool, entropy: bool
+) -> Callable[..., Tensor] | None:
+    """Returns run(inputs, of_rows), which launches the gradient of x; None if no kernel computes it.
+
+    Args:
+        inputs: (x, ids, scale, temperature, softcap), of plain tensors.
+        options: (dim, ignore_index).
+        in_place: the gradient is written over x.
+        of_rows: logsumexp, entropies if they have a gradient, and gradients of log-probabilities, entropies, logsumexp.
+        lse, entropy: logsumexp and entropies have a gradient.
+    """
+    (x, ids), (dim, ignore_index) = inputs[:2], options
+    sizes = _sizes(x, ids, ignore_index)
+    fields = problem_fields(inputs, None, False, gradient=True, many=sizes["n_ids"] != 1, entropy=entropy, lse=lse)
+    if fields is None or not _is_launched(x, dim) or (in_place and 0 in x.stride()):  # which torch's copy refuses
+        return None
+    dx = x if in_place else x.new_empty(x.shape)
+    launch = _bound((dx, x), 1, dim, sizes=sizes, **fields)
+    empty, layout = allocator(x.device), _layout(dx)
+    as_is, contiguous = _is_read(ids), all(t.is_contiguous() for t in of_rows)
+
+    def run(inputs: Any, of_rows: tuple[Tensor, ...]) -> Tensor:
+        x, ids, scale, temperature, _ = inputs
+        dx = x.detach() if in_place else empty(*layout)
+        rows = of_rows if contiguous else [t.contiguous() for t in of_rows]
+        ids = ids if as_is else ids.to(torch.int64).contiguous()
+        launch((dx, x), scale, temperature, (*rows[: 1 + entropy], ids, *rows[1 + entropy :]))
+        return dx
+
+    return guarded(run, device_of(x))
+
+
+def scores_of(inputs: Inputs, options: Options) -> Scores | None:
+    """Returns what a kernel does to x ahead of a softmax; None if no kernel computes these scores."""
+    _, mask, scale, temperature, sink, softcap = inputs
+    fields, causal, mask_type = _fields_of(scale, temperature, softcap), options.causal or None, None
+    if mask is not None:
+        mask_type = name_of(mask.dtype)
+    wide = isinstance(sink, Tensor) and sink.dtype is torch.float64
+    if fields is None or wide or not (mask is None or mask.dtype is torch.bool or mask.dtype in DTYPES):
+        return None
+    return Scores(**fields, mask=mask_type, causal=causal, sink=sink is not None, zero_rows=options.zero_rows)  # type: ignore[arg-type]
+
+
+def problem_fields(inputs: Any, y_dtype: torch.dtype | None, invariant: bool, **about: bool) -> dict[str, Any] | None:
+    """Returns what Problem describes of log-probabilities, `about` in LogProbs; None if no kernel computes their scores."""
+    fields = _fields_of(*inputs[2:])
+    if fields is None:
+        return None
+    scores, wanted = Scores(**fields), LogProbs(**about)
+    return {"form": "log_softmax", "batch_invariant": invariant, "scores": scores, "log_probs": wanted, "y_dtype": y_dtype}
+
+
+def _fields_of(scale: Any, temperature: Any, softcap: float | None) -> dict[str, Any] | None:
+    """Returns the fields of Scores for factors and a cap; None if no kernel computes them."""
+    if softcap is not None and not TINY < softcap < HUGE:
+        return None
+    if any(isinstance(t, Tensor) and t.dtype is torch.float64 for t in (scale, temperature)):
+        return None
+    return {"scale": _kind(scale), "temperature": _kind(temperature), "cap": None if softcap is None else float(softcap)}
+
+
+def _kind(factor: Any) -> Any:
+    """Returns how a kernel reads a factor: "number", "rows", or None for none."""
+    return None if factor is None else "number" if not isinstance(factor, Tensor) and TINY < factor < HUGE else "rows"
+
+
+def _is_launched(x: Tensor, dim: int, *dtypes: torch.dtype) -> bool:
     """True if kernels run on the device of x, compute these types, and address its rows.
 
     Raises:
@@ -49,12 +207,30 @@ def is_launched(x: Tensor, dim: int, *dtypes: torch.dtype) -> bool:
     return device_of(x).vendor.torch_device_type == x.device.type
 
 
-def row_shape(x: Tensor, dim: int) -> torch.Size:
+def _bound(
+    tensors: tuple[Tensor, ...], n_results: int, dim: int, mask: Tensor | None = None, sizes: Any = None, **about: Any
+) -> Callable[[tuple[Any, ...], Any, Any, tuple[Any, ...]], None]:
+    """Returns launch(before, scale, temperature, after): operands around the factors, all in the order of a kernel."""
+    x, scores = tensors[-1], about["scores"]
+    launch = bind(tensors, n_results, dim, device_of(x), mask, sizes, **about)
+    kinds, rows = (scores.scale, scores.temperature), _row_shape(x, dim)
+    if kinds == (None, None):
+        return lambda before, scale, temperature, after: launch(*before, *after)
+
+    def with_factors(before: tuple[Any, ...], scale: Any, temperature: Any, after: tuple[Any, ...]) -> None:
+        factors = tuple(zip(kinds, (scale, temperature), strict=True))
+        of_rows = [_by_row(factor, rows, before[0]) for kind, factor in factors if kind == "rows"]
+        launch(*before, *of_rows, *after, *(float(factor) for kind, factor in factors if kind == "number"))
+
+    return with_factors
+
+
+def _row_shape(x: Tensor, dim: int) -> torch.Size:
     """Returns the shape of one number for each row, which broadcasts against x."""
     return torch.Size([1 if at == dim else size for at, size in enumerate(x.shape)])
 
 
-def by_row(factor: Any, shape: torch.Size, x: Tensor) -> Tensor:
+def _by_row(factor: Any, shape: torch.Size, x: Tensor) -> Tensor:
     """Returns one number for each row, contiguous, in float32."""
     if isinstance(factor, Tensor):
         if factor.dtype is torch.float32 and factor.shape == shape and factor.is_contiguous():
@@ -63,9 +239,14 @@ def by_row(factor: Any, shape: torch.Size, x: Tensor) -> Tensor:
     return torch.full(shape, factor, dtype=torch.float32, device=x.device)
 
 
-def allocation(shape: torch.Size, dtype: torch.dtype, like: Tensor) -> Callable[[Tensor], Tensor]:
-    """Returns what allocates a contiguous tensor, in the quickest public way."""
-    if like.shape == shape and like.dtype == dtype and like.is_contiguous():
-        return torch.empty_like
-    strides, device = torch.empty(shape, device="meta").stride(), like.device
-    return lambda x: torch.empty_strided(shape, strides, dtype=dtype, device=device)
+def _layout(t: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
+    """Returns what an allocator takes for a tensor like this one."""
+    return tuple(t.shape), t.stride(), t.dtype
+
+
+def _sizes(x: Tensor, ids: Tensor, ignore_index: int) -> dict[str, int]:
+    return {"n_ids": ids.shape[-1] if ids.dim() == x.dim() else 1, "ignored": ignore_index}
+
+
+def _is_read(ids: Tensor) -> bool:
+    return ids.dtype is torch.int64 and ids.is_contiguous()

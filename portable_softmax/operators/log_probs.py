@@ -1,5 +1,6 @@
 """token_log_probs: the rule which calls are launched, autograd, and the operator of compilers."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,16 +11,16 @@ from torch.compiler import is_compiling
 
 from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators import launch, log_probs_launch, reference
+from portable_softmax.operators import launch, reference
 from portable_softmax.operators.arguments import (
     DTYPES,
     SpecialCallError,
     check_factor,
-    check_reverse_mode,
     check_softcap,
     check_tensor,
     facts,
-    requires_grad,
+    joined,
+    needs_of,
     tensors_and_numbers,
     transforms_are_active,
     wrap_dim,
@@ -35,10 +36,12 @@ class Call(NamedTuple):
     Args:
         run: launches calls like it; None for one that the reference computes.
         options: (dim, counted from 0; ignore_index; entropy; lse), the last arguments of `reference.log_probs`.
+        needs: which of (x, ids, scale, temperature, softcap) need a gradient; nothing if autograd does not record the call.
     """
 
     run: Callable[..., Any] | None
     options: tuple[Any, ...]
+    needs: tuple[bool, ...]
 
 
 def compute(inputs: Any, options: tuple[Any, ...], grad_inplace: bool) -> Results:
@@ -49,28 +52,23 @@ def compute(inputs: Any, options: tuple[Any, ...], grad_inplace: bool) -> Result
         options: (dim, ignore_index, entropy, lse), likewise.
         grad_inplace: the gradient is written over x.
     """
-    x, ids, scale, temperature, softcap = inputs
-    if softcap is not None:
-        check_softcap(NAME, softcap)
     if is_compiling():
         options = read(inputs, *options)
-        if x.dtype not in DTYPES or transforms_are_active():
+        if inputs[0].dtype not in DTYPES or transforms_are_active():
             return reference.log_probs(*inputs, *options)
-        tensors, numbers = tensors_and_numbers(scale, temperature)
-        picked, _, lse, entropies = operator(x, ids, *tensors, *numbers, softcap, *options)
-        return picked, lse if options[3] else None, entropies if options[2] else None
+        tensors, numbers = tensors_and_numbers(*inputs[2:4])
+        picked, lse, entropies = operator(*inputs[:2], *tensors, *numbers, inputs[4], *options)
+        return picked, lse.clone() if options[3] else None, entropies.clone() if options[2] else None
     try:
-        check_reverse_mode()
         call = call_of(inputs, options)
     except SpecialCallError:
         return reference.log_probs(*inputs, *read(inputs, *options))
-    recorded = requires_grad(inputs)
-    if call.run is None or (recorded and transforms_are_active()):
+    if call.run is None or (call.needs and transforms_are_active()):
         return reference.log_probs(*inputs, *call.options)
-    if recorded:
+    if call.needs:
         return _recorded(call, grad_inplace, *inputs)
-    picked, _, lse, entropies = call.run(inputs)
-    return picked, lse, entropies
+    picked, lse, entropies = call.run(inputs)
+    return picked, lse if options[3] else None, entropies
 
 
 def call_of(inputs: Any, options: tuple[Any, ...]) -> Call:
@@ -79,15 +77,12 @@ def call_of(inputs: Any, options: tuple[Any, ...]) -> Call:
     Raises:
         SpecialCallError: a tensor is not plain.
     """
-    x, ids, scale, temperature, softcap = inputs
-    key = (
-        NAME, options, type(options[0]), is_batch_invariant(), facts(x), facts(ids), facts(scale), facts(temperature),
-        softcap if softcap is None or isinstance(scale, Tensor) else (softcap, scale),
-    )  # fmt: skip
+    key = NAME, options, type(options[0]), is_batch_invariant(), torch.is_grad_enabled(), inputs[4], facts(*inputs)
     call: Call | None = launch.calls.get(key)
     if call is None:
         checked = read(inputs, *options)
-        call = launch.keep(key, Call(log_probs_launch.log_probs(inputs, checked, is_batch_invariant()), checked))
+        run = launch.log_probs(inputs, checked, is_batch_invariant())
+        call = launch.keep(key, Call(run, checked, needs_of(inputs)))
     return call
 
 
@@ -97,7 +92,8 @@ def read(inputs: Any, dim: Any, ignore_index: Any, entropy: Any, lse: Any) -> tu
     Raises:
         TypeError, ValueError, IndexError, RuntimeError, LayoutError, DtypeError: the cases of api.log_probs.token_log_probs.
     """
-    x, ids, scale, temperature, _ = inputs
+    x, ids, scale, temperature, softcap = inputs
+    check_softcap(NAME, softcap)
     check_tensor(NAME, "logits", x)
     check_tensor(NAME, "ids", ids)
     if ids.dtype is torch.bool or ids.is_floating_point() or ids.is_complex():
@@ -128,164 +124,157 @@ class Recorded(torch.autograd.Function):
     """A launch that autograd records; what needs more than one launch for the gradient of logits is the reference's."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, grad_inplace: bool, *inputs: Any) -> Results:  # noqa: D102
-        picked, statistics, lse, entropies = call.run(inputs)  # type: ignore[misc]
-        save(ctx, call.options, launched_gradient, inputs, statistics)
-        ctx.grad_inplace = grad_inplace
-        return picked, lse, entropies
+    def forward(ctx: Any, call: Call, in_place: bool, *inputs: Any) -> Results:  # noqa: D102
+        picked, lse, entropies = call.run(inputs)  # type: ignore[misc]
+        save(ctx, call, in_place, inputs, lse, entropies)
+        # What is saved is not what a caller may modify.
+        return picked, lse.clone() if call.options[3] else None, None if entropies is None else entropies.clone()
 
     @staticmethod
     def backward(ctx: Any, *dresults: Tensor | None) -> tuple[Any, ...]:  # noqa: D102
-        return None, None, *gradients(ctx, dresults, ctx.needs_input_grad[2:6]), None
+        return None, None, *gradients(ctx, dresults, launched_gradient), None
 
 
 _recorded = super(torch.autograd.Function, Recorded).apply  # as in softmax.py
 
 
-def save(ctx: Any, options: Any, gradient: Callable[..., Any], inputs: Any, statistics: Tensor) -> None:
+def save(ctx: Any, call: Call, in_place: bool, inputs: Any, lse: Tensor, entropies: Tensor | None) -> None:
     """Saves what gradients need; gradients of results that are not used are None."""
     x, ids, scale, temperature, softcap = inputs
     ctx.set_materialize_grads(False)
     tensors, numbers = tensors_and_numbers(scale, temperature)
-    ctx.saved = options, gradient, *numbers, softcap
-    ctx.save_for_backward(x, ids, statistics, *tensors)
+    ctx.saved = call, in_place, *numbers, softcap
+    ctx.save_for_backward(x, ids, lse, entropies, *tensors)
 
 
-def gradients(ctx: Any, dresults: tuple[Tensor | None, ...], needs: Any) -> list[Tensor | None]:
+def gradients(ctx: Any, dresults: tuple[Tensor | None, ...], compute_gradient: Callable[..., Any]) -> tuple[Any, ...]:
     """Computes the gradients of (x, ids, scale, temperature): all of them, ahead of x being written over."""
-    x, ids, statistics, scale_rows, temperature_rows = ctx.saved_tensors
-    options, compute_gradient, scale, temperature, softcap = ctx.saved
-    dpicked, dlse, dentropy = dresults
-    if dpicked is None and dlse is None and dentropy is None:
-        return [None] * 4
-    scale, temperature = (
-        scale if scale_rows is None else scale_rows,
-        temperature if temperature_rows is None else temperature_rows,
-    )
-    twice = torch.is_grad_enabled()
-    in_place = getattr(ctx, "grad_inplace", False) and not twice
-    inputs = x, ids, scale, temperature, softcap
+    if all(dy is None for dy in dresults):
+        return None, None, None, None
+    x, ids, lse, entropies, *tensors = ctx.saved_tensors
+    call, in_place, *numbers, softcap = ctx.saved
+    scale, temperature = joined(tensors, numbers)
+    inputs, twice = (x, ids, scale, temperature, softcap), torch.is_grad_enabled()
     # The reference knows that the logsumexp of a greedy row has no gradient.
-    if not (twice or needs[2] or needs[3] or (dlse is not None and temperature is not None)):
-        dx = compute_gradient(inputs, statistics, dresults, options, in_place)
+    if not (twice or any(call.needs[2:]) or (dresults[1] is not None and temperature is not None)):
+        dx = compute_gradient(inputs, (lse, entropies), dresults, call.options, in_place)
         if dx is not None:
-            return [dx, None, None, None]
-    found = reference.differentiate(reference.log_probs, inputs[:4], needs, (softcap, *options), dresults, twice)
-    if in_place and found[0] is not None and type(found[0]) is Tensor and type(x) is Tensor:
+            return dx, None, None, None
+    needs, rest = call.needs[:4], (softcap, *call.options)
+    found = reference.differentiate(reference.log_probs, inputs[:4], needs, rest, dresults, twice)
+    if in_place and not twice and found[0] is not None and type(found[0]) is Tensor and type(x) is Tensor:
         found[0] = x.detach().copy_(found[0])
-    return found
+    return tuple(found)
 
 
-def launched_gradient(inputs: Any, statistics: Tensor, dresults: Any, options: Any, in_place: bool = False) -> Tensor | None:
-    """Computes the gradient of x by one launch; returns None for calls that are not plain."""
+def launched_gradient(inputs: Any, saved: Any, dresults: Any, options: Any, in_place: bool = False) -> Tensor | None:
+    """Computes the gradient of x by one launch; returns None for calls that are not plain.
+
+    Args:
+        inputs: (x, ids, scale, temperature, softcap).
+        saved: (logsumexp, entropies or None) of a launch.
+        dresults: gradients of log-probabilities, logsumexp and entropies, or None.
+        options: (dim, ignore_index, entropy, lse).
+        in_place: the gradient is written over x.
+    """
     if is_compiling():  # compiled autograd
-        return _gradient_by_operator(inputs, statistics, dresults, options)
-    dpicked, dlse, dentropy = dresults
-    dpicked = statistics.new_zeros(inputs[1].shape) if dpicked is None else dpicked
-    x, ids, scale, temperature, softcap = inputs
+        return _gradient_by_operator(inputs, saved, dresults, options)
+    (lse, entropies), (dpicked, dlse, dentropy) = saved, dresults
+    if dpicked is None:
+        dpicked = lse.new_zeros(inputs[1].shape)
+    entropies = None if dentropy is None else entropies
     try:
-        check_reverse_mode()
         key = (
-            "gradient of log-probs", options[:2], in_place, facts(x), facts(ids), facts(statistics), facts(dpicked),
-            dlse if dlse is None else facts(dlse), dentropy if dentropy is None else facts(dentropy), facts(scale),
-            facts(temperature), softcap if softcap is None or isinstance(scale, Tensor) else (softcap, scale),
+            "gradient of log-probs", options[:2], in_place, inputs[4],
+            facts(*inputs[:4], lse, entropies, dpicked, dentropy, dlse),
         )  # fmt: skip
     except SpecialCallError:
         return None
+    of_rows = tuple(t for t in (lse, entropies, dpicked, dentropy, dlse) if t is not None)
     run = launch.calls.get(key, launch)
     if run is launch:  # None is kept too
-        _check_gradient(inputs, statistics, dpicked, dlse, dentropy, options[0])
+        _check_gradient(inputs, of_rows, dpicked, options[0])
         has = {"lse": dlse is not None, "entropy": dentropy is not None}
-        run = launch.keep(key, log_probs_launch.log_probs_gradient(inputs, options[:2], in_place, **has))
+        run = launch.keep(key, launch.log_probs_gradient(inputs, options[:2], in_place, of_rows, **has))
     if run is None:
         return None
     if in_place:
-        increment_version(x)
-    dx: Tensor = run(inputs, statistics, dpicked, dlse, dentropy)
+        increment_version(inputs[0])
+    dx: Tensor = run(inputs, of_rows)
     return dx
 
 
-def _check_gradient(inputs: Any, statistics: Tensor, dpicked: Tensor, dlse: Any, dentropy: Any, dim: int) -> None:
+def _check_gradient(inputs: Any, of_rows: tuple[Tensor, ...], dpicked: Tensor, dim: int) -> None:
     """Raises RuntimeError unless tensors that kernels read without strides have the shapes of a forward's results."""
     x, ids = inputs[:2]
     rows = torch.Size([*x.shape[:dim], *x.shape[dim + 1 :]])
-    same = dpicked.shape == ids.shape and all(t is None or t.shape == rows for t in (dlse, dentropy))
-    wide = all(t is None or t.dtype is torch.float32 for t in (statistics, dpicked, dlse, dentropy))
-    if not (same and wide and statistics.shape == (2 if dentropy is not None or len(statistics) == 2 else 1, *rows)):
+    if any(t.dtype is not torch.float32 or t.shape != (ids.shape if t is dpicked else rows) for t in of_rows):
         raise RuntimeError(
             f"{NAME}_backward: tensors do not have the shapes and types of the results for logits of {tuple(x.shape)}"
         )
 
 
-# The operator of compilers, by the same rule and with the same gradients. Empty results stand for None, as none is optional.
+# The operator of compilers, by the same rule and with the same gradients. Empty entropies stand for None.
 
 
 @torch.library.custom_op("portable_softmax::token_log_probs", mutates_args=())
 def operator(
     x: Tensor, ids: Tensor, scale: Tensor | None, temperature: Tensor | None, scale_number: float | None,
     temperature_number: float | None, softcap: float | None, dim: int, ignore_index: int, entropy: bool, lse: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Computes (log-probabilities of ids, statistics of rows, logsumexp, entropies)."""
-    scale = scale_number if scale is None else scale  # type: ignore[assignment]
-    temperature = temperature_number if temperature is None else temperature  # type: ignore[assignment]
-    inputs, options = (x, ids, scale, temperature, softcap), (dim, ignore_index, entropy, lse)
-    try:
-        check_reverse_mode()
-        call = call_of(inputs, options)
-    except SpecialCallError:
-        call = Call(None, read(inputs, *options))
-    if call.run is not None:
-        results = call.run(inputs)
-    else:
-        picked, total, entropies = reference.log_probs(*inputs, *call.options)
-        statistics = picked.new_zeros((2 if entropy else 1, *x.shape[:dim], *x.shape[dim + 1 :]))
-        results = picked, statistics, total, entropies
-    return tuple(x.new_empty(0, dtype=results[0].dtype) if t is None else t for t in results)  # type: ignore[return-value]
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Computes (log-probabilities of ids, logsumexp, entropies)."""
+    inputs = x, ids, *joined((scale, temperature), (scale_number, temperature_number)), softcap
+    options, run = (dim, ignore_index, entropy, lse), None
+    with contextlib.suppress(SpecialCallError):
+        run = call_of(inputs, options).run
+    picked, total, entropies = (
+        run(inputs) if run else reference.log_probs(*inputs, *read(inputs, dim, ignore_index, entropy, True))
+    )
+    return picked, total, picked.new_empty(0) if entropies is None else entropies  # type: ignore[return-value]
 
 
 @torch.library.custom_op("portable_softmax::token_log_probs_backward", mutates_args=())
 def backward_operator(
-    x: Tensor, ids: Tensor, statistics: Tensor, dpicked: Tensor | None, dlse: Tensor | None, dentropy: Tensor | None,
-    scale: Tensor | None, temperature: Tensor | None, scale_number: float | None, temperature_number: float | None,
-    softcap: float | None, dim: int, ignore_index: int, entropy: bool, lse: bool,
+    x: Tensor, ids: Tensor, total: Tensor, entropies: Tensor, dpicked: Tensor | None, dlse: Tensor | None,
+    dentropy: Tensor | None, scale: Tensor | None, temperature: Tensor | None, scale_number: float | None,
+    temperature_number: float | None, softcap: float | None, dim: int, ignore_index: int, entropy: bool, lse: bool,
 ) -> Tensor:  # fmt: skip
     """Computes the gradient of x."""
-    scale = scale_number if scale is None else scale  # type: ignore[assignment]
-    temperature = temperature_number if temperature is None else temperature  # type: ignore[assignment]
-    inputs, options = (x, ids, scale, temperature, softcap), (dim, ignore_index, entropy, lse)
-    dx = launched_gradient(inputs, statistics, (dpicked, dlse, dentropy), options)
+    inputs = x, ids, *joined((scale, temperature), (scale_number, temperature_number)), softcap
+    options, dresults = (dim, ignore_index, entropy, lse), (dpicked, dlse, dentropy)
+    dx = launched_gradient(inputs, (total, entropies), dresults, options)
     if dx is None:
         needs, rest = (True, False, False, False), (softcap, *options)
-        dx = reference.differentiate(reference.log_probs, inputs[:4], needs, rest, (dpicked, dlse, dentropy), False)[0]
+        dx = reference.differentiate(reference.log_probs, inputs[:4], needs, rest, dresults, False)[0]
     return torch.zeros_like(x) if dx is None else dx.contiguous()
 
 
-def _gradient_by_operator(inputs: Any, statistics: Tensor, dresults: Any, options: Any, in_place: bool = False) -> Tensor:
+def _gradient_by_operator(inputs: Any, saved: Any, dresults: Any, options: Any, in_place: bool = False) -> Tensor:
     x, ids, scale, temperature, softcap = inputs
     tensors, numbers = tensors_and_numbers(scale, temperature)
-    dresults = dresults[0], dresults[1] if options[3] else None, dresults[2] if options[2] else None
-    return backward_operator(x, ids, statistics, *dresults, *tensors, *numbers, softcap, *options)
+    total, entropies = saved
+    entropies = total.new_empty(0) if entropies is None else entropies
+    return backward_operator(x, ids, total, entropies, *dresults, *tensors, *numbers, softcap, *options)
 
 
 def _save_of_operator(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, ids, scale, temperature, scale_number, temperature_number, softcap, *options = inputs
-    scale, temperature = scale_number if scale is None else scale, temperature_number if temperature is None else temperature
-    save(ctx, tuple(options), _gradient_by_operator, (x, ids, scale, temperature, softcap), output[1])
+    factors, needs = joined((scale, temperature), (scale_number, temperature_number)), ctx.needs_input_grad[:4]
+    save(ctx, Call(None, tuple(options), needs), False, (x, ids, *factors, softcap), *output[1:])
 
 
-def _gradients_of_operator(ctx: Any, dpicked: Tensor | None, dstatistics: None, *dmore: Tensor | None) -> tuple[Any, ...]:
-    options = ctx.saved[0]
+def _gradients_of_operator(ctx: Any, dpicked: Tensor | None, *dmore: Tensor | None) -> tuple[Any, ...]:
+    options = ctx.saved[0].options
     dlse, dentropy = (dt if wanted else None for dt, wanted in zip(dmore, (options[3], options[2]), strict=True))
-    return *gradients(ctx, (dpicked, dlse, dentropy), ctx.needs_input_grad[:4]), *(None,) * 7
+    return *gradients(ctx, (dpicked, dlse, dentropy), _gradient_by_operator), *(None,) * 7
 
 
 @operator.register_fake
 def _(x: Tensor, ids: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    dim, _, entropy, lse = rest[-4:]
+    dim, _, entropy, _ = rest[-4:]
     rows = (*x.shape[:dim], *x.shape[dim + 1 :])
-    shapes = ids.shape, (2 if entropy else 1, *rows), rows if lse else (0,), rows if entropy else (0,)
     dtype = torch.promote_types(x.dtype, torch.float32)
-    return tuple(torch.empty(shape, dtype=dtype, device=x.device) for shape in shapes)
+    return tuple(torch.empty(shape, dtype=dtype, device=x.device) for shape in (ids.shape, rows, rows if entropy else (0,)))
 
 
 backward_operator.register_fake(lambda x, *rest: torch.empty(x.shape, dtype=x.dtype, device=x.device))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from portable_softmax.operators.arguments import Factor, Inputs, Options
+from portable_softmax.operators.arguments import Factor, Factors, Inputs, Options
 
 INF = float("inf")
 
@@ -48,13 +48,19 @@ def softmax(inputs: Inputs, options: Options) -> Tensor:
 
 
 def gradient(
-    dy: Tensor, y: Tensor, factor: Factor, log: bool, dim: int, voids: bool, dtype: torch.dtype, invariant: bool = False
+    dy: Tensor, y: Tensor, factors: Factors, log: bool, dim: int, voids: bool, dtype: torch.dtype, invariant: bool = False
 ) -> Tensor:
-    """Computes the gradient of scores from that of y, times a factor; with `voids` 0 where y has no weight."""
+    """Computes the gradient of x from that of y; with `voids` 0 where y has no weight."""
     compute = torch.promote_types(y.dtype, torch.float32)
     dy, y = dy.to(compute), y.to(compute)
     dx = dy - y.exp() * dy.sum(dim, keepdim=True) if log else y * (dy - (dy * y).sum(dim, keepdim=True))
-    dx = dx if factor is None else dx * factor
+    x, scale, temperature, softcap = factors
+    if softcap is not None:
+        dx = dx * (1 - (scores(x.to(compute), scale, None, softcap)[0] / softcap).square())
+    dx = dx if scale is None else dx * scale
+    if temperature is not None:
+        t = temperature if isinstance(temperature, Tensor) else dx.new_full((1,) * dx.dim(), temperature)
+        dx = torch.where(t == 0, 0.0, dx / torch.where(t == 0, 1.0, t))
     return (torch.where(y > (-INF if log else 0.0), dx, 0.0) if voids else dx).to(dtype)
 
 

@@ -10,26 +10,27 @@ from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators import launch, reference, softmax_launch
+from portable_softmax.operators import launch, reference
 from portable_softmax.operators.arguments import (
     DTYPES,
+    Factors,
     Inputs,
     Options,
     SpecialCallError,
     check_out,
-    check_reverse_mode,
-    check_softcap,
     check_tensor,
     dtype_of,
     facts,
+    joined,
+    needs_of,
     read,
-    requires_grad,
     sink_of,
     tensors_and_numbers,
     transforms_are_active,
 )
 
-NAMES = softmax_launch.FORMS
+NAMES = launch.FORMS
+NO_FACTORS = None, None, None, None
 
 
 class Call(NamedTuple):
@@ -38,72 +39,75 @@ class Call(NamedTuple):
     Args:
         run: launches calls like it; None for one that the reference computes.
         options: what is computed.
+        needs: which of (x, mask, scale, temperature, sink, softcap) need a gradient; nothing if autograd does not record it.
+        voids: elements without weight have a gradient of 0, whatever dy is.
+        x_dtype: type of the gradient of x.
         invariant: the choice of batch_invariant, which its gradient follows.
     """
 
     run: Callable[..., Tensor] | None
     options: Options
-    invariant: bool = False
+    needs: tuple[bool, ...]
+    voids: bool
+    x_dtype: torch.dtype
+    invariant: bool
 
 
-def compute(
-    log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Any = None, traced: bool = True
-) -> Tensor:
+def compute(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Any = None) -> Tensor:
     """Computes a softmax by the rule: a plain call is launched, compilers get the operator, all else is the reference's.
 
     Args:
         log: log_softmax.
         inputs: as the caller passed them.
         dim, dtype, causal, masked_rows, out: see api.functional.softmax.
-        traced: False in the operator, which a compiler has got already.
     """
-    x, sink, softcap = inputs[0], inputs[4], inputs[5]
+    x, sink = inputs[0], inputs[4]
     if not isinstance(x, Tensor):
         check_tensor(NAMES[log], "input", x)
     if sink is not None:
-        inputs = *inputs[:4], sink_of(NAMES[log], x, sink), softcap
-    if softcap is not None:
-        check_softcap(NAMES[log], softcap)
+        inputs = *inputs[:4], sink_of(NAMES[log], x, sink), inputs[5]
     if out is not None and dtype is None:
         dtype = x.dtype  # whatever autocast is
-    if traced and is_compiling():
+    if is_compiling():
         return _special(log, inputs, dim, dtype, causal, masked_rows, out, True)
     try:
-        check_reverse_mode()
         key, call = call_of(log, inputs, dim, dtype, causal, masked_rows)
     except SpecialCallError:
         return _special(log, inputs, dim, dtype, causal, masked_rows, out, False)
     if out is not None:
         return _into(out, call, inputs, key)
-    if call.run is None:
+    if call.run is None or (call.needs and transforms_are_active()):
         return reference.softmax(inputs, call.options)
-    if not requires_grad(inputs):
-        return call.run(None, inputs)
-    if transforms_are_active():
-        return reference.softmax(inputs, call.options)
-    return _recorded(call, *inputs)
+    return _recorded(call, *inputs) if call.needs else call.run(None, inputs)
 
 
 def call_of(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> tuple[tuple[Any, ...], Call]:
     """Returns (key, call) of plain tensors; all arguments are read once for all calls with the same key.
 
-    The key has all that a launch depends on: of numbers the magnitude, but a softcap and the scale in it, which are compiled.
+    The key has all that a launch depends on: of factors the magnitude, but a softcap itself, which is compiled.
 
     Raises:
         SpecialCallError: a tensor is not plain.
     """
-    x, mask, scale, temperature, sink, softcap = inputs
+    x = inputs[0]
+    if dtype is None:
+        dtype = x.dtype if x.dtype is torch.float32 else dtype_of(NAMES[log], x)
     key = (
-        log, dim, type(dim), dtype or dtype_of("", x), causal, masked_rows, is_batch_invariant(), facts(x),
-        softcap if softcap is None or isinstance(scale, Tensor) else (softcap, scale),
-        mask if mask is None else facts(mask), scale if scale is None else facts(scale),
-        temperature if temperature is None else facts(temperature), sink if sink is None else facts(sink),
+        log, dim, type(dim), dtype, causal, masked_rows, is_batch_invariant(), torch.is_grad_enabled(), inputs[5],
+        facts(*inputs),
     )  # fmt: skip
     call = launch.calls.get(key)
     if call is None:
         options, invariant = read(NAMES[log], inputs, dim, dtype, causal, masked_rows), is_batch_invariant()
-        call = launch.keep(key, Call(softmax_launch.softmax(inputs, options, invariant), options, invariant))
+        run = launch.softmax(inputs, options, invariant)
+        call = launch.keep(key, _call(run, options, inputs, needs_of(inputs), invariant))
     return key, call
+
+
+def _call(run: Any, options: Options, inputs: Inputs, needs: tuple[bool, ...], invariant: bool = False) -> Call:
+    x, mask, _, _, sink, _ = inputs
+    hides = bool(options.causal) or options.zero_rows or sink is not None
+    return Call(run, options, needs, hides or (mask is not None and mask.dtype is torch.bool), x.dtype, invariant)
 
 
 def _special(
@@ -139,7 +143,7 @@ def _into(out: Any, call: Call, inputs: Inputs, key: tuple[Any, ...]) -> Tensor:
             key, storage = ("out", key, facts(out), in_place), out.untyped_storage().data_ptr()
             others = [t for t in inputs[in_place:] if isinstance(t, Tensor)]
             if all(storage != t.untyped_storage().data_ptr() for t in others) and 0 not in out.stride():
-                run = launch.calls.get(key) or launch.keep(key, softmax_launch.softmax(inputs, options, call.invariant, out))
+                run = launch.calls.get(key) or launch.keep(key, launch.softmax(inputs, options, call.invariant, out))
                 increment_version(out)
                 return run(out, inputs)
     return _copied(out, call.run(None, inputs))
@@ -150,133 +154,86 @@ def _copied(out: Tensor, y: Tensor) -> Tensor:
 
 
 class Recorded(torch.autograd.Function):
-    """A launch that autograd records. Its gradient is one launch and short formulas; the second derivative the reference's."""
+    """A launch that autograd records. Its gradient is one launch, with a mask's two; the second derivative the reference's."""
 
     @staticmethod
     def forward(ctx: Any, call: Call, *inputs: Any) -> Tensor:  # noqa: D102
         y = call.run(None, inputs)  # type: ignore[misc]
-        save(ctx, call, launched_gradient, inputs, ctx.needs_input_grad[1:6], y)
+        save(ctx, call, inputs, y)
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
-        return None, *gradients(ctx, dy, ctx.needs_input_grad[1:6]), None
+        return None, *gradients(ctx, dy, launched_gradient), None
 
 
 _recorded = super(torch.autograd.Function, Recorded).apply  # Function.apply itself first asks for functorch's levels: none
 
 
-class Saved(NamedTuple):
-    """What a gradient needs beside the saved tensors."""
-
-    call: Call
-    gradient: Callable[..., Tensor]  # of scores
-    scale: Any
-    temperature: Any
-    softcap: float | None
-    x_dtype: torch.dtype
-    mask_like: tuple[torch.Size, torch.dtype] | None  # of a mask that needs a gradient
-    by_scores: bool  # the chain rule from scores to x, scale and temperature is the reference's
-    by_reference: bool  # everything is
-    voids: bool  # elements without weight have a gradient of 0, whatever dy is
-
-
-def save(ctx: Any, call: Call, gradient: Callable[..., Tensor], inputs: Any, needs: Any, y: Tensor) -> None:
-    """Saves y; x too if the chain rule needs it; mask and sink if everything is computed again."""
+def save(ctx: Any, call: Call, inputs: Any, y: Tensor) -> None:
+    """Saves y; x if it has a cap; all inputs if the gradient of scale, temperature or sink needs them computed again."""
+    ctx.call = call
     x, mask, scale, temperature, sink, softcap = inputs
-    voids = bool(call.options.causal) or call.options.zero_rows
     if mask is scale is temperature is sink is softcap is None:
-        ctx.saved = Saved(call, gradient, None, None, None, x.dtype, None, False, False, voids)
         ctx.save_for_backward(y)
         return
-    by_scores, by_reference = needs[2] or needs[3] or softcap is not None, needs[4]
-    (scale_rows, temperature_rows), (scale, temperature) = tensors_and_numbers(scale, temperature)
-    voids = voids or sink is not None or (mask is not None and mask.dtype is torch.bool)
-    mask_like = (mask.shape, mask.dtype) if needs[1] else None
-    ctx.saved = Saved(call, gradient, scale, temperature, softcap, x.dtype, mask_like, by_scores, by_reference, voids)
-    x, more = x if by_scores or by_reference else None, (mask, sink) if by_reference else (None, None)
-    ctx.save_for_backward(y, x, *more, scale_rows, temperature_rows)
+    tensors, numbers = tensors_and_numbers(scale, temperature)
+    ctx.numbers = *numbers, softcap
+    again = any(call.needs[2:])
+    x, sink = x if again or softcap is not None else None, sink if again else None
+    ctx.save_for_backward(y, x, mask if again or call.needs[1] else None, sink, *tensors)
 
 
-def gradients(ctx: Any, dy: Tensor, needs: Any) -> list[Tensor | None]:
-    """Computes the gradients of (x, mask, scale, temperature, sink), those that are needed."""
+def gradients(ctx: Any, dy: Tensor, compute_gradient: Callable[..., Tensor]) -> tuple[Tensor | None, ...]:
+    """Computes the gradients of (x, mask, scale, temperature, sink)."""
     y, *tensors = ctx.saved_tensors
-    saved, twice = ctx.saved, torch.is_grad_enabled()
-    options, scale, temperature, softcap = saved.call.options, saved.scale, saved.temperature, saved.softcap
-    if tensors:
-        x, mask, sink, scale_rows, temperature_rows = tensors
-        scale = scale if scale_rows is None else scale_rows
-        temperature = temperature if temperature_rows is None else temperature_rows
-    if saved.by_reference:
-        function = _softmax_of_five
-        return reference.differentiate(function, (x, mask, scale, temperature, sink), needs, (softcap, options), (dy,), twice)
-    compute_gradient = reference.gradient if twice else saved.gradient
-    rest = options.log, options.dim, saved.voids
-    found: list[Tensor | None] = [None] * 5
-    if not saved.by_scores and not needs[1]:
-        factor = factor_of(scale, temperature)
-        found[0] = compute_gradient(dy, y, factor, *rest, saved.x_dtype, saved.call.invariant)
-        return found
-    wide, greedy = (
-        torch.promote_types(y.dtype, torch.float32),
-        None if temperature is None else factor_of(None, temperature, 1.0),
-    )
-    dscores = compute_gradient(dy, y, greedy, *rest, wide, saved.call.invariant)
-    if needs[1]:
-        shape, dtype = saved.mask_like
-        found[1] = dscores.sum_to_size(shape).to(dtype)
-    if not saved.by_scores:
-        factor = factor_of(scale, temperature)
-        found[0] = (dscores if factor is None else dscores * factor).to(saved.x_dtype)
-        return found
-    inputs, needed = (x, scale, temperature), (needs[0], *needs[2:4])
-    found[0], found[2], found[3] = reference.differentiate(
-        _scores, inputs, needed, (softcap, options.dtype), (dscores,), twice
-    )  # fmt: skip
-    return found
+    call: Call = ctx.call
+    options, needs, twice = call.options, call.needs, torch.is_grad_enabled()
+    if twice:
+        compute_gradient = reference.gradient
+    rest = options.log, options.dim, call.voids
+    if not tensors:
+        return compute_gradient(dy, y, NO_FACTORS, *rest, call.x_dtype, call.invariant), None, None, None, None
+    x, mask, sink, *tensors = tensors
+    *numbers, softcap = ctx.numbers
+    scale, temperature = joined(tensors, numbers)
+    if any(needs[2:]):
+        found = reference.differentiate(
+            _softmax_of_five, (x, mask, scale, temperature, sink), needs[:5], (softcap, options), (dy,), twice
+        )
+        return tuple(found)
+    dx = compute_gradient(dy, y, (x, scale, temperature, softcap), *rest, call.x_dtype, call.invariant) if needs[0] else None
+    if not needs[1]:
+        return dx, None, None, None, None
+    if isinstance(temperature, Tensor):
+        temperature = torch.where(temperature == 0, 0.0, 1.0)
+    greedy = (None, None, temperature if isinstance(temperature, Tensor) or temperature == 0 else None, None)
+    wide = torch.promote_types(y.dtype, torch.float32)
+    dscores = compute_gradient(dy, y, greedy, *rest, wide, call.invariant)
+    return dx, dscores.sum_to_size(mask.shape).to(mask.dtype), None, None, None
 
 
 def _softmax_of_five(x: Any, mask: Any, scale: Any, temperature: Any, sink: Any, softcap: Any, options: Options) -> Tensor:
     return reference.softmax((x, mask, scale, temperature, sink, softcap), options)
 
 
-def _scores(x: Tensor, scale: Any, temperature: Any, softcap: float | None, dtype: torch.dtype) -> Tensor:
-    wide = torch.promote_types(dtype, torch.float32)
-    return reference.scores(x.to(dtype).to(wide), scale, temperature, softcap)[0]
-
-
-def factor_of(scale: Any, temperature: Any, greedy: float | None = None) -> Any:
-    """Returns scale / temperature, 0 for greedy rows, or None; with `greedy`, 0 for greedy rows and that number for others."""
-    if temperature is None:
-        return scale
-    if isinstance(temperature, Tensor):
-        temperature = temperature.to(torch.promote_types(temperature.dtype, torch.float32))
-        quotient = greedy or (1.0 if scale is None else scale) / torch.where(temperature == 0, 1.0, temperature)
-        return torch.where(temperature == 0, 0.0, quotient)
-    if greedy and temperature:
-        return None
-    one = 1.0 if scale is None else scale
-    return one / temperature if temperature else one * 0.0
-
-
 def launched_gradient(
-    dy: Tensor, y: Tensor, factor: Any, log: bool, dim: int, voids: bool, dtype: torch.dtype, invariant: bool,
+    dy: Tensor, y: Tensor, factors: Factors, log: bool, dim: int, voids: bool, dtype: torch.dtype, invariant: bool,
     otherwise: Callable[..., Any] = reference.gradient,
 ) -> Any:  # fmt: skip
     """Computes `reference.gradient`, of plain tensors by a launch, else by `otherwise`."""
     if is_compiling():  # compiled autograd
-        return _gradient_by_operator(dy, y, factor, log, dim, voids, dtype, invariant)
+        return _gradient_by_operator(dy, y, factors, log, dim, voids, dtype, invariant)
     try:
-        check_reverse_mode()
-        key = "gradient", log, dim, voids, dtype, invariant, facts(dy), facts(y), factor if factor is None else facts(factor)
+        key = "gradient", log, dim, voids, dtype, invariant, factors[3], facts(dy, y, *factors)
     except SpecialCallError:
-        return otherwise(dy, y, factor, log, dim, voids, dtype)
+        return otherwise(dy, y, factors, log, dim, voids, dtype)
     run = launch.calls.get(key, launch)
     if run is launch:  # None is kept too
         if dy.shape != y.shape or dy.dtype != y.dtype:
             raise RuntimeError(f"a gradient of {dy.dtype} {tuple(dy.shape)} for a result of {y.dtype} {tuple(y.shape)}")
-        run = launch.keep(key, softmax_launch.gradient(dy, y, factor, log, dim, voids, dtype, invariant))
-    return otherwise(dy, y, factor, log, dim, voids, dtype) if run is None else run(dy, y, factor)
+        run = launch.keep(key, launch.gradient(dy, y, factors, log, dim, voids, dtype, invariant))
+    return otherwise(dy, y, factors, log, dim, voids, dtype) if run is None else run(dy, y, factors)
 
 
 # The operator of compilers, by the same rule and with the same gradients. It reads batch_invariant when a graph runs.
@@ -289,37 +246,40 @@ def operator(
     dtype: torch.dtype, causal: str, zero_rows: bool,
 ) -> Tensor:  # fmt: skip
     """Computes a softmax: see `Inputs` and `Options`."""
-    scale = scale_number if scale is None else scale  # type: ignore[assignment]
-    temperature = temperature_number if temperature is None else temperature  # type: ignore[assignment]
-    inputs = x, mask, scale, temperature, sink, softcap
-    with torch.no_grad():
-        return compute(log, inputs, dim, dtype, causal or False, "zero" if zero_rows else "nan", traced=False)
+    factors = joined((scale, temperature), (scale_number, temperature_number))
+    inputs, options = (x, mask, *factors, sink, softcap), (dim, dtype, causal or False, "zero" if zero_rows else "nan")
+    with contextlib.suppress(SpecialCallError):
+        _, call = call_of(log, inputs, *options)
+        if call.run is not None:
+            return call.run(None, inputs)
+    return reference.softmax(inputs, read(NAMES[log], inputs, *options))
 
 
 @torch.library.custom_op("portable_softmax::softmax_backward", mutates_args=())
 def backward_operator(
-    dy: Tensor, y: Tensor, factor: Tensor | None, number: float | None, log: bool, dim: int, voids: bool, dtype: torch.dtype
-) -> Tensor:
-    """Computes the gradient of scores, times a factor."""
-    factor = number if factor is None else factor  # type: ignore[assignment]
-    dx: Tensor = launched_gradient(dy, y, factor, log, dim, voids, dtype, is_batch_invariant())
+    dy: Tensor, y: Tensor, x: Tensor | None, scale: Tensor | None, temperature: Tensor | None, scale_number: float | None,
+    temperature_number: float | None, softcap: float | None, log: bool, dim: int, voids: bool, dtype: torch.dtype,
+) -> Tensor:  # fmt: skip
+    """Computes the gradient of x."""
+    factors = x, *joined((scale, temperature), (scale_number, temperature_number)), softcap
+    dx: Tensor = launched_gradient(dy, y, factors, log, dim, voids, dtype, is_batch_invariant())
     return dx.contiguous()
 
 
-def _gradient_by_operator(dy: Tensor, y: Tensor, factor: Any, *rest: Any) -> Tensor:
-    (tensor,), (number,) = tensors_and_numbers(factor)
-    return backward_operator(dy, y, tensor, number, *rest[:4])
+def _gradient_by_operator(dy: Tensor, y: Tensor, factors: Factors, *rest: Any) -> Tensor:
+    tensors, numbers = tensors_and_numbers(*factors[1:3])
+    return backward_operator(dy, y, factors[0], *tensors, *numbers, factors[3], *rest[:4])
 
 
 def _save_of_operator(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, mask, scale, temperature, sink, scale_number, temperature_number, softcap, *options = inputs
-    scale, temperature = scale_number if scale is None else scale, temperature_number if temperature is None else temperature
-    call, taken = Call(None, Options(*options)), (x, mask, scale, temperature, sink, softcap)
-    save(ctx, call, _gradient_by_operator, taken, ctx.needs_input_grad[:5], output)
+    factors = joined((scale, temperature), (scale_number, temperature_number))
+    inputs = x, mask, *factors, sink, softcap
+    save(ctx, _call(None, Options(*options), inputs, ctx.needs_input_grad[:5]), inputs, output)
 
 
 def _gradients_of_operator(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
-    return *gradients(ctx, dy, ctx.needs_input_grad[:5]), *(None,) * 8
+    return *gradients(ctx, dy, _gradient_by_operator), *(None,) * 8
 
 
 operator.register_fake(lambda x, *rest: torch.empty(x.shape, dtype=rest[9], device=x.device))

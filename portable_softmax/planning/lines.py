@@ -57,10 +57,10 @@ def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], s
     Args:
         shape: of all operands; no size is 0.
         dim: the axis of the softmax.
-        strides: of each operand, in elements; the result's first. The last of three lies as the result does.
+        strides: of each operand, in elements; the result's first. Those from the third on lie as the result does.
         scattered: False where all rows of a tile must be one distance apart, or side by side, in all operands alike.
     """
-    if any(size > 1 and each[0] != each[2] for size, *each in zip(shape, *strides, strict=True) if len(each) == 3):
+    if any(size > 1 and {each[0], *each[2:]} != {each[0]} for size, *each in zip(shape, *strides, strict=True)):
         return None
     n_cols = shape[dim] if shape else 1
     columns: Level = n_cols, tuple(each[dim] if n_cols > 1 else 1 for each in strides)
@@ -89,7 +89,7 @@ def lines_of_scores(
         mask: strides of the mask, 0 along what it is the same for; all 0 without one.
         causal: True if the rows of a matrix are those of the last dimension but one; dim is the last.
     """
-    if any(size > 1 and each[0] != each[2] for size, *each in zip(shape, *strides, strict=True) if len(each) == 3):
+    if any(size > 1 and {each[0], *each[2:]} != {each[0]} for size, *each in zip(shape, *strides, strict=True)):
         return None
     own = len(shape) - 2 if causal else -1
     every = [*strides, mask]

@@ -106,7 +106,7 @@ def problem_from(
     log_probs: LogProbs | None = None,
 ) -> Problem:
     """Describes what `bind_problem` plans, of scores or not; or what has no result of x's shape but `y_dtype`: `log_probs`."""
-    x, y = (operands[0], operands[-1]) if backward else (operands[1], operands[0])
+    x, y = operands[:2] if backward else (operands[1], operands[0])  # dy is of the type of y
     return problem_of(
         lines,
         name_of(x.dtype),

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,10 +12,11 @@ from portable_softmax.planning.lines import Lines, lines_of, lines_of_scores
 from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.planning.scores import NONE, Scores
-from portable_softmax.runtime.guard import Guard, guard_of
+from portable_softmax.runtime.guard import guard_of
 from portable_softmax.runtime.launch import bind_problem, problem_from
 
 Copy = Callable[[Tensor, int], Tensor]
+Result = TypeVar("Result")
 
 
 def bind(
@@ -23,6 +24,8 @@ def bind(
     sizes: Mapping[str, int] | None = None, **about: Any,
 ) -> Callable[..., None]:  # fmt: skip
     """Plans, compiles and returns launch(*tensors, *more): `more` are a mask, tensors of rows and numbers, in a kernel's order.
+
+    The device must be the current one when it is called: see guarded.
 
     Args:
         tensors: those of x's shape, the result first.
@@ -35,7 +38,7 @@ def bind(
     """
     whole_mask = None if mask is None else mask.expand(tensors[0].shape)
     copy, copies_mask, problem = described(tensors, dim, device, whole_mask, **about)
-    launch = _guarded(bind_problem(problem, device, tensors[0].device, sizes), guard_of(device))
+    launch = bind_problem(problem, device, tensors[0].device, sizes)
     if copy is None:
         return launch
     shape, like = tensors[0].shape, copy(_without_memory(tensors[-1]), dim)
@@ -56,18 +59,17 @@ def bind(
     return on_copies
 
 
-def _guarded(launch: Callable[..., None], guard: Guard) -> Callable[..., None]:
-    """Returns a launch while the guard's device is the current one."""
-    current, number, made_current = guard
+def guarded(call: Callable[..., Result], device: Device) -> Callable[..., Result]:
+    """Returns a call of launches and allocations while the device is the current one."""
+    current, number, made_current = guard_of(device)
     if number is None:
-        return launch
+        return call
 
-    def on_device(*operands: Any) -> None:
+    def on_device(*arguments: Any) -> Result:
         if current() == number:
-            launch(*operands)
-            return
+            return call(*arguments)
         with made_current():
-            launch(*operands)
+            return call(*arguments)
 
     return on_device
 

@@ -54,10 +54,10 @@ def load(names: Iterable[str]) -> dict[str, Provider]:
 
 def _ours() -> Provider:
     from portable_softmax import log_softmax, softmax, token_log_probs
-    from portable_softmax.operators.softmax import launched_gradient
+    from portable_softmax.operators.softmax import NO_FACTORS, launched_gradient
 
     def gradient(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        dx: torch.Tensor = launched_gradient(dy, y, None, False, y.dim() - 1, False, y.dtype, False)
+        dx: torch.Tensor = launched_gradient(dy, y, NO_FACTORS, False, y.dim() - 1, False, y.dtype, False)
         return dx
 
     tokens = _of_tokens(token_log_probs, partial(token_log_probs, entropy=True)) | {"token_backward": _our_gradient}
@@ -72,7 +72,7 @@ def _our_gradient(x: torch.Tensor, ids: torch.Tensor, dy: torch.Tensor) -> Calla
     call = call_of(inputs, (-1, -100, False, False))
     assert call.run
     gradient: Any = launched_gradient
-    return partial(gradient, inputs, call.run(inputs)[1], (dy, None, None), call.options)
+    return partial(gradient, inputs, call.run(inputs)[1:], (dy, None, None), call.options)
 
 
 def _copy() -> Provider:

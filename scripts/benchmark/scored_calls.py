@@ -89,7 +89,7 @@ def _gradient(name: str, dy: torch.Tensor, mask: torch.Tensor, given: dict[str, 
         terms = other * (one.abs() + (one * other).abs().sum(-1, keepdim=True))
         return worst_error(dx[0, 0], SCALE * other * (one - (one * other).sum(-1, keepdim=True)), SCALE * terms)
 
-    called = partial(launched_gradient, dy, y, SCALE, False, y.dim() - 1, True, y.dtype, False)
+    called = partial(launched_gradient, dy, y, (None, SCALE, None, None), False, y.dim() - 1, True, y.dtype, False)
     return Timed({COPY: lambda: torch.add(dy, y, out=out), OURS: called}, error_of)
 
 

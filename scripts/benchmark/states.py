@@ -153,9 +153,9 @@ def _calls(problem: Problem, peers: bool) -> dict[str, Any]:
         "copy": lambda: torch.add(x, y, out=out),
         "torch": lambda: torch.ops.aten._softmax_backward_data(x, y, dim, y.dtype),
     }
-    from portable_softmax.operators.softmax import launched_gradient
+    from portable_softmax.operators.softmax import NO_FACTORS, launched_gradient
 
-    options = None, False, dim % x.dim(), False, y.dtype, False
+    options = NO_FACTORS, False, dim % x.dim(), False, y.dtype, False
     return {"": lambda: launched_gradient(x, y, *options)} | (others if peers else {})
 
 

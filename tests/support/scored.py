@@ -8,7 +8,7 @@ from closeness import INF, assert_close, expected, with_terms
 from offline import read_widely
 
 from portable_softmax.operators import launch
-from portable_softmax.operators.softmax import factor_of, launched_gradient
+from portable_softmax.operators.softmax import launched_gradient
 
 
 def choose(patch, tiling):
@@ -48,18 +48,18 @@ def compare(where, name, form, dtype, cols, check=assert_close):
 
 
 def compare_gradient(where, name, form, dtype, cols, check=assert_close):
-    """Does the same for the gradient of x, but for a cap's derivative: dy is random, and y the result in float64, rounded."""
-    call = Call(form, (1, 2, 3, cols), dtype=dtype, ways=tuple(each for each in TOGETHER[name] if each[0] != "softcap"))
+    """Does the same for the gradient of x: dy is random, and y the result in float64, rounded."""
+    call = Call(form, (1, 2, 3, cols), dtype=dtype, ways=TOGETHER[name])
     dy, given = normal(*call.shape, seed=3, dtype=dtype), call.options()
     y = expected(form, call.x(), **given).to(dtype)
     by = on(where, {name: given.get(name) for name in ("scale", "temperature")})
     voids = "causal" in given or "sink" in given or "masked_rows" in given or given.get("mask", y).dtype is torch.bool
-    factor = factor_of(by["scale"], by["temperature"])
-    dx = launched_gradient(dy.to(where), y.to(where), factor, form == "log_softmax", 3, voids, dtype, False)
-    check(dx.cpu(), *expected_gradient(form, dy, y, given))
+    factors = call.x().to(where), by["scale"], by["temperature"], given.get("softcap")
+    dx = launched_gradient(dy.to(where), y.to(where), factors, form == "log_softmax", 3, voids, dtype, False)
+    check(dx.cpu(), *expected_gradient(form, dy, y, given, call.x()))
 
 
-def expected_gradient(form, dy, y, given):
+def expected_gradient(form, dy, y, given, x):
     """Returns (the gradient of x in float64, the size of its terms); numbers of rows have 1 along them."""
     d, p = dy.double(), y.double().exp() if form == "log_softmax" else y.double()
     weighed = d if form == "log_softmax" else d * p
@@ -72,4 +72,6 @@ def expected_gradient(form, dy, y, given):
         scale, t = (torch.as_tensor(given.get(name, 1.0), dtype=torch.float64) for name in ("scale", "temperature"))
         exact = torch.where(t == 0, 0.0, exact * scale / t)
         terms = terms * scale.abs() / t.abs().clamp_min(1e-3)
+    if "softcap" in given:
+        exact = exact * (1 - torch.tanh(x.double() * given.get("scale", 1.0) / given["softcap"]).square())
     return exact, terms

@@ -17,7 +17,7 @@ import portable_softmax
 from portable_softmax import current_device, plan, softmax
 from portable_softmax.operators import launch
 from portable_softmax.operators import log_probs as tokens
-from portable_softmax.operators.softmax import launched_gradient
+from portable_softmax.operators.softmax import NO_FACTORS, launched_gradient
 from portable_softmax.planning.plan import Tiling
 
 FORMS = ("softmax", "log_softmax")
@@ -102,7 +102,7 @@ def test_forms_and_gradients(machine, name, form, across):
     y = getattr(portable_softmax, form)(x.to(where), dim)
     closeness.assert_close(y.cpu(), expected(form, x, dim), terms_of(form))
     dy = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(x.dtype)
-    dx = launched_gradient(dy.to(where), y, None, form == "log_softmax", dim % x.dim(), False, x.dtype, False)
+    dx = launched_gradient(dy.to(where), y, NO_FACTORS, form == "log_softmax", dim % x.dim(), False, x.dtype, False)
     assert machine.launches[-1].kernel == "softmax_backward_kernel"
     y = y.cpu()
     closeness.assert_close(dx.cpu(), expected_gradient(form, dy, y, dim), gradient_scale(form, dy, y, dim))
@@ -139,10 +139,10 @@ def test_log_probs(machine, monkeypatch, device, strategy, n_ids, dtype):
     by = torch.tensor([1, 0.5, 2, 1e-3, 30, 0.7, 1, 1, 1])  # gradients fit float16
     inputs = x.to(where), ids.to(where), None, by.unsqueeze(1).to(where), None
     call = tokens.call_of(inputs, (-1, log_probs.IGNORED, True, False))
-    picked, statistics, _, entropies = call.run(inputs)
+    picked, total, entropies = call.run(inputs)
     log_probs.assert_picked((picked.cpu(), entropies.cpu()), x, ids, by.unsqueeze(1))
     dpicked, dentropy = log_probs.random(*ids.shape, seed=1), log_probs.random(len(x), seed=2)
-    dx = tokens.launched_gradient(inputs, statistics, (dpicked.to(where), None, dentropy.to(where)), call.options)
+    dx = tokens.launched_gradient(inputs, (total, entropies), (dpicked.to(where), None, dentropy.to(where)), call.options)
     assert machine.launches[-1].kernel == "token_log_probs_backward_kernel"
     log_probs.assert_gradient(dx.cpu(), x, ids, dpicked, dentropy, by.unsqueeze(1))
     launch.calls.clear()
