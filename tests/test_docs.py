@@ -1,4 +1,4 @@
-"""The README and docs/: links lead somewhere, the README stays a page, and its example prints what it says."""
+"""The README and docs/: links have targets, pages are short, and examples and commands print what the pages say."""
 
 import os
 import re
@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import consoles
 import pytest
 from api_page import PAGE, page
 
@@ -17,18 +18,18 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 PAGES = [
     path
-    for pattern in ("*.md", "docs/*.md", ".github/*.md", "*/README.md", "scripts/results/*.md")
+    for pattern in ("*.md", "docs/**/*.md", ".github/*.md", "*/README.md", "scripts/results/*.md")
     for path in ROOT.glob(pattern)
 ]
 PRESENT = [
     ROOT / "README.md",
-    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
     ROOT / "device_profiles" / "README.md",
     ROOT / "examples" / "README.md",
 ]
-LINES = 850  # of docs/, but for the API page and the notes
+LINES = 1300  # of docs/, without the API page
 HISTORY = re.compile(
-    r"\b(before|since|now|no longer|anymore|formerly|previously|earlier|used to|(was|were|is) mended"
+    r"\b(no longer|anymore|formerly|previously|used to|(was|were|is) mended"
     r"|(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40})\b",  # the last is a commit
     re.IGNORECASE,
 )
@@ -46,15 +47,18 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor[1:] in [heading.lower().replace(" ", "-") for heading in headings], target + anchor
 
 
-def test_the_readme_is_a_page_with_what_others_refer_to():
-    assert len(README.splitlines()) <= 100
+def test_the_readme_is_a_page():
+    lines = README.splitlines()
+    assert len(lines) <= 120
+    assert [line for line in lines if len(line) > 120] == []
     assert "\n## Install\n" in README  # errors of the package name it
-    assert "bash scripts/test.sh" in README
 
 
 def test_the_readme_counts_the_products():
-    told = {vendor.lower(): int(count) for vendor, count in re.findall(r"^\| (\w+) \| (\d+) products", README, re.MULTILINE)}
-    assert told == Counter(name.partition("/")[0] for name in portable_softmax.profiles() if name != "triton/interpreter")
+    counts = {name.lower(): int(count) for name, count in re.findall(r"^\| (\w+) \| (\d+) \|", README, re.MULTILINE)}
+    profiles = Counter(name.partition("/")[0] for name in portable_softmax.profiles() if name != "triton/interpreter")
+    assert counts == profiles
+    assert f"[{profiles.total()} hardware" in README
 
 
 def test_pages_state_the_present():
@@ -68,7 +72,7 @@ def test_pages_state_the_present():
 
 
 def test_pages_are_short_enough_to_read():
-    lines = {page.name: len(page.read_text().splitlines()) for page in PRESENT if page.parent == ROOT / "docs"}
+    lines = {page.name: len(page.read_text().splitlines()) for page in PRESENT if ROOT / "docs" in page.parents}
     assert sum(lines.values()) - lines["api.md"] <= LINES, lines
 
 
@@ -86,16 +90,16 @@ def test_commands_of_a_page_are_there(page):
     assert (missing, unknown, lacking) == ([], [], [])
 
 
-def test_the_readmes_fleet_is_what_its_command_prints():
+@pytest.mark.parametrize(
+    "page", [page for page in consoles.PAGES if consoles.BLOCK.search(page.read_text())], ids=lambda page: page.name
+)
+def test_commands_print_what_the_documents_say(page):
+    """If not: python scripts/consoles.py."""
     import triton
 
-    command, printed = re.search(r"```\n\$ portable-softmax (.*?)\n(.*?)```", README, re.DOTALL).groups()
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
-    asked = [sys.executable, "-m", "portable_probe", *command.split()]
-    ran = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
+    printed = consoles.filled(page.read_text())  # each command succeeds
     if triton.__version__ == "3.8.0":  # others compile to other numbers of registers
-        assert ran.stdout.split() == printed.split()
+        assert printed == page.read_text()
 
 
 def test_pre_commit_lints_with_the_same_ruff():
@@ -107,10 +111,18 @@ def test_the_readmes_example_prints_what_it_says():
     code, printed = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL).groups()
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    if "No module named 'torch'" in ran.stderr:
-        pytest.skip("the example needs torch")
-    rounding = re.compile(r"error \S+e-\d+")
-    assert rounding.sub("error", ran.stdout) == rounding.sub("error", printed), ran.stderr
+    assert ran.stdout == printed, ran.stderr
+
+
+FIRST_BLOCKS = [page for page in PRESENT if page.name in ("log_probs.md", "row_kernels.md")]
+
+
+@pytest.mark.parametrize("page", FIRST_BLOCKS, ids=lambda page: page.name)
+def test_the_first_example_of_a_page_runs(page, tmp_path):
+    file = tmp_path / "example.py"  # Triton reads the source of kernels
+    file.write_text(re.search(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[1])
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, file], env=environment, check=True)
 
 
 def test_the_api_page_is_that_of_the_docstrings():

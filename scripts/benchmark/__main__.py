@@ -1,9 +1,10 @@
-"""Five commands; each prints its options with --help.
+"""Commands; each prints its options with --help.
 
 python scripts/benchmark              times softmax against its peers (run.py)
 python scripts/benchmark report       prints ratios and plots, writes the tables of documents; needs no device (report.py)
 python scripts/benchmark scores       times scales, masks and temperatures, as attention and sampling call softmax (scores.py)
 python scripts/benchmark own          times row kernels of one's own beside peers' (own.py)
+python scripts/benchmark memory       prints peak bytes of log-probabilities beside torch's (memory.py)
 python scripts/benchmark states       times states of this package side by side (states.py)
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from portable_softmax import PortableSoftmaxError
 
-COMMANDS = ("report", "scores", "own", "states")
+COMMANDS = ("memory", "own", "report", "scores", "states")
 
 
 def main() -> int:

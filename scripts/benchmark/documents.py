@@ -1,9 +1,12 @@
-"""Tables of documents, made of the results that are kept: `python scripts/benchmark report --write`."""
+"""Tables and the chart of the documents, made from scripts/results: `python scripts/benchmark report --write`."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+
+from tabulate import tabulate
 
 from benchmark.ratios import compared, mean, text, to_best, to_ceiling
 from benchmark.results import CEILINGS, COPY, OURS, STREAMS, Cell, Result, cells_of, read
@@ -11,86 +14,96 @@ from benchmark.results import CEILINGS, COPY, OURS, STREAMS, Cell, Result, cells
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "scripts" / "results"
 TABLES_OF_CARDS = sorted(KEPT.glob("nvidia_*.csv"))
-OTHERS = {"host", "attention", "sampling", "log_probs"}  # sweeps that the table of classes does not have
-DOCUMENTS = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("speed", "log_probs")))
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "speed.md", ROOT / "docs" / "log_probs.md")
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
+OTHERS = {"host", "attention", "sampling", "log_probs"}  # sweeps with tables of their own
 DIRECTIONS = ("forward", "backward")
-BEHIND = 0.98  # of a peer: below it we are slower by more than 2%
-MOST_BEHIND = 4  # lines of the list
-NOT_KEPT = "Not in the kept results."
-SMALL_US = 20  # a cell below it takes little more than a launch
+SLOWER = 0.98  # of the best alternative's speed
+SMALL_US = 20.0  # below it a call takes little more than a launch
+MAX_SLOWER = 5  # rows of the list
+README_CELLS = (  # operation, direction, shape, dtype
+    ("softmax", "forward", "1024x131072", "bfloat16"),
+    ("softmax", "forward", "64x128256", "bfloat16"),
+    ("softmax, scale and boolean mask", "boolean mask", "8x16x2048x2048", "bfloat16"),
+    ("softmax, temperature", "temperature", "1x128256", "bfloat16"),
+    ("token_log_probs", "token_log_probs", "4096x128256", "bfloat16"),
+)
 
 
 def write() -> None:
-    """Fills the blocks of all documents."""
+    """Writes the tables into all documents."""
     for path in DOCUMENTS:
         path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def filled(document: str) -> str:
-    """Returns a document with its blocks as the kept results make them.
+    """Returns a document with its tables computed from the results.
 
     Raises:
-        KeyError: there is no table of a block's name.
+        KeyError: a block names an unknown table.
     """
-    return BLOCK.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n\n", document)
+    return BLOCK.sub(lambda block: f"{block[1]}{TABLES[block[2]]()}\n\n", document)
 
 
 @cache
 def kept() -> list[Result]:
-    """Returns all results that are kept."""
-    return [each for file in TABLES_OF_CARDS for each in read(file)]
+    """Returns all results."""
+    return [result for file in TABLES_OF_CARDS for result in read(file)]
 
 
-def _cells(directions: Iterable[str] = DIRECTIONS) -> list[Cell]:
-    results = [each for each in kept() if each.sweep not in OTHERS]
-    return [cell for cell in cells_of(results) if cell.result.direction in directions and OURS in cell.us]
+def _cells() -> list[Cell]:
+    """Returns the cells of plain softmaxes and their gradients."""
+    results = (result for result in kept() if result.sweep not in OTHERS and result.direction in DIRECTIONS)
+    return [cell for cell in cells_of(results) if OURS in cell.us]
 
 
-def _by_device(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-    devices: dict[str, list[Cell]] = {}
+def _table(header: str, rows: Iterable[Iterable[str]]) -> str:
+    table = tabulate(list(rows), header.split("; "), "github", disable_numparse=True)
+    return re.sub(r"-{4,}", "---", re.sub(r" {2,}", " ", table))
+
+
+def _grouped(cells: Iterable[Cell], key: Callable[[Cell], tuple[str, ...]]) -> dict[tuple[str, ...], list[Cell]]:
+    groups = defaultdict(list)
     for cell in cells:
-        devices.setdefault(cell.result.device, []).append(cell)
-    return dict(sorted(devices.items(), key=lambda each: -len(each[1])))
+        groups[key(cell)].append(cell)
+    return dict(groups)
 
 
-def _table(rows: list[list[str]], *header: str) -> str:
-    lines = [list(header), ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _us(us: float | None) -> str:
+    return "-" if us is None else f"{us:.{int(us < SMALL_US)}f}"
+
+
+def _times(ratio: float) -> str:
+    return "-" if ratio != ratio else f"{ratio:.1f}x"
+
+
+def _percent(ratio: float) -> str:
+    return "-" if ratio != ratio else f"{ratio:.0%}"
+
+
+def performance() -> str:
+    """Returns microseconds of the README's calls beside torch, torch.compile and a copy."""
+    cells = {(cell.result.direction.split(",")[0], cell.result.shape, cell.result.dtype): cell for cell in cells_of(kept())}
+    rows = []
+    for name, *key in README_CELLS:
+        cell = cells[key[0], key[1], key[2]]
+        us = [_us(cell.us.get(provider)) for provider in ("torch", "compile", OURS, COPY)]
+        ratios = _times(cell.ratio("torch")), _times(cell.ratio("compile"))
+        rows.append((name, cell.result.shape.replace("x", " x "), *us, *ratios))
+    return _table("call; shape; torch; torch.compile; this; copy; vs torch; vs torch.compile", rows)
 
 
 def measured() -> str:
-    """Returns a row for each device: what was installed, the days, and how many cells were timed."""
-    groups: dict[str, list[Result]] = {}
-    for each in (each for each in kept() if each.sweep not in OTHERS - {"host"}):
-        groups.setdefault(each.device, []).append(each)
-    rows = [[device, *_installed(group), str(len({each.cell for each in group}))] for device, group in groups.items()]
-    return _table(rows, "device", "driver", "Triton", "torch", "dates", "peers", "cells")
-
-
-def _installed(group: list[Result]) -> list[str]:
-    """Returns what was installed on a device, the first and last day, and the peers."""
-    versions = [
-        sorted({getattr(each, name).partition("+")[0] for each in group} - {""}) for name in ("driver", "triton", "torch")
-    ]
-    dates = sorted({each.date for each in group})
-    return [*map(", ".join, versions), " to ".join(dict.fromkeys((dates[0], dates[-1]))), ", ".join(_providers(group))]
-
-
-def _providers(group: Iterable[Result]) -> list[str]:
-    names = {each.provider: f"{each.provider} {each.version}".strip() for each in group if each.median_us}
-    return [words for name, words in names.items() if name not in (OURS, *CEILINGS)]
-
-
-def classes() -> str:
-    """Returns a row of ratios for each device and class."""
-    rows = []
-    for device, cells in _by_device(_cells()).items():
-        sweeps: dict[str, list[Cell]] = {}
-        for cell in cells:
-            sweeps.setdefault(cell.result.sweep, []).append(cell)
-        rows += [[device, f"{sweep}, {_columns(group)}", *_ratios(group)] for sweep, group in sweeps.items()]
-    return _table(rows, "device", "class, columns", "float32", "its gradient", "bfloat16", "its gradient", "behind a peer")
+    """Returns what the results were measured with."""
+    results = [result for result in kept() if result.sweep not in OTHERS - {"host"}]
+    versions = (
+        ", ".join(sorted({getattr(result, name).partition("+")[0] for result in results}))
+        for name in ("device", "driver", "triton", "torch")
+    )
+    dates = sorted({result.date for result in results})
+    peers = {f"{result.provider} {result.version}".strip() for result in results} - {OURS, *CEILINGS}
+    row = (*versions, " to ".join(dict.fromkeys((dates[0], dates[-1]))), ", ".join(sorted(peers)))
+    return _table("device; driver; Triton; torch; dates; alternatives", [row])
 
 
 def _columns(cells: list[Cell]) -> str:
@@ -98,102 +111,70 @@ def _columns(cells: list[Cell]) -> str:
     return f"{min(columns)} to {max(columns)}"
 
 
-def _peered(cells: Iterable[Cell]) -> list[Cell]:
-    """Returns the cells that a peer beside torch was right in, the slowest beside the best one first."""
-    return [cell for cell in compared(cells) if cell.us.keys() - {OURS, COPY, "torch"}]
-
-
 def _ratios(cells: list[Cell]) -> list[str]:
-    told = []
-    for dtype in ("float32", "bfloat16"):
-        for direction in DIRECTIONS:
-            group = [cell for cell in cells if (cell.result.dtype, cell.result.direction) == (dtype, direction)]
-            told.append(", ".join(map(text, _three(group))) if group else "-")
-    return [*told, f"{len(_slower(cells))} of {len(compared(cells))}"]
-
-
-def _three(cells: list[Cell]) -> tuple[float, float, float]:
-    of_copy, of_torch = (mean(cell.ratio(other) for cell in cells) for other in (COPY, "torch"))
-    return of_copy, of_torch, mean(map(to_best, _peered(cells)))
+    """Returns the number of cells, geometric means beside a copy, torch and the best alternative, and how many are slower."""
+    others = [cell for cell in compared(cells) if cell.us.keys() - {OURS, COPY, "torch"}]
+    of_copy, of_torch = (mean(cell.ratio(name) for cell in cells) for name in (COPY, "torch"))
+    return [str(len(cells)), _percent(of_copy), _times(of_torch), text(mean(map(to_best, others))), str(len(_slower(cells)))]
 
 
 def _slower(cells: Iterable[Cell]) -> list[Cell]:
-    return [cell for cell in compared(cells) if to_best(cell) < BEHIND]
+    return [cell for cell in compared(cells) if to_best(cell) < SLOWER]
+
+
+def classes() -> str:
+    """Returns a row for each class of shapes, type and direction."""
+    groups = _grouped(_cells(), lambda cell: (cell.result.sweep, cell.result.dtype, cell.result.direction))
+    rows = ((sweep, _columns(cells), *rest, *_ratios(cells)) for (sweep, *rest), cells in sorted(groups.items()))
+    return _table("class; columns; dtype; direction; cells; of a copy; vs torch; vs best alternative; slower", rows)
+
+
+def scores() -> str:
+    """Returns a row for each call with a mask, causal or a temperature, and type."""
+    cells = (cell for cell in cells_of(kept()) if cell.result.sweep in ("attention", "sampling"))
+    groups = _grouped(cells, lambda cell: (cell.result.direction, cell.result.dtype))
+    rows = ((call, _columns(cells), dtype, *_ratios(cells)) for (call, dtype), cells in groups.items() if call != "plain")
+    return _table("call; columns; dtype; cells; of a copy; vs torch; vs best alternative; slower", rows)
 
 
 def behind() -> str:
-    """Returns the cells of a launch's time or more that are furthest behind a peer, the worst first."""
+    """Returns how many cells are slower than an alternative, and those of them that are furthest behind."""
     cells = _cells()
     slower = _slower(cells)
     large = [cell for cell in slower if cell.us[OURS] >= SMALL_US]
     rows = [
-        [text(to_best(cell)), str(cell.best_peer()), cell.result.device, cell.place, cell.result.dtype, cell.result.direction,
-         f"{cell.us[OURS]:.1f}"]
-        for cell in large[:MOST_BEHIND]
-    ]  # fmt: skip
-    counts = f"{len(slower)} of {len(compared(cells))} cells; {len(slower) - len(large)} of them take less than {SMALL_US} us."
-    if not rows:
-        return counts
-    table = _table(rows, "of the peer's speed", "peer", "device", "tensor", "type", "direction", "us")
-    return f"{counts} Of the others, the {len(rows)} furthest behind:\n\n{table}"
+        (cell.place, cell.result.dtype, cell.result.direction, _us(cell.us[OURS]), str(cell.best_peer()), text(to_best(cell)))
+        for cell in large[:MAX_SLOWER]
+    ]
+    count = f"{len(slower)} of {len(compared(cells))} cells; {len(slower) - len(large)} of them take less than 20 us."
+    table = _table("shape; dtype; direction; us; alternative; of its speed", rows)
+    return f"{count} The others, slowest first:\n\n{table}" if rows else count
 
 
 def host() -> str:
-    """Returns the host's time of a call, by device and provider."""
-    groups: dict[tuple[str, str], dict[str, str]] = {}
-    kinds: dict[str, None] = {}
-    for each in (each for each in kept() if each.sweep == "host"):
-        kinds[each.direction] = None
-        groups.setdefault((each.device, each.provider), {})[each.direction] = f"{each.median_us:.1f}"
-    if not groups:
-        return NOT_KEPT
-    return _table(
-        [[*key, *(times.get(kind, "-") for kind in kinds)] for key, times in groups.items()], "device", "provider", *kinds
+    """Returns microseconds of the host for a call."""
+    cells = (cell for cell in cells_of(kept()) if cell.result.sweep == "host")
+    rows = (
+        (cell.result.direction, _us(cell.us.get("torch")), _us(cell.us.get(OURS)), text(1 / cell.ratio("torch")))
+        for cell in cells
     )
-
-
-def numbers() -> str:
-    """Returns four numbers for each device, over the cells of a launch's time or more."""
-    rows = []
-    for device, cells in _by_device(_cells()).items():
-        large = [cell for cell in cells if cell.us[OURS] >= SMALL_US]
-        worst = _peered(large)
-        least = f"{text(to_best(worst[0]))}, {worst[0].place} {worst[0].result.dtype}" if worst else "-"
-        rows.append([device, *map(text, _three(large)), least, str(len(large))])
-    return _table(rows, "device", "of a copy's speed", "times torch", "times the best peer", "least of these", "cells")
-
-
-def scores() -> str:
-    """Returns ratios of the softmax of scores for each device and kind of call, by type."""
-    groups: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells_of([each for each in kept() if each.sweep in ("attention", "sampling")]):
-        call = cell.result.direction.partition(", ")[0]
-        if call != "plain":
-            groups.setdefault((cell.result.device, call), []).append(cell)
-    dtypes = list(dict.fromkeys(cell.result.dtype for cells in groups.values() for cell in cells))
-    rows = []
-    for (device, call), cells in groups.items():
-        by_type = [[cell for cell in cells if cell.result.dtype == dtype] for dtype in dtypes]
-        told = [", ".join(map(text, _three(group))) if group else "-" for group in by_type]
-        rows.append([device, f"{call}, {_columns(cells)}", *told, f"{len(_slower(cells))} of {len(compared(cells))}"])
-    return _table(rows, "device", "call, columns", *dtypes, "behind a peer")
+    return _table("call; torch; this; this / torch", rows)
 
 
 def log_probs() -> str:
-    """Returns microseconds and ratios of log-probabilities of tokens, by device and shape, for each call and type."""
-    results = [each for each in kept() if each.sweep == "log_probs"]
-    rows: dict[tuple[str, tuple[int, ...]], dict[str, str]] = {}
-    for cell in cells_of(sorted(results, key=lambda each: list(STREAMS).index(each.direction))):
-        told, us = cell.result, cell.us.get(OURS)
-        ratios = f"{text(to_ceiling(cell))}, {text(to_best(cell))} {cell.best_peer() or ''}".strip()
-        call = f"{told.direction.partition('_')[2].replace('_', '-')}, {told.dtype}"
-        rows.setdefault((told.device, told.sizes), {})[call] = f"{us:.{int(us < SMALL_US)}f}; {ratios}" if us else "-"
-    calls = list(dict.fromkeys(call for row in rows.values() for call in row))
-    named = [[device, " x ".join(map(str, sizes)), *(row.get(call, "-") for call in calls)]
-             for (device, sizes), row in sorted(rows.items())]  # fmt: skip
-    return _table(named, "device", "logits", *calls) if rows else NOT_KEPT
+    """Returns a row for each call of log-probabilities, shape and type."""
+    cells = cells_of(sorted((result for result in kept() if result.sweep == "log_probs"),
+                            key=lambda result: list(STREAMS).index(result.direction)))  # fmt: skip
+    rows = []
+    for cell in cells:
+        peer, result = cell.best_peer(), cell.result
+        call = result.direction.partition("_")[2].replace("_", "-")
+        best = f"{_us(cell.us[peer])} {peer}" if peer else "-"
+        place = (call, " x ".join(map(str, result.sizes)), result.dtype)
+        rows.append((*place, _us(cell.us.get(OURS)), _us(cell.us.get("torch")), best, _percent(to_ceiling(cell))))
+    return _table("call; logits; dtype; this, us; torch; best alternative; of reading or copying", rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    each.__name__: each for each in (measured, classes, behind, host, numbers, scores, log_probs)
+    table.__name__: table for table in (performance, measured, classes, scores, behind, host, log_probs)
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from benchmark import documents
+from benchmark import chart, documents
 from benchmark.ratios import compared, mean, text, to_best
 from benchmark.results import COPY, OURS, Cell, Result, cells_of, keep, read
 
@@ -27,10 +27,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--keep", type=Path, metavar="FILE", help="write a compact table of the files: a row for each cell")
     parser.add_argument("--sweep", nargs="+", help="only these sweeps of the files")
-    parser.add_argument("--write", action="store_true", help="write the tables of README.md and docs/ from the kept results")
+    parser.add_argument(
+        "--write", action="store_true", help="write the tables and the chart of README.md and docs/ from the kept results"
+    )
     options = parser.parse_args(arguments)
     if options.write:
         documents.write()
+        chart.draw()
         return 0
     files = options.files or documents.TABLES_OF_CARDS
     results = [each for file in files for each in read(file) if each.sweep in (options.sweep or [each.sweep])]

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Writes the output of `$ portable-softmax` commands in the documents: `python scripts/consoles.py`; requires Triton 3.8."""
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+BLOCK = re.compile(r"^```\n(\$ portable-softmax .*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def filled(page: str) -> str:
+    """Returns a page with the output of its commands.
+
+    Raises:
+        RuntimeError: a command failed.
+    """
+    return BLOCK.sub(lambda block: f"```\n{_command(block[1])}\n{_output(_command(block[1]))}```", page)
+
+
+def _command(block: str) -> str:
+    """Returns the lines of a command; it ends where its quotes are closed."""
+    lines = block.splitlines()
+    for end in range(1, len(lines) + 1):
+        command = "\n".join(lines[:end])
+        try:
+            shlex.split(command)
+        except ValueError:
+            continue
+        if not command.endswith("\\"):
+            return command
+    raise ValueError(f"a command without an end: {lines[0]}")
+
+
+def _output(command: str) -> str:
+    arguments = shlex.split(command.replace("\\\n", " "))[2:]
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | {"COLUMNS": "120"}
+    python = [sys.executable, "-m", "portable_probe", *arguments]
+    ran = subprocess.run(python, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise RuntimeError(f"{command}\n{ran.stdout}{ran.stderr}")
+    return "\n".join(line.rstrip() for line in ran.stdout.splitlines()) + "\n"
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    for path in PAGES:
+        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
