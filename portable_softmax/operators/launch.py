@@ -97,7 +97,7 @@ def gradient(
 def log_probs(inputs: Any, options: Any, invariant: bool) -> Callable[..., Any] | None:
     """Returns run(inputs), which launches calls like this one; None if no kernel computes them.
 
-    `run` returns (log-probabilities, logsumexp, entropies or None).
+    `run` returns (log-probabilities, statistics of rows: the logsumexp first, and entropies last if they are requested).
 
     Args:
         inputs: (x, ids, scale, temperature, softcap), of plain tensors.
@@ -109,17 +109,16 @@ def log_probs(inputs: Any, options: Any, invariant: bool) -> Callable[..., Any] 
     if fields is None or not _is_launched(x, dim):
         return None
     launch = _bound((x,), 0, dim, sizes=_sizes(x, ids, ignore_index), **fields)
-    empty, as_is = allocator(x.device), _is_read(ids)
-    rows = (*x.shape[:dim], *x.shape[dim + 1 :])
-    of_ids, of_rows = (_layout(torch.empty(shape, dtype=torch.float32, device="meta")) for shape in (ids.shape, rows))
+    empty, as_is, rows = allocator(x.device), _is_read(ids), (*x.shape[:dim], *x.shape[dim + 1 :])
+    shapes = ids.shape, (fields["log_probs"].n_statistics, *rows)
+    of_ids, of_rows = (_layout(torch.empty(shape, dtype=torch.float32, device="meta")) for shape in shapes)
 
-    def run(inputs: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    def run(inputs: Any) -> tuple[Tensor, Tensor]:
         x, ids, scale, temperature, _ = inputs
-        picked, total, entropies = empty(*of_ids), empty(*of_rows), empty(*of_rows) if entropy else None
+        picked, statistics = empty(*of_ids), empty(*of_rows)
         ids = ids if as_is else ids.to(torch.int64).contiguous()
-        after = (total, ids, picked) if entropies is None else (total, entropies, ids, picked)
-        launch((x,), scale, temperature, after)
-        return picked, total, entropies
+        launch((x,), scale, temperature, (*statistics.unbind(), ids, picked))
+        return picked, statistics
 
     return guarded(run, device_of(x))
 
@@ -133,7 +132,7 @@ def log_probs_gradient(
         inputs: (x, ids, scale, temperature, softcap), of plain tensors.
         options: (dim, ignore_index).
         in_place: the gradient is written over x.
-        of_rows: logsumexp, entropies if they have a gradient, and gradients of log-probabilities, entropies, logsumexp.
+        of_rows: the statistics, and gradients of log-probabilities, entropies and logsumexp, those that there are.
         lse, entropy: logsumexp and entropies have a gradient.
     """
     (x, ids), (dim, ignore_index) = inputs[:2], options
@@ -144,14 +143,14 @@ def log_probs_gradient(
     dx = x if in_place else x.new_empty(x.shape)
     launch = _bound((dx, x), 1, dim, sizes=sizes, **fields)
     empty, layout = allocator(x.device), _layout(dx)
-    as_is, contiguous = _is_read(ids), all(t.is_contiguous() for t in of_rows)
+    as_is, contiguous, n = _is_read(ids), all(t.is_contiguous() for t in of_rows), fields["log_probs"].n_statistics
 
     def run(inputs: Any, of_rows: tuple[Tensor, ...]) -> Tensor:
         x, ids, scale, temperature, _ = inputs
         dx = x.detach() if in_place else empty(*layout)
-        rows = of_rows if contiguous else [t.contiguous() for t in of_rows]
+        statistics, *dresults = of_rows if contiguous else [t.contiguous() for t in of_rows]
         ids = ids if as_is else ids.to(torch.int64).contiguous()
-        launch((dx, x), scale, temperature, (*rows[: 1 + entropy], ids, *rows[1 + entropy :]))
+        launch((dx, x), scale, temperature, (*statistics[:n].unbind(), ids, *dresults))
         return dx
 
     return guarded(run, device_of(x))

@@ -25,8 +25,9 @@ from portable_softmax.operators.arguments import (
     transforms_are_active,
     wrap_dim,
 )
+from portable_softmax.planning.log_probs import LogProbs
 
-NAME = "token_log_probs"
+NAME, GRADIENT = "token_log_probs", "token_log_probs_backward"
 Results = tuple[Tensor, Tensor | None, Tensor | None]  # log-probabilities; logsumexp and entropies if they are requested
 
 
@@ -57,8 +58,7 @@ def compute(inputs: Any, options: tuple[Any, ...], grad_inplace: bool) -> Result
         if inputs[0].dtype not in DTYPES or transforms_are_active():
             return reference.log_probs(*inputs, *options)
         tensors, numbers = tensors_and_numbers(*inputs[2:4])
-        picked, lse, entropies = operator(*inputs[:2], *tensors, *numbers, inputs[4], *options)
-        return picked, lse.clone() if options[3] else None, entropies.clone() if options[2] else None
+        return _results(options, *operator(*inputs[:2], *tensors, *numbers, inputs[4], *options))
     try:
         call = call_of(inputs, options)
     except SpecialCallError:
@@ -67,8 +67,13 @@ def compute(inputs: Any, options: tuple[Any, ...], grad_inplace: bool) -> Result
         return reference.log_probs(*inputs, *call.options)
     if call.needs:
         return _recorded(call, grad_inplace, *inputs)
-    picked, lse, entropies = call.run(inputs)
-    return picked, lse if options[3] else None, entropies
+    return _results(options, *call.run(inputs))
+
+
+def _results(options: tuple[Any, ...], picked: Tensor, statistics: Tensor) -> Results:
+    """Returns what a caller gets, who may modify it: nothing of what is saved."""
+    _, _, entropy, lse = options
+    return picked, statistics[0].clone() if lse else None, statistics[-1].clone() if entropy else None
 
 
 def call_of(inputs: Any, options: tuple[Any, ...]) -> Call:
@@ -125,10 +130,9 @@ class Recorded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: Call, in_place: bool, *inputs: Any) -> Results:  # noqa: D102
-        picked, lse, entropies = call.run(inputs)  # type: ignore[misc]
-        save(ctx, call, in_place, inputs, lse, entropies)
-        # What is saved is not what a caller may modify.
-        return picked, lse.clone() if call.options[3] else None, None if entropies is None else entropies.clone()
+        picked, statistics = call.run(inputs)  # type: ignore[misc]
+        save(ctx, call, in_place, inputs, statistics)
+        return _results(call.options, picked, statistics)
 
     @staticmethod
     def backward(ctx: Any, *dresults: Tensor | None) -> tuple[Any, ...]:  # noqa: D102
@@ -138,26 +142,26 @@ class Recorded(torch.autograd.Function):
 _recorded = super(torch.autograd.Function, Recorded).apply  # as in softmax.py
 
 
-def save(ctx: Any, call: Call, in_place: bool, inputs: Any, lse: Tensor, entropies: Tensor | None) -> None:
+def save(ctx: Any, call: Call, in_place: bool, inputs: Any, statistics: Tensor) -> None:
     """Saves what gradients need; gradients of results that are not used are None."""
     x, ids, scale, temperature, softcap = inputs
     ctx.set_materialize_grads(False)
     tensors, numbers = tensors_and_numbers(scale, temperature)
     ctx.saved = call, in_place, *numbers, softcap
-    ctx.save_for_backward(x, ids, lse, entropies, *tensors)
+    ctx.save_for_backward(x, ids, statistics, *tensors)
 
 
 def gradients(ctx: Any, dresults: tuple[Tensor | None, ...], compute_gradient: Callable[..., Any]) -> tuple[Any, ...]:
     """Computes the gradients of (x, ids, scale, temperature): all of them, ahead of x being written over."""
     if all(dy is None for dy in dresults):
         return None, None, None, None
-    x, ids, lse, entropies, *tensors = ctx.saved_tensors
+    x, ids, statistics, *tensors = ctx.saved_tensors
     call, in_place, *numbers, softcap = ctx.saved
     scale, temperature = joined(tensors, numbers)
     inputs, twice = (x, ids, scale, temperature, softcap), torch.is_grad_enabled()
     # The reference knows that the logsumexp of a greedy row has no gradient.
     if not (twice or any(call.needs[2:]) or (dresults[1] is not None and temperature is not None)):
-        dx = compute_gradient(inputs, (lse, entropies), dresults, call.options, in_place)
+        dx = compute_gradient(inputs, statistics, dresults, call.options, in_place)
         if dx is not None:
             return dx, None, None, None
     needs, rest = call.needs[:4], (softcap, *call.options)
@@ -167,33 +171,29 @@ def gradients(ctx: Any, dresults: tuple[Tensor | None, ...], compute_gradient: C
     return tuple(found)
 
 
-def launched_gradient(inputs: Any, saved: Any, dresults: Any, options: Any, in_place: bool = False) -> Tensor | None:
+def launched_gradient(inputs: Any, statistics: Tensor, dresults: Any, options: Any, in_place: bool = False) -> Tensor | None:
     """Computes the gradient of x by one launch; returns None for calls that are not plain.
 
     Args:
         inputs: (x, ids, scale, temperature, softcap).
-        saved: (logsumexp, entropies or None) of a launch.
+        statistics: of rows, as a launch leaves them.
         dresults: gradients of log-probabilities, logsumexp and entropies, or None.
         options: (dim, ignore_index, entropy, lse).
         in_place: the gradient is written over x.
     """
     if is_compiling():  # compiled autograd
-        return _gradient_by_operator(inputs, saved, dresults, options)
-    (lse, entropies), (dpicked, dlse, dentropy) = saved, dresults
+        return _gradient_by_operator(inputs, statistics, dresults, options)
+    dpicked, dlse, dentropy = dresults
     if dpicked is None:
-        dpicked = lse.new_zeros(inputs[1].shape)
-    entropies = None if dentropy is None else entropies
+        dpicked = statistics.new_zeros(inputs[1].shape)
     try:
-        key = (
-            "gradient of log-probs", options[:2], in_place, inputs[4],
-            facts(*inputs[:4], lse, entropies, dpicked, dentropy, dlse),
-        )  # fmt: skip
+        key = GRADIENT, options[:2], in_place, inputs[4], facts(*inputs, statistics, dpicked, dentropy, dlse)
     except SpecialCallError:
         return None
-    of_rows = tuple(t for t in (lse, entropies, dpicked, dentropy, dlse) if t is not None)
+    of_rows = tuple(t for t in (statistics, dpicked, dentropy, dlse) if t is not None)
     run = launch.calls.get(key, launch)
     if run is launch:  # None is kept too
-        _check_gradient(inputs, of_rows, dpicked, options[0])
+        _check_gradient(inputs, of_rows, options[0])
         has = {"lse": dlse is not None, "entropy": dentropy is not None}
         run = launch.keep(key, launch.log_probs_gradient(inputs, options[:2], in_place, of_rows, **has))
     if run is None:
@@ -204,77 +204,80 @@ def launched_gradient(inputs: Any, saved: Any, dresults: Any, options: Any, in_p
     return dx
 
 
-def _check_gradient(inputs: Any, of_rows: tuple[Tensor, ...], dpicked: Tensor, dim: int) -> None:
+def _check_gradient(inputs: Any, of_rows: tuple[Tensor, ...], dim: int) -> None:
     """Raises RuntimeError unless tensors that kernels read without strides have the shapes of a forward's results."""
     x, ids = inputs[:2]
     rows = torch.Size([*x.shape[:dim], *x.shape[dim + 1 :]])
-    if any(t.dtype is not torch.float32 or t.shape != (ids.shape if t is dpicked else rows) for t in of_rows):
+    statistics, dpicked, *more = of_rows
+    shapes_are_right = statistics.shape[1:] == rows and dpicked.shape == ids.shape and all(t.shape == rows for t in more)
+    if not shapes_are_right or len(statistics) == 0 or any(t.dtype is not torch.float32 for t in of_rows):
         raise RuntimeError(
-            f"{NAME}_backward: tensors do not have the shapes and types of the results for logits of {tuple(x.shape)}"
+            f"{GRADIENT}: tensors do not have the shapes and types of the results for logits of {tuple(x.shape)}"
         )
 
 
-# The operator of compilers, by the same rule and with the same gradients. Empty entropies stand for None.
+# The operator of compilers, by the same rule and with the same gradients.
 
 
 @torch.library.custom_op("portable_softmax::token_log_probs", mutates_args=())
 def operator(
     x: Tensor, ids: Tensor, scale: Tensor | None, temperature: Tensor | None, scale_number: float | None,
     temperature_number: float | None, softcap: float | None, dim: int, ignore_index: int, entropy: bool, lse: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Computes (log-probabilities of ids, logsumexp, entropies)."""
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Computes (log-probabilities of ids, statistics of rows)."""
     inputs = x, ids, *joined((scale, temperature), (scale_number, temperature_number)), softcap
     options, run = (dim, ignore_index, entropy, lse), None
     with contextlib.suppress(SpecialCallError):
         run = call_of(inputs, options).run
-    picked, total, entropies = (
-        run(inputs) if run else reference.log_probs(*inputs, *read(inputs, dim, ignore_index, entropy, True))
-    )
-    return picked, total, picked.new_empty(0) if entropies is None else entropies  # type: ignore[return-value]
+    if run is not None:
+        return run(inputs)
+    picked, total, entropies = reference.log_probs(*inputs, *read(inputs, dim, ignore_index, entropy, True))
+    statistics = total.expand(LogProbs(entropy=entropy).n_statistics, *total.shape).clone()
+    if entropies is not None:
+        statistics[-1] = entropies
+    return picked, statistics
 
 
 @torch.library.custom_op("portable_softmax::token_log_probs_backward", mutates_args=())
 def backward_operator(
-    x: Tensor, ids: Tensor, total: Tensor, entropies: Tensor, dpicked: Tensor | None, dlse: Tensor | None,
-    dentropy: Tensor | None, scale: Tensor | None, temperature: Tensor | None, scale_number: float | None,
-    temperature_number: float | None, softcap: float | None, dim: int, ignore_index: int, entropy: bool, lse: bool,
+    x: Tensor, ids: Tensor, statistics: Tensor, dpicked: Tensor | None, dlse: Tensor | None, dentropy: Tensor | None,
+    scale: Tensor | None, temperature: Tensor | None, scale_number: float | None, temperature_number: float | None,
+    softcap: float | None, dim: int, ignore_index: int, entropy: bool, lse: bool,
 ) -> Tensor:  # fmt: skip
     """Computes the gradient of x."""
     inputs = x, ids, *joined((scale, temperature), (scale_number, temperature_number)), softcap
     options, dresults = (dim, ignore_index, entropy, lse), (dpicked, dlse, dentropy)
-    dx = launched_gradient(inputs, (total, entropies), dresults, options)
+    dx = launched_gradient(inputs, statistics, dresults, options)
     if dx is None:
         needs, rest = (True, False, False, False), (softcap, *options)
         dx = reference.differentiate(reference.log_probs, inputs[:4], needs, rest, dresults, False)[0]
     return torch.zeros_like(x) if dx is None else dx.contiguous()
 
 
-def _gradient_by_operator(inputs: Any, saved: Any, dresults: Any, options: Any, in_place: bool = False) -> Tensor:
+def _gradient_by_operator(inputs: Any, statistics: Tensor, dresults: Any, options: Any, in_place: bool = False) -> Tensor:
     x, ids, scale, temperature, softcap = inputs
     tensors, numbers = tensors_and_numbers(scale, temperature)
-    total, entropies = saved
-    entropies = total.new_empty(0) if entropies is None else entropies
-    return backward_operator(x, ids, total, entropies, *dresults, *tensors, *numbers, softcap, *options)
+    return backward_operator(x, ids, statistics, *dresults, *tensors, *numbers, softcap, *options)
 
 
-def _save_of_operator(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save_of_operator(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, ids, scale, temperature, scale_number, temperature_number, softcap, *options = inputs
     factors, needs = joined((scale, temperature), (scale_number, temperature_number)), ctx.needs_input_grad[:4]
-    save(ctx, Call(None, tuple(options), needs), False, (x, ids, *factors, softcap), *output[1:])
+    save(ctx, Call(None, tuple(options), needs), False, (x, ids, *factors, softcap), output[1])
 
 
-def _gradients_of_operator(ctx: Any, dpicked: Tensor | None, *dmore: Tensor | None) -> tuple[Any, ...]:
-    options = ctx.saved[0].options
-    dlse, dentropy = (dt if wanted else None for dt, wanted in zip(dmore, (options[3], options[2]), strict=True))
+def _gradients_of_operator(ctx: Any, dpicked: Tensor | None, dstatistics: Tensor | None) -> tuple[Any, ...]:
+    _, _, entropy, lse = ctx.saved[0].options
+    dlse = dstatistics[0] if lse and dstatistics is not None else None
+    dentropy = dstatistics[-1] if entropy and dstatistics is not None else None
     return *gradients(ctx, (dpicked, dlse, dentropy), _gradient_by_operator), *(None,) * 7
 
 
 @operator.register_fake
 def _(x: Tensor, ids: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     dim, _, entropy, _ = rest[-4:]
-    rows = (*x.shape[:dim], *x.shape[dim + 1 :])
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    return tuple(torch.empty(shape, dtype=dtype, device=x.device) for shape in (ids.shape, rows, rows if entropy else (0,)))
+    shapes = ids.shape, (LogProbs(entropy=entropy).n_statistics, *x.shape[:dim], *x.shape[dim + 1 :])
+    return tuple(torch.empty(shape, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device) for shape in shapes)
 
 
 backward_operator.register_fake(lambda x, *rest: torch.empty(x.shape, dtype=x.dtype, device=x.device))

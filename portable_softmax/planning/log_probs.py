@@ -18,3 +18,8 @@ class LogProbs:
     lse: bool = False
     gradient: bool = False
     many: bool = False
+
+    @property
+    def n_statistics(self) -> int:
+        """Numbers of each row that a launch leaves for its gradient: logsumexp first, entropy last."""
+        return 1 + self.entropy

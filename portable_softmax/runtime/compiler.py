@@ -8,7 +8,7 @@ import functools
 import operator
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from portable_softmax.devices.detect import INSTALL, interpreting
@@ -106,18 +106,29 @@ def check_target(device: Device) -> None:
         )
 
 
-def launcher(compiled: Any, constexprs: Mapping[str, Any], device_index: int | None) -> Callable[..., Any]:
+def launcher(
+    compiled: Any, constexprs: Mapping[str, Any], device_index: int | None, operands: Sequence[str] = (),
+    sizes: Mapping[str, int] | None = None,
+) -> Callable[..., Any]:  # fmt: skip
     """Returns `launch(grid, *arguments)` of a compiled kernel, for the current stream of the device.
 
-    The device must be the current one when it is called. `arguments` are the kernel's run-time parameters, in its order. What
-    does not change is looked up once; while profilers' hooks are set, Triton does all of it.
+    The device must be the current one when it is called. What does not change is looked up once; while profilers' hooks are
+    set, Triton does all of it.
+
+    Args:
+        compiled: Triton's CompiledKernel.
+        constexprs: values of constexprs, by name.
+        device_index: Triton's number of the device.
+        operands: names of the arguments of `launch`; by default all run-time parameters, in the kernel's order.
+        sizes: values of the run-time parameters that are no operands, by name; more than the kernel has are allowed.
     """
-    if triton_version() < (3, 3):
-        return lambda grid, *arguments: compiled[grid](*arguments)
-    # From Triton 3.3 on, a compiled kernel is called with its constexprs too, each in its place.
-    names, constants = compiled.src.fn.arg_names, tuple(constexprs.values())
-    given = [*(name for name in names if name not in constexprs), *constexprs]
-    in_place = operator.itemgetter(*map(given.index, names))
+    names = compiled.src.fn.arg_names
+    operands = operands or [name for name in names if name not in constexprs]
+    fixed = {**(sizes or {}), **constexprs}
+    passed, constants = [*operands, *fixed], tuple(fixed.values())
+    if triton_version() < (3, 3):  # from then on, a compiled kernel is called with its constexprs too
+        names = [name for name in names if name not in constexprs]
+    in_place = operator.itemgetter(*map(passed.index, names))
     if triton_version() < (3, 5):
         return lambda grid, *arguments: compiled[grid](*in_place((*arguments, *constants)))
     from triton import knobs

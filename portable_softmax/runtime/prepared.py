@@ -1,5 +1,6 @@
 """Launches of a kernel for which all is decided but the operands."""
 
+import functools
 import operator
 from collections.abc import Callable, Mapping
 
@@ -27,11 +28,11 @@ def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes:
     Raises:
         CompileError: see compiler.compile_for.
     """
-    in_order, fixed = arranged(spec, sizes)
     if interpreting():
-        return interpreted(spec, device, grid, in_order, fixed)
-    launch = launcher(compile_kernel(spec, device), constexprs_of(spec, device), device.index)
-    return lambda *operands: launch(grid, *in_order((*operands, *fixed)))
+        return interpreted(spec, device, grid, *arranged(spec, sizes))
+    operands = *spec.tensors(), *spec.numbers(), *spec.words()
+    launch = launcher(compile_kernel(spec, device), constexprs_of(spec, device), device.index, operands, sizes)
+    return functools.partial(launch, grid)
 
 
 def arranged(spec: KernelSpec, sizes: Mapping[str, int]) -> tuple[Callable[..., tuple[object, ...]], tuple[int, ...]]:

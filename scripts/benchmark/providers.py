@@ -72,7 +72,7 @@ def _our_gradient(x: torch.Tensor, ids: torch.Tensor, dy: torch.Tensor) -> Calla
     call = call_of(inputs, (-1, -100, False, False))
     assert call.run
     gradient: Any = launched_gradient
-    return partial(gradient, inputs, call.run(inputs)[1:], (dy, None, None), call.options)
+    return partial(gradient, inputs, call.run(inputs)[1], (dy, None, None), call.options)
 
 
 def _copy() -> Provider:

@@ -55,9 +55,9 @@ def test_opcheck(data):
     for entropy, lse, temperature in ((False, False, None), (True, True, None), (True, False, rows.clone().requires_grad_())):
         opcheck(OPS.token_log_probs.default, (x, ids, None, temperature, None, None, 1.5, 2, -100, entropy, lse))
     x, dy = x.detach(), torch.randn_like(rows[..., 0])
-    lse, entropies = torch.rand(2, 3, device=x.device) + 1, torch.empty(0, device=x.device)
+    statistics = torch.rand(1, 2, 3, device=x.device) + 1
     tail = None, None, None, rows, None, None, None, 2, -100, False, False
-    opcheck(OPS.token_log_probs_backward.default, (x, ids, lse, entropies, dy, *tail))
+    opcheck(OPS.token_log_probs_backward.default, (x, ids, statistics, dy, *tail))
     factors = x, rows, None, None, 0.5, 2.0
     opcheck(OPS.softmax_backward.default, (x, x.softmax(-1), *factors, False, 2, False, torch.float32))
 
@@ -73,7 +73,7 @@ def test_operators_take_factors_of_any_strides_and_refuse_wrong_shapes(data):
     with pytest.raises(ValueError, match="ids must have the shape"):
         OPS.token_log_probs(x, data["ids"][0], None, None, None, None, None, 1, -100, False, False)
     zeros = torch.zeros(2, 3, device=x.device)
-    wrong = zeros, zeros[0], zeros, *(None,) * 7, 1, -100, False, False
+    wrong = zeros, zeros[0], *(None,) * 7, 1, -100, False, False
     with pytest.raises(RuntimeError, match="shapes and types"):
         OPS.token_log_probs_backward(x, torch.zeros_like(x[:, 0], dtype=torch.long), *wrong)
 

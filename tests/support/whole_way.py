@@ -139,10 +139,10 @@ def test_log_probs(machine, monkeypatch, device, strategy, n_ids, dtype):
     by = torch.tensor([1, 0.5, 2, 1e-3, 30, 0.7, 1, 1, 1])  # gradients fit float16
     inputs = x.to(where), ids.to(where), None, by.unsqueeze(1).to(where), None
     call = tokens.call_of(inputs, (-1, log_probs.IGNORED, True, False))
-    picked, total, entropies = call.run(inputs)
-    log_probs.assert_picked((picked.cpu(), entropies.cpu()), x, ids, by.unsqueeze(1))
+    picked, statistics = call.run(inputs)
+    log_probs.assert_picked((picked.cpu(), statistics[-1].cpu()), x, ids, by.unsqueeze(1))
     dpicked, dentropy = log_probs.random(*ids.shape, seed=1), log_probs.random(len(x), seed=2)
-    dx = tokens.launched_gradient(inputs, (total, entropies), (dpicked.to(where), None, dentropy.to(where)), call.options)
+    dx = tokens.launched_gradient(inputs, statistics, (dpicked.to(where), None, dentropy.to(where)), call.options)
     assert machine.launches[-1].kernel == "token_log_probs_backward_kernel"
     log_probs.assert_gradient(dx.cpu(), x, ids, dpicked, dentropy, by.unsqueeze(1))
     launch.calls.clear()
