@@ -231,10 +231,9 @@ def operator(
         run = call_of(inputs, options).run
     if run is not None:
         return run(inputs)
-    picked, total, entropies = reference.log_probs(*inputs, *read(inputs, dim, ignore_index, entropy, True))
-    statistics = total.expand(LogProbs(entropy=entropy).n_statistics, *total.shape).clone()
-    if entropies is not None:
-        statistics[-1] = entropies
+    picked, *results = reference.log_probs(*inputs, *read(inputs, dim, ignore_index, entropy, True))
+    statistics = picked.new_zeros(LogProbs(entropy=entropy).n_statistics, *x.shape[:dim], *x.shape[dim + 1 :])
+    statistics[0], statistics[-1] = results if entropy else results[:1] * 2
     return picked, statistics
 
 
