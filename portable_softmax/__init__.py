@@ -37,62 +37,22 @@ if TYPE_CHECKING:
     from portable_softmax.runtime.warmup import warm_up
 
 __all__ = [
-    "CompileError",
-    "Device",
-    "DeviceError",
-    "DtypeError",
-    "GridError",
-    "KernelResources",
-    "LaunchPlan",
-    "LayoutError",
-    "LogSoftmax",
-    "NoDeviceError",
-    "Occupancy",
-    "PlanError",
-    "PortableSoftmaxError",
-    "ProfileError",
-    "Softmax",
-    "TargetError",
-    "batch_invariant",
-    "current_device",
-    "explain",
-    "fits",
-    "inspect_kernel",
-    "is_batch_invariant",
-    "launcher",
-    "limits",
-    "log_softmax",
-    "occupancy",
-    "override_aten",
-    "persistent",
-    "plan",
-    "profiles",
-    "resident_programs",
-    "set_batch_invariant",
-    "softmax",
-    "softmin",
-    "token_log_probs",
-    "warm_up",
-]
+    "CompileError", "Device", "DeviceError", "DtypeError", "GridError", "KernelResources", "LaunchPlan", "LayoutError",
+    "LogSoftmax", "NoDeviceError", "Occupancy", "PlanError", "PortableSoftmaxError", "ProfileError", "Softmax", "TargetError",
+    "batch_invariant", "current_device", "explain", "fits", "inspect_kernel", "is_batch_invariant", "launcher", "limits",
+    "log_softmax", "occupancy", "override_aten", "persistent", "plan", "profiles", "resident_programs", "set_batch_invariant",
+    "softmax", "softmin", "token_log_probs", "warm_up",
+]  # fmt: skip
 __version__ = "1.0.0"
 
 
-_MODULES = {
-    "LogSoftmax": "api.modules",
-    "Softmax": "api.modules",
-    "explain": "api.explain",
-    "fits": "row_kernels.fits",
-    "inspect_kernel": "row_kernels.inspection",
-    "launcher": "row_kernels.launcher",
-    "log_softmax": "api.functional",
-    "override_aten": "api.override",
-    "persistent": "row_kernels.launcher",
-    "resident_programs": "row_kernels.resident",
-    "softmax": "api.functional",
-    "softmin": "api.functional",
-    "token_log_probs": "api.log_probs",
-    "warm_up": "runtime.warmup",
-}
+_LAZY = {
+    "api.explain": ("explain",), "api.functional": ("log_softmax", "softmax", "softmin"), "api.log_probs": ("token_log_probs",),
+    "api.modules": ("LogSoftmax", "Softmax"), "api.override": ("override_aten",), "row_kernels.fits": ("fits",),
+    "row_kernels.inspection": ("inspect_kernel",), "row_kernels.launcher": ("launcher", "persistent"),
+    "row_kernels.resident": ("resident_programs",), "runtime.warmup": ("warm_up",),
+}  # fmt: skip
+_MODULES = {name: module for module, names in _LAZY.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -18,22 +18,11 @@ from portable_softmax.runtime.plans import plan_problem
 
 
 def explain(
-    x: Tensor,
-    dim: int = -1,
-    dtype: torch.dtype | None = None,
-    *,
-    scale: Factor = None,
-    temperature: Factor = None,
-    mask: Tensor | None = None,
-    causal: bool | str = False,
-    softcap: float | None = None,
-    sink: Factor = None,
-    masked_rows: str = "nan",
-    ids: Tensor | None = None,
-    entropy: bool = False,
-    return_lse: bool = False,
+    x: Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, scale: Factor = None, temperature: Factor = None,
+    mask: Tensor | None = None, causal: bool | str = False, softcap: float | None = None, sink: Factor = None,
+    masked_rows: str = "nan", ids: Tensor | None = None, entropy: bool = False, return_lse: bool = False,
     device: Device | str | None = None,
-) -> str:
+) -> str:  # fmt: skip
     """Returns which kernel computes softmax(x, dim, dtype, ...), with the plan of its launch, or why torch's operators do.
 
     The kernel is planned and compiled as by the call, with x's strides and alignment, and the autocast and batch_invariant that
@@ -79,14 +68,9 @@ def _lines(
         hint = "give device='vendor/product' to plan for that one"
         yield f"torch's operators compute it: the tensor is on {x.device.type}; {hint}"
         return
-    if not x.numel() or not x.dim() or about is None or not DTYPES.issuperset(dtypes):
-        reason = (
-            "no elements or dimensions"
-            if not x.numel() or not x.dim()
-            else f"{dtypes[0]} to {dtypes[1]}"
-            if about
-            else "options"
-        )
+    empty = not x.numel() or not x.dim()
+    if empty or about is None or not DTYPES.issuperset(dtypes):
+        reason = "no elements or dimensions" if empty else f"{dtypes[0]} to {dtypes[1]}" if about else "options"
         yield f"torch's operators compute it: no kernel does with {reason} like these"
         return
     device = device or device_of(x)

@@ -7,19 +7,10 @@ from portable_softmax.operators.softmax import compute
 
 
 def softmax(
-    input: torch.Tensor,
-    dim: int = -1,
-    dtype: torch.dtype | None = None,
-    *,
-    scale: Factor = None,
-    temperature: Factor = None,
-    mask: torch.Tensor | None = None,
-    causal: bool | str = False,
-    softcap: float | None = None,
-    sink: Factor = None,
-    masked_rows: str = "nan",
-    out: torch.Tensor | None = None,
-) -> torch.Tensor:
+    input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, scale: Factor = None, temperature: Factor = None,
+    mask: torch.Tensor | None = None, causal: bool | str = False, softcap: float | None = None, sink: Factor = None,
+    masked_rows: str = "nan", out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """Computes the softmax of scores along `dim` by one fused kernel: softcap * tanh(scale * input / softcap) / temperature.
 
     The order is scale, softcap, temperature, mask and causal, sink. A kernel computes strided tensors in float16, bfloat16 or
@@ -64,37 +55,19 @@ def softmax(
 
 
 def log_softmax(
-    input: torch.Tensor,
-    dim: int = -1,
-    dtype: torch.dtype | None = None,
-    *,
-    scale: Factor = None,
-    temperature: Factor = None,
-    mask: torch.Tensor | None = None,
-    causal: bool | str = False,
-    softcap: float | None = None,
-    sink: Factor = None,
-    masked_rows: str = "nan",
-    out: torch.Tensor | None = None,
-) -> torch.Tensor:
+    input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, scale: Factor = None, temperature: Factor = None,
+    mask: torch.Tensor | None = None, causal: bool | str = False, softcap: float | None = None, sink: Factor = None,
+    masked_rows: str = "nan", out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """Computes the logarithm of `softmax`, whose arguments, result and errors it has, by one fused kernel."""
     return compute(True, (input, mask, scale, temperature, sink, softcap), dim, dtype, causal, masked_rows, out)
 
 
 def softmin(
-    input: torch.Tensor,
-    dim: int = -1,
-    dtype: torch.dtype | None = None,
-    *,
-    scale: Factor = None,
-    temperature: Factor = None,
-    mask: torch.Tensor | None = None,
-    causal: bool | str = False,
-    softcap: float | None = None,
-    sink: Factor = None,
-    masked_rows: str = "nan",
-    out: torch.Tensor | None = None,
-) -> torch.Tensor:
+    input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, scale: Factor = None, temperature: Factor = None,
+    mask: torch.Tensor | None = None, causal: bool | str = False, softcap: float | None = None, sink: Factor = None,
+    masked_rows: str = "nan", out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """Computes `softmax` with the scale times -1; arguments, result and errors are its own."""
     scale = -1.0 if scale is None else -scale
     return compute(False, (input, mask, scale, temperature, sink, softcap), dim, dtype, causal, masked_rows, out)

@@ -8,24 +8,16 @@ from portable_softmax.operators.log_probs import NAME, compute
 
 
 def token_log_probs(
-    logits: Tensor,
-    ids: Tensor,
-    *,
-    dim: int = -1,
-    scale: Factor = None,
-    temperature: Factor = None,
-    softcap: float | None = None,
-    ignore_index: int = -100,
-    entropy: bool = False,
-    return_lse: bool = False,
-    grad_inplace: bool = False,
-    out: Tensor | None = None,
-) -> Tensor | tuple[Tensor, ...]:
+    logits: Tensor, ids: Tensor, *, dim: int = -1, scale: Factor = None, temperature: Factor = None,
+    softcap: float | None = None, ignore_index: int = -100, entropy: bool = False, return_lse: bool = False,
+    grad_inplace: bool = False, out: Tensor | None = None,
+) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
     """Computes log_softmax(scores, dim, dtype=float32) at chosen ids, and nothing else of it: logits are read once.
 
     The scores are softcap * tanh(scale * logits / softcap) / temperature. Differentiable in every mode: the first gradient is
     one more launch, which reads logits and writes their gradient; beside logits two numbers of each row are saved. A row all of
-    whose ids are ignored has a gradient of 0, whatever its logits are, unless entropies or the logsumexp are requested.
+    whose ids are ignored has a gradient of 0, whatever its logits are, unless entropies or the logsumexp are requested; neither
+    its gradient nor a call of many rows reads it.
 
     Args:
         logits: any shape of at least one dimension, any strides; a slice such as `logits[:, :-1]` is not copied.

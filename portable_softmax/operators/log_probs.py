@@ -233,7 +233,7 @@ def operator(
         return run(inputs)
     picked, *results = reference.log_probs(*inputs, *read(inputs, dim, ignore_index, entropy, True))
     statistics = picked.new_zeros(LogProbs(entropy=entropy).n_statistics, *x.shape[:dim], *x.shape[dim + 1 :])
-    statistics[0], statistics[-1] = results if entropy else results[:1] * 2
+    statistics[0], statistics[-1] = results if entropy else results[:1] * 2  # type: ignore[assignment]
     return picked, statistics
 
 
