@@ -16,6 +16,7 @@ LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471824645996)  # in float32
 LN2_REST = tl.constexpr(-1.9046542121259336e-09)
 NEG_INF = tl.constexpr(float("-inf"))
+HIGHEST = tl.constexpr(3e38)
 LOWEST = tl.constexpr(-110.0)  # exp of anything lower is 0 in float32, subnormal numbers included
 BOTH = tl.constexpr(3)
 ENDS = tl.constexpr(4)

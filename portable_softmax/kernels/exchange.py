@@ -7,7 +7,7 @@ to be cleared. A tile has [SPLITS, ROWS, 2] words. Statistics of splits are [WOR
 import triton
 import triton.language as tl
 
-MISSING = tl.constexpr(float("inf"))  # in place of a first number that was not sent; rows that have it give nan anyway
+MISSING = tl.constexpr(float("inf"))  # in place of a first number that was not sent: sent ones are below
 
 
 @triton.jit
@@ -18,7 +18,8 @@ def word_of(number, half):
 
 @triton.jit
 def publish(words, split, first, second, epoch, C: tl.constexpr):
-    """Writes the two numbers of a split of each row. One after the other: AMD has no atomic exchange of two."""
+    """Writes a maximum, or 0, and another number of a split of each row. One after the other: AMD exchanges no two at once."""
+    first = tl.minimum(first, 3.4028234663852886e38)  # the sum of an infinite maximum is nan anyway
     if C.ROWS == 1:
         at = words + 2 * split
         first, second = tl.max(first), tl.max(second)

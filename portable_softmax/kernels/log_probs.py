@@ -9,20 +9,20 @@ import triton
 import triton.language as tl
 
 from .common import (
-    BOTH, ENDS, NEG_INF, along, exp, find_columns, find_rows, finite, first_column, last_column, load_per_row, offsets_of_rows,
-    places, places_of_ends, store,
+    BOTH, ENDS, HIGHEST, NEG_INF, along, exp, find_columns, find_rows, finite, first_column, last_column, load_per_row,
+    offsets_of_rows, places, places_of_ends, store,
 )  # fmt: skip
 from .exchange import MISSING, load_statistics, look, of_rows, publish, store_statistics
-from .scores import add_powers, bounded, fall_of, inverse_of, load_scores, load_tile, merge, reduce_row
+from .scores import add_powers, bounded, capped, fall_of, inverse_of, load_scores, load_tile, merge, reduce_row
 from .softmax import n_tiles
 
 
 @triton.jit
 def token_log_probs_kernel(
-    out_ptr, lse_ptr, entropy_ptr, x_ptr, ids_ptr, scale, temperature, words_ptr,
+    out_ptr, statistics_ptr, x_ptr, ids_ptr, scale, temperature, words_ptr,
     n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, n_ids, ignored, epoch, C: tl.constexpr,
 ):  # fmt: skip
-    """log_softmax(scores of x) at ids, its logsumexp and entropy. The program of a row's last split writes them."""
+    """log_softmax(scores of x) at ids, and statistics of rows. The program of a row's last split writes them."""
     n_cols, x_query, x_batch, x_head = n_cols * C.ROW_UNIT, x_query * C.ROW_UNIT, x_batch * C.UNIT, x_head * C.UNIT
     PROGRAMS: tl.constexpr = 1 if C.STEP == "map" else C.SPLITS  # of a tile
     split, group = tl.program_id(0) % PROGRAMS, tl.program_id(0) // PROGRAMS
@@ -65,20 +65,20 @@ def token_log_probs_kernel(
                 words = words_ptr + tl.cast(tile, tl.int64) * (2 * PAIRS * C.SPLITS * C.ROWS)
                 publish(words, split, peak, total, epoch, C)
                 if C.ENTROPY:
-                    publish(words + 2 * C.SPLITS * C.ROWS, split, falls, falls, epoch, C)
+                    publish(words + 2 * C.SPLITS * C.ROWS, split, tl.zeros_like(falls), falls, epoch, C)
                 if split == C.SPLITS - 1:
                     peaks, totals, highest = look(words, epoch, NEG_INF, C)
                     late = tl.max(highest) == MISSING
                     parts = totals
                     if C.ENTROPY:
-                        parts, _copies, lowest = look(words + 2 * C.SPLITS * C.ROWS, epoch, 0.0, C)
+                        _zeros, parts, lowest = look(words + 2 * C.SPLITS * C.ROWS, epoch, 0.0, C)
                         late = late | (tl.max(lowest) == MISSING)
                     if late:
                         peak, total, falls = reduce_row(x, x, 1, 0, lead, past, reads, by, heat, 0, tl.max(past), C)
                     else:
                         peak, total, falls = whole(peaks, totals, parts, heat, C)
             if split == C.SPLITS - 1:
-                write_rows(lse_ptr, entropy_ptr, ids, ids_ptr, rows, exists, n_ids, ignored, peak, total, falls, C)
+                write_rows(statistics_ptr, ids, ids_ptr, rows, exists, n_rows, n_ids, ignored, peak, total, falls, heat, C)
                 for k in tl.range(0, n_ids):
                     write_token(out_ptr, ids, score, rows, exists, k, n_cols, n_ids, ignored, peak, total, heat, C)
                     ids = load_ids(ids_ptr, rows, writes, k + 1, n_ids, ignored, C)
@@ -126,13 +126,23 @@ def load_score(x, ids, lead, n_cols, ignored, scale, temperature, C: tl.constexp
 
 
 @triton.jit
-def write_rows(lse_ptr, entropy_ptr, ids, ids_ptr, rows, exists, n_ids, ignored, peak, total, falls, C: tl.constexpr):
-    """Stores logsumexp and entropy of rows; 0 for those that are not read."""
+def write_rows(
+    statistics_ptr, ids, ids_ptr, rows, exists, n_rows, n_ids, ignored, peak, total, falls, temperature, C: tl.constexpr
+):
+    """Stores logsumexp, its rounding error, and entropy of rows; 0 for those that are not read."""
     read = any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C)
-    at, mask = along(rows, C), along(exists, C)
-    tl.store(lse_ptr + at, tl.where(read, peak + tl.log(total), 0.0), mask=mask)
+    at, mask = statistics_ptr + along(rows, C), along(exists, C)
+    if C.CAP != 0.0 and C.TEMPERATURE != "":  # the maximum of greedy rows is that ahead of the cap
+        peak = tl.where(temperature == 0, capped(peak, C), peak)
+    more = tl.log(total)
+    lse = peak + more
+    part = lse - peak
+    rest = (peak - (lse - part)) + (more - part)
+    lse = tl.where((peak >= HIGHEST) & (total != total), float("inf"), lse)
+    tl.store(at, tl.where(read, lse, 0.0), mask=mask)
+    tl.store(at + n_rows, tl.where(read, rest, 0.0), mask=mask)
     if C.ENTROPY:  # two terms that are not negative
-        tl.store(entropy_ptr + at, tl.where(read, tl.log(total) - falls / total, 0.0), mask=mask)
+        tl.store(at + 2 * tl.cast(n_rows, tl.int64), tl.where(read, more - falls / total, 0.0), mask=mask)
 
 
 @triton.jit
@@ -146,7 +156,7 @@ def write_token(out_ptr, ids, score, rows, exists, k, n_cols, n_ids, ignored, pe
 # ---------------------------------------------------------------- gradient
 @triton.jit
 def token_log_probs_backward_kernel(
-    dx_ptr, x_ptr, ids_ptr, lse_ptr, entropy_ptr, d_out_ptr, d_lse_ptr, d_entropy_ptr, scale, temperature,
+    dx_ptr, x_ptr, ids_ptr, statistics_ptr, d_out_ptr, d_lse_ptr, d_entropy_ptr, scale, temperature,
     n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, n_ids, ignored, C: tl.constexpr,
 ):  # fmt: skip
     """The gradient of x from those of log-probabilities, logsumexp and entropies; each may be None. dx may be x."""
@@ -161,7 +171,9 @@ def token_log_probs_backward_kernel(
         x, dx = x_ptr + x_at, dx_ptr + dx_at
         by = load_per_row(scale, rows, exists, C.SCALE, C)
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
-        lse = along(tl.load(lse_ptr + rows, mask=exists, other=0.0), C)
+        statistics = statistics_ptr + rows
+        lse = along(tl.load(statistics, mask=exists, other=0.0), C)
+        rest = along(tl.load(statistics + n_rows, mask=exists, other=0.0), C)
         # Of a score: d_out where it was chosen, less p * (total + slope * log(p)).
         token, d_out = load_gradient(ids_ptr, d_out_ptr, rows, exists, 0, n_cols, n_ids, ignored, C)
         total = sum_of_gradients(ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C)
@@ -170,7 +182,7 @@ def token_log_probs_backward_kernel(
         slope = total
         if C.ENTROPY:
             slope = along(tl.load(d_entropy_ptr + rows, mask=exists, other=0.0), C)
-            entropy = along(tl.load(entropy_ptr + rows, mask=exists, other=0.0), C)
+            entropy = along(tl.load(statistics + 2 * tl.cast(n_rows, tl.int64), mask=exists, other=0.0), C)
             total = tl.where(slope == 0, total, total + slope * entropy)
         ids = load_ids(ids_ptr, rows, exists, 0, n_ids, ignored, C)
         idle = any_token(ids, ids_ptr, rows, exists, n_ids if C.MANY else 1, ignored, C) == 0
@@ -180,14 +192,14 @@ def token_log_probs_backward_kernel(
             if split == 0:
                 ends = places_of_ends(past, C)
                 s = load_scores(x, x, ends, 1, 0, lead, past, reads, by, heat, ENDS, C)
-                ds = gradient(s, ends - lead, token, d_out, lse, total, slope, idle, by, heat, C)
+                ds = gradient(s, ends - lead, token, d_out, lse, rest, total, slope, idle, by, heat, C)
                 if C.MANY:
                     ds = add_more(ds, s, ends - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
                 store(dx, ds, ends, 1, lead, past, there, ENDS, C)
         for column in tl.range(first, last_column(first, past, C), C.STREAM):
             place = places(column, C.STREAM, C)
             s = load_scores(x, x, place, 1, 0, lead, past, reads, by, heat, BOTH, C)
-            ds = gradient(s, place - lead, token, d_out, lse, total, slope, idle, by, heat, C)
+            ds = gradient(s, place - lead, token, d_out, lse, rest, total, slope, idle, by, heat, C)
             if C.MANY:
                 ds = add_more(ds, s, place - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
             store(dx, ds, place, 1, lead, past, there, BOTH, C)
@@ -215,9 +227,9 @@ def sum_of_gradients(ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C
 
 
 @triton.jit
-def gradient(score, columns, token, d_out, lse, total, slope, idle, scale, temperature, C: tl.constexpr):
+def gradient(score, columns, token, d_out, lse, rest, total, slope, idle, scale, temperature, C: tl.constexpr):
     """Returns the gradient of x for one token per row. What is idle gets 0, whatever the row holds."""
-    log_p = fall_of(score, lse, temperature, C)
+    log_p = score - lse - rest
     by = total
     if C.ENTROPY:
         by = total + slope * bounded(log_p)

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from .common import (
-    BOTH, LOWEST, NEG_INF, along, exp, finite, fma, get, in_vectors, of_row, offsets_of, offsets_of_rows, places, put,
+    BOTH, HIGHEST, LOWEST, NEG_INF, along, exp, finite, fma, get, in_vectors, of_row, offsets_of, offsets_of_rows, places, put,
 )  # fmt: skip
 
 
@@ -55,6 +55,7 @@ def load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, tempera
         score = product(score, scale)
     plain = score
     if C.CAP != 0.0:
+        plain = clamped(score)  # a cap makes infinite scores finite
         score = capped(score, C)
     if C.TEMPERATURE != "":
         score = product(score, inverse_of(temperature))
@@ -101,9 +102,14 @@ def product(x, factor):
 @triton.jit
 def inverse_of(temperature):
     """Returns 1 / temperature, finite; 1 for greedy rows."""
-    inverse = 1.0 / temperature
-    inverse = tl.minimum(tl.maximum(inverse, -3e38), 3e38)
-    return tl.where(temperature == 0, 1.0, inverse)
+    return tl.where(temperature == 0, 1.0, clamped(1.0 / temperature))
+
+
+@triton.jit
+def clamped(x):
+    """Returns numbers with those that are infinite replaced by finite ones."""
+    x = tl.maximum(x, -HIGHEST, propagate_nan=tl.PropagateNan.ALL)
+    return tl.minimum(x, HIGHEST, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit

@@ -197,8 +197,8 @@ def softmax_backward_kernel(
             late = not C.MAP_REGISTERS
             if C.EXCHANGE:
                 words = words_ptr + tl.cast(tile, tl.int64) * (2 * C.SPLITS * C.ROWS)
-                publish(words, split, total, tl.zeros_like(total), epoch, C)
-                totals, _, highest = look(words, epoch, 0.0, C)
+                publish(words, split, tl.zeros_like(total), total, epoch, C)
+                _, totals, highest = look(words, epoch, 0.0, C)
                 late = tl.max(highest) == MISSING
 
             # Store.
@@ -216,9 +216,10 @@ def softmax_backward_kernel(
                 for k in tl.static_range(C.BLOCKS):
                     place = places(begin + k * C.BLOCK, C.BLOCK, C)
                     a, b = get(kept_dy, k, C), get(kept_y, k, C)
-                    EDGE: tl.constexpr = 2 * (k == 0) + (k >= C.TAIL)
-                    result = gradient(a, b, total, x, place, y_col, lead, past, there, by, heat, EDGE, C)
-                    store(dx, result, place, y_col, lead, past, there, EDGE, C)
+                    result = gradient(
+                        a, b, total, x, place, y_col, lead, past, there, by, heat, 2 * (k == 0) + (k >= C.TAIL), C
+                    )
+                    store(dx, result, place, y_col, lead, past, there, 2 * (k == 0) + (k >= C.TAIL), C)
             if C.UNALIGNED:
                 if split == 0:
                     ends = places_of_ends(past, C)

@@ -117,7 +117,7 @@ def log_probs(inputs: Any, options: Any, invariant: bool) -> Callable[..., Any] 
         x, ids, scale, temperature, _ = inputs
         picked, statistics = empty(*of_ids), empty(*of_rows)
         ids = ids if as_is else ids.to(torch.int64).contiguous()
-        launch((x,), scale, temperature, (*statistics.unbind(), ids, picked))
+        launch((x,), scale, temperature, (statistics, ids, picked))
         return picked, statistics
 
     return guarded(run, device_of(x))
@@ -143,14 +143,14 @@ def log_probs_gradient(
     dx = x if in_place else x.new_empty(x.shape)
     launch = _bound((dx, x), 1, dim, sizes=sizes, **fields)
     empty, layout = allocator(x.device), _layout(dx)
-    as_is, contiguous, n = _is_read(ids), all(t.is_contiguous() for t in of_rows), fields["log_probs"].n_statistics
+    as_is, contiguous = _is_read(ids), all(t.is_contiguous() for t in of_rows)
 
     def run(inputs: Any, of_rows: tuple[Tensor, ...]) -> Tensor:
         x, ids, scale, temperature, _ = inputs
         dx = x.detach() if in_place else empty(*layout)
         statistics, *dresults = of_rows if contiguous else [t.contiguous() for t in of_rows]
         ids = ids if as_is else ids.to(torch.int64).contiguous()
-        launch((dx, x), scale, temperature, (*statistics[:n].unbind(), ids, *dresults))
+        launch((dx, x), scale, temperature, (statistics, ids, *dresults))
         return dx
 
     return guarded(run, device_of(x))

@@ -193,8 +193,8 @@ def launched_gradient(inputs: Any, statistics: Tensor, dresults: Any, options: A
     of_rows = tuple(t for t in (statistics, dpicked, dentropy, dlse) if t is not None)
     run = launch.calls.get(key, launch)
     if run is launch:  # None is kept too
-        _check_gradient(inputs, of_rows, options[0])
         has = {"lse": dlse is not None, "entropy": dentropy is not None}
+        _check_gradient(inputs, of_rows, options[0], LogProbs(**has).n_statistics)
         run = launch.keep(key, launch.log_probs_gradient(inputs, options[:2], in_place, of_rows, **has))
     if run is None:
         return None
@@ -204,13 +204,13 @@ def launched_gradient(inputs: Any, statistics: Tensor, dresults: Any, options: A
     return dx
 
 
-def _check_gradient(inputs: Any, of_rows: tuple[Tensor, ...], dim: int) -> None:
+def _check_gradient(inputs: Any, of_rows: tuple[Tensor, ...], dim: int, n_statistics: int) -> None:
     """Raises RuntimeError unless tensors that kernels read without strides have the shapes of a forward's results."""
     x, ids = inputs[:2]
     rows = torch.Size([*x.shape[:dim], *x.shape[dim + 1 :]])
     statistics, dpicked, *more = of_rows
     shapes_are_right = statistics.shape[1:] == rows and dpicked.shape == ids.shape and all(t.shape == rows for t in more)
-    if not shapes_are_right or len(statistics) == 0 or any(t.dtype is not torch.float32 for t in of_rows):
+    if not shapes_are_right or len(statistics) < n_statistics or any(t.dtype is not torch.float32 for t in of_rows):
         raise RuntimeError(
             f"{GRADIENT}: tensors do not have the shapes and types of the results for logits of {tuple(x.shape)}"
         )
@@ -233,7 +233,9 @@ def operator(
         return run(inputs)
     picked, *results = reference.log_probs(*inputs, *read(inputs, dim, ignore_index, entropy, True))
     statistics = picked.new_zeros(LogProbs(entropy=entropy).n_statistics, *x.shape[:dim], *x.shape[dim + 1 :])
-    statistics[0], statistics[-1] = results if entropy else results[:1] * 2  # type: ignore[assignment]
+    for at, result in zip((0, -1), results, strict=True):
+        if result is not None:
+            statistics[at] = result
     return picked, statistics
 
 

@@ -21,5 +21,5 @@ class LogProbs:
 
     @property
     def n_statistics(self) -> int:
-        """Numbers of each row that a launch leaves for its gradient: logsumexp first, entropy last."""
-        return 1 + self.entropy
+        """Numbers of each row that a launch leaves for its gradient: logsumexp, its rounding error, and entropy last."""
+        return 2 + self.entropy

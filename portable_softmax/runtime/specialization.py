@@ -96,14 +96,13 @@ class KernelSpec:
         x, y = self._pointer(problem.x_dtype), self._pointer(problem.y_dtype)
         by_row = {"scale": scores.scale == "rows", "temperature": scores.temperature == "rows"}
         of_rows = {name: "*fp32" for name, present in by_row.items() if present}
-        entropy = {"entropy_ptr": "*fp32"} if picks and picks.entropy else {}
         if picks and picks.gradient:
             more = {"d_entropy_ptr": "*fp32"} if picks.entropy else {}
             more |= {"d_lse_ptr": "*fp32"} if picks.lse else {}
-            own = {"dx_ptr": x, "x_ptr": x, **of_rows, "lse_ptr": "*fp32", **entropy}
+            own = {"dx_ptr": x, "x_ptr": x, **of_rows, "statistics_ptr": "*fp32"}
             return own | {"ids_ptr": "*i64", "d_out_ptr": "*fp32", **more}
         if picks:
-            return {"x_ptr": x, **of_rows, "lse_ptr": "*fp32", **entropy, "ids_ptr": "*i64", "out_ptr": "*fp32"}
+            return {"x_ptr": x, **of_rows, "statistics_ptr": "*fp32", "ids_ptr": "*i64", "out_ptr": "*fp32"}
         if problem.backward:
             capped = {"x_ptr": x} if scores.cap else {}
             return {"dx_ptr": x, "dy_ptr": y, "y_ptr": y, **capped, **of_rows}

@@ -55,7 +55,7 @@ def test_opcheck(data):
     for entropy, lse, temperature in ((False, False, None), (True, True, None), (True, False, rows.clone().requires_grad_())):
         opcheck(OPS.token_log_probs.default, (x, ids, None, temperature, None, None, 1.5, 2, -100, entropy, lse))
     x, dy = x.detach(), torch.randn_like(rows[..., 0])
-    statistics = torch.rand(1, 2, 3, device=x.device) + 1
+    statistics = torch.rand(2, 2, 3, device=x.device) + 1
     tail = None, None, None, rows, None, None, None, 2, -100, False, False
     opcheck(OPS.token_log_probs_backward.default, (x, ids, statistics, dy, *tail))
     factors = x, rows, None, None, 0.5, 2.0
