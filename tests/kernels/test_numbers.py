@@ -1,0 +1,59 @@
+"""Every kernel on every machine, compared with float64: the table of tests/support/table.py, and exponentials by themselves."""
+
+from decimal import Decimal
+
+import machines
+import pytest
+import torch
+import triton
+import triton.language as tl
+from launched_rows import check
+from table import table
+
+from portable_softmax.kernels.common import exp
+from portable_softmax.kernels.config import KernelConfig, constexpr_of
+from portable_softmax.runtime.compiler import triton_version
+
+DEVICE = "device"  # that of --device: a GPU, or Triton's interpreter
+STEPS = {DEVICE: (4, 1), "gfx942": (11, 3), "gfx1100": (29, 7)}  # every so many rows of the table, and with --all; others have:
+OTHERS = None, 31
+
+
+def rows():
+    """Returns (machine, row) of all machines; most are slow."""
+    for place, name in enumerate((DEVICE, *machines.AMD)):
+        quick, every = STEPS.get(name, OTHERS)
+        for at, row in enumerate(table()[place % every :: every]):
+            marks = [pytest.mark.kernel] * (name == DEVICE) + [pytest.mark.slow] * (
+                quick is None or at * every % quick >= every
+            )
+            yield pytest.param(name, row, marks=marks, id=f"{name}-{row}")
+
+
+@pytest.mark.parametrize(("name", "row"), rows())
+def test_right(request, name, row):
+    if name != DEVICE:
+        check(row, machines.amd(name))
+        return
+    machine = machines.here(request.getfixturevalue("device"), request.getfixturevalue("where"))
+    if reason := machine.lacks(row):
+        pytest.skip(reason)
+    check(row, machine)
+
+
+@triton.jit
+def _exps(y_ptr, x_ptr, N: tl.constexpr, C: tl.constexpr):
+    place = tl.arange(0, N)
+    tl.store(y_ptr + place, exp(tl.load(x_ptr + place), C))
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("exact", [True, False])
+def test_exponentials(where, exact):
+    x = torch.cat([torch.linspace(-80, 0, 1020), torch.tensor([0.0, -1e4, -float("inf"), float("nan")])]).to(where)
+    y = torch.empty_like(x)
+    _exps[(1,)](y, x, len(x), constexpr_of(KernelConfig(EXACT=exact)))
+    assert y[-4:].nan_to_num(nan=-1.0).tolist() == [1.0, 0.0, 0.0, -1.0]
+    for found, power in zip(y[:1020].tolist(), x[:1020].tolist(), strict=True):
+        right = Decimal(power).exp()
+        assert abs(Decimal(found) - right) <= right * Decimal(2**-23 * (2 - power * (not exact)))

@@ -1,0 +1,128 @@
+"""Every result of the kernels in float64, with the error that each element may have.
+
+A float32 result may be 3 units in the last place off, and one of 16 bits is that number rounded once. A difference of scores
+is rounded before it is an exponent, so its size comes on top, unless differences are exact (`loose` is 0 for such rows).
+"""
+
+import torch
+from closeness import INF, _sinks, expected, logits
+
+EPS = 2.0**-23
+UNITS = 3.0
+TINY = torch.finfo(torch.float32).tiny  # smaller results may be flushed to 0
+IGNORED = -7
+
+
+def assert_right(result, exact, error, what=""):
+    """Asserts that each element is within `error` of the exact one, which is then rounded once to its type."""
+    result, exact = result.cpu(), exact.cpu()
+    assert result.shape == exact.shape
+    error = (error.nan_to_num(INF) + TINY).expand(exact.shape)
+    low, high = exact - error, exact + error
+    if result.dtype.itemsize == 2:
+        low, high = low.to(result.dtype).double(), high.to(result.dtype).double()
+    found = result.double()
+    right = (found.isnan() & exact.isnan()) | (found == exact.to(result.dtype).double()) | ((low <= found) & (found <= high))
+    if not right.all():
+        at = tuple((~right).nonzero()[0].tolist())
+        parts = ((found - exact).abs() / error)[~right]
+        wrong = f"{(~right).sum()} of {right.numel()} wrong, up to {parts.max():.2f} of what is allowed"
+        raise AssertionError(f"{what} {wrong}; at {at}: {found[at]:.9g}, exact {exact[at]:.9g}, error {error[at]:.3g}")
+
+
+def size_of(t):
+    """Returns sizes of finite numbers; 0 for others."""
+    return t.nan_to_num(0, 0, 0).abs()
+
+
+def rounded(x, loose, sink=None, **scores):
+    """Returns (scores in float64, error of their exponentials in EPS, from roundings of scores and of their differences)."""
+    z, _ = logits("softmax", x, compute=torch.float32, **scores)
+    peak = z.amax(-1, keepdim=True)
+    if sink is not None:
+        peak = torch.maximum(peak, _sinks(sink, x, -1))
+    steps = 3.0 * (scores.get("softcap") is not None) + (scores.get("temperature") is not None)
+    return z, loose * (size_of(z - peak) + steps * (size_of(z) + size_of(peak)))
+
+
+def softmax(x, log, loose, *, sink=None, masked_rows="nan", **scores):
+    """Returns (softmax of scores or its logarithm, error)."""
+    form = "log_softmax" if log else "softmax"
+    exact = expected(form, x, sink=sink, masked_rows=masked_rows, compute=torch.float32, **scores)
+    _, more = rounded(x, loose, sink, **scores)
+    if log:
+        return exact, EPS * (UNITS * size_of(exact).clamp_min(1) + more)
+    return exact, EPS * (UNITS + more) * size_of(exact)
+
+
+def gradient(dy, y, log, hides="", **scores):
+    """Returns (gradient of x from those of y, and y, error); `hides` is KernelConfig.MASKED_GRADIENT."""
+    d, p = dy.double(), y.double().exp() if log else y.double()
+    p = torch.where(p < 2.0**-150, 0.0, p)  # as in float32: beside an inf it counts whether there is a weight
+    terms = d if log else d * p
+    total, size = terms.sum(-1, keepdim=True), terms.abs().sum(-1, keepdim=True)
+    exact = d - p * total if log else p * (d - total)
+    size = d.abs() + p * (1 + size_of(y.double())) * size if log else p * (d.abs() + size)
+    slope, more = derivative(**scores)
+    exact, nothing = torch.where(greedy_of(scores), 0.0, exact * slope), y.double() == (-INF if log else 0.0)
+    if hides:
+        exact = torch.where(nothing | (y.isnan() & (hides == "rows")), 0.0, exact)
+    return exact, EPS * (4 + more) * size_of(size) * slope.abs()
+
+
+def greedy_of(scores):
+    """Returns which rows have a temperature of 0."""
+    return torch.as_tensor(scores.get("temperature", 1.0)) == 0
+
+
+def derivative(x=None, scale=1.0, temperature=1.0, softcap=None, **_):
+    """Returns (derivative of a score by x, 0 in greedy rows; its error in EPS)."""
+    scale, t = (torch.as_tensor(each).double() for each in (scale, temperature))
+    slope = torch.where(t == 0, 0.0, scale / torch.where(t == 0, 1.0, t))
+    if softcap is None:
+        return slope, 0.0
+    u = x.double() * scale / softcap
+    return slope / torch.cosh(u) ** 2, 4 + 4 * size_of(u)
+
+
+def log_probs(x, ids, **scores):
+    """Returns three pairs (exact, error): log-probabilities of ids, which have one more dimension; logsumexp; entropies."""
+    z, more = rounded(x, 1.0, **scores)
+    logs = z.log_softmax(-1)
+    inside = (ids >= 0) & (ids < x.shape[-1])
+    at = torch.where(inside, ids, 0)
+    picked = torch.where(ids == IGNORED, 0.0, torch.where(inside, logs.gather(-1, at), torch.nan))
+    lse, p = z.logsumexp(-1), logs.exp()
+    if greedy_of(scores).any():  # their scores are not divided
+        top = logits("softmax", x, compute=torch.float32, **(scores | {"temperature": None}))[0].amax(-1)
+        lse = lse + torch.where(greedy_of(scores).squeeze(-1), top, 0.0)
+    falls = z - z.amax(-1, keepdim=True)
+    entropies = -(p * logs.clamp(min=-1e300)).sum(-1)
+    size = size_of(p * size_of(falls) * (1 + more)).sum(-1) + size_of(lse - z.amax(-1)) + 1
+    return (
+        (picked, EPS * (UNITS * size_of(picked).clamp_min(1) + more.gather(-1, at))),
+        (lse, EPS * (UNITS * (1 + size_of(lse)))),
+        (entropies, EPS * 4 * size),
+    )
+
+
+def log_probs_gradient(x, ids, dpicked, dlse=None, dentropy=None, **scores):
+    """Returns (gradient of x, error) from those of the numbers of its rows."""
+    z, more = rounded(x, 1.0, **scores)
+    logs = z.log_softmax(-1)
+    p, at = logs.exp(), torch.where((ids >= 0) & (ids < x.shape[-1]), ids, 0)
+    there = (ids >= 0) & (ids < x.shape[-1]) & (ids != IGNORED)
+    dpicked = torch.where(there, dpicked.double(), 0.0)
+    chosen, sizes = (torch.zeros_like(logs).scatter_add(-1, at, each) for each in (dpicked, dpicked.abs()))
+    total, size = dpicked.sum(-1, keepdim=True), dpicked.abs().sum(-1, keepdim=True)
+    if dlse is not None:
+        total, size = total - dlse.double().unsqueeze(-1), size + dlse.double().abs().unsqueeze(-1)
+    slope = torch.zeros_like(total) if dentropy is None else dentropy.double().unsqueeze(-1)
+    logs = logs.clamp(min=-1e300)
+    entropies = -(p * logs).sum(-1, keepdim=True)
+    exact = chosen - torch.where((total == 0) & (slope == 0), 0.0, p * (total + slope * (logs + entropies)))
+    size = sizes + p * (size + slope.abs() * (logs.abs() + entropies)) * (
+        1 + size_of(logs) + size_of(z.logsumexp(-1, keepdim=True))
+    )
+    (slope, _), (error, _) = derivative(x, **scores), derivative(**(scores | {"softcap": None}))  # 1 - tanh**2 cancels
+    return torch.where(exact == 0, 0.0, exact * slope), EPS * 4 * size_of(size) * error.abs()

@@ -1,0 +1,189 @@
+"""Launches rows of the table with the runtime's own functions, and compares them with float64.
+
+Results have guards around them, and what is no element of an input is nan. Hostile rows lie between rows whose differences are
+exact, so a row that sees another one is found.
+"""
+
+import math
+from dataclasses import replace
+
+import exact
+import torch
+from closeness import INF, logits
+from exact import IGNORED, assert_right
+from table import GRADIENTS, LAYOUTS, NAN, hostile, random, values
+
+from portable_softmax.planning.log_probs import LogProbs
+from portable_softmax.planning.scores import Scores
+from portable_softmax.runtime.kernel_form import config_of
+from portable_softmax.runtime.launch import bind_tiling, name_of, sizes_of
+from portable_softmax.runtime.layout import described
+from portable_softmax.runtime.specialization import KernelSpec
+
+GUARD, NO_RESULT = 7.0, -3.0
+
+
+def check(row, machine):
+    """Launches a row of the table, and compares the results with float64; returns them."""
+    return CHECKS[row.kind](row, machine)
+
+
+# ---------------------------------------------------------------- memory
+def empty(machine, layout, shape, dtype, fill):
+    """Returns (a tensor of a shape that lies as a layout says, all of its memory), filled."""
+    *outer, n_rows, n_cols = shape
+    size = [*outer, n_cols, n_rows] if layout.across else [*outer, n_rows, n_cols]
+    if layout.swapped:
+        size[-3], size[-2] = size[-2], size[-3]
+    line = size[-1]
+    size[-1] += layout.gap + (1 - n_cols % 2) * (not layout.vector)
+    memory = torch.full((32 + math.prod(size) + 32,), fill, dtype=dtype).to(machine.where)
+    inner = memory[32 : 32 + math.prod(size)].view(size)[..., :line]
+    if layout.swapped:
+        inner = inner.transpose(-3, -2)
+    return (inner.transpose(-2, -1) if layout.across else inner), memory
+
+
+def placed(machine, layout, content):
+    """Returns values that lie as a layout says; between them is nan."""
+    inner, _ = empty(machine, layout, content.shape, content.dtype, NAN)
+    return inner.copy_(content.to(machine.where))
+
+
+def result(row, machine, shape, instead):
+    """Returns (room for a result, all of its memory); in place that of another tensor, None."""
+    layout = LAYOUTS[row.layout]
+    if "in place" in row.options:
+        return instead, None
+    lies = (
+        layout._replace(gap=0, swapped=False)
+        if row.number % 3 == 0 and layout.vector and "gradient" not in row.kind
+        else layout
+    )
+    room, memory = empty(machine, lies, shape, row.dtype, GUARD)
+    return room.fill_(NO_RESULT), memory
+
+
+def assert_guards(room, memory):
+    """Asserts that nothing around a result was written."""
+    if memory is not None:
+        found = room.clone()
+        room.fill_(GUARD)
+        assert (memory == GUARD).all(), "something was written outside of the result"
+        room.copy_(found)
+
+
+# ---------------------------------------------------------------- launches
+def launch(machine, row, named, about, sizes=None):
+    """Launches a kernel on tensors and numbers by its parameters, and returns its config; `about` is what Problem describes."""
+    layout, tiling = LAYOUTS[row.layout], row.tiling_of(machine)
+    if about.get("log_probs", LogProbs()).gradient:  # which maps alone
+        tiling = replace(tiling, two_launches=False)
+    tensors = tuple(named[name] for name in ("dx_ptr", "dy_ptr", "y_ptr", "x_ptr") if name in named)
+    if about.get("backward"):
+        tensors = tensors[:3]
+    copy, _, problem = described(tensors, tensors[0].dim() - 1, machine.device, named.get("mask_ptr"), **about)
+    assert copy is None, "copies of the tensors would be launched"
+    if layout.scattered:
+        problem = replace(problem, scattered=True)
+    elif not layout.vector:
+        problem = replace(problem, vector=problem.widest, unaligned=True)
+    spec, sizes = KernelSpec.of(problem, tiling), {**sizes_of(problem), **(sizes or {})}
+    programs = tiling.splits * (2 if tiling.walk else problem.tiles(tiling.tile_rows))
+    operands = [named[name] for name in (*spec.tensors(), *spec.numbers())]
+    with machine.current():
+        bind_tiling(problem, tiling, programs, sizes, machine.device, machine.where, machine.prepare)(*operands)
+    return config_of(spec, machine.device)
+
+
+def scores_of(machine, arguments):
+    """Returns (Scores, tensors and numbers by a kernel's parameter) for arguments of a call, but for a mask's tensor."""
+    kinds, named, mask = {}, {}, arguments.get("mask")
+    for name in ("scale", "temperature"):
+        number = arguments.get(name)
+        if isinstance(number, torch.Tensor):
+            kinds[name], named[name] = "rows", number.reshape(-1).to(machine.where)
+        elif number is not None:
+            kinds[name], named[name] = "number", number
+    if "sink" in arguments:
+        named["sink_ptr"] = arguments["sink"].reshape(-1).to(machine.where)
+    cap, causal, zero_rows = arguments.get("softcap"), arguments.get("causal"), "masked_rows" in arguments
+    mask = None if mask is None else name_of(mask.dtype)
+    return Scores(**kinds, cap=cap, mask=mask, causal=causal, sink="sink" in arguments, zero_rows=zero_rows), named
+
+
+def _softmax(row, machine):
+    shape, layout, log = row.shape(machine), LAYOUTS[row.layout], row.kind == "log_softmax"
+    (x, loose), arguments = values(shape, row.dtype, row.number), row.arguments(shape)
+    scores, named = scores_of(machine, arguments)
+    if arguments.keys() - {"causal", "masked_rows"} or row.dtype.itemsize == 2:
+        loose.fill_(1.0)
+    mask = arguments.get("mask")
+    if mask is not None:
+        lies = layout if row.number % 2 and mask.shape == shape else None
+        named["mask_ptr"] = (placed(machine, lies, mask) if lies else mask.to(machine.where)).expand(shape)
+    hides = {"mask": mask} if scores.mask == "bool" else {}
+    x[logits("softmax", torch.zeros(shape), causal=scores.causal, **hides)[0] == -INF] = NAN  # it is not seen
+    x_there = placed(machine, layout, x)
+    y, memory = result(row, machine, shape, x_there)
+    launch(machine, row, {"y_ptr": y, "x_ptr": x_there, **named}, {"form": row.kind, "scores": scores})
+    assert_right(y, *exact.softmax(x, log, loose, **arguments))
+    assert log or not (y > 1).any()
+    assert_guards(y, memory)
+    return y
+
+
+def _gradient(row, machine):
+    shape, layout, log = row.shape(machine), LAYOUTS[row.layout], row.kind == "log gradient"
+    dy, arguments = hostile(shape, row.dtype, row.number, GRADIENTS), row.arguments(shape)
+    scores, named = scores_of(machine, arguments)
+    x = random(*shape, seed=row.number, dtype=row.dtype)
+    y = exact.softmax(x, log, 1.0, **arguments)[0].to(row.dtype)
+    named |= {"dy_ptr": placed(machine, layout, dy), "y_ptr": placed(machine, layout, y)}
+    named |= {"x_ptr": placed(machine, layout, x)} if scores.cap else {}
+    dx, memory = result(row, machine, shape, named["dy_ptr"])
+    about = {"form": "log_softmax" if log else "softmax", "scores": scores, "backward": True}
+    config = launch(machine, row, {"dx_ptr": dx, **named}, about)
+    factors = {name: arguments[name] for name in ("scale", "temperature", "softcap") if name in arguments}
+    assert_right(dx, *exact.gradient(dy, y, log, config.MASKED_GRADIENT, x=x, **factors))
+    assert_guards(dx, memory)
+    return dx
+
+
+def _log_probs(row, machine):
+    shape, n_ids = row.shape(machine), 3 if "many" in row.options else 1
+    (x, _), arguments = values(shape, row.dtype, row.number), row.arguments(shape)
+    ids = torch.randint(0, shape[-1], (*shape[:-1], n_ids), generator=torch.Generator().manual_seed(row.number))
+    for at, wrong in enumerate((IGNORED, -1, 2**40, shape[-1])):
+        ids.view(-1, n_ids)[3 * at, -1] = wrong
+    scores, named = scores_of(machine, arguments)
+    wanted = {name: name in row.options for name in ("entropy", "lse")}
+    sizes = {"lse_ptr": shape[:-1], "entropy_ptr": shape[:-1], "out_ptr": ids.shape}
+    named |= {name: torch.full(size, NO_RESULT).to(machine.where) for name, size in sizes.items()}
+    named |= {"x_ptr": placed(machine, LAYOUTS[row.layout], x), "ids_ptr": ids.to(machine.where)}
+    about, sizes = {"form": "log_softmax", "scores": scores}, {"n_ids": n_ids, "ignored": IGNORED}
+    launch(machine, row, named, {**about, "log_probs": LogProbs(**wanted), "y_dtype": torch.float32}, sizes)
+    picked, *of_rows = exact.log_probs(x, ids, **arguments)
+    assert_right(named["out_ptr"], *picked)
+    for name, exact_one in zip(("lse", "entropy"), of_rows, strict=True):
+        if wanted[name]:
+            assert_right(named[f"{name}_ptr"], *exact_one)
+
+    d = {"out": random(*ids.shape, seed=1)}
+    d |= {name: random(*shape[:-1], seed=2) for name in wanted if wanted[name]}
+    dx, memory = result(row, machine, shape, named["x_ptr"])
+    named |= {f"d_{name}_ptr": each.to(machine.where) for name, each in d.items()}
+    about["log_probs"] = LogProbs(**wanted, gradient=True, many=n_ids > 1)
+    launch(machine, row, {"dx_ptr": dx, **named}, about, sizes)
+    assert_right(dx, *exact.log_probs_gradient(x, ids, *map(d.get, ("out", "lse", "entropy")), **arguments))
+    assert_guards(dx, memory)
+    return dx
+
+
+CHECKS = {
+    "softmax": _softmax,
+    "log_softmax": _softmax,
+    "gradient": _gradient,
+    "log gradient": _gradient,
+    "log_probs": _log_probs,
+}

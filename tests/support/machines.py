@@ -1,0 +1,101 @@
+"""What kernels run on: the device of --device (a GPU, or Triton's interpreter), AMD machine code by amdgcn_cpu, a virtual NPU."""
+
+import functools
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from table import LAYOUTS, TILINGS
+
+from portable_softmax import Device, current_device, profiles
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.compiler import triton_version
+from portable_softmax.runtime.prepared import arranged, prepare
+
+ARCHITECTURES = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
+DROPPED = {"gfx1030"} if triton_version() >= (3, 9) else set()  # by Triton
+AMD = {Device.from_profile(name).arch: name for name, profile in sorted(profiles().items()) if profile.backend == "hip"}
+AMD = {arch: AMD[arch] for arch in ARCHITECTURES if arch not in DROPPED}
+FOREMOST = {"gfx942", "gfx1100"}  # one of 64 lanes, one of 32
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A device and how a kernel is launched there.
+
+    Args:
+        device: which launches are compiled for.
+        where: of tensors.
+        unit: what columns of the table are multiplied by, so that each lane has some.
+        prepare: see runtime.prepared.prepare.
+        current: makes the device the current one.
+    """
+
+    device: Device
+    where: torch.device
+    unit: int = 1
+    prepare: Callable[..., Callable[..., None]] = prepare
+    current: Callable[[], Any] = nullcontext
+
+    def tiling(self, tiling: Tiling) -> Tiling:
+        """Returns a tiling of the table for this machine."""
+        warps = tiling.num_warps if self.device.hardware.warp_size or self.device.backend == "interpreter" else None
+        return replace(tiling, width=tiling.width * self.unit, num_warps=warps)
+
+    def lacks(self, row) -> str:
+        """Returns what a row of the table needs and the device, or its Triton, has not; empty if nothing."""
+        tiling, layout, vendor = self.tiling(TILINGS[row.tiling]), LAYOUTS[row.layout], self.device.vendor
+        if self.device.backend == "interpreter":
+            return ""
+        needs = {
+            "a Triton with tuples": tiling.blocks > 1 and tiling.held and triton_version() < (3, 3),
+            "programs that exchange numbers": tiling.is_shared
+            and not (tiling.two_launches or self.device.profile.launch.polls),
+            "whole vectors of rows that start anywhere": not layout.vector and not vendor.aligned_access,
+            "tiles of several matrices": layout.scattered and not vendor.scattered_rows,
+        }
+        return ", ".join(what for what, needed in needs.items() if needed)
+
+
+def here(device, where):
+    """Returns the device of --device."""
+    return Machine(device, where, 1 if device.backend == "interpreter" else 8)
+
+
+def npu(virtual, arch="Ascend910B3"):
+    """Returns a device of the virtual machine of NPUs."""
+    where = torch.device("npu", virtual.index(arch))
+    return Machine(current_device(where.index), where, 8, current=functools.partial(torch.npu.device, where.index))
+
+
+@functools.cache
+def _code(spec, arch, edit):
+    compiled = compile_kernel(spec, Device.from_profile(AMD[arch]))
+    text = compiled.asm["amdgcn"]
+    return (edit(text) if edit else text), compiled.metadata
+
+
+def amd(arch, make_memory=None, edit=None, **interleaving):
+    """Returns an AMD device whose machine code amdgcn_cpu executes.
+
+    Args:
+        arch: one of AMD.
+        make_memory: returns the memory of a launch.
+        edit: changes the machine code.
+        interleaving: of programs, see amdgcn_cpu.run.
+    """
+    from amdgcn_cpu import run  # which environments of other vendors have not
+
+    def prepare(spec, device, grid, sizes):
+        (text, metadata), (in_order, fixed) = _code(spec, arch, edit), arranged(spec, sizes)
+        options = {"num_warps": metadata.num_warps, "shared_bytes": metadata.shared, **interleaving}
+
+        def launch(*operands):
+            run(text, grid, [*in_order((*operands, *fixed))], memory=make_memory and make_memory(), **options)
+
+        return launch
+
+    return Machine(Device.from_profile(AMD[arch]), torch.device("cpu"), 8, prepare)
