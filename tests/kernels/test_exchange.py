@@ -1,70 +1,47 @@
-"""Rows shared by several programs, which run at once, in any order, one after another: results are right, and none waits.
+"""Rows that programs share: whatever becomes of words and in whatever order programs run, results are right and none waits.
 
-Whatever becomes of the words that they publish: lost, late, twice, stale or overwritten. In the interpreter, where any step of
-a program may come between those of another. The cases compare each result with float64.
+In Triton's interpreter any step of a program may come between those of another, and amdgcn_cpu interleaves AMD machine code.
+test_neighbours.py has situations of a GPU; test_polling.py shows that loops of compiled code end.
 """
 
+import itertools
 import random
 
+import machines
 import pytest
 import torch
-from direct import (
-    NAN,
-    as_they_are,
-    assert_close,
-    backward,
-    expected,
-    forward,
-    launch,
-    launching,
-    problem_of,
-    result_in,
-    rows_in,
-)
-from faults import LOSSES, publish_by, twice
-from log_probs import both, hostile
-from shared_rows import CASES, STALE, Case, assert_same, at_once, looking, prepared_together, shared
+from faults import LOSSES, all_lost, publish_by, twice
+from launched_rows import check
+from table import Row
+from together import at_once
 
-from portable_softmax.kernels import softmax as kernels
-from portable_softmax.planning.plan import Tiling
+from portable_softmax.kernels import log_probs, softmax
+from portable_softmax.runtime.workspace import next_number
 
-pytestmark = pytest.mark.kernel
-SPLITS = Tiling(1, 16, splits=3, blocks=2)
+MANY = 10**6  # more looks than a test has steps
+LAYOUTS = "two rows", "two unaligned rows", "few side by side"
+SPLITS = "splits", "splits in blocks", "splits read twice"
+KINDS = {"softmax": (), "gradient": (), "log_softmax": (), "log_probs": ("entropy",), "log gradient": ()}
 
 
-@pytest.fixture
-def interpreter(device):
-    if device.backend != "interpreter":
-        pytest.skip("programs run at once in the interpreter; tests/kernels/test_neighbours.py launches them on a device")
-    return device
+def rows(seeds, types):
+    """Returns rows in turn: in the second row of each, a seed of 1 puts an inf, of 2 nothing else than -inf."""
+    cases = itertools.product(LAYOUTS, SPLITS, KINDS)
+    cases = [(layout, *more) for layout, *more in cases if more[1] != "log_probs" or layout != "few side by side"]
+    turns = zip(cases, itertools.cycle(types), itertools.cycle(seeds))
+    return [Row(*case, dtype, KINDS[case[2]], seed) for case, dtype, seed in turns]
 
 
-@pytest.fixture(params=[forward, backward])
-def direction(request):
-    return request.param
-
-
-@pytest.fixture(params=CASES)
-def case(request, direction):
-    return Case(request.param, direction)
-
-
-@pytest.fixture
-def looks(monkeypatch):
-    """What programs saw when they had looked: True where a neighbour's numbers were missing."""
-    seen = []
-
-    def recorded(*arguments, look=kernels.look):
-        found = look(*arguments)
-        seen.append(bool((found[2].handle.data == float("inf")).any()))
-        return found
-
-    monkeypatch.setattr(kernels, "look", recorded)
-    return seen
+HOSTILE = rows((1, 2, 5, 9, 12), (torch.float32, torch.float16, torch.float32))
+FINITE = rows((9, 4), (torch.float32,))
 
 
 def shuffled(numbers):
-    return random.Random(5).sample(numbers, len(numbers))
+    return random.Random(5).sample(list(numbers), len(list(numbers)))
+
+
+def backwards(numbers):
+    return list(numbers)[::-1]
 
 
 def by_split(numbers):
@@ -72,79 +49,141 @@ def by_split(numbers):
     return sorted(numbers, key=lambda number: number % 3)
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize(("polls", "seed"), [(1, 0), (1, 1), (3, 2)])
-def test_any_interleaving(interpreter, case, polls, seed):
-    case(at_once(looking(interpreter, polls), seed))
+ORDERS = {}, {"resident": 1}, {"resident": 1, "order": backwards}, {"resident": 2, "order": shuffled}, {"order": by_split}
 
 
-def test_bits_do_not_depend_on_the_order_unless_a_neighbour_is_late(interpreter, case, looks):
-    results = [case(at_once(looking(interpreter, 10**6), seed), as_they_are) for seed in (0, 1)]
-    assert_same(*results)
+@pytest.fixture
+def interpreter(device):
+    if device.backend != "interpreter":
+        pytest.skip("programs run at once in the interpreter")
+    return device
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """What programs saw when they had looked: True where a neighbour's numbers were missing."""
+    seen = []
+
+    def recorded(*arguments, look=softmax.look):
+        found = look(*arguments)
+        seen.append(bool((found[2].handle.data == float("inf")).any()))
+        return found
+
+    for room in (softmax, log_probs):
+        monkeypatch.setattr(room, "look", recorded)
+    return seen
+
+
+def in_turn(cases, *others):
+    """Returns parameters: each case with one of each of the others."""
+    return [pytest.param(*each, id=f"{at}-{each[0]}") for at, each in enumerate(zip(cases, *map(itertools.cycle, others)))]  # noqa: B905
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(("row", "order", "polls"), in_turn(HOSTILE, ORDERS, (1, 3, 1, 3)))
+def test_any_order_and_interleaving(interpreter, row, order, polls):
+    check(row, at_once(interpreter, row.number, polls, **order))
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(("row", "trouble"), in_turn(HOSTILE, (*LOSSES, twice)))
+def test_words_that_are_not_there_in_time_or_come_twice(interpreter, row, trouble, looks, monkeypatch):
+    publish_by(monkeypatch, trouble)
+    check(row, at_once(interpreter, 2))
+    assert any(looks) or trouble is twice or "read" in row.tiling or row.kind == "log_probs", "no program missed a word"
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("row", FINITE[::4], ids=str)
+def test_bits_do_not_depend_on_the_order_unless_a_neighbour_is_late(interpreter, row, looks):
+    one, other = (check(row, at_once(interpreter, seed, MANY)) for seed in (0, 1))
+    assert torch.equal(one.nan_to_num(-2), other.nan_to_num(-2))
     assert looks
     assert not any(looks)
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize(
-    ("resident", "order"), [(1, sorted), (1, reversed), (1, shuffled), (2, shuffled), (2, by_split), (7, by_split)]
-)
-def test_any_order_and_number_at_once(interpreter, case, resident, order):
-    case(at_once(interpreter, 1, resident=resident, order=order))
+@pytest.mark.kernel
+def test_two_launches_have_the_same_bits_in_any_order(interpreter):
+    row = Row("two unaligned rows", "two launches", "softmax", number=9)
+    assert torch.equal(*(check(row, at_once(interpreter, 3, **order)) for order in (ORDERS[2], {})))
 
 
-@pytest.mark.parametrize("programs", [3, 6, 15])
-def test_programs_that_take_several_rows(device, where, direction, programs):
-    run = launching(device)
-    direction(run, "softmax", torch.float32, where, 41, shared(16, 3), programs)
-    if device.backend == "interpreter" or device.vendor.aligned_access:
-        direction(run, "log_softmax", torch.float32, where, 37, shared(16, 3), programs, vector=4, stride=39)
+@pytest.mark.kernel
+def test_a_program_that_looks_for_ever_is_seen(interpreter, monkeypatch):
+    publish_by(monkeypatch, all_lost)
+    with pytest.raises(TimeoutError, match="still wait"):
+        check(FINITE[0], at_once(interpreter, 0, MANY))
 
 
-def test_as_many_splits_as_lanes(device, where):
-    x, _ = rows_in(1, 255, 256, torch.float32, where, NAN)
-    x[0, : 4 * 31] -= 200
-    y, assert_guards = result_in(1, 255, 256, torch.float32, where)
-    launch(device, (y, x), problem_of((y, x), "softmax", False), shared(4, 64), 64)
-    assert_guards()
-    assert_close(y, expected("softmax", x))
+def stamped(number):
+    """Fills words with numbers of another launch: maxima of 100.0 and sums of 3.0."""
+
+    def left(words, launch):
+        halves = torch.tensor([number(launch) & 0xFFFFFFFF, number(launch) >> 32]).repeat(len(words) // 2)
+        words.copy_(halves << 32 | torch.tensor([100.0, 3.0]).view(torch.int32).repeat(len(words) // 2))
+
+    return left
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize("trouble", [*LOSSES, twice], ids=lambda trouble: trouble.fn.__name__)
-def test_words_that_are_not_there_in_time_or_come_twice(interpreter, case, looks, monkeypatch, trouble):
-    publish_by(monkeypatch, trouble)
-    case(at_once(looking(interpreter, 3), 2))
-    assert any(looks) or trouble is twice, "no program missed a word"
+ANOTHER = next_number()
+STALE = {
+    "the launch before": stamped(lambda launch: launch - 0x9E3779B97F4A7C15 & (1 << 63) - 1),
+    "any other launch": stamped(lambda launch: ANOTHER),
+    "halves swapped": stamped(lambda launch: (launch & 0xFFFFFFFF) << 32 | launch >> 32 & 0xFFFFFFFF),
+    "the same low half": stamped(lambda launch: launch ^ 1 << 40),
+    "the same high half": stamped(lambda launch: launch ^ 1 << 20),
+    "zeros": lambda words, launch: words.zero_(),
+    "ones": lambda words, launch: words.fill_(-1),
+    "1.0": lambda words, launch: words.view(torch.int32).fill_(0x3F800000),
+    "nan": lambda words, launch: words.view(torch.int32).fill_(0x7FC00000),
+}
 
 
-def test_memory_that_others_left(interpreter, direction, looks):
+@pytest.mark.kernel
+@pytest.mark.parametrize(("left", "row"), in_turn(STALE, FINITE[::2]))
+def test_memory_that_others_left(interpreter, left, row, looks):
     """To the first program of a row, which runs alone, all words but its own are missing."""
-    for left in STALE.values():
-        del looks[:]
-        Case("no mask", direction)(at_once(interpreter, 5, left, resident=1))
-        assert looks == [True, True, False] * 2
+    check(row, at_once(interpreter, 5, 3, STALE[left], resident=1))
+    assert any(looks) or row.kind == "log_probs"
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize("trouble", [None, *LOSSES], ids=lambda trouble: trouble and trouble.fn.__name__)
-def test_log_probabilities(interpreter, monkeypatch, trouble):
-    """The program of the last split computes what it misses."""
-    if trouble:
-        publish_by(monkeypatch, trouble)
-    x = hostile(90)
-    ids = torch.arange(9).unsqueeze(1) * 10
-    ids[2] = 0
-    both(interpreter, x, ids, SPLITS, prepare=prepared_together(looking(interpreter, 3), 4))
+# ---------------------------------------------------------------- AMD machine code
+ON_AMD = [
+    Row(layout, tiling, kind, number=9)
+    for (layout, tiling), kind in itertools.product(
+        [("two rows", "splits"), ("two unaligned rows", "splits in blocks"), ("few side by side", "splits read twice")],
+        ("softmax", "gradient"),
+    )
+]
 
 
-@pytest.mark.parametrize("held", [True, False])
-def test_two_launches_have_the_same_bits_in_any_order(interpreter, direction, held):
-    """Nothing is exchanged within either."""
-    tiling = Tiling(1, 16, splits=3, blocks=2, held=held, two_launches=True)
-    how = "softmax", torch.float32, torch.device("cpu"), 85, tiling, 6, 4, 87
+@pytest.mark.parametrize(("row", "arch"), in_turn([*ON_AMD, *ON_AMD[::-1]], ("gfx942", "gfx1100")))
+def test_machine_code_in_any_interleaving(row, arch):
+    for seed, order in enumerate(({}, {"resident": 2, "order": shuffled}, {"resident": 1, "order": backwards})):
+        check(row, machines.amd(arch, seed=seed, **order))
 
-    def result(**together):
-        return direction(at_once(interpreter, 3, **together), *how, n_rows=2)
 
-    assert_same(result(resident=1, order=reversed), result())
+@pytest.mark.parametrize(("splits", "late", "row"), in_turn([{0}, {2}, {0, 1, 2}], (None, 30), ON_AMD))
+def test_words_that_reach_amd_memory_late_or_never(splits, late, row):
+    from amdgcn_cpu.memory import GlobalMemory
+
+    class Words(GlobalMemory):
+        """Memory in which the words of some splits arrive after `late` more accesses, or never."""
+
+        accesses, kept = 0, ()
+
+        def exchange(self, address, value, size, operation):
+            if operation != "swap" or (address % 2**36 // 8) % 6 // 2 not in splits:
+                return super().exchange(address, value, size, operation)
+            self.kept = (*self.kept, (self.accesses, address, value))
+            return 0
+
+        def load(self, addresses, size):
+            self.accesses += 1
+            arrived = [word for word in self.kept if late and self.accesses > word[0] + late]
+            self.kept = [word for word in self.kept if word not in arrived]
+            for _, address, value in arrived:
+                super().exchange(address, value, 8, "swap")
+            return super().load(addresses, size)
+
+    check(row, machines.amd("gfx942", Words))

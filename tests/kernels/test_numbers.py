@@ -12,7 +12,6 @@ from table import table
 
 from portable_softmax.kernels.common import exp
 from portable_softmax.kernels.config import KernelConfig, constexpr_of
-from portable_softmax.runtime.compiler import triton_version
 
 DEVICE = "device"  # that of --device: a GPU, or Triton's interpreter
 STEPS = {DEVICE: (4, 1), "gfx942": (11, 3), "gfx1100": (29, 7)}  # every so many rows of the table, and with --all; others have:
@@ -30,7 +29,7 @@ def rows():
             yield pytest.param(name, row, marks=marks, id=f"{name}-{row}")
 
 
-@pytest.mark.parametrize(("name", "row"), rows())
+@pytest.mark.parametrize(("name", "row"), list(rows()))
 def test_right(request, name, row):
     if name != DEVICE:
         check(row, machines.amd(name))

@@ -9,7 +9,7 @@ from closeness import INF, _sinks, expected, logits
 
 EPS = 2.0**-23
 UNITS = 3.0
-TINY = torch.finfo(torch.float32).tiny  # smaller results may be flushed to 0
+TINY = 4 * torch.finfo(torch.float32).tiny  # smaller numbers may be flushed to 0, ahead of a last factor too
 IGNORED = -7
 
 
@@ -41,7 +41,7 @@ def rounded(x, loose, sink=None, **scores):
     peak = z.amax(-1, keepdim=True)
     if sink is not None:
         peak = torch.maximum(peak, _sinks(sink, x, -1))
-    steps = 3.0 * (scores.get("softcap") is not None) + (scores.get("temperature") is not None)
+    steps = 4.0 * (scores.get("softcap") is not None) + (scores.get("temperature") is not None)
     return z, loose * (size_of(z - peak) + steps * (size_of(z) + size_of(peak)))
 
 
@@ -108,7 +108,7 @@ def log_probs(x, ids, **scores):
 
 def log_probs_gradient(x, ids, dpicked, dlse=None, dentropy=None, **scores):
     """Returns (gradient of x, error) from those of the numbers of its rows."""
-    z, more = rounded(x, 1.0, **scores)
+    z, _ = rounded(x, 1.0, **scores)
     logs = z.log_softmax(-1)
     p, at = logs.exp(), torch.where((ids >= 0) & (ids < x.shape[-1]), ids, 0)
     there = (ids >= 0) & (ids < x.shape[-1]) & (ids != IGNORED)

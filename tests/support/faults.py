@@ -22,7 +22,7 @@ def publish_half(words, split, numbers, epoch, half, C: tl.constexpr):
 
 
 @triton.jit
-def all_of_a_split_lost(words, split, first, second, epoch, C: tl.constexpr):
+def split_lost(words, split, first, second, epoch, C: tl.constexpr):
     if split != 1:
         publish(words, split, first, second, epoch, C)
 
@@ -73,5 +73,5 @@ def publish_by(monkeypatch, replacement):
         monkeypatch.setattr(f"portable_softmax.kernels.{room}.publish", replacement)
 
 
-LOSSES = all_of_a_split_lost, all_lost, late, halves_apart, of_another_launch, half_overwritten
+LOSSES = split_lost, all_lost, late, halves_apart, of_another_launch, half_overwritten
 FAULTS = {fault.fn.__name__: fault for fault in (*LOSSES, twice)}

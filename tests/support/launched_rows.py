@@ -11,7 +11,7 @@ import exact
 import torch
 from closeness import INF, logits
 from exact import IGNORED, assert_right
-from table import GRADIENTS, LAYOUTS, NAN, hostile, random, values
+from table import GRADIENTS, NAN, hostile, random, values
 
 from portable_softmax.planning.log_probs import LogProbs
 from portable_softmax.planning.scores import Scores
@@ -50,17 +50,17 @@ def placed(machine, layout, content):
     return inner.copy_(content.to(machine.where))
 
 
-def result(row, machine, shape, instead):
+def result(row, machine, shape, instead, dtype):
     """Returns (room for a result, all of its memory); in place that of another tensor, None."""
-    layout = LAYOUTS[row.layout]
-    if "in place" in row.options:
+    layout = row.lies
+    if "in place" in row.options and instead.dtype == dtype:
         return instead, None
     lies = (
         layout._replace(gap=0, swapped=False)
         if row.number % 3 == 0 and layout.vector and "gradient" not in row.kind
         else layout
     )
-    room, memory = empty(machine, lies, shape, row.dtype, GUARD)
+    room, memory = empty(machine, lies, shape, dtype, GUARD)
     return room.fill_(NO_RESULT), memory
 
 
@@ -76,7 +76,7 @@ def assert_guards(room, memory):
 # ---------------------------------------------------------------- launches
 def launch(machine, row, named, about, sizes=None):
     """Launches a kernel on tensors and numbers by its parameters, and returns its config; `about` is what Problem describes."""
-    layout, tiling = LAYOUTS[row.layout], row.tiling_of(machine)
+    layout, tiling = row.lies, row.tiling_of(machine)
     if about.get("log_probs", LogProbs()).gradient:  # which maps alone
         tiling = replace(tiling, two_launches=False)
     tensors = tuple(named[name] for name in ("dx_ptr", "dy_ptr", "y_ptr", "x_ptr") if name in named)
@@ -113,10 +113,10 @@ def scores_of(machine, arguments):
 
 
 def _softmax(row, machine):
-    shape, layout, log = row.shape(machine), LAYOUTS[row.layout], row.kind == "log_softmax"
+    shape, layout, log = row.shape(machine), row.lies, row.kind == "log_softmax"
     (x, loose), arguments = values(shape, row.dtype, row.number), row.arguments(shape)
     scores, named = scores_of(machine, arguments)
-    if arguments.keys() - {"causal", "masked_rows"} or row.dtype.itemsize == 2:
+    if arguments.keys() - {"causal", "masked_rows"} or row.result.itemsize == 2:
         loose.fill_(1.0)
     mask = arguments.get("mask")
     if mask is not None:
@@ -125,7 +125,7 @@ def _softmax(row, machine):
     hides = {"mask": mask} if scores.mask == "bool" else {}
     x[logits("softmax", torch.zeros(shape), causal=scores.causal, **hides)[0] == -INF] = NAN  # it is not seen
     x_there = placed(machine, layout, x)
-    y, memory = result(row, machine, shape, x_there)
+    y, memory = result(row, machine, shape, x_there, row.result)
     launch(machine, row, {"y_ptr": y, "x_ptr": x_there, **named}, {"form": row.kind, "scores": scores})
     assert_right(y, *exact.softmax(x, log, loose, **arguments))
     assert log or not (y > 1).any()
@@ -134,14 +134,14 @@ def _softmax(row, machine):
 
 
 def _gradient(row, machine):
-    shape, layout, log = row.shape(machine), LAYOUTS[row.layout], row.kind == "log gradient"
-    dy, arguments = hostile(shape, row.dtype, row.number, GRADIENTS), row.arguments(shape)
+    shape, layout, log = row.shape(machine), row.lies, row.kind == "log gradient"
+    dy, arguments = hostile(shape, row.result, row.number, GRADIENTS), row.arguments(shape)
     scores, named = scores_of(machine, arguments)
     x = random(*shape, seed=row.number, dtype=row.dtype)
-    y = exact.softmax(x, log, 1.0, **arguments)[0].to(row.dtype)
+    y = exact.softmax(x, log, 1.0, **arguments)[0].to(row.result)
     named |= {"dy_ptr": placed(machine, layout, dy), "y_ptr": placed(machine, layout, y)}
     named |= {"x_ptr": placed(machine, layout, x)} if scores.cap else {}
-    dx, memory = result(row, machine, shape, named["dy_ptr"])
+    dx, memory = result(row, machine, shape, named["dy_ptr"], row.dtype)
     about = {"form": "log_softmax" if log else "softmax", "scores": scores, "backward": True}
     config = launch(machine, row, {"dx_ptr": dx, **named}, about)
     factors = {name: arguments[name] for name in ("scale", "temperature", "softcap") if name in arguments}
@@ -154,13 +154,13 @@ def _log_probs(row, machine):
     shape, n_ids = row.shape(machine), 3 if "many" in row.options else 1
     (x, _), arguments = values(shape, row.dtype, row.number), row.arguments(shape)
     ids = torch.randint(0, shape[-1], (*shape[:-1], n_ids), generator=torch.Generator().manual_seed(row.number))
-    for at, wrong in enumerate((IGNORED, -1, 2**40, shape[-1])):
-        ids.view(-1, n_ids)[3 * at, -1] = wrong
+    for of_row, wrong in zip(ids.view(-1, n_ids)[::3], (IGNORED, -1, 2**40, shape[-1]), strict=False):
+        of_row[-1] = wrong
     scores, named = scores_of(machine, arguments)
     wanted = {name: name in row.options for name in ("entropy", "lse")}
     sizes = {"lse_ptr": shape[:-1], "entropy_ptr": shape[:-1], "out_ptr": ids.shape}
     named |= {name: torch.full(size, NO_RESULT).to(machine.where) for name, size in sizes.items()}
-    named |= {"x_ptr": placed(machine, LAYOUTS[row.layout], x), "ids_ptr": ids.to(machine.where)}
+    named |= {"x_ptr": placed(machine, row.lies, x), "ids_ptr": ids.to(machine.where)}
     about, sizes = {"form": "log_softmax", "scores": scores}, {"n_ids": n_ids, "ignored": IGNORED}
     launch(machine, row, named, {**about, "log_probs": LogProbs(**wanted), "y_dtype": torch.float32}, sizes)
     picked, *of_rows = exact.log_probs(x, ids, **arguments)
@@ -171,7 +171,7 @@ def _log_probs(row, machine):
 
     d = {"out": random(*ids.shape, seed=1)}
     d |= {name: random(*shape[:-1], seed=2) for name in wanted if wanted[name]}
-    dx, memory = result(row, machine, shape, named["x_ptr"])
+    dx, memory = result(row, machine, shape, named["x_ptr"], row.dtype)
     named |= {f"d_{name}_ptr": each.to(machine.where) for name, each in d.items()}
     about["log_probs"] = LogProbs(**wanted, gradient=True, many=n_ids > 1)
     launch(machine, row, {"dx_ptr": dx, **named}, about, sizes)

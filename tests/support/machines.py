@@ -1,4 +1,4 @@
-"""What kernels run on: the device of --device (a GPU, or Triton's interpreter), AMD machine code by amdgcn_cpu, a virtual NPU."""
+"""What kernels run on: the device of --device, a GPU or Triton's interpreter; AMD machine code by amdgcn_cpu; a virtual NPU."""
 
 import functools
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from table import LAYOUTS, TILINGS
+from table import TILINGS
 
 from portable_softmax import Device, current_device, profiles
 from portable_softmax.planning.plan import Tiling
@@ -47,7 +47,7 @@ class Machine:
 
     def lacks(self, row) -> str:
         """Returns what a row of the table needs and the device, or its Triton, has not; empty if nothing."""
-        tiling, layout, vendor = self.tiling(TILINGS[row.tiling]), LAYOUTS[row.layout], self.device.vendor
+        tiling, layout, vendor = self.tiling(TILINGS[row.tiling]), row.lies, self.device.vendor
         if self.device.backend == "interpreter":
             return ""
         needs = {
@@ -68,7 +68,7 @@ def here(device, where):
 def npu(virtual, arch="Ascend910B3"):
     """Returns a device of the virtual machine of NPUs."""
     where = torch.device("npu", virtual.index(arch))
-    return Machine(current_device(where.index), where, 8, current=functools.partial(torch.npu.device, where.index))
+    return Machine(current_device(where.index), where, 4, current=functools.partial(torch.npu.device, where.index))
 
 
 @functools.cache

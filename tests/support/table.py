@@ -47,6 +47,11 @@ LAYOUTS = {
     "side by side in vectors": Layout((1, 24), across=True, gap=8, vector=8),
     "matrices": Layout((5, 2), across=True, scattered=True),
 }
+FEW = {  # for tests of rows that programs share
+    "two rows": Layout((2,), vector=8),
+    "two unaligned rows": Layout((2,), gap=3, vector=0),
+    "few side by side": Layout((2, 3), across=True),
+}
 TILINGS = {  # of rows; tiles of rows side by side have 16
     "several rows": Tiling(4, 64, 1),
     "many warps": Tiling(1, 64, 8),
@@ -90,15 +95,25 @@ class Row:
     def __str__(self) -> str:
         return ", ".join((self.kind, self.layout, self.tiling, name_of(self.dtype), *self.options)).replace(" ", "_")
 
+    @property
+    def result(self):
+        """Returns the type of a result, or of y and its gradient: some of 16 bits have float32."""
+        return torch.float32 if self.number % 4 == 3 else self.dtype
+
+    @property
+    def lies(self):
+        """Returns the layout."""
+        return (LAYOUTS | FEW)[self.layout]
+
     def tiling_of(self, machine):
         """Returns the tiling; every second one has fewer programs than tiles."""
         tiling = TILINGS[self.tiling]
-        rows = 16 if LAYOUTS[self.layout].across else tiling.tile_rows
+        rows = 16 if self.lies.across else tiling.tile_rows
         return machine.tiling(replace(tiling, tile_rows=rows, walk=self.number % 2 == 0))
 
     def shape(self, machine):
         """Returns the shape: the last split of rows is ragged, empty, or now and then full."""
-        tiling, layout, turn = self.tiling_of(machine), LAYOUTS[self.layout], self.number % 3
+        tiling, layout, turn = self.tiling_of(machine), self.lies, self.number % 3
         covered = tiling.covers(3 * tiling.width)
         less = covered // 3 * (self.number % 4 == 1) if tiling.is_shared else 0
         if not layout.vector:  # the whole vectors of a row may be 7 elements longer

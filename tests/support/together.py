@@ -4,14 +4,22 @@ Each program is a thread, and only one thread runs at a time. When it reads or w
 a seed gives one interleaving of a kernel's own steps, which can be repeated, and programs that wait in vain are found.
 """
 
+import dataclasses
 import functools
 import random
 import threading
 from unittest import mock
 
-from portable_softmax.runtime.interpreted import patched_once
+import msgspec
+import torch
+from machines import Machine
 
-MOST_STEPS = 50_000  # steps of all programs of a launch; with more, they wait in vain
+from portable_softmax.devices.policy import Polls
+from portable_softmax.runtime.interpreted import patched_once
+from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of, signature_of
+from portable_softmax.runtime.prepared import arranged
+
+MOST_STEPS = 3000  # steps of all programs of a launch; with more, they wait in vain
 
 
 class _Stopped(BaseException):
@@ -101,3 +109,31 @@ class Together:
             return result
 
         return stepping
+
+
+def at_once(device, seed, polls=3, left=lambda words, number: None, **order):
+    """Returns a machine whose programs run at once; see Together.
+
+    Args:
+        device: the interpreter's.
+        seed: of the interleavings.
+        polls: how often programs look for words, at most.
+        left: fills a launch's words, of the number of the launch, ahead of it.
+        order: which programs run at once; see Together.
+    """
+
+    def prepare(spec, device, grid, sizes):
+        (in_order, fixed), names = arranged(spec, sizes), tuple(signature_of(spec))
+
+        def launch(*operands):
+            if spec.exchanges:
+                left(*operands[-2:])
+            operands = [t.view(torch.uint8) if isinstance(t, torch.Tensor) and t.dtype == torch.bool else t for t in operands]
+            named = dict(zip(names, in_order((*operands, *fixed)), strict=True)) | constexprs_of(spec, device)
+            Together(seed, **order).launch(kernel_of(spec), grid[0], **named)
+
+        return launch
+
+    policy = msgspec.structs.replace(device.profile.launch, polls=Polls(polls, "a test"))
+    device = dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
+    return Machine(device, torch.device("cpu"), prepare=prepare)

@@ -1,0 +1,82 @@
+"""What is planned, launched and compared with float64: as a call plans it here, and as an H100's profile has it planned."""
+
+import machines
+import pytest
+import torch
+from closeness import assert_close, expected
+from launched_rows import check
+from offline import light, read_problem
+from table import TILINGS, Row, random
+
+from portable_probe.report_types import SoftmaxProblem
+from portable_probe.trial import verify_here
+from portable_softmax import Device, softmax, token_log_probs
+from portable_softmax.planning.planner import choose
+from portable_softmax.runtime.launch import name_of
+
+pytestmark = pytest.mark.kernel
+SHAPES = (1, 1), (100, 1), (1, 2), (3, 17), (33, 64), (1823, 781), (5, 1024), (2, 4099), (70, 16384), (3, 65536), (2, 200_003)
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize(("n_rows", "n_cols"), SHAPES)
+def test_shapes_and_types(device, n_rows, n_cols, dtype):
+    outcome = verify_here(SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype), device)
+    assert outcome.right, outcome
+
+
+def test_rows_of_a_stride_beyond_32_bits(where):
+    """Two rows, 2^33 bytes apart in virtual memory that nothing touches."""
+    x = torch.empty(2**31 + 8, dtype=torch.float32, device=where).as_strided((2, 100), (2**31 - 100, 1))
+    x.copy_(random(2, 100, seed=0))
+    assert_close(softmax(x).cpu(), expected("softmax", x.cpu()))
+    picked = token_log_probs(x, torch.tensor([3, 99], device=where))
+    assert_close(picked.cpu(), expected("log_softmax", x.cpu())[[0, 1], [3, 99]], 1.0)
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("kind", ["softmax", "gradient"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("n_cols", [132, 260, 388, 516, 781, 900, 1025, 1301, 2056, 2304, 4100, 8200])
+def test_launches_for_an_h100(device, where, monkeypatch, n_cols, dtype, kind):
+    """A few rows, as if there were thousands of them; in columns of a length that a profile's planner cuts otherwise."""
+    profile = Device.from_profile("nvidia/h100-sxm")
+    planned = choose(read_problem(32768, n_cols, name_of(dtype), profile, backward=kind == "gradient"), profile, light)
+    layout = "unaligned" if planned.problem.unaligned else "vectors" if planned.problem.vector > 1 else "rows"
+    monkeypatch.setitem(TILINGS, "planned", planned.tiling)
+    row, machine = Row(layout, "planned", kind, dtype, number=3), machines.Machine(device, where)
+    monkeypatch.setattr(Row, "shape", lambda row, machine: (*row.lies.rows, n_cols))
+    if reason := machine.lacks(row):
+        pytest.skip(reason)
+    check(row, machine)
+
+
+LAYOUTS = {
+    "contiguous": torch.Tensor.contiguous,
+    "transposed": lambda mask: mask.transpose(2, 3).contiguous().transpose(2, 3),
+    "every third": lambda mask: torch.stack([mask] * 3, -1)[..., 1],
+    "padded": lambda mask: torch.cat([mask] * 2, -1)[..., : mask.shape[-1]],
+    "expanded": lambda mask: mask.expand(2, 3, 5, 48),
+}
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "sizes", [(2, 1, 1, 48), (1, 3, 5, 48), (2, 1, 5, 48), (1, 1, 5, 1), (2, 3, 1, 1), (2, 3, 5, 48)], ids=str
+)
+def test_masks_broadcast_along_any_dimensions_with_any_strides(where, sizes, layout, added):
+    x, mask = random(2, 3, 5, 48, seed=0), random(*sizes, seed=1)
+    mask = mask.to(torch.float16) if added else mask < 0.5
+    for causal in (False, "lower_right"):
+        result = softmax(x.to(where), mask=LAYOUTS[layout](mask.to(where)), causal=causal)
+        assert_close(result.cpu(), expected("softmax", x, mask=mask, causal=causal))
+
+
+@pytest.mark.parametrize("sizes", [(2, 1, 3, 1, 48), (1, 2, 1, 5, 48), (2, 1, 3, 5, 1)], ids=str)
+def test_masks_of_more_levels_than_a_kernel_has(where, sizes):
+    x, mask, rows = random(2, 2, 3, 5, 48, seed=0), random(*sizes, seed=1) < 0.5, random(2, 2, 3, 5, 1, seed=2)
+    result = softmax(x.to(where), mask=mask.to(where), scale=rows.to(where), sink=rows.to(where))
+    assert_close(result.cpu(), expected("softmax", x, mask=mask, scale=rows, sink=rows))
