@@ -90,7 +90,8 @@ class Time(Fields, frozen=True, kw_only=True):
     tail: float  # part of the last wave's places that stay empty
     covered_us: float  # of the memory's latency, by the loads that resident programs have in flight (Little's law)
     expected_us: float | None  # null where the profile has no numbers for it
-    terms: dict[str, float] = {}  # what it is the sum of; planning/cost.py explains each
+    terms: dict[str, float] = {}  # what it is the sum of; docs/cost.md explains each
+    source: str | None  # of the numbers that the expected time follows from; null without one
     error: float | None  # of nine in ten launches of problems that were left out of the fit; null where numbers are assumed
 
 

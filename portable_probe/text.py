@@ -72,7 +72,7 @@ def _answer(report: Report, limits: bool) -> Iterator[str]:
     if use:
         yield from _listed("occupancy", _occupancy(report, use[1]))
         yield from _listed("uses", [str(use[0]).replace(" ", UNBROKEN).replace(f",{UNBROKEN}", ", ")])
-    yield from _listed("time", _time(report.time)) if report.time else ()
+    yield from _listed("time", _time(report.time, limits)) if report.time else ()
     yield from _listed("why", plan.reasons if plan else (kernel and kernel.reasons) or ())
     yield from _listed("warning", (kernel and kernel.warnings) or ())
     if use and limits:
@@ -123,13 +123,15 @@ def _limits(occupancy: Occupancy) -> Iterator[str]:
         yield f"{name:20}{programs:>6}{'   binds' if name in occupancy.limited_by else ''}"
 
 
-def _time(time: Time) -> Iterator[str]:
+def _time(time: Time, explain: bool) -> Iterator[str]:
     if time.expected_us is not None:
         parts = sorted(time.terms.items(), key=lambda term: -term[1])
         terms = ", ".join(f"{name} {us:.1f}" for name, us in parts if round(us, 1))
         low, high = (time.expected_us * (1 + sign * (time.error or 0)) for sign in (-1, 1))
         sure = f"{low:.3g} to {high:.3g} in nine cases of ten" if time.error else "by assumed numbers"
         yield f"{time.expected_us:.3g} us expected, {sure}: {terms}"
+        if explain:
+            yield f"the numbers behind it: {time.source}"
     yield f"at least {time.floor_us:.3g} us ({time.bytes / 1e6:.4g} MB at {time.bytes / time.floor_us / 1e6:.3g} TB/s)"
     if time.waves <= 1:
         yield f"the grid fills {time.waves:.0%} of the device once"

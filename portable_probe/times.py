@@ -1,10 +1,8 @@
 """Tells how long a launch should take, and what that depends on; the model is that of portable_softmax/planning/cost.py."""
 
-from dataclasses import asdict
-
 from portable_probe.report_types import Time
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.facts import GB_PER_S, facts
+from portable_softmax.planning.facts import GB_PER_S, softmax_facts
 from portable_softmax.planning.plan import LaunchPlan
 
 
@@ -15,17 +13,18 @@ def time_of(found: LaunchPlan, device: Device) -> Time | None:
     resident = device.resident(found.occupancy)
     if not per_us or not resident:
         return None
-    known = facts(problem, tiling, found.num_programs, found.occupancy.programs_per_multiprocessor, device)
+    known = softmax_facts(problem, tiling, found.num_programs, found.occupancy.programs_per_multiprocessor, device)
     waves = found.num_programs / resident
     block = tiling.tile_rows * min(tiling.tile_cols, problem.n_cols) * problem.element_bytes
     in_flight = min(resident, found.num_programs) * block * (2 if problem.backward else 1)
     return Time(
-        bytes=round(known.bytes_us * per_us),
-        floor_us=known.bytes_us,
+        bytes=round(known.memory_us * per_us),
+        floor_us=known.memory_us,
         waves=waves,
         tail=1 - waves / -(-found.num_programs // resident),
         covered_us=in_flight / per_us,
         expected_us=found.terms.total if found.terms else None,
-        terms=asdict(found.terms) if found.terms else {},
+        terms=found.terms._asdict() if found.terms else {},
+        source=device.profile.sources[cost.source].title if cost else None,
         error=(cost and cost.error_90) or None,
     )

@@ -4,7 +4,7 @@ import argparse
 import importlib.util
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from portable_probe.output import as_columns, write_whole
 from portable_probe.profiles import product_of, profile_of, versions
@@ -12,6 +12,9 @@ from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.errors import ProfileError
+
+if TYPE_CHECKING:
+    from portable_probe.tune.launches import Launch
 
 VARIABLE = "PORTABLE_SOFTMAX_PROFILES"
 
@@ -36,17 +39,25 @@ def tune(options: argparse.Namespace) -> int:
         options.error("--refit and --on go together: the tables, and the device that they are of")
     if not importlib.util.find_spec("numpy"):
         raise ImportError("numpy is needed, which solves for the numbers: pip install numpy")
-    from portable_probe.tune import cells, files, run
+    from portable_probe.tune import launches
 
     known = os.environ.get(VARIABLE, "").split(os.pathsep)  # it begins with the numbers of what its file extends
     os.environ[VARIABLE] = os.pathsep.join(each for each in known if each and Path(each).resolve() != options.out.resolve())
     device = checked(chosen(options.on))
     if options.refit:
-        launches = [launch for path in options.refit for launch in files.read(path, device)]
-        fit_launches(device, launches, options.out, ", ".join(map(str, options.refit)))
+        found = [launch for path in options.refit for launch in launches.read(path, device)]
+        fit_launches(device, found, options.out, ", ".join(map(str, options.refit)))
     else:
-        keep(device, run.timed_launches(device, cells.cells_of(device), options.minutes), options.out)
+        keep(device, timed_here(device, options.minutes), options.out)
     return 0
+
+
+def timed_here(device: Device, minutes: float) -> "list[Launch]":
+    """Returns the launches of a run, with their times."""
+    from portable_probe.tune import cells, run
+
+    jobs = run.in_turns([*(run.softmax_jobs(cell, device) for cell in cells.cells_of(device)), *run.kernel_jobs(device)])
+    return run.timed_launches(device, jobs, minutes)
 
 
 def checked(device: Device) -> Device:
@@ -58,24 +69,26 @@ def checked(device: Device) -> Device:
     return device
 
 
-def keep(device: Device, launches: list[Any], directory: Path) -> None:
-    """Writes DIRECTORY/<vendor>/<product>.csv, the table of launches, and .yaml beside it, a profile with their fit."""
-    from portable_probe.tune import files
+def keep(device: Device, launches: "list[Launch]", directory: Path) -> None:
+    """Writes tables of launches below DIRECTORY/<vendor>/, and <product>.yaml, a profile with their fit."""
+    from portable_probe.tune.launches import SoftmaxLaunch, table_of
 
-    table = directory / f"{product_of(device)}.csv"
-    write_whole(table, files.table_of(launches))
-    print(f"{table}: --refit fits it again")
+    for name, of_softmax in (("softmax", True), ("rows", False)):
+        if found := [launch for launch in launches if isinstance(launch, SoftmaxLaunch) == of_softmax]:
+            table = directory / f"{product_of(device)}-{name}.csv"
+            write_whole(table, table_of(found))
+            print(f"{table}: --refit fits it again")
     fit_launches(device, launches, directory, f"one {device.name}, {versions()}")
 
 
-def fit_launches(device: Device, launches: list[Any], directory: Path, about: str) -> None:
-    """Prints a fit, and writes it as a profile; `about` tells where the launches are from."""
+def fit_launches(device: Device, launches: "list[Launch]", directory: Path, about: str) -> None:
+    """Prints a fit, and writes it as a profile; `about` says where the launches are from."""
     from portable_probe.tune import fit
 
-    timed = fit.prepared(launches, device)
+    timed = fit.prepared(launch.timed(device) for launch in launches)
     before = [getattr(device.profile.launch.cost, name) for name in COST_NUMBERS]
-    numbers, errors = fit.fitted(timed, timed.weights, before, before)
-    others = fit.by_others(timed, numbers, before)
+    numbers, errors = fit.fitted(timed, timed.weights, before)
+    others = fit.left_out(timed, before)
     values = zip(COST_NUMBERS, before, map("{:.4g}".format, numbers), map("{:.1%}".format, errors), strict=True)
     print("\n" + as_columns(("number", "before", "fitted", "standard error"), list(values)))
     by = {"before": fit.times(timed, before), "fitted": fit.times(timed, numbers), "left out of the fit": others}
@@ -86,7 +99,7 @@ def fit_launches(device: Device, launches: list[Any], directory: Path, about: st
     cost["error_90"] = round(fit.error_90(timed, others), 3)
     regret = next(fit.table(timed, others))[2]
     told = f"left out of the fit, nine of ten times are within {cost['error_90']:.1%}, and regret is {regret}"
-    told = f"least squares of {len(timed.us)} launches of {len(timed.cells)} problems; {told}"
+    told = f"least squares of {len(timed.us)} launches of {len(timed.kinds)} problems; {told}"
     path = directory / f"{product_of(device)}.yaml"
     write_whole(path, profile_of(device, "tuned", f"portable-softmax tune, {about}: {told}", cost))
     os.environ[VARIABLE] = str(directory)

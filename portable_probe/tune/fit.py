@@ -1,26 +1,31 @@
-"""Least squares of the numbers of a launch's cost, and how well they tell the times of problems that were left out."""
+"""Least squares of the numbers of a launch's cost, and how well they predict the times of problems that were left out."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from portable_probe.tune.cells import Cell
-from portable_probe.tune.files import Launch
-from portable_softmax.devices.device import Device
 from portable_softmax.devices.policy import COST_NUMBERS, CostNumbers
-from portable_softmax.planning.cost import terms
-from portable_softmax.planning.facts import Facts, facts
-from portable_softmax.planning.planner import spilled_by
+from portable_softmax.planning.cost import Facts, cost
 
-LONG_US, NEAR = 20, 1.25  # shorter launches are told of apart; near: at most so many times the fastest's time
-FAR_COUNTS = 0.15  # weight of a launch that is not near
+LONG_US, NEAR = 20, 1.25  # shorter launches are listed apart; near: at most so many times the fastest's time
+COUNTS, FAR_COUNTS = 1.1, 0.03  # launches within so many times the fastest's time count, and others so little
 TOLERATED = 0.05  # relative error from which a launch counts less than its square
-PRIOR = 0.002  # weight of the numbers to begin with, in parts of all launches'
+PRIOR = 5e-4  # weight of the numbers to begin with, in parts of all launches'
 FOLDS, STEP = 5, 1e-4
-HEADER = ("number", "regret", "worst", "error, near: median", "90%", "all: median", "90%")
+HEADER = ("problems", "regret", "worst", "error, near: median", "90%", "all: median", "90%")
 Array = Any  # of numpy
+
+
+class Timed(NamedTuple):
+    """A launch that was timed: what it is a launch of, the class of that, whether it is a softmax's, its facts, and us."""
+
+    problem: str
+    kind: str
+    softmax: bool
+    facts: Facts
+    us: float
 
 
 class Launches(NamedTuple):
@@ -30,74 +35,69 @@ class Launches(NamedTuple):
     us: Array
     slower: Array  # us, in parts of the fastest launch's of the problem
     weights: Array  # in the fit
-    problem: Array  # its number in `cells`
-    cells: list[Cell]
+    problem: Array  # its number in `kinds`
+    kinds: list[str]
 
 
-def prepared(lines: Iterable[Launch], device: Device) -> Launches:
+def prepared(timed: Iterable[Timed]) -> Launches:
     """Returns the launches of problems of which there are several.
 
     Raises:
         ValueError: they are too few to fit anything.
     """
-    found: dict[Cell, list[tuple[Facts, float]]] = {}
-    for each in lines:
-        told = facts(each.problem, each.tiling, each.n_programs, each.resident, device, spilled_by(each.resources))
-        found.setdefault(each.cell, []).append((told, each.us))
-    several = [cell for cell in found if len(found[cell]) > 2]
-    listed = [(*launch, at) for at, cell in enumerate(several) for launch in found[cell]]
+    found: dict[str, list[Timed]] = {}
+    for launch in timed:
+        found.setdefault(launch.problem, []).append(launch)
+    several = [found[name] for name in sorted(found) if len(found[name]) > 2]  # in any order the same folds
+    listed = [(launch, at) for at, launches in enumerate(several) for launch in launches]
     if len(listed) < 2 * len(COST_NUMBERS) or len(several) < FOLDS:
         raise ValueError(f"{len(listed)} launches of {len(several)} problems are too few to fit; give it more --minutes")
-    given, us, problems = map(np.array, zip(*listed, strict=True))
+    us, problem = np.array([launch.us for launch, _ in listed]), np.array([at for _, at in listed])
     fastest = np.full(len(several), math.inf)
-    np.minimum.at(fastest, problems, us)
-    slower = us / fastest[problems]
-    weights = np.where(slower < NEAR, 1, FAR_COUNTS) / np.sqrt(np.bincount(problems)[problems])
-    return Launches(Facts(*given.astype(float).T), us, slower, weights, problems, several)
+    np.minimum.at(fastest, problem, us)
+    slower = us / fastest[problem]
+    softmax = np.array([launches[0].softmax for launches in several])
+    share = np.where(softmax, 1, max(1, softmax.sum()) / max(1, (~softmax).sum()))  # both halves weigh alike
+    weights = np.where(slower < COUNTS, 1, FAR_COUNTS) / np.sqrt(np.bincount(problem)[problem]) * share[problem]
+    facts = Facts(*np.array([launch.facts for launch, _ in listed], float).T)
+    return Launches(facts, us, slower, weights, problem, [launches[0].kind for launches in several])
 
 
 def times(launches: Launches, numbers: Array) -> Array:
     """Returns the expected microseconds of each launch."""
-    return np.asarray(terms(launches.facts, CostNumbers(**dict(zip(COST_NUMBERS, numbers, strict=True)))).total)
+    return np.asarray(cost(launches.facts, CostNumbers(**dict(zip(COST_NUMBERS, numbers, strict=True)))).total)
 
 
-def fitted(launches: Launches, weights: Array, begin: Array, prior: Array) -> tuple[Array, Array]:
-    """Finds the numbers of the cost, and their relative errors."""
-    return least_squares(lambda numbers: times(launches, numbers), launches.us, weights, prior, begin)
+def fitted(launches: Launches, weights: Array, prior: Array) -> tuple[Array, Array]:
+    """Returns numbers with the least weighted error of the logarithm of times, and their relative standard errors.
 
-
-def least_squares(told: Callable[[Array], Array], us: Array, weights: Array, first: Array, begin: Array) -> tuple[Array, Array]:
-    """Finds numbers with the least weighted error of the logarithm of times, by Levenberg and Marquardt.
+    It is Levenberg's and Marquardt's method; large errors count less than their square.
 
     Args:
-        told: the expected times of all launches, by some numbers.
-        us: as they were measured.
+        launches: as they were timed.
         weights: of the launches.
-        first: numbers that are preferred where the times do not tell.
-        begin: numbers to begin with.
-
-    Returns:
-        The numbers, and their relative standard errors.
+        prior: numbers to begin with, which are preferred where the times say nothing.
     """
-    first, at, damping, held = np.log(first), np.log(begin), 1e-2, PRIOR * weights.sum()
+    at, damping, held = np.log(prior), 1e-2, PRIOR * weights.sum()
+    first, unit = at, np.eye(len(at))
 
-    def wrong(numbers: Array) -> Array:
-        return np.log(told(np.exp(numbers)) / us)
+    def wrong(logarithms: Array) -> Array:
+        return np.log(times(launches, np.exp(logarithms)) / launches.us)
 
-    def loss(error: Array, numbers: Array) -> float:
+    def loss(error: Array, logarithms: Array) -> float:
         squares = np.sqrt(1 + (error / TOLERATED) ** 2) - 1
-        return float((weights * squares).sum() + 2 * held * ((numbers - first) ** 2).sum())
+        return float((weights * squares).sum() + 2 * held * ((logarithms - first) ** 2).sum())
 
     error = wrong(at)
     least = loss(error, at)
     for _ in range(100):
-        slope = np.stack([(wrong(at + STEP * one) - error) / STEP for one in np.eye(len(at))], 1)
+        slope = np.stack([(wrong(at + STEP * one) - error) / STEP for one in unit], 1)
         weighted = weights / np.sqrt(1 + (error / TOLERATED) ** 2) / TOLERATED**2
-        curve = slope.T @ (slope * weighted[:, None]) + 4 * held * np.eye(len(at))
+        curve = slope.T @ (slope * weighted[:, None]) + 4 * held * unit
         uphill = slope.T @ (weighted * error) + 4 * held * (at - first)
         tried = at - np.clip(np.linalg.solve(curve + damping * np.diag(np.diag(curve)), uphill), -1, 1)
         if (now := loss(tried_error := wrong(tried), tried)) < least:
-            done, damping = least - now < 1e-6 * least, max(damping / 5, 1e-9)
+            done, damping = least - now < 1e-5 * least, max(damping / 5, 1e-9)
             at, error, least = tried, tried_error, now
             if done:
                 break
@@ -107,32 +107,37 @@ def least_squares(told: Callable[[Array], Array], us: Array, weights: Array, fir
     return np.exp(at), np.sqrt(np.diag(np.linalg.inv(curve)) * spread)
 
 
-def by_others(launches: Launches, begin: Array, prior: Array) -> Array:
+def left_out(launches: Launches, prior: Array) -> Array:
     """Returns the expected microseconds of each launch by numbers that were fitted to other problems."""
-    fold = np.random.default_rng(0).permutation(len(launches.cells))[launches.problem] % FOLDS
-    told = np.empty(len(fold))
-    for each in range(FOLDS):
-        numbers, _ = fitted(launches, np.where(fold == each, 0, launches.weights), begin, prior)
-        told[fold == each] = times(launches, numbers)[fold == each]
-    return told
+    fold = np.random.default_rng(0).permutation(len(launches.kinds))[launches.problem] % FOLDS
+    expected = np.empty(len(fold))
+    for part in np.unique(fold):
+        numbers, _ = fitted(launches, np.where(fold == part, 0, launches.weights), prior)
+        expected[fold == part] = times(launches, numbers)[fold == part]
+    return expected
 
 
-def error_90(launches: Launches, told: Array) -> float:
+def error_90(launches: Launches, expected: Array) -> float:
     """Returns the relative error that nine of ten times of launches near the fastest keep."""
-    return float(np.quantile(np.abs(np.log(told / launches.us))[launches.slower < NEAR], 0.9))
+    return float(np.quantile(np.abs(np.log(expected / launches.us))[launches.slower < NEAR], 0.9))
 
 
-def table(launches: Launches, told: Array) -> Iterator[tuple[str, ...]]:
-    """Yields lines below HEADER: of all problems, of those whose fastest launch is long, and of each class.
+def regrets(launches: Launches, expected: Array) -> Array:
+    """Returns by how much the launch of the least expected time takes longer than the fastest of its problem."""
+    order = np.lexsort((expected, launches.problem))
+    return launches.slower[order[np.unique(launches.problem[order], return_index=True)[1]]] - 1
 
-    The regret of a problem is by how much the launch of the least cost takes longer than the fastest that was timed.
-    """
-    long, kinds = launches.us / launches.slower >= LONG_US, np.array([launches.cells[at].kind for at in launches.problem])
-    groups = {"all": long | True, f"{LONG_US} us and more": long} | {kind: kinds == kind for kind in dict.fromkeys(kinds)}
-    error, near = np.abs(np.log(told / launches.us)), launches.slower < NEAR
-    for group, chosen in ((group, chosen) for group, chosen in groups.items() if chosen.any()):
-        problems = [np.flatnonzero(launches.problem == at) for at in np.unique(launches.problem[chosen])]
-        regret = [launches.slower[mine[told[mine].argmin()]] for mine in problems]
-        mean = math.exp(np.mean(np.log(regret))) - 1
-        quantiles = [np.quantile(error[which], part) for which in (chosen & near, chosen) for part in (0.5, 0.9)]
-        yield group, str(len(problems)), *(f"{each:.1%}" for each in (mean, max(regret) - 1, *quantiles))
+
+def table(launches: Launches, expected: Array) -> Iterator[tuple[str, ...]]:
+    """Yields lines below HEADER: of all problems, of those whose fastest launch is long, and of each class."""
+    kinds, regret = np.array(launches.kinds), regrets(launches, expected)
+    fastest = np.zeros(len(kinds))
+    fastest[launches.problem] = launches.us / launches.slower
+    groups = {"all": fastest > 0, f"{LONG_US} us and more": fastest >= LONG_US}
+    groups |= {kind: kinds == kind for kind in dict.fromkeys(launches.kinds)}
+    error, near = np.abs(np.log(expected / launches.us)), launches.slower < NEAR
+    for name, chosen in ((name, chosen) for name, chosen in groups.items() if chosen.any()):
+        mine = chosen[launches.problem]
+        quantiles = [np.quantile(error[which], part) for which in (mine & near, mine) for part in (0.5, 0.9)]
+        values = regret[chosen].mean(), regret[chosen].max(), *quantiles
+        yield name, str(chosen.sum()), *(f"{value:.1%}" for value in values)

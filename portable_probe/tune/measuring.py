@@ -9,28 +9,34 @@ from typing import Any
 import torch
 
 from portable_probe.closeness import softmax_in_float64, worst_error
+from portable_probe.tune import kernels
 from portable_probe.tune.cells import Cell, tensors_of
-from portable_probe.tune.files import Launch
+from portable_probe.tune.launches import KernelLaunch, Launch, SoftmaxLaunch
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import PlanError, PortableSoftmaxError
+from portable_softmax.errors import CompileError, PlanError, PortableSoftmaxError
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import unfit
 from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.row_facts import RowLaunch
+from portable_softmax.row_kernels.fits import compiled_for
+from portable_softmax.row_kernels.traffic import known_multiple, traffic_of
+from portable_softmax.row_kernels.ttir import parsed
 from portable_softmax.runtime.compiled import resources_of
 from portable_softmax.runtime.guard import guard_of, launch_on
 from portable_softmax.runtime.launch import bind_tiling, sizes_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 WARMUP_MS, REPEAT_MS = 1, 6  # of each of two turns
+NEAR = 0.02  # error of a row kernel's result, in parts of the largest: bfloat16 rounds to 0.004
 
 
 class WrongResultError(PortableSoftmaxError):
     """A launch computes another result than float64."""
 
 
-def compiled(cell: Cell, problem: Problem, tiling: Tiling) -> Launch:
-    """Compiles a launch for the device that is here.
+def compiled(cell: Cell, problem: Problem, tiling: Tiling) -> SoftmaxLaunch:
+    """Compiles a launch of the softmax for the device that is here.
 
     Raises:
         PlanError, CompileError: it does not compile, or too few programs are resident.
@@ -40,20 +46,61 @@ def compiled(cell: Cell, problem: Problem, tiling: Tiling) -> Launch:
     occupancy = device.vendor.occupancy(resources, device.hardware)
     if reason := unfit(problem, tiling, occupancy, device):
         raise PlanError(reason)
-    return Launch(cell, problem, tiling, resources, occupancy.programs_per_multiprocessor)
+    return SoftmaxLaunch(cell, problem, tiling, resources, occupancy.programs_per_multiprocessor)
+
+
+def compiled_kernel(kernel: str, dtype: str, sizes: tuple[int, int], meta: dict[str, int], walks: bool) -> KernelLaunch:
+    """Compiles a launch of a row kernel for the device that is here.
+
+    Args:
+        kernel: its name in KERNELS.
+        dtype: torch's name of the operands' type.
+        sizes: rows, and elements of one.
+        meta: BLOCK, STAGES and num_warps.
+        walks: as many programs as are resident go over all rows; else there is one for each row.
+
+    Raises:
+        PlanError, CompileError: it does not compile, or no program is resident.
+    """
+    import triton
+
+    device, jit, (n_rows, n_cols) = current_device(), kernels.KERNELS[kernel], sizes
+    x = torch.empty(sizes, dtype=getattr(torch, dtype), device="meta")
+    given = {"y": x, "x": x, "n_rows": n_rows, "n_cols": n_cols}
+    constants = {name: meta[name] for name in ("BLOCK", "STAGES")}
+    (found,) = compiled_for(jit, [triton.Config(constants, num_warps=meta["num_warps"])], given, device)
+    if isinstance(found, Exception):
+        raise CompileError(f"{kernel}: {found}") from found
+    resources = device.vendor.resources(found)
+    resident = device.vendor.occupancy(resources, device.hardware).programs_per_multiprocessor
+    if not resident:
+        raise PlanError(f"{kernel}: no program of {meta} is resident")
+    function = parsed(found.asm["ttir"], list(given))
+    traffic = traffic_of(function, given, True, n_rows, n_cols, meta["BLOCK"])
+    programs = min(n_rows, resident * (device.hardware.multiprocessor_count or 1)) if walks else n_rows
+    in_blocks, spilled = kernel in kernels.IN_BLOCKS, resources.spilled_bytes_per_thread
+    options = meta["num_warps"], meta["BLOCK"], meta["STAGES"]
+    multiple = known_multiple(n_cols, False)
+    launch = RowLaunch(n_rows, n_cols, multiple, programs, resident, *options, in_blocks, spilled)
+    return KernelLaunch(kernel, dtype, launch, traffic)
 
 
 def timed(launch: Launch) -> Launch:
-    """Launches, compares the result with float64, and returns it with its median time, the cache flushed for each.
+    """Launches, compares the result with float64, and returns the launch with its median time, the cache flushed for each.
 
     Raises:
         WrongResultError: the result differs by more than is allowed.
         CompileError: the kernel does not compile.
     """
-    device, (cell, problem, tiling, *_) = current_device(), launch
+    device = current_device()
     where = device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}")
-    operands, dim = tensors_of(cell, where)
     torch.manual_seed(0)
+    call = _softmax(launch, device, where) if isinstance(launch, SoftmaxLaunch) else _kernel(launch, where)
+    return launch._replace(us=_median_us(call, device))
+
+
+def _softmax(launch: SoftmaxLaunch, device: Device, where: str) -> Callable[[], Any]:
+    operands, dim = tensors_of(launch.cell, where)
     result, first, *last = operands
     result.fill_(float("nan"))
     first.normal_()
@@ -62,16 +109,31 @@ def timed(launch: Launch) -> Launch:
         y.copy_(torch.softmax(y.normal_().float(), dim))
         total, size = ((each * y.double()).sum(dim, True) for each in (first.double(), first.double().abs()))
         exact, terms = y.double() * (first.double() - total), y.double() * (first.double().abs() + size)
-    prepared = bind_tiling(problem, tiling, launch.n_programs, sizes_of(problem), device, result.device)
-    call = functools.partial(launch_on, guard_of(device), prepared, *operands)
+    sizes = sizes_of(launch.problem)
+    bound = bind_tiling(launch.problem, launch.tiling, launch.num_programs, sizes, device, result.device)
+    call = functools.partial(launch_on, guard_of(device), bound, *operands)
     call()
     if not (error := worst_error(result, exact, terms)) <= 1:
         raise WrongResultError(f"the result differs from float64 by {error:.3g} times what is allowed")
-    return launch._replace(us=_median_us(call, device))
+    return call
+
+
+def _kernel(launch: KernelLaunch, where: str) -> Callable[[], Any]:
+    of = launch.launch
+    x = torch.randn(of.n_rows, of.n_cols, device=where).to(getattr(torch, launch.dtype))
+    y = torch.full_like(x, float("nan"))
+    meta = {"BLOCK": of.block, "STAGES": of.num_stages, "num_warps": of.num_warps}
+    run = kernels.KERNELS[launch.kernel][(of.num_programs,)]
+    call = functools.partial(run, y, x, of.n_rows, of.n_cols, **meta)
+    call()
+    exact = kernels.exact(launch.kernel, x)
+    if not (error := float((y.double() - exact).abs().max() / exact.abs().max())) <= NEAR:
+        raise WrongResultError(f"the result differs from float64 by {error:.3g} of its largest element")
+    return call
 
 
 def _median_us(call: Callable[[], Any], device: Device) -> float:
-    """Times a call; on a CPU, where Triton's interpreter runs, once by the clock, which tells nothing of a device.
+    """Times a call; on a CPU, where Triton's interpreter runs, once by the clock, which says nothing of a device.
 
     A host that stalls while do_bench estimates how often to call leaves it one call: so the lower of two medians counts.
     """

@@ -1,42 +1,47 @@
 """A run: compiles and times one launch after another, for as many minutes as there are."""
 
 import contextlib
+import functools
 import logging
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from itertools import chain, zip_longest
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, product, zip_longest
 
-from portable_probe.tune.cells import Cell, problem_on
-from portable_probe.tune.files import Launch
-from portable_probe.tune.measuring import compiled, timed
+from portable_probe.tune.cells import FULL, Cell, problem_on
+from portable_probe.tune.launches import Launch
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PortableSoftmaxError
-from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import ranked
-from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.problem import next_power_of_2
 
-BEST, BY_CHANCE = 6, 14  # launches of a problem: those of the least cost by the numbers that there are, and others
-Job = tuple[Cell, Problem, Tiling]
+BEST, BY_CHANCE = 6, 14  # launches of a softmax: those of the least cost by the numbers that there are, and others
+KERNEL_BY_CHANCE = 20  # launches of a row kernel
+KERNEL_COLS = {"rms_norm": (1024, 4096, 8192), "gelu": (1001, 4096), "two_pass_norm": (4096, 14336, 65536)}
+KERNEL_ROWS = FULL, FULL // 16  # elements of all rows
+BLOCKS, STAGES, MOST_EACH = (1024, 2048, 4096, 8192), (1, 3), 64
+Job = Callable[[], Launch]  # compiles
 
 
-def timed_launches(device: Device, cells: Sequence[Cell], minutes: float) -> list[Launch]:
+def timed_launches(device: Device, jobs: Sequence[Job], minutes: float) -> list[Launch]:
     """Returns launches with their times: all that there are when the minutes are up, at Ctrl-C, or when the device fails.
 
     A launch that does not compile, or whose result is wrong, is printed and left out. After any other error the device may be
     unusable, so it ends the run.
     """
+    from portable_probe.tune.measuring import timed
+
     began, found = time.monotonic(), list[Launch]()
-    jobs = _in_turns(cells, device)
     with _errors_alone(), contextlib.suppress(KeyboardInterrupt):
         for job in jobs:
             if time.monotonic() - began > 60 * minutes:
                 break
             try:
-                found.append(timed(compiled(*job)))
+                found.append(timed(job()))
             except Exception as error:
-                print(f"{', '.join(map(str, job))}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                words = ", ".join(map(str, getattr(job, "args", ())))
+                print(f"{words}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 if not isinstance(error, PortableSoftmaxError):
                     break
     print(f"{len(found)} of {len(jobs)} launches timed in {time.monotonic() - began:.0f} s", flush=True)
@@ -55,18 +60,43 @@ def _errors_alone() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _in_turns(cells: Sequence[Cell], device: Device) -> list[Job]:
+def in_turns(problems: Sequence[Sequence[Job]]) -> list[Job]:
     """Returns a launch of each problem in an order by chance, then the next one of each."""
-    turns = [[job for job in turn if job] for turn in zip_longest(*(jobs_of(cell, device) for cell in cells))]
+    turns = [[job for job in turn if job] for turn in zip_longest(*problems)]
     for number, turn in enumerate(turns):
         random.Random(number).shuffle(turn)
     return list(chain.from_iterable(turns))
 
 
-def jobs_of(cell: Cell, device: Device) -> list[Job]:
-    """Returns a problem's launches: those of the least cost and others by chance in turn, each time the same."""
+def softmax_jobs(cell: Cell, device: Device) -> list[Job]:
+    """Returns a softmax's launches: those of the least cost and others by chance in turn, each time the same."""
+    from portable_probe.tune.measuring import compiled
+
     problem = problem_on(cell, device)
-    found = [(cell, each.problem, each.tiling) for each in ranked(problem, device)] if problem else []
+    found = (
+        [functools.partial(compiled, cell, each.problem, each.tiling) for each in ranked(problem, device)] if problem else []
+    )
     others = found[BEST:]
     random.Random(f"{cell.kind} {cell.n_cols} {cell.dtype} {cell.backward}").shuffle(others)  # one length shares kernels
     return [job for pair in zip_longest(found[:BEST], others[:BY_CHANCE]) for job in pair if job]
+
+
+def kernel_jobs(device: Device) -> list[list[Job]]:
+    """Returns launches of row kernels by chance, of each kernel, length and type."""
+    from portable_probe.tune.measuring import compiled_kernel
+
+    warp, threads = device.hardware.warp_size or 1, device.hardware.max_threads_per_program or 1
+    warps = [1 << power for power in range((threads // warp).bit_length())]
+    found: list[list[Job]] = []
+    for kernel, dtype, elements in product(KERNEL_COLS, ("float32", "bfloat16"), KERNEL_ROWS):
+        for n_cols in KERNEL_COLS[kernel]:
+            blocks = [next_power_of_2(n_cols)] if kernel != "two_pass_norm" else [b for b in BLOCKS if b < n_cols]
+            settings = [
+                ({"BLOCK": block, "STAGES": stages, "num_warps": num_warps}, walks)
+                for block, stages, num_warps, walks in product(blocks, STAGES, warps, (False, True))
+                if 1 <= block / (num_warps * warp) <= MOST_EACH
+            ]
+            random.Random(f"{kernel} {dtype} {n_cols}").shuffle(settings)
+            of = kernel, dtype, (elements // n_cols, n_cols)
+            found.append([functools.partial(compiled_kernel, *of, *setting) for setting in settings[:KERNEL_BY_CHANCE]])
+    return found

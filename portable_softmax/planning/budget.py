@@ -15,7 +15,9 @@ class Budget:
         self.problem, self.device = problem, device
         self.warp = hardware.warp_size or 1
         self.most_threads = hardware.max_threads_per_program or self.warp
+        self.resident_threads = self.warp * (hardware.max_warps_per_multiprocessor or 1)
         self.registers = hardware.registers_per_multiprocessor or 1
+        self.most_registers = hardware.max_registers_per_thread or self.registers  # of a thread
         self.multiprocessors = hardware.multiprocessor_count or 1
         self.operands = 2 if problem.backward else 1  # that are read
         can_split = bool(launch.polls) and not problem.in_place

@@ -1,73 +1,135 @@
-"""Expected microseconds of a launch: a sum of terms, from facts and a few numbers that were measured on a device.
+"""Expected microseconds of a launch: a sum of terms, from its facts and a few numbers that were measured on a device.
 
-A multiprocessor takes its programs in waves: so many at once. A program waits, for the sums of its threads and for other
-programs, and moves its bytes. Others use the memory meanwhile, unless all are in step, as they are in the first waves; in
-the units of a multiprocessor its programs take turns. So a launch takes: its start, the waiting that nothing hides, and the
-largest of moving all bytes, going through all waves, and starting all programs, or somewhat more where two of them are alike.
+A multiprocessor holds several programs, and each takes a tile, or a row, in a turn: it loads, computes, and stores. Other
+programs use the memory meanwhile, but in the first turns all are in step. So a launch takes its start, its first turn, and the
+larger of moving all bytes and of going through all other turns, or somewhat more where the two are alike; and never less than
+it takes to begin all programs. docs/cost.md has a table of the terms.
 """
 
-from portable_softmax.devices.device import Device
+from typing import Any, NamedTuple
+
 from portable_softmax.devices.policy import CostNumbers
-from portable_softmax.errors import PlanError
-from portable_softmax.planning.facts import Facts, facts
-from portable_softmax.planning.plan import Terms, Tiling
-from portable_softmax.planning.problem import Problem
 
-NS, PS = 1e-3, 1e-6  # microseconds of a nanosecond, and of a picosecond
+NS = 1e-3  # microseconds of a nanosecond
+AHEAD = 16  # how much each turn that is loaded ahead hides of the latency
+IN_STEP = 12  # turns in which programs still wait at the same time, at most
+FLOOR = 8  # exponent: nearly the larger of beginning all programs and all else
+SECOND = 0.3  # start of a launch that follows another one, in parts of the first one's
 
 
-def cost(
-    problem: Problem, tiling: Tiling, num_programs: int, resident: int, device: Device, spilled_bytes: int = 0
-) -> Terms | None:
-    """Returns what a launch should take; None for a device whose profile gives no numbers for it.
+class Facts(NamedTuple):
+    """Facts of a launch that its cost depends on; numbers, or arrays of them for many launches at once.
 
     Args:
-        problem: as it is read, see reading.py.
-        tiling: how its rows are cut.
-        num_programs: size of the grid.
-        resident: programs that a multiprocessor holds at once.
-        device: where it runs.
-        spilled_bytes: of a thread.
-
-    Raises:
-        PlanError: no program is resident.
+        memory_us: moving all bytes at the data sheet's bandwidth, with those that are read again and have left the L2 cache.
+        l2_us: the same for bytes that the L2 cache moves besides: sectors of short pieces, spilled registers.
+        left_out: bytes that cache lines leave out, for each that is moved.
+        programs: of the grid.
+        beside: programs that a multiprocessor holds at once.
+        waves: of programs, until all are done.
+        turns: of a program: tiles, or rows, that it takes.
+        ahead: turns that are loaded ahead.
+        loads: of a turn, that wait for one another.
+        elements: of a thread and turn, of one operand; for each exponential once more.
+        exchanges: 1 where programs wait for row statistics of others.
+        issued: accesses and shuffles of a program's warps in a turn.
+        own_issued: the same of a program beside its turns.
+        launches: one, or two of which the second reads what the first has reduced.
     """
-    if resident < 1:
-        raise PlanError(f"the cost of {tiling} was asked for, of which no program is resident")
-    numbers = device.profile.launch.cost
-    return terms(facts(problem, tiling, num_programs, resident, device, spilled_bytes), numbers) if numbers else None
+
+    memory_us: Any
+    l2_us: Any
+    left_out: Any
+    programs: Any
+    beside: Any
+    waves: Any
+    turns: Any
+    ahead: Any
+    loads: Any
+    elements: Any
+    exchanges: Any
+    issued: Any
+    own_issued: Any
+    launches: Any = 1
 
 
-def terms(given: Facts, numbers: CostNumbers) -> Terms:
+class Terms(NamedTuple):
+    """Microseconds of a launch by what they are for; their sum is the expected time. Arrays where facts are.
+
+    Args:
+        start: the launch, if it did nothing.
+        memory: moving all bytes.
+        lines: more of it, where pieces of cache lines are moved, or registers are spilled.
+        walking: more of it, where each program has a share of the rows that is fixed beforehand.
+        latency: waiting for memory, where nothing hides it.
+        elements: arithmetic of a thread, where nothing hides it.
+        exchange: waiting for row statistics of other programs, where nothing hides it.
+        issue: accesses and shuffles of a multiprocessor's programs, where nothing hides them.
+        turnover: beginning programs that follow others.
+        turns: later turns, as far as moving does not hide them.
+        programs: beginning all programs, as far as all else does not hide it.
+    """
+
+    start: Any
+    memory: Any
+    lines: Any
+    walking: Any
+    latency: Any
+    elements: Any
+    exchange: Any
+    issue: Any
+    turnover: Any
+    turns: Any
+    programs: Any
+
+    @property
+    def total(self) -> Any:
+        """Returns the expected microseconds."""
+        return sum(self)
+
+    def times(self, factor: float) -> "Terms":
+        """Returns the terms of a launch that takes so many times as long."""
+        return Terms(*(factor * term for term in self))
+
+    def __str__(self) -> str:
+        """Gives the total, and each term that is a tenth of a microsecond or more, the largest first."""
+        terms = sorted(zip(self, self._fields, strict=True), reverse=True)
+        return f"{self.total:.1f} us: {', '.join(f'{name} {value:.1f}' for value, name in terms if round(value, 1))}"
+
+
+def cost(facts: Facts, numbers: CostNumbers) -> Terms:
     """Returns the terms of a launch; arithmetic alone, so that arrays of facts give arrays of terms."""
-    exchange, steps = numbers.exchange_us * given.shared, numbers.step_us * given.steps
-    thread = NS * numbers.thread_ns * given.each
-    lookups = NS * numbers.lookup_ns * given.lookups
-    busy = PS * (
-        numbers.alone_ps * given.alone
-        + numbers.request_ps * given.requests
-        + numbers.exponent_ps * given.exponents
-        + numbers.sum_ps * given.sums
-    )  # of the multiprocessor
-    later = given.waves - 1
-    in_step = 1 + numbers.in_step * later / (later + numbers.in_step) / given.beside
+    latency = numbers.latency_us * facts.loads / (1 + AHEAD * facts.ahead)
+    elements = NS * numbers.element_ns * facts.elements
+    exchange = numbers.exchange_us * facts.exchanges
+    issue = NS * numbers.issue_ns * facts.issued * facts.beside
+    own = NS * numbers.issue_ns * facts.own_issued * facts.beside
+    turn = latency + elements + exchange + issue
 
-    once = given.bytes_us / numbers.bandwidth
-    pieces, again = once * numbers.line * given.pieces, given.again_us / numbers.again + given.spilled_us / numbers.spilled
-    moving = once + pieces + again
-    waits = later * (given.waiting * exchange + thread + steps + (given.waiting * lookups + busy) * given.beside)
-    waves = waits / moving
-    starting = NS * numbers.program_ns * given.programs / moving
-    waves, starting = waves**numbers.overlap, starting**numbers.overlap
-    hidden_not = moving * ((1 + waves + starting) ** (1 / numbers.overlap) - 1)
+    memory = facts.memory_us / numbers.bandwidth
+    lines = memory * numbers.line * facts.left_out + facts.l2_us / numbers.l2_bandwidth
+    walking = (memory + lines) * numbers.walking * (1 - 1 / facts.turns)
+    moving = memory + lines + walking + 1e-9  # some kernels move nothing that is known of
+
+    later = facts.waves * facts.turns - 1
+    deep = facts.beside * (1 + facts.ahead)
+    in_step = 1 + IN_STEP * later / (later + IN_STEP) / deep
+    turnover = numbers.turnover_us * (facts.waves - 1) / deep
+    turns = (later * turn + (facts.waves - 1) * own) / moving
+    turns = moving * ((1 + turns * turns) ** 0.5 - 1)
+
+    rest = turn * in_step + own + turnover + moving + turns
+    begun = NS * numbers.launch_ns * facts.programs * facts.launches / rest
     return Terms(
-        start=numbers.start_us * given.launches,
-        moving=once,
-        pieces=pieces,
-        again=again,
-        exchange=(exchange + lookups) * in_step,
-        threads=thread * in_step + busy * (in_step - 1 + given.beside),
-        steps=steps * in_step,
-        waves=hidden_not * waves / (waves + starting),
-        starting=hidden_not * starting / (waves + starting),
+        start=numbers.start_us * (1 + SECOND * (facts.launches - 1)),
+        memory=memory,
+        lines=lines,
+        walking=walking,
+        latency=latency * in_step,
+        elements=elements * in_step,
+        exchange=exchange * in_step,
+        issue=issue * in_step + own,
+        turnover=turnover,
+        turns=turns,
+        programs=rest * ((1 + begun**FLOOR) ** (1 / FLOOR) - 1),
     )

@@ -1,4 +1,4 @@
-"""Facts of a launch that its cost depends on: what its programs do, in which order, and what they move."""
+"""Facts of a softmax's launch that its cost depends on: what its programs do, in which order, and what they move."""
 
 import functools
 import math
@@ -7,54 +7,14 @@ from typing import NamedTuple
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.budget import WORD_BYTES, Budget
+from portable_softmax.planning.cost import Facts
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 
 GB_PER_S = 1e3  # bytes of a microsecond
 BANDWIDTH = 16  # GB/s of a multiprocessor, where nobody knows the memory's: most of the shipped profiles have 9 to 26
-
-
-class Facts(NamedTuple):
-    """Facts of a launch that its cost depends on; numbers, or arrays of them for many launches at once.
-
-    Args:
-        programs: that a multiprocessor starts.
-        beside: programs that it has at once.
-        waves: whole rounds, until all tiles are done.
-        bytes_us: moving all bytes once, at the data sheet's bandwidth.
-        again_us: the same for bytes that are read again.
-        spilled_us: the same for bytes that are spilled, and read again.
-        shared: 1 where programs exchange statistics, or read those of tokens for a gradient, else 0.
-        waiting: part of the programs that share a row which wait for the others and read their statistics.
-        lookups: statistics that such a program reads.
-        each: elements of an operand that a thread has, with those that are masked.
-        alone: elements with an address, or a mask, of their own: on both sides of unaligned rows, and each access of rows side
-            by side.
-        requests: cache lines that the program's warps ask for, each access apart.
-        exponents: elements that a program raises e to, with those that are masked.
-        sums: numbers that a program's threads give each other.
-        steps: blocks that a program waits for, beyond the first.
-        pieces: bytes that cache lines leave out, for each that is moved.
-        launches: one, or two of which the second reads what the first has reduced.
-    """
-
-    programs: float
-    beside: float
-    waves: float
-    bytes_us: float
-    again_us: float
-    spilled_us: float
-    shared: float
-    waiting: float
-    lookups: float
-    each: float
-    alone: float
-    requests: float
-    exponents: float
-    sums: float
-    steps: float
-    pieces: float
-    launches: float = 1.0
+CACHED = 0.8  # of the L2 cache: half of what programs read once more is lost where they move as much in between
+LINE_PART, LOOKUP = 1 / 3, 2  # accesses of a warp that take as long as a cache line, and as a number of another program
 
 
 class _Memory(NamedTuple):
@@ -71,51 +31,66 @@ class _Memory(NamedTuple):
     warp: int
     line: int
     sector: int
-    cached: int
 
 
-def facts(
+def softmax_facts(
     problem: Problem, tiling: Tiling, num_programs: int, resident: int, device: Device, spilled_bytes: float = 0
 ) -> Facts:
-    """Returns the facts of a launch; see `cost`."""
+    """Returns the facts of a launch.
+
+    Args:
+        problem: as it is read, see reading.py.
+        tiling: how its rows are cut.
+        num_programs: size of the grid.
+        resident: programs that a multiprocessor holds at once, at least 1.
+        device: where it runs.
+        spilled_bytes: of a thread.
+    """
     memory = _memory(problem, device)
-    threads = (tiling.num_warps or 1) * memory.warp
-    tiles = problem.tiles(tiling.tile_rows) * tiling.splits  # what programs do one after the other
-    places = memory.multiprocessors * resident
+    warps = tiling.num_warps or 1
+    threads = warps * memory.warp
+    tiles = problem.tiles(tiling.tile_rows) * tiling.splits
+    beside = min(resident, max(1.0, num_programs / memory.multiprocessors))
+    twice = not tiling.held and problem.reads_again
+    passes = 2 if twice else 1
     covered = tiling.covers(problem.width) // tiling.splits
     elements = tiling.tile_rows * covered
-    edges = tiling.tile_rows * 2 * problem.vector / tiling.splits if problem.unaligned else 0  # the first split has both
+    ends = tiling.tile_rows * 2 * problem.vector / tiling.splits if problem.unaligned else 0  # the first split has both
     vector = _vector(problem, tiling, threads)
-    pieces, under, requests = _pieces(problem, tiling, memory, vector)
+    left_out, under, lines = _pieces(problem, tiling, memory, vector)
     read, moved = memory.elements * memory.read, memory.elements * (memory.read + memory.written)
-    twice = not tiling.held and problem.reads_again
-    exchanges = tiling.is_shared and not tiling.two_launches
-    is_gradient = problem.log_probs is not None and problem.log_probs.gradient
-    between = elements * (memory.read + memory.written) * places  # that all programs move meanwhile
-    missed = read * max(0.0, 1 - memory.cached / between) if twice else 0  # the L2 cache has lost it
-    passes = 1 + read / moved if twice else 1
-    again = under * moved * passes + (read - missed if twice else 0)
-    alone = elements / vector if problem.across else 0  # each has an address of its own
+    between = elements * (memory.read + memory.written) * beside * memory.multiprocessors
+    again = read * lost(max(between, read * tiling.two_launches), device) if twice else 0
+    exchanges = tiling.is_shared and not tiling.two_launches and problem.pairs > 0
+    statistics = min(problem.pairs, 1) if problem.backward else problem.pairs + (problem.pairs > 0)  # a maximum, and sums
+    accesses = ((memory.operands - 1) * passes + 1) * (elements / vector + ends)
+    shuffles = statistics * _sums(problem, tiling, threads, vector)
+    lines = lines * elements * passes + memory.operands * ends / problem.vector
+    lookups = problem.pairs * tiling.tile_rows * tiling.splits if exchanges else 0
+    of_thread = (elements + ends) / threads
     return Facts(
-        programs=num_programs / memory.multiprocessors,
-        beside=min(resident, max(1.0, tiles / memory.multiprocessors)),
-        waves=-(-tiles // places),
-        bytes_us=(moved + missed + memory.elements * memory.mask) / memory.per_us,
-        again_us=again / memory.per_us,
-        spilled_us=2 * spilled_bytes * threads * tiles / memory.per_us,
-        shared=float((exchanges and problem.pairs > 0) or is_gradient),
-        waiting=1 if problem.log_probs is None or is_gradient else 1 / tiling.splits,
-        lookups=problem.pairs * tiling.tile_rows * tiling.splits if exchanges else 0,
-        each=(elements + edges) / threads,
-        alone=(edges + alone) * passes,
-        requests=requests * elements * passes + memory.operands * edges / problem.vector,
-        exponents=0 if problem.backward else elements + edges,
-        sums=(_sums(problem, tiling, threads, vector) + edges * math.log2(2 * problem.vector))
-        * (min(problem.pairs, 1) if problem.backward else problem.pairs + (problem.pairs > 0)),  # a maximum, and sums
-        steps=0 if tiling.held else (2 if twice else 1) * -(-covered // tiling.width) - 1,
-        pieces=pieces,
-        launches=2.0 if tiling.two_launches else 1.0,
+        memory_us=(moved + again + memory.elements * memory.mask) / memory.per_us,
+        l2_us=(under * (moved + read * twice) + (read - again) * tiling.two_launches + 2 * spilled_bytes * threads * tiles)
+        / memory.per_us,
+        left_out=left_out,
+        programs=num_programs,
+        beside=beside,
+        waves=-(-num_programs // (memory.multiprocessors * resident)),
+        turns=-(-tiles // num_programs),
+        ahead=0,
+        loads=1 if tiling.held else passes * -(-covered // tiling.width),
+        elements=of_thread if problem.backward else of_thread + elements / threads,
+        exchanges=float(exchanges),
+        issued=(accesses + shuffles) / memory.warp + LINE_PART * lines + LOOKUP * lookups,
+        own_issued=0,
+        launches=2 if tiling.two_launches else 1,
     )
+
+
+def lost(between: float, device: Device) -> float:
+    """Returns the part of what is read again that the L2 cache has lost, if so many bytes are moved between the two reads."""
+    x = between / (CACHED * (device.hardware.l2_cache_bytes or 1))
+    return x * x / (1 + x * x)
 
 
 @functools.lru_cache(maxsize=256)
@@ -136,7 +111,6 @@ def _memory(problem: Problem, device: Device) -> _Memory:
         warp=budget.warp,
         line=WORD_BYTES * budget.line,
         sector=WORD_BYTES * budget.sector,
-        cached=hardware.l2_cache_bytes or 0,
     )
 
 
@@ -157,28 +131,26 @@ def _pieces(problem: Problem, tiling: Tiling, memory: _Memory, vector: int) -> t
     Bytes that lines leave out for each that is moved; moves of all operands' worth of sectors beyond the first; and
     lines that warps ask for, for each element.
     """
-    element, operands, line, sector = memory.element, memory.operands, memory.line, memory.sector
+    element, line, sector = memory.element, memory.line, memory.sector
     access = vector * memory.warp  # elements that a warp asks for at once
+    rows, inner, narrow = tiling.tile_rows, problem.inner, 1.0
     if not problem.across:
-        runs = [tiling.tile_rows * tiling.tile_cols] * operands
-        asked = [_lines(access, tiling.width, tiling.tile_rows, problem.n_cols, element, line)] * operands
+        run, asked = rows * tiling.tile_cols, _lines(access, tiling.width, rows, problem.n_cols, element, line)
         narrow = vector * element / VECTOR_BYTES  # single elements of a line are read one after another
     else:
-        narrow, inner, rows = 1, problem.inner, min(access, tiling.tile_rows)
-        runs = [inner * tiling.width if tiling.tile_rows >= inner else tiling.tile_rows] * operands
-        if rows > inner:  # of several matrices
-            asked = [
-                _lines(access, inner * (access // rows), -(-rows // inner), inner * problem.n_cols, element, line)
-            ] * operands
+        run = inner * tiling.width if rows >= inner else rows
+        beside = min(access, rows)
+        if beside > inner:  # of several matrices
+            asked = _lines(access, inner * (access // beside), -(-beside // inner), inner * problem.n_cols, element, line)
         else:
-            asked = [_lines(access, rows, access, inner, element, line)] * operands
-    left_out = sum(line / min(line, max(each * element, sector)) - 1 for each in runs) / operands
-    under = sum(sector / min(sector, each * element) - 1 for each in runs) / operands * narrow
+            asked = _lines(access, beside, access, inner, element, line)
+    left_out = line / min(line, max(run * element, sector)) - 1
+    under = (sector / min(sector, run * element) - 1) * narrow
     if problem.scattered:
-        under += (problem.inner - math.gcd(problem.inner, tiling.tile_rows)) / tiling.tile_rows  # rows of others, at both ends
-    elif problem.across and problem.inner * element % sector:
-        under += sector / (runs[0] * element)  # a run ends within a sector that another one begins in
-    return left_out * min(1, vector * element / VECTOR_BYTES), under, sum(asked)
+        under += (inner - math.gcd(inner, rows)) / rows  # rows of others, at both ends
+    elif problem.across and inner * element % sector:
+        under += sector / (run * element)  # a run ends within a sector that another one begins in
+    return left_out * min(1, vector * element / VECTOR_BYTES), under, memory.operands * asked
 
 
 def _lines(access: int, run: int, most_runs: int, apart: int, element: int, line: int) -> float:

@@ -14,15 +14,20 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, next_power_of_2
 
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
-MOST_BLOCKS = 40  # of a tile that is held: each is code of its own, and hundreds compile for minutes
-MOST_SHARED_BLOCKS = 32  # that a program of a shared row holds
-LEAST_SHARED = 16  # elements that each thread of programs that share rows has: all launches near the fastest
+MOST_BLOCKS = 40  # of a tile in registers: each is code of its own, and hundreds compile for minutes
 NARROWEST_TILE = 1024  # elements; narrower ones of rows that are read twice add up more, and round more
 NARROW_WARPS = 4  # of a program of such a tile
+FEW = 8  # elements of a thread, at most: too few for the largest programs, and for blocks that are read twice
+# Of rows; those side by side have limits of their own, as measured launches beyond them are never much faster.
+MOST_SHARED_BLOCKS = 32, 24  # of a split in registers
+LEAST_SHARED = 16, 32  # elements of all operands that each thread of programs has that share rows
+MOST_HELD = 128  # elements of a thread in registers, of rows side by side
+MOST_SPLIT = 96  # elements of all operands of a thread where programs share rows, of rows side by side
+MOST_PIECES = 5  # blocks of at most one access of a row: more hit cache lines that are still on their way
 
 
 class Place(NamedTuple):
-    """A place of the grid: rows of a tile, warps and elements of a block for each thread; splits of a row, held or not."""
+    """A place of the grid: rows, warps, elements of a block for each thread, splits of a row, and whether registers hold it."""
 
     rows: int
     warps: int
@@ -35,55 +40,81 @@ def grid(problem: Problem, device: Device) -> list[Tiling]:
     """Returns the launches of a problem that is read in one way, each once."""
     budget = Budget(problem, device)
     sizes = device.profile.launch.registers
-    found = _with_warps(budget) if device.hardware.warp_size else _of_vector_cores(budget)
+    if not device.hardware.warp_size:
+        found = _of_vector_cores(budget)
+    else:
+        found = _side_by_side(budget) if problem.across else _of_rows(budget)
     possible = [each for each in dict.fromkeys(found) if is_possible(each)]
     return [replace(each, max_registers=size) for each in possible for size in sizes.value] if sizes else possible
 
 
 def is_possible(tiling: Tiling) -> bool:
-    """Tells whether there is a kernel for it."""
+    """True if there is a kernel for it."""
     return tiling.elements <= MOST_ELEMENTS and not (tiling.held and tiling.blocks > MOST_BLOCKS)
 
 
-def _with_warps(budget: Budget) -> Iterator[Tiling]:
-    problem, beside = budget.problem, budget.problem.across
-    warps = powers(1, budget.most_threads // budget.warp)
-    anywhere = not beside and (problem.vector == 1 or problem.unaligned)  # where rows start: a thread takes one access of each
-    each = powers(problem.vector, 2 * problem.widest)
-    for rows in _rows(budget):
-        tile = rows * problem.width if beside or rows == 1 else 0
-        is_long = tile >= budget.most_threads * problem.vector  # an access for each thread there may be
-        is_shared = is_long and budget.shares
-        whole = [] if beside else [rows * next_power_of_2(problem.width)]  # one block, if one thread held it
-        blocks = (
-            [problem.vector, *whole] if anywhere else [*whole, *each[::-1]]
-        )  # the first of those that cost the same is taken
-        places = [*product([rows], warps, blocks, [1], [True])]
-        if is_shared:
-            places += _shared(budget, rows, warps, [problem.vector] if anywhere else each)
-        if (beside and is_long) or 2 * tile * budget.operands > budget.registers:
-            splits = powers(1, MOST_SPLITS) if is_shared else [1]
-            places += product([rows], warps, each[::-1], splits, [False])
-        yield from (tiling for place in places if (tiling := _tiling(budget, Place(*place))))
-        if is_long and rows == 1 and budget.splits_in_two_launches:
-            yield from _two_launches(budget, warps, [problem.vector] if anywhere else each)
-    yield _smallest(budget)
+def _of_rows(budget: Budget) -> Iterator[Tiling]:
+    """Yields tiles of rows whose elements are next to each other; they are read twice only if they cannot be in registers."""
+    problem, warps = budget.problem, powers(1, budget.most_threads // budget.warp)
+    anywhere = problem.vector == 1 or problem.unaligned  # where rows start: a thread takes one access of each
+    sizes = [problem.vector] if anywhere else powers(problem.vector, 2 * problem.widest)[::-1]
+    fit = budget.most_threads * problem.vector // next_power_of_2(problem.width)
+    for rows in powers(1, min(fit, next_power_of_2(-(-problem.n_rows // budget.multiprocessors)))):
+        whole = rows * next_power_of_2(problem.width)  # one block, if one thread held it
+        places = [*product([rows], warps, [*sizes, whole] if anywhere else [whole, *sizes], [1], [True])]
+        is_long = rows == 1 and problem.width >= budget.most_threads * problem.vector  # an access for each thread there may be
+        if is_long and budget.shares:
+            places += _shared(budget, rows, warps, sizes[::-1], MOST_SPLITS)
+        held = [tiling for place in places if (tiling := _tiling(budget, Place(*place)))]
+        yield from held
+        fits = [each for each in held if is_possible(each) and each.splits <= budget.multiprocessors]
+        if not problem.reads_again or not fits:
+            splits = powers(1, MOST_SPLITS) if is_long and budget.shares else [1]
+            places = [*product([rows], warps, sizes, splits, [False])]
+            yield from (tiling for place in places if (tiling := _tiling(budget, Place(*place))))
+        if is_long and budget.splits_in_two_launches:
+            yield from _two_launches(budget, warps, sizes)
+    yield _smallest(budget, 1)
 
 
-def _shared(budget: Budget, rows: int, warps: list[int], each: list[int]) -> Iterator[Place]:
+def _side_by_side(budget: Budget) -> Iterator[Tiling]:
+    """Yields tiles of rows side by side, from a sector of memory wide to two cache lines; long rows are split."""
+    problem, warps = budget.problem, powers(1, budget.most_threads // budget.warp)
+    word = max(1, WORD_BYTES // problem.element_bytes)
+    sizes = powers(max(problem.vector, word), 2 * problem.widest)
+    narrow, line = (min(budget.most_rows, word * elements) for elements in (budget.sector, budget.line))
+    for rows in powers(narrow, min(budget.most_rows, 2 * line)):
+        places = [*product([rows], warps[:-1] or warps, sizes[::-1], [1], [True])]
+        if budget.shares and not problem.scattered and 2 * rows * problem.width * budget.operands > budget.registers:
+            if rows <= line:
+                places += _shared(budget, rows, warps[1:-1], sizes[-2:], MOST_SPLITS // 2)
+            if rows > narrow:  # and so many splits that half of the multiprocessors have one
+                least = next_power_of_2(max(4, min(MOST_SPLITS, budget.multiprocessors // (2 * problem.tiles(rows)))))
+                places += product([rows], warps[1:-2], sizes[::-1], powers(least, MOST_SPLITS), [False])
+        found = [tiling for place in places if (tiling := _tiling(budget, Place(*place)))]
+        yield from found
+        if not found:
+            yield from (tiling for num in warps if (tiling := _tiling(budget, Place(rows, num, sizes[-1], 1, False))))
+    yield _smallest(budget, narrow)
+
+
+def _shared(budget: Budget, rows: int, warps: list[int], sizes: list[int], most: int) -> Iterator[Place]:
     """Yields places of programs that share rows, by blocks that each holds: small ones first, which need fewer registers."""
-    sizes = dict.fromkeys([min(each[0], VECTOR_BYTES // WORD_BYTES), *each])
-    counts = sorted([*powers(1, MOST_SHARED_BLOCKS), *powers(3, MOST_SHARED_BLOCKS)])
-    for num_warps, size, blocks in product(warps, sizes, counts):
-        cols = max(1, size * num_warps * budget.warp // rows) * blocks
+    across = budget.problem.across
+    sizes, blocks = (
+        sizes if across else [*dict.fromkeys([min(sizes[0], VECTOR_BYTES // WORD_BYTES), *sizes])],
+        MOST_SHARED_BLOCKS[across],
+    )
+    for num_warps, size, count in product(warps, sizes, sorted([*powers(1, blocks), *powers(3, blocks)])):
+        cols = max(1, size * num_warps * budget.warp // rows) * count
         splits = -(-budget.problem.width // cols)
-        if 1 < splits <= MOST_SPLITS:
+        if 1 < splits <= most:
             yield Place(rows, num_warps, size, splits, held=True)
 
 
-def _two_launches(budget: Budget, warps: list[int], each: list[int]) -> Iterator[Tiling]:
+def _two_launches(budget: Budget, warps: list[int], sizes: list[int]) -> Iterator[Tiling]:
     """Yields splits of rows whose statistics one launch computes for another."""
-    for num_warps, size, count in product(warps, each, powers(2, MOST_SPLITS)):
+    for num_warps, size, count in product(warps, sizes, powers(2, MOST_SPLITS)):
         width, split = size * num_warps * budget.warp, -(-budget.problem.width // count)
         blocks = -(-split // width)
         splits = -(-budget.problem.width // (blocks * width))
@@ -91,27 +122,16 @@ def _two_launches(budget: Budget, warps: list[int], each: list[int]) -> Iterator
             yield Tiling(1, width, num_warps, 1, splits, blocks=blocks, held=False, two_launches=True)
 
 
-def _smallest(budget: Budget) -> Tiling:
+def _smallest(budget: Budget, rows: int) -> Tiling:
     """Returns the launch that needs the least: it reads rows twice, by small tiles; so no problem is without a launch."""
-    rows = _rows(budget)[0]
     width = min(max(1, NARROWEST_TILE // rows), next_power_of_2(budget.problem.width))
     return Tiling(rows, width, max(1, min(NARROW_WARPS, rows * width // budget.warp)), 1, held=False)
-
-
-def _rows(budget: Budget) -> list[int]:
-    """Returns the rows that a tile may have: from one, or the neighbours of a sector, to as many as there are registers for."""
-    problem = budget.problem
-    if not problem.across:
-        fit = budget.most_threads * problem.vector // next_power_of_2(problem.width)
-        return powers(1, min(fit, next_power_of_2(-(-problem.n_rows // budget.multiprocessors))))
-    word = max(1, WORD_BYTES // problem.element_bytes)
-    return powers(min(budget.most_rows, word * budget.sector), min(budget.most_rows, 2 * word * budget.line))
 
 
 def _tiling(budget: Budget, place: Place) -> Tiling | None:
     """Returns the tiling of blocks of so many elements a thread, or of one of a row or split where it is as wide.
 
-    None if nothing is gained by it, or its threads have fewer registers.
+    None if nothing is gained by it, if its threads have fewer registers, or if some other is as fast.
     """
     problem, threads, (rows, warps, each, splits, held) = budget.problem, place.warps * budget.warp, place
     width, split = each * threads // rows, -(-problem.width // splits)
@@ -122,28 +142,35 @@ def _tiling(budget: Budget, place: Place) -> Tiling | None:
     cols = blocks * width
     splits = -(-problem.width // cols)
     elements = rows * (cols if held else width)
-    if 2 * elements * budget.operands > _registers(budget, threads):
+    if 2 * elements * budget.operands > min(budget.registers, threads * budget.most_registers):
         return None
-    if splits > 1 and rows * cols * budget.operands < LEAST_SHARED * threads:
+    if splits > 1 and rows * cols * budget.operands < LEAST_SHARED[problem.across] * threads:
         return None  # programs would exchange for little
-    if not held and elements < NARROWEST_TILE:
+    if not held and elements < max(NARROWEST_TILE, FEW * threads * (problem.across and splits > 1)):
         return None
     if not held and splits > 1 and (blocks == 1 or _are_enough(budget, place)):
         return None  # it would be read once more, or be exchanged, for nothing
     if warps > 1 and rows * min(cols, problem.width) < threads:
         return None  # some threads would have nothing
+    if held and _is_slow(budget, rows, width, blocks, splits, threads):
+        return None
     return Tiling(rows, width, warps, 1, splits, blocks=blocks, held=held)
 
 
-def _registers(budget: Budget, threads: int) -> int:
-    """Returns the registers of so many threads, if they are a program that is alone on its multiprocessor."""
-    return min(budget.registers, threads * (budget.device.hardware.max_registers_per_thread or budget.registers))
+def _is_slow(budget: Budget, rows: int, width: int, blocks: int, splits: int, threads: int) -> bool:
+    """True for tiles in registers of which some other is always as fast, or nearly so."""
+    problem, each = budget.problem, rows * width * blocks / threads
+    if problem.across:
+        return each > MOST_HELD or (splits > 1 and each * budget.operands > MOST_SPLIT)
+    pieces = width * problem.element_bytes <= VECTOR_BYTES and blocks > MOST_PIECES
+    idle = each < problem.vector and problem.tiles(rows) * splits * threads > budget.multiprocessors * budget.resident_threads
+    return pieces or idle or (threads == budget.most_threads and each <= FEW)
 
 
 def _are_enough(budget: Budget, place: Place) -> bool:
-    """Tells whether half as many splits give work to all warps that the device has at once."""
-    warps = budget.problem.tiles(place.rows) * place.splits * place.warps // 2
-    return warps >= budget.multiprocessors * (budget.device.hardware.max_warps_per_multiprocessor or 1)
+    """True if half as many splits give work to all warps that the device has at once."""
+    threads = budget.problem.tiles(place.rows) * place.splits * place.warps * budget.warp
+    return threads >= 2 * budget.multiprocessors * budget.resident_threads
 
 
 def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:

@@ -1,10 +1,11 @@
-"""A launch: how rows are cut into tiles, what it should take, and the plan that is made of it."""
+"""A launch: how rows are cut into tiles, and the plan that is made of it."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from textwrap import fill
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.policy import Strategy
+from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.problem import Problem
 
 LINE = 100  # characters of a line of a printed plan
@@ -88,45 +89,6 @@ class Tiling:
         registers = "" if self.max_registers is None else f", at most {self.max_registers} registers"
         stages = f", num_stages {self.num_stages}" if (self.num_stages or 1) > 1 else ""
         return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{splits}{blocks}{warps}{registers}{stages}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """Microseconds of a launch by what they are for; their sum is the expected time. Arrays where facts are.
-
-    Args:
-        start: of the launch.
-        moving: all bytes once, at the bandwidth that long launches get.
-        pieces: more of it, as pieces of cache lines are moved alone.
-        again: bytes that are read again or spilled.
-        exchange: waiting for other programs' statistics, where nothing hides it.
-        threads: waiting for a program's own threads, the same.
-        steps: waiting for the next block, the same.
-        waves: waiting in later waves that moving does not hide.
-        starting: programs, as far as moving does not hide it.
-    """
-
-    start: float
-    moving: float
-    pieces: float
-    again: float
-    exchange: float
-    threads: float
-    steps: float
-    waves: float
-    starting: float
-
-    @property
-    def total(self) -> float:
-        """Returns the expected microseconds."""
-        total: float = sum(getattr(self, each.name) for each in fields(self))
-        return total
-
-    def __str__(self) -> str:
-        """Gives the total, and each term that is a tenth of a microsecond or more, the largest first."""
-        told = sorted(((getattr(self, each.name), each.name) for each in fields(self)), reverse=True)
-        terms = ", ".join(f"{name} {value:.1f}" for value, name in told if round(value, 1))
-        return f"{self.total:.1f} us: {terms}"
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from typing import NamedTuple
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, TargetError
-from portable_softmax.planning.cost import cost
+from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.estimate import estimated
+from portable_softmax.planning.facts import softmax_facts
 from portable_softmax.planning.grid import grid
-from portable_softmax.planning.plan import LaunchPlan, Terms, Tiling
+from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import readings
 from portable_softmax.planning.reasons import why, why_faster
@@ -24,6 +25,7 @@ UNLIMITED = 2**63 - 1
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 ALIKE = 1.01  # times that differ by less are alike: the error of an expected time is larger
 MOST_COMPILED = 4  # launches: each takes a second or so
+SKIPPED = 0.035  # part of a launch's time that beginning its programs may take, if rows may be skipped
 SLOW = 0.1  # part of the expected time that spills take of a launch that is called slow
 
 Measure = Callable[[Problem, Tiling, Device], KernelResources]
@@ -112,7 +114,17 @@ def ranked(problem: Problem, device: Device) -> list[Ranked]:
             occupancy = device.vendor.occupancy(used, device.hardware)
             if not unfit(reading, tiling, occupancy, device):
                 found.append(Ranked(reading, tiling, _expected(reading, tiling, used, occupancy, device)))
-    return sorted(found, key=lambda each: each.us)
+    found.sort(key=lambda each: each.us)
+    return [each for each in found if _begins_fast(each, device)] or found
+
+
+def _begins_fast(launch: Ranked, device: Device) -> bool:
+    """True if rows may not be skipped, or beginning all programs takes little: it is all that skipped rows take."""
+    numbers, problem, tiling = device.profile.launch.cost, launch.problem, launch.tiling
+    if not problem.skips or problem.stores or not numbers:
+        return True
+    begins = 1e-3 * numbers.launch_ns * problem.tiles(tiling.tile_rows) * tiling.splits
+    return begins <= SKIPPED * launch.us
 
 
 def spilled_by(used: KernelResources) -> int:
@@ -151,12 +163,17 @@ def _expected(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occu
         return terms
     one = _at_rows(replace(many, n_rows=problem.inner), tiling, used, fit, device)
     part = math.sqrt(one.total / terms.total) if one else 1.0
-    return Terms(**{name: part * value for name, value in vars(terms).items()})
+    return terms.times(part)
 
 
 def _at_rows(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupancy, device: Device) -> Terms | None:
+    numbers = device.profile.launch.cost
+    if not numbers:
+        return None
     num_programs = _num_programs(problem, tiling, fit, device)
-    return cost(problem, tiling, num_programs, fit.programs_per_multiprocessor, device, spilled_by(used))
+    return cost(
+        softmax_facts(problem, tiling, num_programs, fit.programs_per_multiprocessor, device, spilled_by(used)), numbers
+    )
 
 
 def _num_programs(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> int:
@@ -186,7 +203,7 @@ def _plan(best: Compiled, others: list[Compiled], order: list[Ranked], rejected:
     resident = device.resident(best.occupancy)
     told = [warning] if warning else []
     if best.terms and beside and beside.terms:
-        told += why_faster(best.terms, best.tiling, beside.terms, beside.tiling, len(order), device)
+        told.append(why_faster(best.terms, best.tiling, beside.terms, beside.tiling, len(order)))
     told += (f"rejected {reason}" for reason in rejected)
     told += why(best.problem, best.tiling, best.resources, best.num_programs, resident, device)
     given = best.problem, best.tiling, best.num_programs, best.resources, best.occupancy

@@ -12,6 +12,7 @@ from portable_softmax.planning.scores import NONE, Scores
 VECTOR_BYTES = 16  # the widest load or store of one thread
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
 MAX_BYTES = 2**63 - 1  # of a matrix: addresses are 64 bits wide, and their differences signed
+MANY_ROWS = 2048  # of which a launch may skip those without a token
 Form = Literal["softmax", "log_softmax"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
@@ -112,6 +113,14 @@ class Problem:
     def reads_again(self) -> bool:
         """Tells whether a program that does not hold its rows reads them twice, for results."""
         return self.log_probs is None
+
+    @property
+    def skips(self) -> bool:
+        """True if rows without a token are not read: the ids must be known first, which does not pay for a few rows."""
+        picks = self.log_probs
+        if picks is None or picks.entropy or picks.lse:
+            return False
+        return picks.gradient or self.n_rows >= MANY_ROWS
 
     @property
     def pairs(self) -> int:

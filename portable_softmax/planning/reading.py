@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.budget import Budget
+from portable_softmax.planning.budget import WORD_BYTES, Budget
 from portable_softmax.planning.problem import Problem
 
 
@@ -18,7 +18,10 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     if problem.across:
         several = not problem.numbered and device.vendor.scattered_rows and problem.inner < Budget(problem, device).line
         return [problem, replace(problem, scattered=True)] if several else [problem]
-    anywhere = problem.aligned and device.vendor.aligned_access and _may_be_unaligned(problem)
+    whole_lines = (
+        problem.n_cols * problem.element_bytes >= WORD_BYTES * Budget(problem, device).line
+    )  # ends would be most of it
+    anywhere = whole_lines and problem.aligned and device.vendor.aligned_access and _may_be_unaligned(problem)
     if anywhere and not problem.batch_invariant:
         return [problem, replace(problem, vector=problem.widest, unaligned=True)]
     return [problem]

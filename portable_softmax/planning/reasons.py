@@ -1,11 +1,11 @@
 """The decisions of a plan in sentences, each with the source of the numbers behind it."""
 
 from collections.abc import Iterator
-from dataclasses import fields
 
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.plan import Terms, Tiling
+from portable_softmax.planning.cost import Terms
+from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 
 
@@ -30,15 +30,12 @@ def why(
     yield _why_programs(problem, tiling, num_programs, resident, device)
 
 
-def why_faster(terms: Terms, tiling: Tiling, other: Terms, beside: Tiling, launches: int, device: Device) -> Iterator[str]:
-    """Yields the source of the numbers behind the expected time, and the runner-up with the term that it is slower by."""
-    cost = device.profile.launch.cost
-    source = device.profile.sources[cost.source].title if cost else ""
-    yield f"times are expected by these numbers: {source}"
-    more = {each.name: getattr(other, each.name) - getattr(terms, each.name) for each in fields(Terms)}
+def why_faster(terms: Terms, tiling: Tiling, other: Terms, beside: Tiling, launches: int) -> str:
+    """Returns the runner-up, and the term that it is slower by."""
+    more = {name: getattr(other, name) - getattr(terms, name) for name in Terms._fields}
     most = max(more, key=lambda name: more[name])
     slower = f", as {most} takes {more[most]:.1f} more" if round(other.total - terms.total, 1) > 0 else ", which is alike"
-    yield f"runner-up of {launches} launches: {beside}: {other.total:.1f} us{slower}"
+    return f"runner-up of {launches} launches: {beside}: {other.total:.1f} us{slower}"
 
 
 def _why_tile(problem: Problem, tiling: Tiling) -> str:

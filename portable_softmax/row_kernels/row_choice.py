@@ -10,18 +10,21 @@ from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import CompileError, GridError, PlanError
+from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.plan import LINE
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.planning.row_cost import RowLaunch, RowTerms, Traffic, row_cost
+from portable_softmax.planning.row_facts import RowLaunch, Traffic, row_facts
 from portable_softmax.row_kernels.blocks import smaller_block
 from portable_softmax.row_kernels.decorators import constants_of, decorated, jit_function
 from portable_softmax.row_kernels.fits import compiled_for
 from portable_softmax.row_kernels.programs import Form, form_of, overflows
-from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
+from portable_softmax.row_kernels.row_settings import STAGES, Request, Setting, settings_of
 from portable_softmax.row_kernels.traffic import KNOWN, traffic_of
 from portable_softmax.row_kernels.ttir import Function, parsed
 
 EACH = 16  # elements of a block for each thread, of the setting that is compiled first
+FEWEST = 4  # elements of a thread; twice as many of large programs, and at most so many that are loaded one at a time
+MANY_WARPS, FEW_WARPS = 16, 8  # of large programs; of all that a multiprocessor holds, at least
 COMPILED = 6, 4  # settings that are compiled, without stages and then of all
 OTHER_REGISTERS = 24  # of a thread, that do not grow with its elements
 SEVERAL = 47  # rows, where a kernel is asked about its rows; Triton makes a constant of 1
@@ -55,7 +58,7 @@ class RowPlan:
     grid: tuple[int, ...] = ()
     resources: KernelResources | None = None
     occupancy: Occupancy | None = None
-    terms: RowTerms | None = None
+    terms: Terms | None = None
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     config: Any = field(default=None, repr=False)
@@ -92,7 +95,7 @@ class _Costed(NamedTuple):
     stages: int
     num_programs: int
     used: _Used
-    terms: RowTerms | None
+    terms: Terms | None
 
 
 def interpreted(request: Request, device: Device) -> RowPlan:
@@ -240,11 +243,27 @@ class Choice:
         return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
 
     def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
-        return sorted(self._costed(request, candidates, rows), key=lambda each: each[:4])
+        costed = sorted(self._costed(request, candidates, rows), key=lambda each: each[:4])
+        return [each for each in costed if not self._is_slow(request, each, rows)] or costed
+
+    def _is_slow(self, request: Request, costed: _Costed, rows: int) -> bool:
+        """True for a launch of which some other is always as fast, or nearly so, by measured launches."""
+        setting, traffic, walks = costed.used.setting, self._traffic, request.grid is None and costed.num_programs < rows
+        each, warps = self._each(setting), setting.warps or FEW_WARPS
+        if walks and not traffic.program and (self.form.in_blocks or setting.stages < STAGES[1]):
+            return True
+        if setting.warps and (each < FEWEST or (each < 2 * FEWEST and warps >= MANY_WARPS)):
+            return True
+        alone = request.multiple == 1 and not traffic.reductions and not traffic.block_reductions
+        if setting.warps and alone and each > 2 * FEWEST:
+            return True
+        waiting = warps * costed.used.occupancy.programs_per_multiprocessor < FEW_WARPS
+        return waiting or (self.form.in_blocks and setting.stages > 1)
 
     def _costed(self, request: Request, candidates: Iterable[_Used], rows: int) -> Iterator[_Costed]:
         """Yields the launches of programs that fit, without grids that the device refuses where there are others."""
         device = self._device
+        numbers = device.profile.launch.cost if device.hardware.memory_bandwidth_gb_per_s else None
         for used in candidates:
             if not (resident := device.resident(used.occupancy)):
                 continue
@@ -256,7 +275,7 @@ class Choice:
                     of_rows, cols, request.multiple, num_programs, used.occupancy.programs_per_multiprocessor,
                     setting.warps, setting.block, setting.stages, self.form.in_blocks, spilled,
                 )  # fmt: skip
-                terms = row_cost(self._traffic, launch, device) if device.hardware.memory_bandwidth_gb_per_s else None
+                terms = cost(row_facts(self._traffic, launch, device), numbers) if numbers else None
                 us = terms.total if terms else -(-request.cols // setting.block)
                 doubtful = bool(spilled or device.doubt(used.resources))
                 yield _Costed(doubtful, us, setting.stages, num_programs, used, terms)
@@ -301,9 +320,6 @@ class Choice:
             yield f"{_words(each)} would take {each.us:.1f} us" + ", and spills" * each.doubtful
         if why := self._device.doubt(best.used.resources):
             yield f"{why}: Triton's IR gives bounds only, and no setting certainly fits"
-        numbers = self._device.profile.launch.rows
-        if best.terms and numbers and not numbers.errors:
-            yield f"numbers of the cost: {self._device.profile.sources[numbers.source].title}"
 
 
 def _checked(form: Form, request: Request) -> Form:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from portable_softmax.planning.row_cost import Traffic
+from portable_softmax.planning.row_facts import Traffic
 from portable_softmax.row_kernels.ttir import ACCESSES, ASSIGNED, Function, Op
 
 KNOWN = 16  # the multiple that Triton asks numbers and addresses for
@@ -115,11 +115,13 @@ class _Reader:
         of_row, elements, pointer = not self.walks or in_rows, turns * self._elements(op), op.operands[0]
         part = self.roots.get(pointer, pointer), loads
         left = self.share.get(part[0], math.inf) - self.moved[part] if of_row else math.inf
-        moved = min(elements, left) if not self.differ.isdisjoint(op.operands[:1]) else 0
+        differs = not self.differ.isdisjoint(op.operands[:1])
+        moved = min(elements, left) if differs else 0
         self.moved[part] += moved
         bits = re.findall(r"(?:bf|f|i)(\d+)", op.text.partition(" : ")[2].split(",")[0].split("->")[0])
         size, whose = max(1, int(bits[-1]) // 8) if bits else 1, "row" if of_row else "program"
         self.found[whose] += size * moved
+        self.found["again"] += size * (elements - moved) if of_row and differs and loads else 0
         self.found[f"{whose}_operands"] += elements / self.cols
         self.found["element"] += size * elements if of_row else 0  # bytes, until all are known
 

@@ -11,7 +11,6 @@ from portable_softmax.planning.problem import Problem
 
 TRITON_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 WIDE_ROWS = 2**31 - 2**20  # rows from here on are numbered in 64 bits: a tile reaches past the last one
-MANY_ROWS = 2048  # rows without tokens are left out where a launch has so many; fewer need not wait for the ids
 
 INT64 = frozenset(f"{tensor}_{level}" for tensor in ("x", "dy", "m") for level in ("batch", "head", "query", "col"))
 
@@ -63,7 +62,6 @@ class KernelSpec:
         if unmasked > problem.n_cols:
             raise ValueError(f"{tiling} has whole blocks past the {problem.n_cols} columns; give it fewer blocks")
         lines, mask = problem.lines, problem.lines.mask if problem.lines and problem.scores.mask else None
-        picks = problem.log_probs
         return cls(
             problem=replace(
                 problem, n_rows=1, n_cols=1, inner=2 if problem.across else 1, lines=None, batch_invariant=False, in_place=False
@@ -74,7 +72,7 @@ class KernelSpec:
             mask_shared=problem.mask_shared,
             mask_col=mask[0] if mask and mask[0] in (0, 1) else -1 if mask else 1,
             out_like_x=bool(lines and problem.stores and not lines.out_is_contiguous),
-            skip=bool(picks and not (picks.entropy or picks.lse) and (picks.gradient or problem.n_rows >= MANY_ROWS)),
+            skip=problem.skips,
             step="reduce" if tiling.two_launches else "",
         )
 

@@ -27,7 +27,8 @@ from portable_softmax import (
     persistent,
     profiles,
 )
-from portable_softmax.planning.row_cost import RowLaunch, Traffic, row_cost
+from portable_softmax.planning.cost import cost
+from portable_softmax.planning.row_facts import RowLaunch, Traffic, row_facts
 from portable_softmax.row_kernels import row_choice
 from portable_softmax.row_kernels.traffic import known_multiple
 
@@ -94,7 +95,7 @@ def test_rows_of_a_known_length_are_read_several_elements_at_once():
     assert multiples == {3000: (8, 1), 3004: (4, 1), 3001: (1, 1), 4096: (16, 16)}
     traffic, device = Traffic(row=12000, element=2, row_operands=2), Device.from_profile("nvidia/h100-sxm")
     launches = [RowLaunch(4096, 3000, multiple, 4096, 4, 4, 4096) for multiple in (1, 4, 8)]
-    us = [row_cost(traffic, launch, device).total for launch in launches]
+    us = [cost(row_facts(traffic, launch, device), device.profile.launch.cost).total for launch in launches]
     assert us[0] > us[1] > us[2]
 
 
@@ -112,7 +113,7 @@ def test_a_row_is_one_block_where_registers_hold_it():
 def test_stages_hide_latency_of_rows_and_not_of_blocks(in_blocks, hides):
     traffic, device = Traffic(row=16384, element=2, row_operands=2, reductions=1), Device.from_profile("nvidia/h100-sxm")
     launches = [RowLaunch(16384, 4096, 16, 528, 4, 4, 1024, stages, in_blocks) for stages in (1, 4)]
-    us = [row_cost(traffic, launch, device).total for launch in launches]
+    us = [cost(row_facts(traffic, launch, device), device.profile.launch.cost).total for launch in launches]
     assert (us[1] < us[0]) == hides
 
 
