@@ -14,8 +14,10 @@ from portable_softmax.errors import CompileError
 from portable_softmax.kernels.softmax import softmax_kernel
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.compiled import compile_kernel
-from portable_softmax.runtime.kernel_form import constexprs_of
+from portable_softmax.runtime.kernel_form import constexprs_of, signature_of
+from portable_softmax.runtime.launch import sizes_of
 from portable_softmax.runtime.specialization import KernelSpec
 from virtual.buffer import unified_buffer_bits
 from virtual.driver import MOST_PROGRAMS
@@ -36,12 +38,11 @@ def compiled(tiling, x_dtype, y_dtype, device, vector=1):
 def jit_launch(grid, index, **options):
     """The kernel launched by Triton's JIT itself, as this package never does."""
     x, y = torch.randn(4, 8, device=f"npu:{index}"), torch.empty(4, 8, device=f"npu:{index}")
+    problem = contiguous_problem(4, 8, "float32")
+    spec, named = KernelSpec.of(problem, Tiling(4, 8)), {"y_ptr": y, "x_ptr": x, **sizes_of(problem)}
     with torch.npu.device(index):
-        tiling = Tiling(4, 8)
-        spec = KernelSpec(problem=Problem(1, 1, "float32", "float32", 1), tiling=tiling)
-        constexprs = constexprs_of(spec, current_device())
-        named = dict(zip(spec.signature(), (y, x, 4, 8, 8, 8, 1, 0, 0, 1, 0, 0), strict=True))
-        softmax_kernel[grid](**named, **constexprs, **options)
+        arguments = {name: named[name] for name in signature_of(spec)} | constexprs_of(spec, current_device())
+        softmax_kernel[grid](**arguments, **options)
     return x, y
 
 
