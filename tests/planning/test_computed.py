@@ -4,20 +4,23 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from offline import H200, PRODUCTS, every_launch, foremost
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from offline import GPUS, PRODUCTS, every_launch, foremost, light, with_hardware
 from random_plans import random_problems
 
 from portable_softmax import Device
 from portable_softmax.planning.budget import MOST_SPLITS
 from portable_softmax.planning.grid import MOST_BLOCKS, MOST_ELEMENTS
-from portable_softmax.planning.lines import lines_of
-from portable_softmax.planning.log_probs import LogProbs
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import contiguous_problem, problem_of
+from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.kernel_form import config_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 COUNT = 60  # random problems of each product
+LENGTHS = (64, 781, 4096, 16384, 50_257, 10**5)  # rows are several in a tile, one, or shared
 
 
 def assert_triton_has(tiling, hardware):
@@ -29,30 +32,51 @@ def assert_triton_has(tiling, hardware):
     assert not tiling.num_warps or tiling.num_warps * hardware.warp_size <= hardware.max_threads_per_program
 
 
-def assert_covers(tiling, problem):
-    """No split is empty."""
+def assert_covers(tiling, problem, spec):
+    """No split is empty, and what reaches past a row is masked."""
     assert (tiling.strategy == "shared") == (tiling.splits > 1)
+    assert spec.padded == (problem.unaligned or tiling.covers(problem.n_cols) != problem.n_cols)
     if tiling.strategy == "online":
         assert tiling.splits == 1
-    else:
-        assert (tiling.splits - 1) * tiling.tile_cols < problem.width <= tiling.splits * tiling.tile_cols
-        assert tiling.splits <= MOST_SPLITS
+        return
+    assert (tiling.splits - 1) * tiling.tile_cols < problem.width <= tiling.splits * tiling.tile_cols
+    assert tiling.splits <= MOST_SPLITS
+    if not spec.padded or tiling.splits == 1:  # blocks ahead of the last one, or two of unaligned rows, have no mask
+        whole = tiling.tile_cols * tiling.splits - spec.padded * (1 + problem.unaligned) * tiling.width
+        assert whole <= problem.n_cols
 
 
 @pytest.mark.parametrize("product", foremost(PRODUCTS))
 def test_launches_of_random_problems(product):
-    """Each is one that Triton has, covers a row, has the lanes of its exchange, and is there once."""
+    """Each is one that Triton has, covers a row, has the lanes of its exchange, and is there once; none is shared in place."""
     device = Device.from_profile(product)
     for problem in itertools.islice(random_problems(device, seed=1), COUNT):
         found = every_launch(problem, device)
         assert len(set(found)) == len(found) > 0, problem
         for problem, tiling in found:
+            spec = KernelSpec.of(problem, tiling)
             assert_triton_has(tiling, device.hardware)
-            assert_covers(tiling, problem)
+            assert_covers(tiling, problem, spec)
             if tiling.splits > 1:
-                assert tiling.splits <= config_of(KernelSpec.of(problem, tiling), device).WORDS_READ
+                assert tiling.splits <= config_of(spec, device).WORDS_READ
+                assert not problem.in_place, "a program may read again what another has overwritten"
 
 
+def test_tilings_that_do_not_cover_their_rows_are_refused():
+    def spec(tiling, n_cols, **kind):
+        return KernelSpec.of(Problem(5, n_cols, "float32", "float32", 4 if kind else 1, **kind), tiling)
+
+    with pytest.raises(ValueError, match="covers 48 columns of 49; give it more"):
+        spec(Tiling(1, 16, splits=3), 49)
+    with pytest.raises(ValueError, match="has whole blocks past the 31 columns; give it fewer"):
+        spec(Tiling(1, 16, blocks=3), 31)
+    with pytest.raises(ValueError, match="a vector of 4: they cannot be unaligned"):
+        spec(Tiling(1, 4), 3, unaligned=True)
+    online = Tiling(1, 16, held=False)
+    assert spec(online, 37) == spec(replace(online, blocks=7), 117), "the same kernel, however long rows are"
+
+
+# ---------------------------------------------------------------- batch invariance
 def tilings_of(problem, device):
     """Returns the launches that are weighed in their order, without what depends on the most programs of a launch."""
     return [replace(tiling, walk=False) for _, tiling in every_launch(problem, device)]
@@ -61,30 +85,45 @@ def tilings_of(problem, device):
 @pytest.mark.parametrize("product", foremost(PRODUCTS))
 def test_batch_invariant_rows_are_cut_by_their_length_alone(product):
     device = Device.from_profile(product)
-    lengths = 1, 20, 64, 500, 781, 4096, 16384, 20_480, 20_484, 32_768, 32_769, 50_257, 10**6
-    for n_cols, (backward, dtype) in itertools.product(lengths, ((False, "float16"), (True, "float32"))):
-        cut = [
-            tilings_of(contiguous_problem(n_rows, n_cols, dtype, backward=backward, batch_invariant=True), device)
-            for n_rows in (1, 132, 2**31)
-        ]
-        assert cut[0] == cut[1] == cut[2]
+    for n_cols, (backward, dtype) in itertools.product(
+        (*LENGTHS, 1, 20, 20_484, 10**6), ((False, "float16"), (True, "float32"))
+    ):
+        kind = {"backward": backward, "batch_invariant": True}
+        rows = [tilings_of(contiguous_problem(n_rows, n_cols, dtype, **kind), device) for n_rows in (1, 132, 2**31)]
+        assert rows[0] == rows[1] == rows[2]
+        if n_cols > 1:
+            beside = (Problem(n_rows, n_cols, dtype, dtype, 4, inner=2**9, **kind) for n_rows in (2**9, 2**12, 2**20))
+            beside = [tilings_of(problem, device) for problem in beside]
+            assert beside[0] == beside[1] == beside[2]
 
 
-def test_batch_invariant_rows_side_by_side_are_cut_by_their_length_alone():
-    device = Device.from_profile(H200)
-    for n_cols in (20, 4096, 50_000, 10**6):
-        cut = [
-            tilings_of(Problem(n_rows, n_cols, "float32", "float32", 4, batch_invariant=True, inner=2**9), device)
-            for n_rows in (2**9, 2**12, 2**20)
-        ]
-        assert cut[0] == cut[1] == cut[2]
+# ---------------------------------------------------------------- grids
+@pytest.mark.parametrize("profile", foremost(GPUS))
+def test_a_launch_has_no_more_programs_and_threads_than_there_may_be(profile):
+    """Fewer than 2 to the 31st programs by CUDA, than 2 to the 32nd threads by HIP; more tiles are walked to."""
+    device = Device.from_profile(profile)
+    for n_cols, backward in itertools.product(LENGTHS, (False, True)):
+        many = choose(contiguous_problem(2**40, n_cols, "float32", backward=backward), device, light)
+        most = 2**31 - 1 if device.backend == "cuda" else (2**32 - 1) // (many.num_warps * device.hardware.warp_size)
+        assert many.tiling.walk
+        assert many.num_programs == most // many.tiling.splits * many.tiling.splits
+        assert "the most that one launch may have" in many.reasons[-1]
 
 
-def test_batch_invariant_log_probabilities_are_cut_as_the_log_softmax_is():
-    """Their bits are equal only then."""
-    device = Device.from_profile(H200)
-    for n_cols in (1000, 12_000, 128_256):
-        lines = lines_of((7, n_cols), 1, [(n_cols, 1)] * 2, True)
-        kind = {"form": "log_softmax", "batch_invariant": True}
-        softmax, tokens = (problem_of(lines, "bfloat16", "float32", log_probs=each, **kind) for each in (None, LogProbs()))
-        assert tilings_of(tokens, device) == tilings_of(softmax, device)
+@pytest.mark.parametrize("profile", ["nvidia/h200", "amd/mi300x", "ascend/910b3"])
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    most_programs=st.none() | st.integers(1, 2**31),
+    most_threads=st.none() | st.integers(1024, 2**32),
+    n_rows=st.integers(1, 10_000) | st.integers(1, 2**40),
+    n_cols=st.sampled_from(LENGTHS),
+)
+def test_programs_are_whole_groups_within_every_limit_and_walk_if_need_be(profile, most_programs, most_threads, n_rows, n_cols):
+    device = with_hardware(profile, max_programs=most_programs, max_threads=most_threads)
+    plan = choose(contiguous_problem(n_rows, n_cols, "float32"), device, light)
+    threads = (plan.num_warps or 1) * (device.hardware.warp_size or 1)
+    assert 0 < plan.num_programs <= (most_programs or plan.num_programs)
+    assert plan.num_programs * threads <= (most_threads or plan.num_programs * threads)
+    assert plan.num_programs % plan.tiling.splits == 0
+    tiles = -(-n_rows // plan.tiling.tile_rows)
+    assert plan.tiling.walk or plan.num_programs == plan.tiling.splits * tiles, "every tile is taken"
