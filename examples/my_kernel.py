@@ -1,13 +1,13 @@
-"""Tells how a kernel of one's own fits devices that are not here: `python examples/my_kernel.py`.
+"""Prints the occupancy of a kernel on devices that are not present: `python examples/my_kernel.py`.
 
-The same from the command line, with the next step that would let one more program in: `portable-softmax kernel
-examples/my_kernel.py:subtract_max --on amd/mi300x nvidia/h200 --args 'x=f32[4096] y=f32[4096] n=4096 BLOCK=1024'`.
+The command line prints more: `portable-softmax kernel examples/my_kernel.py:subtract_max --on amd/mi300x nvidia/h200 --args
+'x=f32[4096] y=f32[4096] n=4096 BLOCK=1024'`.
 """
 
 import triton
 import triton.language as tl
 
-from portable_softmax import inspect_kernel
+from portable_softmax import CompileError, inspect_kernel
 
 
 @triton.jit
@@ -32,4 +32,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except CompileError as error:  # in Triton's interpreter
+        print(error)
