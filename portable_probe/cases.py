@@ -32,7 +32,7 @@ from portable_softmax.row_kernels.blocks import smaller_block
 from portable_softmax.row_kernels.decorators import configurations, implied_arguments, jit_function
 from portable_softmax.row_kernels.inspection import dump
 from portable_softmax.row_kernels.launched import Launched, launched, read_arguments
-from portable_softmax.row_kernels.programs import warnings_of
+from portable_softmax.row_kernels.offsets import warnings_of
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan, plan_problem
 from portable_softmax.runtime.specialization import KernelSpec

@@ -94,7 +94,7 @@ def _file_of_module(name: str) -> Path | None:
     return None
 
 
-def _imported(file: Path, device: Device | None) -> tuple[ModuleType | None, BaseException | None]:
+def _imported(file: Path, device: Device | None) -> tuple[ModuleType, BaseException | None]:
     """Returns the module of a file, as far as it ran, and the error that ended it."""
     target = f"{device.backend}/{device.arch}" if device else ""
     with contextlib.suppress(ImportError):
@@ -106,14 +106,15 @@ def _imported(file: Path, device: Device | None) -> tuple[ModuleType | None, Bas
                 answered.enter_context(absent(device))
                 answered.enter_context(_tools(device))
             answered.enter_context(_inductor(file))
-            if (found := _of_package(file, target)) is None:
-                module = _new(file, target)
-                _run(module, file)
-            return found or module, None
+            if found := _of_package(file, target):
+                return found, None
+            module = _new(file, target)
+            _run(module, file)
+            return module, None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a script may do anything, and exit
-        return module, error
+        return module or ModuleType(str(file)), error
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from portable_softmax.errors import CompileError
 from portable_softmax.row_kernels.absent import absent, front_end
 from portable_softmax.row_kernels.decorators import apart, decorated, jit_function, layers
 from portable_softmax.row_kernels.launched import forget, read_arguments
-from portable_softmax.row_kernels.programs import warnings_of
+from portable_softmax.row_kernels.offsets import warnings_of
 from portable_softmax.runtime.compiler import target_to_compile_for, triton_version
 
 logger = logging.getLogger("portable_softmax.fits")

@@ -16,10 +16,11 @@ from portable_softmax.planning.row_cost import RowLaunch, RowTerms, Traffic, row
 from portable_softmax.row_kernels.blocks import smaller_block
 from portable_softmax.row_kernels.decorators import constants_of, decorated, jit_function
 from portable_softmax.row_kernels.fits import compiled_for
-from portable_softmax.row_kernels.programs import Form, form_of, overflows
+from portable_softmax.row_kernels.offsets import overflows
+from portable_softmax.row_kernels.programs import Form, form_of
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.row_kernels.traffic import KNOWN, traffic_of
-from portable_softmax.row_kernels.ttir import Function, parsed
+from portable_softmax.row_kernels.ttir import Function, parsed_of
 
 EACH = 16  # elements of a block for each thread, of the setting that is compiled first
 COMPILED = 6, 4  # settings that are compiled, without stages and then of all
@@ -203,8 +204,8 @@ class Choice:
                 error = TypeError if isinstance(compiled, TypeError) else CompileError
                 raise error(f"{self._name} for {device.backend}/{device.arch}: {compiled}") from compiled
             if len(self._compiled) == 1 and not isinstance(compiled, Exception):
-                jit, constants = jit_function(request.kernel), self._compiled[setting].constants
-                self._function = parsed(compiled.asm["ttir"], [each for each in jit.arg_names if each not in constants])
+                constants = self._compiled[setting].constants
+                self._function = parsed_of(compiled, jit_function(request.kernel), constants)
                 walks, rows = request.grid is None, request.rows or 1
                 if not walks:
                     rows = math.prod(request.grid_of(self._compiled[setting].constants))

@@ -100,7 +100,7 @@ class _Reader:
             self.numbers[op.results[0]] = int(number[1])
         differs = op.name in OF_PROGRAM or not self.differ.isdisjoint(op.operands)
         root = next((self.roots[each] for each in op.operands if each in self.roots), None)
-        access = ACCESSES.get(op.name.partition(".")[2])
+        access = ACCESSES.get(op.kind)
         self._define(op.results, differs, None if access else root)
         turns = math.prod(1 if each is None else each for each in around)
         if access:
