@@ -14,8 +14,8 @@ from portable_softmax.planning.plan import LINE
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.planning.row_cost import RowLaunch, RowTerms, Traffic, row_cost
 from portable_softmax.row_kernels.blocks import smaller_block
+from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import constants_of, decorated, jit_function
-from portable_softmax.row_kernels.fits import compiled_for
 from portable_softmax.row_kernels.offsets import overflows
 from portable_softmax.row_kernels.programs import Form, form_of
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
