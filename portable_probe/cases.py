@@ -98,14 +98,14 @@ def _suggested(asked: KernelUse, device: Device, names: dict[str, str]) -> Itera
         given = {**(load_case(file, asked.case).arguments if asked.case else {}), **asked.arguments, **asked.options}
         from portable_softmax.row_kernels.launcher import persistent  # needs torch
 
-        plan = persistent(file.kernel, **names).plan(**given, device=device)
+        plan = persistent(file.kernel, **dict[str, Any](names)).plan(**given, device=device)
         constexprs = {name: text_of(value) for name, value in plan.meta.items() if name in jit_function(file.kernel).arg_names}
         options = {name: value for name, value in plan.meta.items() if name not in constexprs}
         expected = [f"expected {plan.terms}"] if plan.terms else []
         reasons = [f"num_programs {plan.num_programs}", *expected, *plan.reasons]
         yield msgspec.structs.replace(asked, arguments=asked.arguments | constexprs, options=options, reasons=reasons)
         return
-    from portable_softmax.row_kernels.launcher import stages_of  # needs torch
+    from portable_softmax.row_kernels.row_settings import stages_of  # needs torch
 
     stages = stages_of(jit_function(file.kernel))
     facts = device.hardware

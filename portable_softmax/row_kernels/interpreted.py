@@ -2,15 +2,20 @@
 
 import contextlib
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
 from portable_softmax.row_kernels.arguments import NAMES, TORCH, Pointer
+from portable_softmax.row_kernels.decorators import decorated, jit_function
 from portable_softmax.row_kernels.following import Access
-from portable_softmax.row_kernels.programs import Form, of_launches
+from portable_softmax.row_kernels.programs import Form, check_room, checked, of_launches
+from portable_softmax.row_kernels.row_choice import RowPlan
+from portable_softmax.row_kernels.row_settings import Request, settings_of
 
 APART = 1 << 44  # bytes from one stand-in's address to the next's
 MAX_ACCESSES = 100_000  # of a launch; more are no small launch's, as of a loop that waits
@@ -28,6 +33,20 @@ class _Memory(Pointer):
         if name.startswith(("_", "is_", "tma_")) or name in ("base", "block_shape"):  # marks of other kinds of arguments
             raise AttributeError(name)
         return lambda *_, **__: self
+
+
+def plan_of(request: Request, device: Device) -> RowPlan:
+    """Returns the launch in Triton's interpreter, which compiles nothing and runs one program after another."""
+    config, name = settings_of(request, None)[0].config, jit_function(request.kernel).__name__
+    constants = request.meta | config.kwargs
+    if request.grid is not None or not request.rows:
+        form, grid = Form(False), request.grid_of(constants) if request.rows else (0,)
+    else:
+        kernel, _ = decorated(request.kernel, None, constants, (), [config])
+        form = checked(form_of(kernel, request.arguments | constants, request.names[0], request.names[1]), request)
+        check_room(form, request)
+        grid = (request.num_programs or 1,)
+    return RowPlan(name, (request.rows, request.cols), device.name, math.prod(grid), constants, grid, config=config, form=form)
 
 
 def form_of(jit: Any, arguments: Mapping[str, Any], rows: str | None, cols: str) -> Form:

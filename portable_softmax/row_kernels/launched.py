@@ -25,8 +25,6 @@ from portable_softmax.row_kernels.decorators import (
 )
 from portable_softmax.runtime.compiler import target_of, target_to_compile_for
 
-OF_BACKEND = {"num_warps": "4", "num_stages": "3"}  # that a kernel may have as parameters too, with a number to begin with
-
 
 class LaunchedArgument(NamedTuple):
     """Triton's type of a run-time argument, and what it knows of its value, as (("tt.divisibility", 16),)."""
@@ -108,7 +106,6 @@ def launched(
             raise CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {strange or compiled}") from compiled
         origins |= dict.fromkeys(passed, "given")
         types, constants = _specialised(compiled, jit, origins)
-        _check_types(unknown, types)
         return Launched(compiled, types, constants, _options(compiled, device, origins))
 
 
@@ -136,22 +133,9 @@ def _argument(parameter: Any, value: Any) -> Argument:
 
 def _check_all_given(jit: Any, given: Mapping[str, Argument], decided: Mapping[str, str]) -> None:
     signature = inspect.signature(jit.fn).parameters
-    missing = [
-        name for name, each in signature.items() if name not in {*given, *decided} and each.default is inspect.Parameter.empty
-    ]
-    if not missing:
-        return
-    constexprs = {each.name for each in jit.params if each.is_constexpr}
-    blocks = [name for name in missing if name in constexprs and "BLOCK" in name.upper()]
-    sizes = dict.fromkeys(constexprs, "64") | dict.fromkeys(blocks, "1024" if len(blocks) == 1 else "64") | OF_BACKEND
-    line = " ".join(f"{name}={sizes.get(name) or _guess(name)}" for name in missing)
-    raise TypeError(f"{jit.__name__} needs {', '.join(missing)} too. Placeholders, to be changed: --args '{line}'")
-
-
-def _guess(name: str) -> str:
-    """Returns an argument to begin with, by its name."""
-    known = {"eps": "1e-6", "epsilon": "1e-6", "scale": "0.125", "alpha": "0.125", "beta": "0.125"}
-    return known.get(name) or known.get(name.rpartition("_")[2]) or ("f16[4096,4096]" if name.endswith("ptr") else "4096")
+    known = {*given, *decided}
+    if missing := [name for name, each in signature.items() if name not in known and each.default is inspect.Parameter.empty]:
+        raise TypeError(f"{jit.__name__} needs {', '.join(missing)} too, such as --args 'x=f16[4096,4096] n=4096 BLOCK=1024'")
 
 
 def _parsed_options(device: Device, given: Mapping[str, Any]) -> Any:
@@ -209,18 +193,3 @@ def _options(compiled: Any, device: Device, origins: Mapping[str, str]) -> dict[
         final = getattr(compiled.metadata, name, value)
         told[name] = Chosen(final, origins.get(name, "default" if final == getattr(type(options), name, None) else "Triton"))
     return told
-
-
-def _check_types(asked: Mapping[str, str], found: Mapping[str, LaunchedArgument]) -> None:
-    """Refuses a type that Triton gives no argument of the kernel."""
-    for name, kind in asked.items():
-        if name in found and _plain(kind) != _plain(found[name].kind):
-            raise CompileError(
-                f"{name}={kind}: Triton makes {found[name].kind} of such an argument, unless the kernel's parameter says {kind}"
-            )
-
-
-def _plain(kind: str) -> tuple[bool, str]:
-    """Returns whether it is a pointer, and of what. Releases differ in the name of a bool; a pointer may be to constants."""
-    of = kind.removeprefix("*").removeprefix("k" if kind.startswith("*k") else "").replace(" ", "")
-    return kind.startswith("*"), "u1" if of in ("i1", "B") else of

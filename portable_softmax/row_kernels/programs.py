@@ -5,7 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from portable_softmax.errors import PlanError
+from portable_softmax.row_kernels.decorators import jit_function
 from portable_softmax.row_kernels.following import Access, Pointer, Run
+from portable_softmax.row_kernels.row_settings import Request
 from portable_softmax.row_kernels.ttir import Function
 
 ROWS, PROGRAMS = (5, 40, 300), (1, 2, 8)  # small launches that are followed
@@ -146,3 +149,38 @@ def _in_blocks(function: Function, given: Mapping[str, Any], n_cols: int, block:
     moving = {loop for (_, loop), count in counted.items() if count > 1}
     wide = [each for each in run.accesses if each.elements >= block]
     return bool(moving) and all(moving.intersection(each.loops) for each in wide)
+
+
+def checked(form: Form, request: Request) -> Form:
+    """Returns the form; PlanError if the grid cannot be computed and none was given."""
+    if request.grid is not None or form.walks:
+        return form
+    name, n_rows = jit_function(request.kernel).__name__, request.names[0]
+    raise PlanError(
+        f"{name}: {form.what}, so that its author knows the grid; give it as kernel[grid] takes it, such as "
+        f"grid=lambda meta: (meta['{n_rows}'],), or let any number of programs be right: "
+        f"for row in range(tl.program_id(0), {n_rows}, tl.num_programs(0))"
+    )
+
+
+def check_room(form: Form, request: Request) -> None:
+    """Refuses a number of programs of which some would write behind a tensor; PlanError."""
+    most, wanted = most_programs(form, request), request.num_programs or 1
+    if most is not None and most < wanted:
+        part = next(name for name in form.parts if _programs_of_part(form, request, name) == most)
+        name = jit_function(request.kernel).__name__
+        raise PlanError(
+            f"{name}: each program writes a part of {part}, {form.parts[part]} elements apart, and it has room for {most}, "
+            f"not {wanted}; plan(...).num_programs is how many there are"
+        )
+
+
+def most_programs(form: Form, request: Request) -> int | None:
+    """Returns for how many programs the parts that each writes have room; None if nothing limits them."""
+    found = [_programs_of_part(form, request, name) for name in form.parts]
+    return min((each for each in found if each is not None), default=None)
+
+
+def _programs_of_part(form: Form, request: Request, name: str) -> int | None:
+    value: Any = request.arguments.get(name)
+    return int(value.numel()) // form.parts[name] if hasattr(value, "numel") and request.grid is None else None

@@ -15,9 +15,9 @@ from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.planning.row_cost import RowLaunch, RowTerms, Traffic, row_cost
 from portable_softmax.row_kernels.blocks import smaller_block
 from portable_softmax.row_kernels.compiling import compiled_for
-from portable_softmax.row_kernels.decorators import constants_of, decorated, jit_function
+from portable_softmax.row_kernels.decorators import constants_of, jit_function
 from portable_softmax.row_kernels.offsets import overflows
-from portable_softmax.row_kernels.programs import Form, form_of
+from portable_softmax.row_kernels.programs import Form, check_room, checked, form_of, most_programs
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.row_kernels.traffic import KNOWN, traffic_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of
@@ -96,22 +96,6 @@ class _Costed(NamedTuple):
     terms: RowTerms | None
 
 
-def interpreted(request: Request, device: Device) -> RowPlan:
-    """Returns the launch in Triton's interpreter, which compiles nothing and runs one program after another."""
-    from portable_softmax.row_kernels import interpreted as interpreter
-
-    config, name = settings_of(request, None)[0].config, jit_function(request.kernel).__name__
-    constants = request.meta | config.kwargs
-    if request.grid is not None or not request.rows:
-        form, grid = Form(False), request.grid_of(constants) if request.rows else (0,)
-    else:
-        kernel, _ = decorated(request.kernel, None, constants, (), [config])
-        form = _checked(interpreter.form_of(kernel, request.arguments | constants, request.names[0], request.names[1]), request)
-        _check_room(form, request)
-        grid = (request.num_programs or 1,)
-    return RowPlan(name, (request.rows, request.cols), device.name, math.prod(grid), constants, grid, config=config, form=form)
-
-
 class Choice:
     """The settings of a request that are compiled for a device, with what they use: a function of the two alone.
 
@@ -135,7 +119,7 @@ class Choice:
         if request.names[0] and request.rows == 1:
             several = request._replace(arguments=request.arguments | {request.names[0]: SEVERAL})
         self._compile(several, [probe])
-        self.form = _checked(form_of(self._function, several.arguments, *request.names[:2], probe.block), request)
+        self.form = checked(form_of(self._function, several.arguments, *request.names[:2], probe.block), request)
         self._settings = settings_of(request, device, self.form.in_blocks or self._splits_rows(request, probe))
         if several is not request or probe not in self._settings:
             self._compiled.clear()
@@ -143,7 +127,7 @@ class Choice:
 
     def plan(self, request: Request) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most."""
-        _check_room(self.form, request)
+        check_room(self.form, request)
         device, rows = self._device, max(1, request.rows)
         costed = self._sorted(request, self._compiled.values(), MANY_ROWS if request.fixed else rows)
         if request.fixed and costed:
@@ -271,7 +255,7 @@ class Choice:
         elif request.num_programs:
             yield request.num_programs, rows
         else:
-            most = min(rows, _most_programs(self.form, request) or rows)
+            most = min(rows, most_programs(self.form, request) or rows)
             numbers = list(dict.fromkeys((min(most, resident), most)))
             taken = [each for each in numbers if not refusal(self._device, (each, 1, 1), warps)]
             yield from ((each, rows) for each in taken or numbers[:1])
@@ -305,41 +289,6 @@ class Choice:
         numbers = self._device.profile.launch.rows
         if best.terms and numbers and not numbers.errors:
             yield f"numbers of the cost: {self._device.profile.sources[numbers.source].title}"
-
-
-def _checked(form: Form, request: Request) -> Form:
-    """Returns the form; PlanError if the grid cannot be computed and none was given."""
-    if request.grid is not None or form.walks:
-        return form
-    name, n_rows = jit_function(request.kernel).__name__, request.names[0]
-    raise PlanError(
-        f"{name}: {form.what}, so that its author knows the grid; give it as kernel[grid] takes it, such as "
-        f"grid=lambda meta: (meta['{n_rows}'],), or let any number of programs be right: "
-        f"for row in range(tl.program_id(0), {n_rows}, tl.num_programs(0))"
-    )
-
-
-def _check_room(form: Form, request: Request) -> None:
-    """Refuses a number of programs of which some would write behind a tensor; PlanError."""
-    most, wanted = _most_programs(form, request), request.num_programs or 1
-    if most is not None and most < wanted:
-        part = next(name for name in form.parts if _programs_of_part(form, request, name) == most)
-        name = jit_function(request.kernel).__name__
-        raise PlanError(
-            f"{name}: each program writes a part of {part}, {form.parts[part]} elements apart, and it has room for {most}, "
-            f"not {wanted}; plan(...).num_programs is how many there are"
-        )
-
-
-def _most_programs(form: Form, request: Request) -> int | None:
-    """Returns for how many programs the parts that each writes have room; None if nothing limits them."""
-    found = [_programs_of_part(form, request, name) for name in form.parts]
-    return min((each for each in found if each is not None), default=None)
-
-
-def _programs_of_part(form: Form, request: Request, name: str) -> int | None:
-    value: Any = request.arguments.get(name)
-    return int(value.numel()) // form.parts[name] if hasattr(value, "numel") and request.grid is None else None
 
 
 def _grid(request: Request, costed: _Costed) -> tuple[int, int, int]:
