@@ -10,6 +10,7 @@ from portable_softmax.row_kernels.ttir import ACCESSES, ASSIGNED, VALUE, Functio
 LABEL = re.compile(r"\^\w+")
 CONSTANT = re.compile(r"arith\.constant (?:dense<)?(true|false|-?\d+)>?(?= :| loc|$)")
 START, END = re.compile(r"start = (-?\d+)"), re.compile(r"end = (-?\d+)")
+WORK = "reduce", "exp", "exp2"
 PROGRAM, MEMORY = "program", "memory"  # that a value depends on, beside parameters
 TRUE, FALSE, EITHER = (1, 1), (0, 0), (0, 1)
 SAME = (
@@ -36,6 +37,7 @@ class Access(NamedTuple):
         elements: of the tensor.
         sources: what the address depends on.
         loops: numbers of the loops around it, outermost first.
+        size: bytes of an element.
     """
 
     kind: str
@@ -44,6 +46,7 @@ class Access(NamedTuple):
     elements: int
     sources: frozenset[str]
     loops: tuple[int, ...]
+    size: int = 1
 
 
 class Run:
@@ -77,6 +80,8 @@ class Run:
         self.axes: set[int] = set()
         self.decisive: set[str] = set()  # what turns of loops, and branches, depend on
         self.trips: list[int | None] = []  # of each loop that was met, all of them; None if unknown
+        self.loops: list[frozenset[str]] = []  # what these depend on
+        self.work: list[tuple[Op, tuple[int, ...]]] = []  # reductions and exponents, and the loops around each
         self.large: list[tuple[Op, Interval]] = []  # operations of 32 bits whose result is not of 32 bits
         self._open: list[int] = []
         self._yielded: list[Known] = []
@@ -144,7 +149,7 @@ class Run:
         carried = ASSIGNED.findall(op.text.partition("iter_args")[2].partition(") ->")[0])
         self._carry(carried, sources)
         turns: Sequence[Any] = range(*(low for low, _ in numbers)) if exact and numbers[2][0] else [None]
-        self._begin(len(turns) if exact else None)
+        self._begin(len(turns) if exact else None, sources)
         if self.ranges:
             turns = [(numbers[0][0], max(numbers[0][0], numbers[1][1] - 1)) if known else None]
         elif exact:
@@ -163,7 +168,7 @@ class Run:
             self._known[name] = self.value(value), self._of([value])
         for each in before if self.ranges else ():
             self._widen(each, names)
-        loop, turns = self._begin(None), 0
+        loop, turns = self._begin(None, self._of(names)), 0
         while True:
             (condition, of), *passed = self._region(before) or [(None, frozenset())]
             self.decisive |= of
@@ -186,8 +191,9 @@ class Run:
         for name, value in carried:
             self._known[name] = None if self.ranges else self.value(value), self._of([value]) | sources
 
-    def _begin(self, turns: int | None) -> int:
+    def _begin(self, turns: int | None, sources: frozenset[str]) -> int:
         """Enters a loop, and returns its number."""
+        self.loops.append(sources)
         self.trips.append(turns)
         self._open.append(len(self.trips) - 1)
         return self._open[-1]
@@ -221,6 +227,7 @@ class Run:
             of = frozenset((PROGRAM,))
         else:
             value = self._computed(op, kind)
+            self.work += [(op, tuple(self._open))] if kind in WORK else []
         for name in op.results:
             self._known[name] = value, of
 
@@ -266,7 +273,7 @@ class Run:
             pointers |= self._of(indices)
         elif len(op.operands) > at and self.value(op.operands[at]) == FALSE:
             return  # by its mask
-        self.accesses.append(Access(kind, root, offset, op.elements, pointers, tuple(self._open)))
+        self.accesses.append(Access(kind, root, offset, op.elements, pointers, tuple(self._open), op.size))
 
 
 def _place(indices: Sequence[int]) -> int:

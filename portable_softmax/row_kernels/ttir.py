@@ -11,6 +11,7 @@ RESULTS = re.compile(r"(%[\w$.-]+)(?::(\d+))?(?:, )?")
 NAME = re.compile(r'"?([a-z_]+\.[\w.]+)"?')
 ASSIGNED = re.compile(r"(%[\w$.-]+) = (%[\w$.#-]+)")
 SIZES = re.compile(r"tensor<((?:\d+x)+)")
+BITS = re.compile(r"(?:bf|f|i)(\d+)")
 ACCESSES = {
     "load": "load", "store": "store", "atomic_rmw": "atomic", "atomic_cas": "atomic", "descriptor_load": "load",
     "descriptor_store": "store", "descriptor_gather": "load", "descriptor_scatter": "store", "descriptor_reduce": "atomic",
@@ -44,6 +45,12 @@ class Op(NamedTuple):
         """Returns the elements of its type's tensor, 1 of a scalar."""
         sizes = SIZES.search(self.text.rpartition(" : ")[2])
         return math.prod(map(int, sizes[1].rstrip("x").split("x"))) if sizes else 1
+
+    @property
+    def size(self) -> int:
+        """Returns the bytes of an element of its first operand's type, or what that points to."""
+        bits = BITS.findall(self.text.partition(" : ")[2].split(",")[0].split("->")[0])
+        return max(1, int(bits[-1]) // 8) if bits else 1
 
 
 class Function(NamedTuple):
