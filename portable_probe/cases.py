@@ -19,6 +19,7 @@ from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.output import few_lines_of_compilers
 from portable_probe.report import Case, describe, json_value, launch_of, launch_of_kernel, without_answer
 from portable_probe.report_types import KernelUse, Report, SoftmaxProblem, Verified
+from portable_probe.stages import dump
 from portable_probe.text import verdict
 from portable_probe.times import time_of
 from portable_softmax.devices.backends.base import KernelResources, check_dtype
@@ -30,7 +31,6 @@ from portable_softmax.planning.request import scored_problem
 from portable_softmax.row_kernels.arguments import text_of, value_of
 from portable_softmax.row_kernels.blocks import smaller_block
 from portable_softmax.row_kernels.decorators import configurations, implied_arguments, jit_function
-from portable_softmax.row_kernels.inspection import dump
 from portable_softmax.row_kernels.launched import Launched, launched, read_arguments
 from portable_softmax.row_kernels.offsets import warnings_of
 from portable_softmax.runtime.compiled import compile_kernel

@@ -87,35 +87,20 @@ class Fits:
             return list(configs)
         others.pop("warmup", None)
         tried = _tried(kernel, list(configs), dict(named_args), others, device)
-        for each in tried:
-            if each.why:
-                logger.info("%s: %s", each.config, each.why)
         if not (fitting := [each for each in tried if not each.why]):
             raise NoConfigurationFitsError(_none_fits(jit_function(kernel).__name__, tried, device))
-        kept = self._without_spills(_without_doubts(fitting))
-        return [each.config for each in kept]
-
-    def _without_spills(self, tried: list[_Tried]) -> list[_Tried]:
-        least = min(each.spilled for each in tried)
-        allowed = least if self.max_spilled is None and not least else self.max_spilled
-        kept = tried if allowed is None else [each for each in tried if each.spilled <= allowed]
+        certain = [each for each in fitting if not each.doubt] or fitting
+        least = min(each.spilled for each in certain)
+        allowed = (math.inf if least else 0) if self.max_spilled is None else self.max_spilled
+        kept = [each for each in certain if each.spilled <= allowed]
         for each in tried:
             if each not in kept:
-                logger.info("%s: spills %s bytes a thread", each.config, each.spilled)
+                logger.info("%s: %s", each.config, each.why or each.doubt or f"spills {each.spilled} bytes a thread")
         if not kept:
             raise NoConfigurationFitsError(
-                f"each of {len(tried)} configurations spills, at least {least} bytes a thread; {self.max_spilled} are allowed"
+                f"each of {len(certain)} configurations spills, at least {least} bytes a thread; {self.max_spilled} are allowed"
             )
-        return kept
-
-
-def _without_doubts(tried: list[_Tried]) -> list[_Tried]:
-    """Leaves out what may not fit, if others certainly do."""
-    certain = [each for each in tried if not each.doubt]
-    for each in tried if certain else []:
-        if each.doubt:
-            logger.info("%s: %s", each.config, each.doubt)
-    return certain or tried
+        return [each.config for each in kept]
 
 
 fits = Fits()

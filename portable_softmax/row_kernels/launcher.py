@@ -83,9 +83,7 @@ class Launcher:
         if block not in self._constexprs:
             raise TypeError(f"block={block!r} is no constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
         self._names, self._stages = (rows, cols, block), stages_of(self._jit)
-        self._exact = {
-            name for name in names if name in self._constexprs or name in (rows, cols)
-        }  # of others a class is enough
+        self._exact = {*self._constexprs, *(name for name in (rows, cols) if name)}  # of others a class is enough
         self._parts: frozenset[str] = frozenset()  # tensors of which each program writes a part
         self._known: dict[Any, Callable[..., Any]] = {}
         self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # knows nothing

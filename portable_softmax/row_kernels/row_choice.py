@@ -136,21 +136,13 @@ class Choice:
         if not costed or refusal(device, grid, costed[0].used.resources.num_warps):
             raise self._refusal(request, grid, costed[0].used if costed else None)
         best = costed[0]
+        used, size, axes = best.used, (request.rows, request.cols), grid if request.grid is not None else grid[:1]
+        meta, programs = request.meta | used.setting.config.all_kwargs(), math.prod(grid) if request.rows else 0
+        reasons, warned = self._reasons(request, costed), overflows(self._function, request.arguments, grid[0])
         return RowPlan(
-            self._name,
-            (request.rows, request.cols),
-            device.name,
-            math.prod(grid) if request.rows else 0,
-            request.meta | best.used.setting.config.all_kwargs(),
-            grid if request.grid is not None else grid[:1],
-            best.used.resources,
-            best.used.occupancy,
-            best.terms,
-            tuple(self._reasons(request, costed)),
-            tuple(overflows(self._function, request.arguments, grid[0])),
-            best.used.setting.config,
-            self.form,
-        )
+            self._name, size, device.name, programs, meta, axes, used.resources, used.occupancy, best.terms,
+            tuple(reasons), tuple(warned), used.setting.config, self.form,
+        )  # fmt: skip
 
     def _splits_rows(self, request: Request, shortest: Setting) -> bool:
         """True if the grid says that programs may take blocks of rows: it differs between blocks."""
