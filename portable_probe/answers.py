@@ -12,12 +12,12 @@ from portable_probe.options import complaints, named
 from portable_probe.regression import REGRESSED, as_table, check_kernel, compare, load, save
 from portable_probe.report import Case, software, use_of, words_of
 from portable_probe.report_types import SCHEMA_VERSION, KernelUse, Report, encoded
+from portable_probe.stages import UnknownStageError
 from portable_probe.table import as_tables, worst_last
 from portable_probe.text import as_text, verified_alone
 from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, NoDeviceError, ProfileError, TargetError
-from portable_softmax.row_kernels.inspection import UnknownStageError
 
 ELSEWHERE = 4  # exit code: nothing is broken, and this Triton does not compile for the device
 

@@ -19,6 +19,7 @@ from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.output import few_lines_of_compilers
 from portable_probe.report import Case, describe, json_value, launch_of, launch_of_kernel, without_answer
 from portable_probe.report_types import KernelUse, Report, SoftmaxProblem, Verified
+from portable_probe.stages import dump
 from portable_probe.text import verdict
 from portable_probe.times import time_of
 from portable_softmax.devices.backends.base import KernelResources, check_dtype
@@ -31,9 +32,8 @@ from portable_softmax.planning.scores import NONE
 from portable_softmax.row_kernels.arguments import text_of, value_of
 from portable_softmax.row_kernels.blocks import smaller_block
 from portable_softmax.row_kernels.decorators import configurations, implied_arguments, jit_function
-from portable_softmax.row_kernels.inspection import dump
 from portable_softmax.row_kernels.launched import Launched, launched, read_arguments
-from portable_softmax.row_kernels.programs import warnings_of
+from portable_softmax.row_kernels.offsets import warnings_of
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan, plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
@@ -99,14 +99,14 @@ def _suggested(asked: KernelUse, device: Device, names: dict[str, str]) -> Itera
         given = {**(load_case(file, asked.case).arguments if asked.case else {}), **asked.arguments, **asked.options}
         from portable_softmax.row_kernels.launcher import persistent  # needs torch
 
-        plan = persistent(file.kernel, **names).plan(**given, device=device)
+        plan = persistent(file.kernel, **dict[str, Any](names)).plan(**given, device=device)
         constexprs = {name: text_of(value) for name, value in plan.meta.items() if name in jit_function(file.kernel).arg_names}
         options = {name: value for name, value in plan.meta.items() if name not in constexprs}
         expected = [f"expected {plan.terms}"] if plan.terms else []
         reasons = [f"num_programs {plan.num_programs}", *expected, *plan.reasons]
         yield msgspec.structs.replace(asked, arguments=asked.arguments | constexprs, options=options, reasons=reasons)
         return
-    from portable_softmax.row_kernels.launcher import stages_of  # needs torch
+    from portable_softmax.row_kernels.row_settings import stages_of  # needs torch
 
     stages = stages_of(jit_function(file.kernel))
     facts = device.hardware

@@ -7,13 +7,16 @@ import hashlib
 import importlib
 import importlib.machinery
 import importlib.util
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
+from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.row_kernels.absent import absent
@@ -38,6 +41,8 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
     module of a name of its own. All are imported once for each target, as they may choose by what Triton's driver, and torch,
     tell of the device.
 
+    Of a script that fails, as where it launches its kernels, what it defined before counts.
+
     Args:
         where: FILE:NAME.
         device: the current one while the file is imported, if it is not here; None for the device here.
@@ -51,12 +56,14 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
     if path is None:
         raise UnknownKernelError(f"{where!r} should be FILE:NAME or MODULE:NAME, and {file!r} is no file and no module")
     not_here = device if device and device.index is None and not interpreting() else None
-    module = _imported(path, not_here)
+    module, stopped = _imported(path, not_here)
     try:
         kernel = functools.reduce(getattr, name.split("."), module)
     except AttributeError:
         kernel = None
     if not _is_kernel(kernel):
+        if stopped:
+            raise ValueError(f"{path} cannot be imported: {_reason(stopped)}") from stopped
         known = [each for each, value in _named(module) if _is_kernel(value)]
         raise UnknownKernelError(f"{file} has no @triton.jit function {name!r}; it has {', '.join(known) or 'none'}")
     return KernelFile(kernel, module)
@@ -87,35 +94,64 @@ def _file_of_module(name: str) -> Path | None:
     return None
 
 
-def _imported(file: Path, device: Device | None) -> ModuleType:
+def _imported(file: Path, device: Device | None) -> tuple[ModuleType, BaseException | None]:
+    """Returns the module of a file, as far as it ran, and the error that ended it."""
     target = f"{device.backend}/{device.arch}" if device else ""
     with contextlib.suppress(ImportError):
         importlib.import_module("torch")  # which is asked about the device too
+    module = None
     try:
-        with absent(device) if device else contextlib.nullcontext(), _inductor(file):
-            return _of_package(file, target) or _alone(file, target)
+        with contextlib.ExitStack() as answered:
+            if device:
+                answered.enter_context(absent(device))
+                answered.enter_context(_tools(device))
+            answered.enter_context(_inductor(file))
+            if found := _of_package(file, target):
+                return found, None
+            module = _new(file, target)
+            _run(module, file)
+            return module, None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a script may do anything, and exit
-        raise ValueError(f"{file} cannot be imported: {_reason(error)}") from error
+        return module or ModuleType(str(file)), error
+
+
+@contextlib.contextmanager
+def _tools(device: Device) -> Iterator[None]:
+    """Lets of the vendors' programs that list devices, by which some libraries detect one, the planned vendor's succeed."""
+    before = os.environ.get("PATH", os.defpath)
+    with tempfile.TemporaryDirectory() as folder:
+        for vendor in BACKENDS.values():
+            if vendor.tool:
+                program = Path(folder, vendor.tool)
+                program.write_text(f"#!/bin/sh\nexit {int(vendor.tool != device.vendor.tool)}\n")
+                program.chmod(0o755)
+        os.environ["PATH"] = f"{folder}{os.pathsep}{before}"
+        try:
+            yield
+        finally:
+            os.environ["PATH"] = before
 
 
 @contextlib.contextmanager
 def _inductor(file: Path) -> Iterator[None]:
     """Lets a file that TorchInductor wrote define its kernels, which it would compile and load for the device that is here."""
-    if "AsyncCompile" not in file.read_text(encoding="utf-8", errors="replace"):
+    text = file.read_text(encoding="utf-8", errors="replace")
+    torch = sys.modules.get("torch")
+    for name in ("_cuda_getCurrentRawStream", "_xpu_getCurrentRawStream"):  # which a torch for the CPU lacks
+        if torch and name in text and not hasattr(torch._C, name):
+            setattr(torch._C, name, lambda index: 0)
+    if "AsyncCompile" not in text:
         yield
         return
-    compiling, torch = importlib.import_module("torch._inductor.async_compile"), importlib.import_module("torch")
+    compiling = importlib.import_module("torch._inductor.async_compile")
     cache = importlib.import_module("torch._inductor.codecache").PyCodeCache
 
     def defined(_: Any, name: str, source: str, *__: Any, **___: Any) -> Any:
         return getattr(cache.load(source), name)
 
     with mock.patch.object(compiling.AsyncCompile, "triton", defined):
-        for name in ("_cuda_getCurrentRawStream", "_xpu_getCurrentRawStream"):  # which a torch for the CPU lacks
-            if not hasattr(torch._C, name):
-                setattr(torch._C, name, lambda index: 0)
         yield
 
 
@@ -125,20 +161,24 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _alone(file: Path, target: str) -> ModuleType:
+def _new(file: Path, target: str) -> ModuleType:
+    """Returns an empty module of a name of its own for a file."""
     digest = hashlib.sha256(f"{file.resolve()}\n{target}".encode()).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(f"kernel_file_{digest}", file)
     if spec is None or spec.loader is None:
         raise ValueError("it is no Python file: its name should end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where inspect looks for the kernel's source
+    return module
+
+
+def _run(module: Any, file: Path) -> None:
     folder = str(file.absolute().parent)
     try:
         sys.path.insert(0, folder)
-        spec.loader.exec_module(module)
+        module.__spec__.loader.exec_module(module)
     finally:  # its folder comes last from now on, for what a kernel imports later
         sys.path[:] = [*(each for each in sys.path if each != folder), folder]
-    return module
 
 
 def _of_package(file: Path, target: str) -> ModuleType | None:

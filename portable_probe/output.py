@@ -3,12 +3,13 @@
 import contextlib
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
+
+from portable_softmax.row_kernels.compiling import stderr_lines
 
 LINES = 20  # of a compiler
 
@@ -36,25 +37,15 @@ def many(number: Any, word: str) -> str:
 @contextlib.contextmanager
 def few_lines_of_compilers() -> Iterator[None]:
     """Lets the first lines through that anything in this process writes to file descriptor 2, and counts the others."""
+    lines: list[str] = []
     try:
-        standard_error = os.dup(2)
-    except OSError:  # closed
-        yield
-        return
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), 2)
-        try:
+        with stderr_lines() as lines:
             yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(standard_error, 2)
-            os.close(standard_error)
-            kept.seek(0)
-            lines = kept.read().decode(errors="replace").splitlines()
-            if len(lines) > LINES:
-                lines[LINES:] = [f"... and {len(lines) - LINES} more lines of the compiler's"]
-            for line in lines:
-                print(line, file=sys.stderr)
+    finally:
+        if len(lines) > LINES:
+            lines[LINES:] = [f"... and {len(lines) - LINES} more lines of the compiler's"]
+        for line in lines:
+            print(line, file=sys.stderr)
 
 
 def write_whole(path: Path, text: str) -> None:

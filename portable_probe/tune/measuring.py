@@ -19,7 +19,7 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import unfit
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.row_facts import RowLaunch
-from portable_softmax.row_kernels.fits import compiled_for
+from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.traffic import known_multiple, traffic_of
 from portable_softmax.row_kernels.ttir import parsed
 from portable_softmax.runtime.compiled import resources_of

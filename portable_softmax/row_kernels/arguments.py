@@ -40,14 +40,11 @@ TORCH = {
 }
 NAMES = {name: name for name in TORCH} | {theirs: name for name, theirs in TORCH.items()}
 NAMES |= {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
-# A value of each type of number: no multiple of 16 and not 1, which Triton makes a constant, and a multiple of 16.
+# Of each type that Triton makes of a number: a value that is no multiple of 16 and not 1, a constant for it, and a multiple.
 OF_TYPE = {
-    **dict.fromkeys(("i8", "i16", "i32", "u8", "u16", "u32"), (47, 48)),
-    "i64": (2**40 + 1, 2**40),
-    "u64": (2**63 + 1, 2**63),
-    **dict.fromkeys(("i1", "u1", "B"), (True, True)),
-    **dict.fromkeys(("fp16", "bf16", "fp32", "fp64"), (1.5, 1.5)),
-}
+    "i32": (47, 48), "i64": (2**40 + 1, 2**40), "u64": (2**63 + 1, 2**63), "fp32": (1.5, 1.5),
+    **dict.fromkeys(("i1", "u1"), (True, True)),
+}  # fmt: skip
 
 
 class Argument(NamedTuple):
@@ -93,8 +90,8 @@ def argument_of(name: str, text: str) -> Argument:
         return Argument(_descriptor(NAMES[found[1]], sizes), f"tensordesc<{NAMES[found[1]]}{sizes}>")
     raise CompileError(
         f"{name}={text}: an argument is a tensor as f16[4096,4096], a value as 4096, or a type as *fp16, *fp16:16, i32, i32:16 "
-        f"or fp32 (:16 says a multiple of 16, in bytes of a pointer, and nothing else); types are {', '.join(TORCH)}, "
-        "and torch's names; tuples, functions and infinities are given by a case: --case NAME"
+        f"or fp32 (:16 says a multiple of 16, in bytes of a pointer); types of tensors are {', '.join(TORCH)}, "
+        f"and torch's names, of numbers {', '.join(OF_TYPE)}; tuples, functions and infinities are given by a case: --case NAME"
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from portable_softmax.devices.device import Device
-from portable_softmax.row_kernels.fits import compiled_for
+from portable_softmax.row_kernels.compiling import compiled_for
 
 
 def smaller_block(kernel: Any, given: Mapping[str, Any], name: str, block: int, device: Device) -> str:

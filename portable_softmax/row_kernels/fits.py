@@ -1,13 +1,9 @@
 """Configurations that a device can run, out of those of an autotuner: what cannot run, or spills, is not tried."""
 
-import contextlib
-import importlib
 import logging
 import math
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,11 +12,10 @@ from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import CompileError
-from portable_softmax.row_kernels.absent import absent, front_end
-from portable_softmax.row_kernels.decorators import apart, decorated, jit_function, layers
-from portable_softmax.row_kernels.launched import forget, read_arguments
-from portable_softmax.row_kernels.programs import warnings_of
-from portable_softmax.runtime.compiler import target_to_compile_for, triton_version
+from portable_softmax.row_kernels.compiling import compiled_for
+from portable_softmax.row_kernels.decorators import jit_function
+from portable_softmax.row_kernels.launched import read_arguments
+from portable_softmax.row_kernels.offsets import warnings_of
 
 logger = logging.getLogger("portable_softmax.fits")
 
@@ -38,7 +33,6 @@ class _Tried:
         why: what keeps it from running; None if it can.
         excess: how many times as much as there is it needs of the resource that it lacks most; inf where that is unknown.
         spilled: bytes of each thread.
-        warps: resident on a multiprocessor; programs where there are no warps.
         doubt: why it may not fit, where only bounds are known.
     """
 
@@ -46,7 +40,6 @@ class _Tried:
     why: str | None = None
     excess: float = float("inf")
     spilled: int = 0
-    warps: int = 0
     doubt: str | None = None
 
 
@@ -58,13 +51,11 @@ class Fits:
         kernel: the @triton.jit function with its decorators; None for that of the autotuner that asks.
         device: what they run on; the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
         max_spilled: bytes that a thread may spill; None drops what spills only where others do not.
-        ranked: puts those first that keep most warps resident, and then those that spill least.
     """
 
     kernel: Any = None
     device: Device | str | None = None
     max_spilled: int | None = None
-    ranked: bool = False
 
     def with_(self, **changed: Any) -> "Fits":
         """Returns one with other choices; TypeError if there is no such choice."""
@@ -96,37 +87,20 @@ class Fits:
             return list(configs)
         others.pop("warmup", None)
         tried = _tried(kernel, list(configs), dict(named_args), others, device)
-        for each in tried:
-            if each.why:
-                logger.info("%s: %s", each.config, each.why)
         if not (fitting := [each for each in tried if not each.why]):
             raise NoConfigurationFitsError(_none_fits(jit_function(kernel).__name__, tried, device))
-        kept = self._without_spills(_without_doubts(fitting))
-        if self.ranked:
-            kept = sorted(kept, key=lambda each: (-each.warps, each.spilled))
-        return [each.config for each in kept]
-
-    def _without_spills(self, tried: list[_Tried]) -> list[_Tried]:
-        least = min(each.spilled for each in tried)
-        allowed = least if self.max_spilled is None and not least else self.max_spilled
-        kept = tried if allowed is None else [each for each in tried if each.spilled <= allowed]
+        certain = [each for each in fitting if not each.doubt] or fitting
+        least = min(each.spilled for each in certain)
+        allowed = (math.inf if least else 0) if self.max_spilled is None else self.max_spilled
+        kept = [each for each in certain if each.spilled <= allowed]
         for each in tried:
             if each not in kept:
-                logger.info("%s: spills %s bytes a thread", each.config, each.spilled)
+                logger.info("%s: %s", each.config, each.why or each.doubt or f"spills {each.spilled} bytes a thread")
         if not kept:
             raise NoConfigurationFitsError(
-                f"each of {len(tried)} configurations spills, at least {least} bytes a thread; {self.max_spilled} are allowed"
+                f"each of {len(certain)} configurations spills, at least {least} bytes a thread; {self.max_spilled} are allowed"
             )
-        return kept
-
-
-def _without_doubts(tried: list[_Tried]) -> list[_Tried]:
-    """Leaves out what may not fit, if others certainly do."""
-    certain = [each for each in tried if not each.doubt]
-    for each in tried if certain else []:
-        if each.doubt:
-            logger.info("%s: %s", each.config, each.doubt)
-    return certain or tried
+        return [each.config for each in kept]
 
 
 fits = Fits()
@@ -163,74 +137,6 @@ def _tried(kernel: Any, configs: list[Any], named: dict[str, Any], others: dict[
     return found
 
 
-def compiled_for(kernel: Any, configs: Sequence[Any], given: Mapping[str, Any], device: Device) -> list[Any]:
-    """Returns what Triton compiles of each configuration for a device, here or not, or the error that it raises.
-
-    Args:
-        kernel: the @triton.jit function with its decorators.
-        configs: Triton's Configs.
-        given: arguments and options by name, which win over a configuration's.
-        device: the target.
-
-    Raises:
-        CompileError: this Triton does not compile for the device.
-    """
-    with front_end(device):
-        return _compiled_for(kernel, configs, given, device)
-
-
-def _compiled_for(kernel: Any, configs: Sequence[Any], given: Mapping[str, Any], device: Device) -> list[Any]:
-    target_to_compile_for(device)
-    given = {name: apart(value) for name, value in given.items()}
-    outermost = [_alone(kernel, each, given) for each in configs]
-    # Triton compiles in threads from 3.4 on; hooks of configurations change the arguments, so each needs its turn.
-    in_turn = triton_version() < (3, 4) or any(each.pre_hook for each in configs)
-    threads = 1 if in_turn else os.cpu_count() or 1
-    with _for(device, jit_function(kernel)), ThreadPoolExecutor(threads, initializer=_on, initargs=(device,)) as pool:
-        runs = [pool.submit(each.run, **given, grid=(1,), warmup=True) for each in outermost]
-        for run in runs:
-            run.exception()  # waits, so that the device is the current one until all have ended
-    return [run.exception() or run.result() for run in runs]
-
-
-def _on(device: Device) -> None:
-    """Makes the device the current one of a thread, which begins with the first one."""
-    if device.index:
-        getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
-
-
-def _alone(kernel: Any, config: Any, given: Mapping[str, Any]) -> Any:
-    """Returns the kernel under its decorators with one configuration."""
-    is_tuned = any(hasattr(layer, "configs") for layer in layers(kernel))
-    decided = given.keys() if is_tuned else {*given, *config.all_kwargs()}
-    outermost, _ = decorated(kernel, None, decided, (), configs=[config] if is_tuned else None)
-    return outermost if is_tuned else _Configured(outermost, config)
-
-
-@dataclass(frozen=True)
-class _Configured:
-    """A kernel without @triton.autotune, and a configuration that is not its own."""
-
-    kernel: Any
-    config: Any
-
-    def run(self, **given: Any) -> Any:
-        return self.kernel.run(**given, **self.config.all_kwargs())
-
-
-@contextlib.contextmanager
-def _for(device: Device, jit: Any) -> Iterator[None]:
-    """Makes Triton compile for the device."""
-    if device.detected is not None:
-        yield
-        return
-    with absent(device) as key:
-        try:
-            yield
-        finally:
-            forget(jit, key)
-
-
 def _grid(grid: Any, given: Mapping[str, Any]) -> tuple[int, int, int]:
     width, height, depth = (*(grid(given) if callable(grid) else grid), 1, 1)[:3]
     return width, height, depth
@@ -250,8 +156,7 @@ def _judged(config: Any, compiled: Any, grid: Any, given: Mapping[str, Any], dev
             return _Tried(config, why)
         if why := too_many_together(compiled, (x, y, z), device):
             return _Tried(config, why)
-    resident = occupancy.warps_per_multiprocessor or occupancy.programs_per_multiprocessor
-    return _Tried(config, spilled=used.spilled_bytes_per_thread, warps=resident, doubt=device.doubt(used))
+    return _Tried(config, spilled=used.spilled_bytes_per_thread, doubt=device.doubt(used))
 
 
 def too_many_together(compiled: Any, grid: tuple[int, int, int], device: Device) -> str | None:

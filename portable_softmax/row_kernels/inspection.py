@@ -1,8 +1,6 @@
 """Inspects any Triton kernel: what it uses and how many of its programs fit a multiprocessor, on devices here or not."""
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
@@ -10,10 +8,6 @@ from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.row_kernels.arguments import Argument
 from portable_softmax.row_kernels.launched import Launched, by_position, launched
-
-
-class UnknownStageError(ValueError):
-    """The compiler has no such stage for the device."""
 
 
 class Inspected(NamedTuple):
@@ -61,24 +55,3 @@ def inspect_kernel(
     launch = launched(kernel, {**arguments, **values}, options, device, config)
     resources = device.vendor.resources(launch.compiled)
     return Inspected(resources, device.vendor.occupancy(resources, device.hardware), launch)
-
-
-def dump(compiled: Any, stages: str, directory: Path) -> list[Path]:
-    """Writes compilation stages (comma-separated, or "all") and the metadata of a compiled kernel; returns the files.
-
-    Raises:
-        UnknownStageError: the kernel has no such stage.
-    """
-    wanted = list(compiled.asm) if stages == "all" else stages.split(",")
-    if unknown := [stage for stage in wanted if stage not in compiled.asm]:
-        raise UnknownStageError(f"no stage {', '.join(unknown)}; there are {', '.join(compiled.asm)}")
-    directory.mkdir(parents=True, exist_ok=True)
-    written = []
-    for stage in wanted:
-        content = compiled.asm[stage]
-        path = directory / f"{compiled.metadata.name}.{stage}"
-        path.write_bytes(content if isinstance(content, bytes) else str(content).encode())
-        written.append(path)
-    metadata = directory / f"{compiled.metadata.name}.json"
-    metadata.write_text(json.dumps(compiled.metadata._asdict(), indent=1, default=str) + "\n")
-    return [*written, metadata]

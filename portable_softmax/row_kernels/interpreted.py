@@ -2,15 +2,20 @@
 
 import contextlib
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
 from portable_softmax.row_kernels.arguments import NAMES, TORCH, Pointer
-from portable_softmax.row_kernels.programs import Form, of_programs
-from portable_softmax.row_kernels.ttir import Access
+from portable_softmax.row_kernels.decorators import decorated, jit_function
+from portable_softmax.row_kernels.following import Access
+from portable_softmax.row_kernels.programs import Form, check_room, checked, of_launches
+from portable_softmax.row_kernels.row_choice import RowPlan
+from portable_softmax.row_kernels.row_settings import Request, settings_of
 
 APART = 1 << 44  # bytes from one stand-in's address to the next's
 MAX_ACCESSES = 100_000  # of a launch; more are no small launch's, as of a loop that waits
@@ -30,6 +35,20 @@ class _Memory(Pointer):
         return lambda *_, **__: self
 
 
+def plan_of(request: Request, device: Device) -> RowPlan:
+    """Returns the launch in Triton's interpreter, which compiles nothing and runs one program after another."""
+    config, name = settings_of(request, None)[0].config, jit_function(request.kernel).__name__
+    constants = request.meta | config.kwargs
+    if request.grid is not None or not request.rows:
+        form, grid = Form(False), request.grid_of(constants) if request.rows else (0,)
+    else:
+        kernel, _ = decorated(request.kernel, None, constants, (), [config])
+        form = checked(form_of(kernel, request.arguments | constants, request.names[0], request.names[1]), request)
+        check_room(form, request)
+        grid = (request.num_programs or 1,)
+    return RowPlan(name, (request.rows, request.cols), device.name, math.prod(grid), constants, grid, config=config, form=form)
+
+
 def form_of(jit: Any, arguments: Mapping[str, Any], rows: str | None, cols: str) -> Form:
     """Returns the form of an interpreted kernel; see programs.form_of.
 
@@ -39,33 +58,26 @@ def form_of(jit: Any, arguments: Mapping[str, Any], rows: str | None, cols: str)
     addresses = {name: (at + 1) * APART for at, name in enumerate(arguments)}
     names = {address: name for name, address in addresses.items()}
     given = {name: _stand_in(value, addresses[name]) for name, value in arguments.items()}
-    axes: set[int] = set()
 
-    def observe(n_rows: int, programs: int) -> list[Sequence[Access]]:
-        return _observed(jit, given | ({rows: n_rows} if rows else {}), programs, names, axes)
+    def observe(n_rows: int, programs: int) -> tuple[list[Sequence[Access]], set[int]]:
+        sized = given | ({rows: n_rows} if rows else {})
+        accesses: list[list[Access]] = [[] for _ in range(programs)]
+        axes: set[int] = set()
+        with _noted(accesses, names, axes):
+            try:
+                jit.run(grid=(programs,), warmup=False, **sized)
+            except Exception as error:
+                name = jit.fn.__name__
+                raise PlanError(f"{name}: a launch of {programs} programs fails in the interpreter: {error}") from error
+        return list(accesses), axes
 
-    walks, parts, what = of_programs(observe, arguments[cols])
-    if others := sorted(axes - {0}):
-        walks, what = False, f"it reads tl.program_id({others[0]}), so its grid has {others[-1] + 1} axes"
-    return Form(walks, False, what, parts)
+    return of_launches(observe, arguments[cols])
 
 
 def _stand_in(value: Any, address: int) -> Any:
     if not hasattr(value, "data_ptr"):
         return value
     return _Memory(NAMES.get(kind := str(value.dtype).removeprefix("torch."), kind), address)
-
-
-def _observed(
-    jit: Any, given: Mapping[str, Any], programs: int, names: Mapping[int, str], axes: set[int]
-) -> list[Sequence[Access]]:
-    found: list[list[Access]] = [[] for _ in range(programs)]
-    with _noted(found, names, axes):
-        try:
-            jit.run(grid=(programs,), warmup=False, **given)
-        except Exception as error:
-            raise PlanError(f"{jit.fn.__name__}: a launch of {programs} programs fails in the interpreter: {error}") from error
-    return found  # type: ignore[return-value]
 
 
 @contextlib.contextmanager

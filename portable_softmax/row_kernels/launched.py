@@ -3,12 +3,9 @@
 Triton's own launch path decides everything: `run(..., warmup=True)` of the outermost decorator. Only its driver is another.
 """
 
-import contextlib
 import dataclasses
 import difflib
 import inspect
-import itertools
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,18 +15,15 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PortableSoftmaxError
 from portable_softmax.row_kernels.absent import absent, front_end
 from portable_softmax.row_kernels.arguments import Argument, argument_of, constant_of
+from portable_softmax.row_kernels.compiling import compiled_in
 from portable_softmax.row_kernels.decorators import (
-    apart,
-    configurations,
     constants_of,
     decorated,
     implied_arguments,
     jit_function,
     name_of,
 )
-from portable_softmax.runtime.compiler import target_of, target_to_compile_for, triton_version
-
-OF_BACKEND = {"num_warps": "4", "num_stages": "3"}  # that a kernel may have as parameters too, with a number to begin with
+from portable_softmax.runtime.compiler import target_of, target_to_compile_for
 
 
 class LaunchedArgument(NamedTuple):
@@ -96,26 +90,23 @@ def launched(
         ValueError: there are several configurations and none was chosen, or no such one.
     """
     with front_end(device):
-        return _launched(kernel, arguments, options, device, config)
-
-
-def _launched(
-    kernel: Any, arguments: Mapping[str, Any], options: Mapping[str, Any], device: Device, config: int | None
-) -> Launched:
-    target_to_compile_for(device)
-    jit = jit_function(kernel)
-    given = read_arguments(jit, implied_arguments(kernel) | dict(arguments))
-    unknown = {name: each.kind for name, each in given.items() if each.kind}
-    wanted = {name: value for name, value in options.items() if value is not None}
-    passed = {name: apart(each.value) for name, each in given.items()} | wanted
-    outermost, origins = decorated(kernel, config, passed.keys(), unknown)
-    _check_all_given(jit, given, origins)
-    _check_clusters(kernel, passed)
-    compiled, heard = _run(outermost, jit, passed, device)
-    origins |= dict.fromkeys(passed, "given")
-    types, constants = _specialised(compiled, jit, origins)
-    _check_types(unknown, types)
-    return Launched(compiled, types, constants, _options(compiled, device, heard, origins))
+        target_to_compile_for(device)
+        jit = jit_function(kernel)
+        given = read_arguments(jit, implied_arguments(kernel) | dict(arguments))
+        unknown = {name: each.kind for name, each in given.items() if each.kind}
+        passed = {name: each.value for name, each in given.items()}
+        passed |= {name: value for name, value in options.items() if value is not None}
+        outermost, origins = decorated(kernel, config, passed.keys(), unknown)
+        _check_all_given(jit, given, origins)
+        (compiled,) = compiled_in([(outermost, passed)], jit, device, absent(device))
+        if isinstance(compiled, PortableSoftmaxError):
+            raise compiled
+        if isinstance(compiled, BaseException):
+            strange = _strange(passed, jit, compiled, device) if isinstance(compiled, KeyError) else None
+            raise CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {strange or compiled}") from compiled
+        origins |= dict.fromkeys(passed, "given")
+        types, constants = _specialised(compiled, jit, origins)
+        return Launched(compiled, types, constants, _options(compiled, device, origins))
 
 
 def by_position(kernel: Any, values: Sequence[Any]) -> dict[str, Any]:
@@ -142,59 +133,9 @@ def _argument(parameter: Any, value: Any) -> Argument:
 
 def _check_all_given(jit: Any, given: Mapping[str, Argument], decided: Mapping[str, str]) -> None:
     signature = inspect.signature(jit.fn).parameters
-    missing = [
-        name for name, each in signature.items() if name not in {*given, *decided} and each.default is inspect.Parameter.empty
-    ]
-    if not missing:
-        return
-    constexprs = {each.name for each in jit.params if each.is_constexpr}
-    blocks = [name for name in missing if name in constexprs and "BLOCK" in name.upper()]
-    sizes = dict.fromkeys(constexprs, "64") | dict.fromkeys(blocks, "1024" if len(blocks) == 1 else "64") | OF_BACKEND
-    line = " ".join(f"{name}={sizes.get(name) or _guess(name)}" for name in missing)
-    raise TypeError(f"{jit.__name__} needs {', '.join(missing)} too. Placeholders, to be changed: --args '{line}'")
-
-
-def _guess(name: str) -> str:
-    """Returns an argument to begin with, by its name."""
-    known = {"eps": "1e-6", "epsilon": "1e-6", "scale": "0.125", "alpha": "0.125", "beta": "0.125"}
-    return known.get(name) or known.get(name.rpartition("_")[2]) or ("f16[4096,4096]" if name.endswith("ptr") else "4096")
-
-
-def _check_clusters(kernel: Any, passed: Mapping[str, Any]) -> None:
-    """Refuses clusters where Triton is known to end the whole process for some devices."""
-    asked = [passed.get("num_ctas"), *(config.num_ctas for config in configurations(kernel))]
-    if triton_version() < (3, 5) and any((each or 1) > 1 for each in asked):
-        raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
-
-
-def _run(outermost: Any, jit: Any, passed: dict[str, Any], device: Device) -> tuple[Any, dict[str, Any]]:
-    """Returns what Triton compiles, and the keyword arguments that decorators have made of it all."""
-    first = list(itertools.takewhile(lambda name: name in passed, jit.arg_names))
-    values = [passed[name] for name in first]  # by position, where a configuration's pre_hook finds them
-    named = {name: value for name, value in passed.items() if name not in first}
-    heard: dict[str, Any] = {}
-
-    def hook(*_: Any, **final: Any) -> None:
-        heard.update({name: value for name, value in final.items() if name not in jit.arg_names})
-
-    with absent(device) as key, contextlib.redirect_stdout(sys.stderr):  # where Triton prints a compiler's complaint
-        hooks, jit.pre_run_hooks = jit.pre_run_hooks, [hook]  # others may write to the arguments
-        try:
-            return outermost.run(*values, grid=(1,), warmup=True, **named), heard
-        except PortableSoftmaxError:
-            raise
-        except Exception as error:  # every stage of every backend has its own exceptions
-            strange = _strange(passed, jit, error, device) if isinstance(error, KeyError) else None
-            raise CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {strange or error}") from error
-        finally:
-            jit.pre_run_hooks = hooks
-            forget(jit, key)
-
-
-def forget(jit: Any, key: object) -> None:
-    """Takes what was compiled for an absent device out of a kernel's own cache; `key` is that of `absent`."""
-    (jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop(key, None)
-    vars(jit).update({"binder": None} if hasattr(jit, "binder") else {})  # Triton 3.2 has one for all backends
+    known = {*given, *decided}
+    if missing := [name for name, each in signature.items() if name not in known and each.default is inspect.Parameter.empty]:
+        raise TypeError(f"{jit.__name__} needs {', '.join(missing)} too, such as --args 'x=f16[4096,4096] n=4096 BLOCK=1024'")
 
 
 def _parsed_options(device: Device, given: Mapping[str, Any]) -> Any:
@@ -245,27 +186,10 @@ def _kind_of(kind: Any) -> str:
     return kind if isinstance(kind, str) else f"({', '.join(map(_kind_of, kind))})"
 
 
-def _options(compiled: Any, device: Device, heard: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, Chosen]:
+def _options(compiled: Any, device: Device, origins: Mapping[str, str]) -> dict[str, Chosen]:
     """Returns each option, which a pass of the compiler may have changed, and who chose it."""
-    options = _parsed_options(device, heard)
-    told = {}
+    options, told = _parsed_options(device, {}), {}
     for name, value in vars(options).items():
-        default = "default" if value == getattr(type(options), name, None) else "Triton"
-        by = origins.get(name, "Triton") if name in heard else default
-        told[name] = Chosen(getattr(compiled.metadata, name, value), by)
+        final = getattr(compiled.metadata, name, value)
+        told[name] = Chosen(final, origins.get(name, "default" if final == getattr(type(options), name, None) else "Triton"))
     return told
-
-
-def _check_types(asked: Mapping[str, str], found: Mapping[str, LaunchedArgument]) -> None:
-    """Refuses a type that Triton gives no argument of the kernel."""
-    for name, kind in asked.items():
-        if name in found and _plain(kind) != _plain(found[name].kind):
-            raise CompileError(
-                f"{name}={kind}: Triton makes {found[name].kind} of such an argument, unless the kernel's parameter says {kind}"
-            )
-
-
-def _plain(kind: str) -> tuple[bool, str]:
-    """Returns whether it is a pointer, and of what. Releases differ in the name of a bool; a pointer may be to constants."""
-    of = kind.removeprefix("*").removeprefix("k" if kind.startswith("*k") else "").replace(" ", "")
-    return kind.startswith("*"), "u1" if of in ("i1", "B") else of

@@ -1,10 +1,7 @@
 """Launches anybody's kernel that works on rows: its block, warps and stages are computed, and its grid where that is safe."""
 
-import ast
 import functools
 import importlib
-import inspect
-import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -18,13 +15,14 @@ from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.problem import next_power_of_2
+from portable_softmax.row_kernels import interpreted
 from portable_softmax.row_kernels.arguments import NAMES, Pointer, argument_of
 from portable_softmax.row_kernels.decorators import constexprs_of, decorated, jit_function
 from portable_softmax.row_kernels.launched import by_position, option_names, read_arguments
 from portable_softmax.row_kernels.programs import Form
 from portable_softmax.row_kernels.resident import current_index, first_index
-from portable_softmax.row_kernels.row_choice import MANY_ROWS, Choice, RowPlan, interpreted
-from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of
+from portable_softmax.row_kernels.row_choice import MANY_ROWS, Choice, RowPlan
+from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of, stages_of
 from portable_softmax.row_kernels.traffic import known_multiple
 
 MOST_KEPT = 4096  # launches that are remembered, of all the sizes that were seen
@@ -70,13 +68,7 @@ def launcher(
     return Launcher(kernel, rows, cols, block, given | ({} if grid is None else {"grid": grid}))
 
 
-def persistent(kernel: Any, *, rows: str, cols: str, block: str, **given: Any) -> "Launcher":
-    """Makes a launcher of a kernel whose programs loop over rows, so that their number is computed; see `launcher`.
-
-    Raises:
-        TypeError: there is no such parameter, or `block` is no constexpr.
-    """
-    return Launcher(kernel, rows, cols, block, given)
+persistent = launcher  # its name for kernels whose programs loop over rows
 
 
 class Launcher:
@@ -91,9 +83,7 @@ class Launcher:
         if block not in self._constexprs:
             raise TypeError(f"block={block!r} is no constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
         self._names, self._stages = (rows, cols, block), stages_of(self._jit)
-        self._exact = {
-            name for name in names if name in self._constexprs or name in (rows, cols)
-        }  # of others a class is enough
+        self._exact = {*self._constexprs, *(name for name in (rows, cols) if name)}  # of others a class is enough
         self._parts: frozenset[str] = frozenset()  # tensors of which each program writes a part
         self._known: dict[Any, Callable[..., Any]] = {}
         self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # knows nothing
@@ -145,7 +135,7 @@ class Launcher:
         """
         request = self.request(*args, **kwargs)
         if (where := chosen(device)).backend == "interpreter":
-            plan = interpreted(request, where)
+            plan = interpreted.plan_of(request, where)
             self._note(plan.form, request.arguments)
             return plan
         rows = MANY_ROWS if request.fixed else next_power_of_2(max(1, self._weighed(request)))
@@ -273,15 +263,6 @@ class Launcher:
         names = [name for name in kwargs if name in self._jit.arg_names and name not in meta]
         launch = functools.partial(launch, **given, **meta)
         return (lambda *args, **kwargs: launch(*args, **{name: kwargs[name] for name in names})) if kwargs else launch
-
-
-def stages_of(jit: Any) -> str | None:
-    """Returns the constexpr that a loop in a @triton.jit function's source has as `num_stages`; None if there is none."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(jit.fn)))
-    loops = [each.iter for each in ast.walk(tree) if isinstance(each, ast.For)]
-    values = [each.value for loop in loops for each in getattr(loop, "keywords", ()) if each.arg == "num_stages"]
-    names = {each.id for value in values for each in ast.walk(value) if isinstance(each, ast.Name)}
-    return min(names & constexprs_of(jit), default=None)
 
 
 def _named(module: str, name: str, names: tuple[str | None, str, str], given: Mapping[str, Any]) -> Launcher:

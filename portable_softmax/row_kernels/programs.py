@@ -1,17 +1,20 @@
-"""What the programs of a row kernel do: if any number of them is right, which rows one takes, and where offsets overflow."""
+"""Which rows the programs of a kernel take, and if any number of them is right: by the accesses of small launches."""
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from portable_softmax.row_kernels.decorators import constants_of
-from portable_softmax.row_kernels.ttir import LIMIT, Access, Function, Op, Pointer, Run, parsed, walked
+from portable_softmax.errors import PlanError
+from portable_softmax.row_kernels.decorators import jit_function
+from portable_softmax.row_kernels.following import Access, Pointer, Run
+from portable_softmax.row_kernels.row_settings import Request
+from portable_softmax.row_kernels.ttir import Function
 
 ROWS, PROGRAMS = (5, 40, 300), (1, 2, 8)  # small launches that are followed
 TURNS = 64  # of a loop over rows, of all programs together
 BLOCKS = 3  # of a row, where its length is no constexpr
-Observe = Callable[[int, int], "list[Sequence[Access]]"]  # rows, programs -> accesses of each program
+Observe = Callable[[int, int], "tuple[list[Sequence[Access]], set[int]]"]  # rows, programs -> accesses of each, axes read
 
 
 class Form(NamedTuple):
@@ -32,6 +35,13 @@ class Form(NamedTuple):
     decisive: frozenset[str] = frozenset()
 
 
+def value_of(name: str, value: Any) -> Any:
+    """Returns an argument as TTIR is followed with it."""
+    if isinstance(value, int):
+        return (int(value), int(value))
+    return Pointer(name, (0, 0)) if hasattr(value, "data_ptr") or hasattr(value, "base") else None
+
+
 def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, cols: str, block: int) -> Form:
     """Returns the form of a kernel.
 
@@ -41,62 +51,60 @@ def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, 
         rows, cols: names of the parameters that are the numbers of rows and of their elements; None if no parameter is.
         block: elements of a block.
     """
-    given = {name: _value(name, value) for name, value in arguments.items()}
+    given = {name: value_of(name, value) for name, value in arguments.items()}
     runs: list[Run] = []
 
-    def observe(n_rows: int, programs: int) -> list[Sequence[Access]]:
+    def observe(n_rows: int, programs: int) -> tuple[list[Sequence[Access]], set[int]]:
         sized = given | ({rows: (n_rows, n_rows)} if rows else {})
         runs[:] = [Run(function, sized, (each, each), programs, TURNS // programs) for each in range(programs)]
-        return [run.accesses for run in runs]
+        return [run.accesses for run in runs], runs[0].axes
 
-    walks, parts, what = of_programs(observe, arguments[cols])
-    first = runs[0]
-    if axes := sorted(first.axes - {0}):
-        walks, what = False, f"it reads tl.program_id({axes[0]}), so its grid has {axes[-1] + 1} axes"
-    strides = frozenset().union(*(each.sources for each in first.accesses if each.root in parts))
-    decisive = frozenset(name for name in first.decisive | strides if isinstance(arguments.get(name), int))
+    form = of_launches(observe, arguments[cols])
+    strides = frozenset().union(*(each.sources for each in runs[0].accesses if each.root in form.parts))
+    decisive = frozenset(name for name in runs[0].decisive | strides if isinstance(arguments.get(name), int))
     n_cols = max(arguments[cols], BLOCKS * block) if cols in function.parameters.values() else arguments[cols]
     in_blocks = _in_blocks(function, given | {cols: (n_cols, n_cols)}, n_cols, block)
-    return Form(walks, in_blocks, what, parts, decisive)
+    return form._replace(in_blocks=in_blocks, decisive=decisive)
 
 
-def of_programs(observe: Observe, cols: int) -> tuple[bool, dict[str, int], str]:
-    """Follows small launches; returns whether any number of programs is right, the parts, and which rows a program takes."""
-    launched: dict[int, list[Sequence[Access]]] = {}
+def of_launches(observe: Observe, cols: int) -> Form:
+    """Follows small launches, and returns what they tell of the form."""
     for rows in ROWS:
-        launched = {programs: observe(rows, programs) for programs in PROGRAMS}
+        observed = {programs: observe(rows, programs) for programs in PROGRAMS}
+        if axes := sorted(observed[1][1] - {0}):
+            return Form(False, what=f"it reads tl.program_id({axes[0]}), so its grid has {axes[-1] + 1} axes")
+        launched = {programs: each for programs, (each, _) in observed.items()}
+        everything = [each for of in launched.values() for one in of for each in one]
         counted = {programs: Counter(_place(each) for one in of for each in one) for programs, of in launched.items()}
-        even = {root for root in _roots(launched[1]) if len({_of(count, root) for count in counted.values()}) == 1}
-        stored = {each.root for of in launched.values() for one in of for each in one if each.kind != "load"}
-        parts = {root: _part(root, launched) for root in stored - even if not _added(root, launched)}
+        odd = {root for count in counted.values() for (root, *_), _ in count.items() ^ counted[1].items()}
+        even = {each.root for each in everything} - odd
+        stored = {each.root for each in everything if each.kind != "load"}
+        parts = {root: _part(root, launched) for root in stored & odd if not _added(root, launched)}
         if not all(parts.values()):
             break
-        if any(_times(launched[1][0], root) > _times(launched[2][0], root) for root in even):
-            return True, {root: part for root, part in parts.items() if part}, ""
-    return False, {}, _rows_of(observe(ROWS[-1], 2), cols)
+        if any(len(_of(launched[1][0], root)) > len(_of(launched[2][0], root)) for root in even):
+            return Form(True, parts={root: part for root, part in parts.items() if part})
+    return Form(False, what=_rows_of(observe(ROWS[-1], 2)[0], cols))
 
 
 def _place(access: Access) -> tuple[Any, ...]:
     return access.root, access.kind, access.offset
 
 
-def _roots(programs: Sequence[Sequence[Access]]) -> set[str]:
-    return {each.root for one in programs for each in one}
+def _of(accesses: Sequence[Access], root: str) -> list[Access]:
+    return [each for each in accesses if each.root == root]
 
 
-def _of(counted: "Counter[tuple[Any, ...]]", root: str) -> frozenset[tuple[Any, int]]:
-    return frozenset((place, count) for place, count in counted.items() if place[0] == root)
-
-
-def _times(accesses: Sequence[Access], root: str) -> int:
-    return sum(each.root == root for each in accesses)
+def _starts(accesses: Sequence[Access], root: str) -> list[int]:
+    """Returns where stores to a parameter begin."""
+    return sorted({each.offset[0] for each in _of(accesses, root) if each.kind != "load" and each.offset})
 
 
 def _part(root: str, launched: Mapping[int, Sequence[Sequence[Access]]]) -> int | None:
     """Returns the elements from one program's part of a parameter to the next's; None if programs write no parts."""
     steps = set()
     for programs in launched.values():
-        places = [sorted(_starts(each, root)) for each in programs]
+        places = [_starts(each, root) for each in programs]
         if not all(places) or len({*map(len, places)}) > 1:
             return None
         steps |= {b - a for one, two in itertools.pairwise(places) for a, b in zip(one, two, strict=True)}
@@ -105,13 +113,9 @@ def _part(root: str, launched: Mapping[int, Sequence[Sequence[Access]]]) -> int 
 
 def _added(root: str, launched: Mapping[int, Sequence[Sequence[Access]]]) -> bool:
     """True if each program adds to the same places by atomic operations."""
-    found = [[each for each in one if each.root == root and each.kind != "load"] for of in launched.values() for one in of]
-    places = {tuple(map(_place, each)) for each in found}
-    return len(places) == 1 and all(each.kind == "atomic" for one in found for each in one)
-
-
-def _starts(accesses: Sequence[Access], root: str) -> set[int]:
-    return {each.offset[0] for each in accesses if each.root == root and each.kind != "load" and each.offset}
+    found = [[each for each in _of(one, root) if each.kind != "load"] for of in launched.values() for one in of]
+    same = len({tuple(map(_place, each)) for each in found}) == 1
+    return same and all(each.kind == "atomic" for one in found for each in one)
 
 
 def _rows_of(programs: Sequence[Sequence[Access]], cols: int) -> str:
@@ -120,16 +124,16 @@ def _rows_of(programs: Sequence[Sequence[Access]], cols: int) -> str:
         return "its programs access no row of such a launch"
     if programs[0] and [_place(each) for each in programs[0]] == [_place(each) for each in programs[1]]:
         return "all its programs do the same"
-    for root in sorted(_roots(programs), key=lambda each: -len(_starts(programs[0], each))):
-        first, second = (sorted({at // max(1, cols) for at in _starts(each, root)}) for each in programs)
-        if not first or not second or _starts(programs[0], root) == _starts(programs[1], root):
+    for root in sorted({each.root for one in programs for each in one}, key=lambda each: -len(_starts(programs[0], each))):
+        starts = [_starts(each, root) for each in programs]
+        first, second = (sorted({at // max(1, cols) for at in each}) for each in starts)
+        if not first or not second or starts[0] == starts[1]:
             continue
         if len(first) == 1 and second == first:
             return "a program takes a part of a row"
         if len(first) == 1:
             return "a program takes one row" if second[0] == first[0] + 1 else f"a program takes a tile of {second[0]} rows"
-        step = first[1] - first[0]
-        if step == 1:
+        if (step := first[1] - first[0]) == 1:
             return f"a program takes a chunk of {second[0] - first[0]} rows"
         return f"its loop over rows steps by {step}, whatever tl.num_programs(0) is"
     return "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)"
@@ -140,77 +144,43 @@ def _in_blocks(function: Function, given: Mapping[str, Any], n_cols: int, block:
     blocks = -(-n_cols // block)
     run = Run(function, given, (0, 0), 1, turns=1, inner_turns=max(2, blocks))
     over = {loop for loop, turns in enumerate(run.trips) if turns == blocks} if blocks > 1 else set()
-    places = Counter({(each.root, loop): 0 for each in run.accesses for loop in over.intersection(each.loops)})
-    for root, loop in places:
-        places[root, loop] = len({each.offset for each in run.accesses if each.root == root and loop in each.loops})
-    moving = {loop for (_, loop), count in places.items() if count > 1}
+    places = {(each.root, loop, each.offset) for each in run.accesses for loop in over.intersection(each.loops)}
+    counted = Counter((root, loop) for root, loop, _ in places)
+    moving = {loop for (_, loop), count in counted.items() if count > 1}
     wide = [each for each in run.accesses if each.elements >= block]
     return bool(moving) and all(moving.intersection(each.loops) for each in wide)
 
 
-def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], programs: int | None) -> list[str]:
-    """Returns what is wrong with a compiled kernel at its sizes, or needed beside it; arguments as of `overflows`."""
-    constants = constants_of(compiled, jit)
-    function = parsed(compiled.asm["ttir"], [name for name in jit.arg_names if name not in constants])
-    found = list(overflows(function, values, programs))
-    if scratch := getattr(compiled.metadata, "global_scratch_size", 0):
-        found.append(f"a program needs {scratch} bytes of global memory for itself: triton.set_allocator(...) gives them")
-    return found
+def checked(form: Form, request: Request) -> Form:
+    """Returns the form; PlanError if the grid cannot be computed and none was given."""
+    if request.grid is not None or form.walks:
+        return form
+    name, n_rows = jit_function(request.kernel).__name__, request.names[0]
+    raise PlanError(
+        f"{name}: {form.what}, so that its author knows the grid; give it as kernel[grid] takes it, such as "
+        f"grid=lambda meta: (meta['{n_rows}'],), or let any number of programs be right: "
+        f"for row in range(tl.program_id(0), {n_rows}, tl.num_programs(0))"
+    )
 
 
-def overflows(function: Function, arguments: Mapping[str, Any], programs: int | None) -> Iterator[str]:
-    """Yields what says that offsets of a launch do not fit their 32 bits.
-
-    Args:
-        function: the kernel's TTIR.
-        arguments: values of its parameters, by name.
-        programs: along axis 0; None if that is unknown.
-    """
-    given = {name: _value(name, value) for name, value in arguments.items()}
-    run = Run(function, given, (0, (programs or 1) - 1), programs or 1, ranges=True)
-    addresses, made = _addresses(function), {name: op for op in walked(function.body) for name in op.results}
-    made = {name: op for name, op in made.items() if name not in function.parameters}
-    seen = set()
-    for op, (low, high) in run.large:
-        words = f"{_word(op.operands[0], made)} {SIGNS.get(op.name, op.name)} {_word(op.operands[1], made)}"
-        if addresses.intersection(op.results) and words not in seen:
-            seen.add(words)
-            wide = next((name for name in op.operands if run.values.get(name, (0, 0)) != (0, 0)), op.operands[0])
-            most = high if high >= LIMIT else low
-            yield f"{words} reaches {most:,} in 32 bits; cast {_word(wide, made)} to tl.int64"
+def check_room(form: Form, request: Request) -> None:
+    """Refuses a number of programs of which some would write behind a tensor; PlanError."""
+    most, wanted = most_programs(form, request), request.num_programs or 1
+    if most is not None and most < wanted:
+        part = next(name for name in form.parts if _programs_of_part(form, request, name) == most)
+        name = jit_function(request.kernel).__name__
+        raise PlanError(
+            f"{name}: each program writes a part of {part}, {form.parts[part]} elements apart, and it has room for {most}, "
+            f"not {wanted}; plan(...).num_programs is how many there are"
+        )
 
 
-SIGNS = {"arith.muli": "*", "arith.addi": "+", "arith.subi": "-", "arith.shli": "<<"}
+def most_programs(form: Form, request: Request) -> int | None:
+    """Returns for how many programs the parts that each writes have room; None if nothing limits them."""
+    found = [_programs_of_part(form, request, name) for name in form.parts]
+    return min((each for each in found if each is not None), default=None)
 
 
-def _addresses(function: Function) -> set[str]:
-    """Returns the values that offsets of pointers are computed from."""
-    found: set[str] = set()
-    ops = list(walked(function.body))
-    for op in reversed(ops):
-        if op.name in ("tt.addptr", "tt.descriptor_load", "tt.descriptor_store") or found.intersection(op.results):
-            found |= set(op.operands[op.name == "tt.addptr" :])
-    return found
-
-
-def _word(value: str, made: Mapping[str, Op]) -> str:
-    """Returns a value in the words of the kernel's source, as far as Triton keeps them."""
-    op = made.get(value)
-    while op and op.name in ("tt.splat", "tt.broadcast", "tt.expand_dims", "arith.extsi") and op.operands:
-        value = op.operands[0]
-        op = made.get(value)
-    if op and op.name == "tt.get_program_id":
-        return f"program_id({'xyz'.index(op.text.split()[1])})"
-    if op and op.name == "arith.constant":
-        return op.text.split()[1].removeprefix("dense<").rstrip(">")
-    if op and op.name in SIGNS:
-        return f"({_word(op.operands[0], made)} {SIGNS[op.name]} {_word(op.operands[1], made)})"
-    name = value.removeprefix("%").partition("#")[0]
-    return name.rstrip("0123456789").rstrip("_") or f"%{name}"
-
-
-def _value(name: str, value: Any) -> Any:
-    """Returns an argument as TTIR is followed with it."""
-    if isinstance(value, int):
-        return (int(value), int(value))
-    return Pointer(name, (0, 0)) if hasattr(value, "data_ptr") or hasattr(value, "base") else None
+def _programs_of_part(form: Form, request: Request, name: str) -> int | None:
+    value: Any = request.arguments.get(name)
+    return int(value.numel()) // form.parts[name] if hasattr(value, "numel") and request.grid is None else None

@@ -36,10 +36,6 @@ class ResidentPrograms(int):
         """Returns the resources that limit it, in the vendor's words."""
         return self.occupancy.limited_by if self.occupancy else ()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Keeps the occupancy in copies and pickles."""
-        return ResidentPrograms, (int(self), self.occupancy)
-
 
 def resident_programs(kernel: Any, device: Device | str | None = None) -> ResidentPrograms:
     """Counts the programs of a compiled kernel that a device holds at once, by the exact rule of its vendor.

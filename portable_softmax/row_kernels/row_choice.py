@@ -15,12 +15,13 @@ from portable_softmax.planning.plan import LINE
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.planning.row_facts import RowLaunch, Traffic, row_facts
 from portable_softmax.row_kernels.blocks import smaller_block
-from portable_softmax.row_kernels.decorators import constants_of, decorated, jit_function
-from portable_softmax.row_kernels.fits import compiled_for
-from portable_softmax.row_kernels.programs import Form, form_of, overflows
+from portable_softmax.row_kernels.compiling import compiled_for
+from portable_softmax.row_kernels.decorators import constants_of, jit_function
+from portable_softmax.row_kernels.offsets import overflows
+from portable_softmax.row_kernels.programs import Form, check_room, checked, form_of, most_programs
 from portable_softmax.row_kernels.row_settings import STAGES, Request, Setting, settings_of
 from portable_softmax.row_kernels.traffic import KNOWN, traffic_of
-from portable_softmax.row_kernels.ttir import Function, parsed
+from portable_softmax.row_kernels.ttir import Function, parsed_of
 
 EACH = 16  # elements of a block for each thread, of the setting that is compiled first
 FEWEST = 4  # elements of a thread; twice as many of large programs, and at most so many that are loaded one at a time
@@ -98,22 +99,6 @@ class _Costed(NamedTuple):
     terms: Terms | None
 
 
-def interpreted(request: Request, device: Device) -> RowPlan:
-    """Returns the launch in Triton's interpreter, which compiles nothing and runs one program after another."""
-    from portable_softmax.row_kernels import interpreted as interpreter
-
-    config, name = settings_of(request, None)[0].config, jit_function(request.kernel).__name__
-    constants = request.meta | config.kwargs
-    if request.grid is not None or not request.rows:
-        form, grid = Form(False), request.grid_of(constants) if request.rows else (0,)
-    else:
-        kernel, _ = decorated(request.kernel, None, constants, (), [config])
-        form = _checked(interpreter.form_of(kernel, request.arguments | constants, request.names[0], request.names[1]), request)
-        _check_room(form, request)
-        grid = (request.num_programs or 1,)
-    return RowPlan(name, (request.rows, request.cols), device.name, math.prod(grid), constants, grid, config=config, form=form)
-
-
 class Choice:
     """The settings of a request that are compiled for a device, with what they use: a function of the two alone.
 
@@ -137,7 +122,7 @@ class Choice:
         if request.names[0] and request.rows == 1:
             several = request._replace(arguments=request.arguments | {request.names[0]: SEVERAL})
         self._compile(several, [probe])
-        self.form = _checked(form_of(self._function, several.arguments, *request.names[:2], probe.block), request)
+        self.form = checked(form_of(self._function, several.arguments, *request.names[:2], probe.block), request)
         self._settings = settings_of(request, device, self.form.in_blocks or self._splits_rows(request, probe))
         if several is not request or probe not in self._settings:
             self._compiled.clear()
@@ -145,7 +130,7 @@ class Choice:
 
     def plan(self, request: Request) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most."""
-        _check_room(self.form, request)
+        check_room(self.form, request)
         device, rows = self._device, max(1, request.rows)
         costed = self._sorted(request, self._compiled.values(), MANY_ROWS if request.fixed else rows)
         if request.fixed and costed:
@@ -154,21 +139,13 @@ class Choice:
         if not costed or refusal(device, grid, costed[0].used.resources.num_warps):
             raise self._refusal(request, grid, costed[0].used if costed else None)
         best = costed[0]
+        used, size, axes = best.used, (request.rows, request.cols), grid if request.grid is not None else grid[:1]
+        meta, programs = request.meta | used.setting.config.all_kwargs(), math.prod(grid) if request.rows else 0
+        reasons, warned = self._reasons(request, costed), overflows(self._function, request.arguments, grid[0])
         return RowPlan(
-            self._name,
-            (request.rows, request.cols),
-            device.name,
-            math.prod(grid) if request.rows else 0,
-            request.meta | best.used.setting.config.all_kwargs(),
-            grid if request.grid is not None else grid[:1],
-            best.used.resources,
-            best.used.occupancy,
-            best.terms,
-            tuple(self._reasons(request, costed)),
-            tuple(overflows(self._function, request.arguments, grid[0])),
-            best.used.setting.config,
-            self.form,
-        )
+            self._name, size, device.name, programs, meta, axes, used.resources, used.occupancy, best.terms,
+            tuple(reasons), tuple(warned), used.setting.config, self.form,
+        )  # fmt: skip
 
     def _splits_rows(self, request: Request, shortest: Setting) -> bool:
         """True if the grid says that programs may take blocks of rows: it differs between blocks."""
@@ -206,8 +183,8 @@ class Choice:
                 error = TypeError if isinstance(compiled, TypeError) else CompileError
                 raise error(f"{self._name} for {device.backend}/{device.arch}: {compiled}") from compiled
             if len(self._compiled) == 1 and not isinstance(compiled, Exception):
-                jit, constants = jit_function(request.kernel), self._compiled[setting].constants
-                self._function = parsed(compiled.asm["ttir"], [each for each in jit.arg_names if each not in constants])
+                constants = self._compiled[setting].constants
+                self._function = parsed_of(compiled, jit_function(request.kernel), constants)
                 walks, rows = request.grid is None, request.rows or 1
                 if not walks:
                     rows = math.prod(request.grid_of(self._compiled[setting].constants))
@@ -289,7 +266,7 @@ class Choice:
         elif request.num_programs:
             yield request.num_programs, rows
         else:
-            most = min(rows, _most_programs(self.form, request) or rows)
+            most = min(rows, most_programs(self.form, request) or rows)
             numbers = list(dict.fromkeys((min(most, resident), most)))
             taken = [each for each in numbers if not refusal(self._device, (each, 1, 1), warps)]
             yield from ((each, rows) for each in taken or numbers[:1])
@@ -320,41 +297,6 @@ class Choice:
             yield f"{_words(each)} would take {each.us:.1f} us" + ", and spills" * each.doubtful
         if why := self._device.doubt(best.used.resources):
             yield f"{why}: Triton's IR gives bounds only, and no setting certainly fits"
-
-
-def _checked(form: Form, request: Request) -> Form:
-    """Returns the form; PlanError if the grid cannot be computed and none was given."""
-    if request.grid is not None or form.walks:
-        return form
-    name, n_rows = jit_function(request.kernel).__name__, request.names[0]
-    raise PlanError(
-        f"{name}: {form.what}, so that its author knows the grid; give it as kernel[grid] takes it, such as "
-        f"grid=lambda meta: (meta['{n_rows}'],), or let any number of programs be right: "
-        f"for row in range(tl.program_id(0), {n_rows}, tl.num_programs(0))"
-    )
-
-
-def _check_room(form: Form, request: Request) -> None:
-    """Refuses a number of programs of which some would write behind a tensor; PlanError."""
-    most, wanted = _most_programs(form, request), request.num_programs or 1
-    if most is not None and most < wanted:
-        part = next(name for name in form.parts if _programs_of_part(form, request, name) == most)
-        name = jit_function(request.kernel).__name__
-        raise PlanError(
-            f"{name}: each program writes a part of {part}, {form.parts[part]} elements apart, and it has room for {most}, "
-            f"not {wanted}; plan(...).num_programs is how many there are"
-        )
-
-
-def _most_programs(form: Form, request: Request) -> int | None:
-    """Returns for how many programs the parts that each writes have room; None if nothing limits them."""
-    found = [_programs_of_part(form, request, name) for name in form.parts]
-    return min((each for each in found if each is not None), default=None)
-
-
-def _programs_of_part(form: Form, request: Request, name: str) -> int | None:
-    value: Any = request.arguments.get(name)
-    return int(value.numel()) // form.parts[name] if hasattr(value, "numel") and request.grid is None else None
 
 
 def _grid(request: Request, costed: _Costed) -> tuple[int, int, int]:

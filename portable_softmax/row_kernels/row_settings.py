@@ -1,13 +1,16 @@
 """The request of a row kernel's launch, and the settings that are candidates: blocks, stages and warps."""
 
+import ast
 import copy
+import inspect
 import itertools
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.row_kernels.decorators import configurations
+from portable_softmax.row_kernels.decorators import configurations, constexprs_of
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
 STAGES = 1, 3, 4  # two hide nothing
@@ -63,6 +66,15 @@ class Setting(NamedTuple):
     block: int
     stages: int
     warps: int | None
+
+
+def stages_of(jit: Any) -> str | None:
+    """Returns the constexpr that a loop in a @triton.jit function's source has as `num_stages`; None if there is none."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(jit.fn)))
+    loops = [each.iter for each in ast.walk(tree) if isinstance(each, ast.For)]
+    values = [each.value for loop in loops for each in getattr(loop, "keywords", ()) if each.arg == "num_stages"]
+    names = {each.id for value in values for each in ast.walk(value) if isinstance(each, ast.Name)}
+    return min(names & constexprs_of(jit), default=None)
 
 
 def settings_of(request: Request, device: Device | None, in_blocks: bool = False) -> list[Setting]:

@@ -64,6 +64,7 @@ def test_modules_beside_a_file_are_found_and_its_folder_comes_last(tmp_path, mon
 
 
 ASKS = """
+import subprocess
 import triton
 from triton.backends import backends
 active = [name for name, each in backends.items() if each.driver.is_active()]
@@ -73,7 +74,11 @@ KNOWN = {
     "capability": torch.cuda.get_device_capability(), "name": torch.cuda.get_device_name(),
     "processors": properties.multi_processor_count, "warp": properties.warp_size, "hip": torch.version.hip is not None,
     "target": triton.runtime.driver.active.get_current_target().backend,
+    "tools": [name for name in ("nvidia-smi", "rocm-smi", "npu-smi") if not subprocess.run([name]).returncode],
 }
+clear[(1,)](torch.empty(64, device="cuda"), BLOCK=64)
+def later():
+    pass
 """
 
 
@@ -82,11 +87,11 @@ KNOWN = {
     [
         (
             "nvidia/h200",
-            {"capability": (9, 0), "processors": 132, "warp": 32, "hip": False, "target": "cuda"},
+            {"capability": (9, 0), "processors": 132, "warp": 32, "hip": False, "target": "cuda", "tools": ["nvidia-smi"]},
         ),
         (
             "amd/mi300x",
-            {"capability": (9, 4), "processors": 304, "warp": 64, "hip": True, "target": "hip"},
+            {"capability": (9, 4), "processors": 304, "warp": 64, "hip": True, "target": "hip", "tools": ["rocm-smi"]},
         ),
     ],
 )
@@ -96,6 +101,7 @@ def test_a_file_that_asks_about_the_device_when_it_is_imported(tmp_path, device,
     planned = Device.from_profile(device)
     module = load_kernel(f"{tmp_path}/asking.py:clear", planned).module
     assert known | {"active": 1, "available": True, "count": 1, "name": planned.name} == module.KNOWN
+    assert not hasattr(module, "later")  # the file ends at its launch
     assert (vars(torch.cuda), torch.version.hip) == before
 
 

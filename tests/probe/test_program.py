@@ -77,7 +77,7 @@ kernel f.py:k --args n=i32 --args n=4 | 2 | argument --args: n stands more than 
 kernel f.py:k --num-warps 2 --option num_warps=4 | 2 | argument --option: num_warps stands more than once
 kernel nowhere.py:k --on H200 | 2 | UnknownKernelError:
 kernel KERNELS:add | 1 | DeviceError: a kernel needs a device: --on NAME. No accelerator
-kernel KERNELS:add --on H200 --args n=1 | 1 | TypeError: add needs x, y, z too. Placeholders, to be changed
+kernel KERNELS:add --on H200 --args n=1 | 1 | TypeError: add needs x, y, z too, such as --args
 kernel KERNELS:add --on H200 --args n=x | 1 | n=x: an argument is a tensor as f16[4096,4096], a value as 4096
 kernel KERNELS:add --on H200 --args x=*fp32:7 | 1 | x=*fp32:7: an argument is a tensor as f16[4096,4096], a value as 4096
 kernel KERNELS:add --on H200 --args n=i33 | 1 | types are fp16, bf16, fp32

@@ -8,8 +8,8 @@ import torch
 
 from portable_probe import program
 from portable_probe.loading import load_kernel
+from portable_probe.stages import dump
 from portable_softmax import Device, KernelResources, inspect_kernel
-from portable_softmax.row_kernels.inspection import dump
 from portable_softmax.runtime.compiler import triton_version
 
 FILE = Path(__file__).parents[1] / "support" / "example_kernels.py"

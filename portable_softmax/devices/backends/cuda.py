@@ -12,6 +12,7 @@ required = simt.REQUIRED
 aligned_access = True
 scattered_rows = True
 poll = "volatile"
+tool = "nvidia-smi"
 setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
 more_programs = None
 front_end = base.no_front_end

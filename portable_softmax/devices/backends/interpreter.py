@@ -13,7 +13,7 @@ aligned_access = False  # unaligned rows are then read element by element; tests
 scattered_rows = True
 poll = "volatile"
 front_end = base.no_front_end
-setup = elsewhere = ""
+tool = setup = elsewhere = ""
 more_programs = None
 compile_target = base.named_target
 known_fault = base.no_known_fault

@@ -15,6 +15,7 @@ required = ("multiprocessor_count", "shared_memory_per_program_max", "memory_ali
 aligned_access = False
 scattered_rows = False  # its compiler would load the elements one by one
 poll = "volatile"
+tool = "npu-smi"
 setup = (
     "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
     "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."

@@ -1,0 +1,116 @@
+"""Compiles kernels for a device, here or not, as a launch does: by `run(..., warmup=True)` of the outermost decorator."""
+
+import contextlib
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from portable_softmax.devices.device import Device
+from portable_softmax.errors import CompileError
+from portable_softmax.row_kernels.absent import absent, front_end
+from portable_softmax.row_kernels.decorators import apart, configurations, decorated, jit_function
+from portable_softmax.runtime.compiler import target_to_compile_for, triton_version
+
+UNEXPLAINED = "PassManager::run failed", "error encountered during parsing"  # errors of MLIR, which writes why to stderr
+
+
+def compiled_for(kernel: Any, configs: Sequence[Any], given: Mapping[str, Any], device: Device) -> list[Any]:
+    """Returns what Triton compiles of each configuration for a device, here or not, or the error that it raises.
+
+    Args:
+        kernel: the @triton.jit function with its decorators.
+        configs: Triton's Configs.
+        given: arguments and options by name, which win over a configuration's.
+        device: the target.
+
+    Raises:
+        CompileError: this Triton does not compile for the device.
+    """
+    with front_end(device):
+        target_to_compile_for(device)
+        is_tuned, kernels = bool(configurations(kernel)), []
+        for config in configs:
+            passed = dict(given) if is_tuned else config.all_kwargs() | given
+            kernels.append((decorated(kernel, None, passed.keys(), (), configs=[config] if is_tuned else None)[0], passed))
+        # Triton compiles in threads from 3.4 on; hooks of configurations change the arguments, so each needs its turn.
+        in_turn = triton_version() < (3, 4) or any(each.pre_hook for each in configs)
+        there = absent(device) if device.detected is None else contextlib.nullcontext()
+        return compiled_in(kernels, jit_function(kernel), device, there, 1 if in_turn else os.cpu_count() or 1)
+
+
+def compiled_in(
+    kernels: Sequence[tuple[Any, Mapping[str, Any]]],
+    jit: Any,
+    device: Device,
+    there: contextlib.AbstractContextManager[object],
+    threads: int = 1,
+) -> list[Any]:
+    """Returns what Triton compiles of kernels with their arguments and options, or the errors that it raises.
+
+    Args:
+        kernels: under decorators that choose nothing by measuring.
+        jit: the @triton.jit function of them all.
+        device, there: the target, and a context in which it is the current one.
+        threads: that compile.
+    """
+    passed = [{name: apart(value) for name, value in given.items()} for _, given in kernels]
+    if triton_version() < (3, 5) and any((each.get("num_ctas") or 1) > 1 for each in passed):
+        raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
+    with contextlib.ExitStack() as left:
+        key = left.enter_context(there)
+        left.callback(setattr, jit, "pre_run_hooks", jit.pre_run_hooks)  # which may write to the arguments
+        left.enter_context(contextlib.redirect_stdout(sys.stderr))  # where Triton prints a compiler's complaint
+        jit.pre_run_hooks = []
+        if key is not None:
+            left.callback(_forget, jit, key)
+        pool = left.enter_context(ThreadPoolExecutor(threads, initializer=_on, initargs=(device,)))
+        runs = [pool.submit(kernels[at][0].run, **given, grid=(1,), warmup=True) for at, given in enumerate(passed)]
+        found = [run.exception() or run.result() for run in runs]
+        return [_with_reasons(each, pool.submit, kernels[at][0].run, passed[at]) for at, each in enumerate(found)]
+
+
+def _with_reasons(found: Any, submit: Callable[..., Any], run: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """Returns what Triton compiled, or its error: one that names no reason with the first that a second run writes."""
+    if not isinstance(found, Exception) or not any(each in str(found) for each in UNEXPLAINED):
+        return found
+    with stderr_lines() as lines:
+        submit(run, **given, grid=(1,), warmup=True).exception()
+    reason = next((each.partition("error: ")[2] for each in lines if "error: " in each), None)
+    return RuntimeError(f"{found}: {reason}") if reason else found
+
+
+@contextlib.contextmanager
+def stderr_lines() -> Iterator[list[str]]:
+    """Keeps what anything in this process writes to file descriptor 2; its lines are in the list afterwards."""
+    lines: list[str] = []
+    try:
+        before = os.dup(2)
+    except OSError:  # closed
+        yield lines
+        return
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, 2)
+            os.close(before)
+            kept.seek(0)
+            lines += kept.read().decode(errors="replace").splitlines()
+
+
+def _on(device: Device) -> None:
+    """Makes the device the current one of a thread, which begins with the first one."""
+    if device.index:
+        getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
+
+
+def _forget(jit: Any, key: object) -> None:
+    """Takes what was compiled for an absent device out of a kernel's own cache; `key` is that of `absent`."""
+    (jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop(key, None)
+    vars(jit).update({"binder": None} if hasattr(jit, "binder") else {})  # Triton 3.2 has one for all backends
