@@ -13,6 +13,7 @@ from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 
 GB_PER_S = 1e3  # bytes of a microsecond
 BANDWIDTH = 16  # GB/s of a multiprocessor, where nobody knows the memory's: most of the shipped profiles have 9 to 26
+L2_LATENCY = 0.5  # in parts of the memory's
 CACHED = 0.8  # of the L2 cache: half of what programs read once more is lost where they move as much in between
 LINE_PART, LOOKUP = 1 / 3, 2  # accesses of a warp that take as long as a cache line, and as a number of another program
 
@@ -78,7 +79,7 @@ def softmax_facts(
         waves=-(-num_programs // (memory.multiprocessors * resident)),
         turns=-(-tiles // num_programs),
         ahead=0,
-        loads=1 if tiling.held else passes * -(-covered // tiling.width),
+        loads=1 if tiling.held else (1 + L2_LATENCY * twice) * -(-covered // tiling.width),
         elements=of_thread if problem.backward else of_thread + elements / threads,
         exchanges=float(exchanges),
         issued=(accesses + shuffles) / memory.warp + LINE_PART * lines + LOOKUP * lookups,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.cost import Facts
-from portable_softmax.planning.facts import GB_PER_S, LINE_PART, lost
+from portable_softmax.planning.facts import GB_PER_S, L2_LATENCY, LINE_PART, lost
 from portable_softmax.planning.problem import VECTOR_BYTES
 
 PACKED_BYTES = 2  # of the elements that are packed in pairs, whatever the compiler knows of rows
@@ -83,7 +83,7 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
         waves=-(-programs // (multiprocessors * launch.resident)),
         turns=turns,
         ahead=min(launch.num_stages - 2, turns - 1) if ahead else 0,
-        loads=blocks * (1 + traffic.again / (traffic.element * launch.n_cols)),
+        loads=blocks * (1 + L2_LATENCY * traffic.again / (traffic.element * launch.n_cols)),
         elements=elements / threads * (1 + traffic.exponents / launch.n_cols),
         exchanges=0,
         issued=accesses / lanes

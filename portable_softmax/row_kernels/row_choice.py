@@ -229,13 +229,14 @@ class Choice:
         each, warps = self._each(setting), setting.warps or FEW_WARPS
         if walks and not traffic.program and (self.form.in_blocks or setting.stages < STAGES[1]):
             return True
+        if setting.stages > 1 and (self.form.in_blocks or not walks):
+            return True  # there is nothing to load ahead, or other programs hide as much
         if setting.warps and (each < FEWEST or (each < 2 * FEWEST and warps >= MANY_WARPS)):
             return True
         alone = request.multiple == 1 and not traffic.reductions and not traffic.block_reductions
         if setting.warps and alone and each > 2 * FEWEST:
             return True
-        waiting = warps * costed.used.occupancy.programs_per_multiprocessor < FEW_WARPS
-        return waiting or (self.form.in_blocks and setting.stages > 1)
+        return warps * costed.used.occupancy.programs_per_multiprocessor < FEW_WARPS
 
     def _costed(self, request: Request, candidates: Iterable[_Used], rows: int) -> Iterator[_Costed]:
         """Yields the launches of programs that fit, without grids that the device refuses where there are others."""
