@@ -99,13 +99,12 @@ def test_rows_of_a_known_length_are_read_several_elements_at_once():
     assert us[0] > us[1] > us[2]
 
 
-def test_a_row_is_one_block_where_registers_hold_it():
+def test_blocks_of_a_row_are_not_short():
     """Each block of several reduces, and waits for the one before it."""
     forward, device = row_kernels.example("cross_entropy").forward, "nvidia/h100-sxm"
     arguments = "bf16[16384,8192]", "i64[16384]", "f32[16384]", 16384, 8192
     us = [forward.plan(*arguments, BLOCK=block, device=device).terms.total for block in (1024, 8192)]
     assert us[0] > us[1]
-    assert "a row is one block" in forward.plan(*arguments, device=device).reasons
     assert planned("cross_entropy", device).meta["BLOCK"] < 128256
 
 
