@@ -122,7 +122,8 @@ def load_ids(ids_ptr, rows, writes, k, n_ids, ignored, C: tl.constexpr):
 def load_score(x, ids, lead, n_cols, ignored, scale, temperature, C: tl.constexpr):
     """Returns the scores of one token of each row, [ROWS, 1]."""
     place = tl.where(is_token(ids, n_cols, ignored), ids.to(tl.int32) + lead, -1)
-    return load_scores(x, x, place, 1, 0, 0, place + 1, place >= 0, scale, temperature, ENDS, C)
+    past = tl.where(place < 0, -1, place + 1)
+    return load_scores(x, x, place, 1, 0, 0, past, place >= 0, scale, temperature, ENDS, C)
 
 
 @triton.jit
