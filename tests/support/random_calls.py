@@ -1,11 +1,14 @@
 """Random calls in one process: options come and go, as do tensors and numbers, gradients, layouts, modes, batch_invariant.
 
 Shapes are few, so that calls meet each other's launches. Each call is compared with the same call in float64, which the
-reference computes; and, bit for bit, with itself as the first call of an empty dictionary. `python random_calls.py COUNT SEED
-DEVICE` runs many.
+reference computes; and with itself as the first call of an empty dictionary, bit for bit, and in what is launched.
+`python random_calls.py COUNT SEED DEVICE` runs many; with `fresh` behind these, each is compared with a first call of a new
+process instead.
 """
 
 import contextlib
+import os
+import pickle
 import random
 import sys
 
@@ -13,6 +16,7 @@ import torch
 
 from portable_softmax import batch_invariant, log_softmax, softmax, token_log_probs
 from portable_softmax.operators import launch
+from portable_softmax.runtime import layout
 
 SHAPES = (4, 5), (2, 3, 4), (3, 40)
 ERRORS = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -42,21 +46,26 @@ class Calls:
     """
 
     def __init__(self, seed, device="cpu"):
-        self.random, self.device, self.failures, self.texts = random.Random(seed), torch.device(device), [], []
-        torch.manual_seed(seed)
+        self.seed, self.random, self.device = seed, random.Random(), torch.device(device)
+        self.failures, self.launched, self.results = [], [], []
 
-    def run(self, count):
+    def run(self, count, first=0):
         """Makes so many calls; returns those that failed, as text."""
-        for at in range(count):
-            try:
-                self.one()
-            except Exception as error:
-                text = str(error).replace("\n", " ")[:300]
-                self.failures.append(f"call {at}: {self.text}: {type(error).__name__}: {text}")
+        with recording(self.launched):
+            for at in range(first, first + count):
+                try:
+                    self.one(at)
+                except Exception as error:
+                    text = str(error).replace("\n", " ")[:300]
+                    self.failures.append(f"call {at}: {self.text}: {type(error).__name__}: {text}")
         return self.failures
 
-    def one(self):
-        """Makes one call of a function with options, in a mode, and checks its results and gradients."""
+    def one(self, at):
+        """Makes the call of that number: of a function with options, in a mode; checks its results and gradients."""
+        self.random.seed(f"{self.seed} {at}")
+        torch.manual_seed(self.random.randrange(2**60))
+        self.launched.clear()
+        self.results.clear()
         shape, mode, function = (
             self.pick(SHAPES),
             self.pick(MODES),
@@ -86,6 +95,8 @@ class Calls:
             return results(function, x, dim, **options, **more)
 
         more, around = {}, contextlib.nullcontext()
+        if mode == "no_grad":
+            x.requires_grad_()
         if mode == "out":
             more = {"out": self.layout(torch.empty(x.shape, dtype=x.dtype, device=x.device))}
         around = {"no_grad": torch.no_grad(), "inference": torch.inference_mode()}.get(mode, around)
@@ -102,22 +113,28 @@ class Calls:
                     close(ours, double, 20 * error, "tangent")
         else:
             with around:
-                actual = call(x, **more)
-                first = self.first_call(lambda: call(x, **more), actual)
-            for ours, again in zip(actual, first, strict=True):
-                assert torch.equal(ours.nan_to_num(7e37), again.nan_to_num(7e37)), "other bits than in a first call"
+                actual = self.as_first(lambda: call(x, **more))
+            assert not any(y.requires_grad for y in actual), "a call that is not recorded"
         for ours, double in zip(actual, exact, strict=True):
             close(ours, double, error, "result")
 
-    def first_call(self, call, results):
-        """Returns the results of a call in an empty dictionary, which is as it was afterwards."""
-        results, kept = tuple(y.clone() for y in results), dict(launch.calls)
-        launch.calls.clear()
-        try:
-            return call()
-        finally:
-            launch.calls.clear()
-            launch.calls.update(kept)
+    def as_first(self, call):
+        """Returns the results of a call, which launches what it does as a first call, for the same bits."""
+        found = []
+        for dictionary in (launch.calls, {}):
+            self.launched.clear()
+            kept, launch.calls = launch.calls, dictionary
+            try:
+                results = call()
+            finally:
+                launch.calls = kept
+            found.append((results, [y if y is None else y.detach().clone() for y in results], list(self.launched)))
+        (actual, ours, launched), (_, first, launched_first) = found
+        assert launched == launched_first, f"launched {launched}, and first {launched_first}"
+        for y, again in zip(ours, first, strict=True):
+            assert y is again is None or torch.equal(y.nan_to_num(7e37), again.nan_to_num(7e37)), "other bits than at first"
+        self.results += ours
+        return actual
 
     def recorded(self, function, mode, x, dim, options):
         """Checks results and gradients of inputs, some of which need one; second ones too."""
@@ -126,9 +143,18 @@ class Calls:
         in_place = function == "log_probs" and mode == "grad" and self.chance(0.3)
         ours = self.leaves(x, options, names)
         double = [leaf.detach().clone().requires_grad_() for leaf in ours]
-        given = ours[0] * 1 if in_place else ours[0]
         more = {"grad_inplace": True} if in_place else {}
-        actual = results(function, given, dim, **options | dict(zip(names, ours[1:], strict=True)), **more)
+        # What the gradient is written over belongs to one call.
+        given = [ours[0] * 1 if in_place else ours[0] for _ in range(2)]
+        tensors, again = options | dict(zip(names, ours[1:], strict=True)), iter(given)
+        actual, other = [], []
+
+        def call():
+            found = results(function, next(again), dim, **tensors, **more)
+            (other if actual else actual).extend(found)
+            return found
+
+        self.as_first(call)
         exact = in_double(function, double[0], dim, options | dict(zip(names, double[1:], strict=True)))
         error = self.error(x, options)
         for y, z in zip(actual, exact, strict=True):
@@ -143,10 +169,15 @@ class Calls:
                 (torch.where(f, y.double(), 0.0) ** power * w).sum() for y, w, f in zip(ys, weights, finite, strict=True)
             )
 
-        pairs, twice = [], {"create_graph": mode == "double", "allow_unused": True}
-        for ys, leaves in ((actual, ours), (exact, double)):
-            gradients = torch.autograd.grad(loss(ys), leaves, **twice)
-            pairs.append(gradients)
+        twice = {"create_graph": mode == "double", "allow_unused": True}
+        again = iter((actual, other))
+        pairs = [self.as_first(lambda: torch.autograd.grad(loss(next(again)), ours, **twice))]
+        pairs.append(torch.autograd.grad(loss(exact), double, **twice))
+        gradient, over = pairs[0][0], given[0].detach()
+        if in_place and gradient is not None:
+            assert torch.equal(over.nan_to_num(), gradient.detach().nan_to_num()), "not in place"
+        elif not in_place:
+            assert torch.equal(over.nan_to_num(), x.nan_to_num()), "in place"
         self.compare(pairs, double, 10 * error, "gradient")
         if mode == "double" and x.dtype is torch.float32 and any(d is not None and d.requires_grad for d in pairs[1]):
             seconds = [
@@ -222,7 +253,8 @@ class Calls:
         rows = (*shape[:dim], *shape[dim + 1 :], *self.pick(((), (), (1,), (3,))))
         ids = torch.randint(0, shape[dim], rows, device=self.device)
         ids = torch.where(self.uniform(rows) < self.pick((0.1, 0.6, 1.0)), -100, ids).to(self.pick((torch.int64, torch.int32)))
-        return {"ids": self.layout(ids), "entropy": self.chance(0.3), "return_lse": self.chance(0.3)}
+        more = {"entropy": self.chance(0.3), "return_lse": self.chance(0.3), "ignore_index": self.pick((-100, -100, 1))}
+        return {"ids": self.layout(ids), **more}
 
     def layout(self, x):
         """Returns a tensor as it is, transposed, unaligned, or with steps between elements."""
@@ -249,6 +281,52 @@ class Calls:
     def uniform(self, shape):
         """Returns random numbers from 0 to 1."""
         return torch.rand(shape, device=self.device)
+
+
+@contextlib.contextmanager
+def recording(launched):
+    """Makes a context in which launches are appended to a list: what they compute, and sizes."""
+    bind = layout.bind_problem
+
+    def recorded(problem, device, where, sizes=None):
+        call = bind(problem, device, where, sizes)
+        return lambda *operands: (launched.append((problem, sizes)), call(*operands))[1]
+
+    layout.bind_problem = recorded
+    try:
+        yield
+    finally:
+        layout.bind_problem = bind
+
+
+def differences(count, seed, device):
+    """Yields the numbers of calls whose bits are others in a sequence than in a process that makes no other call."""
+
+    def child(first, count):
+        reading, writing = os.pipe()
+        if os.fork():
+            os.close(writing)
+            with os.fdopen(reading, "rb") as pipe:
+                read = pipe.read()
+            os.wait()
+            return pickle.loads(read) if read else []
+        calls, results = Calls(seed, device), []
+        for at in range(first, first + count):
+            calls.run(1, at)
+            results.append([None if y is None else y.cpu().nan_to_num(7e37) for y in calls.results])
+        with os.fdopen(writing, "wb") as pipe:
+            pickle.dump(results, pipe)
+        os._exit(0)
+
+    together = child(0, count)
+    for at in range(count):
+        alone = child(at, 1)
+        if (
+            not alone
+            or len(alone[0]) != len(together[at])
+            or any((y is not z) if y is None else not torch.equal(y, z) for y, z in zip(alone[0], together[at], strict=True))
+        ):
+            yield at
 
 
 def wrapped(results):
@@ -279,7 +357,10 @@ def close(actual, exact, error, what):
 
 
 if __name__ == "__main__":
-    count, seed, device = (*sys.argv[1:], "1000", "0", "cuda")[:3] if len(sys.argv) < 4 else sys.argv[1:4]
-    calls = Calls(int(seed), device)
-    print(*calls.run(int(count)), sep="\n")
-    print(f"{count} calls, {len(calls.failures)} failed, {len(launch.calls)} launches")
+    count, seed, device, *fresh = (*sys.argv[1:], *("1000", "0", "cuda")[len(sys.argv) - 1 :])
+    if fresh:
+        torch.set_num_threads(1)  # which a fork has none of
+        found = [f"call {at} has other bits in a process of its own" for at in differences(int(count), int(seed), device)]
+    else:
+        found = Calls(int(seed), device).run(int(count))
+    print(*found, f"{count} calls, {len(found)} failed, {len(launch.calls)} launches", sep="\n")
