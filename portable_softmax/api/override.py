@@ -72,7 +72,7 @@ def _forward(before: Any, log: bool, masked_rows: str) -> Any:
     def compute(keys: Any, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
         with contextlib.suppress(SpecialCallError, NotImplementedError, IndexError):
             dtype = torch.float32 if half_to_float else x.dtype
-            _, call = call_of(log, (x, None, None, None, None, None), dim, dtype, False, masked_rows)
+            call = call_of(log, (x, None, None, None, None, None), dim, dtype, False, masked_rows)
             if call.run is not None and not (half_to_float and x.dtype is torch.float32):
                 return call.run(None, (x, None, None, None, None, None))
         return before(keys, x, dim, half_to_float)

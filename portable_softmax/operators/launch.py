@@ -24,6 +24,7 @@ from portable_softmax.runtime.layout import bind, guarded
 FORMS = {False: "softmax", True: "log_softmax"}
 MAX_CALLS = 8192  # a process makes few kinds of calls, or so many that planning anew does not matter
 calls: dict[tuple[Any, ...], Any] = {}
+NOTHING: tuple[Any, Any] = (), ()  # tensors of rows and numbers of a launch without factors
 _DEVICE_TYPES = {vendor.torch_device_type for vendor in BACKENDS.values()}
 
 
@@ -59,14 +60,19 @@ def softmax(inputs: Inputs, options: Options, invariant: bool, out: Tensor | Non
     if torch.promote_types(x.dtype, options.dtype) != options.dtype:  # torch rounds x first, and kernels do not
         return None
     y = x.new_empty(x.shape, dtype=options.dtype) if out is None else out
-    launch = _bound((y, x), 1, options.dim, mask, form=FORMS[options.log], batch_invariant=invariant, scores=scores)
-    empty, layout, rows = allocator(x.device), _layout(y), _row_shape(x, options.dim)
+    form, plain = FORMS[options.log], not scores
+    launch, rows_of = _bound((y, x), 1, options.dim, mask, form=form, batch_invariant=invariant, scores=scores)
+    empty, layout, shape = allocator(x.device), _layout(y), _row_shape(x, options.dim)
 
     def run(out: Tensor | None, inputs: Inputs) -> Tensor:
         x, mask, scale, temperature, sink, _ = inputs
         y = empty(*layout) if out is None else out
-        sinks = () if sink is None else (_by_row(sink, rows, x),)
-        launch((y, x) if mask is None else (y, x, mask), scale, temperature, sinks)
+        if plain:
+            launch(y, x)
+            return y
+        of_rows, numbers = rows_of(scale, temperature, x) if rows_of else NOTHING
+        sinks = () if sink is None else (_by_row(sink, shape, x),)
+        launch(*((y, x) if mask is None else (y, x, mask)), *of_rows, *sinks, *numbers)
         return y
 
     return guarded(run, device_of(x))
@@ -83,12 +89,16 @@ def gradient(
     scores, capped = Scores(**fields, mask="bool" if voids else None), of_scores[-1] is not None
     dx = y.new_empty(y.shape, dtype=dtype)
     tensors = (dx, dy, y, x) if capped else (dx, dy, y)
-    launch = _bound(tensors, 1, dim, form=FORMS[log], backward=True, batch_invariant=invariant, scores=scores)
-    empty, layout = allocator(y.device), _layout(dx)
+    launch, rows_of = _bound(tensors, 1, dim, form=FORMS[log], backward=True, batch_invariant=invariant, scores=scores)
+    empty, layout, plain = allocator(y.device), _layout(dx), rows_of is None and not capped
 
     def run(dy: Tensor, y: Tensor, factors: Factors) -> Tensor:
         dx = empty(*layout)
-        launch((dx, dy, y, factors[0]) if capped else (dx, dy, y), factors[1], factors[2], ())
+        if plain:
+            launch(dx, dy, y)
+            return dx
+        of_rows, numbers = rows_of(factors[1], factors[2], y) if rows_of else NOTHING
+        launch(*((dx, dy, y, factors[0]) if capped else (dx, dy, y)), *of_rows, *numbers)
         return dx
 
     return guarded(run, device_of(y))
@@ -108,31 +118,32 @@ def log_probs(inputs: Any, options: Any, invariant: bool) -> Callable[..., Any] 
     fields = problem_fields(inputs, torch.float32, invariant, entropy=entropy, lse=lse)
     if fields is None or not _is_launched(x, dim):
         return None
-    launch = _bound((x,), 0, dim, sizes=_sizes(x, ids, ignore_index), **fields)
+    launch, rows_of = _bound((x,), 0, dim, sizes=_sizes(x, ids, ignore_index), **fields)
     empty, as_is, rows = allocator(x.device), _is_read(ids), (*x.shape[:dim], *x.shape[dim + 1 :])
     shapes = ids.shape, (fields["log_probs"].n_statistics, *rows)
-    of_ids, of_rows = (_layout(torch.empty(shape, dtype=torch.float32, device="meta")) for shape in shapes)
+    layout, of_statistics = (_layout(torch.empty(shape, dtype=torch.float32, device="meta")) for shape in shapes)
 
     def run(inputs: Any) -> tuple[Tensor, Tensor]:
         x, ids, scale, temperature, _ = inputs
-        picked, statistics = empty(*of_ids), empty(*of_rows)
+        picked, statistics = empty(*layout), empty(*of_statistics)
         ids = ids if as_is else ids.to(torch.int64).contiguous()
-        launch((x,), scale, temperature, (statistics, ids, picked))
+        of_rows, numbers = rows_of(scale, temperature, x) if rows_of else NOTHING
+        launch(x, *of_rows, statistics, ids, picked, *numbers)
         return picked, statistics
 
     return guarded(run, device_of(x))
 
 
 def log_probs_gradient(
-    inputs: Any, options: Any, in_place: bool, of_rows: tuple[Tensor, ...], lse: bool, entropy: bool
+    inputs: Any, options: Any, in_place: bool, results: tuple[Tensor, ...], lse: bool, entropy: bool
 ) -> Callable[..., Tensor] | None:
-    """Returns run(inputs, of_rows), which launches the gradient of x; None if no kernel computes it.
+    """Returns run(inputs, results), which launches the gradient of x; None if no kernel computes it.
 
     Args:
         inputs: (x, ids, scale, temperature, softcap), of plain tensors.
         options: (dim, ignore_index).
         in_place: the gradient is written over x.
-        of_rows: the statistics, and gradients of log-probabilities, entropies and logsumexp, those that there are.
+        results: the statistics, and gradients of log-probabilities, entropies and logsumexp, those that there are.
         lse, entropy: logsumexp and entropies have a gradient.
     """
     (x, ids), (dim, ignore_index) = inputs[:2], options
@@ -141,16 +152,17 @@ def log_probs_gradient(
     if fields is None or not _is_launched(x, dim) or (in_place and 0 in x.stride()):  # which torch's copy refuses
         return None
     dx = x if in_place else x.new_empty(x.shape)
-    launch = _bound((dx, x), 1, dim, sizes=sizes, **fields)
+    launch, rows_of = _bound((dx, x), 1, dim, sizes=sizes, **fields)
     empty, layout = allocator(x.device), _layout(dx)
-    as_is, contiguous = _is_read(ids), all(t.is_contiguous() for t in of_rows)
+    as_is, contiguous = _is_read(ids), all(t.is_contiguous() for t in results)
 
-    def run(inputs: Any, of_rows: tuple[Tensor, ...]) -> Tensor:
+    def run(inputs: Any, results: tuple[Tensor, ...]) -> Tensor:
         x, ids, scale, temperature, _ = inputs
         dx = x.detach() if in_place else empty(*layout)
-        statistics, *dresults = of_rows if contiguous else [t.contiguous() for t in of_rows]
+        statistics, *dresults = results if contiguous else [t.contiguous() for t in results]
         ids = ids if as_is else ids.to(torch.int64).contiguous()
-        launch((dx, x), scale, temperature, (statistics, ids, *dresults))
+        of_rows, numbers = rows_of(scale, temperature, x) if rows_of else NOTHING
+        launch(dx, x, *of_rows, statistics, ids, *dresults, *numbers)
         return dx
 
     return guarded(run, device_of(x))
@@ -208,20 +220,18 @@ def _is_launched(x: Tensor, dim: int, *dtypes: torch.dtype) -> bool:
 
 def _bound(
     tensors: tuple[Tensor, ...], n_results: int, dim: int, mask: Tensor | None = None, sizes: Any = None, **about: Any
-) -> Callable[[tuple[Any, ...], Any, Any, tuple[Any, ...]], None]:
-    """Returns launch(before, scale, temperature, after): operands around the factors, all in the order of a kernel."""
+) -> tuple[Callable[..., None], Callable[..., tuple[Any, Any]] | None]:
+    """Returns (launch, rows_of): rows_of(scale, temperature, x) returns (tensors of rows, numbers); None without factors."""
     x, scores = tensors[-1], about["scores"]
     launch = bind(tensors, n_results, dim, device_of(x), mask, sizes, **about)
-    kinds, rows = (scores.scale, scores.temperature), _row_shape(x, dim)
-    if kinds == (None, None):
-        return lambda before, scale, temperature, after: launch(*before, *after)
+    kinds, shape = (scores.scale, scores.temperature), _row_shape(x, dim)
 
-    def with_factors(before: tuple[Any, ...], scale: Any, temperature: Any, after: tuple[Any, ...]) -> None:
+    def rows_of(scale: Any, temperature: Any, x: Tensor) -> tuple[Any, Any]:
         factors = tuple(zip(kinds, (scale, temperature), strict=True))
-        of_rows = [_by_row(factor, rows, before[0]) for kind, factor in factors if kind == "rows"]
-        launch(*before, *of_rows, *after, *(float(factor) for kind, factor in factors if kind == "number"))
+        of_rows = [_by_row(factor, shape, x) for kind, factor in factors if kind == "rows"]
+        return of_rows, [float(factor) for kind, factor in factors if kind == "number"]
 
-    return with_factors
+    return launch, None if kinds == (None, None) else rows_of
 
 
 def _row_shape(x: Tensor, dim: int) -> torch.Size:

@@ -66,23 +66,21 @@ def compute(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked
         check_tensor(NAMES[log], "input", x)
     if sink is not None:
         inputs = *inputs[:4], sink_of(NAMES[log], x, sink), inputs[5]
-    if out is not None and dtype is None:
-        dtype = x.dtype  # whatever autocast is
-    if is_compiling():
-        return _special(log, inputs, dim, dtype, causal, masked_rows, out, True)
-    try:
-        key, call = call_of(log, inputs, dim, dtype, causal, masked_rows)
-    except SpecialCallError:
-        return _special(log, inputs, dim, dtype, causal, masked_rows, out, False)
     if out is not None:
-        return _into(out, call, inputs, key)
+        return _into(out, log, inputs, dim, x.dtype if dtype is None else dtype, causal, masked_rows)
+    if is_compiling():
+        return _special(log, inputs, dim, dtype, causal, masked_rows, True)
+    try:
+        call = call_of(log, inputs, dim, dtype, causal, masked_rows)
+    except SpecialCallError:
+        return _special(log, inputs, dim, dtype, causal, masked_rows, False)
     if call.run is None or (call.needs and transforms_are_active()):
         return reference.softmax(inputs, call.options)
     return _recorded(call, *inputs) if call.needs else call.run(None, inputs)
 
 
-def call_of(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> tuple[tuple[Any, ...], Call]:
-    """Returns (key, call) of plain tensors; all arguments are read once for all calls with the same key.
+def call_of(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> Call:
+    """Returns what a call of plain tensors became; all arguments are read once for all calls with the same key.
 
     The key has all that a launch depends on: of factors the magnitude, but a softcap itself, which is compiled.
 
@@ -96,12 +94,12 @@ def call_of(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked
         log, dim, type(dim), dtype, causal, masked_rows, is_batch_invariant(), torch.is_grad_enabled(), inputs[5],
         facts(*inputs),
     )  # fmt: skip
-    call = launch.calls.get(key)
+    call: Call | None = launch.calls.get(key)
     if call is None:
         options, invariant = read(NAMES[log], inputs, dim, dtype, causal, masked_rows), is_batch_invariant()
         run = launch.softmax(inputs, options, invariant)
         call = launch.keep(key, _call(run, options, inputs, needs_of(inputs), invariant))
-    return key, call
+    return call
 
 
 def _call(run: Any, options: Options, inputs: Inputs, needs: tuple[bool, ...], invariant: bool = False) -> Call:
@@ -110,47 +108,57 @@ def _call(run: Any, options: Options, inputs: Inputs, needs: tuple[bool, ...], i
     return Call(run, options, needs, hides or (mask is not None and mask.dtype is torch.bool), x.dtype, invariant)
 
 
-def _special(
-    log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Any, compiling: bool
-) -> Tensor:
+def _special(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any, compiling: bool) -> Tensor:
     """Computes a call that is not plain: by the operator for compilers, else by the reference."""
     x = inputs[0]
     plain = all(other is None for other in inputs[1:]) and causal is False and masked_rows == "nan"
-    if plain and out is None and (x.is_nested or x.layout is not torch.strided):
+    if plain and (x.is_nested or x.layout is not torch.strided):
         return (torch.log_softmax if log else torch.softmax)(x, dim, dtype=dtype)  # computes it, or raises torch's error
     options = read(NAMES[log], inputs, dim, dtype, causal, masked_rows)
-    if out is not None:
-        check_out(NAMES[log], out, x, options.dtype, inputs)
     if not x.dim() and not plain:
-        y = compute(log, (x[None], *inputs[1:]), 0, options.dtype, causal, masked_rows)[0]
-    elif compiling and x.dim() and x.dtype in DTYPES and options.dtype in DTYPES and not transforms_are_active():
+        return compute(log, (x[None], *inputs[1:]), 0, options.dtype, causal, masked_rows)[0]
+    if compiling and x.dim() and x.dtype in DTYPES and options.dtype in DTYPES and not transforms_are_active():
         tensors, numbers = tensors_and_numbers(*inputs[2:4])
-        y = operator(x, inputs[1], *tensors, inputs[4], *numbers, *inputs[5:], *options)
-    else:
-        y = reference.softmax(inputs, options)
-    return y if out is None else _copied(out, y)
+        return operator(x, inputs[1], *tensors, inputs[4], *numbers, *inputs[5:], *options)
+    return reference.softmax(inputs, options)
 
 
-def _into(out: Any, call: Call, inputs: Inputs, key: tuple[Any, ...]) -> Tensor:
+def _into(out: Any, log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> Tensor:
     """Writes to out: directly if it is x itself or has memory of its own; all else is computed and copied."""
-    x, options = inputs[0], call.options
-    check_out(NAMES[options.log], out, x, options.dtype, inputs)
-    if call.run is None:
-        return _copied(out, reference.softmax(inputs, options))
-    if out.shape == x.shape and (not out.is_inference() or torch.is_inference_mode_enabled()):  # else torch's copy raises
+    x, name = inputs[0], NAMES[log]
+    if not isinstance(out, Tensor):
+        check_tensor(name, "out", out)
+    if not is_compiling():
         with contextlib.suppress(SpecialCallError):
-            in_place = out.data_ptr() == x.data_ptr() and out.stride() == x.stride()
-            key, storage = ("out", key, facts(out), in_place), out.untyped_storage().data_ptr()
-            others = [t for t in inputs[in_place:] if isinstance(t, Tensor)]
-            if all(storage != t.untyped_storage().data_ptr() for t in others) and 0 not in out.stride():
-                run = launch.calls.get(key) or launch.keep(key, launch.softmax(inputs, options, call.invariant, out))
+            of_inputs, start = facts(*inputs, out), out.data_ptr()
+            key = (
+                "out", log, dim, type(dim), dtype, causal, masked_rows, is_batch_invariant(), torch.is_grad_enabled(),
+                torch.is_inference_mode_enabled(), out.is_inference(), start == x.data_ptr(), inputs[5], of_inputs,
+            )  # fmt: skip
+            run, reach, in_place = launch.calls.get(key) or launch.keep(key, _direct(out, inputs, key))
+            others = (t for t in inputs[in_place:] if t is not None and isinstance(t, Tensor))
+            if run is not None and all(abs(t.data_ptr() - start) >= reach for t in others):
                 increment_version(out)
                 return run(out, inputs)
-    return _copied(out, call.run(None, inputs))
-
-
-def _copied(out: Tensor, y: Tensor) -> Tensor:
+    y = compute(log, inputs, dim, dtype, causal, masked_rows)
+    check_out(name, out, x, y.dtype, inputs)
     return out.copy_(y) if out.shape == y.shape else torch.mul(y, 1, out=out)  # which resizes it, with torch's warning
+
+
+def _direct(out: Tensor, inputs: Inputs, key: tuple[Any, ...]) -> tuple[Callable[..., Tensor] | None, int, bool]:
+    """Returns (run or None, bytes from the start of a tensor to that of another one apart, out is x) of calls with out=."""
+    _, log, dim, _, dtype, causal, masked_rows, invariant, _, mode, *_ = key
+    x, options = inputs[0], read(NAMES[log], inputs, dim, dtype, causal, masked_rows)
+    check_out(NAMES[log], out, x, options.dtype, inputs)
+    in_place = out.data_ptr() == x.data_ptr() and out.stride() == x.stride()
+    reach = max(
+        (1 + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))) * t.element_size()
+        for t in (out, *inputs)
+        if isinstance(t, Tensor)
+    )
+    if out.shape != x.shape or 0 in out.stride() or (out.is_inference() and not mode):  # torch's copy raises
+        return None, reach, in_place
+    return launch.softmax(inputs, options, invariant, out), reach, in_place
 
 
 class Recorded(torch.autograd.Function):
@@ -225,7 +233,16 @@ def launched_gradient(
     if is_compiling():  # compiled autograd
         return _gradient_by_operator(dy, y, factors, log, dim, voids, dtype, invariant)
     try:
-        key = "gradient", log, dim, voids, dtype, invariant, factors[3], facts(dy, y, *factors)
+        key = (
+            "gradient",
+            log,
+            dim,
+            voids,
+            dtype,
+            invariant,
+            factors[3],
+            facts(dy, y, *(() if factors is NO_FACTORS else factors)),
+        )
     except SpecialCallError:
         return otherwise(dy, y, factors, log, dim, voids, dtype)
     run = launch.calls.get(key, launch)
@@ -249,7 +266,7 @@ def operator(
     factors = joined((scale, temperature), (scale_number, temperature_number))
     inputs, options = (x, mask, *factors, sink, softcap), (dim, dtype, causal or False, "zero" if zero_rows else "nan")
     with contextlib.suppress(SpecialCallError):
-        _, call = call_of(log, inputs, *options)
+        call = call_of(log, inputs, *options)
         if call.run is not None:
             return call.run(None, inputs)
     return reference.softmax(inputs, read(NAMES[log], inputs, *options))

@@ -293,6 +293,7 @@ def recording(launched):
         return lambda *operands: (launched.append((problem, sizes)), call(*operands))[1]
 
     layout.bind_problem = recorded
+    launch.calls.clear()
     try:
         yield
     finally:
