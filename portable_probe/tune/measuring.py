@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from portable_probe.closeness import softmax_in_float64, worst_error
 from portable_probe.tune import kernels
 from portable_probe.tune.cells import Cell, tensors_of
 from portable_probe.tune.launches import KernelLaunch, Launch, SoftmaxLaunch
@@ -28,7 +27,7 @@ from portable_softmax.runtime.launch import bind_tiling, sizes_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 WARMUP_MS, REPEAT_MS = 1, 6  # of each of two turns
-NEAR = 0.02  # error of a row kernel's result, in parts of the largest: bfloat16 rounds to 0.004
+ROUNDING = 0.02  # error of a result, in parts of the largest element: bfloat16 rounds to 0.004
 
 
 class WrongResultError(PortableSoftmaxError):
@@ -89,47 +88,41 @@ def timed(launch: Launch) -> Launch:
     """Launches, compares the result with float64, and returns the launch with its median time, the cache flushed for each.
 
     Raises:
-        WrongResultError: the result differs by more than is allowed.
+        WrongResultError: the result differs by more than rounding explains.
         CompileError: the kernel does not compile.
     """
     device = current_device()
     where = device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}")
     torch.manual_seed(0)
-    call = _softmax(launch, device, where) if isinstance(launch, SoftmaxLaunch) else _kernel(launch, where)
+    call, result, exact = (_softmax if isinstance(launch, SoftmaxLaunch) else _kernel)(launch, device, where)
+    result.fill_(float("nan"))
+    call()
+    if not (error := float((result.double() - exact).abs().max() / exact.abs().max())) <= ROUNDING:
+        raise WrongResultError(f"the result differs from float64 by {error:.3g} of its largest element")
     return launch._replace(us=_median_us(call, device))
 
 
-def _softmax(launch: SoftmaxLaunch, device: Device, where: str) -> Callable[[], Any]:
+def _softmax(launch: Any, device: Device, where: str) -> tuple[Callable[[], Any], torch.Tensor, torch.Tensor]:
+    """Returns a launch of a softmax or its gradient, its result, and what that should be."""
     operands, dim = tensors_of(launch.cell, where)
     result, first, *last = operands
-    result.fill_(float("nan"))
-    first.normal_()
-    exact, terms = softmax_in_float64(first, dim), torch.zeros(())
+    exact = first.normal_().double().softmax(dim)
     for y in last:
         y.copy_(torch.softmax(y.normal_().float(), dim))
-        total, size = ((each * y.double()).sum(dim, True) for each in (first.double(), first.double().abs()))
-        exact, terms = y.double() * (first.double() - total), y.double() * (first.double().abs() + size)
+        exact = y.double() * (first.double() - (first.double() * y.double()).sum(dim, True))
     sizes = sizes_of(launch.problem)
     bound = bind_tiling(launch.problem, launch.tiling, launch.num_programs, sizes, device, result.device)
-    call = functools.partial(launch_on, guard_of(device), bound, *operands)
-    call()
-    if not (error := worst_error(result, exact, terms)) <= 1:
-        raise WrongResultError(f"the result differs from float64 by {error:.3g} times what is allowed")
-    return call
+    return functools.partial(launch_on, guard_of(device), bound, *operands), result, exact
 
 
-def _kernel(launch: KernelLaunch, where: str) -> Callable[[], Any]:
+def _kernel(launch: Any, device: Device, where: str) -> tuple[Callable[[], Any], torch.Tensor, torch.Tensor]:
+    """Returns the same of a row kernel."""
     of = launch.launch
     x = torch.randn(of.n_rows, of.n_cols, device=where).to(getattr(torch, launch.dtype))
-    y = torch.full_like(x, float("nan"))
+    y = torch.empty_like(x)
     meta = {"BLOCK": of.block, "STAGES": of.num_stages, "num_warps": of.num_warps}
     run = kernels.KERNELS[launch.kernel][(of.num_programs,)]
-    call = functools.partial(run, y, x, of.n_rows, of.n_cols, **meta)
-    call()
-    exact = kernels.exact(launch.kernel, x)
-    if not (error := float((y.double() - exact).abs().max() / exact.abs().max())) <= NEAR:
-        raise WrongResultError(f"the result differs from float64 by {error:.3g} of its largest element")
-    return call
+    return functools.partial(run, y, x, of.n_rows, of.n_cols, **meta), y, kernels.exact(launch.kernel, x)
 
 
 def _median_us(call: Callable[[], Any], device: Device) -> float:
