@@ -12,7 +12,7 @@ from ascend_reports import COMPILES, OVERFLOWS, REPORTS, SIZES, argmax_prob, of,
 from portable_softmax import Device, PlanError, fits, inspect_kernel, launcher
 from portable_softmax.row_kernels.fits import NoConfigurationFitsError
 
-DEVICE = "ascend/910b3"
+DEVICE, A5 = "ascend/910b3", "ascend/950pr_957x"
 THERE = Device.from_profile(DEVICE).hardware.shared_memory_per_program_max
 
 
@@ -76,6 +76,30 @@ def test_a_product_takes_a_cube_core_and_its_two_vector_cores():
     assert found.occupancy.multiprocessors == 2
     assert Device.from_profile(DEVICE).resident(found.occupancy) == 20
     assert found.resources.shared_memory_bytes < 2 * 64 * 64 * 4, "what is multiplied is not in the buffer"
+
+
+@triton.jit
+def online_unrolled(x, y, N: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    peak = tl.full((), float("-inf"), tl.float32)
+    total = tl.zeros((), tl.float32)
+    for start in tl.static_range(0, N, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        value = tl.load(x + row * N + at, mask=at < N, other=float("-inf")).to(tl.float32)
+        new = tl.maximum(peak, tl.max(value, 0))
+        total = total * tl.exp(peak - new) + tl.sum(tl.exp(value - new), 0)
+        peak = new
+    tl.store(y + row, peak + tl.log(total))
+
+
+def test_blocks_that_were_unrolled_are_kept_on_the_950():
+    """triton-lang/triton-ascend issue 2246: its compiler asks for 541,696 bytes on the 950, and compiles for the 910B."""
+    types, constants = of("bf16", "x") | of("fp32", "y"), {"N": 151936, "BLOCK": 8192}
+    most = {name: used(online_unrolled, types, constants, name).resources.shared_memory_most for name in (DEVICE, A5)}
+    assert most[DEVICE] <= THERE
+    assert 541_696 <= most[A5] <= 2 * 541_696
+    once = used(online_unrolled, types, constants | {"N": 8192}, A5).resources.shared_memory_most
+    assert once == used(online_unrolled, types, constants | {"N": 8192}).resources.shared_memory_most
 
 
 @triton.jit

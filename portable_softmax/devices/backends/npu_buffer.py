@@ -5,7 +5,8 @@ ids and ranges alone is an address or a mask of a transfer, and takes none.
 
 At least: results overwrite operands of their size, broadcasts are part of instructions, and nothing is there twice. At most:
 each result has memory of its own, broadcasts are made, reductions take half of their input, and what is loaded or stored in a
-loop is there twice, all the time.
+loop is there twice, all the time. Where the compiler keeps the blocks of a loop that was unrolled, each of them takes a float32
+tile more.
 
 Sources: AscendNPU-IR's PlanMemory (buffers share memory if their lifetimes do not overlap; multi-buffers; in-place results) and
 ExtraBufferOpInterface (reductions).
@@ -14,7 +15,7 @@ ExtraBufferOpInterface (reductions).
 import itertools
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -29,14 +30,22 @@ NO_BUFFER = ("tt.splat", "arith.constant", "tt.make_range", "tt.addptr", "tt.get
 SAME_BUFFER = ("tt.expand_dims", "tt.reshape", "tt.unsplat", "tt.bitcast", "arith.bitcast")  # another view of it
 BLOCK = 32  # bytes of the buffer that are taken together
 TWICE = 2  # buffers of what a loop loads or stores
+FLOAT32 = 4  # bytes
 OF_REDUCTION = 0.5  # of its input
 
 
 class Bounds(NamedTuple):
-    """Bytes of a program's buffers, at least and at most, and whether the cube core works too, for tl.dot."""
+    """Bytes of a program's buffers.
+
+    Args:
+        least, most: in use at once.
+        unrolled: float32 tiles of blocks that were loaded from one tensor several times, outside of loops.
+        cube: the cube core works too, for tl.dot.
+    """
 
     least: int
     most: int
+    unrolled: int
     cube: bool
 
 
@@ -77,7 +86,7 @@ def bounds(ttir: str) -> Bounds:
     for line in ttir.splitlines():
         program.read(LOCATION.sub("", line).strip())
     program.finish()
-    return Bounds(program.least(), program.most(), program.cube)
+    return Bounds(program.least(), program.most(), program.unrolled(), program.cube)
 
 
 class _Program:
@@ -92,6 +101,8 @@ class _Program:
         self.pending: tuple[list[str], list[_Buffer]] = [], []  # of a reduction, whose types follow its body
         self.stored: list[_Buffer] = []
         self.reductions: dict[int, int] = {}
+        self.roots: dict[str, str] = {}  # the parameter that a value of pointers comes from
+        self.loaded: Counter[tuple[str, str]] = Counter()  # loads outside of loops, by parameter and sizes
 
     @property
     def loops(self) -> tuple[_Loop, ...]:
@@ -158,7 +169,11 @@ class _Program:
             self.stored += [each for each in value if each]
         elif results:
             self.cube |= name.startswith("tt.dot")
+            first = next(iter(VALUE.findall(body)), "")
+            root = self.roots[results[0]] = self.roots.get(first, first)
             types = body.rpartition(" -> ")[2] if " -> " in body else body.rpartition(" : ")[2].rpartition(" to ")[2]
+            if name.startswith("tt.load") and not self.loops and (sizes := TENSOR.findall(types)):
+                self.loaded[root, sizes[-1][0]] += 1
             self._make(results, name, [] if name.startswith(("tt.load", "tt.descriptor_load")) else operands, types)
 
     def _make(self, results: list[str], name: str, operands: list[_Buffer], types: str) -> None:
@@ -243,6 +258,11 @@ class _Program:
         spans = [(each.born, each.dies, each.bytes) for each in others]
         spans += [(point, point, int(OF_REDUCTION * taken)) for point, taken in self.reductions.items()]
         return TWICE * sum(each.bytes for each in twice) + self._peak(iter(spans))
+
+    def unrolled(self) -> int:
+        """Returns the bytes of float32 tiles of blocks that a loop without turns of its own has loaded."""
+        several = [(sizes, count) for (_, sizes), count in self.loaded.items() if count > 1]
+        return sum(FLOAT32 * count * math.prod(map(int, sizes.split("x")[:-1])) for sizes, count in several)
 
     @staticmethod
     def _peak(spans: Iterator[tuple[int, int, int]]) -> int:

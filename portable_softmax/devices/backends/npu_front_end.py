@@ -37,6 +37,7 @@ def _named(module: Any, metadata: dict[str, Any]) -> Any:
 def _ending_with_ir(compiler: Any, make_target: Any) -> Any:
     class FrontEnd(compiler):  # type: ignore[misc]
         def __init__(self, target: Any) -> None:
+            self.arch = target.arch  # which a kernel from Triton's cache keeps
             self.target, self.binary_ext = target if compiler.supports_target(target) else make_target("cuda", 80, 32), BINARY
 
         @staticmethod
@@ -51,7 +52,7 @@ def _ending_with_ir(compiler: Any, make_target: Any) -> Any:
             stages[BINARY] = lambda source, metadata: b""
 
         def hash(self) -> str:
-            return f"only IR, {super().hash()}"
+            return f"only IR, {self.arch}, {super().hash()}"
 
         def pack_metadata(self, metadata: Any) -> tuple[()]:
             return ()
