@@ -84,13 +84,13 @@ def _answer(torch: Any, device: Device, replaced: contextlib.ExitStack) -> None:
     arch = re.sub(r"^[a-z]+", "", str(device.arch))  # digits, the last one or two of which are the minor release
     minor = 2 if isinstance(device.arch, str) else 1
     capability = (int(arch[:-minor]), int(arch[-minor], 16)) if arch[:-minor].isdigit() else (0, 0)
-    properties |= {"name": device.name, "gcnArchName": str(device.arch), "major": capability[0], "minor": capability[1]}
+    properties |= {"name": _reported(device), "gcnArchName": str(device.arch), "major": capability[0], "minor": capability[1]}
     answers = {
         "is_available": True,
         "device_count": 1,
         "current_device": 0,
         "get_device_capability": capability,
-        "get_device_name": device.name,
+        "get_device_name": properties["name"],
         "get_device_properties": SimpleNamespace(**properties),
     }
     for name, value in answers.items():
@@ -100,6 +100,13 @@ def _answer(torch: Any, device: Device, replaced: contextlib.ExitStack) -> None:
             _replace(replaced, torch.accelerator, name, lambda *_, value=value, **__: value)
     if device.backend in vars(torch.version):
         _replace(replaced, torch.version, device.backend, getattr(torch.version, device.backend) or TOOLKIT)
+
+
+def _reported(device: Device) -> str:
+    """Returns the name that the runtime reports, by its profile's patterns: first alternatives, and what is optional."""
+    patterns = device.profile.product.matches if device.profile.product else ()
+    names = [(re.sub(r"(?<!\\)\(([^()|]*)[^()]*\)\??|\.\*?$|\\", r"\1", pattern), pattern) for pattern in patterns]
+    return next((name for name, pattern in names if re.fullmatch(pattern, name)), device.name.replace("/", " "))
 
 
 def _replace(replaced: contextlib.ExitStack, where: Any, name: str, value: Any) -> None:
