@@ -1,7 +1,9 @@
 """Compiles kernels for a device, here or not, as a launch does: by `run(..., warmup=True)` of the outermost decorator."""
 
 import contextlib
+import functools
 import importlib
+import itertools
 import os
 import sys
 import tempfile
@@ -68,17 +70,24 @@ def compiled_in(
         if key is not None:
             left.callback(_forget, jit, key)
         pool = left.enter_context(ThreadPoolExecutor(threads, initializer=_on, initargs=(device,)))
-        runs = [pool.submit(kernels[at][0].run, **given, grid=(1,), warmup=True) for at, given in enumerate(passed)]
-        found = [run.exception() or run.result() for run in runs]
-        return [_with_reasons(each, pool.submit, kernels[at][0].run, passed[at]) for at, each in enumerate(found)]
+        runs = [functools.partial(_run, kernel, jit, given) for (kernel, _), given in zip(kernels, passed, strict=True)]
+        found = [(run, pool.submit(run)) for run in runs]
+        return [_with_reasons(each.exception() or each.result(), functools.partial(pool.submit, run)) for run, each in found]
 
 
-def _with_reasons(found: Any, submit: Callable[..., Any], run: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+def _run(kernel: Any, jit: Any, given: Mapping[str, Any]) -> Any:
+    """Compiles a kernel, with its arguments by position as far as possible: a keyword may be an option of Triton's too."""
+    first = list(itertools.takewhile(given.__contains__, jit.arg_names))
+    named = {name: value for name, value in given.items() if name not in first}
+    return kernel.run(*(given[name] for name in first), **named, grid=(1,), warmup=True)
+
+
+def _with_reasons(found: Any, again: Callable[[], Any]) -> Any:
     """Returns what Triton compiled, or its error: one that names no reason with the first that a second run writes."""
     if not isinstance(found, Exception) or not any(each in str(found) for each in UNEXPLAINED):
         return found
     with stderr_lines() as lines:
-        submit(run, **given, grid=(1,), warmup=True).exception()
+        again().exception()
     reason = next((each.partition("error: ")[2] for each in lines if "error: " in each), None)
     return RuntimeError(f"{found}: {reason}") if reason else found
 

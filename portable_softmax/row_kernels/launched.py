@@ -106,7 +106,12 @@ def launched(
             raise CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {strange or compiled}") from compiled
         origins |= dict.fromkeys(passed, "given")
         types, constants = _specialised(compiled, jit, origins)
-        return Launched(compiled, types, constants, _options(compiled, device, origins))
+        return Launched(
+            compiled,
+            types,
+            constants,
+            _options(compiled, device, {name: by for name, by in origins.items() if name not in jit.arg_names}),
+        )
 
 
 def by_position(kernel: Any, values: Sequence[Any]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ kernel KERNELS:add | 1 | DeviceError: a kernel needs a device: --on NAME. No acc
 kernel KERNELS:add --on H200 --args n=1 | 1 | TypeError: add needs x, y, z too, such as --args
 kernel KERNELS:add --on H200 --args n=x | 1 | n=x: an argument is a tensor as f16[4096,4096], a value as 4096
 kernel KERNELS:add --on H200 --args x=*fp32:7 | 1 | x=*fp32:7: an argument is a tensor as f16[4096,4096], a value as 4096
-kernel KERNELS:add --on H200 --args n=i33 | 1 | types are fp16, bf16, fp32
+kernel KERNELS:add --on H200 --args n=i33 | 1 | types of tensors are fp16, bf16, fp32
 kernel KERNELS:add --on H200 --args x=fp32* | 1 | x=fp32*: an argument is a tensor
 kernel KERNELS:add --on H200 --args x=f99[4] | 1 | x=f99[4]: an argument is a tensor
 kernel KERNELS:add --on intel/arc-a770 --args n=1 | 4 | TargetError: this Triton's backends (
