@@ -128,13 +128,17 @@ def first_column(split, n_cols, C: tl.constexpr):
 
     If the compiler took it for a 16-bit number, one block would be stored over another (Triton's issue 11581).
     """
-    return opaque(split * C.WIDTH, n_cols, C) if C.SPLITS > 1 else 0
+    return split * C.WIDTH + tl.where(n_cols < 0, 65536, 0) if C.SPLITS > 1 else 0
 
 
 @triton.jit
 def opaque(column, n_cols, C: tl.constexpr):
     """Returns a column, as a number that the compiler takes for another: else places of loads stay in registers for stores."""
-    return column + tl.where(n_cols < 0, 65536, 0) if C.SPLITS > 1 else column
+    if C.HIDE != "":
+        column = tl.inline_asm_elementwise("", C.HIDE, [column], tl.int32, is_pure=False, pack=1)
+    elif C.SPLITS > 1:
+        column += tl.where(n_cols < 0, 65536, 0)
+    return column
 
 
 @triton.jit

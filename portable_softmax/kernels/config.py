@@ -35,6 +35,7 @@ class KernelConfig:
     BLOCKS: int = 1  # of a row, or of a split of one
     IN_REGISTERS: bool = True  # a row is read once; else twice, one block at a time
     ACCUMULATORS: int = 1  # columns of a block with statistics of their own where rows are read twice: those of threads
+    HIDE: str = ""  # the constraint of an empty inline assembly that hides where a column comes from
     WALK: bool = False  # programs take one tile after another: the grid may be smaller than the number of tiles
 
     # Split rows: a program has one split of each row of its tile.

@@ -7,6 +7,8 @@ to be cleared. A tile has [SPLITS, ROWS, 2] words. Statistics of splits are [WOR
 import triton
 import triton.language as tl
 
+from .common import along
+
 MISSING = tl.constexpr(float("inf"))  # in place of a first number that was not sent: sent ones are below
 
 
@@ -19,7 +21,7 @@ def word_of(number, half):
 @triton.jit
 def publish(words, split, first, second, epoch, C: tl.constexpr):
     """Writes a maximum, or 0, and another number of a split of each row. One after the other: AMD exchanges no two at once."""
-    first = tl.minimum(first, 3.4028234663852886e38)  # the sum of an infinite maximum is nan anyway
+    first = tl.where(first == first, tl.minimum(first, 3.4028234663852886e38), 0.0)  # else the sum is nan, and says so
     if C.ROWS == 1:
         at = words + 2 * split
         first, second = tl.max(first), tl.max(second)
@@ -78,9 +80,24 @@ def load_statistics(ptr, rows, exists, NEUTRAL: tl.constexpr, C: tl.constexpr):
 
 @triton.jit
 def of_rows(numbers, C: tl.constexpr):
-    """Returns [1, ROWS] in the shape that broadcasts against a tile. One row's is made a scalar: it drags no layout along."""
+    """Returns [1, ROWS] in the shape that broadcasts against a tile, and in a layout that Triton does not spread over it."""
     if C.ROWS == 1:
         shaped = tl.full((1, 1), tl.max(numbers), tl.float32)
     else:
-        shaped = tl.reshape(numbers, (C.ROWS, 1) if C.AXIS == 1 else (1, C.ROWS))
+        shaped = along(settled(tl.reshape(numbers, (C.ROWS,)), C), C)
     return shaped
+
+
+if hasattr(tl, "gather"):
+
+    @triton.jit
+    def settled(numbers, C: tl.constexpr):
+        """Returns [ROWS] in a layout of its own: else a tile is converted to that of the words, block by block."""
+        return tl.gather(numbers, tl.arange(0, C.ROWS), 0)
+
+else:  # Triton 3.2
+
+    @triton.jit
+    def settled(numbers, C: tl.constexpr):
+        """Returns its argument."""
+        return numbers

@@ -10,6 +10,8 @@ from portable_softmax.runtime.specialization import KernelSpec
 if TYPE_CHECKING:
     from portable_softmax.kernels.config import KernelConfig
 
+MANY_BLOCKS = 16  # of a row: from here on LLVM keeps the places of their loads for their stores
+
 
 def kernel_of(spec: KernelSpec) -> Any:
     """Returns the @triton.jit function. The first one takes a while to be read, so it is asked for when it is compiled."""
@@ -36,7 +38,7 @@ def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
 
     problem, tiling, picks = spec.problem, spec.tiling, spec.problem.log_probs
     threads, polls = _most_threads(spec, device), device.profile.launch.polls
-    gradient = picks is not None and picks.gradient
+    gradient, hides = picks is not None and picks.gradient, problem.across or tiling.blocks > MANY_BLOCKS
     scores, words = problem.scores, {None: "", "number": "number", "rows": "row"}
     return KernelConfig(
         LOG=problem.form == "log_softmax" and not picks,
@@ -58,6 +60,7 @@ def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
         BLOCKS=tiling.blocks,
         IN_REGISTERS=tiling.held and not gradient,
         ACCUMULATORS=_accumulators(spec, threads),
+        HIDE=f"={device.vendor.register},0" if hides and device.vendor.register else "",
         WALK=tiling.walk,
         SPLITS=tiling.splits,
         WORDS_READ=max(threads // tiling.tile_rows, next_power_of_2(tiling.splits), 1) if tiling.is_shared else 1,

@@ -128,6 +128,7 @@ class Backend(Protocol):
     aligned_access: bool  # True: a thread's widest load must start on a multiple of its size
     scattered_rows: bool  # True: the rows of a tile may lie at more than one distance from each other
     poll: str  # how a kernel reads a word of another program: by a "volatile" load or an "atomic" operation
+    register: str  # inline assembly's constraint of a register that holds a scalar; "" if kernels have no such assembly
     tool: str  # the program that lists the vendor's devices; "" if there is none
     setup: str  # a hint for errors: how to see that the vendor's software works
     more_programs: str | None  # environment variable that lets Triton launch more than max_programs; None if there is none

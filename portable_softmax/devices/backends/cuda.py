@@ -12,6 +12,7 @@ required = simt.REQUIRED
 aligned_access = True
 scattered_rows = True
 poll = "volatile"
+register = "r"
 tool = "nvidia-smi"
 setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
 more_programs = None

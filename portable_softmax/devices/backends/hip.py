@@ -13,6 +13,7 @@ required = simt.REQUIRED
 aligned_access = True
 scattered_rows = True
 poll = "atomic"  # Triton 3.8 turns a volatile load into a plain one, and LLVM then moves it out of the polling loop
+register = "s"
 tool = "rocm-smi"
 setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
 more_programs = None

@@ -12,6 +12,7 @@ required = ("multiprocessor_count",)
 aligned_access = False  # unaligned rows are then read element by element; tests run the unaligned kernel by itself
 scattered_rows = True
 poll = "volatile"
+register = ""
 front_end = base.no_front_end
 tool = setup = elsewhere = ""
 more_programs = None

@@ -39,6 +39,6 @@ def lookalike(vendor: Any) -> Any:
         "compile_options": hip.compile_options,
     }
     own |= {"compile_target": base.named_target, "known_fault": base.no_known_fault, "torch_device_type": "cuda"}
-    own |= {"poll": "atomic", "elsewhere": "its vendor's own Triton does, on the device"}
+    own |= {"poll": "atomic", "register": "", "elsewhere": "its vendor's own Triton does, on the device"}
     vars(stand_in).update(vars(vendor) | own)
     return stand_in

@@ -16,6 +16,7 @@ required = ("multiprocessor_count", "shared_memory_per_program_max", "memory_ali
 aligned_access = False
 scattered_rows = False  # its compiler would load the elements one by one
 poll = "volatile"
+register = ""
 tool = "npu-smi"
 setup = (
     "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "

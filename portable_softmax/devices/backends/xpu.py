@@ -20,6 +20,7 @@ required = simt.REQUIRED
 aligned_access = True
 scattered_rows = True
 poll = "atomic"  # triton-xpu 3.3 turns a volatile load into a plain one
+register = ""
 tool = "xpu-smi"
 setup = "Intel: `sycl-ls` lists the devices; ZE_AFFINITY_MASK hides some; /dev/dri must be accessible."
 more_programs = None
