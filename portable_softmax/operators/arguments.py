@@ -16,15 +16,18 @@ from torch.nn import Parameter
 from portable_softmax.errors import DtypeError, LayoutError
 from portable_softmax.planning.problem import VECTOR_BYTES
 
+# True under functorch, where Function.apply is refused, even of plain tensors that a transformed function closes over; it has
+# no public name (2.6 to 2.13).
+transforms_are_active = torch._C._are_functorch_transforms_active
 DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32))  # of kernels
 CAUSAL = {False: "", True: "upper_left", "upper_left": "upper_left", "lower_right": "lower_right"}
 TINY, HUGE = 2.0**-60, 2.0**60  # kernels multiply by numbers between them, and by their quotients
 _PYTHON_DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128}
 Factor = Tensor | float | None
 # (x, mask, scale, temperature, sink, softcap) of a softmax, in the order in which all functions take them.
-Inputs = tuple[Any, ...]
+Inputs = tuple[Any, Any, Any, Any, Any, Any]
 # (x, scale, temperature, softcap) of a gradient of x; x only if there is a softcap.
-Factors = tuple[Any, ...]
+Factors = tuple[Any, Any, Any, Any]
 
 
 class SpecialCallError(Exception):
@@ -77,11 +80,6 @@ def facts(*arguments: Any) -> tuple[Any, ...]:
     return tuple(facts)
 
 
-def transforms_are_active() -> bool:
-    """True under functorch, where Function.apply is refused, even of plain tensors that a transformed function closes over."""
-    return torch._C._are_functorch_transforms_active()  # no public name (2.6 to 2.13); asked when a gradient is recorded
-
-
 def needs_of(inputs: Any) -> tuple[bool, ...]:
     """Returns which arguments need a gradient; nothing if autograd does not record a call of them."""
     needs = tuple(isinstance(t, Tensor) and t.requires_grad for t in inputs)
@@ -94,9 +92,9 @@ def tensors_and_numbers(*factors: Any) -> tuple[list[Any], list[Any]]:
     return tensors, [None if isinstance(factor, Tensor) else factor for factor in factors]
 
 
-def joined(tensors: Any, numbers: Any) -> list[Any]:
-    """Returns the factors that tensors_and_numbers took apart."""
-    return [number if tensor is None else tensor for tensor, number in zip(tensors, numbers, strict=True)]
+def joined(scale: Any, temperature: Any, scale_number: Any, temperature_number: Any) -> tuple[Any, Any]:
+    """Returns (scale, temperature), which tensors_and_numbers took apart."""
+    return scale_number if scale is None else scale, temperature_number if temperature is None else temperature
 
 
 def wrap_dim(name: str, dim: Any, rank: int) -> int:

@@ -5,7 +5,7 @@ A launch is bound once for all calls with the same key: planned, compiled, with 
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,12 +28,31 @@ NOTHING: tuple[Any, Any] = (), ()  # tensors of rows and numbers of a launch wit
 _DEVICE_TYPES = {vendor.torch_device_type for vendor in BACKENDS.values()}
 
 
+class Call(NamedTuple):
+    """What a call became.
+
+    Args:
+        run: launches calls like it; None for one that the reference computes.
+        options: what is computed: Options of a softmax; (dim, ignore_index, entropy, lse) of log-probabilities.
+        needs: which inputs need a gradient; nothing if autograd does not record the call.
+        voids: elements without weight have a gradient of 0, whatever that of the result is.
+        x_dtype: type of the gradient of x.
+        invariant: the choice of batch_invariant, which a gradient follows.
+    """
+
+    run: Callable[..., Any] | None
+    options: Any
+    needs: tuple[bool, ...]
+    voids: bool = False
+    x_dtype: torch.dtype = torch.float32
+    invariant: bool = False
+
+
 def keep(key: tuple[Any, ...], call: Any) -> Any:
     """Keeps what a call became, and returns it; as soon as there are too many, all others are forgotten."""
     if len(calls) >= MAX_CALLS:
         calls.clear()
-    calls[key] = call
-    return call
+    return calls.setdefault(key, call)
 
 
 def device_of(x: Tensor) -> Device:
@@ -118,8 +137,13 @@ def log_probs(inputs: Any, options: Any, invariant: bool) -> Callable[..., Any] 
     fields = problem_fields(inputs, torch.float32, invariant, entropy=entropy, lse=lse)
     if fields is None or not _is_launched(x, dim):
         return None
-    launch, rows_of = _bound((x,), 0, dim, sizes=_sizes(x, ids, ignore_index), **fields)
-    empty, as_is, rows = allocator(x.device), _is_read(ids), (*x.shape[:dim], *x.shape[dim + 1 :])
+    sizes = {"n_ids": ids.shape[-1] if ids.dim() == x.dim() else 1, "ignored": ignore_index}
+    launch, rows_of = _bound((x,), 0, dim, sizes=sizes, **fields)
+    empty, as_is, rows = (
+        allocator(x.device),
+        ids.dtype is torch.int64 and ids.is_contiguous(),
+        (*x.shape[:dim], *x.shape[dim + 1 :]),
+    )
     shapes = ids.shape, (fields["log_probs"].n_statistics, *rows)
     layout, of_statistics = (_layout(torch.empty(shape, dtype=torch.float32, device="meta")) for shape in shapes)
 
@@ -147,14 +171,14 @@ def log_probs_gradient(
         lse, entropy: logsumexp and entropies have a gradient.
     """
     (x, ids), (dim, ignore_index) = inputs[:2], options
-    sizes = _sizes(x, ids, ignore_index)
+    sizes = {"n_ids": ids.shape[-1] if ids.dim() == x.dim() else 1, "ignored": ignore_index}
     fields = problem_fields(inputs, None, False, gradient=True, many=sizes["n_ids"] != 1, entropy=entropy, lse=lse)
     if fields is None or not _is_launched(x, dim) or (in_place and 0 in x.stride()):  # which torch's copy refuses
         return None
     dx = x if in_place else x.new_empty(x.shape)
     launch, rows_of = _bound((dx, x), 1, dim, sizes=sizes, **fields)
     empty, layout = allocator(x.device), _layout(dx)
-    as_is, contiguous = _is_read(ids), all(t.is_contiguous() for t in results)
+    as_is, contiguous = ids.dtype is torch.int64 and ids.is_contiguous(), all(t.is_contiguous() for t in results)
 
     def run(inputs: Any, results: tuple[Tensor, ...]) -> Tensor:
         x, ids, scale, temperature, _ = inputs
@@ -251,11 +275,3 @@ def _by_row(factor: Any, shape: torch.Size, x: Tensor) -> Tensor:
 def _layout(t: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
     """Returns what an allocator takes for a tensor like this one."""
     return tuple(t.shape), t.stride(), t.dtype
-
-
-def _sizes(x: Tensor, ids: Tensor, ignore_index: int) -> dict[str, int]:
-    return {"n_ids": ids.shape[-1] if ids.dim() == x.dim() else 1, "ignored": ignore_index}
-
-
-def _is_read(ids: Tensor) -> bool:
-    return ids.dtype is torch.int64 and ids.is_contiguous()

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,24 +25,11 @@ from portable_softmax.operators.arguments import (
     transforms_are_active,
     wrap_dim,
 )
+from portable_softmax.operators.launch import Call
 from portable_softmax.planning.log_probs import LogProbs
 
 NAME, GRADIENT = "token_log_probs", "token_log_probs_backward"
 Results = tuple[Tensor, Tensor | None, Tensor | None]  # log-probabilities; logsumexp and entropies if they are requested
-
-
-class Call(NamedTuple):
-    """What a call became.
-
-    Args:
-        run: launches calls like it; None for one that the reference computes.
-        options: (dim, counted from 0; ignore_index; entropy; lse), the last arguments of `reference.log_probs`.
-        needs: which of (x, ids, scale, temperature, softcap) need a gradient; nothing if autograd does not record the call.
-    """
-
-    run: Callable[..., Any] | None
-    options: tuple[Any, ...]
-    needs: tuple[bool, ...]
 
 
 def compute(inputs: Any, options: tuple[Any, ...], grad_inplace: bool) -> Results:
@@ -157,15 +144,14 @@ def gradients(ctx: Any, dresults: tuple[Tensor | None, ...], compute_gradient: C
         return None, None, None, None
     x, ids, statistics, *tensors = ctx.saved_tensors
     call, in_place, *numbers, softcap = ctx.saved
-    scale, temperature = joined(tensors, numbers)
+    scale, temperature = joined(*tensors, *numbers)
     inputs, twice = (x, ids, scale, temperature, softcap), torch.is_grad_enabled()
     # The reference knows that the logsumexp of a greedy row has no gradient.
     if not (twice or any(call.needs[2:]) or (dresults[1] is not None and temperature is not None)):
         dx = compute_gradient(inputs, statistics, dresults, call.options, in_place)
         if dx is not None:
             return dx, None, None, None
-    needs, rest = call.needs[:4], (softcap, *call.options)
-    found = reference.differentiate(reference.log_probs, inputs[:4], needs, rest, dresults, twice)
+    found = reference.differentiate(reference.log_probs, inputs[:4], call.needs[:4], (softcap, *call.options), dresults, twice)
     if in_place and not twice and found[0] is not None and type(found[0]) is Tensor and type(x) is Tensor:
         found[0] = x.detach().copy_(found[0])
     return tuple(found)
@@ -225,7 +211,7 @@ def operator(
     temperature_number: float | None, softcap: float | None, dim: int, ignore_index: int, entropy: bool, lse: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Computes (log-probabilities of ids, statistics of rows)."""
-    inputs = x, ids, *joined((scale, temperature), (scale_number, temperature_number)), softcap
+    inputs = x, ids, *joined(scale, temperature, scale_number, temperature_number), softcap
     options, run = (dim, ignore_index, entropy, lse), None
     with contextlib.suppress(SpecialCallError):
         run = call_of(inputs, options).run
@@ -246,7 +232,7 @@ def backward_operator(
     softcap: float | None, dim: int, ignore_index: int, entropy: bool, lse: bool,
 ) -> Tensor:  # fmt: skip
     """Computes the gradient of x."""
-    inputs = x, ids, *joined((scale, temperature), (scale_number, temperature_number)), softcap
+    inputs = x, ids, *joined(scale, temperature, scale_number, temperature_number), softcap
     options, dresults = (dim, ignore_index, entropy, lse), (dpicked, dlse, dentropy)
     dx = launched_gradient(inputs, statistics, dresults, options)
     if dx is None:
@@ -263,7 +249,7 @@ def _gradient_by_operator(inputs: Any, statistics: Tensor, dresults: Any, option
 
 def _save_of_operator(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, ids, scale, temperature, scale_number, temperature_number, softcap, *options = inputs
-    factors, needs = joined((scale, temperature), (scale_number, temperature_number)), ctx.needs_input_grad[:4]
+    factors, needs = joined(scale, temperature, scale_number, temperature_number), ctx.needs_input_grad[:4]
     save(ctx, Call(None, tuple(options), needs), False, (x, ids, *factors, softcap), output[1])
 
 

@@ -10,14 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from portable_softmax.operators.arguments import Factor, Factors, Inputs, Options
+from portable_softmax.operators.arguments import Factor, Factors, Options
 
 INF = float("inf")
 
 
-def softmax(inputs: Inputs, options: Options) -> Tensor:
+def softmax(
+    x: Tensor, mask: Tensor | None, scale: Factor, temperature: Factor, sink: Any, softcap: float | None, options: Options
+) -> Tensor:
     """Computes softmax or log_softmax of scores."""
-    x, mask, scale, temperature, sink, softcap = inputs
     log, dim, dtype, causal, zero_rows = options
     function, nothing = (torch.log_softmax, -INF) if log else (torch.softmax, 0.0)
     if (mask is sink is scale is temperature is softcap is None and not causal and not zero_rows) or x.numel() == 0:

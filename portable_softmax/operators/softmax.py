@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,29 +28,10 @@ from portable_softmax.operators.arguments import (
     tensors_and_numbers,
     transforms_are_active,
 )
+from portable_softmax.operators.launch import Call
 
 NAMES = launch.FORMS
 NO_FACTORS = None, None, None, None
-
-
-class Call(NamedTuple):
-    """What a call became.
-
-    Args:
-        run: launches calls like it; None for one that the reference computes.
-        options: what is computed.
-        needs: which of (x, mask, scale, temperature, sink, softcap) need a gradient; nothing if autograd does not record it.
-        voids: elements without weight have a gradient of 0, whatever dy is.
-        x_dtype: type of the gradient of x.
-        invariant: the choice of batch_invariant, which its gradient follows.
-    """
-
-    run: Callable[..., Tensor] | None
-    options: Options
-    needs: tuple[bool, ...]
-    voids: bool
-    x_dtype: torch.dtype
-    invariant: bool
 
 
 def compute(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Any = None) -> Tensor:
@@ -75,11 +56,11 @@ def compute(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked
     except SpecialCallError:
         return _special(log, inputs, dim, dtype, causal, masked_rows, False)
     if call.run is None or (call.needs and transforms_are_active()):
-        return reference.softmax(inputs, call.options)
+        return reference.softmax(*inputs, call.options)
     return _recorded(call, *inputs) if call.needs else call.run(None, inputs)
 
 
-def call_of(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> Call:
+def call_of(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Tensor | None = None) -> Call:
     """Returns what a call of plain tensors became; all arguments are read once for all calls with the same key.
 
     The key has all that a launch depends on: of factors the magnitude, but a softcap itself, which is compiled.
@@ -87,17 +68,22 @@ def call_of(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked
     Raises:
         SpecialCallError: a tensor is not plain.
     """
-    x = inputs[0]
+    x, tensors, at_x, writes = inputs[0], facts(*inputs, out), False, True
+    if out is not None:
+        at_x, writes = out.data_ptr() == x.data_ptr(), not out.is_inference() or torch.is_inference_mode_enabled()
     if dtype is None:
         dtype = x.dtype if x.dtype is torch.float32 else dtype_of(NAMES[log], x)
     key = (
-        log, dim, type(dim), dtype, causal, masked_rows, is_batch_invariant(), torch.is_grad_enabled(), inputs[5],
-        facts(*inputs),
+        log, dim, type(dim), dtype, causal, masked_rows, is_batch_invariant(), torch.is_grad_enabled(), at_x, writes, inputs[5],
+        tensors,
     )  # fmt: skip
     call: Call | None = launch.calls.get(key)
     if call is None:
-        options, invariant = read(NAMES[log], inputs, dim, dtype, causal, masked_rows), is_batch_invariant()
-        run = launch.softmax(inputs, options, invariant)
+        options, invariant, fits = read(NAMES[log], inputs, dim, dtype, causal, masked_rows), is_batch_invariant(), True
+        if out is not None:
+            check_out(NAMES[log], out, x, options.dtype, inputs)
+            fits = writes and out.shape == x.shape and 0 not in out.stride() and (not at_x or out.stride() == x.stride())
+        run = launch.softmax(inputs, options, invariant, out) if fits else None
         call = launch.keep(key, _call(run, options, inputs, needs_of(inputs), invariant))
     return call
 
@@ -120,24 +106,19 @@ def _special(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, maske
     if compiling and x.dim() and x.dtype in DTYPES and options.dtype in DTYPES and not transforms_are_active():
         tensors, numbers = tensors_and_numbers(*inputs[2:4])
         return operator(x, inputs[1], *tensors, inputs[4], *numbers, *inputs[5:], *options)
-    return reference.softmax(inputs, options)
+    return reference.softmax(*inputs, options)
 
 
 def _into(out: Any, log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> Tensor:
-    """Writes to out: directly if it is x itself or has memory of its own; all else is computed and copied."""
+    """Writes to out: directly if it is x itself or has storage of its own; all else is computed and copied."""
     x, name = inputs[0], NAMES[log]
     if not isinstance(out, Tensor):
         check_tensor(name, "out", out)
     if not is_compiling():
         with contextlib.suppress(SpecialCallError):
-            of_inputs, start = facts(*inputs, out), out.data_ptr()
-            key = (
-                "out", log, dim, type(dim), dtype, causal, masked_rows, is_batch_invariant(), torch.is_grad_enabled(),
-                torch.is_inference_mode_enabled(), out.is_inference(), start == x.data_ptr(), inputs[5], of_inputs,
-            )  # fmt: skip
-            run, reach, in_place = launch.calls.get(key) or launch.keep(key, _direct(out, inputs, key))
-            others = (t for t in inputs[in_place:] if t is not None and isinstance(t, Tensor))
-            if run is not None and all(abs(t.data_ptr() - start) >= reach for t in others):
+            run = call_of(log, inputs, dim, dtype, causal, masked_rows, out).run
+            others = inputs[out.data_ptr() == x.data_ptr() :]
+            if run is not None and all(_storage(t) != _storage(out) for t in others if isinstance(t, Tensor)):
                 increment_version(out)
                 return run(out, inputs)
     y = compute(log, inputs, dim, dtype, causal, masked_rows)
@@ -145,20 +126,9 @@ def _into(out: Any, log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any
     return out.copy_(y) if out.shape == y.shape else torch.mul(y, 1, out=out)  # which resizes it, with torch's warning
 
 
-def _direct(out: Tensor, inputs: Inputs, key: tuple[Any, ...]) -> tuple[Callable[..., Tensor] | None, int, bool]:
-    """Returns (run or None, bytes from the start of a tensor to that of another one apart, out is x) of calls with out=."""
-    _, log, dim, _, dtype, causal, masked_rows, invariant, _, mode, *_ = key
-    x, options = inputs[0], read(NAMES[log], inputs, dim, dtype, causal, masked_rows)
-    check_out(NAMES[log], out, x, options.dtype, inputs)
-    in_place = out.data_ptr() == x.data_ptr() and out.stride() == x.stride()
-    reach = max(
-        (1 + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))) * t.element_size()
-        for t in (out, *inputs)
-        if isinstance(t, Tensor)
-    )
-    if out.shape != x.shape or 0 in out.stride() or (out.is_inference() and not mode):  # torch's copy raises
-        return None, reach, in_place
-    return launch.softmax(inputs, options, invariant, out), reach, in_place
+def _storage(t: Tensor) -> Any:
+    """Returns the address of a tensor's storage, in half the time that the storage itself takes."""
+    return t.data_ptr() - t.storage_offset() * t.element_size()
 
 
 class Recorded(torch.autograd.Function):
@@ -204,10 +174,10 @@ def gradients(ctx: Any, dy: Tensor, compute_gradient: Callable[..., Tensor]) -> 
         return compute_gradient(dy, y, NO_FACTORS, *rest, call.x_dtype, call.invariant), None, None, None, None
     x, mask, sink, *tensors = tensors
     *numbers, softcap = ctx.numbers
-    scale, temperature = joined(tensors, numbers)
+    scale, temperature = joined(*tensors, *numbers)
     if any(needs[2:]):
         found = reference.differentiate(
-            _softmax_of_five, (x, mask, scale, temperature, sink), needs[:5], (softcap, options), (dy,), twice
+            reference.softmax, (x, mask, scale, temperature, sink), needs[:5], (softcap, options), (dy,), twice
         )
         return tuple(found)
     dx = compute_gradient(dy, y, (x, scale, temperature, softcap), *rest, call.x_dtype, call.invariant) if needs[0] else None
@@ -219,10 +189,6 @@ def gradients(ctx: Any, dy: Tensor, compute_gradient: Callable[..., Tensor]) -> 
     wide = torch.promote_types(y.dtype, torch.float32)
     dscores = compute_gradient(dy, y, greedy, *rest, wide, call.invariant)
     return dx, dscores.sum_to_size(mask.shape).to(mask.dtype), None, None, None
-
-
-def _softmax_of_five(x: Any, mask: Any, scale: Any, temperature: Any, sink: Any, softcap: Any, options: Options) -> Tensor:
-    return reference.softmax((x, mask, scale, temperature, sink, softcap), options)
 
 
 def launched_gradient(
@@ -263,13 +229,13 @@ def operator(
     dtype: torch.dtype, causal: str, zero_rows: bool,
 ) -> Tensor:  # fmt: skip
     """Computes a softmax: see `Inputs` and `Options`."""
-    factors = joined((scale, temperature), (scale_number, temperature_number))
+    factors = joined(scale, temperature, scale_number, temperature_number)
     inputs, options = (x, mask, *factors, sink, softcap), (dim, dtype, causal or False, "zero" if zero_rows else "nan")
     with contextlib.suppress(SpecialCallError):
         call = call_of(log, inputs, *options)
         if call.run is not None:
             return call.run(None, inputs)
-    return reference.softmax(inputs, read(NAMES[log], inputs, *options))
+    return reference.softmax(*inputs, read(NAMES[log], inputs, *options))
 
 
 @torch.library.custom_op("portable_softmax::softmax_backward", mutates_args=())
@@ -278,7 +244,7 @@ def backward_operator(
     temperature_number: float | None, softcap: float | None, log: bool, dim: int, voids: bool, dtype: torch.dtype,
 ) -> Tensor:  # fmt: skip
     """Computes the gradient of x."""
-    factors = x, *joined((scale, temperature), (scale_number, temperature_number)), softcap
+    factors = x, *joined(scale, temperature, scale_number, temperature_number), softcap
     dx: Tensor = launched_gradient(dy, y, factors, log, dim, voids, dtype, is_batch_invariant())
     return dx.contiguous()
 
@@ -290,7 +256,7 @@ def _gradient_by_operator(dy: Tensor, y: Tensor, factors: Factors, *rest: Any) -
 
 def _save_of_operator(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, mask, scale, temperature, sink, scale_number, temperature_number, softcap, *options = inputs
-    factors = joined((scale, temperature), (scale_number, temperature_number))
+    factors = joined(scale, temperature, scale_number, temperature_number)
     inputs = x, mask, *factors, sink, softcap
     save(ctx, _call(None, Options(*options), inputs, ctx.needs_input_grad[:5]), inputs, output)
 

@@ -1,6 +1,7 @@
 """Random calls in one process: options come and go, as do tensors and numbers, gradients, layouts, modes, batch_invariant.
 
-Shapes are few, so that calls meet each other's launches. Each call is compared with the same call in float64, which the
+Shapes are few, and a call differs in few choices from the one before, so that calls meet each other's launches, and a key
+that lacks a fact is seen. Each call is compared with the same call in float64, which the
 reference computes; and with itself as the first call of an empty dictionary, bit for bit, and in what is launched.
 `python random_calls.py COUNT SEED DEVICE` runs many; with `fresh` behind these, each is compared with a first call of a new
 process instead.
@@ -18,23 +19,10 @@ from portable_softmax import batch_invariant, log_softmax, softmax, token_log_pr
 from portable_softmax.operators import launch
 from portable_softmax.runtime import layout
 
-SHAPES = (4, 5), (2, 3, 4), (3, 40)
+SHAPES = (4, 5), (2, 5), (2, 3, 4), (3, 40)
+STEPS = 16  # calls from one that is chosen anew to the next
 ERRORS = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-MODES = (
-    "plain",
-    "plain",
-    "grad",
-    "grad",
-    "grad",
-    "double",
-    "no_grad",
-    "inference",
-    "out",
-    "in place",
-    "autocast",
-    "vmap",
-    "jvp",
-)
+MODES = "plain", "plain", *("grad",) * 3, "double", "no_grad", "inference", "out", "in place", "autocast", "vmap", "jvp"
 
 
 class Calls:
@@ -46,7 +34,7 @@ class Calls:
     """
 
     def __init__(self, seed, device="cpu"):
-        self.seed, self.random, self.device = seed, random.Random(), torch.device(device)
+        self.seed, self.at, self.places, self.device = seed, 0, {}, torch.device(device)
         self.failures, self.launched, self.results = [], [], []
 
     def run(self, count, first=0):
@@ -62,8 +50,8 @@ class Calls:
 
     def one(self, at):
         """Makes the call of that number: of a function with options, in a mode; checks its results and gradients."""
-        self.random.seed(f"{self.seed} {at}")
-        torch.manual_seed(self.random.randrange(2**60))
+        self.at, self.places = at, {}
+        torch.manual_seed(random.Random(f"{self.seed} {at}").randrange(2**60))
         self.launched.clear()
         self.results.clear()
         shape, mode, function = (
@@ -258,7 +246,7 @@ class Calls:
 
     def layout(self, x):
         """Returns a tensor as it is, transposed, unaligned, or with steps between elements."""
-        way = self.random.randrange(20)
+        way = int(self.draw() * 8)
         if way == 0 and x.dim() > 1:
             return x.transpose(0, -1).contiguous().transpose(0, -1)
         if way == 1:
@@ -266,13 +254,26 @@ class Calls:
             return unaligned.copy_(x)
         return torch.stack([x, x], -1)[..., 0] if way == 2 else x
 
+    def draw(self):
+        """Returns a number from 0 to 1 for the place that calls: the one that it had for the call before, nine times of ten."""
+        frame, place = sys._getframe(1), []
+        while frame.f_code is not Calls.one.__code__:
+            place.append(frame.f_lasti)
+            frame = frame.f_back
+        place = f"{place} {frame.f_lasti}"
+        self.places[place] = nth = self.places.get(place, 0) + 1
+        at = self.at
+        while (source := random.Random(f"{self.seed} {at} {place} {nth}")).random() > 0.1 and at % STEPS:
+            at -= 1
+        return source.random()
+
     def pick(self, choices):
         """Returns one of them."""
-        return self.random.choice(choices)
+        return choices[int(self.draw() * len(choices))]
 
     def chance(self, probability):
         """True so often."""
-        return self.random.random() < probability
+        return self.draw() < probability
 
     def normal(self, shape):
         """Returns random numbers."""
