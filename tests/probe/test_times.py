@@ -18,7 +18,7 @@ def test_the_expected_time_is_the_plans_and_an_error_is_told_where_it_was_measur
     found, time = times(product)
     assert time.expected_us == pytest.approx(sum(time.terms.values())) == found.terms.total
     assert bool(time.error) == measured
-    assert f"expected {found.terms.total:.1f} us: moving" in str(found)
+    assert f"expected {found.terms.total:.1f} us: memory" in str(found)
 
 
 def test_the_floor_the_waves_and_the_bytes_in_flight():
