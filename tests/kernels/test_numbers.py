@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 from launched_rows import check
-from table import table
+from table import Row, table
 
 from portable_softmax.kernels.common import exp
 from portable_softmax.kernels.config import KernelConfig, constexpr_of
@@ -38,6 +38,11 @@ def test_right(request, name, row):
     if reason := machine.lacks(row):
         pytest.skip(reason)
     check(row, machine)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "gradient", "log_probs"])
+def test_one_row_is_read_within_its_memory(kind):
+    check(Row("one unaligned row", "blocks", kind, torch.bfloat16, number=1), machines.amd("gfx942"))
 
 
 @triton.jit

@@ -27,12 +27,12 @@ def test_shapes_and_types(device, n_rows, n_cols, dtype):
 
 
 def test_rows_of_a_stride_beyond_32_bits(where):
-    """Two rows, 2^33 bytes apart in virtual memory that nothing touches."""
-    x = torch.empty(2**31 + 8, dtype=torch.float32, device=where).as_strided((2, 100), (2**31 - 100, 1))
-    x.copy_(random(2, 100, seed=0))
+    """Three rows, 2^32 elements from the first to the last, in virtual memory that nothing touches."""
+    x = torch.empty(2**32, dtype=torch.float16, device=where).as_strided((3, 100), (2**31 - 100, 1))
+    x.copy_(random(3, 100, seed=0))
     assert_close(softmax(x).cpu(), expected("softmax", x.cpu()))
-    picked = token_log_probs(x, torch.tensor([3, 99], device=where))
-    assert_close(picked.cpu(), expected("log_softmax", x.cpu())[[0, 1], [3, 99]], 1.0)
+    picked = token_log_probs(x, torch.tensor([3, 50, 99], device=where))
+    assert_close(picked.cpu(), expected("log_softmax", x.cpu())[[0, 1, 2], [3, 50, 99]], 1.0)
 
 
 @pytest.mark.each_value

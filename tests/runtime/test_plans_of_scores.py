@@ -75,7 +75,8 @@ def test_heads_of_long_odd_lengths_are_unaligned(name):
     plan, loads = accesses(heads(name, 1001, "bfloat16"), device)
     assert plan.problem.unaligned
     assert plan.warning is None
-    assert loads.count(16) >= 2 >= loads.count(2), "vectors of x, but for the edges"
+    assert loads.count(16) >= 2, "vectors of x"
+    assert loads.count(2) <= 8, "the ends of a row"
 
 
 @pytest.mark.parametrize("how", [{"gap": 3}, {"mask_aligned": False}], ids=str)

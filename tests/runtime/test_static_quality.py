@@ -82,10 +82,8 @@ def faults_of_plan(device, n_cols, dtype, backward):
 def faults_of_kernel(device, n_cols, dtype, backward):
     """Narrow accesses; only where a compiler for the device is here.
 
-    Each operand of unaligned rows has one access to both its edges; where several rows share a tile, Triton may load them once
-    more, in the layout of the rows' numbers; a program that reads a row twice loads them twice, once in the layout of a
-    block, of which a thread holds a vector. Programs that share a row read words of 8 bytes; where some are missing, they read
-    another's split and once more their own, and write it. LLVM unrolls a loop over four splits, and a short one twice.
+    Each operand of unaligned rows is loaded once more at the ends of rows, and stored there, element by element. Programs that
+    share a row read words of 8 bytes. LLVM unrolls a loop over four splits, and a short one twice.
     """
     found = plan(N_ROWS, n_cols, dtype, device, backward=backward)
     if found.num_warps is None:
@@ -97,11 +95,7 @@ def faults_of_kernel(device, n_cols, dtype, backward):
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * element)
     narrow = [(width, access) for access, width in access_widths(compiled.asm) if width < possible]
     operands = 2 if backward else 1
-    edges = problem.unaligned * (3 * operands + 2 if found.tiling.splits > 1 else operands + 1)
-    if found.tiling.strategy == "online":
-        edges += problem.unaligned * operands * problem.vector
-    if found.tiling.tile_rows > 1:
-        edges += problem.unaligned * operands * 2 * problem.vector
+    edges = problem.unaligned * (operands + 1) * 2 * problem.vector
     allowed = Counter({element: edges, 8: (5 if "ptx" in compiled.asm else 10) * (found.tiling.splits > 1)})
     if extra := Counter(width for width, _ in narrow) - allowed:
         yield f"{dict(extra)} bytes: accesses, where {possible} bytes are possible: {sorted(set(narrow))}"

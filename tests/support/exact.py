@@ -1,6 +1,6 @@
 """Every result of the kernels in float64, with the error that each element may have.
 
-A float32 result may be 3 units in the last place off, and one of 16 bits is that number rounded once. A difference of scores
+A float32 result may be 3.2 units of 2**-23 off, and one of 16 bits is that number rounded once. A difference of scores
 is rounded before it is an exponent, so its size comes on top, unless differences are exact (`loose` is 0 for such rows).
 """
 
@@ -8,7 +8,7 @@ import torch
 from closeness import INF, _sinks, expected, logits
 
 EPS = 2.0**-23
-UNITS = 3.0
+UNITS = 3.2
 TINY = 4 * torch.finfo(torch.float32).tiny  # smaller numbers may be flushed to 0, ahead of a last factor too
 IGNORED = -7
 
@@ -41,7 +41,7 @@ def rounded(x, loose, sink=None, **scores):
     peak = z.amax(-1, keepdim=True)
     if sink is not None:
         peak = torch.maximum(peak, _sinks(sink, x, -1))
-    steps = 4.0 * (scores.get("softcap") is not None) + (scores.get("temperature") is not None)
+    steps = 6.0 * (scores.get("softcap") is not None) + (scores.get("temperature") is not None)
     return z, loose * (size_of(z - peak) + steps * (size_of(z) + size_of(peak)))
 
 
@@ -52,7 +52,8 @@ def softmax(x, log, loose, *, sink=None, masked_rows="nan", **scores):
     _, more = rounded(x, loose, sink, **scores)
     if log:
         return exact, EPS * (UNITS * size_of(exact).clamp_min(1) + more)
-    return exact, EPS * (UNITS + more) * size_of(exact)
+    error = EPS * (UNITS + more)
+    return exact, torch.where(error < 0.1, error * size_of(exact), INF)  # anything, where an exponent may be off by as much
 
 
 def gradient(dy, y, log, hides="", **scores):
@@ -67,7 +68,8 @@ def gradient(dy, y, log, hides="", **scores):
     exact, nothing = torch.where(greedy_of(scores), 0.0, exact * slope), y.double() == (-INF if log else 0.0)
     if hides:
         exact = torch.where(nothing | (y.isnan() & (hides == "rows")), 0.0, exact)
-    return exact, EPS * (4 + more) * size_of(size) * slope.abs()
+    flushed = TINY * total.abs().nan_to_num(0, 0, 0) * log  # exp(y) of the gradient of a logarithm
+    return exact, (EPS * (4 + more) * size_of(size) + flushed) * slope.abs()
 
 
 def greedy_of(scores):
@@ -121,8 +123,8 @@ def log_probs_gradient(x, ids, dpicked, dlse=None, dentropy=None, **scores):
     logs = logs.clamp(min=-1e300)
     entropies = -(p * logs).sum(-1, keepdim=True)
     exact = chosen - torch.where((total == 0) & (slope == 0), 0.0, p * (total + slope * (logs + entropies)))
-    size = sizes + p * (size + slope.abs() * (logs.abs() + entropies)) * (
-        1 + size_of(logs) + size_of(z.logsumexp(-1, keepdim=True))
-    )
+    weight = (size + slope.abs() * (logs.abs().clamp(max=110) + entropies)) * (1 + size_of(logs))  # of an exponential
+    size = sizes + p * weight
     (slope, _), (error, _) = derivative(x, **scores), derivative(**(scores | {"softcap": None}))  # 1 - tanh**2 cancels
-    return torch.where(exact == 0, 0.0, exact * slope), EPS * 4 * size_of(size) * error.abs()
+    error = (EPS * 4 * size_of(size) + TINY * size_of(weight)) * error.abs()
+    return torch.where(exact == 0, 0.0, exact * slope), error

@@ -29,24 +29,29 @@ def check(row, machine):
 
 
 # ---------------------------------------------------------------- memory
-def empty(machine, layout, shape, dtype, fill):
-    """Returns (a tensor of a shape that lies as a layout says, all of its memory), filled."""
+def empty(machine, layout, shape, dtype, fill, ahead=32):
+    """Returns (a tensor of a shape that lies as a layout says, all of its memory), filled.
+
+    Ahead of and behind the tensor there are so many elements, or none ahead and what fills 16 bytes behind it.
+    """
     *outer, n_rows, n_cols = shape
     size = [*outer, n_cols, n_rows] if layout.across else [*outer, n_rows, n_cols]
     if layout.swapped:
         size[-3], size[-2] = size[-2], size[-3]
     line = size[-1]
     size[-1] += layout.gap + (1 - n_cols % 2) * (not layout.vector)
-    memory = torch.full((32 + math.prod(size) + 32,), fill, dtype=dtype).to(machine.where)
-    inner = memory[32 : 32 + math.prod(size)].view(size)[..., :line]
+    elements, vector = math.prod(size), 16 // dtype.itemsize
+    behind = ahead or -elements % vector
+    memory = torch.full((ahead + elements + behind,), fill, dtype=dtype).to(machine.where)
+    inner = memory[ahead : ahead + elements].view(size)[..., :line]
     if layout.swapped:
         inner = inner.transpose(-3, -2)
     return (inner.transpose(-2, -1) if layout.across else inner), memory
 
 
 def placed(machine, layout, content):
-    """Returns values that lie as a layout says; between them is nan."""
-    inner, _ = empty(machine, layout, content.shape, content.dtype, NAN)
+    """Returns values that lie as a layout says, in memory of their own; between them is nan."""
+    inner, _ = empty(machine, layout, content.shape, content.dtype, NAN, 0)
     return inner.copy_(content.to(machine.where))
 
 

@@ -47,7 +47,8 @@ LAYOUTS = {
     "side by side in vectors": Layout((1, 24), across=True, gap=8, vector=8),
     "matrices": Layout((5, 2), across=True, scattered=True),
 }
-FEW = {  # for tests of rows that programs share
+FEW = {  # for a row by itself, and for tests of rows that programs share
+    "one unaligned row": Layout((1,), vector=0),
     "two rows": Layout((2,), vector=8),
     "two unaligned rows": Layout((2,), gap=3, vector=0),
     "few side by side": Layout((2, 3), across=True),
