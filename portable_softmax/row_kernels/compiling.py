@@ -1,6 +1,7 @@
 """Compiles kernels for a device, here or not, as a launch does: by `run(..., warmup=True)` of the outermost decorator."""
 
 import contextlib
+import copy
 import functools
 import importlib
 import itertools
@@ -14,7 +15,7 @@ from typing import Any
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError
 from portable_softmax.row_kernels.absent import absent, front_end
-from portable_softmax.row_kernels.decorators import apart, configurations, decorated, jit_function
+from portable_softmax.row_kernels.decorators import apart, configurations, decorated, jit_function, layers
 from portable_softmax.runtime.compiler import target_to_compile_for, triton_version
 
 UNEXPLAINED = "PassManager::run failed", "error encountered during parsing"  # errors of MLIR, which writes why to stderr
@@ -123,3 +124,22 @@ def _forget(jit: Any, key: object) -> None:
     """Takes what was compiled for an absent device out of a kernel's own cache; `key` is that of `absent`."""
     (jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop(key, None)
     vars(jit).update({"binder": None} if hasattr(jit, "binder") else {})  # Triton 3.2 has one for all backends
+
+
+def dropped(kernel: Any, given: Mapping[str, Any], device: Device) -> set[int]:
+    """Returns the numbers of the configurations that a kernel's own pruning never lets a launch try on the device.
+
+    Args:
+        kernel: the @triton.jit function with its decorators.
+        given: arguments by name; where the pruning asks for one that is not there, nothing is known to be dropped.
+        device: the target.
+    """
+    layer = next((each for each in layers(kernel) if hasattr(each, "prune_configs")), None)
+    if layer is None:
+        return set()
+    asking = copy.copy(layer)
+    asking.nargs = {name: apart(value) for name, value in given.items()}
+    with absent(device), contextlib.suppress(KeyError, AttributeError, TypeError):
+        left = {id(config) for config in asking.prune_configs({})}
+        return {number for number, config in enumerate(layer.configs) if id(config) not in left}
+    return set()

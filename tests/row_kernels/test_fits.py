@@ -8,7 +8,8 @@ import triton
 from example_kernels import add_kernel, matmul_kernel
 from sweep import mostly_slow
 
-from portable_softmax import ProfileError, fits, inspect_kernel
+from portable_softmax import Device, ProfileError, fits, inspect_kernel
+from portable_softmax.row_kernels.compiling import dropped
 from portable_softmax.row_kernels.fits import NoConfigurationFitsError
 
 ARGUMENTS = {"a_ptr": "*fp16:16", "b_ptr": "*fp16:16", "c_ptr": "*fp16:16", "m": 1024, "n": 1024, "k": 1024}
@@ -156,3 +157,14 @@ def test_what_is_dropped_does_not_launch_here(where):
         except triton.runtime.errors.OutOfResources:
             launched = False
         assert launched == (each in kept), str(each)
+
+
+def test_what_a_kernels_own_pruning_drops():
+    def narrow(configs, named, **_):
+        return [config for config in configs if config.kwargs["BLOCK_SIZE"] <= named["n_elements"]]
+
+    configs = [triton.Config({"BLOCK_SIZE": size}) for size in (64, 256, 1024)]
+    kernel = triton.autotune(configs, key=["n_elements"], prune_configs_by={"early_config_prune": narrow})(add_kernel)
+    assert [dropped(kernel, {"n_elements": size}, Device.from_profile("amd/mi300x")) for size in (128, 4096)] == [{1, 2}, set()]
+    assert dropped(kernel, {}, Device.from_profile("amd/mi300x")) == set()
+    assert dropped(add_kernel, {}, Device.from_profile("amd/mi300x")) == set()
