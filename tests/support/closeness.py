@@ -68,34 +68,3 @@ def _sinks(sink, x, dim):
     sink = torch.as_tensor(sink, dtype=torch.float64, device=x.device)
     sink = sink.view(-1, 1, 1) if sink.dim() == 1 and x.dim() > 2 else sink
     return sink.reshape((1,) * (x.dim() - sink.dim()) + sink.shape).movedim(dim, -1)
-
-
-def with_terms(form, x, dim=-1, *, sink=None, masked_rows="nan", **steps):
-    """Returns (`expected` with steps that round as a kernel's do, the size of its terms)."""
-    steps = {"compute": torch.float64 if x.dtype == torch.float64 else torch.float32} | steps
-    exact = expected(form, x, dim, sink=sink, masked_rows=masked_rows, **steps)
-    z, _ = logits(form, x, dim, **steps)
-    total = z.logsumexp(-1, keepdim=True)
-    total = total if sink is None else torch.logaddexp(total, _sinks(sink, x, dim))
-    size = torch.where(z.isfinite(), z.abs() + total.nan_to_num(0, 0, 0).abs(), 0.0).movedim(-1, dim)
-    return exact, size + 1 if form == "log_softmax" else exact.nan_to_num(0) * size
-
-
-def terms_of(form):
-    """A logarithm is the difference of numbers of about 1; nothing cancels in a softmax."""
-    return float(form == "log_softmax")
-
-
-def expected_gradient(form, dy, y, dim=-1):
-    dy, y = dy.double(), y.double()
-    if form == "log_softmax":
-        return dy - y.exp() * dy.sum(dim, keepdim=True)
-    return (y * (dy - (dy * y).sum(dim, keepdim=True))) * (-1 if form == "softmin" else 1)
-
-
-def gradient_scale(form, dy, y, dim=-1):
-    """Returns the size of the terms of a gradient's elements."""
-    dy, y = dy.double().abs(), y.double()
-    if form == "log_softmax":
-        return dy + y.exp() * dy.sum(dim, keepdim=True)
-    return y.abs() * (dy + (dy * y.abs()).sum(dim, keepdim=True))
