@@ -1,15 +1,15 @@
-"""Explains why a multiprocessor holds no more programs, and what would raise the number."""
+"""Why a multiprocessor holds no more programs, what would raise the number, and whether a launch is good enough for a gate."""
 
 import bisect
+from collections.abc import Mapping
 from dataclasses import replace
 
 from portable_probe.output import many
-from portable_probe.report_types import NextStep
-from portable_softmax.devices.backends.base import KernelResources
+from portable_probe.report import NextStep
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 
-UNKNOWN = "registers (estimated)"  # a limit where no compiler tells them
-SPILLED = "it needs more registers than a thread has here; smaller tiles, or more warps of a program, need fewer"
+UNKNOWN = "registers (estimated)"  # a limit where no compiler reports them
 REDUCIBLE = {
     "registers": ("registers_per_thread", "registers per thread"),
     "scalar registers": ("scalar_registers", "scalar registers"),
@@ -17,71 +17,87 @@ REDUCIBLE = {
     "tensor memory": ("tensor_memory_columns", "columns of tensor memory"),
     "unified buffer": ("shared_memory_bytes", "bytes of Unified Buffer"),
 }
+AtLeast = int | Mapping[str, int]
 
 
-def next_step(resources: KernelResources, device: Device) -> NextStep:
-    """Finds the least reduction of what binds that lets one more program in."""
-    found = device.vendor.occupancy(resources, device.hardware)
+def unmet(used: KernelResources, found: Occupancy, device: Device, at_least: AtLeast | None, no_spills: bool) -> str | None:
+    """Returns the requirement that a launch does not meet; None if it meets all.
+
+    Args:
+        used, found: resources of a program, and its occupancy.
+        device: the target.
+        at_least: programs per multiprocessor; for each backend by its name (cuda, hip, npu, xpu), or for all. A backend that
+            is not named has no bound.
+        no_spills: True if no register may be spilled to memory.
+    """
+    if no_spills and used.spilled_bytes_per_thread:
+        return f"spills {used.spilled_bytes_per_thread} bytes per thread"
+    least = at_least.get(device.backend, 0) if isinstance(at_least, Mapping) else at_least or 0
     here = found.programs_per_multiprocessor
-    if why := device.doubt(resources):
+    if here >= least:
+        return None
+    where = f"{many(here, 'program')} per {device.profile.multiprocessor}, at least {least} required"
+    return f"{where}; limited by {' and '.join(found.limited_by)}"
+
+
+def next_step(used: KernelResources, device: Device) -> NextStep:
+    """Returns the smallest reduction of the limiting resources that lets one more program in."""
+    found = device.vendor.occupancy(used, device.hardware)
+    here = found.programs_per_multiprocessor
+    if why := device.doubt(used):
         return _none(here, why)
-    if spilled := resources.spilled_bytes_per_thread:
-        return _none(here, f"spills {spilled} bytes per thread: {SPILLED}")
+    if used.spilled_bytes_per_thread:
+        return _none(here, "spills registers to memory: use smaller tiles, more warps, or a larger register limit (maxnreg)")
     binding = [REDUCIBLE[name] for name in found.limited_by if name in REDUCIBLE]
     fixed = [name for name in found.limited_by if name not in REDUCIBLE]
-    if fixed and not here:
-        return _no_program(resources, device, fixed)
+    if UNKNOWN in fixed and here:
+        others = min(programs for name, programs in found.limits.items() if name != UNKNOWN)
+        return _none(here, f"unknown: the compiler does not report registers (install `ocloc`); all else allows {others}")
     if fixed:
-        if UNKNOWN in fixed:
-            others = min(programs for name, programs in found.limits.items() if name != UNKNOWN)
-            return _none(here, f"unknown: nothing here tells the registers (`ocloc` on PATH does); all else allows {others}")
-        return _none(here, f"already at the hardware limit ({' and '.join(fixed)})")
-    reduced, fewer = resources, {}
+        bound = " and ".join(fixed)
+        return _none(here, f"already at the hardware limit ({bound})") if here else _fewer_warps(used, device, bound)
+    reduced, fewer = used, {}
     for field, words in binding:
-        least = _first_that_helps(reduced, field, device, here)
-        if least is None:
+        most = _largest(reduced, field, device, here)
+        if most is None:
             return _none(here, f"no smaller number of {words} raises it")
-        if spared := (getattr(reduced, field) or 0) - least:
+        if spared := (getattr(reduced, field) or 0) - most:
             fewer[field] = spared
-        reduced = replace(reduced, **{field: least})
+        reduced = replace(reduced, **{field: most})
     now = device.vendor.occupancy(reduced, device.hardware).programs_per_multiprocessor
-    limits = [(getattr(resources, field), getattr(reduced, field), words) for field, words in binding if field in fewer]
+    limits = [(getattr(reduced, field), words, getattr(used, field)) for field, words in binding if field in fewer]
     if here:
-        steps = " and ".join(f"at most {most} {words} ({used} now)" for used, most, words in limits)
+        steps = " and ".join(f"at most {most} {words} ({uses} now)" for most, words, uses in limits)
         text = f"{many(now, 'program')} instead of {here} with {steps}"
     else:
-        steps = " and ".join(f"{used} {words}, and {most} fit" for used, most, words in limits)
-        text = f"does not fit: a program needs {steps}"
-    return NextStep(fewer=fewer, programs=now, instead_of=here, text=text)
+        text = (
+            f"does not fit: a program needs {' and '.join(f'{uses} {words}, and {most} fit' for most, words, uses in limits)}"
+        )
+    return NextStep(text=text, programs=now, instead_of=here, fewer=fewer)
 
 
 def _none(here: int, text: str) -> NextStep:
-    return NextStep(fewer={}, programs=here, instead_of=here, text=text)
+    return NextStep(text=text, programs=here, instead_of=here)
 
 
-def _no_program(resources: KernelResources, device: Device, fixed: list[str]) -> NextStep:
-    """Finds the largest number of warps, by halves, of which a program would fit."""
-    bind = f"no program fits: {' and '.join(fixed)} bind"
-    given = resources.num_warps or 1
-    warps = given // 2
+def _fewer_warps(used: KernelResources, device: Device, bound: str) -> NextStep:
+    """Finds the largest number of warps, by halves, with which a program fits."""
+    warps = (used.num_warps or 1) // 2
     while warps:
-        fit = device.vendor.occupancy(replace(resources, num_warps=warps), device.hardware).programs_per_multiprocessor
+        fit = device.vendor.occupancy(replace(used, num_warps=warps), device.hardware).programs_per_multiprocessor
         if fit:
-            text = f"{bind}; with {warps} warps instead of {given}, if a thread needs no more then, {fit} would"
-            return NextStep(fewer={"num_warps": given - warps}, programs=fit, instead_of=0, text=text)
+            text = f"no program fits: {bound}; with {warps} warps instead of {used.num_warps}, {fit} would"
+            return NextStep(text=text, programs=fit, instead_of=0, fewer={"num_warps": (used.num_warps or 1) - warps})
         warps //= 2
-    return _none(0, f"{bind}, and fewer warps do not help: it needs smaller tiles")
+    return _none(0, f"no program fits: {bound}; fewer warps do not help, use smaller tiles")
 
 
-def _first_that_helps(resources: KernelResources, field: str, device: Device, here: int) -> int | None:
-    """Finds the largest value of one field with which its own limit is above `here`; None if there is none."""
-    limit = {name for name, (each, _) in REDUCIBLE.items() if each == field}
+def _largest(used: KernelResources, field: str, device: Device, here: int) -> int | None:
+    """Returns the largest value of a field with which its own limit is above `here`; None if there is none."""
+    names = {name for name, (key, _) in REDUCIBLE.items() if key == field}
 
-    def helps(value: int) -> bool:
-        limits = device.vendor.occupancy(replace(resources, **{field: value}), device.hardware).limits
-        return all(programs > here for name, programs in limits.items() if name in limit)
+    def binds(value: int) -> bool:
+        limits = device.vendor.occupancy(replace(used, **{field: value}), device.hardware).limits
+        return any(programs <= here for name, programs in limits.items() if name in names)
 
-    if not helps(0):
-        return None
-    values = range(getattr(resources, field) + 1)
-    return bisect.bisect_left(values, True, key=lambda value: not helps(value)) - 1  # the fewer of it, the more programs
+    return None if binds(0) else bisect.bisect_left(range(getattr(used, field) + 1), True, key=binds) - 1

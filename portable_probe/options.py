@@ -1,202 +1,193 @@
-"""Options of the command line that subcommands share, and those that do not go together: none is ignored in silence."""
+"""Options of the command line that subcommands share, and the cases that they mean."""
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
 from typing import Any, NoReturn
 
-from portable_probe.scores import OPTIONS, which_scores
-from portable_probe.scores import complaints as scores_complaints
+from portable_probe.report import Case, KernelCall, SoftmaxProblem
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.devices.names import find_profile
-from portable_softmax.errors import ProfileError
+from portable_softmax.planning.scores import Scores
+from portable_softmax.row_kernels.arguments import value_of
 
-SHORT = {"float16": ("fp16", "f16", "half"), "bfloat16": ("bf16",), "float32": ("fp32", "f32")}
-VIRTUAL = ("hip",)  # backends of which a kernel runs without the device
-SOFTMAX = {"rows", "cols", "shapes", "dtype", "backward", *OPTIONS}
-OF_KERNEL = {"arguments": "--args", "options": "--option", "case": "--case", "config": "--config", "suggest": "--suggest"}
-OF_ROWS = {"rows", "cols", "block"}
-EXIT_CODES = "Exit codes: 0 answered; 1 broken or wrong; 2 wrong words; 3 worse than the baseline; 4 not compiled."
+EXIT_CODES = """exit codes:
+  0  answered, and all checks passed
+  1  a check failed: a kernel does not compile, fit or compute the right result, or misses --at-least, --no-spills, --require
+  2  usage: unknown options or names, or a file that is missing or holds something else
+  3  worse than the saved reports (diff, report)
+  4  not checked: no device is here, or Triton does not compile for it"""
+SHORT = {"fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "f32": "float32"}
+MASKS = ("boolean", "added", "causal", "lower_right")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one line."""
+    """A parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Prints the complaint and ends the process with code 2."""
-        self.exit(2, f"{self.prog}: {message}; {self.prog} --help tells more\n")
+        """Prints the error and ends the process with code 2."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-class Pairs(argparse.Action):
-    """Collects (name, value) of several options in one dict, and refuses a name that comes twice."""
-
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: "str | None" = None) -> None:
-        """Adds one pair, pairs, or lists of pairs."""
-        known = dict(getattr(namespace, self.dest))
-        for each in [values] if isinstance(values, tuple) else values:
-            for name, value in each if isinstance(each, list) else [each]:
-                if name in known:
-                    raise argparse.ArgumentError(self, f"{name} stands more than once; leave out all but one")
-                known[name] = value
-        setattr(namespace, self.dest, known)
-
-
-def which_device(command: argparse.ArgumentParser) -> None:
-    """Adds the options of a device; without any it is the one that is here."""
-    command.add_argument(
-        "--on", nargs="+", type=_name, metavar="NAME", help="devices that need not be here, such as amd/mi300x"
+def device(command: Parser) -> None:
+    """Adds the options that name devices."""
+    words = (
+        "devices that need not be here (default: the one that is): amd/mi300x, h200, 'NVIDIA H100 80GB HBM3', gfx942, sm_90,"
     )
+    words += " 'amd/*' (one of each architecture); several with spaces or commas"
+    command.add_argument("--on", nargs="+", action="extend", metavar="NAME", help=words)
     require(command)
 
 
-def require(command: argparse.ArgumentParser) -> None:
-    """Adds what a device has to be."""
-    command.add_argument("--require", choices=tuple(BACKENDS), help="fail unless that backend has the device")
+def require(command: Parser) -> None:
+    """Adds --require."""
+    command.add_argument("--require", choices=tuple(BACKENDS), help="fail unless the device is of this backend")
 
 
-def which_softmax(group: argparse._ActionsContainer) -> None:
+def softmax(command: Parser) -> None:
     """Adds the options of a softmax."""
-    group.add_argument("--rows", type=_positive, metavar="N", help="rows of the softmax (4096)")
-    group.add_argument("--cols", type=_positive, metavar="N", help="columns of the softmax (4096)")
-    group.add_argument("--shapes", type=_shape, nargs="+", metavar="ROWSxCOLS", help="several, instead of --rows and --cols")
-    group.add_argument(
-        "--dtype", nargs="+", type=_dtype, metavar="TYPE", help=f"of {', '.join(DTYPE_BYTES)}; one or more (float32)"
-    )
-    group.add_argument("--backward", action="store_true", help="its gradient instead")
-    which_scores(group)
+    add = command.add_argument_group("softmax").add_argument
+    add("--rows", type=_positive, metavar="N", help="rows (4096)")
+    add("--cols", type=_positive, metavar="N", help="columns (4096)")
+    add("--shapes", type=_shape, nargs="+", metavar="ROWSxCOLS", help="several, instead of --rows and --cols")
+    add("--dtype", nargs="+", type=_dtype, metavar="TYPE", default=["float32"], help="float16, bfloat16, float32 (default)")
+    add("--backward", action="store_true", help="the gradient instead")
+    add("--mask", nargs="+", choices=MASKS, default=[], metavar="KIND", help="boolean or added; causal or lower_right (causal)")
+    factor: dict[str, Any] = {"nargs": "?", "const": "number", "choices": ("number", "rows")}
+    add("--scale", **factor, help="x times a number, or times one for each row")
+    add("--temperature", **factor, help="x divided by a number, or by one for each row")
+    add("--softcap", type=_cap, metavar="CAP", help="CAP * tanh(x / CAP)")
+    add("--sink", action="store_true", help="one more logit for each row, in the denominator alone")
 
 
-def which_launch(group: argparse._ActionsContainer) -> None:
-    """Adds the options that say how a kernel is launched."""
-    options: dict[str, Any] = {"action": Pairs, "dest": "options", "default": {}}
-    group.add_argument(
-        "--args", nargs="+", action=Pairs, dest="arguments", default={}, type=_words,
-        metavar="'NAME=VALUE ...'", help="'x=f16[4096,4096] n=4096 BLOCK=64'",
-    )  # fmt: skip
-    group.add_argument("--case", metavar="NAME", help="the function of the kernel's file that makes its arguments")
-    group.add_argument("--config", type=_config, metavar="N", help="a configuration of @triton.autotune; all: each of them")
-    group.add_argument(
-        "--suggest", type=_pair, nargs="*", metavar="NAME=PARAMETER",
-        help="all warps and stages, best first; of a kernel that goes over rows the best launch: rows=N cols=M block=BLOCK",
-    )  # fmt: skip
-    for name in ("num_warps", "num_stages"):
-        option, kind = f"--{name.replace('_', '-')}", _number_of(name)
-        group.add_argument(option, **options, type=kind, metavar="N", help="instead of the configuration's or Triton's own")
-    group.add_argument(
-        "--option", **options, nargs="+", type=_pair, metavar="NAME=VALUE", help="of Triton's backend: maxnreg=64 ..."
-    )
+def call(command: Parser) -> None:
+    """Adds the options of a kernel's launch."""
+    add = command.add_argument_group("kernel").add_argument
+    words = "'x=f16[4096,4096] n=4096 BLOCK=64'"
+    add("--args", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=words)
+    add("--case", metavar="NAME", help="a function in the kernel's file that returns (grid, arguments, expected)")
+    add("--config", type=_config, metavar="N", help="a configuration of @triton.autotune, from 0; all for each")
+    add("--num-warps", type=_positive, metavar="N", help="default: the configuration's or Triton's")
+    add("--num-stages", type=_positive, metavar="N", help="likewise")
+    add("--option", nargs="+", type=pair, action="extend", default=[], metavar="NAME=VALUE", help="of the backend: maxnreg=64")
+
+
+def gates(command: Parser) -> None:
+    """Adds the checks."""
+    add = command.add_argument_group("checks").add_argument
+    words = "programs per multiprocessor, for all devices or by backend: 8, or cuda=8 npu=1"
+    add("--at-least", nargs="+", type=_bound, metavar="N", help=words)
+    add("--no-spills", action="store_true", help="fail if registers are spilled")
+
+
+def output(command: Parser) -> None:
+    """Adds the forms of an answer, and the files that are written."""
+    group = command.add_argument_group("output")
+    group.add_argument("--explain", action="store_true", help="also the reasons, and the count of each limit")
+    group.add_argument("--facts", action="store_true", help="also the hardware's facts, with their origins")
+    kept(group)
+    group.add_argument("--dump", metavar="STAGES", help="write ttir, ttgir, llir, ptx, cubin, amdgcn ..., or all")
+    group.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where --dump writes (.)")
+
+
+def kept(group: argparse._ActionsContainer) -> None:
+    """Adds --json, --markdown and --save."""
+    forms = group.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="as JSON: portable_probe/report.py")
+    forms.add_argument("--markdown", action="store_true", help="as a table in Markdown")
+    group.add_argument("--save", type=Path, metavar="FILE", help="also write the reports, for diff")
+
+
+def softmaxes(options: argparse.Namespace) -> list[Case]:
+    """Returns the softmaxes that the options mean."""
+    masks = {*options.mask}
+    if options.shapes and (options.rows or options.cols):
+        options.error("--shapes replaces --rows and --cols")
+    if {"boolean", "added"} <= masks or {"causal", "lower_right"} <= masks:
+        options.error("--mask: boolean and added exclude each other, and so do causal and lower_right")
+    if options.backward and options.softcap:
+        options.error("--backward with --softcap is not one launch")
+    shapes = options.shapes or [(options.rows or 4096, options.cols or 4096)]
+    found: list[Case] = []
+    for (n_rows, n_cols), dtype in product(shapes, options.dtype):
+        scores = Scores(
+            scale=options.scale,
+            temperature=options.temperature,
+            cap=options.softcap,
+            mask="bool" if "boolean" in masks else dtype if "added" in masks else None,
+            causal="lower_right" if "lower_right" in masks else "upper_left" if "causal" in masks else None,
+            sink=options.sink,
+        )
+        found.append(
+            SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype, scores=scores or None, backward=options.backward)
+        )
+    return found
+
+
+def kernel_call(options: argparse.Namespace) -> KernelCall:
+    """Returns the user kernel that the options mean."""
+    if options.verify and not options.case:
+        options.error("verify --kernel requires --case NAME: a function that returns (grid, arguments, expected)")
+    if options.suggest and not {"cols", "block"} <= dict(options.suggest).keys() <= {"rows", "cols", "block"}:
+        options.error("--suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing")
+    words = re.sub(r",\s+", ",", " ".join(options.args)).split()
+    values = {name: value_of(value) for name, value in options.option}
+    values |= {name: getattr(options, name) for name in ("num_warps", "num_stages") if getattr(options, name)}
+    config = None if options.config == "all" else options.config
+    return KernelCall(name=options.kernel, arguments=dict(map(pair, words)), options=values, config=config, case=options.case)
+
+
+def _wrong(text: str, words: str) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(f"{text!r} is not {words}")
 
 
 def kernel_name(text: str) -> str:
     """Parses FILE:NAME."""
     if ":" not in text:
-        raise argparse.ArgumentTypeError(f"a kernel is named FILE:NAME, not {text!r}")
-    return text
-
-
-def shown(command: argparse.ArgumentParser) -> None:
-    """Adds the forms of an answer, and what is written to files."""
-    output = command.add_argument_group("output")
-    output.add_argument("--explain", action="store_true", help="each limit's own count, and which binds")
-    output.add_argument("--facts", action="store_true", help="also the facts of the hardware, and who told them")
-    json_or_markdown(output.add_mutually_exclusive_group())
-    keep(output)
-    output.add_argument("--dump", metavar="STAGES", help="write ttir, ttgir, llir, ptx, cubin, amdgcn ... or all of them")
-    output.add_argument("--out", metavar="DIR", help="where --dump writes (.)")
-
-
-def json_or_markdown(forms: argparse._ActionsContainer) -> None:
-    """Adds the forms that every answer has."""
-    forms.add_argument("--json", action="store_true", help="as JSON, described in docs/probe.md")
-    forms.add_argument("--markdown", action="store_true", help="as a table in Markdown")
-
-
-def keep(group: argparse._ActionsContainer) -> None:
-    """Adds what keeps an answer."""
-    group.add_argument("--save", metavar="FILE", help="also write the answer there, to compare with later")
-
-
-def named(names: Sequence[str]) -> str:
-    """Returns names of options as they are typed."""
-    return ", ".join(f"--{name.replace('_', '-')}" for name in sorted(names))
-
-
-def complaints(options: argparse.Namespace) -> Iterator[str]:
-    """Yields what is wrong with the options together, in words for their user."""
-    given = {name for name, value in vars(options).items() if value not in (None, False, [], {})}
-    if "shapes" in given and (unused := given & {"rows", "cols"}):
-        yield f"--shapes has no use for {named([*unused])}"
-    if options.kernel and (unused := given & SOFTMAX):
-        yield f"--kernel has no use for {named([*unused])}, which are of the softmax"
-    if not options.kernel and (unused := given & OF_KERNEL.keys()):
-        yield f"{', '.join(OF_KERNEL[name] for name in sorted(unused))} are of a kernel of yours; name it: --kernel FILE:NAME"
-    yield from scores_complaints(options, given)
-    if options.suggest is not None and (unused := given & {"config", "dump"}):
-        yield f"--suggest has no use for {named([*unused])}"
-    if options.suggest and {name for name, _ in options.suggest} != OF_ROWS:
-        yield "--suggest of a kernel that goes over rows names three of its parameters: rows=N cols=M block=BLOCK"
-    if options.verify and (options.on and not _virtual(options.on)):
-        yield (
-            "a kernel is verified on the device that is here or in Triton's interpreter if no device is named; "
-            f"of devices that are not here, there is a virtual one for {' and '.join(VIRTUAL)} alone, such as amd/mi300x"
-        )
-    elif options.verify and options.kernel and not options.case:
-        yield "a kernel is verified by --case NAME: a function of its file that gives grid, arguments and what should come out"
-    if "out" in given and "dump" not in given:
-        yield "--out says where --dump writes, and there is no --dump"
-
-
-def _virtual(names: list[str]) -> bool:
-    """Tells whether a kernel can run on a device that is not here; a wrong name is told when its device is looked for."""
-    try:
-        return len(names) == 1 and find_profile(names[0]).backend in (*VIRTUAL, "interpreter")
-    except ProfileError:
-        return True
-
-
-def _name(text: str) -> str:
-    if not text.strip():
-        raise argparse.ArgumentTypeError("it is empty; `portable-softmax profiles` lists the products")
+        raise _wrong(text, "FILE:NAME")
     return text
 
 
 def _dtype(text: str) -> str:
-    names = {name.lower(): known for known in DTYPE_BYTES for name in (known, *SHORT.get(known, ()))}
-    if text.lower() not in names:
-        raise argparse.ArgumentTypeError(f"{text!r} should be one of {', '.join(DTYPE_BYTES)}")
-    return names[text.lower()]
+    name = SHORT.get(text.lower(), text.lower())
+    if name not in DTYPE_BYTES:
+        raise _wrong(text, f"one of {', '.join(DTYPE_BYTES)}")
+    return name
 
 
 def _config(text: str) -> int | str:
-    if text != "all" and not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} should be the number of a configuration, from 0, or all")
-    return text if text == "all" else int(text)
+    return text if text == "all" else _positive(text, 0)
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+def _positive(text: str, least: int = 1) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise _wrong(text, f"a number from {least} on")
     return int(text)
 
 
-def _number_of(name: str) -> Any:
-    return lambda text: (name, str(_positive(text)))
+def _bound(text: str) -> tuple[str, int]:
+    """Parses "8" or "cuda=8"."""
+    backend, _, number = text.rpartition("=")
+    if backend and backend not in BACKENDS:
+        raise _wrong(backend, f"one of {', '.join(BACKENDS)}")
+    return backend, _positive(number)
+
+
+def _cap(text: str) -> float:
+    if not re.fullmatch(r"\d*\.?\d+(e[-+]?\d+)?", text) or not 0 < float(text) < float("inf"):
+        raise _wrong(text, "a positive number")
+    return float(text)
 
 
 def _shape(text: str) -> tuple[int, int]:
-    rows, times, cols = text.partition("x")
-    if not times:
-        raise argparse.ArgumentTypeError(f"{text!r} should be ROWSxCOLS")
+    rows, _, cols = text.partition("x")
     return _positive(rows), _positive(cols)
 
 
-def _words(text: str) -> list[tuple[str, str]]:
-    return [_pair(word) for word in re.sub(r",\s+", ",", text).split()]
-
-
-def _pair(text: str) -> tuple[str, str]:
+def pair(text: str) -> tuple[str, str]:
+    """Parses NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise argparse.ArgumentTypeError(f"{text!r} should be NAME=VALUE")
+        raise _wrong(text, "NAME=VALUE")
     return name, value

@@ -1,17 +1,14 @@
 """Lists hardware profiles, shows one with its sources, and writes one of the device here."""
 
 import argparse
-import json
 import re
-from dataclasses import asdict
 from datetime import date
 from typing import Any
 
 import yaml
 
 from portable_probe.output import as_columns
-from portable_probe.report import software
-from portable_probe.report_types import SCHEMA_VERSION, encoded
+from portable_probe.report import encoded, software
 from portable_probe.text import shortened
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
@@ -20,22 +17,22 @@ from portable_softmax.devices.profiles import profiles
 from portable_softmax.errors import CompileError, DeviceError
 from portable_softmax.runtime.compiler import target_to_compile_for
 
-LISTED = ("profile", "target", "architecture", "multiprocessors", "warp", "shared memory", "facts", "measured", "compiles here")
+HEADER = ("profile", "target", "architecture", "multiprocessors", "warp", "shared memory", "facts", "compiles here")
 
 
 def list_profiles(options: argparse.Namespace) -> int:
-    """Prints the products that have a profile, with what they are, and how many facts are known and measured; returns 0."""
+    """Prints the products that have a profile, or with --json the limits of each; returns 0."""
     known = profiles()
     if options.json:
-        print(encoded({"schema_version": SCHEMA_VERSION, "profiles": list(known)}))
+        print(encoded([limits(name) for name in known]))
         return 0
     rows = []
     for name, profile in known.items():
-        facts, measured = profile.hardware, sum(source.verified == "measured" for source in profile.origins.values())
+        facts = profile.hardware
         sizes = f"{facts.multiprocessor_count} {profile.multiprocessor}", facts.warp_size, facts.shared_memory_per_program_max
-        sources = len(profile.origins), measured, _compiles(name)
-        rows.append((name, f"{profile.backend}/{profile.arch}", profile.architecture, *sizes, *sources))
-    print(as_columns(LISTED, rows))
+        target = f"{profile.backend}/{profile.arch}"
+        rows.append((name, target, profile.architecture, *sizes, len(profile.origins), _compiles(name)))
+    print(as_columns(HEADER, rows))
     return 0
 
 
@@ -50,19 +47,17 @@ def _compiles(name: str) -> str:
 def show_profile(options: argparse.Namespace) -> int:
     """Prints a profile's facts, each with its source, or the device's limits as JSON; returns 0."""
     if options.json:
-        print(json.dumps(asdict(limits(options.name)), indent=1))
+        print(encoded(limits(options.name)))
         return 0
     device = Device.from_profile(options.name)
     profile = device.profile
-    target = f"{profile.backend}/{profile.arch}"
-    print(f"{profile.name}: {target}, {profile.architecture}; a multiprocessor is a {profile.multiprocessor}")
+    print(f"{profile.name}: {profile.backend}/{profile.arch}, {profile.architecture}; multiprocessor: {profile.multiprocessor}")
     sources = list(dict.fromkeys(profile.origins.values()))
     rows = [
         (key, shortened(getattr(profile.hardware, key)), source.verified, f"[{sources.index(source) + 1}]")
         for key, source in profile.origins.items()
     ]
-    print(as_columns(("", "value", "verified", "source"), rows))
-    print()
+    print(as_columns(("", "value", "verified", "source"), rows), end="\n\n")
     for number, source in enumerate(sources, 1):
         print(f"[{number}] {source.title}{f', {source.url}' if source.url else ''}")
     return 0

@@ -1,129 +1,185 @@
-"""Describes a device, and a softmax or a kernel on it: what --json prints, and what the text is made of."""
+"""The report: one device, one softmax or kernel on it, and the answer. It is what --json prints and --save writes."""
 
 import importlib.metadata
 import math
 import platform
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from portable_probe import scores
-from portable_probe.output import many
-from portable_probe.report_types import (
-    SCHEMA_VERSION,
-    DeviceInfo,
-    Fact,
-    KernelLaunch,
-    KernelUse,
-    Launch,
-    Report,
-    Scalar,
-    SoftmaxProblem,
-)
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.row_kernels.launched import Chosen, Launched
+from portable_softmax.devices.schema import Source
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.scores import Scores
+from portable_softmax.row_kernels.launched import Chosen
 
+SCHEMA_VERSION = 6
 PACKAGES = ("portable-softmax", "torch", "triton", "triton-ascend", "triton-xpu", "torch-npu", "numpy")
-Case = SoftmaxProblem | KernelUse
+WRONG = "WrongResult"
+Scalar = bool | int | float | str | None
+FactValue = int | tuple[int, ...]
+
+
+class Fields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A JSON object. A key that has nothing to say is left out; unknown keys of newer versions are ignored."""
+
+
+class DeviceInfo(Fields, frozen=True, kw_only=True):
+    """A device, and the profile that describes it."""
+
+    name: str
+    backend: str
+    arch: int | str
+    architecture: str
+    profile: str
+    multiprocessor: str  # the vendor's word for it
+    here: bool
+    index: int | None = None
+
+
+class Fact(Fields, frozen=True, kw_only=True):
+    """One fact of the hardware by runtime and profile, and the value that is used."""
+
+    runtime: FactValue | None
+    profile: FactValue | None
+    used: FactValue
+    origin: str = msgspec.field(name="from")
+    profile_source: Source | None
+
+
+class SoftmaxProblem(Fields, frozen=True, kw_only=True):
+    """A softmax of the rows of a contiguous matrix, or its gradient; a mask has the matrix's shape."""
+
+    n_rows: int
+    n_cols: int
+    dtype: str
+    scores: Scores | None = None
+    backward: bool = False
+
+    def __str__(self) -> str:
+        steps = _steps(self.scores) if self.scores else ""
+        return f"{self.n_rows} x {self.n_cols} {self.dtype}{' backward' * self.backward}{f' with {steps}' if steps else ''}"
+
+
+class KernelCall(Fields, frozen=True, kw_only=True):
+    """A launch of a user kernel, in the words of the command line."""
+
+    name: str  # FILE:NAME
+    arguments: dict[str, str] = {}
+    options: dict[str, Scalar] = {}  # of Triton's backend
+    config: int | None = None
+    case: str | None = None  # the function in its file that makes arguments
+    suggested: dict[str, Scalar] = {}  # computed constexprs and options
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.variant}".rstrip()
+
+    @property
+    def variant(self) -> str:
+        """What distinguishes this launch from others of the kernel."""
+        values = {} if self.config is None else {"configuration": self.config}
+        return " ".join(f"{name} {value}" for name, value in {**values, **self.suggested}.items())
+
+
+Case = SoftmaxProblem | KernelCall
+
+
+class Launch(Fields, frozen=True, kw_only=True):
+    """A planned softmax (tiling, num_programs), or what Triton makes of a kernel; values that JSON lacks are text."""
+
+    tiling: Tiling | None = None
+    num_programs: int | None = None
+    grid: tuple[int, ...] | None = None
+    arguments: dict[str, str] = {}  # types of the run-time arguments, and what Triton knows about their values
+    constants: dict[str, Chosen] = {}
+    options: dict[str, Chosen] = {}
+
+
+class Time(Fields, frozen=True, kw_only=True):
+    """Estimated microseconds."""
+
+    expected_us: float | None = None  # absent where the profile has no cost
+    terms: dict[str, float] = {}  # of the sum; planning/cost.py explains them
+    error: float | None = None  # relative error of nine in ten launches; absent where numbers are assumed
+    bytes: int | None = None  # read and written once
+    floor_us: float | None = None  # for these bytes at the data sheet's bandwidth
+
+
+class NextStep(Fields, frozen=True, kw_only=True):
+    """The smallest reduction that raises occupancy; `fewer` is empty if there is none."""
+
+    text: str
+    programs: int
+    instead_of: int
+    fewer: dict[str, int] = {}
+
+
+class Verified(Fields, frozen=True, kw_only=True):
+    """Distance of a result from float64; null is not finite."""
+
+    max_error: float | None
+    worst: float | None  # the largest error in units of the tolerance: above 1 is wrong
+    overwritten: int  # elements outside the result that the kernel changed
+    right: bool
+    worst_at: str | None = None  # argument and index, if it is wrong
+    executed: str | None = None  # what ran, if it was an emulator
+
+
+class Report(Fields, frozen=True, kw_only=True):
+    """One device and one softmax or kernel on it."""
+
+    schema_version: int
+    software: dict[str, str]
+    device: DeviceInfo
+    facts: dict[str, Fact]
+    problem: SoftmaxProblem | None = None
+    kernel: KernelCall | None = None
+    launch: Launch | None = None  # absent, with the next two, if nothing was compiled
+    resources: KernelResources | None = None
+    occupancy: Occupancy | None = None
+    resident_programs: int | None = None  # on the whole device
+    time: Time | None = None
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    next_step: NextStep | None = None
+    verify: Verified | None = None
+    dump: tuple[str, ...] = ()
+    error: str | None = None
+    message: str | None = None
+
+    @property
+    def case(self) -> Case:
+        """The softmax or the kernel."""
+        assert self.problem or self.kernel, "load() refuses such a report"
+        return self.problem or self.kernel  # type: ignore[return-value]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The device's profile and the case."""
+        return self.device.profile, str(self.case)
 
 
 def describe(device: Device, case: Case) -> Report:
-    """Describes a device and what is asked about it, with no answer yet."""
-    about = Report(
-        schema_version=SCHEMA_VERSION,
-        software=software(),
-        device=_device(device),
-        facts={key: _fact(device, key) for key in device.origins},
-    )
-    asked = {"problem": case} if isinstance(case, SoftmaxProblem) else {"kernel": case}
-    return msgspec.structs.replace(about, **asked)
-
-
-def without_answer(case: KernelUse) -> KernelUse:
-    """Returns what was asked about a kernel."""
-    return msgspec.structs.replace(
-        case, **dict.fromkeys(("grid", "launch", "resources", "occupancy", "resident_programs"), msgspec.UNSET)
-    )
-
-
-def launch_words(report: Report) -> str | None:
-    """Returns the launch in short: a softmax's tiling, or a kernel's warps and stages; None if there is none."""
-    if report.plan:
-        return str(report.plan.tiling)
-    if report.kernel and report.kernel.launch:
-        options = report.kernel.launch.options
-        told = {"warp": "num_warps", "stage": "num_stages"}
-        return ", ".join(many(options[name].value, word) for word, name in told.items() if name in options)
-    return None
-
-
-def words_of(case: Case) -> str:
-    """Names a case in a table."""
-    if isinstance(case, KernelUse):
-        return case.name if case.config is None else f"{case.name} configuration {case.config}"
-    backward = " backward" if case.backward else ""
-    of_scores = f" with {scores.words_of(case.scores)}" if case.scores else ""
-    return f"{case.n_rows} x {case.n_cols} {case.dtype}{backward}{of_scores}"
-
-
-def launch_of(plan: LaunchPlan) -> Launch:
-    """Returns a plan as the report has it."""
-    return msgspec.convert(plan, Launch, from_attributes=True)
-
-
-def launch_of_kernel(launch: Launched) -> KernelLaunch:
-    """Returns a kernel's launch as the report has it; options that are lists, such as paths of libraries, are left out."""
-    arguments = {name: ", ".join((each.kind, *map(_known, each.known))) for name, each in launch.arguments.items()}
-    options = {name: each for name, each in launch.options.items() if not isinstance(each.value, list | tuple | dict)}
-    return KernelLaunch(arguments=arguments, constants=_plain(launch.constants), options=_plain(options))
-
-
-def _plain(chosen: Mapping[str, Chosen]) -> dict[str, Chosen]:
-    return {name: Chosen(json_value(each.value), each.by) for name, each in chosen.items()}
-
-
-def json_value(value: Any) -> Scalar:
-    """Returns a value as JSON keeps it, which has no inf and no nan: as it is, or as text."""
-    plain = value is None or isinstance(value, bool | int | str) or (type(value) is float and math.isfinite(value))
-    return value if plain else str(value)
-
-
-def _known(pair: tuple[str, int]) -> str:
-    """Returns what Triton knows of an argument: that it is a multiple of 16, or points into less than 2 GiB."""
-    name, value = pair
-    words = {"tt.divisibility": f"multiple of {value}", "tt.pointer_range": f"below 2^{value - 1} bytes"}
-    return words.get(name, f"{name} {value}")
-
-
-def use_of(report: Report) -> tuple[KernelResources, Occupancy] | None:
-    """Returns what a program of the reported plan or kernel uses, and how many fit; None if there was none."""
-    if report.plan:
-        return report.plan.resources, report.plan.occupancy
-    if report.kernel and report.kernel.resources and report.kernel.occupancy:
-        return report.kernel.resources, report.kernel.occupancy
-    return None
-
-
-def warps_of(report: Report, short: bool = False) -> str:
-    """Tells the warps that a multiprocessor holds and their part of the most that it could; "" where there are none."""
-    use = use_of(report)
-    warps = use[1].warps_per_multiprocessor if use else None
-    fact = report.facts.get("max_warps_per_multiprocessor")
-    if warps is None:
-        return ""
-    if not fact or not isinstance(fact.used, int):
-        return str(warps) if short else f"{warps} warps"
-    part = f"{warps / fact.used:.0%}"
-    return part if short else f"{warps} of {fact.used} warps ({part})"
-
-
-def triton_of(report: Report) -> str:
-    """Tells the Triton that answered."""
-    names = ("triton", "triton-ascend", "triton-xpu")
-    return ", ".join(f"{name} {report.software[name]}".capitalize() for name in names if name in report.software) or "no Triton"
+    """Returns the report of a device and a case, without an answer."""
+    detected = device.detected
+    runtime = {**detected.torch, **detected.driver} if detected else {}
+    facts = {
+        key: Fact(
+            runtime=runtime.get(key),
+            profile=getattr(device.profile.hardware, key),
+            used=getattr(device.hardware, key),
+            origin=origin,
+            profile_source=device.profile.origins.get(key),
+        )
+        for key, origin in device.origins.items()
+    }
+    about = DeviceInfo(
+        name=device.name, backend=device.backend, arch=device.arch, index=device.index, here=detected is not None,
+        architecture=device.profile.architecture, profile=device.profile.name, multiprocessor=device.profile.multiprocessor,
+    )  # fmt: skip
+    asked: dict[str, Any] = {"problem" if isinstance(case, SoftmaxProblem) else "kernel": case}
+    return Report(schema_version=SCHEMA_VERSION, software=software(), device=about, facts=facts, **asked)
 
 
 def software() -> dict[str, str]:
@@ -137,26 +193,25 @@ def software() -> dict[str, str]:
     return found
 
 
-def _device(device: Device) -> DeviceInfo:
-    return DeviceInfo(
-        name=device.name,
-        backend=device.backend,
-        arch=device.arch,
-        architecture=device.profile.architecture,
-        here=device.detected is not None,
-        index=device.index,
-        profile=device.profile.name,
-        multiprocessor=device.profile.multiprocessor,
-    )
+def json_value(value: Any) -> Scalar:
+    """Returns a value as it is, or as text if JSON has no such value."""
+    plain = value is None or isinstance(value, bool | int | str) or (type(value) is float and math.isfinite(value))
+    return value if plain else str(value)
 
 
-def _fact(device: Device, key: str) -> Fact:
-    """Collects what each side says of one field of Hardware, and which is used."""
-    runtime = dict(device.detected.torch) | dict(device.detected.driver) if device.detected else {}
-    return Fact(
-        runtime=runtime.get(key),
-        profile=getattr(device.profile.hardware, key),
-        used=getattr(device.hardware, key),
-        origin=device.origins[key],
-        profile_source=device.profile.origins.get(key),
-    )
+def encoded(answer: Any) -> str:
+    """Returns an answer as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
+
+
+def _steps(scores: Scores) -> str:
+    """Names what is done to x before the softmax."""
+    steps = {
+        f"scale{' of each row' if scores.scale == 'rows' else ''}": scores.scale,
+        f"softcap {scores.cap}": scores.cap,
+        f"temperature{' of each row' if scores.temperature == 'rows' else ''}": scores.temperature,
+        f"{'boolean' if scores.mask == 'bool' else f'added {scores.mask}'} mask": scores.mask,
+        "causal" if scores.causal == "upper_left" else f"causal {scores.causal}": scores.causal,
+        "sink": scores.sink,
+    }
+    return " and ".join(name for name, is_done in steps.items() if is_done)

@@ -1,171 +1,191 @@
-"""The probe's report as plain text: the answer first, then the device and its facts."""
+"""Reports as text: one in detail, several as a table; with the facts of the hardware on request."""
 
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from portable_probe.output import as_columns, many
-from portable_probe.report import triton_of, use_of, warps_of, words_of
-from portable_probe.report_types import Fact, FactValue, KernelLaunch, KernelUse, Report, Time, Verified
-from portable_softmax.devices.backends.base import Occupancy
-from portable_softmax.errors import GridError
-from portable_softmax.row_kernels.launched import Chosen
+from portable_probe.report import FactValue, Report, Time, Verified
 
-ALWAYS = ("num_warps", "num_stages", "num_ctas")  # of a kernel's options
-SIDES = ("runtime", "profile", "used")
-UNBROKEN = "\u00a0"  # a space at which no line ends
-WIDTH = 110  # of a paragraph
+HEADER = ("device", "case", "launch", "regs", "shared", "spills", "programs", "warps", "us", "limited by")
+OPTIONS = ("num_warps", "num_stages", "num_ctas")  # of a kernel, that are always shown
 
 
-def as_text(report: Report, limits: bool = False, facts: bool = True) -> str:
-    """Returns a report as lines for a terminal.
+def as_text(reports: list[Report], form: str = "plain", explain: bool = False, facts: bool = False) -> str:
+    """Returns reports for a terminal, or as Markdown.
 
     Args:
-        report: what was found.
-        limits: True to tell each limit's own count.
-        facts: True to tell the device, the software and the hardware's facts after the answer.
+        reports: one, which is shown in detail as plain text, or several.
+        form: tabulate's; "github" for Markdown.
+        explain: True for the reasons, and the count of each limit.
+        facts: True for the facts of the hardware, with their origins.
     """
-    lines = [*_answer(report, limits), *(["", *_device(report)] if facts else [])]
-    return "\n".join(line.rstrip() for line in lines)
+    if len(reports) == 1 and form == "plain":
+        lines = [(title * (not at), line) for title, *said in _details(reports[0], explain) for at, line in enumerate(said)]
+        parts = ["\n".join(f"{title:<10}{line}" for title, line in lines)]
+    else:
+        remarks = "\n".join(f"- {line}" if form == "github" else line for line in _remarks(reports, explain))
+        parts = [_title(reports), _table(reports, form), *([remarks] if remarks else [])]
+    devices = {report.device.name: report for report in reports} if facts else {}
+    return "\n\n".join([*parts, *(_facts(report, form) for report in devices.values())])
 
 
 def verdict(verify: Verified) -> str:
-    """Tells how far a result is from what is right."""
-    error, worst = ("not finite" if each is None else f"{each:.2g}" for each in (verify.max_error, verify.worst))
-    times = "times" if verify.worst and verify.worst > 1 else "of"
+    """Returns PASS or FAIL, with the distance from the exact result and what ran."""
+    error, worst = ("not finite" if number is None else f"{number:.2g}" for number in (verify.max_error, verify.worst))
     at = f" at {verify.worst_at}" if verify.worst_at else ""
-    beside = f"{verify.overwritten} elements beside it overwritten" if verify.overwritten else "nothing else written"
-    return f"{'PASS' if verify.right else 'FAIL'}: max error {error}, {worst} {times} the tolerance{at}; {beside}"
-
-
-def verification(verify: Verified) -> Iterator[str]:
-    """Yields how far a result is from what is right, and what ran."""
-    yield verdict(verify)
-    if verify.executed:
-        yield f"{verify.executed}: {f'{verify.rows} rows, ' if verify.rows else ''}{verify.instructions} wave instructions"
-
-
-def verified_alone(report: Report) -> str:
-    """Returns what `verify` was asked, and no plan."""
-    lines = verification(report.verify) if report.verify else ()
-    return "\n".join([*_listed("verify", lines), *_listed("case", [_title(report)])])
+    beside = f"{verify.overwritten} other elements overwritten" if verify.overwritten else "nothing else written"
+    ran = f"; {verify.executed}" if verify.executed else ""
+    return f"{'PASS' if verify.right else 'FAIL'}: max error {error}, {worst} times the tolerance{at}; {beside}{ran}"
 
 
 def shortened(value: FactValue | None) -> Any:
-    """Returns a number as it is; of several, how many there are and which are the first and the last."""
+    """Returns a number as it is; of several, their count, the first and the last."""
     return f"{len(value)} from {value[0]} to {value[-1]}" if isinstance(value, tuple) else value
 
 
-def _answer(report: Report, limits: bool) -> Iterator[str]:
-    plan, kernel = report.plan, report.kernel
-    if report.problem or kernel:
-        yield from _listed("kernel" if kernel else "softmax", [_title(report)])
-    if report.error == GridError.__name__:
-        yield from _listed("REFUSED", [report.message or ""])
-    use = use_of(report)
-    if use and (spilled := use[0].spilled_bytes_per_thread):
-        yield from _listed("SPILLS", [f"{spilled} bytes per thread"])
-    if plan:
-        yield from _listed("plan", [f"{plan.tiling}, num_programs {plan.num_programs}"])
-    if kernel and kernel.launch:
-        yield from _launch(kernel, kernel.launch)
-    if use:
-        yield from _listed("occupancy", _occupancy(report, use[1]))
-        yield from _listed("uses", [str(use[0]).replace(" ", UNBROKEN).replace(f",{UNBROKEN}", ", ")])
-    yield from _listed("time", _time(report.time, limits)) if report.time else ()
-    yield from _listed("why", plan.reasons if plan else (kernel and kernel.reasons) or ())
-    yield from _listed("warning", (kernel and kernel.warnings) or ())
-    if use and limits:
-        yield from _listed("limits", _limits(use[1]))
-    yield from _listed("next step", [report.next_step.text] if report.next_step else ())
-    yield from _listed("written", report.dump or ())
-    yield from _listed("verify", verification(report.verify)) if report.verify else ()
+def _details(report: Report, explain: bool) -> Iterator[tuple[str, ...]]:
+    """Yields (title, lines), the answer first."""
+    launch, used, fits = report.launch, report.resources, report.occupancy
+    yield "kernel" if report.kernel else "softmax", f"{report.case} on {report.device.name}; {_triton(report)}"
+    if report.verify:
+        yield "verify", verdict(report.verify)
+    if report.verify and not explain:
+        return
+    if report.error:
+        yield "ERROR", f"{report.error}: {report.message}"
+    if launch and launch.tiling:
+        yield "plan", f"{launch.tiling}, num_programs {launch.num_programs}"
+    elif launch and report.kernel:
+        by = {"configuration": f"configuration {report.kernel.config}", "argument": "specialised, by the argument"}
+        chosen = {
+            name: each for name, each in launch.options.items() if name in OPTIONS or each.by not in ("default", "Triton")
+        }
+        for title, group in (("launch", chosen), ("constants", launch.constants)):
+            yield title, "  ".join(f"{name}={each.value} ({by.get(each.by, each.by)})" for name, each in group.items())
+        yield "grid", *([" x ".join(map(str, launch.grid))] if launch.grid else [])
+        kinds = dict.fromkeys(launch.arguments.values())
+        yield "arguments", *(f"{' '.join(n for n, k in launch.arguments.items() if k == kind)}: {kind}" for kind in kinds)
+    if fits and used:
+        warps = f", {_warps(report)}" if _warps(report) else ""
+        where = f"{many(fits.programs_per_multiprocessor, 'program')} per {report.device.multiprocessor}{warps}"
+        yield "occupancy", f"{where}, limited by {' and '.join(fits.limited_by)}; {report.resident_programs} on the device"
+        yield "uses", str(used)
+    if report.time:
+        yield "time", *_time(report.time)
+    yield "warning", *report.warnings
+    if explain and fits:
+        yield "why", *report.reasons
+        yield "limits", *(f"{name:20}{n:>6}{'   binds' * (name in fits.limited_by)}" for name, n in fits.limits.items())
+    if report.next_step and not report.error:
+        yield "next step", report.next_step.text
+    yield "written", *report.dump
 
 
-def _title(report: Report) -> str:
-    case = report.problem or report.kernel
-    return f"{words_of(case) if case else 'nothing'} on {report.device.name}; {triton_of(report)}"
-
-
-def _launch(kernel: KernelUse, launch: KernelLaunch) -> Iterator[str]:
-    """Describes the launch that Triton makes: options, with who chose each, constants, and the types of arguments."""
-    config = "configuration" if kernel.config is None else f"configuration {kernel.config}"
-    by = {"configuration": config, "argument": "specialised, by the argument", "Triton": "by Triton"}
-    options = launch.options
-    chosen = {name: options[name] for name in ALWAYS if name in options}
-    chosen |= {name: each for name, each in options.items() if each.by not in ("default", "Triton")}
-    own = [name for name in chosen if name in launch.constants or name in launch.arguments]
-    yield from _listed("launch", [_with_origins(chosen, by)])
-    yield from _listed("", (f"{name} is a parameter of the kernel too, and its own; the backend's is this one" for name in own))
-    yield from _listed("grid", [" x ".join(map(str, kernel.grid))] if kernel.grid else ())
-    yield from _listed("constants", [_with_origins(launch.constants, by)] if launch.constants else ())
-    kinds = dict.fromkeys(launch.arguments.values())
-    names = {kind: " ".join(name for name, each in launch.arguments.items() if each == kind) for kind in kinds}
-    yield from _listed("arguments", (f"{named}: {kind}" for kind, named in names.items()))
-
-
-def _with_origins(choices: Mapping[str, Chosen], by: Mapping[str, str]) -> str:
-    return "  ".join(f"{name}={each.value} ({by.get(each.by, each.by)})" for name, each in choices.items())
-
-
-def _occupancy(report: Report, occupancy: Occupancy) -> Iterator[str]:
-    warps = warps_of(report)
-    programs = f"{many(occupancy.programs_per_multiprocessor, 'program')} per {report.device.multiprocessor}"
-    yield f"{programs}{f', {warps}' if warps else ''}, limited by {' and '.join(occupancy.limited_by)}"
-    yield str(occupancy).splitlines()[1]
-    if report.kernel and report.kernel.resident_programs:
-        yield f"{report.kernel.resident_programs} programs on the device: num_programs where programs loop over their work"
-
-
-def _limits(occupancy: Occupancy) -> Iterator[str]:
-    """Yields each limit's own count, with those that bind marked."""
-    for name, programs in occupancy.limits.items():
-        yield f"{name:20}{programs:>6}{'   binds' if name in occupancy.limited_by else ''}"
-
-
-def _time(time: Time, explain: bool) -> Iterator[str]:
+def _time(time: Time) -> Iterator[str]:
     if time.expected_us is not None:
-        parts = sorted(time.terms.items(), key=lambda term: -term[1])
-        terms = ", ".join(f"{name} {us:.1f}" for name, us in parts if round(us, 1))
-        low, high = (time.expected_us * (1 + sign * (time.error or 0)) for sign in (-1, 1))
-        sure = f"{low:.3g} to {high:.3g} in nine cases of ten" if time.error else "by assumed numbers"
-        yield f"{time.expected_us:.3g} us expected, {sure}: {terms}"
-        if explain:
-            yield f"the numbers behind it: {time.source}"
-    yield f"at least {time.floor_us:.3g} us ({time.bytes / 1e6:.4g} MB at {time.bytes / time.floor_us / 1e6:.3g} TB/s)"
-    if time.waves <= 1:
-        yield f"the grid fills {time.waves:.0%} of the device once"
-    else:
-        yield f"the grid fills the device {time.waves:.3g} times; the last time {1 - time.tail:.0%} of it"
-    yield f"bytes in flight / bandwidth = {time.covered_us:.2g} us; below the memory's latency the device idles"
+        terms = sorted(time.terms.items(), key=lambda term: -term[1])
+        parts = ", ".join(f"{name} {us:.1f}" for name, us in terms if round(us, 1))
+        low, high = (microseconds(time.expected_us * (1 + sign * (time.error or 0))) for sign in (-1, 1))
+        sure = f"{low} to {high} in 9 of 10 cases" if time.error else "not calibrated for this device"
+        yield f"{microseconds(time.expected_us)} expected ({sure}): {parts}"
+    if time.floor_us and time.bytes:
+        yield f"{microseconds(time.floor_us)} at least, for {time.bytes / 1e6:,.1f} MB at the data sheet's bandwidth"
 
 
-def _device(report: Report) -> Iterator[str]:
-    device = report.device
-    where = "not here" if not device.here else "here" if device.index is None else f"index {device.index}"
-    yield f"device    {device.name}  ({device.backend}/{device.arch}, {device.architecture}, {where})"
-    yield f"profile   {device.profile}"
-    yield from _listed("software", [", ".join(f"{name} {version}" for name, version in report.software.items())])
-    yield ""
-    yield _facts(report.facts)
+def microseconds(us: float) -> str:
+    """Returns a time in a unit that suits it."""
+    return f"{us:.3g} us" if us < 1e3 else f"{us / 1e3:.3g} ms" if us < 1e6 else f"{us / 1e6:.3g} s"
 
 
-def _facts(facts: dict[str, Fact]) -> str:
-    rows = [(key, *(shortened(getattr(fact, side)) for side in SIDES), _origin(fact)) for key, fact in facts.items()]
-    alignment = ("left", *("right" for _ in SIDES), "left")
-    return as_columns(("", *SIDES, "from"), rows, align=alignment)
+def _warps(report: Report) -> str | None:
+    """Returns resident warps and their share of the most that are possible; None if programs have no warps."""
+    fact = report.facts.get("max_warps_per_multiprocessor")
+    warps = report.occupancy.warps_per_multiprocessor if report.occupancy else None
+    if warps is None or not fact or not isinstance(fact.used, int):
+        return None if warps is None else many(warps, "warp")
+    return f"{warps} of {fact.used} warps ({warps / fact.used:.0%})"
 
 
-def _origin(fact: Fact) -> str:
-    if fact.origin in {"profile", "estimated"} and fact.profile_source:
-        return f"{fact.origin} ({fact.profile_source.verified})"
-    return fact.origin
+def _triton(report: Report) -> str:
+    names = [name for name in ("triton", "triton-ascend", "triton-xpu") if name in report.software]
+    return ", ".join(f"{name.replace('triton', 'Triton')} {report.software[name]}" for name in names) or "no Triton"
 
 
-def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """Yields lines behind a title, each wrapped."""
-    for number, line in enumerate(lines):
-        first, *rest = textwrap.wrap(line, WIDTH, break_long_words=False, break_on_hyphens=False, drop_whitespace=True) or [""]
-        first = line if not rest else first  # keeps columns
-        yield f"{'' if number else title:10}{first}".replace(UNBROKEN, " ")
-        yield from (f"{'':12}{each}".replace(UNBROKEN, " ") for each in rest)
+def _facts(report: Report, form: str) -> str:
+    """Returns a device, the software, and a table of the facts with their origins."""
+    about, rows = report.device, []
+    where = "not here" if not about.here else "here" if about.index is None else f"index {about.index}"
+    versions = ", ".join(f"{name} {version}" for name, version in report.software.items())
+    for name, fact in report.facts.items():
+        source = fact.profile_source if fact.origin in ("profile", "estimated") else None
+        origin = f"{fact.origin} ({source.verified})" if source else fact.origin
+        rows.append((name, *map(shortened, (fact.runtime, fact.profile, fact.used)), origin))
+    table = as_columns(("", "runtime", "profile", "used", "from"), rows, form, ("left", "right", "right", "right", "left"))
+    head = f"device    {about.name}  ({about.backend}/{about.arch}, {about.architecture}, {where}), profile {about.profile}"
+    return f"{head}\nsoftware  {versions}\n\n{table}"
+
+
+def _title(reports: list[Report]) -> str:
+    first, cases = reports[0], {_case(report) for report in reports}
+    what = f"kernel {first.kernel.name}" if first.kernel else "softmax"
+    timed = any(report.time for report in reports)
+    times = "\nus: estimated; ~ not calibrated for this device; > lower bound, bytes / bandwidth" if timed else ""
+    return f"{what}{f' {min(cases)}' if len(cases) == 1 and min(cases) else ''}, {_triton(first)}{times}"
+
+
+def _case(report: Report) -> str:
+    return report.kernel.variant if report.kernel else str(report.case)
+
+
+def _table(reports: list[Report], form: str) -> str:
+    rows = [_row(report) for report in reports]
+    hidden = {"us"} if not any(row.get("us") for row in rows) else set()
+    hidden |= {"case"} if len({row["case"] for row in rows}) == 1 else set()
+    header = [name for name in HEADER if name not in hidden]
+    cells = [[_cell(row.get(name)) if form == "github" else row.get(name) for name in header] for row in rows]
+    return as_columns(header, cells, form)
+
+
+def _row(report: Report) -> dict[str, Any]:
+    used, fits, launch = report.resources, report.occupancy, report.launch
+    row = {"device": report.device.name, "case": _case(report).replace(" x ", "x")}
+    if not used or not fits or not launch:
+        return row | {"launch": verdict(report.verify)[:4] if report.verify else "not compiled"}
+    warps = [many(launch.options[f"num_{name}s"].value, name) for name in ("warp", "stage") if f"num_{name}s" in launch.options]
+    return row | {
+        "launch": str(launch.tiling or ", ".join(warps)),
+        "regs": used.registers_per_thread,
+        "shared": used.shared_memory_bytes,
+        "spills": used.spilled_bytes_per_thread,
+        "programs": f"{fits.programs_per_multiprocessor}/{report.device.multiprocessor}",
+        "warps": (_warps(report) or "").rpartition("(")[2].rstrip(")") or None,
+        "us": _us(report.time) if report.time else None,
+        "limited by": ", ".join(fits.limited_by),
+    }
+
+
+def _cell(value: Any) -> Any:
+    """Returns text that stays one cell of Markdown, whatever a kernel or a file is called."""
+    return re.sub(r"[|<]|\](?=\()", r"\\\g<0>", " ".join(value.split())) if isinstance(value, str) else value
+
+
+def _us(time: Time) -> str | None:
+    us = time.floor_us if time.expected_us is None else time.expected_us
+    mark = ">" if time.expected_us is None else "" if time.error else "~"
+    return f"{mark}{us:{'.1f' if us >= 0.1 else '.1g'}}" if us else None
+
+
+def _remarks(reports: list[Report], explain: bool) -> Iterator[str]:
+    """Yields what is to be said about reports, once for all that it is true of."""
+    about: dict[str, list[str]] = {}
+    for report in reports:
+        said = [f"{report.error}: {report.message}"] if report.error else []
+        said += [verdict(report.verify)] if report.verify else []
+        said += [f"warning: {warning}" for warning in report.warnings]
+        said += [f"next step: {report.next_step.text}"] if explain and report.next_step and not report.error else []
+        for remark in said:
+            remark = remark.replace(f" for {report.device.backend}/{report.device.arch}:", ":")  # alike for several targets
+            about.setdefault(remark, []).append(", ".join(filter(None, (report.device.name, _case(report)))))
+    for remark, names in about.items():
+        yield f"{'; '.join(dict.fromkeys(names))}: {remark}"

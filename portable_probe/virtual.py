@@ -1,74 +1,88 @@
-"""Runs the kernel of a device that is not here in the emulator of its vendor's code, a distribution of its own: amdgcn-cpu."""
+"""Runs kernels of AMD devices that are not here on the emulator amdgcn-cpu, a distribution of its own."""
 
+import contextlib
+import dataclasses
+import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from unittest import mock
 
-import msgspec
 import torch
 
-from portable_probe.kernel_case import KernelCase, grid_of
-from portable_probe.report_types import SoftmaxProblem, Verified
-from portable_probe.trial import trial
+from portable_probe.report import SoftmaxProblem
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError
+from portable_softmax.operators import launch as operators_launch
 from portable_softmax.planning.plan import LaunchPlan
+from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import read_as
 from portable_softmax.row_kernels.launched import Launched
+from portable_softmax.runtime import launch as runtime_launch
 from portable_softmax.runtime.compiled import compile_kernel
-from portable_softmax.runtime.launch import bind_tiling, sizes_of
+from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import arranged
 from portable_softmax.runtime.specialization import KernelSpec
 
-MOST_ELEMENTS = 2**19  # of a matrix; a million takes seconds
-FEWEST_ROWS = 8  # wide_rows are of several kinds
+MAX_ELEMENTS = 2**19  # of a matrix; a million takes seconds
+MIN_ROWS = 8  # verify.wide_rows are of several kinds
 RESIDENT = 16  # programs at once, so that many take little memory
 
 
-def verify_softmax(case: SoftmaxProblem, found: LaunchPlan, device: Device) -> Verified:
-    """Runs the planned kernel on as many rows as a CPU computes in seconds, and compares them with float64.
+def rows_of(case: SoftmaxProblem, found: LaunchPlan) -> int:
+    """Returns as many rows of a softmax as the emulator computes in seconds."""
+    return min(case.n_rows, max(MIN_ROWS, found.tiling.tile_rows, MAX_ELEMENTS // case.n_cols))
 
-    Returns:
-        The distance, and what ran.
 
-    Raises:
-        CompileError: there is no kernel.
-        DeviceError: the emulator does not know an instruction, or is not installed.
-        KernelError: the kernel did what none should.
+@contextlib.contextmanager
+def emulated(found: LaunchPlan, device: Device) -> Iterator[list[int]]:
+    """Makes calls of this package on CPU tensors run on the emulator, in this process; yields the instructions of each launch.
+
+    Args:
+        found: the plan of such calls in its direction, forward or backward, for more rows.
+        device: the emulated device.
     """
-    tiling = found.tiling
-    rows = min(case.n_rows, max(FEWEST_ROWS, tiling.tile_rows, MOST_ELEMENTS // case.n_cols))
-    tried = trial(case, rows, device, "cpu")
-    fewer = read_as(tried.problem, found.problem, device)
-    groups = min(fewer.tiles(tiling.tile_rows), found.num_programs // tiling.splits)
     steps: list[int] = []
 
     def prepared(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes: Mapping[str, int]) -> Callable[..., None]:
         run, (in_order, fixed) = _runner(compile_kernel(spec, device), grid), arranged(spec, sizes)
         return lambda *operands: steps.append(run([*in_order((*operands, *fixed))]))
 
-    call = bind_tiling(fewer, tiling, groups * tiling.splits, sizes_of(fewer), device, torch.device("cpu"), prepared)
-    call(*tried.operands, *tried.numbers)
-    return msgspec.structs.replace(tried.compared(), rows=rows, **executed(device, sum(steps)))
+    def planned(problem: Problem, device: Device) -> LaunchPlan:
+        if problem.backward != found.problem.backward:
+            return plan_problem(problem, device)
+        fewer, splits = read_as(problem, found.problem, device), found.tiling.splits
+        groups = min(fewer.tiles(found.tiling.tile_rows), found.num_programs // splits)
+        return dataclasses.replace(found, problem=fewer, num_programs=groups * splits)
+
+    here: dict[str, Any] = {"_is_launched": lambda *_: True, "device_of": lambda _: device}
+    bind_tiling = functools.partial(runtime_launch.bind_tiling, prepared=prepared)
+    with (
+        mock.patch.multiple(runtime_launch, bind_tiling=bind_tiling, plan_problem=planned),
+        mock.patch.multiple(operators_launch, **here),
+        mock.patch.dict(operators_launch.calls, clear=True),
+    ):
+        yield steps
 
 
-def run_case(launch: Launched, case: KernelCase, device: Device) -> dict[str, Any]:
-    """Runs somebody's compiled kernel on the tensors of its case, and returns what ran.
+def run_case(launch: Launched, case: Any, device: Device) -> str:
+    """Runs a compiled user kernel on the tensors of its KernelCase, and returns what ran.
 
     Raises:
         DeviceError: the emulator does not know an instruction, or is not installed.
         KernelError: the kernel did what none should.
     """
     values = {name: case.arguments[name] for name in launch.arguments}
+    grid = case.grid_for({name: each.value for name, each in launch.constants.items()})
     try:
-        return executed(device, _runner(launch.compiled, grid_of(launch, case))(list(values.values())))
+        return executed(device, _runner(launch.compiled, grid)(list(values.values())))
     except KernelError as error:
         raise KernelError(in_the_kernels_words(str(error), launch.compiled.asm["amdgcn"], values)) from error
 
 
-def executed(device: Device, steps: int) -> dict[str, Any]:
-    """Returns what a report says of a run."""
-    return {"executed": f"ran {device.arch} code on a CPU emulator", "instructions": steps}
+def executed(device: Device, steps: int) -> str:
+    """Returns what a report says about a run."""
+    return f"ran {device.arch} code on a CPU emulator, {steps} wave instructions"
 
 
 def in_the_kernels_words(fault: str, assembly: str, arguments: Mapping[str, Any]) -> str:
@@ -90,14 +104,16 @@ def _runner(compiled: Any, grid: tuple[int, int, int]) -> Callable[[list[Any]], 
     try:
         from amdgcn_cpu import Fault, UnknownInstruction, run
     except ImportError as error:
-        raise DeviceError(f"the emulator is not installed ({error}): README.md, Install, says how to get amdgcn-cpu") from error
+        raise DeviceError(
+            f"the emulator is not installed ({error}): pip install ./amdgcn_cpu in a clone of this project"
+        ) from error
     sizes = {"num_warps": compiled.metadata.num_warps, "shared_bytes": compiled.metadata.shared}
 
     def counted(arguments: list[Any]) -> int:
         try:
             return run(compiled.asm["amdgcn"], grid, arguments, resident=RESIDENT, most_steps=10**9, **sizes)
         except UnknownInstruction as error:
-            raise DeviceError(f"the virtual device cannot run this kernel: it knows not all instructions ({error})") from error
+            raise DeviceError(f"the emulator does not know an instruction of this kernel: {error}") from error
         except Fault as error:
             raise KernelError(f"{type(error).__name__}: {error}") from error
 

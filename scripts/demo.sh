@@ -11,8 +11,8 @@ step 1 "install torch and Triton into .venv (the longest step of a fresh machine
 set_up
 
 step 2 "the device that is here, or Triton's interpreter: a softmax of 1823 x 781, compared with float64"
-echo "\$ portable-softmax verify --rows 1823 --cols 781 --facts $*"
-python -m portable_probe verify --rows 1823 --cols 781 --facts "$@"
+echo "\$ portable-softmax verify --rows 1823 --cols 781${*:+ $*}"
+python -m portable_probe verify --rows 1823 --cols 781 "$@"
 
 fleet=(plan --on nvidia/h200 amd/mi300x amd/rx-7900-xtx ascend/910b3 --rows 4096 --cols 8192 --dtype bfloat16 --explain)
 step 3 "the same kernel on devices that are not here, compiled by this Triton"

@@ -33,10 +33,10 @@ ARROWS = {
         "invariance",
         "errors",
     },
-    PROBE: {SOFTMAX, "row_kernels", "runtime", "planning", "devices", "errors"},
+    PROBE: {SOFTMAX, "operators", "row_kernels", "runtime", "planning", "devices", "errors"},
     "tune": {PROBE, "runtime", "planning", "devices", "errors"},
     "testing": {PROBE, "row_kernels", "devices", "errors"},
-    "program": {PROBE, "tune"},
+    "program": {PROBE, "tune", "row_kernels", "devices", "errors"},
     "__main__": {"program"},
 }
 MORE = {

@@ -1,25 +1,14 @@
-"""Tests of Triton kernels, of this project and others: a pytest plugin, and an assertion about a kernel's resources.
+"""A pytest plugin for tests of Triton kernels, and an assertion about a kernel's occupancy.
 
-`pytest_plugins = ["portable_probe.testing"]` in a conftest.py, or `-p portable_probe.testing`, loads the plugin.
-`assert_occupancy` is for any runner of tests: where nothing can be compiled it raises unittest.SkipTest.
+The plugin is an entry point of pytest; `-p no:portable_probe.testing` disables it. `assert_occupancy` works with any test
+runner: if nothing can be compiled it raises unittest.SkipTest.
 """
 
 from importlib.util import find_spec
 
 from portable_probe.testing.assertions import assert_occupancy
 
-if find_spec("pytest"):  # the assertion needs none
-    from portable_probe.testing.plugin import (  # noqa: F401 (fixtures and hooks, which pytest finds here)
-        portable_device,
-        portable_torch_device,
-        pytest_addoption,
-        pytest_collection_modifyitems,
-        pytest_configure,
-        pytest_generate_tests,
-        pytest_report_header,
-        pytest_runtest_setup,
-        pytest_runtest_teardown,
-        pytest_sessionstart,
-    )
+if find_spec("pytest"):  # the assertion does not require it
+    from portable_probe.testing.plugin import *  # noqa: F403 (fixtures and hooks, which pytest finds here)
 
 __all__ = ["assert_occupancy"]

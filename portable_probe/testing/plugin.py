@@ -1,10 +1,11 @@
-"""A pytest plugin. --device says on what device kernels run, --on for what device they are compiled.
+"""A pytest plugin. --device names the backend that runs kernels, --on devices to compile for, which need not be here.
 
-If a named device is missing, the session ends with an error, whatever the tests are. No test is skipped for it.
+A named device that is missing ends the session with an error; no test is skipped for it.
 """
 
 import importlib.metadata
 import os
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.names import find_profile
+from portable_softmax.devices.names import find_profiles
 from portable_softmax.errors import DeviceError, NoDeviceError, PortableSoftmaxError
 
 if TYPE_CHECKING:
@@ -26,18 +27,15 @@ MARKERS = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options."""
-    group = parser.getgroup("portable-softmax", "devices of Triton kernels")
-    group.addoption("--device", choices=("auto", *BACKENDS), default="auto", help="what kernels run on (auto)")
-    words = "a device that need not be here, such as amd/mi300x, to compile for; tests that ask for a device run for each"
-    group.addoption("--on", metavar="NAME", action="append", default=[], help=words)
+    add = parser.getgroup("portable-softmax", "devices of Triton kernels").addoption
+    add("--device", choices=("auto", *BACKENDS), default="auto", help="the backend that runs kernels (auto)")
+    words = "compile for devices that need not be here, as `portable-softmax kernel --on`: amd/mi300x,h200 or 'amd/*'"
+    add("--on", metavar="NAME,...", action="append", default=[], help=words)
+    add("--fail-on-skip", action="store_true", help="a skipped test fails, so that nothing passes unchecked")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Sets up Triton's interpreter before a test imports a kernel.
-
-    Raises:
-        UsageError: options contradict each other.
-    """
+    """Sets up Triton's interpreter before a test imports a kernel; UsageError if options contradict each other."""
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     if config.getoption("--device") == "interpreter":
@@ -47,33 +45,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Looks for the device that --device or --on names.
-
-    Raises:
-        UsageError: it is missing, or the device here is another one.
-    """
-    if _named(session.config):
+    """Looks for the devices that are named; UsageError if one is missing, or the device here is another one."""
+    if _is_named(session.config):
         try:
-            for name in _profiles(session.config):
-                _device(session.config, name)
+            _devices(session.config)
         except PortableSoftmaxError as error:
             raise pytest.UsageError(f"{type(error).__name__}: {error}") from error
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Returns the device, its profile, and the versions of Triton and torch."""
-    found = "taken when a test first asks (--device auto)"
-    if _named(config):
-        found = "; ".join(_described(_device(config, name)) for name in _profiles(config))
+    """Returns the devices, their profiles, and the versions of Triton and torch."""
+    found = "the current one, when a test needs it (--device auto)"
+    if _is_named(config):
+        found = "; ".join(
+            f"{each.name}, {each.backend}/{each.arch}, profile {each.profile.name}{', not here' * (not each.detected)}"
+            for each in _devices(config)
+        )
     return f"device: {found}; {', '.join(_version(name) for name in ('triton', 'torch'))}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Checks that marks name backends that there are.
-
-    Raises:
-        UsageError: one does not, and its test would be skipped for ever.
-    """
+    """Checks that marks name existing backends: UsageError."""
     for item in items:
         for mark in item.iter_markers("backends"):
             if unknown := [str(name) for name in mark.args if name not in BACKENDS]:
@@ -81,44 +73,53 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Runs tests that ask for a device once for each of several profiles."""
-    names = _profiles(metafunc.config)
-    if len(names) > 1 and "portable_device" in metafunc.fixturenames:
-        metafunc.parametrize("portable_device", names, indirect=True, scope="session")
+    """Runs tests that need a device once for each of several."""
+    if metafunc.config.getoption("--on") and "portable_device" in metafunc.fixturenames:
+        names = [profile.name for profile in find_profiles(metafunc.config.getoption("--on"))]
+        if len(names) > 1:
+            metafunc.parametrize("portable_device", names, indirect=True, scope="session")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips tests whose markers exclude this device."""
-    marked = item.get_closest_marker("backends")
-    if marked or item.get_closest_marker("accelerator"):
-        callspec = getattr(item, "callspec", None)
-        name = callspec.params.get("portable_device") if callspec else None
-        device = _device_or_skip(item.config, name or _profiles(item.config)[0])
-        if marked and device.backend not in marked.args:
-            pytest.skip(f"for {', '.join(marked.args)}; this is {device.backend}")
-        if item.get_closest_marker("accelerator") and (device.detected is None or device.backend == "interpreter"):
-            pytest.skip(f"runs on an accelerator; {device.name} is none that is here")
+    """Skips tests whose markers exclude the device."""
+    marked, accelerator = item.get_closest_marker("backends"), item.get_closest_marker("accelerator")
+    if not marked and not accelerator:
+        return
+    device = _device_or_skip(item.config, _name_of(item))
+    if marked and device.backend not in marked.args:
+        pytest.skip(f"for {', '.join(marked.args)}; this is {device.backend}")
+    if accelerator and (device.detected is None or device.backend == "interpreter"):
+        pytest.skip(f"runs on an accelerator; {device.name} is none that is here")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Tells in --junit-xml which device a test asked for; each of several profiles has tests of its own."""
-    device = getattr(item, "funcargs", {}).get("portable_device")
-    if isinstance(device, Device):
-        here = "no" if device.detected is None else "yes"
-        told = {"device": device.name, "backend": device.backend, "profile": device.profile.name, "here": here}
-        item.user_properties.extend(told.items())
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Records in --junit-xml which device a test needs, and with --fail-on-skip fails a test that is skipped."""
+    report = yield
+    name = _name_of(item) or (item.config.getoption("--on") or [None])[0]
+    if report.when == "setup" and "portable_device" in getattr(item, "fixturenames", ()):
+        device = getattr(item, "funcargs", {}).get("portable_device")
+        found = {"profile": name} if device is None else {"profile": device.profile.name, "device": device.name}
+        item.user_properties.extend((key, str(value)) for key, value in found.items() if value)
+    if report.skipped and item.config.getoption("--fail-on-skip") and not hasattr(report, "wasxfail"):
+        report.outcome, report.longrepr = (
+            "failed",
+            f"skipped, and --fail-on-skip: {report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr}",
+        )
+    return report
 
 
 @pytest.fixture(scope="session")
 def portable_device(request: pytest.FixtureRequest) -> Device:
-    """Returns the Device of --device, or that of --on, which need not be on this machine."""
-    return _device_or_skip(request.config, getattr(request, "param", None) or _profiles(request.config)[0])
+    """The Device of --device, or each of --on, which need not be here."""
+    return _device_or_skip(request.config, getattr(request, "param", None))
 
 
 @pytest.fixture(scope="session")
 def portable_torch_device(portable_device: Device) -> "torch.device":
-    """Returns the torch.device for the tensors that tests give to kernels."""
+    """The torch.device for tensors that tests pass to kernels."""
     import torch
 
     if portable_device.detected is None:
@@ -127,41 +128,38 @@ def portable_torch_device(portable_device: Device) -> "torch.device":
     return torch.device(portable_device.vendor.torch_device_type + ("" if index is None else f":{index}"))
 
 
-def _named(config: pytest.Config) -> bool:
+def _name_of(item: pytest.Item) -> str | None:
+    """Returns the profile that a test is parametrized with; None if there is one device at most."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("portable_device") if callspec else None
+
+
+def _is_named(config: pytest.Config) -> bool:
     return config.getoption("--device") != "auto" or bool(config.getoption("--on"))
 
 
-def _profiles(config: pytest.Config) -> list[str | None]:
-    """Returns the profiles that were named, or None alone."""
-    return config.getoption("--on") or [None]
+def _devices(config: pytest.Config, name: str | None = None) -> list[Device]:
+    """Returns the devices that the options mean, or one of a name.
 
-
-def _described(device: Device) -> str:
-    where = ", not here" if device.detected is None else ""
-    return f"{device.name}, {device.backend}/{device.arch}, profile {device.profile.name}{where}"
-
-
-def _device(config: pytest.Config, profile: str | None) -> Device:
-    """Returns the device that the options mean.
-
-    If both are given, the device is the live one, and its profile must be the one that --on names.
+    With both options the device is the one that is here, whose profile must be that of --on.
     """
-    name = config.getoption("--device")
-    if profile and name == "auto":
-        return Device.from_profile(profile)
+    backend, named = config.getoption("--device"), [name] if name else config.getoption("--on")
+    profiles = find_profiles(named)
+    if profiles and backend == "auto":
+        return [Device.from_profile(profile.name) for profile in profiles]
     found = current_device()
-    if name not in ("auto", found.backend):
-        raise DeviceError(f"--device {name} was asked for, and Triton drives {found}")
-    if profile and found.profile.name != find_profile(profile).name:
-        raise DeviceError(f"--on {profile} was asked for, and {found.name} is taken for {found.profile.name}")
-    return found
+    if backend not in ("auto", found.backend):
+        raise DeviceError(f"--device {backend}: Triton drives {found}")
+    if profiles and [found.profile.name] != [profile.name for profile in profiles]:
+        raise DeviceError(f"--on {','.join(named)}: the profile of {found.name} is {found.profile.name}")
+    return [found]
 
 
-def _device_or_skip(config: pytest.Config, profile: str | None) -> Device:
+def _device_or_skip(config: pytest.Config, name: str | None) -> Device:
     try:
-        return _device(config, profile)
+        return _devices(config, name)[0]
     except NoDeviceError as error:
-        if _named(config):
+        if _is_named(config):
             raise
         pytest.skip(f"{error}; --device interpreter runs kernels without an accelerator, --on NAME compiles for one")
 

@@ -1,49 +1,81 @@
-"""Finds the product that a name means, as people, runtimes and compilers write it."""
+"""Finds the products that a name means, as people, drivers and compilers write it."""
 
-import functools
+import difflib
+import fnmatch
 import re
+from collections.abc import Iterable
 
-from portable_softmax.devices.profile_files import near
 from portable_softmax.devices.profiles import DeviceProfile, every_profile, profiles, reported_as
 from portable_softmax.errors import ProfileError
 
+LIST = "`portable-softmax profiles` lists all; on the device, `portable-softmax profiles new DIR` writes one"
+
 
 def find_profile(name: str) -> DeviceProfile:
-    """Returns the product that a name means: `vendor/product`, the product alone, or the name that its runtime reports.
+    """Returns the product that a name means.
 
-    Neither case nor spaces, hyphens and underscores count.
+    A name is `vendor/product`, the product alone, what the driver reports ("NVIDIA H200"), or an architecture (gfx942, sm_90),
+    which means the first product in its file: occupancy is the same for all of them. Case, spaces and hyphens do not count.
 
     Raises:
-        ProfileError: no product has that name, or several have. An architecture's name is answered with its products, any other
-            with the name most like it.
+        ProfileError: no product has that name, or several have.
         TypeError: the name is not text.
     """
     if not isinstance(name, str):
         raise TypeError(f"a profile's name is text like vendor/product, not {name!r}")
-    return _meant(name, every_profile())
-
-
-@functools.cache
-def _meant(name: str, every: tuple[DeviceProfile, ...]) -> DeviceProfile:
     products = profiles()
     if name in products:
         return products[name]
-    found = [p for p in products.values() if _key(name) in (_key(p.name), _key(p.name.rpartition("/")[2]))]
-    found = found or reported_as(name, every)[-1:]  # as `match_profile` takes a live device
+    key = _key(name)
+    found = [p for p in products.values() if key in (_key(p.name), _key(_product(p)))]
+    found = found or reported_as(name, every_profile())[-1:]  # as `match_profile` chooses for a live device
+    found = found or _of_architecture(name)[:1] or [p for p in products.values() if _product(p).startswith(f"{name.lower()}-")]
     if len(found) == 1:
         return found[0]
     if found:
-        raise ProfileError(f"{name!r} is the name of {' and of '.join(p.name for p in found)}; write one of them")
+        raise ProfileError(f"{name!r} may be {', '.join(p.name for p in found)}; write one of them")
+    shorter = {_product(p): p for p in products.values()} if "/" not in name else products
+    near = "".join(f"; did you mean {word}?" for word in difflib.get_close_matches(name.lower(), list(shorter), 1))
+    raise ProfileError(f"no profile named {name!r}{near or ';'} {LIST}")
+
+
+def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
+    """Returns the products of names, each once: `find_profile`'s, several with commas, or globs such as "amd/*".
+
+    A glob means one product of each architecture that it matches.
+
+    Raises:
+        ProfileError: a name or a glob means no product.
+    """
+    found: dict[str, DeviceProfile] = {}
+    for name in (part.strip() for text in names for part in text.split(",")):
+        if not any(character in name for character in "*?["):
+            matches = [find_profile(name)]
+        else:
+            every = [p for p in every_profile() if p.product and fnmatch.fnmatch(p.name, name.lower())]
+            matches = list({(p.backend, p.arch_pattern): p for p in reversed(every)}.values())[::-1]
+        if not matches:
+            raise ProfileError(f"no profile matches {name!r}; {LIST}")
+        found |= {profile.name: profile for profile in matches}
+    return list(found.values())
+
+
+def _of_architecture(name: str) -> list[DeviceProfile]:
+    """Returns the products of an architecture, by its name, the name of its file, or a compiler's name of the target."""
     target = name.partition(":")[0].rpartition("/")[2]  # features follow: gfx942:sramecc+:xnack-
-    for family in (p for p in every if not (p.product or p.estimated)):
-        if _key(target) == _key(family.name.rpartition("/")[2]) or re.fullmatch(family.arch_pattern, target):
-            of_family = [p.name for p in products.values() if p.arch_pattern == family.arch_pattern]
-            raise ProfileError(f"{name!r} is an architecture, {family.architecture}; name a product: {', '.join(of_family)}")
-    shorter = {product.rpartition("/")[2]: product for product in products} if "/" not in name else products
-    ways = (
-        "`portable-softmax profiles` lists all; on the device, or a slice of it, `portable-softmax profiles new DIR` writes one"
-    )
-    raise ProfileError(f"no profile named {name!r}{near(name.lower(), shorter) or ';'} {ways}")
+    families = [p for p in every_profile() if not (p.product or p.estimated)]
+    patterns = {
+        (p.backend, p.arch_pattern)
+        for p in families
+        if _key(target).removesuffix("a") == _key(_product(p)).removesuffix("a")
+        or re.fullmatch(p.arch_pattern, target, re.IGNORECASE)
+        or _key(name) == _key(p.architecture)
+    }
+    return [p for p in every_profile() if p.product and (p.backend, p.arch_pattern) in patterns]
+
+
+def _product(profile: DeviceProfile) -> str:
+    return profile.name.rpartition("/")[2]
 
 
 def _key(name: str) -> str:

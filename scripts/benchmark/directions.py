@@ -7,7 +7,7 @@ import torch
 
 from benchmark.providers import Provider
 from portable_probe.closeness import allowed_error, allowed_of_terms, distance, softmax_in_float64
-from portable_probe.trial import wide_rows
+from portable_probe.verify import wide_rows
 
 Timed = Callable[[], Any]
 Expected = tuple[torch.Tensor, torch.Tensor]

@@ -8,8 +8,8 @@ from launched_rows import check
 from offline import light, read_problem
 from table import TILINGS, Row, random
 
-from portable_probe.report_types import SoftmaxProblem
-from portable_probe.trial import verify_here
+from portable_probe.report import SoftmaxProblem
+from portable_probe.verify import verify_softmax
 from portable_softmax import Device, softmax, token_log_probs
 from portable_softmax.planning.planner import choose
 from portable_softmax.runtime.launch import name_of
@@ -22,7 +22,7 @@ SHAPES = (1, 1), (100, 1), (1, 2), (3, 17), (33, 64), (1823, 781), (5, 1024), (2
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize(("n_rows", "n_cols"), SHAPES)
 def test_shapes_and_types(device, n_rows, n_cols, dtype):
-    outcome = verify_here(SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype), device)
+    outcome = verify_softmax(SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype), None, device)
     assert outcome.right, outcome
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from portable_probe import answers, cases, program
+from portable_probe import cases, program
 from portable_softmax import NoDeviceError
 
 
 @pytest.fixture
 def run(capsys, monkeypatch):
-    """Runs a command line; returns the exit code, what is printed, and the complaints."""
+    """Runs a command line; returns the exit code, standard output and standard error."""
     monkeypatch.setenv("COLUMNS", "80")
 
     def ran(*words):
@@ -28,5 +28,5 @@ def nothing_here(monkeypatch):
     def nothing(index=None):
         raise NoDeviceError("nothing there")
 
-    for room in (answers, cases):
-        monkeypatch.setattr(room, "current_device", nothing)
+    for module in (program, cases):
+        monkeypatch.setattr(module, "current_device", nothing)

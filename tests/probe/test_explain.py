@@ -29,7 +29,11 @@ def programs(profile, *resources):
             "5 programs instead of 4 with at most 96 registers per thread (100 now) "
             "and at most 45568 bytes of shared memory (50000 now)",
         ),
-        ("intel/max-1550", (8, None, 0), "unknown: nothing here tells the registers (`ocloc` on PATH does); all else allows 8"),
+        (
+            "intel/max-1550",
+            (8, None, 0),
+            "unknown: the compiler does not report registers (install `ocloc`); all else allows 8",
+        ),
     ],
 )
 def test_the_next_step(profile, resources, step):
@@ -55,5 +59,5 @@ def test_the_next_step_is_the_least_that_helps():
 
 def test_a_kernel_that_spills_is_told_so_and_gets_no_other_advice():
     found = next_step(KernelResources(4, 255, 11008, spilled_bytes_per_thread=1368), Device.from_profile("nvidia/h200"))
-    assert found.text.startswith("spills 1368 bytes per thread: it needs more registers than a thread has here; smaller tiles")
+    assert "use smaller tiles, more warps, or a larger register limit (maxnreg)" in found.text
     assert (found.fewer, found.programs) == ({}, found.instead_of)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from portable_probe import program
+from portable_probe.cases import dump
 from portable_probe.loading import load_kernel
-from portable_probe.stages import dump
 from portable_softmax import Device, KernelResources, inspect_kernel
 from portable_softmax.runtime.compiler import triton_version
 

@@ -53,6 +53,12 @@ def test_too_many(portable_device):
 def test_spills(portable_device):
     assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": 65536}, num_warps=4)
 
+def test_compiles(portable_device):
+    assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": 1000})
+
+def test_by_vendor(portable_device):
+    assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": 1024}, at_least={"hip": 99})
+
 def test_grid(portable_device):
     launch = {"signature": TYPES, "constexprs": {"BLOCK": 1024}}
     assert_occupancy(scale_kernel, portable_device, grid=(4, 65535), **launch)
@@ -64,87 +70,70 @@ H200 = "--on", "nvidia/h200"
 @pytest.fixture
 def project(pytester, monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    pytester.makeconftest('pytest_plugins = ["portable_probe.testing"]')
+    pytester.makeconftest('pytest_plugins = ["portable_probe.testing"]')  # which the entry point has loaded already
     pytester.makepyfile(my_kernels=KERNELS, test_mine=TESTS)
     pytester.syspathinsert()
     return pytester
 
 
-def test_a_device_that_is_not_here(project):
-    ran = project.runpytest_inprocess(*H200)
-    ran.assert_outcomes(passed=1, skipped=3)
-    ran.stdout.fnmatch_lines(["device: nvidia/h200, cuda/90, profile nvidia/h200, not here; triton*, torch*"])
-    project.runpytest_inprocess("--on", "amd/mi300x").assert_outcomes(passed=2, skipped=2)
-
-
-def test_several_devices_that_are_not_here(project):
-    ran = project.runpytest_inprocess(*H200, "--on", "amd/mi300x", "--junit-xml=tests.xml")
+def test_devices_that_are_not_here(project):
+    ran = project.runpytest_inprocess("--on", "nvidia/h200,amd/mi300x", "--junit-xml=tests.xml")
     ran.assert_outcomes(passed=3, skipped=4)
-    ran.stdout.fnmatch_lines(["device: nvidia/h200, *; amd/mi300x, hip/gfx942, *"])
-    root = ElementTree.parse(project.path / "tests.xml")
-    cases = {each.get("name"): each.findall("properties/property") for each in root.iter("testcase")}
-    told = {name: {at.get("name"): at.get("value") for at in each} for name, each in cases.items() if each}
-    assert len(told) == 3
-    assert all(of["profile"] in name and of["here"] == "no" for name, of in told.items())
-
-
-def test_a_mark_of_an_unknown_backend_is_an_error(project):
-    project.makepyfile(test_more="import pytest\n@pytest.mark.backends('cdna')\ndef test_it():\n    pass\n")
-    ran = project.runpytest_inprocess(*H200, "test_more.py")
-    assert ran.ret == pytest.ExitCode.USAGE_ERROR
-    ran.stderr.fnmatch_lines(["*test_it is for cdna; backends are cuda, hip*"])
-
-
-def test_a_device_that_this_triton_does_not_compile_for_is_skipped(project):
-    project.runpytest_inprocess("--on", "intel/max-1550", "-k", "fits").assert_outcomes(skipped=1, deselected=3)
-
-
-def test_a_kernel_that_does_not_compile_fails_in_a_few_lines(project):
-    project.makepyfile(
-        test_more="from test_mine import TYPES, scale_kernel\nfrom portable_probe.testing import assert_occupancy\n"
-        "def test_it(portable_device):\n"
-        "    assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={'BLOCK': 1000})\n"
+    ran.stdout.fnmatch_lines(
+        ["device: nvidia/h200, cuda/90, profile nvidia/h200, not here; amd/mi300x, hip/gfx942, *; triton*"]
     )
-    ran = project.runpytest_inprocess(*H200, "test_more.py::test_it")
-    ran.assert_outcomes(failed=1)
-    ran.stdout.fnmatch_lines(["*it does not compile: scale_kernel for cuda/90*"])
-    assert "portable_probe/" not in ran.stdout.str()
+    cases = {each.get("name"): each.findall("properties/property") for each in ElementTree.parse("tests.xml").iter("testcase")}
+    told = {name: {at.get("name"): at.get("value") for at in each} for name, each in cases.items() if each}
+    assert len(told) == 6, "skipped ones too"
+    assert all(of["profile"] in name for name, of in told.items())
 
 
-def test_nobody_who_does_not_ask_gets_the_plugin(pytester):
-    pytester.makepyfile("def test_it():\n    pass\n")
-    assert pytester.runpytest_subprocess("--on", "nvidia/h200").ret == pytest.ExitCode.USAGE_ERROR
+def test_a_skip_fails_if_that_is_requested(project):
+    project.runpytest_inprocess(*H200, "--fail-on-skip").assert_outcomes(passed=1, errors=3)
+    project.runpytest_inprocess("--on", "intel/max-1550", "-k", "fits").assert_outcomes(skipped=1, deselected=3)
+    ran = project.runpytest_inprocess("--on", "intel/max-1550", "-k", "fits", "--fail-on-skip")
+    ran.assert_outcomes(failed=1, deselected=3)
+    ran.stdout.fnmatch_lines(["*skipped, and --fail-on-skip: *this Triton's backends (*"])
 
 
-def test_an_occupancy_that_is_too_low_and_spills_say_why(project):
+def test_auto_skips_what_needs_a_device_and_has_none(project):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has one")
+    ran = project.runpytest_inprocess("-rs")
+    ran.assert_outcomes(skipped=4)
+    ran.stdout.fnmatch_lines(["device: the current one, when a test needs it (--device auto)*", "*--on NAME compiles for one*"])
+
+
+def test_what_is_missed_says_why(project):
     project.makepyfile(test_more=TOO_MANY)
     ran = project.runpytest_inprocess(*H200, "test_more.py")
-    ran.assert_outcomes(failed=3)
-    ran.stdout.fnmatch_lines(["*my_kernels:scale_kernel: a grid of 4 x 65536 x 1 has 65,536 programs along y, and *"])
-    ran.stdout.fnmatch_lines(["*programs per SM, and at least 9 are asked for; limited by registers"])
-    ran.stdout.fnmatch_lines(["*next step * programs instead of * with at most * registers per thread (* now)"])
-    ran.stdout.fnmatch_lines(["*uses      num_warps * registers_per_thread *"])
-    ran.stdout.fnmatch_lines(["*my_kernels:scale_kernel on nvidia/h200 spills * bytes per thread"])
-
-
-def test_a_named_device_that_is_missing_fails_and_skips_nothing(project):
-    ran = project.runpytest_inprocess("--device", "npu")
-    assert ran.ret == pytest.ExitCode.USAGE_ERROR
-    ran.stderr.fnmatch_lines(["ERROR: *DeviceError: *"])
-    ran.stdout.no_fnmatch_line("*skipped*")
+    ran.assert_outcomes(passed=1, failed=4)
+    for line in (
+        "*my_kernels:scale_kernel on nvidia/h200: a grid of 4 x 65536 x 1 has 65,536 programs along y, and *",
+        "*programs per SM, at least 9 required; limited by registers",
+        "*next step * programs instead of * with at most * registers per thread (* now)",
+        "*my_kernels:scale_kernel on nvidia/h200: spills * bytes per thread",
+        "*my_kernels:scale_kernel on nvidia/h200 does not compile: scale_kernel for cuda/90*",
+    ):
+        ran.stdout.fnmatch_lines([line])
+    ran.stdout.no_fnmatch_line("*portable_probe/*")  # no frames of the assertion's own
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
+        (["--device", "npu"], "ERROR: *DeviceError: *"),
         (["--device", "interpreter", *H200], "ERROR: --on compiles kernels, and --device interpreter does not*"),
         (["--on", "nvidia/h2000"], "ERROR: ProfileError: no profile named 'nvidia/h2000'*"),
+        ([*H200, "test_more.py"], "*test_it is for cdna; backends are cuda, hip*"),
     ],
 )
-def test_options_that_are_wrong(project, options, complaint):
+def test_wrong_options_end_the_session_and_skip_nothing(project, options, complaint):
+    project.makepyfile(test_more="import pytest\n@pytest.mark.backends('cdna')\ndef test_it():\n    pass\n")
     ran = project.runpytest_inprocess(*options)
     assert ran.ret == pytest.ExitCode.USAGE_ERROR
     ran.stderr.fnmatch_lines([complaint])
+    ran.stdout.no_fnmatch_line("*skipped*")
 
 
 @pytest.mark.slow
@@ -155,25 +144,16 @@ def test_the_interpreter_runs_kernels_in_a_project_that_only_installed_the_packa
     ran.stdout.fnmatch_lines(["*Triton's interpreter compiles nothing*"])
 
 
-def test_auto_skips_what_needs_a_device_and_has_none(project):
-    if torch.cuda.is_available():
-        pytest.skip("this machine has one")
-    ran = project.runpytest_inprocess("-rs")
-    ran.assert_outcomes(skipped=4)
-    ran.stdout.fnmatch_lines(["device: taken when a test first asks (--device auto)*"])
-    ran.stdout.fnmatch_lines(["*--on NAME compiles for one*"])
-
-
 def test_the_assertion_needs_no_pytest():
-    """In another runner of tests, and a device that this Triton does not compile for skips a test there too."""
     code = """
 import sys, unittest
 sys.modules["pytest"] = None
-from portable_probe.testing import assert_occupancy
+from portable_probe.testing import *
 try:
     assert_occupancy(None, "triton/interpreter", signature={})
 except unittest.SkipTest as error:
-    print(error)
+    print(error, "find_spec" in globals())
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.stdout.startswith("Triton's interpreter compiles nothing"), ran.stderr
+    assert ran.stdout.endswith(" False\n")

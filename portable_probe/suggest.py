@@ -1,0 +1,104 @@
+"""Launches of a user kernel to choose from: configurations, warps and stages, or the one of the least expected time."""
+
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from portable_probe.cases import given_values, load_case, report_of
+from portable_probe.loading import KernelFile, load_kernel
+from portable_probe.report import KernelCall, Report, Time, json_value
+from portable_softmax.devices.device import Device
+from portable_softmax.row_kernels.decorators import OF_CONFIG, configurations, jit_function
+
+STAGES = 1, 2, 3, 4
+
+
+def variants(call: KernelCall, device: Device, every_config: bool, names: dict[str, str] | None) -> list[Report]:
+    """Returns reports of launches of a kernel on a device, the best first.
+
+    Args:
+        call: the kernel and what is known about its launch.
+        device: the target.
+        every_config: True for all configurations of @triton.autotune.
+        names: None to keep warps and stages; {} for all of them; the kernel's parameters for rows, cols and block to compute a
+            launch by expected time (`rows` may be left out if a case gives the grid).
+
+    Raises:
+        ValueError: the kernel cannot be loaded, or has no configurations.
+    """
+    file = load_kernel(call.name, device)
+    every = range(len(configurations(file.kernel))) if every_config else [call.config]
+    if not every:
+        raise ValueError(f"--config all: {call.name} is not under @triton.autotune")
+    calls = [msgspec.structs.replace(call, config=number) for number in every]
+    if names:
+        return [_computed(each, file, device, names) for each in calls]
+    if names is not None:
+        calls = [variant for each in calls for variant in _warps_and_stages(each, file, device)]
+    reports = [report_of(device, each) for each in calls]
+    if names is None:
+        return sorted(reports, key=_rank)
+    unlike: dict[Any, Report] = {}
+    for report, variant in zip(reports, calls, strict=True):  # of equal ones the one with the fewest stages
+        unlike.setdefault((variant.config, report.resources, report.error), report)
+    return sorted(unlike.values(), key=_rank)
+
+
+def pasted(reports: list[Report]) -> str:
+    """Returns each device's best launch as a triton.Config, one line for equal ones; "" if there is none."""
+    devices: dict[str, list[str]] = {}
+    best = {report.device.name: report for report in reversed(reports) if report.launch and not report.error}
+    for report in reversed(best.values()):
+        assert report.launch
+        chosen = {k: each.value for k, each in report.launch.constants.items() if each.by in ("configuration", "suggested")}
+        options = {k: each.value for k, each in report.launch.options.items() if each.by not in ("default", "Triton")}
+        chosen |= {name: value for name, value in options.items() if name not in OF_CONFIG}
+        words = [f"{name}={report.launch.options[name].value}" for name in OF_CONFIG[:2] if name in report.launch.options]
+        words += [f"{name}={value}" for name in OF_CONFIG[2:] if (value := options.get(name)) not in (None, 1)]
+        devices.setdefault(f"triton.Config({', '.join([repr(chosen), *words])}),", []).append(report.device.name)
+    timed = any(report.time for report in best.values())
+    why = "# the least expected time" if timed else "# the highest occupancy without spills, which is no estimate of speed"
+    return "\n".join([why, *(f"{config}  # {', '.join(names)}" for config, names in devices.items())] if devices else [])
+
+
+def _rank(report: Report) -> tuple[bool, int, int]:
+    """Launches that fit and spill least come first, then those with the most resident warps."""
+    used, fits = report.resources, report.occupancy
+    if report.error or not used or not fits:
+        return True, 0, 0
+    return False, used.spilled_bytes_per_thread, -(fits.warps_per_multiprocessor or fits.programs_per_multiprocessor)
+
+
+def _warps_and_stages(call: KernelCall, file: KernelFile, device: Device) -> Iterator[KernelCall]:
+    from portable_softmax.row_kernels.row_settings import stages_of
+
+    stages, facts = stages_of(jit_function(file.kernel)) or "num_stages", device.hardware
+    most = (facts.max_threads_per_program or 1) // (facts.warp_size or 1)
+    for warps, number in itertools.product([1 << power for power in range(most.bit_length())], STAGES):
+        values: dict[str, Any] = {"num_warps": warps, stages: number}
+        yield msgspec.structs.replace(call, suggested={k: v for k, v in values.items() if k not in call.options})
+
+
+def _computed(call: KernelCall, file: KernelFile, device: Device, names: dict[str, str]) -> Report:
+    """Returns the report of the launch that `portable_softmax.launcher` computes."""
+    from portable_softmax.row_kernels.launcher import launcher  # needs torch
+
+    known = load_case(file, call.case) if call.case else None
+    given = given_values(call, known) | ({} if "rows" in names or not known else {"grid": known.grid})
+    roles: dict[str, Any] = dict(names)
+    plan = functools.partial(launcher(file.kernel, **roles).plan, **given)
+    try:
+        found = plan(device=device)
+    except Exception as error:
+        return msgspec.structs.replace(report_of(device, call), error=type(error).__name__, message=str(error))
+    computed = {name: json_value(value) for name, value in found.meta.items() if name not in given}
+    report = report_of(device, msgspec.structs.replace(call, suggested=computed))
+    terms = found.terms._asdict() if found.terms else {}
+    numbers = device.profile.launch.cost
+    time = (
+        Time(expected_us=found.terms.total, terms=terms, error=(numbers and numbers.error_90) or None) if found.terms else None
+    )
+    return msgspec.structs.replace(report, time=time, reasons=(f"num_programs {found.num_programs}", *found.reasons))

@@ -1,0 +1,192 @@
+"""Saved reports: a change's verdict and exit code, what cannot be compared, kernels that run only if named, several runs."""
+
+import json
+import subprocess
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from test_program import MATRICES, NAMES
+
+from portable_probe import program
+from portable_probe.compare import compare, load, save
+from portable_probe.report import SCHEMA_VERSION, SoftmaxProblem
+from portable_softmax import Device
+
+CASES = ["plan", "--on", "h200,mi300x", "--shapes", "64x781", "512x512", "--dtype", "bf16", "--mask", "causal"]
+SAME = "0 changes in 4 cases, 0 for the worse\n"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    file = tmp_path_factory.mktemp("saved") / "run.json"
+    assert program.main([*CASES, "--save", str(file)]) == 0
+    return file
+
+
+@pytest.fixture
+def altered(saved, tmp_path):
+    """Writes the saved run with one value of its first report changed."""
+
+    def alter(path, change):
+        reports = json.loads(saved.read_text())
+        *above, last = path.split(".")
+        place = reports[0]
+        for key in above:
+            place = place[key]
+        place[last] = change(place.get(last)) if callable(change) else change
+        file = tmp_path / "altered.json"
+        file.write_text(json.dumps(reports))
+        return file
+
+    return alter
+
+
+CHANGED = {  # what was saved, what `diff` calls it, and whether today's is worse
+    ("launch.num_programs", 3): ("num_programs", True),
+    ("launch.tiling.tile_rows", 7): ("launch", True),
+    ("occupancy.programs_per_multiprocessor", 99): ("programs_per_multiprocessor", True),
+    ("occupancy.programs_per_multiprocessor", 1): ("programs_per_multiprocessor", False),
+    ("resources.registers_per_thread", 3): ("registers_per_thread", False),
+    ("resources.spilled_bytes_per_thread", 8): ("spilled_bytes_per_thread", False),
+    ("problem.dtype", "int3"): ("error", True),
+}
+
+
+@pytest.mark.parametrize(("path", "value"), CHANGED)
+def test_a_change_for_the_worse_is_3(altered, run, path, value):
+    name, worse = CHANGED[path, value]
+    code, out, _ = run("diff", altered(path, value), "--json")
+    (change,) = (each for each in json.loads(out)["changes"] if each["what"] == name)
+    assert (code, change["worse"], change["device"]) == (3 if worse else 0, worse, "nvidia/h200")
+
+
+def test_nothing_changed_and_what_an_older_report_lacks_is_no_change(saved, altered, run, tmp_path):
+    assert [report.problem.scores.causal for report in load(saved)] == ["upper_left"] * 4
+    assert run("diff", saved, "--save", tmp_path / "again.json")[:2] == (0, SAME)
+    assert load(tmp_path / "again.json") == load(saved)
+    assert run("diff", altered("resources.stack_frame_bytes", None))[0] == 0
+    assert "software: triton 3.0.0 -> " in run("diff", altered("software.triton", "3.0.0"), "--markdown")[1]
+    assert "| nvidia/h200 | 64 x 781 bfloat16 with causal |" in run("diff", altered("launch.num_programs", 3), "--markdown")[1]
+
+
+def test_what_was_not_compiled_is_4(run, tmp_path):
+    file = tmp_path / "saved.json"
+    code, _, err = run("plan", "--on", "intel/max-1550", "h200", "--cols", 64, "--save", file)
+    assert (code, f"wrote {file}" in err) == (4, True)
+    assert run("diff", file)[:2] == (4, "0 changes in 2 cases, 0 for the worse, 1 not compiled\n")
+    assert run("report", file, file)[0] == 4
+    assert run("plan", "--on", "intel/max-1550", "--save", file)[0] == 4
+    assert run("diff", file)[0] == 4
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[1]", "[" * 200_000, '[{"schema_version": 1}]', "without", "older"])
+def test_a_file_without_reports_is_2_and_is_skipped_beside_others(saved, tmp_path, run, text):
+    reports = json.loads(saved.read_text())
+    if text == "without":
+        text = json.dumps([{key: value for key, value in reports[0].items() if key != "launch"}])
+    elif text == "older":
+        text = json.dumps([{**reports[0], "schema_version": SCHEMA_VERSION - 1}])
+    file = tmp_path / "other.json"
+    file.write_text(text)
+    for command in ("diff", "report"):
+        code, out, err = run(command, file)
+        assert (code, out, f"ReportsError: {file} holds no reports" in err) == (2, "", True), err
+    (tmp_path / "run.json").write_text(saved.read_text())
+    code, out, err = run("report", tmp_path)
+    assert (code, "other.json holds no reports" in err, "| nvidia/h200 | 64x781 bfloat16" in out) == (0, True, True)
+
+
+def test_several_runs_are_compared_case_by_case(altered, saved, run):
+    fewer = altered("occupancy.programs_per_multiprocessor", lambda now: now - 1)
+    assert "## What changed\n\n0 changes in 4 cases" in run("report", saved, saved)[1]
+    code, out, _ = run("report", saved, fewer)
+    assert (code, "1 change in 4 cases, 1 for the worse" in out, out.count("| nvidia/h200 |")) == (3, True, 3)
+    assert run("report", fewer, saved)[0] == 0
+    assert r"| a\|b \<img> " in run("report", altered("device.name", "a|b\n<img>"))[1], "a name breaks no table"
+
+
+def test_the_device_of_a_report_is_gone_or_another(altered, run, nothing_here, monkeypatch):
+    assert run("diff", altered("device.index", None), "--require", "npu")[2].startswith("ValueError: --require npu: the device")
+    live = altered("device.here", True)
+    assert run("diff", live)[::2] == (4, "NoDeviceError: nothing there\n")
+    monkeypatch.setattr("portable_probe.cases.current_device", lambda index: Device.from_profile("nvidia/h100-sxm"))
+    code, _, err = run("diff", live)
+    assert (code, "this is nvidia/h100-sxm" in err) == (4, True)
+
+
+CLEAR = """
+import pathlib
+import triton
+import triton.language as tl
+pathlib.Path(__file__).with_suffix(".ran").touch()
+
+@triton.jit
+def clear(x_ptr, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK), 0.0)
+"""
+
+
+def test_a_kernel_that_is_not_named_does_not_run(tmp_path, run, saved):
+    file, name, ran = tmp_path / "kernel.json", f"{tmp_path}/mine.py:clear", tmp_path / "mine.ran"
+    (tmp_path / "mine.py").write_text(CLEAR)
+    assert run("kernel", name, "--on", "nvidia/h200", "--args", "x_ptr=*fp32:16 BLOCK=64", "--save", file)[0] == 0
+    ran.unlink()
+    for named in ([], ["--kernel", f"{tmp_path}/other.py:clear"]):
+        code, out, err = run("diff", file, *named)
+        assert (code, out, ran.exists()) == (2, "", False)
+        assert f"If you trust it: `portable-softmax diff {file} --kernel {name}`\n" in err
+    assert run("diff", saved, "--kernel", name)[0] == 2
+    assert run("diff", file, "--kernel", name)[1] == "0 changes in 1 case, 0 for the worse\n"
+    evil = tmp_path / "evil"  # Triton evaluates the layout of a descriptor
+    text = f"tensordesc<fp16[16, 16],__import__('pathlib').Path({str(evil)!r}).touch()>"
+    reports = json.loads(file.read_text())
+    reports[0]["kernel"]["arguments"]["x_ptr"] = text
+    file.write_text(json.dumps(reports))
+    code, out, _ = run("diff", file, "--kernel", name)
+    assert (code, "an argument is a tensor as f16[4096,4096]" in out, evil.exists()) == (3, True, False)
+
+
+def test_a_configuration_is_asked_again(tmp_path, run):
+    name, file = f"{NAMES['KERNELS']}:tuned", tmp_path / "kernel.json"
+    words = "--args", MATRICES, "--config", "all", "--save", file
+    assert run("kernel", name, "--on", "nvidia/h200", *words)[0] == 0
+    assert sorted(report.kernel.config for report in load(file)) == [0, 1, 2]
+    assert run("diff", file, "--kernel", name)[1] == "0 changes in 3 cases, 0 for the worse\n"
+
+
+@pytest.mark.kernel
+def test_accuracy_is_compared_too(device, tmp_path, run):
+    file = tmp_path / "verified.json"
+    assert run("verify", "--shapes", "16x65", "--save", file)[0] == 0
+    (report,) = load(file)
+    assert run("diff", file)[1] == "0 changes in 1 case, 0 for the worse\n"
+    wrong = msgspec.structs.replace(report, error="WrongResult", message="")
+    assert compare([report], [wrong]).exit_code == 3
+
+
+def test_a_baseline_of_the_interpreter_is_asked_again_in_it(altered, run, monkeypatch):
+    file, started = altered("device.profile", "triton/interpreter"), []
+
+    def process(command, env, check):
+        started.append((command[-2:], env["TRITON_INTERPRET"]))
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", process)
+    assert run("diff", file)[0] == 0
+    assert started == [(["diff", str(file)], "1")]
+
+
+def test_a_write_that_is_cut_short_leaves_the_older_file(saved, tmp_path, monkeypatch):
+    file = tmp_path / "run.json"
+    save(load(saved), file)
+    before = file.read_text()
+
+    def full(*_, **__):
+        raise OSError("no space")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(OSError, match="no space"):
+        save(load(saved)[:1], file)
+    assert (file.read_text(), list(tmp_path.iterdir())) == (before, [file])
+    assert SoftmaxProblem(n_rows=64, n_cols=781, dtype="bfloat16", scores=load(file)[0].problem.scores) == load(file)[0].problem

@@ -1,0 +1,150 @@
+"""`verify`: the softmax and user kernels against float64, on an emulated device, in the interpreter and on the device here."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from portable_probe import program, virtual
+from portable_probe.loading import load_kernel
+from portable_probe.verify import GUARD, guarded, load_case, placed, verify_case
+from portable_probe.virtual import run_case
+from portable_softmax import Device, inspect_kernel
+from portable_softmax.errors import KernelError
+
+KERNELS = Path(__file__).parents[1] / "support" / "example_kernels.py"
+OPTIONS = (
+    "", "--mask boolean", "--mask added --scale", "--mask causal --scale rows", "--mask lower_right boolean", "--temperature",
+    "--temperature rows", "--softcap 30 --sink",
+)  # fmt: skip
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("dtype", ["float32", "bf16", "fp16"])
+@pytest.mark.parametrize("direction", ["", "--backward"])
+def test_the_softmax_of_an_emulated_device(run, options, dtype, direction):
+    if direction and "--softcap" in options:
+        pytest.skip("not one launch")
+    shape = ["--rows", 12, "--cols", 130 if options else 131, "--dtype", dtype]
+    code, out, err = run("verify", "--on", "amd/mi300x", *shape, *options.split(), *direction.split())
+    assert (code, err) == (0, "")
+    assert "\nverify    PASS: max error " in out
+    assert "ran gfx942 code on a CPU emulator, " in out
+    assert out.endswith("for 12 rows\n")
+
+
+def test_the_planned_launch_runs_on_fewer_rows(run, monkeypatch):
+    monkeypatch.setattr(virtual, "MAX_ELEMENTS", 2**16)
+    shape = ["--rows", 1000, "--cols", 6500, "--dtype", "bfloat16"]
+    code, out, _ = run("verify", "--on", "amd/rx-7900-xtx", *shape, "--json")
+    (report,) = json.loads(out)
+    assert (code, report["verify"]["right"]) == (0, True)
+    assert report["verify"]["executed"].endswith("for 10 rows")
+    (planned,) = json.loads(run("plan", "--on", "amd/rx-7900-xtx", *shape, "--json")[1])
+    assert planned["launch"] == report["launch"]
+
+
+class Wrong:
+    """A kernel whose machine code computes logarithms where it should compute powers."""
+
+    def __init__(self, compiled):
+        self.metadata = compiled.metadata
+        self.asm = {"amdgcn": compiled.asm["amdgcn"].replace("v_exp_f32", "v_log_f32")}
+        assert self.asm["amdgcn"] != compiled.asm["amdgcn"]
+
+
+def test_a_wrong_result_is_1(run, monkeypatch):
+    compile_kernel = virtual.compile_kernel
+    monkeypatch.setattr(virtual, "compile_kernel", lambda spec, device: Wrong(compile_kernel(spec, device)))
+    asked = "verify", "--on", "amd/mi300x", "--rows", 8, "--cols", 200
+    code, out, err = run(*asked)
+    assert (code, "verify    FAIL: max error" in out, err[:11]) == (1, True, "WrongResult")
+    assert json.loads(run(*asked, "--json")[1])[0]["error"] == "WrongResult"
+
+
+def test_memory_around_a_result_is_guarded():
+    result = guarded(torch.zeros(3, 5))
+    assert virtual.torch.equal(result, torch.zeros(3, 5))
+    assert sys.modules["portable_probe.verify"]._overwritten(result) == 0
+    result.as_strided((3, 5 + GUARD), (5 + GUARD, 1))[1, 7] = 1.0
+    assert sys.modules["portable_probe.verify"]._overwritten(result) == 1
+
+
+def test_an_emulator_or_torch_that_is_not_installed_is_4(run, monkeypatch):
+    asked = "verify", "--on", "amd/mi300x", "--rows", 3, "--cols", 200
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "amdgcn_cpu", None)
+        code, _, err = run(*asked)
+        assert (code, "the emulator is not installed" in err) == (4, True)
+    monkeypatch.setitem(sys.modules, "portable_probe.verify", None)
+    code, _, err = run(*asked)
+    assert (code, "DeviceError: verify and --case require torch (" in err) == (4, True)
+
+
+def test_a_user_kernel_in_the_interpreter(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    kernel = "verify", "--kernel", f"{KERNELS}:add_kernel", "--case", "add_case", "--args", "BLOCK_SIZE=64"
+    code, out, _ = run(*kernel, "--save", tmp_path / "kept.json")
+    assert (code, "verify    PASS" in out) == (0, True)
+    assert run("diff", tmp_path / "kept.json", "--kernel", kernel[2]) == (0, "0 changes in 1 case, 0 for the worse\n", "")
+    code, out, _ = run(*kernel, "--args", "n_elements=900")
+    assert (code, "FAIL: max error not finite, not finite times the tolerance at out_ptr[900]; " in out or "inf" in out) == (
+        1,
+        True,
+    )
+
+
+def test_the_interpreter_stands_in_for_a_device(run, nothing_here, monkeypatch):
+    asked = []
+    monkeypatch.setattr(program, "_in_interpreter", lambda typed: asked.append(typed) or 0)
+    kernel = ["--kernel", f"{KERNELS}:add_kernel", "--case", "add_case"]
+    for words in (["verify", *kernel], ["verify", "--on", "triton/interpreter", *kernel], ["verify", "--backward"]):
+        assert run(*words)[0] == 0
+        assert asked.pop() == words
+
+
+def test_tensors_keep_strides_and_shared_memory_on_a_device():
+    whole = torch.arange(24.0).view(4, 6)
+    given = {"x": whole[1:, ::2], "y": whole.T, "n": 3}
+    there = placed(given, torch.device("cpu"))
+    assert there["n"] == 3
+    assert there["x"].untyped_storage().data_ptr() == there["y"].untyped_storage().data_ptr() != whole.data_ptr()
+    for name in "xy":
+        for what in (lambda t: t.shape, lambda t: t.stride(), lambda t: t.storage_offset(), lambda t: t.dtype):
+            assert what(there[name]) == what(given[name])
+
+
+def added(**changed):
+    """The outcome of add_kernel on the emulator, of a case in which something is changed."""
+    file = load_kernel(f"{KERNELS}:add_kernel")
+    case = load_case(file, "add_case")
+    launch = inspect_kernel(file.kernel, case.arguments, {"BLOCK_SIZE": 64}, num_warps=1, device="amd/mi300x").launch
+    arguments = dict(case.arguments) | changed.pop("arguments", {})
+    case = case._replace(arguments=arguments, **changed)
+    return verify_case(case, lambda: run_case(launch, case, Device.from_profile("amd/mi300x")))
+
+
+def test_what_is_wrong_with_a_user_kernel():
+    assert added().right
+    assert added(grid=lambda arguments: (-(-arguments["n_elements"] // arguments["BLOCK_SIZE"]),)).right
+    assert not added(grid=(15,)).right, "the last elements are not written"
+    expected = load_case(load_kernel(f"{KERNELS}:add_kernel"), "add_case").expected["out_ptr"]
+    assert not added(expected={"out_ptr": expected + 0.01}).right
+    wrong = expected.clone()
+    wrong[77] += 1
+    assert added(expected={"out_ptr": wrong}).worst_at == "out_ptr[77]"
+    outcome = added(expected={"x_ptr": torch.zeros(1000)})
+    assert (outcome.right, outcome.overwritten) == (False, 1000)
+    with pytest.raises(
+        KernelError, match=r"OutOfBounds: 4 bytes at .*memory of x_ptr with 2000 bytes: .*example_kernels.py:\d+"
+    ):
+        added(arguments={"x_ptr": torch.zeros(500)})
+    for expectation, complaint in (({"n_elements": torch.zeros(1)}, "are no tensors"), ({}, "the case expects nothing")):
+        with pytest.raises(ValueError, match=complaint):
+            added(expected=expectation)
+    nan = torch.full((1000,), float("nan"))
+    assert added(arguments={"x_ptr": nan}, expected={"out_ptr": nan}).right
+    assert not added(arguments={"x_ptr": nan}).right
