@@ -55,7 +55,7 @@ print(len(profiles()), occupancy(KernelResources(4, 66, 16), device).programs_pe
         assert (installed / name).is_file()
     (tmp_path / "empty").mkdir()
     failed = attempt(program, "report", "empty", cwd=tmp_path)
-    assert (failed.returncode, "holds no reports" in failed.stderr) == (1, True)
+    assert (failed.returncode, "holds no reports" in failed.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("kind", ["*.whl", pytest.param("*.tar.gz", marks=pytest.mark.slow)])
