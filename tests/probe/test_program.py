@@ -56,7 +56,7 @@ plan --on nvidia/h2000 | 2 | ProfileError: no profile named 'nvidia/h2000'; did 
 plan --on H200 --at-least metal=3 | 2 | 'metal' is not one of cuda, hip
 plan --on H200 --require hip | 1 | ValueError: --require hip: the device is of backend cuda
 plan | 4 | NoDeviceError: nothing there
-plan --on H200 --dump sass | 1 | ValueError: --dump: no stage sass; there are ttir
+plan --on H200 --dump sass | 1 | ValueError: --dump: no stage sass; there are
 verify --on H200 | 2 | an emulated AMD GPU (--on amd/mi300x)
 verify --on amd/mi300x amd/mi210 | 2 | an emulated AMD GPU (--on amd/mi300x)
 verify --on amd/mi300x --kernel KERNELS:add | 2 | verify --kernel requires --case NAME
