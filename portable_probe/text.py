@@ -1,6 +1,7 @@
 """Reports as text: one in detail, several as a table; with the facts of the hardware on request."""
 
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ from portable_probe.output import as_columns, many
 from portable_probe.report import FactValue, Report, Time, Verified
 
 HEADER = ("device", "case", "launch", "regs", "shared", "spills", "programs", "warps", "us", "limited by")
+WIDTH = 105  # of a line after its title
 OPTIONS = ("num_warps", "num_stages", "num_ctas")  # of a kernel, that are always shown
 
 
@@ -21,7 +23,10 @@ def as_text(reports: list[Report], form: str = "plain", explain: bool = False, f
         facts: True for the facts of the hardware, with their origins.
     """
     if len(reports) == 1 and form == "plain":
-        lines = [(title * (not at), line) for title, *said in _details(reports[0], explain) for at, line in enumerate(said)]
+        wrapped = [
+            (title, [part for line in said for part in _wrapped(line)]) for title, *said in _details(reports[0], explain)
+        ]
+        lines = [(title * (not at), line) for title, said in wrapped for at, line in enumerate(said)]
         parts = ["\n".join(f"{title:<10}{line}" for title, line in lines)]
     else:
         remarks = "\n".join(f"- {line}" if form == "github" else line for line in _remarks(reports, explain))
@@ -30,13 +35,19 @@ def as_text(reports: list[Report], form: str = "plain", explain: bool = False, f
     return "\n\n".join([*parts, *(_facts(report, form) for report in devices.values())])
 
 
-def verdict(verify: Verified) -> str:
-    """Returns PASS or FAIL, with the distance from the exact result and what ran."""
+def _wrapped(line: str) -> list[str]:
+    if len(line) <= WIDTH:
+        return [line]  # keeps columns
+    return textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def verdict(verify: Verified) -> list[str]:
+    """Returns PASS or FAIL with the distance from the exact result, and what ran if it was an emulator."""
     error, worst = ("not finite" if number is None else f"{number:.2g}" for number in (verify.max_error, verify.worst))
     at = f" at {verify.worst_at}" if verify.worst_at else ""
     beside = f"{verify.overwritten} other elements overwritten" if verify.overwritten else "nothing else written"
-    ran = f"; {verify.executed}" if verify.executed else ""
-    return f"{'PASS' if verify.right else 'FAIL'}: max error {error}, {worst} times the tolerance{at}; {beside}{ran}"
+    found = f"{'PASS' if verify.right else 'FAIL'}: max error {error}, {worst} times the tolerance{at}; {beside}"
+    return [found, *([verify.executed] if verify.executed else [])]
 
 
 def shortened(value: FactValue | None) -> Any:
@@ -49,7 +60,7 @@ def _details(report: Report, explain: bool) -> Iterator[tuple[str, ...]]:
     launch, used, fits = report.launch, report.resources, report.occupancy
     yield "kernel" if report.kernel else "softmax", f"{report.case} on {report.device.name}; {_triton(report)}"
     if report.verify:
-        yield "verify", verdict(report.verify)
+        yield "verify", *verdict(report.verify)
     if report.verify and not explain:
         return
     if report.error:
@@ -151,7 +162,7 @@ def _row(report: Report) -> dict[str, Any]:
     used, fits, launch = report.resources, report.occupancy, report.launch
     row = {"device": report.device.name, "case": _case(report).replace(" x ", "x")}
     if not used or not fits or not launch:
-        return row | {"launch": verdict(report.verify)[:4] if report.verify else "not compiled"}
+        return row | {"launch": verdict(report.verify)[0][:4] if report.verify else "not compiled"}
     warps = [many(launch.options[f"num_{name}s"].value, name) for name in ("warp", "stage") if f"num_{name}s" in launch.options]
     return row | {
         "launch": str(launch.tiling or ", ".join(warps)),
@@ -181,7 +192,7 @@ def _remarks(reports: list[Report], explain: bool) -> Iterator[str]:
     about: dict[str, list[str]] = {}
     for report in reports:
         said = [f"{report.error}: {report.message}"] if report.error else []
-        said += [verdict(report.verify)] if report.verify else []
+        said += verdict(report.verify) if report.verify else []
         said += [f"warning: {warning}" for warning in report.warnings]
         said += [f"next step: {report.next_step.text}"] if explain and report.next_step and not report.error else []
         for remark in said:

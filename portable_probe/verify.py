@@ -70,7 +70,7 @@ def verify_softmax(case: SoftmaxProblem, found: LaunchPlan | None, device: Devic
     x = wide_rows(rows, case.n_cols, getattr(torch, case.dtype), "cpu" if emulated else _place(device))
     options = _options(case.scores or Scores(), x)
     exact, terms = _exact(x, options)
-    dy = _random(x, 2)
+    dy = virtual.allocated(x.shape, x.stride(), x.dtype).to(x.device).copy_(_random(x, 2))
     context: Any = virtual.emulated(emulated, device) if emulated else contextlib.nullcontext([])
     with context as steps:
         if case.backward:

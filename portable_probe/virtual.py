@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -34,6 +34,12 @@ def rows_of(case: SoftmaxProblem, found: LaunchPlan) -> int:
     return min(case.n_rows, max(MIN_ROWS, found.tiling.tile_rows, MAX_ELEMENTS // case.n_cols))
 
 
+def allocated(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Returns a tensor whose memory ends after a whole vector, as that of devices does; kernels may read such a vector."""
+    size = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + 1
+    return torch.full((size + 16,), torch.nan, dtype=dtype).as_strided(shape, strides)
+
+
 @contextlib.contextmanager
 def emulated(found: LaunchPlan, device: Device) -> Iterator[list[int]]:
     """Makes calls of this package on CPU tensors run on the emulator, in this process; yields the instructions of each launch.
@@ -55,7 +61,7 @@ def emulated(found: LaunchPlan, device: Device) -> Iterator[list[int]]:
         groups = min(fewer.tiles(found.tiling.tile_rows), found.num_programs // splits)
         return dataclasses.replace(found, problem=fewer, num_programs=groups * splits)
 
-    here: dict[str, Any] = {"_is_launched": lambda *_: True, "device_of": lambda _: device}
+    here: dict[str, Any] = {"_is_launched": lambda *_: True, "device_of": lambda _: device, "allocator": lambda _: allocated}
     bind_tiling = functools.partial(runtime_launch.bind_tiling, prepared=prepared)
     with (
         mock.patch.multiple(runtime_launch, bind_tiling=bind_tiling, plan_problem=planned),
