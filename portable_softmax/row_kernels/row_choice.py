@@ -227,7 +227,7 @@ class Choice:
         """True for a launch of which some other is always as fast, or nearly so, by measured launches."""
         setting, traffic, walks = costed.used.setting, self._traffic, request.grid is None and costed.num_programs < rows
         each, warps = self._each(setting), setting.warps or FEW_WARPS
-        if walks and not traffic.program and (self.form.in_blocks or setting.stages < STAGES[1]):
+        if costed.terms and walks and not traffic.program and (self.form.in_blocks or setting.stages < STAGES[1]):
             return True
         if setting.stages > 1 and (self.form.in_blocks or not walks):
             return True  # there is nothing to load ahead, or other programs hide as much

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from ascend_reports import COMPILES, OVERFLOWS, REPORTS, SIZES, argmax_prob, of, swiglu
 
-from portable_softmax import Device, PlanError, fits, inspect_kernel, launcher
+from portable_softmax import CompileError, Device, PlanError, fits, inspect_kernel, launcher
 from portable_softmax.row_kernels.fits import NoConfigurationFitsError
 
 DEVICE, A5 = "ascend/910b3", "ascend/950pr_957x"
@@ -100,6 +100,18 @@ def test_blocks_that_were_unrolled_are_kept_on_the_950():
     assert 541_696 <= most[A5] <= 2 * 541_696
     once = used(online_unrolled, types, constants | {"N": 8192}, A5).resources.shared_memory_most
     assert once == used(online_unrolled, types, constants | {"N": 8192}).resources.shared_memory_most
+
+
+def test_options_of_ascends_compiler():
+    """The most of a kernel that loads blocks in a loop follows from multibuffer; another compiler's options are no options."""
+    types, constants = of("fp32", "x", "probabilities") | of("i64", "ids") | SIZES, {"BLOCK": 1024}
+    usual, single = (
+        inspect_kernel(argmax_prob, types, constants, device=DEVICE, **options).resources
+        for options in ({"multibuffer": True}, {"multibuffer": False, "unit_flag": True})
+    )
+    assert single.shared_memory_bytes == usual.shared_memory_bytes <= single.shared_memory_most < usual.shared_memory_most
+    with pytest.raises(CompileError, match=r"waves is no parameter of argmax_prob, .* options are .*multibuffer"):
+        inspect_kernel(argmax_prob, types, constants, device=DEVICE, waves=2)
 
 
 @triton.jit

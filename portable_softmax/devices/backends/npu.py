@@ -64,7 +64,7 @@ def resources(compiled: Any) -> KernelResources:
     A kernel that the compiler accepted fits. Of one that only the front end has seen, bounds are told.
     """
     if BINARY in compiled.asm:
-        found = bounds(compiled.asm["ttir"])
+        found = bounds(compiled.asm["ttir"], getattr(compiled.metadata, "multibuffer", None) is not False)
         most = found.most + (found.unrolled if KEEPS_UNROLLED.match(str(compiled.metadata.target.arch)) else 0)
         return KernelResources(None, None, found.least, multiprocessors=1 + found.cube, shared_memory_most=most)
     return KernelResources(shared_memory_bytes=(getattr(compiled.metadata, "required_ub_bits", 0) or 0) // 8)

@@ -80,13 +80,13 @@ class _Loop:
     end: int = -1
 
 
-def bounds(ttir: str) -> Bounds:
-    """Returns the bounds of a kernel in Triton's IR."""
+def bounds(ttir: str, twice: bool = True) -> Bounds:
+    """Returns the bounds of a kernel in Triton's IR; `twice` is False where nothing is double buffered."""
     program = _Program()
     for line in ttir.splitlines():
         program.read(LOCATION.sub("", line).strip())
     program.finish()
-    return Bounds(program.least(), program.most(), program.unrolled(), program.cube)
+    return Bounds(program.least(), program.most(TWICE if twice else 1), program.unrolled(), program.cube)
 
 
 class _Program:
@@ -246,7 +246,7 @@ class _Program:
             if each.is_data and not each.made_by.startswith(free) and id(each) not in carried
         )
 
-    def most(self) -> int:
+    def most(self, copies: int) -> int:
         """Returns the bytes of a plan that shares only what is certain to be over."""
         stored = {id(each) for each in self.stored}
         twice = [
@@ -257,7 +257,7 @@ class _Program:
         others = [each for each in self.buffers if each.is_data and id(each) not in set(map(id, twice))]
         spans = [(each.born, each.dies, each.bytes) for each in others]
         spans += [(point, point, int(OF_REDUCTION * taken)) for point, taken in self.reductions.items()]
-        return TWICE * sum(each.bytes for each in twice) + self._peak(iter(spans))
+        return copies * sum(each.bytes for each in twice) + self._peak(iter(spans))
 
     def unrolled(self) -> int:
         """Returns the bytes of float32 tiles of blocks that a loop without turns of its own has loaded."""

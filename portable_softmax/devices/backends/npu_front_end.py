@@ -1,10 +1,33 @@
 """Triton's front end for Ascend without CANN: it makes the IR of a kernel, of which nothing further is compiled."""
 
 import contextlib
+import dataclasses
 import re
 from collections.abc import Iterator
 from typing import Any
 
+# Options of triton-ascend's compiler, which an IR does not depend on (NPUOptions in third_party/ascend/backend/compiler.py).
+OPTIONS = [
+    "multibuffer",
+    "enable_ubuf_saving",
+    "enable_auto_bind_sub_block",
+    "enable_select_analysis",
+    "enable_hivm_auto_cv_balance",
+    "sync_solver",
+    "unit_flag",
+    "inject_barrier_all",
+    "inject_block_all",
+    "limit_auto_multi_buffer_only_for_local_buffer",
+    "tile_mix_cube_loop",
+    "limit_auto_multi_buffer_of_local_buffer",
+    "set_workspace_multibuffer",
+    "tile_mix_vector_loop",
+    "disable_auto_inject_block_sync",
+    "enable_mixed_cv",
+    "enable_vf_fusion",
+    "auto_blockify_size",
+    "parallel_mode",
+]
 BINARY = "nothing"  # the stage that Triton takes for the last one
 
 
@@ -50,6 +73,14 @@ def _ending_with_ir(compiler: Any, make_target: Any) -> Any:
             stages.clear()
             stages["ttir"] = lambda source, metadata: _named(make(source, metadata), metadata)
             stages[BINARY] = lambda source, metadata: b""
+
+        def parse_options(self, given: dict[str, Any]) -> Any:
+            """Returns the options of the backend that makes the IR, and Ascend's; where it is Ascend's own, these it has."""
+            parsed = super().parse_options({name: value for name, value in given.items() if name not in OPTIONS})
+            own = {name: given.get(name) for name in OPTIONS if not hasattr(parsed, name)}
+            fields = [(name, Any, dataclasses.field(default=None)) for name in own]
+            kind = dataclasses.make_dataclass(type(parsed).__name__, fields, bases=(type(parsed),), frozen=True)
+            return kind(**vars(parsed), **own) if own else super().parse_options(given)
 
         def hash(self) -> str:
             return f"only IR, {self.arch}, {super().hash()}"
