@@ -1,15 +1,13 @@
 """The planner's decisions: arithmetic over a profile, and a function in place of the compiler."""
 
 import pytest
-from offline import A2, H200, MI300X, planned
+from offline import A2, H200, MI300X, planned, with_hardware
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
-from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import readings
 from portable_softmax.planning.request import contiguous_problem
-from portable_softmax.runtime.specialization import KernelSpec
 
 
 def test_a_launch_that_spills_much_is_left_for_the_next_and_the_plan_tells_both():
@@ -54,6 +52,9 @@ def test_when_nothing_fits_all_that_was_tried_is_told():
     def measure(problem, tiling, device):
         return KernelResources(tiling.num_warps, 32, 10**6)
 
+    gradient = Problem(64, 4096, "float32", "float32", 1, form="log_softmax", backward=True)
+    with pytest.raises(PlanError, match="no launch of a gradient of a float32 log_softmax of 64 x 4096"):
+        choose(gradient, Device.from_profile(MI300X), measure)
     with pytest.raises(PlanError, match=r"(?s)float32 softmax of 64 x 4096 fits .*tile 1 x 4096.*does not fit: shared memory"):
         planned(MI300X, 64, 4096, measure=measure)
 
@@ -76,23 +77,6 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
     assert f"expected {plan.terms}" in str(plan).replace("\n    ", " ")
 
 
-def test_what_has_no_plan_is_named_by_its_form():
-    gradient = Problem(64, 4096, "float32", "float32", 1, form="log_softmax", backward=True)
-    with pytest.raises(PlanError, match="no launch of a gradient of a float32 log_softmax of 64 x 4096"):
-        choose(gradient, Device.from_profile(MI300X), lambda *_: KernelResources(4, 32, 10**6))
-
-
-def test_a_reason_that_stands_against_every_launch_is_told_once():
-    def measure(problem, tiling, device):
-        raise CompileError("there is no compiler")
-
-    with pytest.raises(PlanError) as failed:
-        planned(MI300X, 64, 4096, measure=measure)
-    message = str(failed.value)
-    assert message.count("there is no compiler") == 1
-    assert "launches, and each does not compile: there is no compiler" in message
-
-
 def test_rows_that_are_shorter_than_a_cache_line_are_never_unaligned():
     """Most of such a row would be in its ends; shorter ones may lie inside one vector."""
     device = Device.from_profile(H200)
@@ -100,5 +84,15 @@ def test_rows_that_are_shorter_than_a_cache_line_are_never_unaligned():
         for n_cols in range(1, line + 2 * vector):
             found = [each.unaligned for each in readings(contiguous_problem(40, n_cols, dtype), device)]
             assert any(found) == (n_cols > line and n_cols % vector > 0)
-    with pytest.raises(ValueError, match="a vector of 4: they cannot be unaligned"):
-        KernelSpec.of(Problem(40, 3, "float32", "float32", 4, unaligned=True), Tiling(1, 4))
+
+
+def test_where_a_profile_does_not_say_how_rows_are_not_shared():
+    assert {planned(A2, n_rows, 10**6).tiling.strategy for n_rows in (1, 4096)} == {"online"}
+
+
+def test_a_row_is_not_shared_where_its_splits_would_not_run_at_once():
+    """They would look in vain, and compute all of it again."""
+    device = with_hardware(H200, multiprocessor_count=4)
+    problem = contiguous_problem(64, 262_144, "float32")
+    plan = choose(problem, device, lambda problem, tiling, device: KernelResources(tiling.num_warps, 32, 70_000))
+    assert plan.tiling.splits <= 12, "three on each multiprocessor"

@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from assembly import loops
 
 from portable_softmax import CompileError, Device, DtypeError, NoDeviceError, occupancy, plan, warm_up
 from portable_softmax.planning.plan import Tiling
@@ -78,13 +77,6 @@ def spec_of(tiling, backward=False):
     return KernelSpec(problem=Problem(1, 1, "float32", "float32", 4, backward=backward), tiling=tiling)
 
 
-def test_a_kernel_is_compiled_once_for_all_row_counts(monkeypatch):
-    device = Device.from_profile("nvidia/h200")
-    plan(1000, 6000, "float32", device)
-    monkeypatch.setattr(compiler_module, "compile_for", None)  # any further compilation fails
-    assert plan(2000, 6000, "float32", device).num_programs == 2000
-
-
 def test_a_plan_is_printed_in_short_lines():
     found = plan(4096, 32768, "bfloat16", "amd/mi300x")
     lines = str(found).splitlines()
@@ -120,12 +112,6 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch):
     monkeypatch.setattr(compiler_module, "source_of", fail)
     with pytest.raises(CompileError, match=r"softmax_kernel\(\*fp32:16, .* for cuda/90: PassManager::run failed"):
         compile_kernel(spec_of(Tiling(3, 16, 1, 1)), Device.from_profile("nvidia/h200"))
-
-
-def test_nothing_can_be_compiled_while_the_interpreter_is_on(monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    with pytest.raises(CompileError, match="TRITON_INTERPRET is set"):
-        compile_kernel(spec_of(Tiling(3, 8, 1, 1)), Device.from_profile("nvidia/h200"))
 
 
 def test_a_gradient_takes_more_unified_buffer_than_its_softmax():
@@ -171,12 +157,3 @@ def test_what_is_planned_is_compiled_already(monkeypatch, n_rows):
         with monkeypatch.context() as patched:
             patched.setattr(compiler_module, "compile_for", lambda *arguments: pytest.fail("compiled again"))
             compile_kernel(KernelSpec.of(found.problem, found.tiling), device)
-
-
-def test_a_launch_that_must_walk_has_a_kernel_of_its_own():
-    device = Device.from_profile("amd/mi300x")
-    all_at_once, walking = (contiguous_problem(n_rows, 4096, "bfloat16") for n_rows in (4096, 2**33))
-    plans = [plan_problem(problem, device) for problem in (all_at_once, walking)]
-    assert [found.tiling.walk for found in plans] == [False, True]
-    kernels = [compile_kernel(KernelSpec.of(found.problem, found.tiling), device).asm["amdgcn"] for found in plans]
-    assert [len(loops(kernel)) for kernel in kernels] == [0, 1]
