@@ -26,7 +26,9 @@ def publish(words, split, first, second, epoch, C: tl.constexpr):
         at = words + 2 * split
         first, second = tl.max(first), tl.max(second)
     else:
-        at = words + 2 * (split * C.ROWS + tl.arange(0, C.ROWS))
+        # Counted from the end: AMD's compiler would make an atomic exchange of a tensor at offsets that are not negative one of
+        # a buffer, which LLVM does not have.
+        at = words + 2 * C.SPLITS * C.ROWS + 2 * ((split - C.SPLITS) * C.ROWS + tl.arange(0, C.ROWS))
         first, second = tl.reshape(first, (C.ROWS,)), tl.reshape(second, (C.ROWS,))
     tl.atomic_xchg(at, word_of(first, epoch), sem="relaxed")
     tl.atomic_xchg(at + 1, word_of(second, epoch >> 32), sem="relaxed")

@@ -7,6 +7,8 @@ from assembly import is_bounded, polling_loops, whiles
 from offline import SHARING, foremost
 
 from portable_softmax import Device, profiles
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan_problem
@@ -32,6 +34,14 @@ def test_a_loop_that_polls_reads_memory_and_ends(profile, n_cols, backward):
     assert "cf.br" not in ttir.replace("scf.", ""), "a loop by other means"
     for line in (line for loop in polling for line in loop if found.num_warps == 1 and "ptx" in compiled.asm):
         assert not any(word in line for word in ("bar.", "barrier", "shared", "membar", "fence")), "a warp waits for others"
+
+
+@pytest.mark.parametrize("profile", foremost([name for name in GPUS if profiles()[name].backend == "hip"]))
+def test_several_rows_exchange_words_on_amd(profile):
+    """LLVM has no exchange in a buffer, which Triton makes of one at offsets that it knows."""
+    problem = Problem(64, 300, "float32", "float32", 4, inner=16, depth=2)
+    spec = KernelSpec.of(problem, Tiling(16, 128, 2, splits=3, blocks=2))
+    assert "global_atomic_swap" in compile_kernel(spec, Device.from_profile(profile)).asm["amdgcn"]
 
 
 def test_a_planted_fault_is_seen():
