@@ -10,7 +10,7 @@ from torch import Tensor
 
 from portable_softmax.devices.detect import current_device
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators.arguments import SpecialCallError, check_masked_rows
+from portable_softmax.operators.arguments import check_masked_rows
 from portable_softmax.operators.softmax import NO_FACTORS, call_of, launched_gradient
 
 _lock = threading.Lock()
@@ -70,10 +70,10 @@ class override_aten(contextlib.ContextDecorator):
 
 def _forward(before: Any, log: bool, masked_rows: str) -> Any:
     def compute(keys: Any, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-        with contextlib.suppress(SpecialCallError, NotImplementedError, IndexError):
+        with contextlib.suppress(NotImplementedError, IndexError):
             dtype = torch.float32 if half_to_float else x.dtype
             call = call_of(log, (x, None, None, None, None, None), dim, dtype, False, masked_rows)
-            if call.run is not None and not (half_to_float and x.dtype is torch.float32):
+            if call is not None and call.run is not None and not (half_to_float and x.dtype is torch.float32):
                 return call.run(None, (x, None, None, None, None, None))
         return before(keys, x, dim, half_to_float)
 

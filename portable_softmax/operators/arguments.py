@@ -86,6 +86,12 @@ def needs_of(inputs: Any) -> tuple[bool, ...]:
     return needs if torch.is_grad_enabled() and any(needs) else ()
 
 
+def has_voids(inputs: Inputs, options: Options) -> bool:
+    """True if elements may have no weight, for which gradients are 0 whatever that of the result is."""
+    _, mask, _, _, sink, _ = inputs
+    return bool(options.causal) or options.zero_rows or sink is not None or (mask is not None and mask.dtype is torch.bool)
+
+
 def tensors_and_numbers(*factors: Any) -> tuple[list[Any], list[Any]]:
     """Returns (the tensors, the others), with None in place of what is not of the kind: operators' schemas have no unions."""
     tensors = [factor if isinstance(factor, Tensor) else None for factor in factors]

@@ -1,6 +1,5 @@
 """token_log_probs: the rule which calls are launched, autograd, and the operator of compilers."""
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -46,9 +45,8 @@ def compute(inputs: Any, options: tuple[Any, ...], grad_inplace: bool) -> Result
             return reference.log_probs(*inputs, *options)
         tensors, numbers = tensors_and_numbers(*inputs[2:4])
         return _results(options, *operator(*inputs[:2], *tensors, *numbers, inputs[4], *options))
-    try:
-        call = call_of(inputs, options)
-    except SpecialCallError:
+    call = call_of(inputs, options)
+    if call is None:
         return reference.log_probs(*inputs, *read(inputs, *options))
     if call.run is None or (call.needs and transforms_are_active()):
         return reference.log_probs(*inputs, *call.options)
@@ -63,13 +61,12 @@ def _results(options: tuple[Any, ...], picked: Tensor, statistics: Tensor) -> Re
     return picked, statistics[0].clone() if lse else None, statistics[-1].clone() if entropy else None
 
 
-def call_of(inputs: Any, options: tuple[Any, ...]) -> Call:
-    """Returns what a call of plain tensors became; all arguments are read once for all calls with the same key.
-
-    Raises:
-        SpecialCallError: a tensor is not plain.
-    """
-    key = NAME, options, type(options[0]), is_batch_invariant(), torch.is_grad_enabled(), inputs[4], facts(*inputs)
+def call_of(inputs: Any, options: tuple[Any, ...]) -> Call | None:
+    """Returns what a call of plain tensors became, None of others; arguments are read once for all calls with the same key."""
+    try:
+        key = NAME, options, type(options[0]), is_batch_invariant(), torch.is_grad_enabled(), inputs[4], facts(*inputs)
+    except SpecialCallError:
+        return None
     call: Call | None = launch.calls.get(key)
     if call is None:
         checked = read(inputs, *options)
@@ -212,11 +209,9 @@ def operator(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Computes (log-probabilities of ids, statistics of rows)."""
     inputs = x, ids, *joined(scale, temperature, scale_number, temperature_number), softcap
-    options, run = (dim, ignore_index, entropy, lse), None
-    with contextlib.suppress(SpecialCallError):
-        run = call_of(inputs, options).run
-    if run is not None:
-        return run(inputs)
+    call = call_of(inputs, (dim, ignore_index, entropy, lse))
+    if call is not None and call.run is not None:
+        return call.run(inputs)
     picked, *results = reference.log_probs(*inputs, *read(inputs, dim, ignore_index, entropy, True))
     statistics = picked.new_zeros(LogProbs(entropy=entropy).n_statistics, *x.shape[:dim], *x.shape[dim + 1 :])
     for at, result in zip((0, -1), results, strict=True):

@@ -1,6 +1,5 @@
 """softmax and log_softmax: the rule which calls are launched, autograd, and the operator of compilers."""
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +20,7 @@ from portable_softmax.operators.arguments import (
     check_tensor,
     dtype_of,
     facts,
+    has_voids,
     joined,
     needs_of,
     read,
@@ -49,26 +49,27 @@ def compute(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked
         inputs = *inputs[:4], sink_of(NAMES[log], x, sink), inputs[5]
     if out is not None:
         return _into(out, log, inputs, dim, x.dtype if dtype is None else dtype, causal, masked_rows)
-    if is_compiling():
-        return _special(log, inputs, dim, dtype, causal, masked_rows, True)
-    try:
-        call = call_of(log, inputs, dim, dtype, causal, masked_rows)
-    except SpecialCallError:
-        return _special(log, inputs, dim, dtype, causal, masked_rows, False)
+    if not x.dim():
+        return compute(log, (x[None], *inputs[1:]), dim, dtype, causal, masked_rows)[0]
+    call = None if is_compiling() else call_of(log, inputs, dim, dtype, causal, masked_rows)
+    if call is None:
+        return _special(log, inputs, dim, dtype, causal, masked_rows)
     if call.run is None or (call.needs and transforms_are_active()):
         return reference.softmax(*inputs, call.options)
     return _recorded(call, *inputs) if call.needs else call.run(None, inputs)
 
 
-def call_of(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Tensor | None = None) -> Call:
-    """Returns what a call of plain tensors became; all arguments are read once for all calls with the same key.
+def call_of(
+    log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Tensor | None = None
+) -> Call | None:
+    """Returns what a call of plain tensors became, None of others; arguments are read once for all calls with the same key.
 
     The key has all that a launch depends on: of factors the magnitude, but a softcap itself, which is compiled.
-
-    Raises:
-        SpecialCallError: a tensor is not plain.
     """
-    x, tensors, at_x, writes = inputs[0], facts(*inputs, out), False, True
+    try:
+        x, tensors, at_x, writes = inputs[0], facts(*inputs, out), False, True
+    except SpecialCallError:
+        return None
     if out is not None:
         at_x, writes = out.data_ptr() == x.data_ptr(), not out.is_inference() or torch.is_inference_mode_enabled()
     if dtype is None:
@@ -80,30 +81,23 @@ def call_of(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked
     call: Call | None = launch.calls.get(key)
     if call is None:
         options, invariant, fits = read(NAMES[log], inputs, dim, dtype, causal, masked_rows), is_batch_invariant(), True
+        needs, voids = needs_of(inputs), has_voids(inputs, options)
         if out is not None:
             check_out(NAMES[log], out, x, options.dtype, inputs)
             fits = writes and out.shape == x.shape and 0 not in out.stride() and (not at_x or out.stride() == x.stride())
         run = launch.softmax(inputs, options, invariant, out) if fits else None
-        call = launch.keep(key, _call(run, options, inputs, needs_of(inputs), invariant))
+        call = launch.keep(key, Call(run, options, needs, voids, x.dtype, invariant))
     return call
 
 
-def _call(run: Any, options: Options, inputs: Inputs, needs: tuple[bool, ...], invariant: bool = False) -> Call:
-    x, mask, _, _, sink, _ = inputs
-    hides = bool(options.causal) or options.zero_rows or sink is not None
-    return Call(run, options, needs, hides or (mask is not None and mask.dtype is torch.bool), x.dtype, invariant)
-
-
-def _special(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any, compiling: bool) -> Tensor:
+def _special(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> Tensor:
     """Computes a call that is not plain: by the operator for compilers, else by the reference."""
     x = inputs[0]
     plain = all(other is None for other in inputs[1:]) and causal is False and masked_rows == "nan"
     if plain and (x.is_nested or x.layout is not torch.strided):
         return (torch.log_softmax if log else torch.softmax)(x, dim, dtype=dtype)  # computes it, or raises torch's error
     options = read(NAMES[log], inputs, dim, dtype, causal, masked_rows)
-    if not x.dim() and not plain:
-        return compute(log, (x[None], *inputs[1:]), 0, options.dtype, causal, masked_rows)[0]
-    if compiling and x.dim() and x.dtype in DTYPES and options.dtype in DTYPES and not transforms_are_active():
+    if is_compiling() and x.dtype in DTYPES and options.dtype in DTYPES and not transforms_are_active():
         tensors, numbers = tensors_and_numbers(*inputs[2:4])
         return operator(x, inputs[1], *tensors, inputs[4], *numbers, *inputs[5:], *options)
     return reference.softmax(*inputs, options)
@@ -114,13 +108,12 @@ def _into(out: Any, log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any
     x, name = inputs[0], NAMES[log]
     if not isinstance(out, Tensor):
         check_tensor(name, "out", out)
-    if not is_compiling():
-        with contextlib.suppress(SpecialCallError):
-            run = call_of(log, inputs, dim, dtype, causal, masked_rows, out).run
-            others = inputs[out.data_ptr() == x.data_ptr() :]
-            if run is not None and all(_storage(t) != _storage(out) for t in others if isinstance(t, Tensor)):
-                increment_version(out)
-                return run(out, inputs)
+    call = None if is_compiling() else call_of(log, inputs, dim, dtype, causal, masked_rows, out)
+    if call is not None and call.run is not None:
+        others = inputs[out.data_ptr() == x.data_ptr() :]
+        if all(_storage(t) != _storage(out) for t in others if isinstance(t, Tensor)):
+            increment_version(out)
+            return call.run(out, inputs)
     y = compute(log, inputs, dim, dtype, causal, masked_rows)
     check_out(name, out, x, y.dtype, inputs)
     return out.copy_(y) if out.shape == y.shape else torch.mul(y, 1, out=out)  # which resizes it, with torch's warning
@@ -230,12 +223,11 @@ def operator(
 ) -> Tensor:  # fmt: skip
     """Computes a softmax: see `Inputs` and `Options`."""
     factors = joined(scale, temperature, scale_number, temperature_number)
-    inputs, options = (x, mask, *factors, sink, softcap), (dim, dtype, causal or False, "zero" if zero_rows else "nan")
-    with contextlib.suppress(SpecialCallError):
-        call = call_of(log, inputs, *options)
-        if call.run is not None:
-            return call.run(None, inputs)
-    return reference.softmax(*inputs, read(NAMES[log], inputs, *options))
+    inputs = x, mask, *factors, sink, softcap
+    call = call_of(log, inputs, dim, dtype, causal or False, "zero" if zero_rows else "nan")
+    if call is not None and call.run is not None:
+        return call.run(None, inputs)
+    return reference.softmax(*inputs, Options(log, dim, dtype, causal, zero_rows))
 
 
 @torch.library.custom_op("portable_softmax::softmax_backward", mutates_args=())
@@ -255,10 +247,10 @@ def _gradient_by_operator(dy: Tensor, y: Tensor, factors: Factors, *rest: Any) -
 
 
 def _save_of_operator(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, mask, scale, temperature, sink, scale_number, temperature_number, softcap, *options = inputs
+    x, mask, scale, temperature, sink, scale_number, temperature_number, softcap, *rest = inputs
     factors = joined(scale, temperature, scale_number, temperature_number)
-    inputs = x, mask, *factors, sink, softcap
-    save(ctx, _call(None, Options(*options), inputs, ctx.needs_input_grad[:5]), inputs, output)
+    inputs, options = (x, mask, *factors, sink, softcap), Options(*rest)
+    save(ctx, Call(None, options, ctx.needs_input_grad[:5], has_voids(inputs, options), x.dtype), inputs, output)
 
 
 def _gradients_of_operator(ctx: Any, dy: Tensor) -> tuple[Any, ...]:

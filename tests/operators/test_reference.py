@@ -83,3 +83,4 @@ def test_what_has_no_elements():
     assert token_log_probs(torch.empty(2, 4), torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0)
     assert softmax(torch.tensor(3.0), 0, scale=2.0) == 1
     assert log_softmax(torch.tensor(3.0)) == 0
+    assert softmax(torch.tensor(0.0), scale=torch.tensor(2.0), sink=0.0) == 0.5

@@ -65,7 +65,7 @@ class Calls:
         options = self.factors(shape, dim) | (self.log_probs if function == "log_probs" else self.scores)(
             shape, dim, dtype, mode
         )
-        invariant = self.chance(0.15)
+        invariant = self.chance(0.3)
         self.text = f"{function} {mode} {shape} {dtype} dim {dim} invariant {invariant} " + ", ".join(
             f"{name} {tuple(o.shape)} {o.dtype}" if isinstance(o, torch.Tensor) else f"{name} {o}"
             for name, o in options.items()
@@ -255,7 +255,7 @@ class Calls:
         return torch.stack([x, x], -1)[..., 0] if way == 2 else x
 
     def draw(self):
-        """Returns a number from 0 to 1 for the place that calls: the one that it had for the call before, nine times of ten."""
+        """Returns a number from 0 to 1 for the place that calls: most often what it had for the call before."""
         frame, place = sys._getframe(1), []
         while frame.f_code is not Calls.one.__code__:
             place.append(frame.f_lasti)
@@ -263,7 +263,7 @@ class Calls:
         place = f"{place} {frame.f_lasti}"
         self.places[place] = nth = self.places.get(place, 0) + 1
         at = self.at
-        while (source := random.Random(f"{self.seed} {at} {place} {nth}")).random() > 0.1 and at % STEPS:
+        while (source := random.Random(f"{self.seed} {at} {place} {nth}")).random() > 0.06 and at % STEPS:
             at -= 1
         return source.random()
 
