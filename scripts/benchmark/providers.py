@@ -70,7 +70,8 @@ def _our_gradient(x: torch.Tensor, ids: torch.Tensor, dy: torch.Tensor) -> Calla
 
     inputs = x, ids, None, None, None
     call = call_of(inputs, (-1, -100, False, False))
-    assert call and call.run
+    assert call is not None
+    assert call.run
     gradient: Any = launched_gradient
     return partial(gradient, inputs, call.run(inputs)[1], (dy, None, None), call.options)
 
