@@ -99,10 +99,5 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     registers: Sizes | Unset = msgspec.UNSET  # of a thread, where the compiler has a few numbers to choose from
     cost: Cost | Unset = msgspec.UNSET  # left out, no time is expected
 
-    def over(self, other: "LaunchPolicy") -> "LaunchPolicy":
-        """Returns these preferences, with the other's where they say nothing."""
-        mine = {key: value for key in FACTS if (value := getattr(self, key)) is not msgspec.UNSET}
-        return msgspec.structs.replace(other, **mine)
-
 
 FACTS = LaunchPolicy.__struct_fields__

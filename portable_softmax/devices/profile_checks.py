@@ -1,14 +1,40 @@
-"""Checks of a profile whose values are each in range. They reject only what is certainly wrong together."""
+"""Files of device_profiles/, and what is certainly wrong with one whose values are in range."""
 
 import re
 from collections.abc import Iterator
 from operator import le
 from typing import Any
 
+import msgspec
+
 from portable_softmax.devices.backends import BACKENDS
-from portable_softmax.devices.file_schema import ProfileFile
-from portable_softmax.devices.profile_files import near
-from portable_softmax.devices.schema import given
+from portable_softmax.devices.policy import Cost, LaunchPolicy
+from portable_softmax.devices.schema import HardwareFacts, Release, Source, Text, given
+
+
+class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A device that can be bought. What it gives hides the same of its architecture."""
+
+    matches: list[Text] = []  # regular expressions; one must match the whole name that the runtime reports
+    hardware: HardwareFacts = HardwareFacts()
+    arch: Text | msgspec.UnsetType = msgspec.UNSET  # Triton's target, if the products of an architecture have different targets
+    cost: Cost | msgspec.UnsetType = msgspec.UNSET
+
+
+class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An architecture and its products."""
+
+    backend: str
+    architecture: Text
+    arch: Text  # regular expression for the whole of Triton's target architecture: 90, gfx942, Ascend910B[1-9].*
+    multiprocessor: Text  # the vendor's word for it, for reports
+    sources: dict[str, Source]
+    hardware: HardwareFacts
+    extends: Text | msgspec.UnsetType = msgspec.UNSET  # an architecture, of which launches are what `launch` does not give
+    launch: LaunchPolicy = LaunchPolicy()
+    first_triton: Release | msgspec.UnsetType = msgspec.UNSET  # first release that compiles for it without a device
+    products: dict[str, Product] = {}
+
 
 _MEMORY = "shared_memory_per_multiprocessor"
 _REGISTERS = "registers_per_multiprocessor partitions_per_multiprocessor"
@@ -40,13 +66,12 @@ def complaints(file: ProfileFile, alone: bool = False) -> Iterator[str]:
     """Yields everything that is wrong with a file, with its key and the reason.
 
     Args:
-        file: the file, or the one that an overlay stands for.
+        file: the file, with what it extends.
         alone: True checks the products' facts only among themselves, for an estimate, whose facts are those of no device.
     """
     if file.backend not in BACKENDS:
         yield f"backend: {file.backend!r} is none of {', '.join(BACKENDS)}"
-    if not _is_pattern(file.arch):
-        yield f"arch: {file.arch!r} is not a regular expression"
+    yield from _no_patterns("arch", [file.arch])
     launch, facts = file.launch, given(file.hardware)
     groups = {"hardware": facts, "launch": given(launch)}
     yield from _contradictions("hardware", facts, facts)
@@ -57,21 +82,22 @@ def complaints(file: ProfileFile, alone: bool = False) -> Iterator[str]:
     for name, product in file.products.items():
         where, own = f"products.{name}", given(product.hardware)
         groups |= {f"{where}.hardware": own, where: {"cost": product.cost} if product.cost else {}}
-        if wrong := [pattern for pattern in product.matches if not _is_pattern(pattern)]:
-            yield f"{where}.matches: {', '.join(map(repr, wrong))} is not a regular expression"
-        if _is_pattern(file.arch) and not re.fullmatch(file.arch, arch := product.arch or file.arch):
+        yield from _no_patterns(f"{where}.matches", product.matches)
+        arch = product.arch or file.arch
+        if not list(_no_patterns("", [file.arch])) and not re.fullmatch(file.arch, arch):
             yield f"{where}.arch: {arch!r} is not a target that the file's arch {file.arch!r} matches"
         yield from _contradictions(f"{where}.hardware", own if alone else facts | own, own)
     for where, key, source in ((at, key, fact.source) for at, group in groups.items() for key, fact in group.items()):
         if source not in file.sources:
-            yield f"{where}.{key}: its source {source!r} is not among `sources`{near(source, file.sources)}"
+            yield f"{where}.{key}: its source {source!r} is not among `sources`"
 
 
-def _is_pattern(text: str) -> bool:
-    try:
-        return bool(re.compile(text))
-    except (re.error, OverflowError, RecursionError):
-        return False
+def _no_patterns(where: str, texts: list[str]) -> Iterator[str]:
+    for text in texts:
+        try:
+            re.compile(text)
+        except (re.error, OverflowError, RecursionError):
+            yield f"{where}: {text!r} is not a regular expression"
 
 
 def _contradictions(where: str, facts: dict[str, Any], own: dict[str, Any]) -> Iterator[str]:

@@ -10,16 +10,19 @@ import re
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import yaml
 
-from portable_softmax.devices.file_schema import Overlay, Product, ProfileFile
 from portable_softmax.devices.policy import Grid, LaunchPolicy
-from portable_softmax.devices.profile_checks import complaints
-from portable_softmax.devices.profile_files import SHIPPED, architecture, overlaid, read_file
+from portable_softmax.devices.profile_checks import Product, ProfileFile, complaints
 from portable_softmax.devices.schema import Hardware, Source, given
 from portable_softmax.errors import ProfileError
 
+_PACKAGED = Path(__file__).parents[1] / "device_profiles"  # place of the profiles in a wheel
+SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "device_profiles"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # safe_load, by libyaml
 _reading = threading.Lock()
 
 
@@ -56,7 +59,11 @@ def profiles() -> Mapping[str, DeviceProfile]:
         ProfileError: a file is malformed; names the file, the key and the reason.
     """
     products = {profile.name: profile for profile in every_profile() if profile.product}
-    return {name: products[name] for name in sorted(products, key=_in_order)}
+
+    def in_order(name: str) -> list[str | int]:  # mi60 before mi300x
+        return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+
+    return {name: products[name] for name in sorted(products, key=in_order)}
 
 
 def every_profile() -> tuple[DeviceProfile, ...]:
@@ -64,6 +71,13 @@ def every_profile() -> tuple[DeviceProfile, ...]:
     extra = os.environ.get("PORTABLE_SOFTMAX_PROFILES", "").split(os.pathsep)
     with _reading:
         return _read((SHIPPED, *(Path(directory) for directory in extra if directory)))
+
+
+@functools.cache
+def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
+    if missing := next((path for path in directories if not path.is_dir()), None):
+        raise ProfileError(f"{missing} is not a directory; is the package installed, and PORTABLE_SOFTMAX_PROFILES right?")
+    return tuple(read_profiles(file for path in directories for file in sorted(path.glob("[!.]*/[!.]*.yaml"))))
 
 
 def reported_as(name: str | None, among: Iterable[DeviceProfile]) -> list[DeviceProfile]:
@@ -98,31 +112,76 @@ def match_profile(backend: str, arch: str, device_name: str | None, warp_size: i
 
 
 def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
-    """Returns the profiles of files: first of architectures, with their products; then of overlays, which may extend those.
+    """Returns the profiles of files: of architectures with their products, then of products that extend those.
 
     Raises:
         ProfileError: names the file, the key and the reason.
     """
-    contents = {path: read_file(path) for path in paths}
-    files = {_name(path): content for path, content in contents.items() if isinstance(content, ProfileFile)}
-    described: dict[str, tuple[ProfileFile, Product | None]] = {}
-    found = []
-    for path, content in sorted(contents.items(), key=lambda item: isinstance(item[1], Overlay)):
-        own: dict[str, Product | None] = {}
-        if isinstance(content, Overlay):
-            file, estimated = overlaid(path, content, described), content.extends.endswith("/estimated")
-        else:
-            file, estimated, own[path.stem] = architecture(path, content, files), False, None
-        if wrong := list(complaints(file, estimated)):
-            raise ProfileError("\n".join(f"{path}: {complaint}" for complaint in wrong))
-        for name, product in {**own, **file.products}.items():
-            described[_name(path, name)] = file, product
-            found.append(_profile(file, _name(path, name), product))
+    files = {path: _content(path) for path in paths}
+    named = {f"{path.parent.name}/{path.stem}": content for path, content in files.items() if "backend" in content}
+    products: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # a file and its product, or an empty one, by name
+    found: list[DeviceProfile] = []
+    for path, content in sorted(files.items(), key=lambda item: "backend" not in item[1]):
+        vendor, stem = path.parent.name, path.stem
+        try:
+            file, estimated = _extended(content, named, products, stem)
+            read = msgspec.convert(file, ProfileFile)
+            if wrong := list(complaints(read, estimated)):
+                raise ProfileError(f"\n{path}: ".join(wrong))
+        except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:  # hostile YAML has all of these
+            raise ProfileError(f"{path}: {error or type(error).__name__}") from error
+        if "backend" in content:
+            products[f"{vendor}/{stem}"] = file, {}
+            found.append(_profile(read, f"{vendor}/{stem}", None))
+        for name, product in read.products.items():
+            products[f"{vendor}/{name}"] = file, file["products"][name]
+            found.append(_profile(read, f"{vendor}/{name}", product))
     return found
 
 
-def _name(path: Path, product: str | None = None) -> str:
-    return f"{path.parent.name}/{product or path.stem}"
+def _content(path: Path) -> dict[str, Any]:
+    """Returns a file as YAML has it: a mapping."""
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
+    except (OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+        raise ProfileError(f"{path}: {error or type(error).__name__}") from error  # PyYAML raises more than its own errors
+    if not isinstance(content, dict):
+        raise ProfileError(f"{path}: it should be a mapping, not {type(content).__name__}")
+    return content
+
+
+def _extended(
+    content: dict[str, Any], named: Mapping[str, Any], products: Mapping[str, Any], stem: str
+) -> tuple[dict[str, Any], bool]:
+    """Returns a file with what it extends, merged key by key, and whether its facts are those of an estimate.
+
+    An architecture extends another one's `launch`; a file without `backend` is a product, which extends another or an
+    architecture.
+    """
+    base = content.get("extends")
+    if not base:
+        return content, False
+    if "backend" in content:
+        other = named.get(base) or (_content(SHIPPED / f"{base}.yaml") if (SHIPPED / f"{base}.yaml").is_file() else {})
+        if "launch" not in other or "extends" in other:
+            raise ProfileError(f"extends: {base!r} is no architecture that extends none")
+        theirs = {fact["source"] for fact in other["launch"].values()}
+        sources = _joined({name: other["sources"][name] for name in theirs}, content.get("sources", {}))
+        return {**content, "launch": {**other["launch"], **content.get("launch", {})}, "sources": sources}, False
+    if base not in products:
+        raise ProfileError(f"extends: there is no {base!r}")
+    file, product = products[base]
+    own = {key: value for key, value in content.items() if key not in ("extends", "sources")}
+    hardware = {**product.get("hardware", {}), **own.get("hardware", {})}
+    merged = {**product, "matches": [], **own, "hardware": hardware}
+    sources = _joined(file["sources"], content.get("sources", {}))
+    return {**file, "sources": sources, "products": {stem: merged}}, base.endswith("/estimated")
+
+
+def _joined(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, Any]:
+    if twice := sorted(name for name in theirs.keys() & mine.keys() if theirs[name] != mine[name]):
+        raise ProfileError(f"sources: what it extends has another {', '.join(twice)}; choose other names")
+    return {**theirs, **mine}
 
 
 def _profile(file: ProfileFile, name: str, product: Product | None) -> DeviceProfile:
@@ -144,15 +203,3 @@ def _profile(file: ProfileFile, name: str, product: Product | None) -> DevicePro
         first_triton=file.first_triton or None,
         product=product,
     )
-
-
-def _in_order(name: str) -> list[str | int]:
-    """Returns what to sort names by: numbers in them count as numbers, mi60 before mi300x."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
-
-
-@functools.cache
-def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
-    if missing := next((path for path in directories if not path.is_dir()), None):
-        raise ProfileError(f"{missing} is not a directory; is the package installed, and PORTABLE_SOFTMAX_PROFILES right?")
-    return tuple(read_profiles(file for path in directories for file in sorted(path.glob("[!.]*/[!.]*.yaml"))))

@@ -1,4 +1,4 @@
-"""Hardware facts, each with its source. An unknown fact is absent, and so is a limit that a device does not have."""
+"""Contents of a profile's file: hardware facts, each with its source. What is unknown, or what a device lacks, is absent."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,7 +9,6 @@ LARGEST_TILE = 2**20  # elements of a tensor in Triton: TRITON_MAX_TENSOR_NUMEL 
 Positive = Annotated[int, msgspec.Meta(gt=0, le=2**63 - 1)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Release = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?$")]
-Verified = Literal["measured", "vendor", "third-party"]
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +47,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Source of a number, and how far it was checked."""
 
-    verified: Verified
+    verified: Literal["measured", "vendor", "third-party"]
     title: Text
     url: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -81,16 +80,13 @@ class PowerOfTwo(Fact, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"{self.value} is not a power of two")
 
 
-# Fields of Hardware. Threads of a program are among them, because they set the most warps of a program.
-SIZES = ("shared_memory_sizes",)
-POWERS_OF_TWO = ("warp_size", "max_threads_per_program", "memory_alignment")
-
+KINDS = {
+    "shared_memory_sizes": Sizes,
+    **dict.fromkeys(("warp_size", "max_threads_per_program", "memory_alignment"), PowerOfTwo),
+}
 HardwareFacts: Any = msgspec.defstruct(
     "HardwareFacts",
-    [
-        (key, (Sizes if key in SIZES else PowerOfTwo if key in POWERS_OF_TWO else Fact) | msgspec.UnsetType, msgspec.UNSET)
-        for key in Hardware.__struct_fields__
-    ],
+    [(key, KINDS.get(key, Fact) | msgspec.UnsetType, msgspec.UNSET) for key in Hardware.__struct_fields__],
     frozen=True,
     forbid_unknown_fields=True,
     namespace={"__doc__": "The fields of Hardware, each with its source."},

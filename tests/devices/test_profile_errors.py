@@ -131,7 +131,7 @@ EXTENSION = {"extends": "nvidia/h200", "matches": ["X"], "sources": {"nvl": {"ve
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"extends": "nvidia/h2000"}, r"extends: there is no 'nvidia/h2000'; did you mean nvidia/h200\?"),
+        ({"extends": "nvidia/h2000"}, r"extends: there is no 'nvidia/h2000'"),
         ({"sources": {"h200": {"verified": "vendor", "title": "a brief"}}}, r"sources: what it extends has another h200"),
         ({"hardware": {"memory_bandwidth_gb_per_s": fact(1, "other")}}, r"its source 'other' is not among `sources`"),
         ({"cost": COST | {"source": "other"}}, r"products.mine.cost: its source 'other' is not among `sources`"),
