@@ -86,7 +86,7 @@ class _Used(NamedTuple):
 
 
 class _Costed(NamedTuple):
-    """A launch. They compare by whether they spill or may not fit, then by their time, then by what is simpler.
+    """A launch. First are those that neither spill nor may not fit, then the fastest, then the simpler.
 
     Where the memory's bandwidth is unknown the time is the number of a row's blocks, and there are no terms.
     """
@@ -220,8 +220,10 @@ class Choice:
         return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
 
     def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
-        costed = sorted(self._costed(request, candidates, rows), key=lambda each: each[:4])
-        return [each for each in costed if not self._is_slow(request, each, rows)] or costed
+        def order(costed: _Costed) -> tuple[Any, ...]:
+            return costed.doubtful, self._is_slow(request, costed, rows), *costed[1:4]
+
+        return sorted(self._costed(request, candidates, rows), key=order)
 
     def _is_slow(self, request: Request, costed: _Costed, rows: int) -> bool:
         """True for a launch of which some other is always as fast, or nearly so, by measured launches."""
