@@ -8,6 +8,8 @@ from portable_softmax.planning.cost import Facts
 from portable_softmax.planning.facts import GB_PER_S, L2_LATENCY, LINE_PART, lost
 from portable_softmax.planning.problem import VECTOR_BYTES
 
+FEWEST = 4  # elements of a thread; twice as many of large programs, and at most so many that are loaded one at a time
+MANY_WARPS, FEW_WARPS = 16, 8  # of large programs; of all that a multiprocessor holds, at least
 PACKED_BYTES = 2  # of the elements that are packed in pairs, whatever the compiler knows of rows
 
 
@@ -91,3 +93,17 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
         + LINE_PART * accesses * max(1 / lanes, at_once * traffic.element / (VECTOR_BYTES * lanes / 4)),
         own_issued=launch.block * traffic.program_operands / at_once / lanes,
     )
+
+
+def is_slow(traffic: Traffic, launch: RowLaunch, device: Device) -> bool:
+    """True for a launch of which some other is always as fast, or nearly so, by measured launches."""
+    walks, warps = launch.num_programs < launch.n_rows, launch.num_warps or FEW_WARPS
+    each = launch.block / (warps * (device.hardware.warp_size or 1))
+    if walks and not traffic.program and (launch.in_blocks or launch.num_stages == 1):
+        return True
+    if launch.num_stages > 1 and (launch.in_blocks or not walks):
+        return True  # there is nothing to load ahead, or other programs hide as much
+    if each < FEWEST or (each < 2 * FEWEST and warps >= MANY_WARPS):
+        return True
+    alone = launch.multiple == 1 and not traffic.reductions and not traffic.block_reductions
+    return (alone and each > 2 * FEWEST) or warps * launch.resident < FEW_WARPS

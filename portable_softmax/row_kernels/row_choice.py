@@ -13,19 +13,17 @@ from portable_softmax.errors import CompileError, GridError, PlanError
 from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.plan import LINE
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.planning.row_facts import RowLaunch, Traffic, row_facts
+from portable_softmax.planning.row_facts import RowLaunch, Traffic, is_slow, row_facts
 from portable_softmax.row_kernels.blocks import smaller_block
 from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import constants_of, jit_function
 from portable_softmax.row_kernels.offsets import overflows
 from portable_softmax.row_kernels.programs import Form, check_room, checked, form_of, most_programs
-from portable_softmax.row_kernels.row_settings import STAGES, Request, Setting, settings_of
+from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.row_kernels.traffic import KNOWN, traffic_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of
 
 EACH = 16  # elements of a block for each thread, of the setting that is compiled first
-FEWEST = 4  # elements of a thread; twice as many of large programs, and at most so many that are loaded one at a time
-MANY_WARPS, FEW_WARPS = 16, 8  # of large programs; of all that a multiprocessor holds, at least
 COMPILED = 6, 4  # settings that are compiled, without stages and then of all
 OTHER_REGISTERS = 24  # of a thread, that do not grow with its elements
 SEVERAL = 47  # rows, where a kernel is asked about its rows; Triton makes a constant of 1
@@ -92,6 +90,7 @@ class _Costed(NamedTuple):
     """
 
     doubtful: bool
+    slow: bool
     us: float
     stages: int
     num_programs: int
@@ -220,25 +219,7 @@ class Choice:
         return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
 
     def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
-        def order(costed: _Costed) -> tuple[Any, ...]:
-            return costed.doubtful, self._is_slow(request, costed, rows), *costed[1:4]
-
-        return sorted(self._costed(request, candidates, rows), key=order)
-
-    def _is_slow(self, request: Request, costed: _Costed, rows: int) -> bool:
-        """True for a launch of which some other is always as fast, or nearly so, by measured launches."""
-        setting, traffic, walks = costed.used.setting, self._traffic, request.grid is None and costed.num_programs < rows
-        each, warps = self._each(setting), setting.warps or FEW_WARPS
-        if costed.terms and walks and not traffic.program and (self.form.in_blocks or setting.stages < STAGES[1]):
-            return True
-        if setting.stages > 1 and (self.form.in_blocks or not walks):
-            return True  # there is nothing to load ahead, or other programs hide as much
-        if setting.warps and (each < FEWEST or (each < 2 * FEWEST and warps >= MANY_WARPS)):
-            return True
-        alone = request.multiple == 1 and not traffic.reductions and not traffic.block_reductions
-        if setting.warps and alone and each > 2 * FEWEST:
-            return True
-        return warps * costed.used.occupancy.programs_per_multiprocessor < FEW_WARPS
+        return sorted(self._costed(request, candidates, rows), key=lambda each: each[:5])
 
     def _costed(self, request: Request, candidates: Iterable[_Used], rows: int) -> Iterator[_Costed]:
         """Yields the launches of programs that fit, without grids that the device refuses where there are others."""
@@ -258,7 +239,8 @@ class Choice:
                 terms = cost(row_facts(self._traffic, launch, device), numbers) if numbers else None
                 us = terms.total if terms else -(-request.cols // setting.block)
                 doubtful = bool(spilled or device.doubt(used.resources))
-                yield _Costed(doubtful, us, setting.stages, num_programs, used, terms)
+                slow = bool(terms) and is_slow(self._traffic, launch, device)
+                yield _Costed(doubtful, slow, us, setting.stages, num_programs, used, terms)
 
     def _grids(self, request: Request, used: _Used, rows: int, resident: int) -> Iterator[tuple[int, int]]:
         """Yields numbers of programs, and of rows."""

@@ -24,7 +24,7 @@ from portable_softmax.planning.planner import ranked
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.reading import readings
 from portable_softmax.planning.request import contiguous_problem
-from portable_softmax.planning.row_facts import RowLaunch, Traffic, row_facts
+from portable_softmax.planning.row_facts import RowLaunch, Traffic, is_slow, row_facts
 from portable_softmax.runtime.specialization import KernelSpec
 
 H100 = "nvidia/h100-sxm"
@@ -266,3 +266,23 @@ def test_it_ranks_measured_launches():
     regrets = sorted(min(each)[1] / min(us for _, us in each) for each in found.values())
     assert regrets[len(regrets) // 2] < 1.02
     assert math.prod(regrets) ** (1 / len(regrets)) < 1.025
+
+
+@pytest.mark.parametrize(
+    ("slow", "fast", "traffic"),
+    [
+        pytest.param({"num_programs": 528}, {}, {}, id="walking without stages"),
+        pytest.param(
+            {"num_programs": 528, "in_blocks": True, "num_stages": 3}, {"in_blocks": True}, {}, id="walking over blocks"
+        ),
+        pytest.param({"num_stages": 3}, {"num_stages": 3, "num_programs": 528}, {}, id="stages for one turn"),
+        pytest.param({"num_warps": 16, "block": 1024}, {"num_warps": 4, "block": 1024}, {}, id="few elements of a thread"),
+        pytest.param({"num_warps": 1, "resident": 4}, {"num_warps": 4, "resident": 4}, {}, id="few warps"),
+        pytest.param({"multiple": 1, "block": 4096}, {"multiple": 1}, {"reductions": 0}, id="elements one at a time"),
+    ],
+)
+def test_row_kernels_have_launches_that_are_slow_by_rule(slow, fast, traffic):
+    of = Traffic(**{"row": 4096, "element": 2, "row_operands": 2, "reductions": 1, **traffic})
+    base = RowLaunch(4096, 1024, 16, 4096, 8, 4, 1024)
+    assert is_slow(of, base._replace(**slow), H100_DEVICE)
+    assert not is_slow(of, base._replace(**fast), H100_DEVICE)
