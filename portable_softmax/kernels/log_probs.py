@@ -39,8 +39,10 @@ def token_log_probs_kernel(
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
         writes = exists & (split == C.SPLITS - 1)
         ids = load_ids(ids_ptr, rows, exists if C.SKIP else writes, 0, n_ids, ignored, C)  # on their way meanwhile
+        seen = past
         if C.SKIP:
             reads = reads & any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C)
+            seen = tl.where(reads, past, 0)
 
         if C.STEP == "map":
             peaks, totals = load_statistics(words_ptr, rows, exists, NEG_INF, C)
@@ -52,7 +54,7 @@ def token_log_probs_kernel(
             scores, peak = load_tile(x, x, 1, 0, lead, past, reads, by, heat, first, C)
             _, total, falls = add_powers(scores, finite(peak), heat, C)
         else:
-            peak, total, falls = reduce_row(x, x, 1, 0, lead, past, reads, by, heat, first, last_column(first, past, C), C)
+            peak, total, falls = reduce_row(x, x, 1, 0, lead, past, reads, by, heat, first, last_column(first, seen, C), C)
 
         score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
         if C.STEP == "reduce":
@@ -74,7 +76,7 @@ def token_log_probs_kernel(
                         _zeros, parts, lowest = look(words + 2 * C.SPLITS * C.ROWS, epoch, 0.0, C)
                         late = late | (tl.max(lowest) == MISSING)
                     if late:
-                        peak, total, falls = reduce_row(x, x, 1, 0, lead, past, reads, by, heat, 0, tl.max(past), C)
+                        peak, total, falls = reduce_row(x, x, 1, 0, lead, past, reads, by, heat, 0, tl.max(seen), C)
                     else:
                         peak, total, falls = whole(peaks, totals, parts, heat, C)
             if split == C.SPLITS - 1:
