@@ -29,8 +29,7 @@ class _Stopped(BaseException):
 class _Program:
     def __init__(self, index, work, back):
         self.index, self.turn, self.error, self.done = index, threading.Semaphore(0), None, False
-        self.thread = threading.Thread(target=self._run, args=(work, back), daemon=True)
-        self.thread.start()
+        threading.Thread(target=self._run, args=(work, back), daemon=True).start()
 
     def _run(self, work, back):
         self.turn.acquire()
@@ -52,8 +51,7 @@ class Together:
 
     def __init__(self, seed, resident=None, order=sorted):
         self.random, self.back = random.Random(seed), threading.Semaphore(0)
-        self.resident, self.order = resident, order
-        self.running, self.stopped = None, False
+        self.resident, self.order, self.running, self.stopped = resident, order, None, False
 
     def launch(self, kernel, num_programs, **arguments):
         from triton.runtime.interpreter import interpreter_builder as builder
@@ -64,7 +62,9 @@ class Together:
             self._run([_Program(index, work, self.back) for index in self.order(range(num_programs))], builder)
             return (0,)  # no programs are left for the interpreter
 
-        with patched_once(), self._steps_of(builder):
+        names = ("create_masked_load", "create_masked_store", "create_atomic_rmw")
+        steps = {name: self._stepping(getattr(builder, name), name == "create_masked_load") for name in names}
+        with patched_once(), mock.patch.multiple(builder, **steps):
             kernel[grid](**arguments)
 
     def _run(self, programs, builder):
@@ -79,9 +79,9 @@ class Together:
             if self.running.done:
                 left.remove(self.running)
                 self.stopped = self.stopped or self.running.error is not None
-        errors = [program.error for program in programs if program.error and not isinstance(program.error, _Stopped)]
-        if errors:
-            raise errors[0]
+        for program in programs:
+            if program.error and not isinstance(program.error, _Stopped):
+                raise program.error
         if self.stopped:
             raise TimeoutError(f"{len(programs)} programs still wait for each other after {MOST_STEPS} steps")
 
@@ -93,13 +93,9 @@ class Together:
         if self.stopped:
             raise _Stopped
 
-    def _steps_of(self, builder):
-        """Makes volatile loads, stores and atomics steps of their own."""
-        names = ("create_masked_load", "create_masked_store", "create_atomic_rmw")
-        steps = {name: self._stepping(getattr(builder, name), name == "create_masked_load") for name in names}
-        return mock.patch.multiple(builder, **steps)
-
     def _stepping(self, access, only_volatile):
+        """Makes an access a step of its own: a store, an atomic operation, or a load that is volatile."""
+
         def stepping(*arguments):
             if only_volatile and not arguments[-1]:
                 return access(*arguments)
@@ -115,11 +111,9 @@ def at_once(device, seed, polls=3, left=lambda words, number: None, **order):
     """Returns a machine whose programs run at once; see Together.
 
     Args:
-        device: the interpreter's.
-        seed: of the interleavings.
+        device, seed, order: the interpreter's; of the interleavings; which programs run at once.
         polls: how often programs look for words, at most.
         left: fills a launch's words, of the number of the launch, ahead of it.
-        order: which programs run at once; see Together.
     """
 
     def prepare(spec, device, grid, sizes):
@@ -128,7 +122,6 @@ def at_once(device, seed, polls=3, left=lambda words, number: None, **order):
         def launch(*operands):
             if spec.exchanges:
                 left(*operands[-2:])
-            operands = [t.view(torch.uint8) if isinstance(t, torch.Tensor) and t.dtype == torch.bool else t for t in operands]
             named = dict(zip(names, in_order((*operands, *fixed)), strict=True)) | constexprs_of(spec, device)
             Together(seed, **order).launch(kernel_of(spec), grid[0], **named)
 
