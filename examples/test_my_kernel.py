@@ -2,8 +2,8 @@
 
 Without a device, and with one (or hip, npu, xpu, interpreter):
 
-    python -m pytest -p portable_probe.testing examples/test_my_kernel.py --on amd/mi300x --on nvidia/h200
-    python -m pytest -p portable_probe.testing examples/test_my_kernel.py --device cuda
+    python -m pytest examples/test_my_kernel.py --on amd/mi300x,nvidia/h200
+    python -m pytest examples/test_my_kernel.py --device cuda
 """
 
 import pytest

@@ -192,7 +192,7 @@ def _here(options: argparse.Namespace) -> Device:
     try:
         return current_device()
     except NoDeviceError as error:
-        if options.verify and not options.require:
+        if options.verify and options.require in (None, "interpreter"):
             hint = "Running in Triton's interpreter instead; --on amd/mi300x emulates an AMD GPU."
             print(f"No accelerator: {error}\n{hint}\n", file=sys.stderr, flush=True)
             return Device.from_profile("triton/interpreter")

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
 WORKFLOW = yaml.safe_load((EXAMPLES / "ci_three_vendors.yml").read_text())
+STEPS = {job: WORKFLOW["jobs"][job]["steps"][-1]["run"] for job in ("compiled", "interpreted")}
 QUICK = {("my_kernel.py", None), ("softmax_and_plan.py", None), ("vocab_parallel.py", None), ("sampler.py", "1")}
 
 
@@ -72,26 +73,35 @@ def test_the_notebook_prints_what_it_says(monkeypatch):
             assert printed.getvalue() == text or (text and triton.__version__ != "3.8.0")
 
 
-def test_the_workflow_can_be_copied():
-    """It installs this package, its actions are pinned, and its devices and options exist."""
+def test_the_pipelines_can_be_copied():
+    """Both install this package and have the same matrix of devices; actions are pinned, and devices exist."""
     from portable_softmax.devices.backends import BACKENDS
+    from portable_softmax.devices.names import find_profiles
 
     text = (EXAMPLES / "ci_three_vendors.yml").read_text()
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in re.findall(r"uses: (\S+)", text))
-    installs = re.findall(r"pip install (.*)", text)
-    assert installs
-    assert all("@ $PORTABLE_SOFTMAX" in install for install in installs)
-    legs = WORKFLOW["jobs"]["hardware"]["strategy"]["matrix"]["include"]
+    for pipeline in (text, (EXAMPLES / "ci_three_vendors.gitlab-ci.yml").read_text()):
+        installs = re.findall(r"pip install (.*)", pipeline)
+        assert len(installs) == 3
+        assert all("@ $PORTABLE_SOFTMAX" in install for install in installs)
+    jobs, gitlab = WORKFLOW["jobs"], yaml.safe_load(pipeline)
+    ons = jobs["compiled"]["strategy"]["matrix"]["devices"]
+    assert ons == gitlab["compiled"]["parallel"]["matrix"][0]["ON"]
+    assert all(find_profiles([on]) for on in ons)
+    legs = jobs["hardware"]["strategy"]["matrix"]["include"]
+    assert [leg["device"] for leg in legs] == [leg["DEVICE"] for leg in gitlab["hardware"]["parallel"]["matrix"]]
     assert {leg["device"] for leg in legs} <= BACKENDS.keys()
-    assert "--device ${{ matrix.device }}" in WORKFLOW["jobs"]["hardware"]["steps"][-1]["run"]
+    for job in ("compiled", "interpreted"):
+        assert STEPS[job].replace("${{ matrix.devices }}", "$ON") == gitlab[job]["script"][-1]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", WORKFLOW["jobs"]["compiled"]["steps"][2:], ids=lambda step: step["run"][-20:])
-def test_the_workflows_steps_without_a_device_run(step):
-    command = shlex.split(step["run"].replace("$TESTS", "examples/test_my_kernel.py"))
-    assert command[0] == "python"
-    assert "passed" in run(sys.executable, *command[1:], TRITON_INTERPRET=None)
+@pytest.mark.parametrize("job", STEPS)
+def test_the_pipelines_steps_without_a_device_run(job):
+    matrix = WORKFLOW["jobs"][job].get("strategy", {}).get("matrix", {"devices": [""]})
+    for on in matrix["devices"]:
+        command = shlex.split(STEPS[job].replace("$TESTS", "examples/test_my_kernel.py").replace("${{ matrix.devices }}", on))
+        assert "passed" in run(sys.executable, *command[1:], TRITON_INTERPRET=None)
 
 
 @pytest.fixture(params=["torch", pytest.param("kernel", marks=pytest.mark.kernel)])
