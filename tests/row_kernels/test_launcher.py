@@ -5,14 +5,12 @@ import gc
 import itertools
 import pickle
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import row_kernels
 import torch
 import triton
-import triton.language as tl
-from row_kernels import PLANNED, assert_plan, planned
+from row_kernels import NAMES, PLANNED, RMS, assert_plan, fresh, one_row, planned, scaled
 from sweep import mostly_slow
 
 from portable_softmax import (
@@ -24,7 +22,6 @@ from portable_softmax import (
     fits,
     inspect_kernel,
     launcher,
-    persistent,
     profiles,
 )
 from portable_softmax.planning.cost import cost
@@ -38,17 +35,6 @@ ARCHITECTURES = {  # one product of each
     for name in (*profiles(), *QUICK)
     if (device := Device.from_profile(name)).backend in ("cuda", "hip")
 }
-RMS = row_kernels.example("rms_norm")
-
-
-@triton.jit
-def one_row(x, y, n_rows, n_cols, BLOCK: tl.constexpr, SCALE: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    here = tl.program_id(0) * n_cols + at
-    tl.store(y + here, tl.load(x + here, mask=at < n_cols) * SCALE, mask=at < n_cols)
-
-
-scaled = launcher(one_row, rows="n_rows", cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],), SCALE=3)
 
 
 def is_quick(device, name):
@@ -122,7 +108,7 @@ def test_what_is_given_wins():
     assert (plan.num_programs, plan.meta["num_warps"], plan.meta["STAGES"]) == (100, 2, 3)
     assert planned("cross_entropy", "nvidia/h100-sxm", BLOCK=4096).meta["BLOCK"] == 4096
     assert planned("rms_norm", "nvidia/h100-sxm", num_warps=1).meta["num_warps"] == 1, "what spills, too, if it is told"
-    always = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK", num_warps=16)
+    always = fresh(num_warps=16)
     assert always.plan(*PLANNED["rms_norm"][1], device="nvidia/h100-sxm").meta["num_warps"] == 16
 
 
@@ -144,7 +130,7 @@ def test_a_row_for_each_program():
 
 
 def test_what_was_compiled_is_chosen_from_for_other_numbers_of_rows(monkeypatch):
-    run, calls = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK"), []
+    run, calls = fresh(), []
     monkeypatch.setattr(
         row_choice, "compiled_for", lambda *given, of=row_choice.compiled_for: calls.append(given[1]) or of(*given)
     )
@@ -157,7 +143,7 @@ def test_what_was_compiled_is_chosen_from_for_other_numbers_of_rows(monkeypatch)
 
 
 def test_no_tensor_is_kept():
-    run = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK")
+    run = fresh()
     x, w = torch.empty(64, 512, device="meta"), torch.empty(512, device="meta")
     kept = weakref.ref(x)
     run.plan(x, w, x, 64, 512, 1e-6, device="nvidia/h100-sxm")
@@ -169,9 +155,7 @@ def test_no_tensor_is_kept():
 def test_an_autotuners_configurations_are_the_candidates():
     configs = [triton.Config({"STAGES": stages}, num_warps=warps) for stages in (1, 2) for warps in (4, 8)]
     tuned = triton.autotune(configs, ["n_cols"])(RMS.rms_norm_kernel)
-    plan = persistent(tuned, rows="n_rows", cols="n_cols", block="BLOCK").plan(
-        *PLANNED["rms_norm"][1], device="nvidia/h100-sxm"
-    )
+    plan = fresh(tuned).plan(*PLANNED["rms_norm"][1], device="nvidia/h100-sxm")
     assert plan.config.kwargs["STAGES"] in (1, 2)
     assert (plan.meta["num_warps"] in (4, 8), plan.meta["BLOCK"]) == (True, 4096)
 
@@ -194,7 +178,7 @@ def test_a_heuristic_gives_what_is_not_computed():
 )
 def test_names_that_a_kernel_has_not(named, words):
     with pytest.raises(TypeError, match=words):
-        persistent(**{"kernel": one_row, "rows": "n_rows", "cols": "n_cols", "block": "BLOCK"} | named)
+        launcher(**{"kernel": one_row, **NAMES} | named)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +209,7 @@ def test_a_compiler_that_traces_sees_the_kernel(monkeypatch):
 
     monkeypatch.setattr(module, "chosen", lambda device: Device.from_profile("nvidia/h100-sxm"))
     monkeypatch.setattr(module, "current_index", lambda: lambda: 0)
-    run, seen = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK"), []
+    run, seen = fresh(), []
 
     @torch.library.triton_op("test_persistent::rms_norm", mutates_args={})
     def rms_norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -245,155 +229,8 @@ def test_a_compiler_that_traces_sees_the_kernel(monkeypatch):
     assert "'BLOCK': 1024" in seen[0]
 
 
-@pytest.mark.kernel
-@pytest.mark.parametrize("case", row_kernels.CASES)
-@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (7, 40), (33, 1000), (5, 1040), (3, 5000)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_right_on_the_device_here(where, case, rows, cols, dtype):
-    run, arguments, given, exact = case(rows, cols, dtype)
-    placed = [each.to(where) if hasattr(each, "to") else each for each in arguments]
-    run(*placed, **given)
-    row_kernels.assert_right(case, placed, exact)
-
-
-@pytest.mark.kernel
-@pytest.mark.parametrize("num_programs", [1, 3, 50])
-def test_any_number_of_programs_is_right(where, num_programs):
-    for case in row_kernels.CASES:
-        run, arguments, given, exact = case(7, 100, torch.float32)
-        placed = [each.to(where) if hasattr(each, "to") else each for each in arguments]
-        if case is row_kernels.rms_norm_gradient:
-            placed[4] = torch.zeros(num_programs, 100, device=where)
-        run(*placed, **given, num_programs=num_programs)
-        row_kernels.assert_right(case, placed, exact)
-
-
-@pytest.mark.kernel
-def test_arguments_by_name_and_no_rows(where):
-    x = torch.rand(3, 70, device=where)
-    y = torch.empty_like(x)
-    scaled(n_rows=3, n_cols=70, y=y, x=x)
-    assert torch.equal(y, x * 3)
-    scaled(x, y, 3, n_cols=70, SCALE=2)
-    assert torch.equal(y, x * 2)
-    assert scaled(x, torch.empty(0, 70, device=where), 0, 70) is None
-
-
-@pytest.mark.kernel
-def test_decorated_kernels_run(where):
-    configs = [
-        triton.Config({"SCALE": scale}, num_warps=4, pre_hook=lambda arguments: arguments["y"].fill_(1)) for scale in (3, 3)
-    ]
-    x = torch.rand(3, 70, device=where)
-    for kernel in (triton.autotune(configs, ["n_cols"])(one_row), triton.heuristics({"SCALE": lambda arguments: 3})(one_row)):
-        run, y = launcher(kernel, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],)), torch.empty_like(x)
-        for _ in range(2):
-            run(x, y, 3, 70)
-            assert torch.equal(y, x * 3)
-
-
-@pytest.mark.kernel
-@pytest.mark.accelerator  # the interpreter takes one thread at a time
-def test_from_threads(where):
-    run = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK")
-
-    def launch(rows):
-        _, arguments, _, exact = row_kernels.rms_norm(rows, 64, torch.float32)
-        placed = [each.to(where) if hasattr(each, "to") else each for each in arguments]
-        for _ in range(3):
-            run(*placed)
-        row_kernels.assert_right(row_kernels.rms_norm, placed, exact)
-
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(launch, (1, 2, 3, 4))) == [None] * 4
-
-
-@pytest.mark.kernel
-@pytest.mark.accelerator
-def test_the_first_call_may_be_captured(where):
-    x = torch.randn(64, 1000, device=where)
-    w, y = torch.rand(1000, device=where), torch.empty_like(x)
-    run, graph = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK"), torch.cuda.CUDAGraph()
-    RMS.forward(x, w, y, 64, 1000, 1e-6)  # loads the code
-    expected = y.clone()
-    y.zero_()
-    with torch.cuda.graph(graph):
-        run(x, w, y, 64, 1000, 1e-6)
-    graph.replay()
-    assert torch.equal(y, expected)
-
-
-@pytest.mark.kernel
-def test_compiled_code_goes_on_around_a_launch(where):
-    module = row_kernels.example("layer_norm")
-    x, w, b = (torch.randn(shape, device=where) for shape in ((8, 100), (100,), (100,)))
-    compiled = torch.compile(lambda x, w, b: module.layer_norm(x * 2, w, b) + 1, backend="eager")
-    torch.testing.assert_close(compiled(x, w, b), torch.nn.functional.layer_norm(x * 2, (100,), w, b) + 1)
-
-
-@triton.jit
-def adding(x, y, n_rows, n_cols, eps, BLOCK: tl.constexpr, F: tl.constexpr = 1):
-    at = tl.arange(0, BLOCK)
-    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
-        value = tl.load(x + row * n_cols + at, mask=at < n_cols)
-        tl.store(y + row * n_cols + at, value * F + eps, mask=at < n_cols)
-
-
-@pytest.mark.kernel
-def test_a_call_wins_over_what_was_given_before(where):
-    run, x = persistent(adding, rows="n_rows", cols="n_cols", block="BLOCK", eps=0.5), torch.zeros(2, 4, device=where)
-    y = torch.empty_like(x)
-    for given, expected in (({}, 0.5), ({"eps": 1.5}, 1.5), ({"eps": 2.5}, 2.5), ({}, 0.5)):
-        run(x, y, 2, 4, **given)
-        assert y[0, 0] == expected
-    run(x, y, 2, 4, 3.5)
-    assert y[0, 0] == 3.5
-
-
-@pytest.mark.kernel
-def test_constants_that_compare_equal_are_launches_of_their_own(where):
-    run = persistent(adding, rows="n_rows", cols="n_cols", block="BLOCK", eps=0)
-    x, y = torch.full((2, 4), 100, dtype=torch.int8, device=where), torch.empty(2, 4, dtype=torch.int32, device=where)
-    for factor in (2, 2.0, True, 1, 2):
-        run(x, y, 2, 4, F=factor)
-        fresh = persistent(adding, rows="n_rows", cols="n_cols", block="BLOCK", eps=0)
-        expected = torch.empty_like(y)
-        fresh(x, expected, 2, 4, F=factor)
-        assert torch.equal(y, expected)
-    plan = [run.plan(x, y, 2, 4, F=factor).meta["F"] for factor in (2, 2.0)]
-    assert [*map(type, plan)] == [int, float]
-
-
-@pytest.mark.kernel
-def test_one_launch_by_position_and_by_name(where):
-    run, x = persistent(adding, rows="n_rows", cols="n_cols", block="BLOCK"), torch.ones(2, 4, device=where)
-    y = torch.empty_like(x)
-    for number in range(4):
-        for call in (lambda eps: run(x=x, y=y, n_rows=2, n_cols=4, eps=eps, F=3), lambda eps: run(x, y, 2, 4, eps, F=3)):
-            call(float(number))
-            assert y[0, 0] == 3 + number
-
-
-@pytest.mark.kernel
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"num_programs": -1}, "num_programs of adding should be a number from 1 on, not -1"),
-        ({"num_programs": 3.5}, "num_programs of adding should be a number from 1 on, not 3.5"),
-        ({"wrong": 1}, "wrong"),
-        ({"n_rows": 2.0}, "n_rows of adding should be a number from 0 on, not 2.0"),
-    ],
-)
-def test_calls_that_are_refused(where, given, words):
-    run, x = persistent(adding, rows="n_rows", cols="n_cols", block="BLOCK"), torch.ones(2, 4, device=where)
-    arguments = {"x": x, "y": x, "n_rows": 2, "n_cols": 4, "eps": 0.5}
-    run(**arguments | {"y": torch.empty_like(x)})
-    with pytest.raises((TypeError, CompileError), match=words):
-        run(**arguments | given)
-
-
 def test_launches_do_not_depend_on_rows_where_batches_must_not_matter():
-    run = persistent(RMS.rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK")
+    run = fresh()
 
     def metas():
         plans = [

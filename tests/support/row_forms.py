@@ -24,48 +24,40 @@ class Form(NamedTuple):
 
 
 @triton.jit
-def walk_for(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+def _one(x, y, row, n_cols, BLOCK: tl.constexpr):
     c = tl.arange(0, BLOCK)
+    at = tl.cast(row, tl.int64) * n_cols + c
+    tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+
+
+@triton.jit
+def walk_for(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
-        at = tl.cast(row, tl.int64) * n_cols + c
-        tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+        _one(x, y, row, n_cols, BLOCK)
 
 
 @triton.jit
 def walk_while(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)
-    c = tl.arange(0, BLOCK)
     while row < n_rows:
-        at = tl.cast(row, tl.int64) * n_cols + c
-        tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+        _one(x, y, row, n_cols, BLOCK)
         row += tl.num_programs(0)
 
 
 @triton.jit
 def walk_counted(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
     pid = tl.program_id(0)
-    c = tl.arange(0, BLOCK)
     turns = tl.cdiv(n_rows - pid, tl.num_programs(0))
     for i in range(turns):
-        at = tl.cast(pid + i * tl.num_programs(0), tl.int64) * n_cols + c
-        tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+        _one(x, y, pid + i * tl.num_programs(0), n_cols, BLOCK)
 
 
 @triton.jit
 def walk_renamed(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
     last = n_rows
     step = tl.num_programs(0)
-    c = tl.arange(0, BLOCK)
     for row in range(tl.program_id(0), last, step):
-        at = tl.cast(row, tl.int64) * n_cols + c
-        tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
-
-
-@triton.jit
-def _one(x, y, row, n_cols, BLOCK: tl.constexpr):
-    c = tl.arange(0, BLOCK)
-    at = tl.cast(row, tl.int64) * n_cols + c
-    tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+        _one(x, y, row, n_cols, BLOCK)
 
 
 @triton.jit
@@ -126,22 +118,32 @@ def walk_part(x, y, part, n_rows, n_cols, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def walk_tile(x, y, n_rows, n_cols, BLOCK: tl.constexpr, TILE: tl.constexpr):
+def _tile(x, y, tile, n_rows, n_cols, BLOCK: tl.constexpr, TILE: tl.constexpr):
     c = tl.arange(0, BLOCK)
+    r = tile * TILE + tl.arange(0, TILE)
+    at = r[:, None].to(tl.int64) * n_cols + c[None, :]
+    mask = (r < n_rows)[:, None] & (c < n_cols)[None, :]
+    tl.store(y + at, tl.load(x + at, mask=mask, other=0.0) * 2, mask=mask)
+
+
+@triton.jit
+def walk_tile(x, y, n_rows, n_cols, BLOCK: tl.constexpr, TILE: tl.constexpr):
     for tile in range(tl.program_id(0), tl.cdiv(n_rows, TILE), tl.num_programs(0)):
-        r = tile * TILE + tl.arange(0, TILE)
-        at = r[:, None].to(tl.int64) * n_cols + c[None, :]
-        mask = (r < n_rows)[:, None] & (c < n_cols)[None, :]
-        tl.store(y + at, tl.load(x + at, mask=mask, other=0.0) * 2, mask=mask)
+        _tile(x, y, tile, n_rows, n_cols, BLOCK, TILE)
+
+
+@triton.jit
+def _block(x, y, t, n_cols, BLOCK: tl.constexpr):
+    n = tl.cdiv(n_cols, BLOCK)
+    c = t % n * BLOCK + tl.arange(0, BLOCK)
+    at = (t // n).to(tl.int64) * n_cols + c
+    tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
 
 
 @triton.jit
 def walk_flat(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
-    n = tl.cdiv(n_cols, BLOCK)
-    for t in range(tl.program_id(0), n_rows * n, tl.num_programs(0)):
-        c = t % n * BLOCK + tl.arange(0, BLOCK)
-        at = (t // n).to(tl.int64) * n_cols + c
-        tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+    for t in range(tl.program_id(0), n_rows * tl.cdiv(n_cols, BLOCK), tl.num_programs(0)):
+        _block(x, y, t, n_cols, BLOCK)
 
 
 @triton.jit
@@ -151,10 +153,9 @@ def other_row(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
 
 @triton.jit
 def other_row_guard(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    if row >= n_rows:
+    if tl.program_id(0) >= n_rows:
         return
-    _one(x, y, row, n_cols, BLOCK)
+    _one(x, y, tl.program_id(0), n_cols, BLOCK)
 
 
 @triton.jit
@@ -189,20 +190,12 @@ def other_axis1(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
 
 @triton.jit
 def other_tile(x, y, n_rows, n_cols, BLOCK: tl.constexpr, TILE: tl.constexpr):
-    c = tl.arange(0, BLOCK)
-    r = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    at = r[:, None].to(tl.int64) * n_cols + c[None, :]
-    mask = (r < n_rows)[:, None] & (c < n_cols)[None, :]
-    tl.store(y + at, tl.load(x + at, mask=mask, other=0.0) * 2, mask=mask)
+    _tile(x, y, tl.program_id(0), n_rows, n_cols, BLOCK, TILE)
 
 
 @triton.jit
 def other_flat(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
-    t = tl.program_id(0)
-    n = tl.cdiv(n_cols, BLOCK)
-    c = t % n * BLOCK + tl.arange(0, BLOCK)
-    at = (t // n) * n_cols + c
-    tl.store(y + at, tl.load(x + at, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
+    _block(x, y, tl.program_id(0), n_cols, BLOCK)
 
 
 @triton.jit
@@ -240,6 +233,14 @@ def _rows(meta):
     return (meta["n_rows"],)
 
 
+def _two(meta):
+    return meta["n_rows"], triton.cdiv(meta["n_cols"], meta["BLOCK"])
+
+
+def _chunks(meta):
+    return (triton.cdiv(meta["n_rows"], meta.get("per") or meta["TILE"]),)
+
+
 def _blocks(meta):
     return (meta["n_rows"] * triton.cdiv(meta["n_cols"], meta["BLOCK"]),)
 
@@ -259,19 +260,11 @@ FORMS = {
     "a total by atomics": Form(walk_total, result="total"),
     "a row": Form(other_row, _rows, "a program takes one row"),
     "a row, and programs without one": Form(other_row_guard, _rows, "a program takes one row"),
-    "a chunk of rows": Form(
-        other_chunk, lambda meta: (triton.cdiv(meta["n_rows"], meta["per"]),), "a chunk of 10 rows", {"part": 4, "per": 10}
-    ),
+    "a chunk of rows": Form(other_chunk, _chunks, "a chunk of 10 rows", {"part": 4, "per": 10}),
     "a constexpr step": Form(other_step, (13,), "its loop over rows steps by 13", {"NUM": 13}),
-    "two axes": Form(
-        other_grid2,
-        lambda meta: (meta["n_rows"], triton.cdiv(meta["n_cols"], meta["BLOCK"])),
-        r"it reads tl.program_id\(1\), so its grid has 2 axes",
-    ),
+    "two axes": Form(other_grid2, _two, r"it reads tl.program_id\(1\), so its grid has 2 axes"),
     "rows along axis 1": Form(other_axis1, lambda meta: (1, meta["n_rows"]), r"it reads tl.program_id\(1\)"),
-    "a tile of rows": Form(
-        other_tile, lambda meta: (triton.cdiv(meta["n_rows"], meta["TILE"]),), "a program takes a tile of 4 rows", {"TILE": 4}
-    ),
+    "a tile of rows": Form(other_tile, _chunks, "a program takes a tile of 4 rows", {"TILE": 4}),
     "a flat number of blocks": Form(other_flat, _blocks, "a program takes (a part of a|one) row"),
     "one program for all": Form(other_alone, (1,), "all its programs do the same"),
     "bounds that are loaded": Form(other_loaded, (4,), "which rows a program takes", {"order": (0, 9, 20, 30, 37)}),

@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 
 import torch
+import triton
+import triton.language as tl
 
-from portable_softmax import Device, current_device
+from portable_softmax import Device, current_device, launcher
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EPS = 1e-6
@@ -99,6 +101,31 @@ def assert_launched(machine, name, case, rows, cols, dtype):
     assert plan.device == current_device(index).name
 
 
+@triton.jit
+def one_row(x, y, n_rows, n_cols, BLOCK: tl.constexpr, SCALE: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    here = tl.program_id(0) * n_cols + at
+    tl.store(y + here, tl.load(x + here, mask=at < n_cols) * SCALE, mask=at < n_cols)
+
+
+@triton.jit
+def adding(x, y, n_rows, n_cols, eps, BLOCK: tl.constexpr, F: tl.constexpr = 1):
+    at = tl.arange(0, BLOCK)
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        value = tl.load(x + row * n_cols + at, mask=at < n_cols)
+        tl.store(y + row * n_cols + at, value * F + eps, mask=at < n_cols)
+
+
+NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
+RMS = example("rms_norm")
+scaled = launcher(one_row, rows="n_rows", cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],), SCALE=3)
+
+
+def fresh(kernel=RMS.rms_norm_kernel, **given):
+    """Returns a launcher that has launched nothing."""
+    return launcher(kernel, **NAMES, **given)
+
+
 X = "bf16[16384,4096]"
 PLANNED = {
     "rms_norm": ("forward", (X, "bf16[4096]", X, 16384, 4096, 1e-6), {}),
@@ -111,8 +138,8 @@ PLANNED = {
 
 def planned(name, device, **given):
     """Plans a large call of an example on a device that is not here."""
-    launcher, arguments, more = PLANNED[name]
-    return getattr(example(name.split()[0]), launcher).plan(*arguments, device=device, **more, **given)
+    direction, arguments, more = PLANNED[name]
+    return getattr(example(name.split()[0]), direction).plan(*arguments, device=device, **more, **given)
 
 
 def assert_plan(name, device):

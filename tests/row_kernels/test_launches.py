@@ -1,0 +1,140 @@
+"""Launches of row kernels on the device that is here: right whatever is given, by position and by name, and kept."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import row_kernels
+import torch
+import triton
+from row_kernels import RMS, adding, fresh, one_row, scaled
+
+from portable_softmax import CompileError, launcher
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.mark.parametrize("case", row_kernels.CASES)
+@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (7, 40), (33, 1000), (5, 1040), (3, 5000)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_right_on_the_device_here(where, case, rows, cols, dtype):
+    run, arguments, given, exact = case(rows, cols, dtype)
+    placed = [each.to(where) if hasattr(each, "to") else each for each in arguments]
+    run(*placed, **given)
+    row_kernels.assert_right(case, placed, exact)
+
+
+@pytest.mark.parametrize("num_programs", [1, 3, 50])
+def test_any_number_of_programs_is_right(where, num_programs):
+    for case in row_kernels.CASES:
+        run, arguments, given, exact = case(7, 100, torch.float32)
+        placed = [each.to(where) if hasattr(each, "to") else each for each in arguments]
+        if case is row_kernels.rms_norm_gradient:
+            placed[4] = torch.zeros(num_programs, 100, device=where)
+        run(*placed, **given, num_programs=num_programs)
+        row_kernels.assert_right(case, placed, exact)
+
+
+def test_arguments_by_name_and_no_rows(where):
+    x = torch.rand(3, 70, device=where)
+    y = torch.empty_like(x)
+    scaled(n_rows=3, n_cols=70, y=y, x=x)
+    assert torch.equal(y, x * 3)
+    scaled(x, y, 3, n_cols=70, SCALE=2)
+    assert torch.equal(y, x * 2)
+    assert scaled(x, torch.empty(0, 70, device=where), 0, 70) is None
+
+
+def test_decorated_kernels_run(where):
+    configs = [
+        triton.Config({"SCALE": scale}, num_warps=4, pre_hook=lambda arguments: arguments["y"].fill_(1)) for scale in (3, 3)
+    ]
+    x = torch.rand(3, 70, device=where)
+    for kernel in (triton.autotune(configs, ["n_cols"])(one_row), triton.heuristics({"SCALE": lambda arguments: 3})(one_row)):
+        run, y = launcher(kernel, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],)), torch.empty_like(x)
+        for _ in range(2):
+            run(x, y, 3, 70)
+            assert torch.equal(y, x * 3)
+
+
+@pytest.mark.accelerator  # the interpreter takes one thread at a time
+def test_from_threads(where):
+    run = fresh()
+
+    def launch(rows):
+        _, arguments, _, exact = row_kernels.rms_norm(rows, 64, torch.float32)
+        placed = [each.to(where) if hasattr(each, "to") else each for each in arguments]
+        for _ in range(3):
+            run(*placed)
+        row_kernels.assert_right(row_kernels.rms_norm, placed, exact)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(launch, (1, 2, 3, 4))) == [None] * 4
+
+
+@pytest.mark.accelerator
+def test_the_first_call_may_be_captured(where):
+    x = torch.randn(64, 1000, device=where)
+    w, y = torch.rand(1000, device=where), torch.empty_like(x)
+    run, graph = fresh(), torch.cuda.CUDAGraph()
+    RMS.forward(x, w, y, 64, 1000, 1e-6)  # loads the code
+    expected = y.clone()
+    y.zero_()
+    with torch.cuda.graph(graph):
+        run(x, w, y, 64, 1000, 1e-6)
+    graph.replay()
+    assert torch.equal(y, expected)
+
+
+def test_compiled_code_goes_on_around_a_launch(where):
+    module = row_kernels.example("layer_norm")
+    x, w, b = (torch.randn(shape, device=where) for shape in ((8, 100), (100,), (100,)))
+    compiled = torch.compile(lambda x, w, b: module.layer_norm(x * 2, w, b) + 1, backend="eager")
+    torch.testing.assert_close(compiled(x, w, b), torch.nn.functional.layer_norm(x * 2, (100,), w, b) + 1)
+
+
+def test_a_call_wins_over_what_was_given_before(where):
+    run, x = fresh(adding, eps=0.5), torch.zeros(2, 4, device=where)
+    y = torch.empty_like(x)
+    for given, expected in (({}, 0.5), ({"eps": 1.5}, 1.5), ({"eps": 2.5}, 2.5), ({}, 0.5)):
+        run(x, y, 2, 4, **given)
+        assert y[0, 0] == expected
+    run(x, y, 2, 4, 3.5)
+    assert y[0, 0] == 3.5
+
+
+def test_constants_that_compare_equal_are_launches_of_their_own(where):
+    run = fresh(adding, eps=0)
+    x, y = torch.full((2, 4), 100, dtype=torch.int8, device=where), torch.empty(2, 4, dtype=torch.int32, device=where)
+    for factor in (2, 2.0, True, 1, 2):
+        run(x, y, 2, 4, F=factor)
+        expected = torch.empty_like(y)
+        fresh(adding, eps=0)(x, expected, 2, 4, F=factor)
+        assert torch.equal(y, expected)
+    plan = [run.plan(x, y, 2, 4, F=factor).meta["F"] for factor in (2, 2.0)]
+    assert [*map(type, plan)] == [int, float]
+
+
+def test_one_launch_by_position_and_by_name(where):
+    run, x = fresh(adding), torch.ones(2, 4, device=where)
+    y = torch.empty_like(x)
+    for number in range(4):
+        for call in (lambda eps: run(x=x, y=y, n_rows=2, n_cols=4, eps=eps, F=3), lambda eps: run(x, y, 2, 4, eps, F=3)):
+            call(float(number))
+            assert y[0, 0] == 3 + number
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"num_programs": -1}, "num_programs of adding should be a number from 1 on, not -1"),
+        ({"num_programs": 3.5}, "num_programs of adding should be a number from 1 on, not 3.5"),
+        ({"wrong": 1}, "wrong"),
+        ({"n_rows": 2.0}, "n_rows of adding should be a number from 0 on, not 2.0"),
+    ],
+)
+def test_calls_that_are_refused(where, given, words):
+    run, x = fresh(adding), torch.ones(2, 4, device=where)
+    arguments = {"x": x, "y": x, "n_rows": 2, "n_cols": 4, "eps": 0.5}
+    run(**arguments | {"y": torch.empty_like(x)})
+    with pytest.raises((TypeError, CompileError), match=words):
+        run(**arguments | given)
