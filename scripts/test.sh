@@ -3,7 +3,7 @@
 # virtual NPU where that can be set up; REQUIRE_VIRTUAL_NPU=1 fails where it cannot.
 #   --all             sweeps of every case too, and plans with another Triton
 #   --device cuda     on a machine with an accelerator (or hip, npu, xpu); this and all other arguments go to pytest
-#   RESULTS=DIR       keeps JUnit files for `portable-softmax report`
+#   RESULTS=DIR       keeps JUnit files
 set -euo pipefail
 [ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
