@@ -137,5 +137,5 @@ def test_usage(monkeypatch, capsys):
         main(["tune", "--refit", "x.csv"])
     assert "--refit and --on go together" in capsys.readouterr().err
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main(["tune"]) == 1
+    assert main(["tune"]) == 4
     assert capsys.readouterr().err == "ImportError: numpy is needed, which solves for the numbers: pip install numpy\n"
