@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 # True of tensors under dispatch modes and functorch, of subclasses, sparse and meta tensors, in one call of 60 ns; modes and
-# functorch have no public name (2.6 to 2.13).
-from torch._C import _dispatch_isTensorSubclassLike
+# functorch have no public name (2.6 to 2.13). torch.jit.is_tracing is _is_tracing behind two calls of Python (2.6 to 2.13).
+from torch._C import _dispatch_isTensorSubclassLike, _is_tracing
 from torch.autograd import forward_ad  # _current_level takes 8 ns, the public unpack_dual 200 for each tensor (2.6 to 2.13)
 from torch.nn import Parameter
 
@@ -61,7 +61,7 @@ def facts(*arguments: Any) -> tuple[Any, ...]:
         SpecialCallError: there is a tensor that is not plain: its elements are not in strided memory of its own, or a mode, a
             functorch level or a subclass observes it; or the call is in forward mode, or under torch.jit.trace.
     """
-    if forward_ad._current_level >= 0 or torch.jit.is_tracing():  # type: ignore[attr-defined]
+    if forward_ad._current_level >= 0 or _is_tracing():
         raise SpecialCallError
     facts: list[Any] = []
     for t in arguments:
