@@ -360,7 +360,6 @@ def close(actual, exact, error, what):
 if __name__ == "__main__":
     count, seed, device, *fresh = (*sys.argv[1:], *("1000", "0", "cuda")[len(sys.argv) - 1 :])
     if fresh:
-
         torch.set_num_threads(1)  # a fork has no others
         found = [f"call {at} has other bits in a process of its own" for at in differences(int(count), int(seed), device)]
     else:
