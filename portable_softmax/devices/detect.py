@@ -145,7 +145,7 @@ def _active_target() -> Any:
         claims = [name for name, backend in backends.items() if backend.driver.is_active()]
         if not claims:
             raise NoDeviceError(
-                f"Triton has drivers for {', '.join(backends)}; none finds a device. {_torch_build()}; {INSTALL}"
+                f"Triton has drivers for {', '.join(backends)}; none finds a device. {_torch_build()}"
             ) from error
         if len(claims) > 1:
             raise DeviceError(
@@ -160,7 +160,8 @@ def _active_target() -> Any:
 def _torch_build() -> str:
     torch = _import_torch()
     built = [name for name in BACKENDS if getattr(torch.version, name, None)]
-    return f"torch {torch.__version__} is built for {' and '.join(built) or 'the CPU only'}"
+    hint = " ".join(BACKENDS[name].setup for name in built) or INSTALL
+    return f"torch {torch.__version__} is built for {' and '.join(built) or 'the CPU only'}. {hint}"
 
 
 def _setup() -> str:
