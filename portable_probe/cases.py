@@ -97,7 +97,7 @@ def _judged(report: Report, device: Device) -> Report:
         step = next_step(used, device)
         added["next_step"] = step
         if not report.occupancy.programs_per_multiprocessor and not report.error:
-            added |= {"error": PlanError.__name__, "message": step.text}
+            added |= {"error": PlanError.__name__, "message": step}
     if report.verify and not report.verify.right:
         added |= {"error": WRONG, "message": "the result differs from float64 by more than the tolerance"}
     return msgspec.structs.replace(report, **added)

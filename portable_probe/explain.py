@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from portable_probe.output import many
-from portable_probe.report import NextStep
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 
@@ -40,56 +39,45 @@ def unmet(used: KernelResources, found: Occupancy, device: Device, at_least: AtL
     return f"{where}; limited by {' and '.join(found.limited_by)}"
 
 
-def next_step(used: KernelResources, device: Device) -> NextStep:
-    """Returns the smallest reduction of the limiting resources that lets one more program in."""
+def next_step(used: KernelResources, device: Device) -> str:
+    """Returns the smallest reduction of the limiting resources that lets one more program in, or why there is none."""
     found = device.vendor.occupancy(used, device.hardware)
     here = found.programs_per_multiprocessor
     if why := device.doubt(used):
-        return _none(here, why)
+        return why
     if used.spilled_bytes_per_thread:
-        return _none(here, "spills registers to memory: use smaller tiles, more warps, or a larger register limit (maxnreg)")
+        return "spills registers to memory: use smaller tiles, more warps, or a larger register limit (maxnreg)"
     binding = [REDUCIBLE[name] for name in found.limited_by if name in REDUCIBLE]
     fixed = [name for name in found.limited_by if name not in REDUCIBLE]
     if UNKNOWN in fixed and here:
         others = min(programs for name, programs in found.limits.items() if name != UNKNOWN)
-        return _none(here, f"unknown: the compiler does not report registers (install `ocloc`); all else allows {others}")
+        return f"unknown: the compiler does not report registers (install `ocloc`); all else allows {others}"
     if fixed:
         bound = " and ".join(fixed)
-        return _none(here, f"already at the hardware limit ({bound})") if here else _fewer_warps(used, device, bound)
-    reduced, fewer = used, {}
+        return f"already at the hardware limit ({bound})" if here else _fewer_warps(used, device, bound)
+    reduced, steps = used, []
     for field, words in binding:
-        most = _largest(reduced, field, device, here)
+        most, uses = _largest(reduced, field, device, here), getattr(used, field)
         if most is None:
-            return _none(here, f"no smaller number of {words} raises it")
-        if spared := (getattr(reduced, field) or 0) - most:
-            fewer[field] = spared
+            return f"no smaller number of {words} raises it"
+        if most != uses:
+            steps.append(f"at most {most} {words} ({uses} now)" if here else f"{uses} {words}, and {most} fit")
         reduced = replace(reduced, **{field: most})
+    if not here:
+        return f"does not fit: a program needs {' and '.join(steps)}"
     now = device.vendor.occupancy(reduced, device.hardware).programs_per_multiprocessor
-    limits = [(getattr(reduced, field), words, getattr(used, field)) for field, words in binding if field in fewer]
-    if here:
-        steps = " and ".join(f"at most {most} {words} ({uses} now)" for most, words, uses in limits)
-        text = f"{many(now, 'program')} instead of {here} with {steps}"
-    else:
-        text = (
-            f"does not fit: a program needs {' and '.join(f'{uses} {words}, and {most} fit' for most, words, uses in limits)}"
-        )
-    return NextStep(text=text, programs=now, instead_of=here, fewer=fewer)
+    return f"{many(now, 'program')} instead of {here} with {' and '.join(steps)}"
 
 
-def _none(here: int, text: str) -> NextStep:
-    return NextStep(text=text, programs=here, instead_of=here)
-
-
-def _fewer_warps(used: KernelResources, device: Device, bound: str) -> NextStep:
-    """Finds the largest number of warps, by halves, with which a program fits."""
+def _fewer_warps(used: KernelResources, device: Device, bound: str) -> str:
+    """Names the largest number of warps, by halves, with which a program fits."""
     warps = (used.num_warps or 1) // 2
     while warps:
         fit = device.vendor.occupancy(replace(used, num_warps=warps), device.hardware).programs_per_multiprocessor
         if fit:
-            text = f"no program fits: {bound}; with {warps} warps instead of {used.num_warps}, {fit} would"
-            return NextStep(text=text, programs=fit, instead_of=0, fewer={"num_warps": (used.num_warps or 1) - warps})
+            return f"no program fits: {bound}; with {warps} warps instead of {used.num_warps}, {fit} would"
         warps //= 2
-    return _none(0, f"no program fits: {bound}; fewer warps do not help, use smaller tiles")
+    return f"no program fits: {bound}; fewer warps do not help, use smaller tiles"
 
 
 def _largest(used: KernelResources, field: str, device: Device, here: int) -> int | None:

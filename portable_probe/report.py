@@ -106,15 +106,6 @@ class Time(Fields, frozen=True, kw_only=True):
     floor_us: float | None = None  # for these bytes at the data sheet's bandwidth
 
 
-class NextStep(Fields, frozen=True, kw_only=True):
-    """The smallest reduction that raises occupancy; `fewer` is empty if there is none."""
-
-    text: str
-    programs: int
-    instead_of: int
-    fewer: dict[str, int] = {}
-
-
 class Verified(Fields, frozen=True, kw_only=True):
     """Distance of a result from float64; null is not finite."""
 
@@ -142,7 +133,7 @@ class Report(Fields, frozen=True, kw_only=True):
     time: Time | None = None
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    next_step: NextStep | None = None
+    next_step: str | None = None  # what would raise occupancy
     verify: Verified | None = None
     dump: tuple[str, ...] = ()
     error: str | None = None

@@ -89,7 +89,7 @@ def _details(report: Report, explain: bool) -> Iterator[tuple[str, ...]]:
         yield "why", *report.reasons
         yield "limits", *(f"{name:20}{n:>6}{'   binds' * (name in fits.limited_by)}" for name, n in fits.limits.items())
     if report.next_step and not report.error:
-        yield "next step", report.next_step.text
+        yield "next step", report.next_step
     yield "written", *report.dump
 
 
@@ -194,7 +194,7 @@ def _remarks(reports: list[Report], explain: bool) -> Iterator[str]:
         said = [f"{report.error}: {report.message}"] if report.error else []
         said += verdict(report.verify) if report.verify else []
         said += [f"warning: {warning}" for warning in report.warnings]
-        said += [f"next step: {report.next_step.text}"] if explain and report.next_step and not report.error else []
+        said += [f"next step: {report.next_step}"] if explain and report.next_step and not report.error else []
         for remark in said:
             remark = remark.replace(f" for {report.device.backend}/{report.device.arch}:", ":")  # alike for several targets
             about.setdefault(remark, []).append(", ".join(filter(None, (report.device.name, _case(report)))))

@@ -67,5 +67,5 @@ def assert_occupancy(
         if refused := refused_grid(launch, (width, height, depth), device):
             raise AssertionError(f"{name}: {refused}")
     if missed := unmet(used, found, device, at_least, no_spills):
-        raise AssertionError(f"{name}: {missed}\nnext step {next_step(used, device).text}\nuses      {used}")
+        raise AssertionError(f"{name}: {missed}\nnext step {next_step(used, device)}\nuses      {used}")
     return found
