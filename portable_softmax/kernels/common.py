@@ -57,7 +57,10 @@ def find_rows(tile, n_rows, n_heads, n_queries, C: tl.constexpr):
         exists = query < n_queries
     else:
         rows = tile * C.ROWS + lane
-        exists = rows < n_rows
+        if C.AXIS == 0 and C.VECTOR > 1:  # VECTOR divides the number of rows: accesses of so many have one mask
+            exists = rows // C.VECTOR * C.VECTOR < n_rows
+        else:
+            exists = rows < n_rows
         if C.LEVELS > 1:
             head = rows // n_queries
             query = rows - head * n_queries
@@ -100,7 +103,6 @@ def find_columns(rows, head, query, exists, offset, n_cols, n_queries, C: tl.con
     elif C.AXIS == 0 and (C.VECTOR > 1 and not C.HEAD_TILES):  # VECTOR divides the number of queries
         offset = tl.max_contiguous(tl.multiple_of(offset, C.VECTOR), C.VECTOR)
         out = tl.max_contiguous(tl.multiple_of(out, C.VECTOR), C.VECTOR)
-        exists = tl.max_constancy(exists, C.VECTOR)
     return along(offset, C), along(offset if C.OUT_LIKE_X else out, C), along(lead, C), along(past, C), along(exists, C)
 
 
