@@ -63,21 +63,20 @@ def facts(*arguments: Any) -> tuple[Any, ...]:
     """
     if forward_ad._current_level >= 0 or _is_tracing():
         raise SpecialCallError
-    facts: list[Any] = []
+    key: list[Any] = []
     for t in arguments:
-        kind = type(t)
         if t is None:
-            facts.append(None)
-        elif kind is Tensor or kind is Parameter:
+            key.append(None)
+        elif (kind := type(t)) is Tensor or kind is Parameter:
             # Without an address: empty, or a zero tensor of autograd.
             if _dispatch_isTensorSubclassLike(t) or t.is_nested or t.is_neg() or not (start := t.data_ptr()):
                 raise SpecialCallError
-            facts += t.dtype, t.shape, t.stride(), start % VECTOR_BYTES == 0, t.get_device(), t.requires_grad
+            key += t.dtype, t.shape, t.stride(), start % VECTOR_BYTES == 0, t.get_device(), t.requires_grad
         elif isinstance(t, (Tensor, torch.SymFloat, torch.SymInt)):
             raise SpecialCallError
         else:
-            facts += kind, isinstance(t, Real) and TINY < float(t) < HUGE
-    return tuple(facts)
+            key += kind, isinstance(t, Real) and TINY < float(t) < HUGE
+    return tuple(key)
 
 
 def needs_of(inputs: Any) -> tuple[bool, ...]:

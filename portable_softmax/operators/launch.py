@@ -38,6 +38,7 @@ class Call(NamedTuple):
         voids: elements without weight have a gradient of 0, whatever that of the result is.
         x_dtype: type of the gradient of x.
         invariant: the choice of batch_invariant, which a gradient follows.
+        apart: with out=, bytes between its address and those of tensors that it has no memory in common with.
     """
 
     run: Callable[..., Any] | None
@@ -46,6 +47,7 @@ class Call(NamedTuple):
     voids: bool = False
     x_dtype: torch.dtype = torch.float32
     invariant: bool = False
+    apart: int = 0
 
 
 def keep(key: tuple[Any, ...], call: Any) -> Any:

@@ -86,7 +86,8 @@ def call_of(
             check_out(NAMES[log], out, x, options.dtype, inputs)
             fits = writes and out.shape == x.shape and 0 not in out.stride() and (not at_x or out.stride() == x.stride())
         run = launch.softmax(inputs, options, invariant, out) if fits else None
-        call = launch.keep(key, Call(run, options, needs, voids, x.dtype, invariant))
+        apart = 0 if out is None else max(_extent(t) for t in (out, *inputs) if isinstance(t, Tensor))
+        call = launch.keep(key, Call(run, options, needs, voids, x.dtype, invariant, apart))
     return call
 
 
@@ -104,14 +105,15 @@ def _special(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, maske
 
 
 def _into(out: Any, log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> Tensor:
-    """Writes to out: directly if it is x itself or has storage of its own; all else is computed and copied."""
+    """Writes to out: directly if it is x itself or has memory of its own; all else is computed and copied."""
     x, name = inputs[0], NAMES[log]
     if not isinstance(out, Tensor):
         check_tensor(name, "out", out)
     call = None if is_compiling() else call_of(log, inputs, dim, dtype, causal, masked_rows, out)
     if call is not None and call.run is not None:
-        others = inputs[out.data_ptr() == x.data_ptr() :]
-        if all(_storage(t) != _storage(out) for t in others if isinstance(t, Tensor)):
+        start, apart = out.data_ptr(), call.apart
+        others = [t for t in inputs if t is not None and isinstance(t, Tensor) and abs(t.data_ptr() - start) < apart]
+        if not others or (len(others) == 1 and others[0] is x and start == x.data_ptr()):
             increment_version(out)
             return call.run(out, inputs)
     y = compute(log, inputs, dim, dtype, causal, masked_rows)
@@ -119,9 +121,9 @@ def _into(out: Any, log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any
     return out.copy_(y) if out.shape == y.shape else torch.mul(y, 1, out=out)  # which resizes it, with torch's warning
 
 
-def _storage(t: Tensor) -> Any:
-    """Returns the address of a tensor's storage, in half the time that the storage itself takes."""
-    return t.data_ptr() - t.storage_offset() * t.element_size()
+def _extent(t: Tensor) -> int:
+    """Returns the bytes from the start of a tensor's first element to the end of its last."""
+    return (1 + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))) * t.element_size()
 
 
 class Recorded(torch.autograd.Function):
