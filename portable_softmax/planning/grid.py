@@ -23,7 +23,7 @@ MOST_SHARED_BLOCKS = 32, 24  # of a split in registers
 LEAST_SHARED = 16, 32  # elements of all operands that each thread of programs has that share rows
 MOST_HELD = 128  # elements of a thread in registers, of rows side by side
 MOST_SPLIT = 96  # elements of all operands of a thread where programs share rows, of rows side by side
-MOST_PIECES = 5  # blocks of at most one access of a row: more hit cache lines that are still on their way
+MOST_PIECES = 5, 8  # blocks of at most one access of a row, and a thread's loads of these: more hit lines on their way
 
 
 class Place(NamedTuple):
@@ -83,6 +83,8 @@ def _side_by_side(budget: Budget) -> Iterator[Tiling]:
     word = max(1, WORD_BYTES // problem.element_bytes)
     sizes = powers(max(problem.vector, word), 2 * problem.widest)
     narrow, line = (min(budget.most_rows, word * elements) for elements in (budget.sector, budget.line))
+    if problem.scattered:
+        narrow = max(narrow, next_power_of_2(problem.inner + 1))  # of several matrices
     for rows in powers(narrow, min(budget.most_rows, 2 * line)):
         places = [*product([rows], warps[:-1] or warps, sizes[::-1], [1], [True])]
         if budget.shares and not problem.scattered and 2 * rows * problem.width * budget.operands > budget.registers:
@@ -162,7 +164,9 @@ def _is_slow(budget: Budget, rows: int, width: int, blocks: int, splits: int, th
     problem, each = budget.problem, rows * width * blocks / threads
     if problem.across:
         return each > MOST_HELD or (splits > 1 and each * budget.operands > MOST_SPLIT)
-    pieces = width * problem.element_bytes <= VECTOR_BYTES and blocks > MOST_PIECES
+    most_blocks, most_loads = MOST_PIECES
+    pieces = blocks > most_blocks or each / problem.vector * budget.operands > most_loads
+    pieces = pieces and width * problem.element_bytes <= VECTOR_BYTES
     idle = each < problem.vector and problem.tiles(rows) * splits * threads > budget.multiprocessors * budget.resident_threads
     return pieces or idle or (threads == budget.most_threads and each <= FEW)
 

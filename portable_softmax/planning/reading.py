@@ -18,10 +18,13 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     if problem.across:
         several = not problem.numbered and device.vendor.scattered_rows and problem.inner < Budget(problem, device).line
         return [problem, replace(problem, scattered=True)] if several else [problem]
-    whole_lines = (
-        problem.n_cols * problem.element_bytes >= WORD_BYTES * Budget(problem, device).line
-    )  # ends would be most of it
-    anywhere = whole_lines and problem.aligned and device.vendor.aligned_access and _may_be_unaligned(problem)
+    two_lines = 2 * WORD_BYTES * Budget(problem, device).line  # bytes; of shorter rows the ends are much
+    anywhere = (
+        problem.n_cols * problem.element_bytes >= two_lines
+        and problem.aligned
+        and device.vendor.aligned_access
+        and _may_be_unaligned(problem)
+    )
     if anywhere and not problem.batch_invariant:
         return [problem, replace(problem, vector=problem.widest, unaligned=True)]
     return [problem]
