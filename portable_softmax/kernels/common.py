@@ -137,7 +137,7 @@ def first_column(split, n_cols, C: tl.constexpr):
 def opaque(column, n_cols, C: tl.constexpr):
     """Returns a column, as a number that the compiler takes for another: else places of loads stay in registers for stores."""
     if C.HIDE != "":
-        column = tl.inline_asm_elementwise("", C.HIDE, [column], tl.int32, is_pure=False, pack=1)
+        column = tl.multiple_of(tl.inline_asm_elementwise("", C.HIDE, [column], tl.int32, is_pure=False, pack=1), C.BLOCK)
     elif C.SPLITS > 1:
         column += tl.where(n_cols < 0, 65536, 0)
     return column

@@ -150,7 +150,7 @@ def constexpr_of(config: KernelConfig) -> InKernel:
     """Returns the value of a kernel's C. Triton before 3.4 does not look up attributes of constexprs; this teaches it."""
     import triton.language as tl
 
-    from .common import INTERPRETED
+    from portable_softmax.kernels.common import INTERPRETED
 
     if not hasattr(tl.constexpr, "__getattr__"):
         tl.constexpr.__getattr__ = _attribute
