@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from portable_softmax.runtime.guard import guard_of, launch_on
+from portable_softmax.runtime.layout import guarded
 
 
 @pytest.fixture
@@ -29,15 +30,16 @@ def device(index):
     return SimpleNamespace(index=index, vendor=SimpleNamespace(torch_device_type="somewhere"))
 
 
+def launched(device, function):
+    return lambda *given: launch_on(guard_of(device), function, *given)
+
+
 @pytest.mark.parametrize("index", [0, 1, None])
-def test_a_call_is_made_while_its_device_is_the_current_one(current, index):
+@pytest.mark.parametrize("way", [lambda device, function: guarded(function, device), launched], ids=["guarded", "launch_on"])
+def test_a_call_is_made_while_its_device_is_the_current_one(current, way, index):
     """A device that is not here needs no guard."""
-    guard = guard_of(device(index))
-    assert (guard.current() == guard.number) == (index != 1)
-    with guard.made_current():
-        assert (guard.current() == guard.number, current) == (True, [index or 0])
     called = []
-    call = lambda *given: launch_on(guard, lambda *given: called.append((current[0], *given)) or len(called), *given)  # noqa: E731
+    call = way(device(index), lambda *given: called.append((current[0], *given)) or len(called))
     assert [call("y", "x"), call("y", "z")] == [1, 2]
     assert called == [(index or 0, "y", "x"), (index or 0, "y", "z")]
     assert current == [0]
