@@ -7,7 +7,7 @@ to be cleared. A tile has [SPLITS, ROWS, 2] words. Statistics of splits are [WOR
 import triton
 import triton.language as tl
 
-from .common import along
+from portable_softmax.kernels.common import along
 
 MISSING = tl.constexpr(float("inf"))  # in place of a first number that was not sent: sent ones are below
 

@@ -8,13 +8,15 @@ are all ignored is not read, and its numbers are 0.
 import triton
 import triton.language as tl
 
-from .common import (
+from portable_softmax.kernels.common import (
     BOTH, ENDS, HIGHEST, NEG_INF, along, exp, find_columns, find_rows, finite, first_column, last_column, load_per_row,
     offsets_of_rows, places, places_of_ends, store,
 )  # fmt: skip
-from .exchange import MISSING, load_statistics, look, of_rows, publish, store_statistics
-from .scores import add_powers, bounded, capped, fall_of, inverse_of, load_scores, load_tile, merge, reduce_row
-from .softmax import n_tiles
+from portable_softmax.kernels.exchange import MISSING, load_statistics, look, of_rows, publish, store_statistics
+from portable_softmax.kernels.scores import (
+    add_powers, bounded, capped, fall_of, inverse_of, load_scores, load_tile, merge, reduce_row,
+)  # fmt: skip
+from portable_softmax.kernels.softmax import n_tiles
 
 
 @triton.jit

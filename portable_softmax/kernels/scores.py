@@ -8,7 +8,7 @@ counts where it is -inf alone. Their scores are not divided, and `fall_of` makes
 import triton
 import triton.language as tl
 
-from .common import (
+from portable_softmax.kernels.common import (
     BOTH, HIGHEST, LOWEST, NEG_INF, along, exp, finite, fma, get, in_vectors, of_row, offsets_of, offsets_of_rows, places, put,
 )  # fmt: skip
 

@@ -8,12 +8,12 @@ rows' other columns, and stores the results.
 import triton
 import triton.language as tl
 
-from .common import (
+from portable_softmax.kernels.common import (
     BOTH, ENDS, NEG_INF, exp, find_columns, find_rows, finite, first_column, fma, get, last_column, load, load_per_row, of_row,
     offsets_of_rows, opaque, places, places_of_ends, put, store, times, times_inverse,
 )  # fmt: skip
-from .exchange import MISSING, load_statistics, look, of_rows, publish, store_statistics
-from .scores import (
+from portable_softmax.kernels.exchange import MISSING, load_statistics, look, of_rows, publish, store_statistics
+from portable_softmax.kernels.scores import (
     add_powers, add_sink, by_lane, causal_past, fall_of, filled, find_mask, inverse_of, load_scores, load_tile, reduce_row,
     sum_of_lanes,
 )  # fmt: skip
