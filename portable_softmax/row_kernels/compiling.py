@@ -89,8 +89,8 @@ def _with_reasons(found: Any, again: Callable[[], Any]) -> Any:
         return found
     with stderr_lines() as lines:
         again().exception()
-    reason = next((each.partition("error: ")[2] for each in lines if "error: " in each), None)
-    return RuntimeError(f"{found}: {reason}") if reason else found
+    reasons = [each.partition("error: ")[2] for each in lines if "error: " in each and "Failures have been" not in each]
+    return RuntimeError(f"{found}: {reasons[0]}") if reasons else found
 
 
 @contextlib.contextmanager

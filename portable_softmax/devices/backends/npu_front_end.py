@@ -60,8 +60,9 @@ def _named(module: Any, metadata: dict[str, Any]) -> Any:
 def _ending_with_ir(compiler: Any, make_target: Any) -> Any:
     class FrontEnd(compiler):  # type: ignore[misc]
         def __init__(self, target: Any) -> None:
-            self.arch = target.arch  # which a kernel from Triton's cache keeps
             self.target, self.binary_ext = target if compiler.supports_target(target) else make_target("cuda", 80, 32), BINARY
+            self.arch = target.arch  # which a kernel from Triton's cache keeps
+            self.capability = self.target.arch  # which stages of Triton 3.2 read
 
         @staticmethod
         def supports_target(target: Any) -> bool:
