@@ -51,10 +51,10 @@ def test_errors(function, options, error, words):
 @pytest.mark.kernel
 def test_a_launch_of_right_arguments_leaves_wrong_ones_wrong(where):
     x = X.to(where)
-    softmax(x, dim=1, scale=1.0, softcap=1.0)
-    for options, error in (({"dim": True}, TypeError), ({"dim": 1, "scale": True}, TypeError), ({"softcap": True}, TypeError)):
-        with pytest.raises(error):
-            softmax(x, **options)
+    for name, right in (("dim", 1), ("scale", 1.0), ("temperature", 1.0), ("softcap", 1.0)):
+        softmax(x, **{name: right})
+        with pytest.raises(TypeError):
+            softmax(x, **{name: True})
 
 
 def test_tensors_without_rows():

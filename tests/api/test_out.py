@@ -80,7 +80,7 @@ def test_errors(x):
     with torch.inference_mode():
         out = torch.empty_like(x)
         softmax(x, out=out)
-    with pytest.raises(RuntimeError, match="InferenceMode"):
+    with torch.no_grad(), pytest.raises(RuntimeError, match="InferenceMode"):
         softmax(x, out=out)
     with torch.no_grad():
         leaf = x.clone().requires_grad_()

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from random_calls import Calls, results
+from random_calls import Calls, recording, results
 
 from portable_softmax.operators import launch
 
@@ -40,6 +40,22 @@ def test_options_come_and_go(where, function):
         torch.testing.assert_close(pair[0].double(), pair[1], rtol=1e-5, atol=1e-5)
         gradients = [torch.autograd.grad((y.clamp(min=-50) ** 2).sum(), t)[0] for y, t in zip(pair, (ours, exact), strict=True)]
         torch.testing.assert_close(gradients[0].double(), gradients[1], rtol=1e-4, atol=1e-4)
+
+
+def test_what_random_calls_seldom_tell_apart(where):
+    """A result over its input, and masks that are not aligned, after calls that are alike but for that."""
+    x, unaligned = torch.randn(3, 40, device=where), torch.zeros(121, device=where)[1:].view(3, 40)
+
+    def over(y):
+        return results("softmax", y, -1, out=y)
+
+    calls = Calls(0, where)
+    with recording(calls.launched):
+        for call in (
+            lambda: results("softmax", x, -1, out=torch.empty_like(x)), lambda: over(x.clone()),
+            lambda: results("softmax", x, -1, mask=torch.zeros_like(x)), lambda: results("softmax", x, -1, mask=unaligned),
+        ):  # fmt: skip
+            calls.as_first(call)
 
 
 def test_numbers_share_launches(where):
