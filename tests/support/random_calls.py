@@ -150,7 +150,7 @@ class Calls:
             close(y.detach(), z.detach(), error, "result")
         if any(y.isnan().any() for y in exact):
             return
-        weights = [self.layout(self.normal(y.shape)) if y.dim() else self.normal(()) for y in exact]
+        weights = [self.normal(y.shape) for y in exact]
         finite, power = [y.isfinite() for y in exact], 2 if mode == "double" else 1
 
         def loss(ys):
@@ -158,10 +158,16 @@ class Calls:
                 (torch.where(f, y.double(), 0.0) ** power * w).sum() for y, w, f in zip(ys, weights, finite, strict=True)
             )
 
-        twice = {"create_graph": mode == "double", "allow_unused": True}
+        dys = [self.layout(torch.where(f, w, 0.0).to(y.dtype)) for f, w, y in zip(finite, weights, actual, strict=True)]
+
+        def gradients(ys, leaves):
+            if mode == "double":
+                return torch.autograd.grad(loss(ys), leaves, create_graph=True, allow_unused=True)
+            used = [(y, dy.to(y.dtype)) for y, dy in zip(ys, dys, strict=True) if y.requires_grad]
+            return torch.autograd.grad([y for y, _ in used], leaves, [dy for _, dy in used], allow_unused=True)
+
         again = iter((actual, other))
-        pairs = [self.as_first(lambda: torch.autograd.grad(loss(next(again)), ours, **twice))]
-        pairs.append(torch.autograd.grad(loss(exact), double, **twice))
+        pairs = [self.as_first(lambda: gradients(next(again), ours)), gradients(exact, double)]
         gradient, over = pairs[0][0], given[0].detach()
         if in_place and gradient is not None:
             assert torch.equal(over.nan_to_num(), gradient.detach().nan_to_num()), "not in place"
