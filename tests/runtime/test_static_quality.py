@@ -5,6 +5,7 @@ from collections import Counter
 from itertools import cycle, product
 
 import pytest
+from assembly import access_widths
 from offline import FOREMOST, H200, MI300X, PRODUCTS
 
 from portable_softmax import Device, plan, profiles
@@ -21,10 +22,7 @@ FORWARD = tuple(zip((7, 781, 1024, 12672, 50257, 65536), cycle(DTYPES)))
 BACKWARD = tuple(zip((33, 781, 4096, 65536), cycle(DTYPES)))
 N_ROWS = 4096
 PROFILES = [(name, profiles()[name]) for name in PRODUCTS if profiles()[name].backend != "xpu"]
-PTX_ACCESS = r"\b((?:ld|st)\.global[\w.:]*?(?:\.v(\d))?\.[bfu](\d+))\b"
 PTX_MASKED = r"@!?%p\d+ ((?:ld|st)\.global\S*\.v\d\S*)"
-AMD_ACCESS = r"\b((?:buffer|global|flat)_(?:load|store)_(?:d16_)?(?:hi_)?(\w+?)(?:_d16(?:_hi)?)?)\s"
-AMD_BYTES = {"byte": 1, "ubyte": 1, "short": 2, "ushort": 2, "dword": 4, "dwordx2": 8, "dwordx4": 16}
 
 
 @pytest.mark.parametrize(
@@ -101,14 +99,3 @@ def faults_of_kernel(device, n_cols, dtype, backward):
         yield f"{dict(extra)} bytes: accesses, where {possible} bytes are possible: {sorted(set(narrow))}"
     if not problem.unaligned and found.tiling.tile_rows == 1 and n_cols % found.tiling.tile_cols == 0 and "ptx" in compiled.asm:
         yield from (f"a mask where tiles end where rows do: {access}" for access in re.findall(PTX_MASKED, compiled.asm["ptx"]))
-
-
-def access_widths(asm):
-    """(instruction, bytes) of every access to global memory in PTX or AMD assembly."""
-    if "ptx" in asm:
-        widths = [(text, int(count or 1) * int(bits) // 8) for text, count, bits in re.findall(PTX_ACCESS, asm["ptx"])]
-    else:
-        found = re.findall(AMD_ACCESS, asm["amdgcn"])
-        widths = [(text, AMD_BYTES.get(kind) or int(re.sub(r"\D", "", kind)) // 8) for text, kind in found]
-    assert widths, "a softmax reads and writes global memory"
-    return widths

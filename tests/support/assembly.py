@@ -1,7 +1,10 @@
-"""The loops of compiled kernels."""
+"""Accesses and loops of compiled kernels."""
 
 import re
 
+PTX_ACCESS = r"\b((?:ld|st)\.global[\w.:]*?(?:\.v(\d))?\.[bfu](\d+))\b"
+AMD_ACCESS = r"\b((?:buffer|global|flat)_(?:load|store)_(?:d16_)?(?:hi_)?(\w+?)(?:_d16(?:_hi)?)?)\s"
+AMD_BYTES = {"byte": 1, "ubyte": 1, "short": 2, "ushort": 2, "dword": 4, "dwordx2": 8, "dwordx4": 16}
 # Reads that no cache of a multiprocessor answers, and writes of words.
 READS = {
     "ptx": r"\bld\.volatile\.global|\batom\.\S*\.or\.",
@@ -71,3 +74,14 @@ def is_bounded(condition, body, most):
         and counted[1] in ends.groups()[1:3]
         and re.search(rf"arith\.addi {re.escape(counted[2])}, %c1_i32\S* : i32", body)
     )
+
+
+def access_widths(asm):
+    """(instruction, bytes) of every access to global memory in PTX or AMD assembly."""
+    if "ptx" in asm:
+        widths = [(text, int(count or 1) * int(bits) // 8) for text, count, bits in re.findall(PTX_ACCESS, asm["ptx"])]
+    else:
+        found = re.findall(AMD_ACCESS, asm["amdgcn"])
+        widths = [(text, AMD_BYTES.get(kind) or int(re.sub(r"\D", "", kind)) // 8) for text, kind in found]
+    assert widths, "a softmax reads and writes global memory"
+    return widths
