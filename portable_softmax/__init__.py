@@ -45,7 +45,6 @@ __all__ = [
 ]  # fmt: skip
 __version__ = "1.0.0"
 
-
 _LAZY = {
     "api.explain": ("explain",), "api.functional": ("log_softmax", "softmax", "softmin"), "api.log_probs": ("token_log_probs",),
     "api.modules": ("LogSoftmax", "Softmax"), "api.override": ("override_aten",), "row_kernels.fits": ("fits",),

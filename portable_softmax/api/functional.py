@@ -15,7 +15,8 @@ def softmax(
 
     The order is scale, softcap, temperature, mask and causal, sink. A kernel computes strided tensors in float16, bfloat16 or
     float32 on an accelerator, and with TRITON_INTERPRET=1 on the CPU; torch's operators compute all others, float64 included.
-    Differentiable in every mode; the first gradient is one more fused kernel, and without options only the output is saved.
+    Differentiable in every mode: the first gradient is one more fused kernel, or two with that of a mask; gradients of scale,
+    temperature and sink are composed of torch's operators. Without options only the output is saved.
 
     Args:
         input: any shape, any strides.
