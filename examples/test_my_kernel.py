@@ -3,7 +3,7 @@
 Without a device, and with one (or hip, npu, xpu, interpreter):
 
     python -m pytest examples/test_my_kernel.py --on amd/mi300x,nvidia/h200
-    python -m pytest examples/test_my_kernel.py --device cuda
+    python -m pytest examples/test_my_kernel.py --on cuda
 """
 
 import pytest

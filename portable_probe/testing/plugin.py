@@ -1,6 +1,7 @@
-"""A pytest plugin. --device names the backend that runs kernels, --on devices to compile for, which need not be here.
+"""A pytest plugin. --on names devices to compile for, which need not be here, or the backend that runs kernels.
 
-A named device that is missing ends the session with an error; no test is skipped for it.
+A named device that is missing ends the session with an error; no test is skipped for it. As an entry point of pytest it has no
+--device, because test suites have options of that name; `-p portable_probe.testing.device` adds it.
 """
 
 import importlib.metadata
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 MARKERS = (
-    "accelerator: runs on an accelerator only; skipped in Triton's interpreter, and where --device auto finds none",
+    "accelerator: runs on an accelerator only; skipped in Triton's interpreter, and where there is none",
     "backends(*names): runs on devices of these backends only, such as cuda, hip, npu or xpu",
 )
 
@@ -28,8 +29,8 @@ MARKERS = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options."""
     add = parser.getgroup("portable-softmax", "devices of Triton kernels").addoption
-    add("--device", choices=("auto", *BACKENDS), default="auto", help="the backend that runs kernels (auto)")
-    words = "compile for devices that need not be here, as `portable-softmax kernel --on`: amd/mi300x,h200 or 'amd/*'"
+    words = "devices to compile for, as `portable-softmax kernel --on`: amd/mi300x,h200 or 'amd/*'; or what runs kernels: "
+    words += f"{', '.join(BACKENDS)}"
     add("--on", metavar="NAME,...", action="append", default=[], help=words)
     add("--fail-on-skip", action="store_true", help="a skipped test fails, so that nothing passes unchecked")
 
@@ -38,15 +39,16 @@ def pytest_configure(config: pytest.Config) -> None:
     """Sets up Triton's interpreter before a test imports a kernel; UsageError if options contradict each other."""
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
-    if config.getoption("--device") == "interpreter":
-        if config.getoption("--on"):
-            raise pytest.UsageError("--on compiles kernels, and --device interpreter does not; leave out one of the two")
+    backend, names = _named(config)
+    if backend == "interpreter":
+        if names:
+            raise pytest.UsageError(f"--on {','.join(names)} compiles kernels, and the interpreter does not; leave out one")
         os.environ["TRITON_INTERPRET"] = "1"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Looks for the devices that are named; UsageError if one is missing, or the device here is another one."""
-    if _is_named(session.config):
+    if any(_named(session.config)):
         try:
             _devices(session.config)
         except PortableSoftmaxError as error:
@@ -55,8 +57,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Returns the devices, their profiles, and the versions of Triton and torch."""
-    found = "the current one, when a test needs it (--device auto)"
-    if _is_named(config):
+    found = "the current one, when a test needs it"
+    if any(_named(config)):
         found = "; ".join(
             f"{each.name}, {each.backend}/{each.arch}, profile {each.profile.name}{', not here' * (not each.detected)}"
             for each in _devices(config)
@@ -74,10 +76,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs tests that need a device once for each of several."""
-    if metafunc.config.getoption("--on") and "portable_device" in metafunc.fixturenames:
-        names = [profile.name for profile in find_profiles(metafunc.config.getoption("--on"))]
-        if len(names) > 1:
-            metafunc.parametrize("portable_device", names, indirect=True, scope="session")
+    names = [profile.name for profile in find_profiles(_named(metafunc.config)[1])]
+    if len(names) > 1 and "portable_device" in metafunc.fixturenames:
+        metafunc.parametrize("portable_device", names, indirect=True, scope="session")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -98,7 +99,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Records in --junit-xml which device a test needs, and with --fail-on-skip fails a test that is skipped."""
     report = yield
-    name = _name_of(item) or (item.config.getoption("--on") or [None])[0]
+    name = _name_of(item) or next(iter(_named(item.config)[1]), None)
     if report.when == "setup" and "portable_device" in getattr(item, "fixturenames", ()):
         device = getattr(item, "funcargs", {}).get("portable_device")
         found = {"profile": name} if device is None else {"profile": device.profile.name, "device": device.name}
@@ -113,7 +114,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def portable_device(request: pytest.FixtureRequest) -> Device:
-    """The Device of --device, or each of --on, which need not be here."""
+    """The Device that is here, or each of --on, which need not be here."""
     return _device_or_skip(request.config, getattr(request, "param", None))
 
 
@@ -134,24 +135,29 @@ def _name_of(item: pytest.Item) -> str | None:
     return callspec.params.get("portable_device") if callspec else None
 
 
-def _is_named(config: pytest.Config) -> bool:
-    return config.getoption("--device") != "auto" or bool(config.getoption("--on"))
+def _named(config: pytest.Config) -> tuple[str | None, list[str]]:
+    """Returns the backend that is to run kernels, and the names of devices to compile for."""
+    words = [word.strip() for text in config.getoption("--on") for word in text.split(",")]
+    backends = {word for word in words if word in BACKENDS} | {config.getoption("portable_device", "auto")} - {"auto"}
+    if len(backends) > 1:
+        raise pytest.UsageError(f"kernels run on one of {', '.join(sorted(backends))}")
+    return next(iter(backends), None), [word for word in words if word not in BACKENDS]
 
 
 def _devices(config: pytest.Config, name: str | None = None) -> list[Device]:
     """Returns the devices that the options mean, or one of a name.
 
-    With both options the device is the one that is here, whose profile must be that of --on.
+    With a backend and a name the device is the one that is here, whose profile must be that of the name.
     """
-    backend, named = config.getoption("--device"), [name] if name else config.getoption("--on")
-    profiles = find_profiles(named)
-    if profiles and backend == "auto":
+    backend, names = _named(config)
+    profiles = find_profiles([name] if name else names)
+    if profiles and not backend:
         return [Device.from_profile(profile.name) for profile in profiles]
     found = current_device()
-    if backend not in ("auto", found.backend):
-        raise DeviceError(f"--device {backend}: Triton drives {found}")
+    if backend not in (None, found.backend):
+        raise DeviceError(f"{backend} is required: Triton drives {found}")
     if profiles and [found.profile.name] != [profile.name for profile in profiles]:
-        raise DeviceError(f"--on {','.join(named)}: the profile of {found.name} is {found.profile.name}")
+        raise DeviceError(f"--on {','.join(names)}: the profile of {found.name} is {found.profile.name}")
     return [found]
 
 
@@ -159,9 +165,9 @@ def _device_or_skip(config: pytest.Config, name: str | None) -> Device:
     try:
         return _devices(config, name)[0]
     except NoDeviceError as error:
-        if _is_named(config):
+        if any(_named(config)):
             raise
-        pytest.skip(f"{error}; --device interpreter runs kernels without an accelerator, --on NAME compiles for one")
+        pytest.skip(f"{error}; --on interpreter runs kernels without an accelerator, --on NAME compiles for one")
 
 
 def _version(package: str) -> str:
