@@ -7,7 +7,7 @@ from portable_softmax.planning.problem import Problem
 
 REGISTER_BYTES = 4
 # Registers of a thread: lines through compiled launches, Triton 3.8, sm_90; of rows, and of rows side by side.
-ANY, EACH = (16, 24), (1.0, 1.4)  # of a program, and for each element
+ANY, EACH = (16, 24), (1.0, 1.25)  # of a program, and for each element
 READ_TWICE, ENDS, SHARED = 16, 10, 4  # more where blocks are read twice, of unaligned rows, where programs share rows
 
 
