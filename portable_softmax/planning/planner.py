@@ -94,7 +94,7 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
     if not found:
         tried = "\n  ".join(_told_once(rejected))
         raise PlanError(f"no launch of a {problem.name} of {problem.size} fits {device}; tried:\n  {tried}")
-    best, *others = sorted(found, key=lambda each: each.us)
+    best, *others = sorted(found, key=_order)
     return _plan(best, others, order, rejected, device)
 
 
@@ -114,8 +114,13 @@ def ranked(problem: Problem, device: Device) -> list[Ranked]:
             occupancy = device.vendor.occupancy(used, device.hardware)
             if not unfit(reading, tiling, occupancy, device):
                 found.append(Ranked(reading, tiling, _expected(reading, tiling, used, occupancy, device)))
-    found.sort(key=lambda each: each.us)
+    found.sort(key=_order)
     return [each for each in found if _begins_fast(each, device)] or found
+
+
+def _order(launch: "Ranked | Compiled") -> float:
+    """Returns what launches are sorted by: their time; of those that are alike the one without an exchange is first."""
+    return launch.us * (ALIKE if launch.tiling.is_shared else 1)
 
 
 def _begins_fast(launch: Ranked, device: Device) -> bool:
