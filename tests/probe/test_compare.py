@@ -190,3 +190,28 @@ def test_a_write_that_is_cut_short_leaves_the_older_file(saved, tmp_path, monkey
         save(load(saved)[:1], file)
     assert (file.read_text(), list(tmp_path.iterdir())) == (before, [file])
     assert SoftmaxProblem(n_rows=64, n_cols=781, dtype="bfloat16", scores=load(file)[0].problem.scores) == load(file)[0].problem
+
+
+PRUNED = """
+import triton
+import triton.language as tl
+
+def prune(configs, named, **_):
+    return [config for config in configs if config.kwargs["BLOCK"] < named["n"]]
+
+@triton.autotune(
+    [triton.Config({"BLOCK": block}) for block in (64, 1024)], key=["n"], prune_configs_by={"early_config_prune": prune}
+)
+@triton.jit
+def double(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+"""
+
+
+def test_a_configuration_that_the_kernel_prunes_is_no_choice(tmp_path, run):
+    (tmp_path / "mine.py").write_text(PRUNED)
+    words = "--on", "nvidia/h200", "--args", "x=f32[512] n=512", "--config", "all"
+    code, out, _ = run("kernel", f"{tmp_path}/mine.py:double", *words)
+    assert (code, "configuration 1: Pruned: the kernel's own pruning drops this configuration" in out) == (0, True)
+    assert "triton.Config({'BLOCK': 64}, num_warps=4, num_stages=3),  # nvidia/h200" in out

@@ -80,6 +80,12 @@ def test_every_step_is_a_script_or_a_session_that_is_there(file):
     assert named <= {each.partition("(")[0].partition("-")[0] for each in sessions()}
 
 
+def test_every_file_of_tests_that_a_session_names_is_there():
+    named = set(re.findall(r"tests/[\w/]+\.py", (ROOT / "noxfile.py").read_text()))
+    assert named
+    assert [file for file in named if not (ROOT / file).is_file()] == []
+
+
 @pytest.mark.parametrize("file", ["ci.yml", "hardware.yml"])
 def test_workflows_have_the_least_permissions_and_no_stranger_reaches_a_runner_of_ones_own(file):
     text = (ROOT / ".github" / "workflows" / file).read_text()
