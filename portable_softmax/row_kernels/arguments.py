@@ -113,18 +113,6 @@ def value_of(text: str) -> bool | int | float | str | None:
     return int(text) if text.lstrip("-+").isdigit() else number
 
 
-def text_of(value: Any) -> str:
-    """Returns an argument, or the value of a constexpr, in the words above; text that would be read as a number in quotes."""
-    if isinstance(value, str):
-        return value if value_of(value) == value else repr(value)
-    if hasattr(value, "data_ptr") and hasattr(value, "shape"):
-        kind = str(value.dtype).removeprefix("torch.")
-        kind = NAMES.get(kind, kind)
-        aligned = value.data_ptr() % 16 == 0
-        return f"{kind}[{','.join(map(str, value.shape))}]" if aligned else f"*{kind}"
-    return str(value) if value is None or isinstance(value, bool | int | float) else getattr(value, "__name__", str(value))
-
-
 def _sizes(text: str) -> list[int]:
     return [int(size) for size in text.split(",")]
 
