@@ -27,6 +27,7 @@ def logits(form, x, dim=-1, *, scale=None, temperature=None, mask=None, causal=F
     u = u if scale is None else u * along(scale)
     zero = torch.zeros((), dtype=torch.bool, device=x.device) if temperature is None else along(temperature) == 0
     v = u if softcap is None else (softcap * torch.tanh(u.double() / softcap)).to(compute)  # a greedy row is not capped
+    u = u if softcap is None else u.clamp(-3e38, 3e38)  # but its infinities are finite
     z = v if temperature is None else v / torch.where(zero, 1.0, along(temperature))
     hidden = torch.zeros_like(u, dtype=torch.bool)
     if causal:
@@ -42,11 +43,7 @@ def logits(form, x, dim=-1, *, scale=None, temperature=None, mask=None, causal=F
         return z, zero
     u = u.detach().masked_fill(hidden, -INF)
     top = u.amax(-1, keepdim=True)
-    winners = (
-        torch.where(u == top, 0.0, -INF)
-        .masked_fill(top.isnan() | ((top == INF) & (softcap is None)), torch.nan)
-        .masked_fill(u == -INF, -INF)
-    )
+    winners = torch.where(u == top, 0.0, -INF).masked_fill(top.isnan() | (top == INF), torch.nan).masked_fill(u == -INF, -INF)
     return torch.where(zero, winners.double(), z), zero
 
 

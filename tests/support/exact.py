@@ -110,7 +110,7 @@ def log_probs(x, ids, **scores):
 
 def log_probs_gradient(x, ids, dpicked, dlse=None, dentropy=None, **scores):
     """Returns (gradient of x, error) from those of the numbers of its rows."""
-    z, _ = rounded(x, 1.0, **scores)
+    z, more = rounded(x, 1.0, **scores)
     logs = z.log_softmax(-1)
     p, at = logs.exp(), torch.where((ids >= 0) & (ids < x.shape[-1]), ids, 0)
     there = (ids >= 0) & (ids < x.shape[-1]) & (ids != IGNORED)
@@ -123,7 +123,7 @@ def log_probs_gradient(x, ids, dpicked, dlse=None, dentropy=None, **scores):
     logs = logs.clamp(min=-1e300)
     entropies = -(p * logs).sum(-1, keepdim=True)
     exact = chosen - torch.where((total == 0) & (slope == 0), 0.0, p * (total + slope * (logs + entropies)))
-    weight = (size + slope.abs() * (logs.abs().clamp(max=110) + entropies)) * (1 + size_of(logs))  # of an exponential
+    weight = (size + slope.abs() * (logs.abs().clamp(max=110) + entropies)) * (1 + more)  # of an exponential
     size = sizes + p * weight
     (slope, _), (error, _) = derivative(x, **scores), derivative(**(scores | {"softcap": None}))  # 1 - tanh**2 cancels
     error = (EPS * 4 * size_of(size) + TINY * size_of(weight)) * error.abs()
