@@ -73,7 +73,7 @@ def by_torch(monkeypatch):
 
 @pytest.fixture(params=("softmax", "log_softmax"))
 def form(request):
-    """The name of each form; softmin is softmax with a scale of -1; tests/support/pairs.py has the functions."""
+    """The name of each form; softmin is softmax with a scale of -1."""
     return request.param
 
 

@@ -18,6 +18,7 @@ from together import at_once
 from portable_softmax.kernels import log_probs, softmax
 from portable_softmax.runtime.workspace import next_number
 
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # of numpy, in a program's thread
 MANY = 10**6  # more looks than a test has steps
 LAYOUTS = "two rows", "two unaligned rows", "few side by side"
 SPLITS = "splits", "splits in blocks", "splits read twice"
