@@ -53,14 +53,14 @@ def expected(form, x, dim=-1, *, sink=None, masked_rows="nan", **steps):
         exact = -x.double() if form == "softmin" else x.double()
         return (torch.log_softmax if form == "log_softmax" else torch.softmax)(exact, dim)
     z, zero = logits(form, x, dim, **steps)
-    every = z if sink is None else torch.cat((z, torch.where(zero, -INF, _sinks(sink, x, dim)).expand(*z.shape[:-1], 1)), -1)
+    every = z if sink is None else torch.cat((z, torch.where(zero, -INF, sinks_of(sink, x, dim)).expand(*z.shape[:-1], 1)), -1)
     y = (torch.log_softmax if form == "log_softmax" else torch.softmax)(every, -1)[..., : z.shape[-1]]
     if sink is not None or masked_rows == "zero":
         y = torch.where((z == -INF).all(-1, keepdim=True), -INF if form == "log_softmax" else 0.0, y)
     return y.movedim(-1, dim)
 
 
-def _sinks(sink, x, dim):
+def sinks_of(sink, x, dim):
     """Returns sinks in float64, of a shape that has 1 as the last; one number for each head stands ahead of two dims."""
     sink = torch.as_tensor(sink, dtype=torch.float64, device=x.device)
     sink = sink.view(-1, 1, 1) if sink.dim() == 1 and x.dim() > 2 else sink

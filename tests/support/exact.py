@@ -5,7 +5,7 @@ is rounded before it is an exponent, so its size comes on top, unless difference
 """
 
 import torch
-from closeness import INF, _sinks, expected, logits
+from closeness import INF, expected, logits, sinks_of
 
 EPS = 2.0**-23
 UNITS = 3.2
@@ -40,7 +40,7 @@ def rounded(x, loose, sink=None, **scores):
     z, _ = logits("softmax", x, compute=torch.float32, **scores)
     peak = z.amax(-1, keepdim=True)
     if sink is not None:
-        peak = torch.maximum(peak, _sinks(sink, x, -1))
+        peak = torch.maximum(peak, sinks_of(sink, x, -1))
     steps = 6.0 * (scores.get("softcap") is not None) + (scores.get("temperature") is not None)
     return z, loose * (size_of(z - peak) + steps * (size_of(z) + size_of(peak)))
 
