@@ -34,7 +34,7 @@ ARROWS = {
         "errors",
     },
     PROBE: {SOFTMAX, "operators", "row_kernels", "runtime", "planning", "devices", "errors"},
-    "tune": {PROBE, "runtime", "planning", "devices", "errors"},
+    "tune": {PROBE, "row_kernels", "runtime", "planning", "devices", "errors"},
     "testing": {PROBE, "row_kernels", "devices", "errors"},
     "program": {PROBE, "tune", "row_kernels", "devices", "errors"},
     "__main__": {"program"},
