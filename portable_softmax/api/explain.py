@@ -54,9 +54,9 @@ def explain(
         return "\n".join(_lines((y, _like(x)), options.dim, mask, about if scores is not None else None, target, x))
     if dtype is not None or mask is not None or causal or sink is not None or masked_rows != "nan":
         raise ValueError("explain(): with ids, of softmax's options only scale, temperature and softcap are taken")
-    given = x, ids, scale, temperature, softcap
-    checked = log_probs.read(given, dim, -100, entropy, return_lse)
-    fields = problem_fields(given, torch.float32, is_batch_invariant(), entropy=entropy)
+    arguments = x, ids, scale, temperature, softcap
+    checked = log_probs.read(arguments, dim, -100, entropy, return_lse)
+    fields = problem_fields(arguments, torch.float32, is_batch_invariant(), entropy=entropy)
     return "\n".join(_lines((_like(x),), checked[0], None, fields, target, x))
 
 

@@ -50,8 +50,8 @@ class override_aten(contextlib.ContextDecorator):
             before = torch.library.get_kernel(f"aten::{operator}", key)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that a kernel is overridden
-                ours = kernel(before.call_boxed, log, masked_rows)
-                self._library.impl(operator, ours, key, with_keyset=True, allow_override=True)
+                implementation = kernel(before.call_boxed, log, masked_rows)
+                self._library.impl(operator, implementation, key, with_keyset=True, allow_override=True)
             _replaced.append(torch.library.get_kernel(f"aten::{operator}", key))
 
     def end(self) -> None:

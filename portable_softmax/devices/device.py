@@ -94,8 +94,8 @@ def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) 
     """
     facts: dict[str, int] = {}
     origins: dict[str, str] = {}
-    told = {key: value for key in profile.hardware.__struct_fields__ if (value := getattr(profile.hardware, key))}
-    layers = [("estimated" if profile.estimated else "profile", told)]
+    profile_facts = {key: value for key in profile.hardware.__struct_fields__ if (value := getattr(profile.hardware, key))}
+    layers = [("estimated" if profile.estimated else "profile", profile_facts)]
     if detected:
         layers += [("torch", dict(detected.torch)), ("driver", dict(detected.driver))]
     for origin, layer in layers:

@@ -24,10 +24,10 @@ def refusal(device: Device, grid: Grid, num_warps: int | None = None, num_ctas: 
         if most is None or number <= most or (fact == "max_programs" and _is_on(variable)):
             continue
         source = device.profile.origins.get(fact)
-        told = f" ({source.title})" if source else ""
+        note = f" ({source.title})" if source else ""
         lifted = f", or set {variable}=1" if variable else ""
         return (
-            f"a grid of {' x '.join(map(str, grid))} has {number:,} {what}, and {device.name} launches at most {most:,}{told}; "
+            f"a grid of {' x '.join(map(str, grid))} has {number:,} {what}, and {device.name} launches at most {most:,}{note}; "
             f"let programs loop over what is left{lifted}"
         )
     return None

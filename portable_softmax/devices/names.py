@@ -27,13 +27,15 @@ def find_profile(name: str) -> DeviceProfile:
     if name in products:
         return products[name]
     key = _key(name)
-    found = [p for p in products.values() if key in (_key(p.name), _key(_product(p)))]
-    found = found or reported_as(name, every_profile())[-1:]  # as `match_profile` chooses for a live device
-    found = found or _of_architecture(name)[:1] or [p for p in products.values() if _product(p).startswith(f"{name.lower()}-")]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ProfileError(f"{name!r} may be {', '.join(p.name for p in found)}; write one of them")
+    matches = [p for p in products.values() if key in (_key(p.name), _key(_product(p)))]
+    matches = matches or reported_as(name, every_profile())[-1:]  # as `match_profile` chooses for a live device
+    matches = (
+        matches or _of_architecture(name)[:1] or [p for p in products.values() if _product(p).startswith(f"{name.lower()}-")]
+    )
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise ProfileError(f"{name!r} may be {', '.join(p.name for p in matches)}; write one of them")
     shorter = {_product(p): p for p in products.values()} if "/" not in name else products
     near = "".join(f"; did you mean {word}?" for word in difflib.get_close_matches(name.lower(), list(shorter), 1))
     raise ProfileError(f"no profile named {name!r}{near or ';'} {LIST}")
@@ -47,7 +49,7 @@ def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
     Raises:
         ProfileError: a name or a glob means no product.
     """
-    found: dict[str, DeviceProfile] = {}
+    products: dict[str, DeviceProfile] = {}
     for name in (part.strip() for text in names for part in text.split(",")):
         if not any(character in name for character in "*?["):
             matches = [find_profile(name)]
@@ -56,8 +58,8 @@ def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
             matches = list({(p.backend, p.arch_pattern): p for p in reversed(every)}.values())[::-1]
         if not matches:
             raise ProfileError(f"no profile matches {name!r}; {LIST}")
-        found |= {profile.name: profile for profile in matches}
-    return list(found.values())
+        products |= {profile.name: profile for profile in matches}
+    return list(products.values())
 
 
 def _of_architecture(name: str) -> list[DeviceProfile]:

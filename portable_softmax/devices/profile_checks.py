@@ -9,7 +9,7 @@ import msgspec
 
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.policy import Cost, LaunchPolicy
-from portable_softmax.devices.schema import HardwareFacts, Release, Source, Text, given
+from portable_softmax.devices.schema import HardwareFacts, Release, Source, Text, set_fields
 
 
 class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -72,15 +72,15 @@ def complaints(file: ProfileFile, alone: bool = False) -> Iterator[str]:
     if file.backend not in BACKENDS:
         yield f"backend: {file.backend!r} is none of {', '.join(BACKENDS)}"
     yield from _no_patterns("arch", [file.arch])
-    launch, facts = file.launch, given(file.hardware)
-    groups = {"hardware": facts, "launch": given(launch)}
+    launch, facts = file.launch, set_fields(file.hardware)
+    groups = {"hardware": facts, "launch": set_fields(launch)}
     yield from _contradictions("hardware", facts, facts)
     vectors = "warp_size" not in facts and launch.tile_elements  # of devices without warps
     wanted = ("grid", "tile_elements", "stream_elements") if vectors else ("grid", "cost")
     if missing := [key for key in wanted if not getattr(launch, key)]:
         yield f"launch: {', '.join(missing)} is missing; give it, or `extends`"
     for name, product in file.products.items():
-        where, own = f"products.{name}", given(product.hardware)
+        where, own = f"products.{name}", set_fields(product.hardware)
         groups |= {f"{where}.hardware": own, where: {"cost": product.cost} if product.cost else {}}
         yield from _no_patterns(f"{where}.matches", product.matches)
         arch = product.arch or file.arch

@@ -17,7 +17,7 @@ import yaml
 
 from portable_softmax.devices.policy import Grid, LaunchPolicy
 from portable_softmax.devices.profile_checks import Product, ProfileFile, complaints
-from portable_softmax.devices.schema import Hardware, Source, given
+from portable_softmax.devices.schema import Hardware, Source, set_fields
 from portable_softmax.errors import ProfileError
 
 _PACKAGED = Path(__file__).parents[1] / "device_profiles"  # place of the profiles in a wheel
@@ -120,7 +120,7 @@ def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
     files = {path: _content(path) for path in paths}
     named = {f"{path.parent.name}/{path.stem}": content for path, content in files.items() if "backend" in content}
     products: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # a file and its product, or an empty one, by name
-    found: list[DeviceProfile] = []
+    result: list[DeviceProfile] = []
     for path, content in sorted(files.items(), key=lambda item: "backend" not in item[1]):
         vendor, stem = path.parent.name, path.stem
         try:
@@ -132,11 +132,11 @@ def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
             raise ProfileError(f"{path}: {error or type(error).__name__}") from error
         if "backend" in content:
             products[f"{vendor}/{stem}"] = file, {}
-            found.append(_profile(read, f"{vendor}/{stem}", None))
+            result.append(_profile(read, f"{vendor}/{stem}", None))
         for name, product in read.products.items():
             products[f"{vendor}/{name}"] = file, file["products"][name]
-            found.append(_profile(read, f"{vendor}/{name}", product))
-    return found
+            result.append(_profile(read, f"{vendor}/{name}", product))
+    return result
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def _joined(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, Any]:
 
 
 def _profile(file: ProfileFile, name: str, product: Product | None) -> DeviceProfile:
-    facts = given(file.hardware) | (given(product.hardware) if product else {})
+    facts = set_fields(file.hardware) | (set_fields(product.hardware) if product else {})
     grid, cost = file.launch.grid, product.cost if product else None
     assert grid, "a file without one is complained of"
     return DeviceProfile(

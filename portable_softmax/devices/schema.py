@@ -93,6 +93,6 @@ HardwareFacts: Any = msgspec.defstruct(
 )
 
 
-def given(struct: msgspec.Struct) -> dict[str, Any]:
+def set_fields(struct: msgspec.Struct) -> dict[str, Any]:
     """Returns the fields of a struct that its file gives."""
     return {key: value for key in struct.__struct_fields__ if (value := getattr(struct, key)) is not msgspec.UNSET}

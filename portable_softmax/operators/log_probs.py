@@ -148,10 +148,10 @@ def gradients(ctx: Any, dresults: tuple[Tensor | None, ...], compute_gradient: C
         dx = compute_gradient(inputs, statistics, dresults, call.options, in_place)
         if dx is not None:
             return dx, None, None, None
-    found = reference.differentiate(reference.log_probs, inputs[:4], call.needs[:4], (softcap, *call.options), dresults, twice)
-    if in_place and not twice and found[0] is not None and type(found[0]) is Tensor and type(x) is Tensor:
-        found[0] = x.detach().copy_(found[0])
-    return tuple(found)
+    grads = reference.differentiate(reference.log_probs, inputs[:4], call.needs[:4], (softcap, *call.options), dresults, twice)
+    if in_place and not twice and grads[0] is not None and type(grads[0]) is Tensor and type(x) is Tensor:
+        grads[0] = x.detach().copy_(grads[0])
+    return tuple(grads)
 
 
 def launched_gradient(inputs: Any, statistics: Tensor, dresults: Any, options: Any, in_place: bool = False) -> Tensor | None:

@@ -130,7 +130,7 @@ def differentiate(
     gradients: list[Any] = [None] * len(inputs)
     if any(y.requires_grad for y, _ in pairs):
         ys, dys, leaves = [y for y, _ in pairs], [dy for _, dy in pairs], [inputs[at] for at in needed]
-        found = torch.autograd.grad(ys, leaves, dys, create_graph=twice, allow_unused=True)
-        for at, dx in enumerate(found):
+        grads = torch.autograd.grad(ys, leaves, dys, create_graph=twice, allow_unused=True)
+        for at, dx in enumerate(grads):
             gradients[needed[at]] = dx
     return gradients

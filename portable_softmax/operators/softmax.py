@@ -171,10 +171,10 @@ def gradients(ctx: Any, dy: Tensor, compute_gradient: Callable[..., Tensor]) -> 
     *numbers, softcap = ctx.numbers
     scale, temperature = joined(*tensors, *numbers)
     if any(needs[2:]):
-        found = reference.differentiate(
+        grads = reference.differentiate(
             reference.softmax, (x, mask, scale, temperature, sink), needs[:5], (softcap, options), (dy,), twice
         )
-        return tuple(found)
+        return tuple(grads)
     dx = compute_gradient(dy, y, (x, scale, temperature, softcap), *rest, call.x_dtype, call.invariant) if needs[0] else None
     if not needs[1]:
         return dx, None, None, None, None

@@ -79,7 +79,7 @@ def target_to_compile_for(device: Device) -> Any:
     from triton.backends import backends
 
     target = target_of(device)
-    if not any(each.compiler.supports_target(target) for each in backends.values()):
+    if not any(backend.compiler.supports_target(target) for backend in backends.values()):
         raise TargetError(
             f"this Triton's backends ({', '.join(backends)}) do not compile for {device.backend}: {device.vendor.elsewhere}"
         )

@@ -59,7 +59,7 @@ def interpreted(
 @cache
 def _languages(module: str) -> frozenset[str]:
     """Returns the modules of Triton's language that functions of a module name."""
-    named = [each.__name__ for each in vars(sys.modules[module]).values() if isinstance(each, ModuleType)]
+    named = [value.__name__ for value in vars(sys.modules[module]).values() if isinstance(value, ModuleType)]
     return frozenset(named) & {"triton.language", "triton.language.core"}
 
 

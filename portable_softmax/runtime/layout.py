@@ -44,17 +44,17 @@ def bind(
     shape, like = tensors[0].shape, copy(_without_memory(tensors[-1]), dim)
     room, direct = like.stride(), n_results == 1 and like.stride() == tensors[0].stride() and _is_aligned(tensors[0])
 
-    def on_copies(*given: Any) -> None:
-        inputs = [copy(t, dim) for t in given[n_results : len(tensors)]]
-        more = given[len(tensors) :]
+    def on_copies(*operands: Any) -> None:
+        inputs = [copy(t, dim) for t in operands[n_results : len(tensors)]]
+        more = operands[len(tensors) :]
         if copies_mask:
             more = (copy(more[0].expand(shape), dim), *more[1:])
         if direct or not n_results:
-            launch(*given[:n_results], *inputs, *more)
+            launch(*operands[:n_results], *inputs, *more)
             return
-        result = torch.empty_strided(shape, room, dtype=given[0].dtype, device=given[0].device)
+        result = torch.empty_strided(shape, room, dtype=operands[0].dtype, device=operands[0].device)
         launch(result, *inputs, *more)
-        given[0].copy_(result)
+        operands[0].copy_(result)
 
     return on_copies
 

@@ -84,15 +84,15 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
     compiler.check_target(device)
     if device.index is None and device.vendor.model(1, 1, (4,), 4, device.hardware) is None:
         compiler.check_compiles()  # or each of many tilings would not compile for this reason
-    found = planner.choose(problem, device, _measure)
-    if found.warning:
+    plan = planner.choose(problem, device, _measure)
+    if plan.warning:
         sizes = f"{problem.size}, {'across' if problem.across else 'rows'}"
-        _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, found.tiling, found.warning)
+        _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, plan.tiling, plan.warning)
     if device.index is not None and _is_assumed(device):
         notice = f"what launches cost on {device.profile.name} is assumed; `portable-softmax tune` measures it"
         _notify(notice)
-        found = dataclasses.replace(found, reasons=(*found.reasons, notice))
-    return found
+        plan = dataclasses.replace(plan, reasons=(*plan.reasons, notice))
+    return plan
 
 
 def _is_assumed(device: Device) -> bool:

@@ -64,8 +64,8 @@ class KernelResources:
 
     def __str__(self) -> str:
         """Returns the numbers with their names; those that are None are left out, and a program on one multiprocessor."""
-        told = {name: value for name, value in vars(self).items() if value is not None}
-        return ", ".join(f"{name} {value}" for name, value in told.items() if (name, value) != ("multiprocessors", 1))
+        known = {name: value for name, value in vars(self).items() if value is not None}
+        return ", ".join(f"{name} {value}" for name, value in known.items() if (name, value) != ("multiprocessors", 1))
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ def kernel_attributes(cubin: bytes, kernel: str) -> dict[int, int]:
     Raises:
         ValueError: not a cubin, or the kernel is not in it.
     """
-    found = sections(cubin, "cubin")
-    by_name = dict(found)
+    all_sections = sections(cubin, "cubin")
+    by_name = dict(all_sections)
     symbols = by_name[".symtab"]
-    names = found[symbols.link][1].content
+    names = all_sections[symbols.link][1].content
     attributes = {
         attribute: value
         for attribute, symbol, value in _symbol_attributes(by_name[".nv.info"].content)
@@ -43,7 +43,7 @@ def kernel_attributes(cubin: bytes, kernel: str) -> dict[int, int]:
 def local_stores(cubin: bytes) -> int:
     """Counts the bytes that the code stores to local memory, each store once however often it runs."""
     code = (section.content for name, section in sections(cubin, "cubin") if name.startswith(".text."))
-    instructions = (each for content in code for each in struct.iter_unpack("<QQ", content))
+    instructions = (instruction for content in code for instruction in struct.iter_unpack("<QQ", content))
     return sum(WIDTHS[high >> 9 & 7] for low, high in instructions if low & 0xFFF == LOCAL_STORE)
 
 

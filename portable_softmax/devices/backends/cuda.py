@@ -40,12 +40,12 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     """Collects the device's facts from Triton's driver and torch; see Backend."""
     import torch
 
-    told = torch.cuda.get_device_properties(index)
-    facts = {fact: getattr(told, key, None) for fact, key in TORCH_FACTS.items()}
-    if threads := getattr(told, "max_threads_per_multi_processor", None):
+    torch_properties = torch.cuda.get_device_properties(index)
+    facts = {fact: getattr(torch_properties, key, None) for fact, key in TORCH_FACTS.items()}
+    if threads := getattr(torch_properties, "max_threads_per_multi_processor", None):
         facts["max_warps_per_multiprocessor"] = threads // properties["warpSize"]
     return Detected(
-        name=told.name,
+        name=torch_properties.name,
         arch=arch,
         driver={fact: properties[key] for fact, key in DRIVER_FACTS.items()},
         torch={fact: value for fact, value in facts.items() if value},
@@ -106,5 +106,5 @@ def _tensor_memory_limit(resources: KernelResources, hardware: Hardware) -> dict
     columns = resources.tensor_memory_columns
     if not columns or not hardware.tensor_memory_columns:
         return {}
-    taken = max(FEWEST_COLUMNS, 1 << (columns - 1).bit_length())
-    return {"tensor memory": hardware.tensor_memory_columns // taken}
+    allocated = max(FEWEST_COLUMNS, 1 << (columns - 1).bit_length())
+    return {"tensor memory": hardware.tensor_memory_columns // allocated}

@@ -33,12 +33,15 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     """
     import torch
 
-    told = torch.cuda.get_device_properties(index)
+    torch_properties = torch.cuda.get_device_properties(index)
     warp_size = properties["warpSize"]
     cus_of_rdna = warp_size == 32 and properties["max_threads_per_sm"] // warp_size <= WARPS_OF_A_CU
-    torch_facts = {"l2_cache_bytes": getattr(told, "L2_cache_size", None), "memory_bytes": told.total_memory}
+    torch_facts = {
+        "l2_cache_bytes": getattr(torch_properties, "L2_cache_size", None),
+        "memory_bytes": torch_properties.total_memory,
+    }
     return Detected(
-        name=told.name,
+        name=torch_properties.name,
         arch=str(arch).partition(":")[0],  # gfx942:sramecc+:xnack- names features, not another architecture
         driver={
             "multiprocessor_count": properties["multiprocessor_count"] // (2 if cus_of_rdna else 1),

@@ -37,11 +37,11 @@ def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Dete
     """
     import torch
 
-    told = torch.npu.get_device_properties(index)  # type: ignore[attr-defined]
+    torch_properties = torch.npu.get_device_properties(index)  # type: ignore[attr-defined]
     facts = {
-        "multiprocessor_count": getattr(told, "vector_core_num", None),
-        "l2_cache_bytes": getattr(told, "L2_cache_size", None),
-        "memory_bytes": getattr(told, "total_memory", None),
+        "multiprocessor_count": getattr(torch_properties, "vector_core_num", None),
+        "l2_cache_bytes": getattr(torch_properties, "L2_cache_size", None),
+        "memory_bytes": getattr(torch_properties, "total_memory", None),
     }
     return Detected(
         name=str(arch),
@@ -64,9 +64,9 @@ def resources(compiled: Any) -> KernelResources:
     A kernel that the compiler accepted fits. Of one that only the front end has seen, bounds are told.
     """
     if BINARY in compiled.asm:
-        found = bounds(compiled.asm["ttir"], getattr(compiled.metadata, "multibuffer", None) is not False)
-        most = found.most + (found.unrolled if KEEPS_UNROLLED.match(str(compiled.metadata.target.arch)) else 0)
-        return KernelResources(None, None, found.least, multiprocessors=1 + found.cube, shared_memory_most=most)
+        usage = bounds(compiled.asm["ttir"], getattr(compiled.metadata, "multibuffer", None) is not False)
+        most = usage.most + (usage.unrolled if KEEPS_UNROLLED.match(str(compiled.metadata.target.arch)) else 0)
+        return KernelResources(None, None, usage.least, multiprocessors=1 + usage.cube, shared_memory_most=most)
     return KernelResources(shared_memory_bytes=(getattr(compiled.metadata, "required_ub_bits", 0) or 0) // 8)
 
 

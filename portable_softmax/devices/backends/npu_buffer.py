@@ -106,7 +106,7 @@ class _Program:
 
     @property
     def loops(self) -> tuple[_Loop, ...]:
-        return tuple(each for each in self.open if each)
+        return tuple(loop for loop in self.open if loop)
 
     def read(self, line: str) -> None:
         """Takes one line, without locations."""
@@ -128,7 +128,7 @@ class _Program:
         if line.startswith("}) :"):
             results, operands = self.pending
             self._make(results, "reduce", operands, line.rpartition(" -> ")[2])
-            self.reductions[self.point] = sum(each.bytes for each in operands)
+            self.reductions[self.point] = sum(operand.bytes for operand in operands)
 
     def _enter(self, line: str, results: str | None) -> None:
         types = TENSOR.findall(line.partition(" -> ")[2])
@@ -142,8 +142,8 @@ class _Program:
             self._use([self.names.get(first)], "carried")
             self.names[name] = made
             carried.append(made)
-        for number, each in enumerate(carried):
-            self.names[f"{results}#{number}"] = each
+        for number, buffer in enumerate(carried):
+            self.names[f"{results}#{number}"] = buffer
         if len(carried) == 1 and results:
             self.names[results] = carried[0]
         self.open.append(_Loop(carried))
@@ -155,7 +155,7 @@ class _Program:
         return [named[1]] if not named[2] else [f"{named[1]}#{number}" for number in range(int(named[2]))]
 
     def _operands(self, text: str) -> list[_Buffer]:
-        return [each for name in VALUE.findall(text) if (each := self.names.get(name))]
+        return [buffer for name in VALUE.findall(text) if (buffer := self.names.get(name))]
 
     def _operation(self, line: str) -> None:
         results = self._results(line)
@@ -164,9 +164,9 @@ class _Program:
         if name == "scf.yield":
             self._yield(body)
         elif name.startswith("tt.store") or "atomic" in name:
-            value = [self.names.get(each) for each in VALUE.findall(body)[1:2]]
+            value = [self.names.get(operand) for operand in VALUE.findall(body)[1:2]]
             self._use(value, "store")
-            self.stored += [each for each in value if each]
+            self.stored += [buffer for buffer in value if buffer]
         elif results:
             self.cube |= name.startswith("tt.dot")
             first = next(iter(VALUE.findall(body)), "")
@@ -178,12 +178,12 @@ class _Program:
 
     def _make(self, results: list[str], name: str, operands: list[_Buffer], types: str) -> None:
         """Makes the results of an operation, of which types of tensors are told at the end of its line."""
-        found = TENSOR.findall(types)
-        if name in SAME_BUFFER and operands and found:
+        tensors = TENSOR.findall(types)
+        if name in SAME_BUFFER and operands and tensors:
             self.names[results[0]] = operands[0]
             return
-        self._use([*operands], name, self._bytes(found[-1]) if found else 0)
-        kinds = found[-len(results) :] if name == "reduce" or len(results) > 1 else found[-1:]
+        self._use([*operands], name, self._bytes(tensors[-1]) if tensors else 0)
+        kinds = tensors[-len(results) :] if name == "reduce" or len(results) > 1 else tensors[-1:]
         if name.startswith("arith.cmp"):
             kinds = [(sizes, "i", "1") for sizes, *_ in kinds]
         for result, kind in itertools.zip_longest(results, kinds):
@@ -198,8 +198,8 @@ class _Program:
 
     def _bytes(self, kind: tuple[str, str, str]) -> int:
         *outer, row = map(int, kind[0].split("x")[:-1])
-        taken = math.ceil(row * int(kind[2]) / 8 / BLOCK) * BLOCK
-        return math.prod(outer) * taken
+        row_bytes = math.ceil(row * int(kind[2]) / 8 / BLOCK) * BLOCK
+        return math.prod(outer) * row_bytes
 
     def _yield(self, body: str) -> None:
         loop = self.open[-1]
@@ -210,54 +210,54 @@ class _Program:
                 carried.operands.append(value)
 
     def _use(self, buffers: list[_Buffer | None], name: str, result: int = 0) -> None:
-        for each in buffers:
-            if each:
-                overwrites = name.startswith(("arith.", "math.", "tt.extern", "tt.clampf")) and result == each.bytes
-                self.uses.append((each, self.point, self.loops, name if not overwrites else ""))
+        for buffer in buffers:
+            if buffer:
+                overwrites = name.startswith(("arith.", "math.", "tt.extern", "tt.clampf")) and result == buffer.bytes
+                self.uses.append((buffer, self.point, self.loops, name if not overwrites else ""))
 
     def finish(self) -> None:
         """Finds which tensors are data, and how long each one lives."""
         users: defaultdict[int, set[str]] = defaultdict(set)
-        for each, point, loops, name in self.uses:
-            outer = next((loop for loop in loops if loop not in each.inside), None)
+        for buffer, point, loops, name in self.uses:
+            outer = next((loop for loop in loops if loop not in buffer.inside), None)
             last = outer.end if outer else point
-            if last >= each.dies:
-                each.dies, each.reused = last, not name and not outer
-            users[id(each)].add(name)
-        for each in self.stored:
-            each.is_data = True
-        for each in reversed(self.buffers):
-            if each.is_data:
-                for operand in each.operands:
+            if last >= buffer.dies:
+                buffer.dies, buffer.reused = last, not name and not outer
+            users[id(buffer)].add(name)
+        for buffer in self.stored:
+            buffer.is_data = True
+        for buffer in reversed(self.buffers):
+            if buffer.is_data:
+                for operand in buffer.operands:
                     operand.is_data = True
-        for each in self.buffers:
-            each.dies = max(each.dies, each.born)
-            only_of_dot = users[id(each)] and all(name.startswith("tt.dot") for name in users[id(each)])
-            has_none = each.made_by.startswith(NO_BUFFER) and "store" not in users[id(each)]
-            each.is_data = each.is_data and not only_of_dot and not has_none
+        for buffer in self.buffers:
+            buffer.dies = max(buffer.dies, buffer.born)
+            only_of_dot = users[id(buffer)] and all(name.startswith("tt.dot") for name in users[id(buffer)])
+            has_none = buffer.made_by.startswith(NO_BUFFER) and "store" not in users[id(buffer)]
+            buffer.is_data = buffer.is_data and not only_of_dot and not has_none
 
     def least(self) -> int:
         """Returns the bytes without which no plan can be."""
-        carried = {id(value) for each in self.buffers if each.made_by == "carried" for value in each.operands}
+        carried = {id(value) for buffer in self.buffers if buffer.made_by == "carried" for value in buffer.operands}
         free = ("tt.broadcast", "tt.dot")
         return self._peak(
-            (each.born, each.dies - each.reused, each.bytes)
-            for each in self.buffers
-            if each.is_data and not each.made_by.startswith(free) and id(each) not in carried
+            (buffer.born, buffer.dies - buffer.reused, buffer.bytes)
+            for buffer in self.buffers
+            if buffer.is_data and not buffer.made_by.startswith(free) and id(buffer) not in carried
         )
 
     def most(self, copies: int) -> int:
         """Returns the bytes of a plan that shares only what is certain to be over."""
-        stored = {id(each) for each in self.stored}
+        stored = {id(buffer) for buffer in self.stored}
         twice = [
-            each
-            for each in self.buffers
-            if each.is_data and each.inside and (each.made_by.startswith("tt.load") or id(each) in stored)
+            buffer
+            for buffer in self.buffers
+            if buffer.is_data and buffer.inside and (buffer.made_by.startswith("tt.load") or id(buffer) in stored)
         ]
-        others = [each for each in self.buffers if each.is_data and id(each) not in set(map(id, twice))]
-        spans = [(each.born, each.dies, each.bytes) for each in others]
-        spans += [(point, point, int(OF_REDUCTION * taken)) for point, taken in self.reductions.items()]
-        return copies * sum(each.bytes for each in twice) + self._peak(iter(spans))
+        others = [buffer for buffer in self.buffers if buffer.is_data and id(buffer) not in set(map(id, twice))]
+        spans = [(buffer.born, buffer.dies, buffer.bytes) for buffer in others]
+        spans += [(point, point, int(OF_REDUCTION * size)) for point, size in self.reductions.items()]
+        return copies * sum(buffer.bytes for buffer in twice) + self._peak(iter(spans))
 
     def unrolled(self) -> int:
         """Returns the bytes of float32 tiles of blocks that a loop without turns of its own has loaded."""
@@ -268,8 +268,8 @@ class _Program:
     def _peak(spans: Iterator[tuple[int, int, int]]) -> int:
         """Returns the largest sum of what is alive at one point; a span has its first and last point, and bytes."""
         changes: defaultdict[int, int] = defaultdict(int)
-        for first, last, taken in spans:
+        for first, last, size in spans:
             if last >= first:
-                changes[first] += taken
-                changes[last + 1] -= taken
+                changes[first] += size
+                changes[last + 1] -= size
         return max(itertools.accumulate((changes[point] for point in sorted(changes)), initial=0))

@@ -52,8 +52,8 @@ def front_end() -> Iterator[None]:
 
 def _named(module: Any, metadata: dict[str, Any]) -> Any:
     """Gives a kernel what later stages would have read from its IR."""
-    found = re.search(r"tt\.func public @([\w$.-]+)", str(module))
-    metadata |= {"name": found[1] if found else "kernel", "shared": 0}
+    match = re.search(r"tt\.func public @([\w$.-]+)", str(module))
+    metadata |= {"name": match[1] if match else "kernel", "shared": 0}
     return module
 
 
@@ -68,20 +68,20 @@ def _ending_with_ir(compiler: Any, make_target: Any) -> Any:
         def supports_target(target: Any) -> bool:
             return bool(target.backend == "npu")
 
-        def add_stages(self, stages: dict[str, Any], *given: Any) -> None:
-            super().add_stages(stages, *given)
+        def add_stages(self, stages: dict[str, Any], *arguments: Any) -> None:
+            super().add_stages(stages, *arguments)
             make = stages.pop("ttir")
             stages.clear()
             stages["ttir"] = lambda source, metadata: _named(make(source, metadata), metadata)
             stages[BINARY] = lambda source, metadata: b""
 
-        def parse_options(self, given: dict[str, Any]) -> Any:
+        def parse_options(self, options: dict[str, Any]) -> Any:
             """Returns the options of the backend that makes the IR, and Ascend's; where it is Ascend's own, these it has."""
-            parsed = super().parse_options({name: value for name, value in given.items() if name not in OPTIONS})
-            own = {name: given.get(name) for name in OPTIONS if not hasattr(parsed, name)}
+            parsed = super().parse_options({name: value for name, value in options.items() if name not in OPTIONS})
+            own = {name: options.get(name) for name in OPTIONS if not hasattr(parsed, name)}
             fields = [(name, Any, dataclasses.field(default=None)) for name in own]
             kind = dataclasses.make_dataclass(type(parsed).__name__, fields, bases=(type(parsed),), frozen=True)
-            return kind(**vars(parsed), **own) if own else super().parse_options(given)
+            return kind(**vars(parsed), **own) if own else super().parse_options(options)
 
         def hash(self) -> str:
             return f"only IR, {self.arch}, {super().hash()}"

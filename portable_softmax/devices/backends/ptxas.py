@@ -30,7 +30,7 @@ def spilled_bytes(compiled: Any) -> int:
         return cubin.local_stores(compiled.asm["cubin"])
     log, made = _assembled(compiled.asm["ptx"], compiled.metadata)
     name = compiled.metadata.name
-    was, now = (cubin.kernel_attributes(each, name) for each in (compiled.asm["cubin"], made))
+    was, now = (cubin.kernel_attributes(cubin_bytes, name) for cubin_bytes in (compiled.asm["cubin"], made))
     if any(was.get(key) != now.get(key) for key in (cubin.REGISTER_COUNT, cubin.FRAME_SIZE)):
         raise CompileError(
             f"{name}: ptxas was asked how much is spilled, and made a kernel of {now[cubin.REGISTER_COUNT]} registers, where "
@@ -67,6 +67,6 @@ def _assembler(arch: int) -> str:
 
     if not hasattr(compiler, "get_ptxas"):  # Triton 3.2
         return str(compiler._path_to_binary("ptxas")[0])
-    asked = [arch][: len(inspect.signature(compiler.get_ptxas).parameters)]  # Triton 3.4 and 3.5 have one for all
-    found = compiler.get_ptxas(*asked)
-    return str(found[0] if isinstance(found, tuple) else found.path)
+    arguments = [arch][: len(inspect.signature(compiler.get_ptxas).parameters)]  # Triton 3.4 and 3.5 have one for all
+    tool = compiler.get_ptxas(*arguments)
+    return str(tool[0] if isinstance(tool, tuple) else tool.path)

@@ -61,8 +61,8 @@ def cautious_limits(resources: KernelResources, hardware: Hardware) -> dict[str,
         return limits_of(resources, hardware)
     granule = hardware.register_granule or 1
     lanes = (hardware.partitions_per_multiprocessor or 1) * (hardware.warp_size or 1)
-    given = (hardware.registers_per_multiprocessor or 0) // lanes // granule * granule
-    most = min(given, hardware.max_registers_per_thread or given)
+    per_thread = (hardware.registers_per_multiprocessor or 0) // lanes // granule * granule
+    most = min(per_thread, hardware.max_registers_per_thread or per_thread)
     limits = limits_of(replace(resources, registers_per_thread=most), hardware)
     limits["registers (estimated)"] = limits.pop("registers")
     return limits
@@ -73,11 +73,11 @@ def shared_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[
     used = resources.shared_memory_bytes
     if hardware.shared_memory_per_program_max and used > hardware.shared_memory_per_program_max:
         return {"shared memory": 0}
-    taken = round_up(used + (hardware.shared_memory_reserved_per_program or 0), hardware.shared_memory_granule or 1)
-    if taken and hardware.shared_memory_sizes:
-        taken = next((size for size in hardware.shared_memory_sizes if size >= taken), taken)
-    if taken and hardware.shared_memory_per_multiprocessor:
-        return {"shared memory": hardware.shared_memory_per_multiprocessor // taken}
+    allocated = round_up(used + (hardware.shared_memory_reserved_per_program or 0), hardware.shared_memory_granule or 1)
+    if allocated and hardware.shared_memory_sizes:
+        allocated = next((size for size in hardware.shared_memory_sizes if size >= allocated), allocated)
+    if allocated and hardware.shared_memory_per_multiprocessor:
+        return {"shared memory": hardware.shared_memory_per_multiprocessor // allocated}
     return {}
 
 

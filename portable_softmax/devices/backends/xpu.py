@@ -40,17 +40,17 @@ def describe(index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:
     """
     import torch
 
-    told = torch.xpu.get_device_properties(index)
-    cores = getattr(told, "gpu_subslice_count", None)
+    torch_properties = torch.xpu.get_device_properties(index)
+    cores = getattr(torch_properties, "gpu_subslice_count", None)
     return Detected(
-        name=told.name,
+        name=torch_properties.name,
         arch=str(arch["version"]),
         driver={
             "shared_memory_per_program_max": properties["max_shared_mem"],
             "max_threads_per_program": properties["max_work_group_size"],
             **({} if cores else {"multiprocessor_count": properties["multiprocessor_count"]}),
         },
-        torch={"memory_bytes": told.total_memory, **({"multiprocessor_count": cores} if cores else {})},
+        torch={"memory_bytes": torch_properties.total_memory, **({"multiprocessor_count": cores} if cores else {})},
     )
 
 
@@ -100,13 +100,13 @@ def resources(compiled: Any) -> KernelResources:
         if not ocloc:
             return KernelResources(**used)
         binary = _native(ocloc, binary, metadata.target.arch["version"], metadata.build_flags)
-    found = zebin.kernel_info(binary, metadata.name)
+    info = zebin.kernel_info(binary, metadata.name)
     return KernelResources(
         **used,
-        registers_per_thread=found.registers,
-        spilled_bytes_per_thread=found.spilled,
-        barriers=found.barriers,
-        stack_frame_bytes=found.frame,
+        registers_per_thread=info.registers,
+        spilled_bytes_per_thread=info.spilled,
+        barriers=info.barriers,
+        stack_frame_bytes=info.frame,
     )
 
 

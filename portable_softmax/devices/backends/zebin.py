@@ -37,18 +37,18 @@ def kernel_info(zebin: bytes, kernel: str) -> KernelInfo:
     Raises:
         ValueError: not a zebin, or the kernel is not in it.
     """
-    found = dict(sections(zebin, "zebin"))
-    if ".ze_info" not in found:
+    by_name = dict(sections(zebin, "zebin"))
+    if ".ze_info" not in by_name:
         raise ValueError("not a zebin: it has no section .ze_info")
-    kernels = yaml.safe_load(found[".ze_info"].content.rstrip(b"\0"))["kernels"]
-    described = next((each for each in kernels if each["name"] == kernel), None)
+    kernels = yaml.safe_load(by_name[".ze_info"].content.rstrip(b"\0"))["kernels"]
+    described = next((entry for entry in kernels if entry["name"] == kernel), None)
     if described is None:
         raise ValueError(f"the zebin says nothing of a kernel {kernel!r}")
     environment, memory = described["execution_env"], described.get("per_thread_memory_buffers", ())
     lanes = environment["simd_size"]
-    wide = _core_family(found[".note.intelgt.compat"].content) >= WIDE_GRF_FAMILY
-    frame = sum(each["size"] for each in memory)
-    maybe_spilled = sum(each["size"] for each in memory if each.get("usage") != "private_space")
+    wide = _core_family(by_name[".note.intelgt.compat"].content) >= WIDE_GRF_FAMILY
+    frame = sum(buffer["size"] for buffer in memory)
+    maybe_spilled = sum(buffer["size"] for buffer in memory if buffer.get("usage") != "private_space")
     spilled = environment.get("spill_size", maybe_spilled)  # older compilers do not say how much of a single space is spilled
     return KernelInfo(
         registers=environment["grf_count"] * (64 if wide else 32) // (4 * lanes),
